@@ -1,0 +1,90 @@
+"""Argument checks: every one returns the value it checked and raises `InvalidInput` with the house sentence.
+
+The sentence is `<name> must be <rule>; got <value>. <what to do>`.
+"""
+
+import difflib
+import math
+import numbers
+from collections.abc import Iterable
+
+from tacit.errors import InvalidInput
+
+
+def fail(name: str, rule: str, value: object, hint: str = "") -> InvalidInput:
+    """The error for argument `name` that broke `rule`; raise what this returns."""
+    sentence = f"{name} must be {rule}; got {value!r}."
+    return InvalidInput(f"{sentence} {hint}".strip())
+
+
+def real(
+    name: str,
+    value: object,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    open_low: bool = False,
+    open_high: bool = False,
+    hint: str = "",
+) -> float:
+    """`value` as a finite float inside the interval; strings, booleans, NaN and infinities are refused."""
+    rule = _interval(low, high, open_low, open_high)
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise fail(name, rule, value, hint)
+    number = float(value)
+    below = number <= low if open_low else number < low
+    above = number >= high if open_high else number > high
+    if not math.isfinite(number) or below or above:
+        raise fail(name, rule, value, hint)
+    return number
+
+
+def positive(name: str, value: object, hint: str = "") -> float:
+    """`value` as a float in (0, inf)."""
+    return real(name, value, low=0.0, open_low=True, hint=hint)
+
+
+def probability(name: str, value: object, *, open_low: bool = False, open_high: bool = False, hint: str = "") -> float:
+    """`value` as a float in [0, 1], either end left out on request."""
+    return real(name, value, low=0.0, high=1.0, open_low=open_low, open_high=open_high, hint=hint)
+
+
+def delta(value: object) -> float:
+    """`value` as a delta in [0, 1]."""
+    return probability("delta", value, hint="Use a value below 1/n, e.g. 1e-06 for n=60000.")
+
+
+def epsilon(value: object) -> float:
+    """`value` as an epsilon in [0, inf)."""
+    return real("epsilon", value, low=0.0, hint="Use a finite number such as 1.0.")
+
+
+def count(name: str, value: object, *, minimum: int = 1, hint: str = "") -> int:
+    """`value` as an integer >= minimum; 3.0 is accepted, 1.5 and True are not."""
+    whole = isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value).is_integer()
+    if not whole or int(value) < minimum:  # type: ignore[call-overload]
+        raise fail(name, f"an integer >= {minimum}", value, hint)
+    return int(value)  # type: ignore[call-overload]
+
+
+def choice(name: str, value: object, options: Iterable[str]) -> str:
+    """`value` if it is one of `options`; otherwise an error that lists them and names the nearest."""
+    known = list(options)
+    if isinstance(value, str) and value in known:
+        return value
+    near = difflib.get_close_matches(str(value), known, n=1)
+    hint = f"Did you mean {near[0]!r}?" if near else ""
+    raise fail(name, "one of " + ", ".join(known), value, hint)
+
+
+def keys(name: str, given: Iterable[str], options: Iterable[str]) -> None:
+    """Every key of a table is known; otherwise an error that lists the known keys and names the nearest."""
+    known = list(options)
+    for key in given:
+        choice(f"key of {name}", key, known)
+
+
+def _interval(low: float, high: float, open_low: bool, open_high: bool) -> str:
+    left = "(" if open_low or math.isinf(low) else "["
+    right = ")" if open_high or math.isinf(high) else "]"
+    return f"in {left}{low:g}, {high:g}{right}"

@@ -1,0 +1,76 @@
+"""`Mechanism`: a frozen, serialisable description of one randomised step, and its algebra."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tacit import check
+from tacit.errors import Refused
+from tacit.relation import Relation
+
+
+@dataclass(frozen=True)
+class Mechanism(ABC):
+    """One randomised step on private data.
+
+    `Gaussian(1.1).poisson(0.01) * 1000 + Laplace(2.0)` composes a thousand Poisson-subsampled Gaussian
+    steps with one Laplace step. A mechanism answers the facets it knows and refuses the others; an
+    accountant is a rule for reading one facet.
+    """
+
+    type: ClassVar[str]
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """Upper bound on the Renyi divergence of each order (> 1) between neighbours, both directions."""
+        raise self.refusal("Renyi divergence", relation)
+
+    def pure_epsilon(self, relation: Relation) -> float:
+        """Smallest known epsilon of pure (epsilon, 0)-DP."""
+        raise self.refusal("pure epsilon", relation)
+
+    def zcdp(self, relation: Relation) -> float:
+        """rho of zero-concentrated DP: the Renyi divergence of every order a > 1 is at most rho * a."""
+        raise self.refusal("zCDP parameter", relation)
+
+    def mu(self, relation: Relation) -> float:
+        """mu such that the mechanism is exactly mu-GDP."""
+        raise self.refusal("exact GDP parameter", relation)
+
+    def clt_mu_squared(self, relation: Relation) -> float:
+        """This step's part of mu^2 in the central limit theorem for f-DP (Bu et al., Theorems 5-7)."""
+        raise self.refusal("CLT functional", relation)
+
+    def poisson(self, sample_rate: float) -> Mechanism:
+        """This mechanism run on a Poisson sample: every record enters independently with `sample_rate`."""
+        from tacit.mechanisms.poisson import Poisson
+
+        return Poisson(self, sample_rate)
+
+    def parts(self) -> Iterator[tuple[Mechanism, int]]:
+        """The unlike steps of this mechanism, each with the number of times it runs."""
+        yield self, 1
+
+    def spec(self) -> dict[str, Any]:
+        """JSON form; `from_spec` is its inverse."""
+        return {"type": self.type} | {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def refusal(self, facet: str, relation: Relation) -> Refused:
+        """The error for a facet that this mechanism does not know."""
+        return Refused(f"no {facet} is known for {self} under {relation.value}.")
+
+    def __mul__(self, steps: int) -> Mechanism:
+        from tacit.mechanisms.compose import Compose
+
+        return Compose.of((self, check.count("steps", steps)))
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: Mechanism) -> Mechanism:
+        from tacit.mechanisms.compose import Compose
+
+        return Compose.of((self, 1), (other, 1))

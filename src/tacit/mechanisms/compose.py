@@ -1,0 +1,56 @@
+"""Composition: several mechanisms run one after another on the same records (adaptively)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tacit.mechanisms.base import Mechanism
+from tacit.relation import Relation
+
+
+@dataclass(frozen=True)
+class Compose(Mechanism):
+    """Unlike steps with their counts; equal steps are merged, so order is not kept (privacy needs none)."""
+
+    type: ClassVar[str] = "compose"
+    steps: tuple[tuple[Mechanism, int], ...]
+
+    @classmethod
+    def of(cls, *counted: tuple[Mechanism, int]) -> Compose:
+        """The composition of `(mechanism, count)` pairs, flattened and merged."""
+        merged: dict[Mechanism, int] = {}
+        for mechanism, times in counted:
+            for part, inner in mechanism.parts():
+                merged[part] = merged.get(part, 0) + inner * times
+        return cls(tuple(merged.items()))
+
+    def parts(self) -> Iterator[tuple[Mechanism, int]]:
+        yield from self.steps
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        total = np.zeros(np.shape(orders))
+        for part, times in self.steps:
+            total = total + times * part.rdp(orders, relation)
+        return total
+
+    def pure_epsilon(self, relation: Relation) -> float:
+        return float(sum(times * part.pure_epsilon(relation) for part, times in self.steps))
+
+    def zcdp(self, relation: Relation) -> float:
+        return float(sum(times * part.zcdp(relation) for part, times in self.steps))
+
+    def mu(self, relation: Relation) -> float:
+        return float(sum(times * part.mu(relation) ** 2 for part, times in self.steps)) ** 0.5
+
+    def clt_mu_squared(self, relation: Relation) -> float:
+        return float(sum(times * part.clt_mu_squared(relation) for part, times in self.steps))
+
+    def spec(self) -> dict[str, Any]:
+        return {"type": self.type, "mechanisms": [part.spec() | {"steps": times} for part, times in self.steps]}
+
+    def __str__(self) -> str:
+        return " + ".join(f"{part} * {times}" if times > 1 else str(part) for part, times in self.steps) or "nothing"

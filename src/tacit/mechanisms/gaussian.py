@@ -1,0 +1,68 @@
+"""The Gaussian mechanism, the noise of DP-SGD."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tacit import check
+from tacit.mechanisms.base import Mechanism
+from tacit.mechanisms.renyi import poisson_gaussian_rdp
+from tacit.relation import Relation
+
+
+@dataclass(frozen=True)
+class Gaussian(Mechanism):
+    """A sum of contributions of L2 norm <= C plus N(0, (noise_multiplier * C)^2 I).
+
+    `noise_multiplier` is std / clip_norm under every relation; replace-one doubles the sensitivity here,
+    so the mechanism is mu-GDP with mu = sensitivity / noise_multiplier (Dong, Roth & Su 2019, Theorem 1).
+
+    Args:
+        noise_multiplier: > 0. Zero only with `unsafe_no_noise=True`: every epsilon is then infinite.
+    """
+
+    type: ClassVar[str] = "gaussian"
+    noise_multiplier: float
+    unsafe_no_noise: bool = False
+
+    def __post_init__(self) -> None:
+        if self.unsafe_no_noise and self.noise_multiplier == 0:
+            return
+        check.positive(
+            "noise_multiplier",
+            self.noise_multiplier,
+            "Use e.g. 1.0, or unsafe_no_noise=True to train without any privacy.",
+        )
+
+    def mu(self, relation: Relation) -> float:
+        return relation.sensitivity / self.noise_multiplier if self.noise_multiplier else float("inf")
+
+    def zcdp(self, relation: Relation) -> float:
+        """rho = mu^2 / 2 (Bun & Steinke 2016, Proposition 1.6)."""
+        return self.mu(relation) ** 2 / 2
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """D_a = a mu^2 / 2 (Mironov 2017, Corollary 3)."""
+        return np.asarray(orders, dtype=float) * self.mu(relation) ** 2 / 2
+
+    def clt_mu_squared(self, relation: Relation) -> float:
+        return self.mu(relation) ** 2
+
+    def poisson_rdp(self, sample_rate: float, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """Renyi divergence of the Poisson-subsampled step; see `poisson_gaussian_rdp`."""
+        if relation is Relation.REPLACE_ONE:
+            raise self.refusal("Renyi divergence of a Poisson sample", relation)
+        if not self.noise_multiplier:
+            return np.full(np.shape(orders), np.inf)
+        return poisson_gaussian_rdp(sample_rate, self.noise_multiplier, np.asarray(orders, dtype=float))
+
+    def poisson_clt_mu_squared(self, sample_rate: float, relation: Relation) -> float:
+        """p^2 chi2(G_mu) = p^2 (e^{mu^2} - 1) (Bu et al., Theorem 5 and Lemma B.1)."""
+        if relation is Relation.REPLACE_ONE:
+            raise self.refusal("CLT functional of a Poisson sample", relation)
+        mu = self.mu(relation)
+        return float(sample_rate**2 * np.expm1(mu**2)) if mu < 26 else float("inf")
+
+    def __str__(self) -> str:
+        return f"Gaussian({self.noise_multiplier:g})"

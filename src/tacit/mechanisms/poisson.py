@@ -1,0 +1,71 @@
+"""Poisson subsampling: every record enters a step independently with the same probability."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tacit import check
+from tacit.errors import InvalidInput, Refused
+from tacit.mechanisms.base import Mechanism
+from tacit.mechanisms.renyi import pure_rdp
+from tacit.relation import Relation
+
+
+@dataclass(frozen=True)
+class Poisson(Mechanism):
+    """`base` run on a Poisson sample of the records.
+
+    Args:
+        base: the mechanism that runs on the sample; not itself subsampled or composed.
+        sample_rate: in (0, 1]; the probability of each record.
+    """
+
+    type: ClassVar[str] = "poisson"
+    base: Mechanism
+    sample_rate: float
+
+    def __post_init__(self) -> None:
+        check.probability("sample_rate", self.sample_rate, open_low=True, hint="Use batch_size / n.")
+        if self.base.type in ("poisson", "compose"):
+            raise InvalidInput(f"poisson must be applied to one unsampled mechanism; got {self.base}.")
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        if self.sample_rate == 1.0:
+            return self.base.rdp(orders, relation)
+        if hasattr(self.base, "poisson_rdp"):
+            return self.base.poisson_rdp(self.sample_rate, orders, relation)
+        return pure_rdp(self.pure_epsilon(relation), orders)
+
+    def pure_epsilon(self, relation: Relation) -> float:
+        """log(1 + p (e^eps - 1)) under add/remove (Balle, Barthe & Gaboardi 2018, Theorem 8)."""
+        whole = self.base.pure_epsilon(relation)
+        if relation is Relation.REPLACE_ONE or self.sample_rate == 1.0:
+            return whole
+        if whole > 700:
+            return whole + float(np.log(self.sample_rate)) + 1e-12
+        return float(np.log1p(self.sample_rate * np.expm1(whole)))
+
+    def zcdp(self, relation: Relation) -> float:
+        """Subsampling helps zCDP by nothing that holds for every order, so this is the unsampled rho."""
+        return self.base.zcdp(relation)
+
+    def mu(self, relation: Relation) -> float:
+        if self.sample_rate == 1.0:
+            return self.base.mu(relation)
+        raise Refused(f"{self} is not exactly GDP for any mu; ask clt for the limit or pld for the exact curve.")
+
+    def clt_mu_squared(self, relation: Relation) -> float:
+        if self.sample_rate == 1.0:
+            return self.base.clt_mu_squared(relation)
+        if hasattr(self.base, "poisson_clt_mu_squared"):
+            return self.base.poisson_clt_mu_squared(self.sample_rate, relation)
+        raise self.refusal("CLT functional", relation)
+
+    def spec(self) -> dict[str, Any]:
+        return self.base.spec() | {"sample_rate": self.sample_rate}
+
+    def __str__(self) -> str:
+        return f"{self.base}.poisson({self.sample_rate:g})"

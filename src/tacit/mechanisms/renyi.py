@@ -1,0 +1,63 @@
+"""Renyi divergences of subsampled mechanisms, each an upper bound up to a stated rounding allowance."""
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
+_ROUNDING = 1e-10
+_SERIES_FROM = 64.0
+
+
+def poisson_gaussian_rdp(sample_rate: float, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
+    """D_a of the Poisson-subsampled Gaussian under add/remove, for every order a > 1.
+
+    D_a = log E_{x ~ N(0, s^2)} [(1 - p + p e^{(2x - 1) / (2 s^2)})^a] / (a - 1), which dominates the
+    reverse direction (Mironov, Talwar & Zhang 2019, Theorem 5). Integer orders above 64 use the binomial
+    series, all others the trapezoid rule, whose error on this analytic integrand is below 1e-15; a
+    relative 1e-10 is added so that the result is an upper bound.
+    """
+    orders = np.asarray(orders, dtype=float)
+    flat = np.atleast_1d(orders)
+    if sample_rate == 1.0:
+        return orders / (2 * noise_multiplier**2)
+    result = np.empty_like(flat)
+    for index, order in enumerate(flat):
+        series = order >= _SERIES_FROM and float(order).is_integer()
+        log_moment = (_log_moment_series if series else _log_moment_quadrature)(sample_rate, noise_multiplier, order)
+        result[index] = max(log_moment, 0.0) * (1 + _ROUNDING) / (order - 1) + _ROUNDING * sample_rate**2
+    return result.reshape(orders.shape)
+
+
+def _log_moment_series(sample_rate: float, noise_multiplier: float, order: float) -> float:
+    """log sum_k C(a, k) (1 - p)^{a - k} p^k e^{k (k - 1) / (2 s^2)} for integer a."""
+    k = np.arange(int(order) + 1)
+    log_binomial = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
+    terms = log_binomial + (order - k) * np.log1p(-sample_rate) + k * np.log(sample_rate)
+    return float(logsumexp(terms + k * (k - 1) / (2 * noise_multiplier**2)))
+
+
+def _log_moment_quadrature(sample_rate: float, noise_multiplier: float, order: float) -> float:
+    """The same moment by the trapezoid rule; the integrand is analytic in the strip |Im x| < pi s^2."""
+    step = min(noise_multiplier / 8, noise_multiplier**2 / 2)
+    x = np.arange(-14 * noise_multiplier, order + 14 * noise_multiplier, step)
+    log_ratio = np.logaddexp(
+        np.log1p(-sample_rate), np.log(sample_rate) + (2 * x - 1) / (2 * noise_multiplier**2)
+    )
+    log_density = -(x**2) / (2 * noise_multiplier**2) - np.log(noise_multiplier * np.sqrt(2 * np.pi))
+    # E[ratio] = 1 exactly, so the moment is 1 + E[ratio^a - 1 - a (ratio - 1)]: small moments keep their digits.
+    excess = order * log_ratio
+    with np.errstate(over="ignore"):
+        summand = np.expm1(excess) - order * np.expm1(log_ratio)
+        small = np.sum(np.exp(log_density) * summand) * step
+    if np.isfinite(small) and abs(small) < 1.0:
+        return float(np.log1p(small))
+    return float(logsumexp(log_density + excess) + np.log(step))
+
+
+def pure_rdp(epsilon: float, orders: np.ndarray) -> np.ndarray:
+    """D_a of the worst epsilon-DP mechanism, randomised response (Mironov 2017, Proposition 5)."""
+    orders = np.asarray(orders, dtype=float)
+    log_p = -np.log1p(np.exp(-epsilon))
+    log_q = log_p - epsilon
+    first = orders * log_p + (1 - orders) * log_q
+    second = orders * log_q + (1 - orders) * log_p
+    return np.minimum(np.maximum(np.logaddexp(first, second), 0.0) / (orders - 1), epsilon)

@@ -1,0 +1,58 @@
+"""JSON form of mechanisms: one table of types, one table of keys, one parser."""
+
+from dataclasses import MISSING, fields
+from typing import Any
+
+from tacit import check
+from tacit.mechanisms.approximate import Approximate
+from tacit.mechanisms.base import Mechanism
+from tacit.mechanisms.compose import Compose
+from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedResponse
+from tacit.mechanisms.gaussian import Gaussian
+from tacit.mechanisms.laplace import Laplace
+
+TYPES: dict[str, type[Mechanism]] = {
+    kind.type: kind for kind in (Gaussian, Laplace, Exponential, BoundedRange, RandomizedResponse, Approximate)
+}
+_SAMPLING = ("sample_rate", "sampling", "records", "batch_size")
+_LEDGER = ("steps", "note", "hash")
+
+
+def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
+    """The mechanism of one table of a SPEC and its number of steps.
+
+    Raises `InvalidInput` for unknown types and keys (with the nearest name), missing parameters, and lists
+    whose length is not `steps`.
+    """
+    if not isinstance(entry, dict):
+        raise check.fail("mechanism", 'a table such as {"type": "gaussian", "noise_multiplier": 1.0}', entry)
+    kind = TYPES[check.choice("type", entry.get("type"), TYPES)]
+    own = {field.name: field.default is MISSING for field in fields(kind)}
+    check.keys(f"a {kind.type} mechanism", entry.keys() - {"type"}, [*own, *_SAMPLING, *_LEDGER])
+    for name, required in own.items():
+        if required and name not in entry:
+            raise check.fail(name, f"given for a {kind.type} mechanism", None)
+    steps = check.count("steps", entry.get("steps", 1))
+    varying = {key for key in (*own, "sample_rate") if isinstance(entry.get(key), list)}
+    for key in varying:
+        if len(entry[key]) != steps:
+            raise check.fail(key, f"one number or a list of {steps} (one for each step)", f"{len(entry[key])} values")
+    if not varying:
+        return _one(kind, own, entry), steps
+    each = [_one(kind, own, entry | {key: entry[key][i] for key in varying}) for i in range(steps)]
+    return Compose.of(*((mechanism, 1) for mechanism in each)), 1
+
+
+def parse_mechanisms(entries: object) -> list[tuple[Mechanism, int]]:
+    """Every `(mechanism, steps)` of the `mechanisms` list of a SPEC, which must not be empty."""
+    if not isinstance(entries, list) or not entries:
+        raise check.fail("mechanisms", "a list with at least one mechanism", entries)
+    return [from_spec(entry) for entry in entries]
+
+
+def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> Mechanism:
+    base = kind(**{key: entry[key] for key in own if key in entry})
+    sampling = check.choice("sampling", entry.get("sampling", "poisson"), ["poisson", "fixed_size", "shuffled"])
+    if sampling != "poisson":
+        raise check.fail("sampling", "poisson", sampling, "Fixed-size and shuffled batches are not accounted yet.")
+    return base.poisson(entry["sample_rate"]) if "sample_rate" in entry else base

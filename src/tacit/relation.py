@@ -1,0 +1,27 @@
+"""The neighbouring relations under which a privacy guarantee is stated."""
+
+from enum import StrEnum
+
+from tacit import check
+
+
+class Relation(StrEnum):
+    """Which pairs of data sets the guarantee holds for.
+
+    A record's contribution to a clipped sum has norm at most `clip_norm`, so the sum moves by at most
+    `sensitivity * clip_norm`: 1 when a record is added, removed or zeroed, 2 when it is replaced.
+    """
+
+    ADD_REMOVE = "add_remove"
+    REPLACE_ONE = "replace_one"
+    ZERO_OUT = "zero_out"
+
+    @property
+    def sensitivity(self) -> float:
+        """L2 change of a sum of contributions of norm <= 1 between neighbours."""
+        return 2.0 if self is Relation.REPLACE_ONE else 1.0
+
+    @classmethod
+    def parse(cls, value: object) -> "Relation":
+        """The relation named by `value`; raises `InvalidInput` with the list and the nearest name."""
+        return cls(check.choice("relation", value, [member.value for member in cls]))
