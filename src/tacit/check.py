@@ -61,10 +61,13 @@ def epsilon(value: object) -> float:
 
 def count(name: str, value: object, *, minimum: int = 1, hint: str = "") -> int:
     """`value` as an integer >= minimum; 3.0 is accepted, 1.5 and True are not."""
-    whole = isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value).is_integer()
-    if not whole or int(value) < minimum:  # type: ignore[call-overload]
-        raise fail(name, f"an integer >= {minimum}", value, hint)
-    return int(value)  # type: ignore[call-overload]
+    rule = f"an integer >= {minimum}"
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise fail(name, rule, value, hint)
+    number = float(value)
+    if not number.is_integer() or number < minimum:
+        raise fail(name, rule, value, hint)
+    return int(number)
 
 
 def choice(name: str, value: object, options: Iterable[str]) -> str:

@@ -50,7 +50,10 @@ class Compose(Mechanism):
         return float(sum(times * part.clt_mu_squared(relation) for part, times in self.steps))
 
     def spec(self) -> dict[str, Any]:
-        return {"type": self.type, "mechanisms": [part.spec() | {"steps": times} for part, times in self.steps]}
+        return {
+            "type": self.type,
+            "mechanisms": [part.spec() | {"steps": times} for part, times in self.steps],
+        }
 
     def __str__(self) -> str:
         return " + ".join(f"{part} * {times}" if times > 1 else str(part) for part, times in self.steps) or "nothing"

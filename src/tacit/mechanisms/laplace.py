@@ -39,9 +39,7 @@ class Laplace(Mechanism):
         """D_a = log(a/(2a-1) e^{(a-1) t} + (a-1)/(2a-1) e^{-a t}) / (a-1), t = epsilon (Mironov 2017, Table II)."""
         a = np.asarray(orders, dtype=float)
         t = self.pure_epsilon(relation)
-        log_moment = np.logaddexp(
-            np.log(a / (2 * a - 1)) + (a - 1) * t, np.log((a - 1) / (2 * a - 1)) - a * t
-        )
+        log_moment = np.logaddexp(np.log(a / (2 * a - 1)) + (a - 1) * t, np.log((a - 1) / (2 * a - 1)) - a * t)
         return np.clip(log_moment, 0.0, None) / (a - 1)
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
 """Renyi divergences of subsampled mechanisms, each an upper bound up to a stated rounding allowance."""
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 
 _ROUNDING = 1e-10
 _SERIES_FROM = 64.0
@@ -32,16 +32,14 @@ def _log_moment_series(sample_rate: float, noise_multiplier: float, order: float
     k = np.arange(int(order) + 1)
     log_binomial = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
     terms = log_binomial + (order - k) * np.log1p(-sample_rate) + k * np.log(sample_rate)
-    return float(logsumexp(terms + k * (k - 1) / (2 * noise_multiplier**2)))
+    return float(np.logaddexp.reduce(terms + k * (k - 1) / (2 * noise_multiplier**2)))
 
 
 def _log_moment_quadrature(sample_rate: float, noise_multiplier: float, order: float) -> float:
     """The same moment by the trapezoid rule; the integrand is analytic in the strip |Im x| < pi s^2."""
     step = min(noise_multiplier / 8, noise_multiplier**2 / 2)
     x = np.arange(-14 * noise_multiplier, order + 14 * noise_multiplier, step)
-    log_ratio = np.logaddexp(
-        np.log1p(-sample_rate), np.log(sample_rate) + (2 * x - 1) / (2 * noise_multiplier**2)
-    )
+    log_ratio = np.logaddexp(np.log1p(-sample_rate), np.log(sample_rate) + (2 * x - 1) / (2 * noise_multiplier**2))
     log_density = -(x**2) / (2 * noise_multiplier**2) - np.log(noise_multiplier * np.sqrt(2 * np.pi))
     # E[ratio] = 1 exactly, so the moment is 1 + E[ratio^a - 1 - a (ratio - 1)]: small moments keep their digits.
     excess = order * log_ratio
@@ -50,7 +48,7 @@ def _log_moment_quadrature(sample_rate: float, noise_multiplier: float, order: f
         small = np.sum(np.exp(log_density) * summand) * step
     if np.isfinite(small) and abs(small) < 1.0:
         return float(np.log1p(small))
-    return float(logsumexp(log_density + excess) + np.log(step))
+    return float(np.logaddexp.reduce(log_density + excess) + np.log(step))
 
 
 def pure_rdp(epsilon: float, orders: np.ndarray) -> np.ndarray:

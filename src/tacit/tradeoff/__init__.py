@@ -1,0 +1,20 @@
+"""Trade-off functions, their answers and the targets that they can meet."""
+
+from tacit.tradeoff.curve import Curve, EpsilonCurve, ErrorPoints, GaussianCurve, ProfileCurve
+from tacit.tradeoff.target import Advantage, Epsilon, Errors, Mu, Target
+from tacit.tradeoff.tradeoff import Answer, TradeOff
+
+__all__ = [
+    "Advantage",
+    "Answer",
+    "Curve",
+    "Epsilon",
+    "EpsilonCurve",
+    "ErrorPoints",
+    "Errors",
+    "GaussianCurve",
+    "Mu",
+    "ProfileCurve",
+    "Target",
+    "TradeOff",
+]

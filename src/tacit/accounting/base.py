@@ -1,0 +1,37 @@
+"""What every accountant is: a pure call from what ran to what it costs."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from tacit.accounting.ledger import Ledger
+from tacit.mechanisms import Mechanism
+from tacit.relation import Relation
+from tacit.standing import Standing
+from tacit.tradeoff import Curve, TradeOff
+
+
+class Accountant(ABC):
+    """Reads one facet of the mechanisms in a ledger and answers with a `TradeOff`.
+
+    A subclass gives `curve`, and `floor` when it can bound its own error from below. It raises `Refused` when a
+    mechanism lacks the facet; it never guesses.
+    """
+
+    name: ClassVar[str]
+    standing: ClassVar[Standing]
+
+    def __call__(self, ledger: Ledger | Mechanism, *, relation: Relation | str = Relation.ADD_REMOVE) -> TradeOff:
+        """The trade-off curve of `ledger` (whose own relation counts), or of one mechanism under `relation`."""
+        if isinstance(ledger, Mechanism):
+            ledger = Ledger.of(ledger, relation=relation)
+        curve, floor = self.curves(ledger.mechanism, ledger.relation)
+        standing = Standing.weakest(self.standing, ledger.standing)
+        return TradeOff(curve, standing, ledger.relation, self.name, floor=floor)
+
+    def curves(self, mechanism: Mechanism, relation: Relation) -> tuple[Curve, Curve | None]:
+        """The curve to answer from, and a proven lower bound on leakage where there is one."""
+        return self.curve(mechanism, relation), None
+
+    @abstractmethod
+    def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
+        """The curve to answer from."""

@@ -1,0 +1,167 @@
+"""`Ledger`: the append-only record of what actually ran."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit import check
+from tacit.errors import InvalidInput
+from tacit.mechanisms import Compose, Mechanism, from_spec
+from tacit.relation import Relation
+from tacit.standing import Standing
+
+_KEYS = ("relation", "unit", "assumptions", "unsafe", "standing", "mechanisms")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One mechanism, how often it ran, and why."""
+
+    mechanism: Mechanism
+    steps: int
+    note: str = ""
+
+
+class Ledger:
+    """What ran, under which relation and assumptions; its JSON form is itself a SPEC for `tacit account`.
+
+    Consecutive runs of the same mechanism with the same note grow one entry. Entries are chained by SHA-256, so a
+    ledger that was edited does not load.
+
+    Args:
+        relation: neighbouring relation that the sensitivities were enforced for.
+        unit: what one record stands for ("record", "user", ...).
+    """
+
+    def __init__(self, *, relation: Relation | str = Relation.ADD_REMOVE, unit: str = "record"):
+        self.relation = Relation.parse(relation)
+        self.unit = unit
+        self.assumptions: list[str] = []
+        self.unsafe: list[str] = []
+        self.standing = Standing.PROVEN
+        self._entries: list[Entry] = []
+
+    @classmethod
+    def of(cls, mechanism: Mechanism, *, relation: Relation | str = Relation.ADD_REMOVE) -> Ledger:
+        """A ledger in which `mechanism` ran once."""
+        ledger = cls(relation=relation)
+        for part, steps in mechanism.parts():
+            ledger.add(part, steps)
+        return ledger
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Every entry, oldest first."""
+        return tuple(self._entries)
+
+    @property
+    def mechanism(self) -> Compose:
+        """The composition of everything that ran."""
+        return Compose.of(*((entry.mechanism, entry.steps) for entry in self._entries))
+
+    @property
+    def steps(self) -> int:
+        """How many mechanisms ran in all."""
+        return sum(entry.steps for entry in self._entries)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the whole chain; two ledgers with the same hash record the same run."""
+        return self._chain()[-1]
+
+    def add(self, mechanism: Mechanism, steps: int = 1, note: str = "") -> None:
+        """Record that `mechanism` ran `steps` >= 1 times."""
+        steps = check.count("steps", steps)
+        if self._entries and (self._entries[-1].mechanism, self._entries[-1].note) == (mechanism, note):
+            self._entries[-1] = Entry(mechanism, self._entries[-1].steps + steps, note)
+        else:
+            self._entries.append(Entry(mechanism, steps, note))
+
+    def assume(self, sentence: str) -> None:
+        """State something the guarantee rests on that the code cannot check."""
+        if sentence not in self.assumptions:
+            self.assumptions.append(sentence)
+
+    def mark_unsafe(self, switch: str, standing: Standing = Standing.PROVEN) -> None:
+        """Record an `unsafe_` switch, and the best standing any number can still have after it."""
+        if switch not in self.unsafe:
+            self.unsafe.append(switch)
+        self.standing = Standing.weakest(self.standing, standing)
+
+    def spec(self) -> dict[str, Any]:
+        """JSON form: a SPEC with a note and a chain hash on every mechanism."""
+        rows = [row | {"hash": link} for row, link in zip(self._rows(), self._chain()[1:], strict=True)]
+        return self._head() | {"mechanisms": rows}
+
+    def save(self, path: str | Path) -> None:
+        """Write the JSON form atomically."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(self.spec(), file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Ledger:
+        """Read a ledger or any other SPEC; raises `InvalidInput` when it is not one or its chain is broken."""
+        path = Path(path)
+        try:
+            spec = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise check.fail("SPEC", "a file that exists", str(path)) from None
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise InvalidInput(f"SPEC must be a JSON file; got {str(path)!r}. {error}") from None
+        return cls.from_spec(spec)
+
+    @classmethod
+    def from_spec(cls, spec: object) -> Ledger:
+        """The ledger of a SPEC table (design: `{"relation": ..., "mechanisms": [...]}`)."""
+        if not isinstance(spec, dict):
+            raise check.fail("SPEC", 'a table with "relation" and "mechanisms"', spec)
+        check.keys("SPEC", spec, _KEYS)
+        ledger = cls(relation=spec.get("relation", Relation.ADD_REMOVE), unit=spec.get("unit", "record"))
+        ledger.assumptions = list(spec.get("assumptions", []))
+        ledger.unsafe = list(spec.get("unsafe", []))
+        ledger.standing = Standing(check.choice("standing", spec.get("standing", "proven"), [*Standing]))
+        rows = spec.get("mechanisms")
+        if not isinstance(rows, list):
+            raise check.fail("mechanisms", "a list of mechanisms", rows)
+        for row in rows:
+            mechanism, steps = from_spec(row)
+            for part, inner in mechanism.parts():
+                ledger._entries.append(Entry(part, inner * steps, row.get("note", "")))
+        hashes = [row.get("hash") for row in rows]
+        if any(hashes) and hashes != ledger._chain()[1:]:
+            raise InvalidInput("hash must be that of the chain of entries; got another. The ledger was edited.")
+        return ledger
+
+    def _head(self) -> dict[str, Any]:
+        return {
+            "relation": self.relation.value,
+            "unit": self.unit,
+            "assumptions": self.assumptions,
+            "unsafe": self.unsafe,
+            "standing": self.standing.value,
+        }
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return [entry.mechanism.spec() | {"steps": entry.steps, "note": entry.note} for entry in self._entries]
+
+    def _chain(self) -> list[str]:
+        links = [_digest(self._head())]
+        for row in self._rows():
+            links.append(_digest([links[-1], row]))
+        return links
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,198 @@
+"""Curves: one side of what is known about the trade-off between an attacker's two errors.
+
+A curve is held as its privacy profile delta(epsilon), epsilon >= 0, the larger of both directions of the
+neighbouring relation; the symmetric trade-off function follows from it (Dong, Roth & Su 2019, Prop. 2.13):
+beta(alpha) = max_eps max{1 - delta(eps) - e^eps alpha, e^{-eps} (1 - delta(eps) - alpha)}.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+
+from tacit.tradeoff.gaussian import gaussian_beta, gaussian_delta, gaussian_epsilon, gaussian_mu
+from tacit.tradeoff.root import bracketed_root
+
+_GRID = 257
+_TAIL = 1e-15
+
+
+class Curve(ABC):
+    """A privacy profile with its inverse and the quantities derived from it."""
+
+    @abstractmethod
+    def delta(self, epsilon: float) -> float:
+        """delta at epsilon >= 0; non-increasing."""
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest epsilon >= 0 with delta(epsilon) <= delta; inf when there is none."""
+        if self.delta(0.0) <= delta:
+            return 0.0
+        high = 1.0
+        while self.delta(high) > delta:
+            high *= 2
+            if high > 1e9:
+                return float("inf")
+        root = bracketed_root(lambda epsilon: self.delta(epsilon) - delta, 0.0, high)
+        return root * (1 + 1e-12) + 1e-15
+
+    def beta(self, alpha: np.ndarray) -> np.ndarray:
+        """Lower bound on the type II error at type I error alpha, from tangents on a grid of epsilons."""
+        epsilons, deltas = self.profile
+        return _tangents(np.asarray(alpha, dtype=float), epsilons, deltas)
+
+    def beta_ceiling(self, alpha: np.ndarray) -> np.ndarray:
+        """Upper bound on the type II error if this profile is a lower bound on the true one.
+
+        Between grid points the profile is at least its value at the right end, so each tangent is taken
+        with the smaller delta and the smaller slope.
+        """
+        epsilons, deltas = self.profile
+        shifted = np.append(deltas[1:], 0.0)
+        return _tangents(np.asarray(alpha, dtype=float), epsilons, shifted)
+
+    def mu(self, slack: float) -> float:
+        """The smallest mu with delta(eps) <= delta_mu(eps) + slack for every eps >= 0 (inf when none exists)."""
+        epsilons, deltas = self.profile
+        if deltas[-1] > slack:
+            return float("inf")
+        right = np.append(epsilons[1:], epsilons[-1])
+        needed = [gaussian_mu(float(e), float(d) - slack) for e, d in zip(right, deltas, strict=True) if d > slack]
+        return max(needed, default=0.0)
+
+    def advantage(self) -> float:
+        """Total variation: max over tests of true minus false positive rate, delta(0)."""
+        return self.delta(0.0)
+
+    @cached_property
+    def profile(self) -> tuple[np.ndarray, np.ndarray]:
+        """(epsilons, deltas) on a grid from 0 to where delta meets `_TAIL`, dense near 0."""
+        last = self.epsilon(_TAIL)
+        if not np.isfinite(last):
+            last = 64.0
+        epsilons = last * np.linspace(0.0, 1.0, _GRID) ** 1.5
+        deltas = np.array([self.delta(float(e)) for e in epsilons])
+        return epsilons, np.clip(deltas, 0.0, 1.0)
+
+
+class GaussianCurve(Curve):
+    """G_mu, the trade-off function of N(0, 1) against N(mu, 1)."""
+
+    def __init__(self, mu: float):
+        self._mu = mu
+
+    def delta(self, epsilon: float) -> float:
+        return gaussian_delta(epsilon, self._mu)
+
+    def epsilon(self, delta: float) -> float:
+        return gaussian_epsilon(delta, self._mu)
+
+    def beta(self, alpha: np.ndarray) -> np.ndarray:
+        return gaussian_beta(alpha, self._mu)
+
+    beta_ceiling = beta
+
+    def mu(self, slack: float) -> float:
+        return self._mu
+
+
+class ProfileCurve(Curve):
+    """A curve known by the function delta(epsilon)."""
+
+    def __init__(self, profile: Callable[[float], float]):
+        self._profile = profile
+
+    def delta(self, epsilon: float) -> float:
+        return min(max(float(self._profile(epsilon)), 0.0), 1.0)
+
+
+class EpsilonCurve(Curve):
+    """A curve known by the non-increasing function epsilon(delta), delta in (0, 1)."""
+
+    def __init__(self, epsilon_at: Callable[[float], float]):
+        self._epsilon_at = epsilon_at
+
+    def epsilon(self, delta: float) -> float:
+        return 0.0 if delta >= 1.0 else max(float(self._epsilon_at(delta)), 0.0)
+
+    def delta(self, epsilon: float) -> float:
+        """The smallest delta whose epsilon is at most `epsilon`, by bisection in log delta."""
+        if self.epsilon(0.0) <= epsilon:
+            return 0.0
+        low, high = np.log(1e-300), 0.0
+        if self.epsilon(float(np.exp(low))) <= epsilon:
+            return float(np.exp(low))
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.epsilon(float(np.exp(middle))) <= epsilon else (middle, high)
+        return float(np.exp(high))
+
+
+class ErrorPoints(Curve):
+    """What an attacker reached: error pairs (alpha_i, beta_i), so the true trade-off lies on or below their hull."""
+
+    def __init__(self, alpha: np.ndarray, beta: np.ndarray):
+        self.alpha = np.clip(np.asarray(alpha, dtype=float), 0.0, 1.0)
+        self.beta_reached = np.clip(np.asarray(beta, dtype=float), 0.0, 1.0)
+
+    def delta(self, epsilon: float) -> float:
+        one = 1 - self.beta_reached - np.exp(epsilon) * self.alpha
+        other = 1 - self.alpha - np.exp(epsilon) * self.beta_reached
+        return float(max(one.max(initial=0.0), other.max(initial=0.0), 0.0))
+
+    def epsilon(self, delta: float) -> float:
+        """max log((1 - delta - beta) / alpha) over the points and over both directions."""
+        best = 0.0
+        for miss, hit in ((self.beta_reached, self.alpha), (self.alpha, self.beta_reached)):
+            gain = 1 - delta - miss
+            with np.errstate(divide="ignore", invalid="ignore"):
+                value = np.where(gain > 0, np.log(gain / hit), 0.0)
+            best = max(best, float(np.max(value, initial=0.0)))
+        return best
+
+    def beta_ceiling(self, alpha: np.ndarray) -> np.ndarray:
+        """Lower convex hull of the points, their mirror images and the corners (0, 1) and (1, 0)."""
+        x = np.concatenate([[0.0, 1.0], self.alpha, self.beta_reached])
+        y = np.concatenate([[1.0, 0.0], self.beta_reached, self.alpha])
+        hull = _lower_hull(x, y)
+        return np.interp(np.asarray(alpha, dtype=float), hull[:, 0], hull[:, 1])
+
+    beta = beta_ceiling
+
+    def mu(self, slack: float) -> float:
+        """The largest mu that a point refutes: Phi^{-1}(1 - alpha) - Phi^{-1}(beta)."""
+        from scipy.special import ndtri
+
+        with np.errstate(invalid="ignore"):
+            values = -ndtri(self.alpha) - ndtri(self.beta_reached)
+        return float(np.max(values[~np.isnan(values)], initial=0.0))
+
+
+def _tangents(alpha: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np.ndarray:
+    a = alpha[..., None]
+    with np.errstate(over="ignore", invalid="ignore"):
+        one = 1 - deltas - np.exp(np.minimum(epsilons, 700.0)) * a
+        other = np.exp(-epsilons) * (1 - deltas - a)
+    return np.clip(np.maximum(one, other).max(axis=-1), 0.0, 1 - alpha)
+
+
+def _lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    hull: list[tuple[float, float]] = []
+    for point in sorted(zip(x.tolist(), y.tolist(), strict=True)):
+        while hull and hull[-1][0] == point[0]:
+            if hull[-1][1] <= point[1]:
+                break
+            hull.pop()
+        if hull and hull[-1][0] == point[0]:
+            continue
+        while len(hull) >= 2 and _turn(hull[-2], hull[-1], point) <= 0:
+            hull.pop()
+        hull.append(point)
+    return np.array(hull)
+
+
+def _turn(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> float:
+    return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])

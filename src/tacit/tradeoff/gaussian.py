@@ -1,0 +1,64 @@
+"""Gaussian differential privacy in closed form (Dong, Roth & Su 2019), accurate far into the tails."""
+
+import numpy as np
+from scipy.special import erf, erfcx, ndtr, ndtri
+
+from tacit.tradeoff.root import bracketed_root
+
+_SQRT2 = np.sqrt(2.0)
+
+
+def gaussian_delta(epsilon: float, mu: float) -> float:
+    """delta(eps) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2) of a mu-GDP mechanism, eps >= 0.
+
+    Far in the tail it is written as phi(t) (R(t) - R(t + mu)), t = eps/mu - mu/2, R the Mills ratio, so
+    that it keeps its digits down to the smallest double.
+    """
+    if mu == 0.0:
+        return 0.0
+    if np.isinf(mu):
+        return 1.0
+    if epsilon == 0.0:
+        return float(erf(mu / (2 * _SQRT2)))
+    t = epsilon / mu - mu / 2
+    if t < -5.0:
+        return float(ndtr(-t) - np.exp(epsilon) * ndtr(-t - mu))
+    mills = np.sqrt(np.pi / 2) * (erfcx(t / _SQRT2) - erfcx((t + mu) / _SQRT2))
+    return float(max(np.exp(-t * t / 2) / np.sqrt(2 * np.pi) * mills, 0.0))
+
+
+def gaussian_log_delta(epsilon: float, mu: float) -> float:
+    """log of `gaussian_delta`, also where that underflows."""
+    t = epsilon / mu - mu / 2
+    if t < 30.0:
+        return float(np.log(gaussian_delta(epsilon, mu)))
+    mills = np.sqrt(np.pi / 2) * (erfcx(t / _SQRT2) - erfcx((t + mu) / _SQRT2))
+    return float(-t * t / 2 - 0.5 * np.log(2 * np.pi) + np.log(mills))
+
+
+def gaussian_epsilon(delta: float, mu: float) -> float:
+    """The epsilon >= 0 with `gaussian_delta(epsilon, mu) == delta`; 0 where even epsilon 0 meets delta."""
+    if mu == 0.0 or gaussian_delta(0.0, mu) <= delta:
+        return 0.0
+    if delta == 0.0 or np.isinf(mu):
+        return float("inf")
+    target = np.log(delta)
+    high = mu * mu / 2 + mu * (np.sqrt(-2 * target) + 1)
+    return bracketed_root(lambda epsilon: gaussian_log_delta(epsilon, mu) - target, 0.0, high)
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The mu with `gaussian_delta(epsilon, mu) == delta`, for delta in [0, 1)."""
+    if delta <= 0.0:
+        return 0.0
+    high = 1.0
+    while gaussian_delta(epsilon, high) < delta:
+        high *= 2
+        if high > 1e8:
+            return float("inf")
+    return bracketed_root(lambda mu: gaussian_delta(epsilon, mu) - delta, 1e-12, high)
+
+
+def gaussian_beta(alpha: np.ndarray, mu: float) -> np.ndarray:
+    """G_mu(alpha) = Phi(Phi^{-1}(1 - alpha) - mu)."""
+    return ndtr(-ndtri(np.asarray(alpha, dtype=float)) - mu)

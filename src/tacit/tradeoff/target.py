@@ -1,0 +1,77 @@
+"""Targets: what a guarantee must reach, as predicates on a `TradeOff`."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from tacit import check
+from tacit.tradeoff.tradeoff import TradeOff
+
+
+class Target(ABC):
+    """A predicate on a trade-off curve that more noise can only help."""
+
+    @abstractmethod
+    def excess(self, tradeoff: TradeOff) -> float:
+        """By how much the curve misses the target; <= 0 exactly when it is met."""
+
+    def met(self, tradeoff: TradeOff) -> bool:
+        """Whether the curve meets the target."""
+        return self.excess(tradeoff) <= 0.0
+
+
+@dataclass(frozen=True)
+class Epsilon(Target):
+    """(epsilon, delta)-DP with epsilon > 0 and delta in [0, 1]."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        check.positive("epsilon", self.epsilon, "Use a finite number such as 1.0.")
+        check.delta(self.delta)
+
+    def excess(self, tradeoff: TradeOff) -> float:
+        return float(tradeoff.epsilon(self.delta)) - self.epsilon
+
+
+@dataclass(frozen=True)
+class Advantage(Target):
+    """No membership attack has an advantage (true minus false positive rate) above `advantage` in (0, 1)."""
+
+    advantage: float
+
+    def __post_init__(self) -> None:
+        check.probability("advantage", self.advantage, open_low=True, open_high=True)
+
+    def excess(self, tradeoff: TradeOff) -> float:
+        return float(tradeoff.advantage()) - self.advantage
+
+
+@dataclass(frozen=True)
+class Mu(Target):
+    """mu-GDP, up to the slack of `TradeOff.mu`."""
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        check.positive("mu", self.mu)
+
+    def excess(self, tradeoff: TradeOff) -> float:
+        return float(tradeoff.mu()) - self.mu
+
+
+@dataclass(frozen=True)
+class Errors(Target):
+    """Every attack with type I error `alpha` has type II error at least `beta`, beta < 1 - alpha."""
+
+    alpha: float
+    beta: float
+
+    def __post_init__(self) -> None:
+        check.probability("alpha", self.alpha)
+        check.probability("beta", self.beta)
+        if self.beta >= 1 - self.alpha:
+            raise check.fail("beta", f"below 1 - alpha = {1 - self.alpha:g}", self.beta, "No noise reaches it.")
+
+    def excess(self, tradeoff: TradeOff) -> float:
+        return self.beta - float(tradeoff.beta(self.alpha))

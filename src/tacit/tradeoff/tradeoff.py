@@ -1,0 +1,173 @@
+"""`TradeOff`: a trade-off curve with the standing of its certificate, and its answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit import check
+from tacit.errors import NotABound
+from tacit.relation import Relation
+from tacit.standing import Standing
+from tacit.tradeoff.curve import Curve, ErrorPoints
+
+
+class Answer(float):
+    """A number with its standing: reads as a float (the conservative side), and knows its interval.
+
+    `lower` and `upper` bound the true value; reading the side that no theorem covers raises `NotABound`,
+    and a side that is simply not known is None.
+    """
+
+    standing: Standing
+    _lower: float | None
+    _upper: float | None
+
+    def __new__(cls, value: float, standing: Standing, lower: float | None, upper: float | None) -> Answer:
+        answer = super().__new__(cls, value)
+        answer.standing = standing
+        answer._lower = lower
+        answer._upper = upper
+        return answer
+
+    @property
+    def lower(self) -> float | None:
+        """Proven (or, for an audit, measured) lower bound on the true value."""
+        _only(self.standing, "lower", Standing.PROVEN, Standing.MEASURED)
+        return self._lower
+
+    @property
+    def upper(self) -> float | None:
+        """Proven upper bound on the true value."""
+        _only(self.standing, "upper", Standing.PROVEN, Standing.MEASURED)
+        return self._upper
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """What an attacker's type II error must be (or was) at each type I error.
+
+    Attributes:
+        curve: where answers are read: the certificate of a `proven` result, else the claimed, asymptotic or
+            Bayesian curve, or what a `measured` attack reached.
+        standing: how far the curve can be trusted.
+        relation: the neighbouring relation it speaks about.
+        source: the accountant or attack it comes from.
+        floor: for two-sided accountants, a curve that the true leakage is proven to exceed.
+        confidence: of a measured result, simultaneous over the whole curve.
+    """
+
+    curve: Curve
+    standing: Standing
+    relation: Relation
+    source: str
+    floor: Curve | None = None
+    confidence: float | None = None
+
+    @property
+    def upper(self) -> Curve:
+        """The proven upper bound on leakage; raises `NotABound` for every other standing."""
+        _only(self.standing, "upper", Standing.PROVEN)
+        return self.curve
+
+    @property
+    def lower(self) -> Curve | None:
+        """A lower bound on leakage: proven (None when the accountant is one-sided) or measured."""
+        _only(self.standing, "lower", Standing.PROVEN, Standing.MEASURED)
+        return self.curve if self.standing is Standing.MEASURED else self.floor
+
+    def epsilon(self, delta: float) -> Answer:
+        """The smallest epsilon at `delta` in [0, 1]."""
+        delta = check.delta(delta)
+        return self._leakage(lambda curve: curve.epsilon(delta))
+
+    def delta(self, epsilon: float) -> Answer:
+        """The smallest delta at `epsilon` >= 0."""
+        epsilon = check.epsilon(epsilon)
+        return self._leakage(lambda curve: curve.delta(epsilon))
+
+    def mu(self, *, slack: float = 1e-9) -> Answer:
+        """The smallest mu of Gaussian DP that covers the curve up to `slack` of total variation.
+
+        delta(eps) <= delta_mu(eps) + slack for every eps >= 0. Subsampled mechanisms are GDP only up to such
+        a slack; where the curve is exactly Gaussian the slack is not used.
+        """
+        slack = check.probability("slack", slack)
+        value = self.curve.mu(slack)
+        upper = None if self.standing is Standing.MEASURED else value
+        return Answer(value, self.standing, value if self.standing is Standing.MEASURED else None, upper)
+
+    def advantage(self) -> Answer:
+        """The largest true minus false positive rate of any attack, delta(0)."""
+        return self._leakage(lambda curve: curve.advantage())
+
+    def beta(self, alpha: float) -> Answer:
+        """The smallest type II error of any attack of type I error `alpha` in [0, 1]."""
+        alpha = check.probability("alpha", alpha)
+        at = np.array([alpha])
+        if self.standing is Standing.MEASURED:
+            reached = float(self.curve.beta_ceiling(at)[0])
+            return Answer(reached, self.standing, None, reached)
+        ceiling = float(self.floor.beta_ceiling(at)[0]) if self.floor else None
+        value = float(self.curve.beta(at)[0])
+        return Answer(value, self.standing, value, ceiling)
+
+    def tpr(self, fpr: float) -> Answer:
+        """The largest true positive rate of any attack of false positive rate `fpr` in [0, 1]."""
+        beta = self.beta(check.probability("fpr", fpr))
+        low = None if beta._upper is None else 1 - beta._upper
+        high = None if beta._lower is None else 1 - beta._lower
+        return Answer(1 - float(beta), self.standing, low, high)
+
+    def bayes_risk(self, prior: float) -> Answer:
+        """min over tests of prior * P(miss) + (1 - prior) * P(false alarm), `prior` that of membership in [0, 1].
+
+        With r = (1 - prior) / prior the minimum is prior * (1 - delta(log r)) for r >= 1, and by symmetry of
+        the curve (1 - prior) * (1 - delta(-log r)) for r < 1.
+        """
+        prior = check.probability("prior", prior)
+        rare, common = min(prior, 1 - prior), max(prior, 1 - prior)
+        if rare == 0.0:
+            return Answer(0.0, self.standing, 0.0, 0.0)
+        delta = self.delta(float(np.log(common / rare)))
+        low = None if delta._upper is None else rare * (1 - delta._upper)
+        high = None if delta._lower is None else rare * (1 - delta._lower)
+        return Answer(rare * (1 - float(delta)), self.standing, low, high)
+
+    def __le__(self, claim: TradeOff) -> bool:
+        """`audit <= claim`: whether a measured lower bound is compatible with a claimed curve.
+
+        False means that the audit refutes the claim at the audit's confidence.
+        """
+        if self.standing is not Standing.MEASURED or not isinstance(self.curve, ErrorPoints):
+            raise NotABound("audit <= claim must have a measured result on its left side.")
+        points = self.curve
+        return bool(
+            np.all(claim.curve.beta(points.alpha) <= points.beta_reached)
+            and np.all(claim.curve.beta(points.beta_reached) <= points.alpha)
+        )
+
+    def plot(self, axes: object = None) -> object:
+        """Draw type I against type II error on matplotlib `axes`, new ones if None; returns them."""
+        from tacit.tradeoff.plot import draw
+
+        return draw(self, axes)
+
+    def _repr_html_(self) -> str:
+        epsilon, advantage = float(self.epsilon(1e-5)), float(self.advantage())
+        return (
+            f"<b>{self.source}</b> ({self.standing.value}, {self.relation.value}): "
+            f"&epsilon; = {epsilon:.4g} at &delta; = 1e-05, advantage {advantage:.4g}"
+        )
+
+    def _leakage(self, read) -> Answer:
+        value = float(read(self.curve))
+        if self.standing is Standing.MEASURED:
+            return Answer(value, self.standing, value, None)
+        return Answer(value, self.standing, float(read(self.floor)) if self.floor else None, value)
+
+
+def _only(standing: Standing, side: str, *allowed: Standing) -> None:
+    if standing not in allowed:
+        raise NotABound(f"{side} must be read from a proven result; got a {standing.value} one, which bounds nothing.")
