@@ -94,7 +94,7 @@ class TradeOff:
     def epsilon(self, delta: float) -> Answer:
         """The smallest epsilon at `delta` in [0, 1]."""
         delta = check.delta(delta)
-        return self._leakage(lambda curve: curve.epsilon(delta))
+        return self._leakage(lambda curve: curve.epsilon(delta) if delta < 1.0 else 0.0)
 
     def delta(self, epsilon: float) -> Answer:
         """The smallest delta at `epsilon` >= 0."""
