@@ -105,14 +105,7 @@ class Ledger:
     @classmethod
     def load(cls, path: str | Path) -> Ledger:
         """Read a ledger or any other SPEC; raises `InvalidInput` when it is not one or its chain is broken."""
-        path = Path(path)
-        try:
-            spec = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise check.fail("SPEC", "a file that exists", str(path)) from None
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise InvalidInput(f"SPEC must be a JSON file; got {str(path)!r}. {error}") from None
-        return cls.from_spec(spec)
+        return cls.from_spec(read_spec(path))
 
     @classmethod
     def from_spec(cls, spec: object) -> Ledger:
@@ -153,6 +146,20 @@ class Ledger:
         for row in self._rows():
             links.append(_digest([links[-1], row]))
         return links
+
+
+def read_spec(path: str | Path) -> dict[str, Any]:
+    """The JSON table in the file `path`; raises `InvalidInput` when there is none."""
+    path = Path(path)
+    try:
+        spec = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise check.fail("SPEC", "a file that exists", str(path)) from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InvalidInput(f"SPEC must be a JSON file; got {str(path)!r}. {error}") from None
+    if not isinstance(spec, dict):
+        raise check.fail("SPEC", 'a table with "relation" and "mechanisms"', spec)
+    return spec
 
 
 def _digest(value: object) -> str:
