@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tacit import check
+from tacit.atomic import write_text
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Compose, Mechanism, from_spec
 from tacit.relation import Relation
@@ -101,14 +100,7 @@ class Ledger:
 
     def save(self, path: str | Path) -> None:
         """Write the JSON form atomically."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(self.spec(), file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        write_text(path, json.dumps(self.spec(), indent=1))
 
     @classmethod
     def load(cls, path: str | Path) -> Ledger:
