@@ -10,6 +10,7 @@ from tacit.calibration import noise_multiplier
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian, Laplace
 from tacit.relation import Relation
+from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.tradeoff.gaussian import gaussian_delta
 from tests.conformance.accountant import check_accountant
@@ -39,6 +40,19 @@ def test_table_1_of_bu_et_al_to_the_printed_digits(sigma, epochs, mu, clt, momen
     assert round(float(accountant("moments")(ran).epsilon(1e-5)), 2) == moments
 
 
+def test_the_classical_gaussian_formula_understates_where_jayaraman_and_evans_use_it_last():
+    sigma = noise_multiplier(Epsilon(1000, 1e-5), steps=100, using="naive_je").value
+    assert accountant("naive")(Gaussian(sigma) * 100).epsilon(1e-5) > 1000
+
+
+def test_generic_row_of_triastcyn_and_faltings():
+    ran = Gaussian(1.0).poisson(64 / 60000) * 93750
+    claimed = accountant("generic")(ran)
+    assert round(float(claimed.epsilon(1e-5)), 2) == 1.62
+    assert claimed.standing is Standing.CLAIMED
+    assert accountant("generic_sound")(ran).epsilon(1e-5) > 1.6975
+
+
 def test_moments_row_of_triastcyn_and_faltings():
     ran = Gaussian(1.0).poisson(64 / 60000) * 93750
     assert round(float(accountant("moments")(ran).epsilon(1e-5)), 2) == 2.18
@@ -48,7 +62,12 @@ def test_moments_row_of_triastcyn_and_faltings():
     ("name", "published"),
     [
         ("naive", {0.1: 5717, 0.5: 1143, 1: 571.7, 5: 114.3, 10: 57.17, 50: 11.43, 100: 5.717, 500: 1.143}),
-        ("zcdp", {0.1: 480.9, 0.5: 97.0, 1: 49.01, 5: 10.55, 10: 5.679, 50: 1.589, 100: 0.987, 500: 0.368}),
+        ("naive_je", {0.1: 5717, 10: 57.17, 100: 5.717, 500: 1.143, 1000: 0.572}),
+        ("advanced_je", {0.1: 2896, 0.5: 588.4, 1: 299.8, 5: 67.74, 10: 37.84, 50: 11.63, 100: 7.454, 500: 2.915}),
+        (
+            "zcdp",
+            {0.1: 480.9, 0.5: 97.0, 1: 49.01, 5: 10.55, 10: 5.679, 50: 1.589, 100: 0.987, 500: 0.368, 1000: 0.249},
+        ),
     ],
 )
 def test_noise_multipliers_of_jayaraman_and_evans(name, published):

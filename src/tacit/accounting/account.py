@@ -7,17 +7,35 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit import check
+from tacit.accounting.advanced import Advanced, AdvancedPublished
 from tacit.accounting.base import Accountant
+from tacit.accounting.cdp import Cdp
 from tacit.accounting.clt import Clt
+from tacit.accounting.generic import Generic, GenericSound
 from tacit.accounting.ledger import Ledger
 from tacit.accounting.moments import Moments
-from tacit.accounting.naive import Naive
+from tacit.accounting.naive import Naive, NaivePublished
 from tacit.accounting.rdp import Rdp
 from tacit.accounting.zcdp import Zcdp
 from tacit.errors import Refused
 from tacit.tradeoff import TradeOff
 
-ACCOUNTANTS: dict[str, Accountant] = {kind.name: kind() for kind in (Rdp, Moments, Zcdp, Naive, Clt)}
+ACCOUNTANTS: dict[str, Accountant] = {
+    kind.name: kind()
+    for kind in (
+        Rdp,
+        Moments,
+        GenericSound,
+        Zcdp,
+        Cdp,
+        Advanced,
+        Naive,
+        Clt,
+        Generic,
+        AdvancedPublished,
+        NaivePublished,
+    )
+}
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,20 @@ class Mechanism(ABC):
         return self.pure_epsilon(relation)
 
     def classical_epsilon(self, delta: float, relation: Relation) -> float:
-        """An epsilon with (epsilon, delta)-DP by the textbook formula; exact where there is no such formula."""
+        """epsilon at delta by the textbook formula, whose proof may not reach; `epsilon_at` where there is none."""
         return self.epsilon_at(delta, relation)
+
+    def cdp(self, relation: Relation) -> tuple[float, float]:
+        """(mean, deviation) of concentrated DP: the loss minus `mean` is subgaussian with `deviation`.
+
+        An epsilon-DP mechanism has (epsilon (e^epsilon - 1) / 2, epsilon) (Dwork & Rothblum 2016, Theorem 3.5).
+        """
+        epsilon = self.pure_epsilon(relation)
+        return epsilon * float(np.expm1(min(epsilon, 700.0))) / 2, epsilon
+
+    def published_generic_rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """Renyi divergences as the generic accountant of Triastcyn & Faltings takes them: no bound when sampled."""
+        return self.rdp(orders, relation)
 
     def is_pure(self, relation: Relation) -> bool:
         """Whether a finite epsilon is known at delta = 0."""

@@ -49,15 +49,14 @@ class Gaussian(Mechanism):
         return gaussian_epsilon(delta, self.mu(relation))
 
     def classical_epsilon(self, delta: float, relation: Relation) -> float:
-        """sqrt(2 log(1.25 / delta)) mu (Dwork & Roth 2014, Theorem A.1), or the exact epsilon where that is larger.
-
-        The theorem's proof ends at epsilon = 1 and its statement fails a little beyond; the larger of both is
-        a bound everywhere.
-        """
+        """sqrt(2 log(1.25 / delta)) mu (Dwork & Roth 2014, Theorem A.1): proven to epsilon 1, false beyond."""
         if delta >= 1.0:
             return 0.0
-        classical = math.sqrt(2 * math.log(1.25 / delta)) * self.mu(relation) if delta > 0 else math.inf
-        return max(classical, self.epsilon_at(delta, relation))
+        return math.sqrt(2 * math.log(1.25 / delta)) * self.mu(relation) if delta > 0 else math.inf
+
+    def cdp(self, relation: Relation) -> tuple[float, float]:
+        """(mu^2 / 2, mu): the loss is N(mu^2 / 2, mu^2)."""
+        return self.mu(relation) ** 2 / 2, self.mu(relation)
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         """D_a = a mu^2 / 2 (Mironov 2017, Corollary 3)."""

@@ -61,6 +61,14 @@ class Poisson(Mechanism):
             return epsilon + math.log(self.sample_rate) + 1e-12
         return math.log1p(self.sample_rate * math.expm1(epsilon))
 
+    def cdp(self, relation: Relation) -> tuple[float, float]:
+        """Unsampled, as for zCDP."""
+        return self.base.cdp(relation)
+
+    def published_generic_rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """q^2 D_a of the unsampled mechanism: asserted by the paper, false at every order."""
+        return self.sample_rate**2 * self.base.rdp(orders, relation)
+
     def zcdp(self, relation: Relation) -> float:
         """Subsampling helps zCDP by nothing that holds for every order, so this is the unsampled rho."""
         return self.base.zcdp(relation)
