@@ -50,9 +50,9 @@ def digest(dataset: data.Dataset) -> tuple:
 
 @pytest.mark.parametrize("name", data.names())
 @pytest.mark.filterwarnings("ignore::tacit.errors.LeakWarning")
-def test_data_set(name, obtain, original_files):
-    facts = data.describe(name, data_dir=original_files)
+def test_data_set(name, obtain, data_dir):
     dataset = obtain(name)
+    facts = data.describe(name, data_dir=data_dir)
     check_dataset(dataset, facts)
     assert dataset.name in (name, f"{name}_test")
 
@@ -93,11 +93,11 @@ def test_description(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name in data.names() if source(name).leaks])
-def test_leaky_preparation_is_reported(name, original_files, obtain):
+def test_leaky_preparation_is_reported(name, data_dir, obtain):
     with pytest.warns(LeakWarning, match="came from private data"):
         obtain(name)
     with pytest.raises(InvalidInput, match="declared as public in strict mode"):
-        data.load(name, data_dir=original_files, strict=True)
+        data.load(name, data_dir=data_dir, strict=True)
 
 
 @pytest.mark.parametrize("name", BUNDLED)
