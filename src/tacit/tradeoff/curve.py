@@ -169,7 +169,7 @@ class ErrorPoints(Curve):
         """Lower convex hull of the points, their mirror images and the corners (0, 1) and (1, 0)."""
         x = np.concatenate([[0.0, 1.0], self.alpha, self.beta_reached])
         y = np.concatenate([[1.0, 0.0], self.beta_reached, self.alpha])
-        hull = _lower_hull(x, y)
+        hull = lower_hull(x, y)
         return np.interp(np.asarray(alpha, dtype=float), hull[:, 0], hull[:, 1])
 
     beta = beta_ceiling
@@ -191,7 +191,8 @@ def _tangents(alpha: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np
     return np.clip(np.maximum(one, other).max(axis=-1), 0.0, 1 - alpha)
 
 
-def _lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Corners (n, 2) of the greatest convex function below the points, from left to right."""
     hull: list[tuple[float, float]] = []
     for point in sorted(zip(x.tolist(), y.tolist(), strict=True)):
         while hull and hull[-1][0] == point[0]:
