@@ -15,7 +15,7 @@ def original_files() -> Path:
     """The folder of the original files."""
     folder = Path(os.environ.get("TACIT_DATA") or _BESIDE)
     if not folder.is_dir():
-        pytest.skip(f"no original data files: TACIT_DATA is not set and {_BESIDE} does not exist")
+        pytest.skip(f"no original data files: {folder} does not exist; set TACIT_DATA to a folder that has them")
     return folder
 
 

@@ -1,7 +1,10 @@
 """What every registered data set must satisfy; a new one is covered by being registered."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -100,3 +103,11 @@ def test_leaky_preparation_is_reported(name, original_files, obtain):
 @pytest.mark.parametrize("name", BUNDLED)
 def test_strict_mode_accepts_declared_data(name):
     assert data.load(name, strict=True).leaks == ()
+
+
+def test_import_is_light():
+    heavy = ("torch", "sklearn", "scipy", "pandas", "pyarrow", "pooch", "matplotlib")
+    program = f"import sys, tacit.data; print([name for name in {heavy} if name in sys.modules])"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    finished = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert (finished.stdout.strip(), finished.stderr) == ("[]", "")
