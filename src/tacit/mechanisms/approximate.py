@@ -25,5 +25,8 @@ class Approximate(Mechanism):
             raise self.refusal("pure epsilon", relation)
         return self.epsilon
 
+    def epsilon_at(self, delta: float, relation: Relation) -> float:
+        return self.epsilon if delta >= self.delta else float("inf")
+
     def __str__(self) -> str:
         return f"Approximate({self.epsilon:g}, {self.delta:g})"

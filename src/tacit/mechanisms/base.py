@@ -11,6 +11,7 @@ import numpy as np
 
 from tacit import check
 from tacit.errors import Refused
+from tacit.mechanisms.renyi import pure_rdp
 from tacit.relation import Relation
 
 
@@ -44,6 +45,29 @@ class Mechanism(ABC):
     def clt_mu_squared(self, relation: Relation) -> float:
         """This step's part of mu^2 in the central limit theorem for f-DP (Bu et al., Theorems 5-7)."""
         raise self.refusal("CLT functional", relation)
+
+    def epsilon_at(self, delta: float, relation: Relation) -> float:
+        """Smallest known epsilon with (epsilon, delta)-DP for one step; pure unless a mechanism knows better."""
+        return self.pure_epsilon(relation)
+
+    def classical_epsilon(self, delta: float, relation: Relation) -> float:
+        """An epsilon with (epsilon, delta)-DP by the textbook formula; exact where there is no such formula."""
+        return self.epsilon_at(delta, relation)
+
+    def is_pure(self, relation: Relation) -> bool:
+        """Whether a finite epsilon is known at delta = 0."""
+        try:
+            return bool(np.isfinite(self.pure_epsilon(relation)))
+        except Refused:
+            return False
+
+    def poisson_rdp(self, sample_rate: float, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """`rdp` of this mechanism on a Poisson sample; from the amplified pure epsilon unless overridden."""
+        return pure_rdp(self.poisson(sample_rate).pure_epsilon(relation), orders)
+
+    def poisson_clt_mu_squared(self, sample_rate: float, relation: Relation) -> float:
+        """`clt_mu_squared` of this mechanism on a Poisson sample."""
+        raise self.refusal("CLT functional of a Poisson sample", relation)
 
     def poisson(self, sample_rate: float) -> Mechanism:
         """This mechanism run on a Poisson sample: every record enters independently with `sample_rate`."""

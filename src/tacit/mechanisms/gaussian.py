@@ -1,5 +1,6 @@
 """The Gaussian mechanism, the noise of DP-SGD."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ from tacit import check
 from tacit.mechanisms.base import Mechanism
 from tacit.mechanisms.renyi import poisson_gaussian_rdp
 from tacit.relation import Relation
+from tacit.tradeoff.gaussian import gaussian_epsilon
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,21 @@ class Gaussian(Mechanism):
     def zcdp(self, relation: Relation) -> float:
         """rho = mu^2 / 2 (Bun & Steinke 2016, Proposition 1.6)."""
         return self.mu(relation) ** 2 / 2
+
+    def epsilon_at(self, delta: float, relation: Relation) -> float:
+        """Exact (Balle & Wang 2018, Theorem 8)."""
+        return gaussian_epsilon(delta, self.mu(relation))
+
+    def classical_epsilon(self, delta: float, relation: Relation) -> float:
+        """sqrt(2 log(1.25 / delta)) mu (Dwork & Roth 2014, Theorem A.1), or the exact epsilon where that is larger.
+
+        The theorem's proof ends at epsilon = 1 and its statement fails a little beyond; the larger of both is
+        a bound everywhere.
+        """
+        if delta >= 1.0:
+            return 0.0
+        classical = math.sqrt(2 * math.log(1.25 / delta)) * self.mu(relation) if delta > 0 else math.inf
+        return max(classical, self.epsilon_at(delta, relation))
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         """D_a = a mu^2 / 2 (Mironov 2017, Corollary 3)."""

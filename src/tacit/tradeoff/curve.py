@@ -118,6 +118,18 @@ class EpsilonCurve(Curve):
     def epsilon(self, delta: float) -> float:
         return 0.0 if delta >= 1.0 else max(float(self._epsilon_at(delta)), 0.0)
 
+    @cached_property
+    def profile(self) -> tuple[np.ndarray, np.ndarray]:
+        """(epsilons, deltas) read where it is cheap: the epsilons of a grid of deltas from 1 to `_TAIL`."""
+        deltas = np.concatenate([1 - np.geomspace(1e-9, 0.5, _GRID // 2), np.geomspace(0.5, _TAIL, _GRID)[1:]])
+        epsilons = np.array([self.epsilon(float(d)) for d in deltas])
+        finite = np.isfinite(epsilons)
+        epsilons, deltas = epsilons[finite], deltas[finite]
+        first = int(np.searchsorted(epsilons, 0.0, side="right")) - 1
+        if first < 0:
+            return np.append(0.0, epsilons), np.append(1.0, deltas)
+        return epsilons[first:], deltas[first:]
+
     def delta(self, epsilon: float) -> float:
         """The smallest delta whose epsilon is at most `epsilon`, by bisection in log delta."""
         if self.epsilon(0.0) <= epsilon:

@@ -1,0 +1,21 @@
+"""Writing a file so that a reader sees the old content or the new one, never a part."""
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write UTF-8 `text` to `path`, making its folder; an interruption leaves the previous file as it was."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

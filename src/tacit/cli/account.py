@@ -1,0 +1,49 @@
+"""`tacit account`: what a SPEC or ledger costs, by every accountant."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tacit.cli.output import json_text, short
+
+
+def command(
+    spec: Annotated[Path, typer.Argument(help="SPEC.json or ledger.json.", metavar="SPEC.json")],
+    delta: Annotated[float | None, typer.Option(help="Ask for epsilon at this delta (default 1e-5).")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Ask for delta at this epsilon instead.")] = None,
+    accountant: Annotated[list[str] | None, typer.Option(help="Only this accountant (repeatable).")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw every trade-off curve into FILE (.svg, .png).")] = None,
+) -> None:
+    """What the mechanisms of SPEC.json cost, by every accountant that can answer, each with its standing."""
+    from tacit.accounting import Ledger, account
+
+    if delta is None and epsilon is None:
+        delta = 1e-5
+    answer = account(Ledger.load(spec), delta=delta, epsilon=epsilon, accountants=accountant)
+    if json:
+        refused = [{"accountant": name, "why": why} for name, why in answer.refused]
+        print(json_text({"results": [result.row() for result in answer.results], "refused": refused}))
+    else:
+        _print_table(answer)
+    if plot is not None:
+        from tacit.tradeoff.plot import save
+
+        save([result.tradeoff for result in answer.results], plot)
+
+
+def _print_table(answer) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("accountant", "standing", "epsilon", "proven lower", "delta", "mu", "advantage", box=None)
+    for result in answer.results:
+        lower = result.epsilon_lower if result.epsilon_lower is not None else result.delta_lower
+        numbers = (result.epsilon, lower, result.delta, result.mu, result.advantage)
+        table.add_row(result.tradeoff.source, result.tradeoff.standing.value, *map(short, numbers))
+    console = Console()
+    console.print(table)
+    for name, why in answer.refused:
+        console.print(f"{name} refused: {why}", style="dim", highlight=False)
+    console.print("Only a proven number is a bound.", style="dim")

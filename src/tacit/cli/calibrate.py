@@ -1,0 +1,37 @@
+"""`tacit calibrate`: the noise multiplier that just meets a target."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tacit.cli.output import json_text, short
+
+
+def command(
+    spec: Annotated[
+        Path, typer.Argument(help='SPEC.json with "noise_multiplier": null where it is wanted.', metavar="SPEC.json")
+    ],
+    epsilon: Annotated[float | None, typer.Option(help="Target epsilon, at --delta.")] = None,
+    delta: Annotated[float | None, typer.Option(help="delta of the target epsilon.")] = None,
+    advantage: Annotated[float | None, typer.Option(help="Target membership advantage.")] = None,
+    mu: Annotated[float | None, typer.Option(help="Target mu of Gaussian DP.")] = None,
+    accountant: Annotated[str, typer.Option(help="Accountant that judges.")] = "pld",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """The smallest noise multiplier (null in SPEC.json) that meets the target, and the guarantee it gives."""
+    from tacit.accounting.account import ask
+    from tacit.calibration import parameter_of_spec
+    from tacit.tradeoff import target_of
+
+    target = target_of(epsilon=epsilon, delta=delta, advantage=advantage, mu=mu)
+    found = parameter_of_spec(spec, target, using=accountant)
+    guarantee = ask(found.guarantee, delta=1e-5 if delta is None else delta)
+    if json:
+        print(json_text({"parameter": found.parameter, "value": found.value, "guarantee": guarantee.row()}))
+        return
+    print(f"{found.parameter} {found.value:.8g}")
+    print(
+        f"gives epsilon {short(guarantee.epsilon)} at delta {guarantee.delta:g}, mu {short(guarantee.mu)}, "
+        f"advantage {short(guarantee.advantage)} ({guarantee.tradeoff.standing.value}, {guarantee.tradeoff.source})"
+    )
