@@ -14,6 +14,7 @@ ORDER = [
     "check",
     "relation",
     "standing",
+    "atomic",
     "tradeoff",
     "mechanisms",
     "noise",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from torch import nn
 
@@ -18,7 +19,7 @@ def mlp(inputs: int, classes: int, *, hidden: Sequence[int] = (16,)) -> nn.Modul
     """Fully connected ReLU network: (batch, inputs) -> (batch, classes) logits."""
     widths = [check.count("inputs", inputs), *(check.count("hidden", width) for width in hidden)]
     layers: list[nn.Module] = []
-    for before, after in zip(widths, widths[1:], strict=False):
+    for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return glorot(nn.Sequential(*layers, nn.Linear(widths[-1], check.count("classes", classes))))
 

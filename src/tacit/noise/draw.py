@@ -11,7 +11,7 @@ from tacit import check
 from tacit.noise.stream import Size, Stream
 
 
-def gaussian(stream: Stream, size: Size, *, std: float) -> NDArray[np.float64]:
+def gaussian(stream: Stream, size: Size, *, std: float) -> NDArray[np.floating]:
     """Independent N(0, std^2) values; `std` >= 0."""
     return stream.normal(size) * check.real("std", std, low=0.0)
 

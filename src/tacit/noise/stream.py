@@ -64,7 +64,7 @@ class _KeyStream(Stream):
 
     def bits(self, count: int) -> NDArray[np.uint64]:
         words = np.empty(count, np.uint64)
-        target = memoryview(words.view(np.uint8))
+        target = words.view(np.uint8).data
         for start in range(0, len(target), len(_ZEROS)):
             part = target[start : start + len(_ZEROS)]
             self._encryptor.update_into(_ZEROS[: len(part)] if len(part) < len(_ZEROS) else _ZEROS, part)

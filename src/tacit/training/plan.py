@@ -9,13 +9,11 @@ import torch
 from torch import Tensor
 
 from tacit import check
-from tacit.accounting.base import Accountant
-from tacit.accounting.ledger import Ledger
+from tacit.accounting import Accountant, Ledger, accountant
 from tacit.clipping import FlatClip
 from tacit.errors import BudgetExceeded, PrivacyWarning
 from tacit.mechanisms import Gaussian, Mechanism
 from tacit.noise import SecureStream, Stream
-from tacit.relation import Relation
 from tacit.sampling import Batch, PoissonSampler
 from tacit.tradeoff import Target
 
@@ -71,7 +69,8 @@ class PrivateRun:
         plan: what runs.
         stream: source of sampling and noise; a `SeededStream` marks the ledger as unsafe.
         ledger: where to record the steps (a new one by default).
-        budget: with `accountant`, no step is taken after which the whole ledger would miss this target.
+        budget: no step is taken after which the whole ledger would miss this target.
+        using: the accountant that measures the budget.
     """
 
     def __init__(
@@ -81,14 +80,14 @@ class PrivateRun:
         stream: Stream | None = None,
         ledger: Ledger | None = None,
         budget: Target | None = None,
-        accountant: Accountant | None = None,
+        using: Accountant | str = "pld",
     ):
         self.plan = plan
         self.ledger = ledger if ledger is not None else Ledger()
         self.stream = stream if stream is not None else SecureStream()
         self.sampler = PoissonSampler(plan.records, plan.sample_rate, self.stream)
         self.taken = 0
-        self._allowed = _affordable(self.ledger, plan, budget, accountant)
+        self._allowed = _affordable(self.ledger, plan, budget, using)
         if not self.stream.secure:
             self.ledger.mark_unsafe("unsafe_seeded_stream")
         if plan.unsafe_no_noise:
@@ -111,7 +110,7 @@ class PrivateRun:
         if self._allowed is not None and self.taken >= self._allowed:
             raise BudgetExceeded(
                 f"step {self.taken + 1} would cross the privacy budget; it was not taken. "
-                f"The budget allows {self._allowed} steps of {self.plan.mechanism}."
+                f"It allows {self._allowed} steps of {self.plan.mechanism}; use more noise or fewer steps."
             )
 
 
@@ -140,27 +139,23 @@ def warn_about_delta(delta: float | None, records: int) -> None:
         )
 
 
-def _affordable(ledger: Ledger, plan: Plan, budget: Target | None, accountant: Accountant | None) -> int | None:
-    """The largest number of steps after which `budget` still holds; None without a budget or when all are affordable.
+def _affordable(ledger: Ledger, plan: Plan, budget: Target | None, using: Accountant | str) -> int | None:
+    """How many of the planned steps keep `budget` met; None without a budget.
 
     The guarantee worsens with every step, so bisection finds it.
     """
     if budget is None:
         return None
-    if accountant is None:
-        raise check.fail("accountant", "given with a budget", None, "Pass the accountant that measures it.")
+    judge = accountant(using) if isinstance(using, str) else using
 
     def met(steps: int) -> bool:
         trial = Ledger.from_spec(ledger.spec())
-        if steps:
-            trial.add(plan.mechanism, steps)
-        return budget.met(accountant(trial))
+        trial.add(plan.mechanism, steps)
+        return budget.met(judge(trial))
 
     affordable, refused = 0, plan.steps
     if met(refused):
-        affordable, refused = refused, 2 * refused
-        while met(refused):
-            affordable, refused = refused, 2 * refused
+        return plan.steps
     while refused - affordable > 1:
         middle = (affordable + refused) // 2
         affordable, refused = (middle, refused) if met(middle) else (affordable, middle)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import torch
-
 from tacit import check
-from tacit.accounting.base import Accountant
-from tacit.accounting.ledger import Ledger
+from tacit.accounting import Accountant, Ledger
+from tacit.calibration import smallest
 from tacit.errors import InvalidInput
+from tacit.mechanisms import Gaussian
 from tacit.tradeoff import Epsilon, Target
 from tacit.training.plan import Plan, warn_about_delta
 
@@ -18,7 +17,7 @@ def settle(
     clip_norm: float,
     noise_multiplier: float | None,
     target: Target | None,
-    accountant: Accountant | None,
+    accountant: Accountant | str,
     sample_rate: float | None,
     batch_size: float | None,
     steps: int | None,
@@ -31,15 +30,16 @@ def settle(
 
     sample_rate = batch_size / records and steps = round(epochs / sample_rate) where those are given instead.
     """
-    rate = _sample_rate(records, sample_rate, batch_size)
-    planned = _steps(rate, steps, epochs)
+    rate = sample_rate_of(records, sample_rate, batch_size)
+    planned = steps_of(rate, steps, epochs)
     warn_about_delta(target.delta if isinstance(target, Epsilon) else delta, records)
     if noise_multiplier is None:
         noise_multiplier = _calibrated(rate, planned, target, accountant, ledger)
     return Plan(records, rate, clip_norm, noise_multiplier, planned, unsafe_no_noise)
 
 
-def _sample_rate(records: int, sample_rate: float | None, batch_size: float | None) -> float:
+def sample_rate_of(records: int, sample_rate: float | None, batch_size: float | None) -> float:
+    """The sample rate that is given, or `batch_size / records`."""
     _one_of("sample_rate", sample_rate, "batch_size", batch_size)
     if sample_rate is not None:
         return check.probability("sample_rate", sample_rate, open_low=True, hint="Use batch_size / n.")
@@ -47,7 +47,8 @@ def _sample_rate(records: int, sample_rate: float | None, batch_size: float | No
     return check.real("batch_size", batch_size, low=0.0, high=records, open_low=True, hint=hint) / records
 
 
-def _steps(sample_rate: float, steps: int | None, epochs: float | None) -> int:
+def steps_of(sample_rate: float, steps: int | None, epochs: float | None) -> int:
+    """The steps that are given, or round(epochs / sample_rate)."""
     _one_of("steps", steps, "epochs", epochs)
     if steps is not None:
         return check.count("steps", steps, hint="Use round(epochs / sample_rate).")
@@ -60,9 +61,13 @@ def _one_of(first: str, left: object, second: str, right: object) -> None:
         raise InvalidInput(f"{first} must be given exactly when {second} is not; got {got}. Give one of the two.")
 
 
-def _calibrated(
-    rate: float, steps: int, target: Target | None, accountant: Accountant | None, ledger: Ledger
-) -> float:
+def _calibrated(rate: float, steps: int, target: Target | None, accountant: Accountant | str, ledger: Ledger) -> float:
     if target is None:
         raise check.fail("noise_multiplier", "given unless a target is", None, "Use e.g. 1.0 or target=Epsilon(...).")
-    raise NotImplementedError
+
+    def after(noise_multiplier: float) -> Ledger:
+        trial = Ledger.from_spec(ledger.spec())
+        trial.add(Gaussian(noise_multiplier).poisson(rate), steps)
+        return trial
+
+    return smallest("noise_multiplier", after, target, using=accountant, relation=ledger.relation).value
