@@ -15,6 +15,8 @@ ORDER = [
     "relation",
     "standing",
     "atomic",
+    "plain",
+    "atomic",
     "tradeoff",
     "mechanisms",
     "noise",

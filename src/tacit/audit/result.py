@@ -29,11 +29,11 @@ class Trials(StrEnum):
 
 _SCOPE = {
     Trials.INDEPENDENT: (
-        "With {confidence:.4g} confidence over independent trials of the membership game, the mechanism leaks at "
+        "With {percent:.4g} % confidence over independent trials of the membership game, the mechanism leaks at "
         "least this much; a claim below it is false."
     ),
     Trials.RECORDS: (
-        "With {confidence:.4g} confidence over the records scored, this attack does at least this well on this one "
+        "With {percent:.4g} % confidence over the records scored, this attack does at least this well on this one "
         "model. Records of one model are not independent trials of the game: epsilon and mu are what these rates "
         "would prove if they were."
     ),
@@ -99,7 +99,7 @@ class AuditResult:
     @property
     def statement(self) -> str:
         """What exactly is claimed, in words."""
-        return _SCOPE[self.trials].format(confidence=self.confidence)
+        return _SCOPE[self.trials].format(percent=100 * self.confidence)
 
     def refutes(self, claim: TradeOff) -> bool:
         """Whether the measured lower bound is incompatible with `claim`."""

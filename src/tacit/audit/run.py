@@ -49,7 +49,7 @@ def audit_scores(
     confidence = check.probability("confidence", confidence, open_low=True, open_high=True)
     alpha = 1 - confidence
     judged, thresholds = method.choose(scores, method.bound, delta, alpha)
-    outer = ErrorPoints(*method.outer(judged, thresholds, alpha))
+    outer = ErrorPoints(*method.outer(judged, thresholds, alpha)).vertices()
     at_point = method.band(judged, np.array([judged.threshold]), alpha)
     members, non_members = judged.count
     detectable = detectable_mu(method.bound, members=members, non_members=non_members, alpha=alpha, claim=claim)

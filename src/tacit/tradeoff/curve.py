@@ -167,12 +167,21 @@ class ErrorPoints(Curve):
 
     def beta_ceiling(self, alpha: np.ndarray) -> np.ndarray:
         """Lower convex hull of the points, their mirror images and the corners (0, 1) and (1, 0)."""
-        x = np.concatenate([[0.0, 1.0], self.alpha, self.beta_reached])
-        y = np.concatenate([[1.0, 0.0], self.beta_reached, self.alpha])
-        hull = _lower_hull(x, y)
+        hull = self._hull
         return np.interp(np.asarray(alpha, dtype=float), hull[:, 0], hull[:, 1])
 
     beta = beta_ceiling
+
+    def vertices(self) -> ErrorPoints:
+        """The corners of the hull alone: they give the same answers, and refute the same (convex) claims."""
+        inner = self._hull[1:-1]
+        return ErrorPoints(inner[:, 0], inner[:, 1])
+
+    @cached_property
+    def _hull(self) -> np.ndarray:
+        x = np.concatenate([[0.0, 1.0], self.alpha, self.beta_reached])
+        y = np.concatenate([[1.0, 0.0], self.beta_reached, self.alpha])
+        return lower_hull(x, y)
 
     def mu(self, slack: float) -> float:
         """The largest mu that a point refutes: Phi^{-1}(1 - alpha) - Phi^{-1}(beta)."""
@@ -191,7 +200,8 @@ def _tangents(alpha: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np
     return np.clip(np.maximum(one, other).max(axis=-1), 0.0, 1 - alpha)
 
 
-def _lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Corners (n, 2) of the greatest convex function below the points, from left to right."""
     hull: list[tuple[float, float]] = []
     for point in sorted(zip(x.tolist(), y.tolist(), strict=True)):
         while hull and hull[-1][0] == point[0]:
