@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.cli.output import json_text, short
+from tacit.plain import json_text
 
 
 def command(
@@ -33,8 +33,12 @@ def command(
     if json:
         print(json_text({"parameter": found.parameter, "value": found.value, "guarantee": guarantee.row()}))
         return
+    from tacit.reports.words import leakage
+
+    standing = guarantee.tradeoff.standing
+    epsilon, mu, advantage = (leakage(v, standing) for v in (guarantee.epsilon, guarantee.mu, guarantee.advantage))
     print(f"{found.parameter} {found.value:.8g}")
     print(
-        f"gives epsilon {short(guarantee.epsilon)} at delta {guarantee.delta:g}, mu {short(guarantee.mu)}, "
-        f"advantage {short(guarantee.advantage)} ({guarantee.tradeoff.standing.value}, {guarantee.tradeoff.source})"
+        f"gives epsilon {epsilon} at delta {guarantee.delta:g}, mu {mu}, advantage {advantage} "
+        f"({standing.value}, {guarantee.tradeoff.source})"
     )

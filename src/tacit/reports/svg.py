@@ -39,7 +39,7 @@ def settings(salt: str) -> Any:
     """The matplotlib settings to draw a card figure under; `salt` keeps element ids of two figures apart."""
     import matplotlib
 
-    return matplotlib.rc_context(_SETTINGS | {"svg.hashsalt": salt})
+    return matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": salt})
 
 
 def inline_svg(figure: Figure, *, description: str) -> str:
