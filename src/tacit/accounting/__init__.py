@@ -1,6 +1,6 @@
 """What ran, and what it costs: the ledger and one file per accountant."""
 
-from tacit.accounting.account import ACCOUNTANTS, Account, Result, account, accountant
+from tacit.accounting.registry import ACCOUNTANTS, Account, Result, account, accountant
 from tacit.accounting.base import Accountant
 from tacit.accounting.ledger import Entry, Ledger, read_spec
 

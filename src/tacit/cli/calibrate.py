@@ -23,7 +23,7 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """The parameter that SPEC.json leaves null, at the value that just meets the target, and the guarantee it gives."""
-    from tacit.accounting.account import ask
+    from tacit.accounting.registry import ask
     from tacit.calibration import parameter_of_spec
     from tacit.tradeoff import target_of
 
@@ -36,9 +36,9 @@ def command(
     from tacit.reports.words import leakage
 
     standing = guarantee.tradeoff.standing
-    epsilon, mu, advantage = (leakage(v, standing) for v in (guarantee.epsilon, guarantee.mu, guarantee.advantage))
+    told = [leakage(number, standing) for number in (guarantee.epsilon, guarantee.mu, guarantee.advantage)]
     print(f"{found.parameter} {found.value:.8g}")
     print(
-        f"gives epsilon {epsilon} at delta {guarantee.delta:g}, mu {mu}, advantage {advantage} "
+        f"gives epsilon {told[0]} at delta {guarantee.delta:g}, mu {told[1]}, advantage {told[2]} "
         f"({standing.value}, {guarantee.tradeoff.source})"
     )

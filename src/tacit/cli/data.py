@@ -28,15 +28,14 @@ def command(
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("name", "train", "test", "features", "classes", "here", "licence", box=None)
+    table = Table("name", "train", "test", "features", "classes", "here", box=None)
     for fact in facts:
         shape = " x ".join(map(str, fact["features"]))
         rows = (str(fact["rows"]["train"]), str(fact["rows"]["test"]))
-        table.add_row(
-            fact["name"], *rows, shape, str(len(fact["classes"])), "yes" if fact["present"] else "no", fact["licence"]
-        )
+        table.add_row(fact["name"], *rows, shape, str(len(fact["classes"])), "yes" if fact["present"] else "no")
     console = Console()
     console.print(table)
     for fact in facts if name else []:
+        console.print(f"{fact['summary']}\nLicence: {fact['licence']}", highlight=False)
         for file in fact["files"]:
             console.print(f"{file['path']}  {file['bytes']} bytes  {file['state']}", highlight=False, soft_wrap=True)

@@ -39,7 +39,8 @@ def settings(salt: str) -> Any:
     """The matplotlib settings to draw a card figure under; `salt` keeps element ids of two figures apart."""
     import matplotlib
 
-    return matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": salt})
+    chosen: Any = _SETTINGS | {"svg.hashsalt": salt}
+    return matplotlib.rc_context(chosen)
 
 
 def inline_svg(figure: Figure, *, description: str) -> str:
