@@ -80,7 +80,9 @@ def _square(across: str, up: str) -> tuple[Any, Any]:
     return figure, axes
 
 
-def _draw(axes: Any, tradeoffs: Sequence[TradeOff], audits: Sequence[AuditResult], height: Any, *, floor: float) -> None:
+def _draw(
+    axes: Any, tradeoffs: Sequence[TradeOff], audits: Sequence[AuditResult], height: Any, *, floor: float
+) -> None:
     """Every curve on `axes`; `height` turns a type II error into what the y axis shows, `floor` its best for attacks."""
     proven = [tradeoff for tradeoff in tradeoffs if tradeoff.standing is Standing.PROVEN]
     if proven:

@@ -79,7 +79,10 @@ def by_trust(results: Sequence[Result]) -> list[Result]:
 def headline(results: Sequence[Result], unit: str) -> tuple[str, str]:
     """(sentence, detail): what is guaranteed, for whom, and the numbers behind it."""
     if not results:
-        return "No guarantee: no accountant can answer for what ran.", "Every accountant refused; the reasons are below."
+        return (
+            "No guarantee: no accountant can answer for what ran.",
+            "Every accountant refused; the reasons are below.",
+        )
     best = by_trust(results)[0]
     standing = best.tradeoff.standing
     neighbours = NEIGHBOURS[best.tradeoff.relation].format(unit=unit)
