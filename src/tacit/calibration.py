@@ -59,7 +59,7 @@ def smallest(
 
     `build` must describe less leakage as the value grows (a noise multiplier, a noise scale).
     """
-    judge = accountant(using) if isinstance(using, str) else using
+    judge = _judge(using)
     relation = Relation.parse(relation)
 
     def at(log_value: float) -> TradeOff:
@@ -70,23 +70,43 @@ def smallest(
     return Calibrated(parameter, math.exp(log_value), at(log_value))
 
 
-def parameter_of_spec(path: str | Path, target: Target, *, using: Accountant | str = "pld") -> Calibrated:
-    """The smallest value of the parameter that the SPEC at `path` leaves null and that meets `target`.
+def largest_sample_rate(
+    target: Target,
+    build: Callable[[float], Mechanism | Ledger],
+    *,
+    using: Accountant | str = "pld",
+    relation: Relation | str = Relation.ADD_REMOVE,
+) -> Calibrated:
+    """The largest sampling rate in (0, 1] for which `build(rate)` still meets `target`."""
+    whole = _judge(using)(build(1.0), relation=Relation.parse(relation))
+    if target.met(whole):
+        return Calibrated("sample_rate", 1.0, whole)
+    found = smallest("1 / sample_rate", lambda size: build(min(1 / size, 1.0)), target, using=using, relation=relation)
+    return Calibrated("sample_rate", 1 / found.value, found.guarantee)
 
-    `noise_multiplier` of a Gaussian or `scale` of a Laplace mechanism may be null, in any number of mechanisms: all get
-    the same value.
+
+def parameter_of_spec(path: str | Path, target: Target, *, using: Accountant | str = "pld") -> Calibrated:
+    """The parameter that the SPEC at `path` leaves null, at the value that just meets `target`.
+
+    The smallest `noise_multiplier` or `scale`, or the largest `steps` or `sample_rate`. It may be null in any number of
+    mechanisms: all get the same value.
     """
     spec = read_spec(path)
-    free = {key for row in spec.get("mechanisms", []) if isinstance(row, dict) for key in row if row[key] is None}
-    if len(free) != 1 or not free <= {"noise_multiplier", "scale"}:
-        given = ", ".join(sorted(free)) or "no null"
-        raise check.fail("SPEC", 'one in which "noise_multiplier" (or "scale") is null', given)
+    rows = [row for row in spec.get("mechanisms", []) if isinstance(row, dict)]
+    free = {key for row in rows for key, value in row.items() if value is None}
+    if len(free) != 1 or not free <= {"noise_multiplier", "scale", "steps", "sample_rate"}:
+        rule = 'one in which exactly one of "noise_multiplier", "scale", "steps", "sample_rate" is null'
+        raise check.fail("SPEC", rule, ", ".join(sorted(free)) or "no null")
     parameter = free.pop()
 
     def build(value: float) -> Ledger:
-        rows = [{k: value if v is None else v for k, v in row.items()} for row in spec["mechanisms"]]
-        return Ledger.from_spec(spec | {"mechanisms": rows})
+        filled = [{k: value if v is None else v for k, v in row.items()} for row in spec["mechanisms"]]
+        return Ledger.from_spec(spec | {"mechanisms": filled})
 
+    if parameter == "steps":
+        return largest_steps(target, build, using=using)
+    if parameter == "sample_rate":
+        return largest_sample_rate(target, build, using=using)
     return smallest(parameter, build, target, using=using)
 
 
@@ -99,7 +119,7 @@ def largest_steps(
     limit: int = 10**9,
 ) -> Calibrated:
     """The largest number of steps for which `build(steps)` still meets `target`."""
-    judge = accountant(using) if isinstance(using, str) else using
+    judge = _judge(using)
     relation = Relation.parse(relation)
 
     def met(steps: int) -> bool:
@@ -114,6 +134,10 @@ def largest_steps(
         middle = (low + high) // 2
         low, high = (middle, high) if met(middle) else (low, middle)
     return Calibrated("steps", float(low), judge(build(low), relation=relation))
+
+
+def _judge(using: Accountant | str) -> Accountant:
+    return accountant(using) if isinstance(using, str) else using
 
 
 def _bracket(parameter: str, at: Callable[[float], TradeOff], target: Target) -> tuple[float, float]:

@@ -25,7 +25,7 @@ TABLE_1 = [  # sigma, epochs, mu, CLT epsilon, MA epsilon (Bu et al., Table 1)
 ]
 
 
-@pytest.mark.parametrize("name", ACCOUNTANTS)
+@pytest.mark.parametrize("name", sorted(ACCOUNTANTS.keys() - {"bayesian"}))  # it needs data: test_bayesian.py
 def test_conformance(name):
     check_accountant(accountant(name))
 

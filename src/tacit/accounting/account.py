@@ -9,6 +9,7 @@ from typing import Any
 from tacit import check
 from tacit.accounting.advanced import Advanced, AdvancedPublished
 from tacit.accounting.base import Accountant
+from tacit.accounting.bayesian import Bayesian
 from tacit.accounting.cdp import Cdp
 from tacit.accounting.clt import Clt
 from tacit.accounting.generic import Generic, GenericSound
@@ -34,6 +35,7 @@ ACCOUNTANTS: dict[str, Accountant] = {
         Generic,
         AdvancedPublished,
         NaivePublished,
+        Bayesian,
     )
 }
 

@@ -14,19 +14,28 @@ ORDERS = np.concatenate([1 + np.arange(1, 100) / 10, np.arange(60, 300) / 5, np.
 
 
 class MomentsCurve(Curve):
-    """delta(eps) = min_a e^{(a - 1)(D_a - eps)}: the tail bound of Abadi et al., Theorem 2."""
+    """delta(eps) = min_a e^{(a - 1)(D_a - eps)}: the tail bound of Abadi et al., Theorem 2.
 
-    def __init__(self, orders: np.ndarray, divergences: np.ndarray):
+    Args:
+        orders: a > 1.
+        divergences: D_a.
+        extra_delta: what the divergences' own failure probability adds.
+    """
+
+    def __init__(self, orders: np.ndarray, divergences: np.ndarray, *, extra_delta: float = 0.0):
         self._orders = orders
         self._divergences = divergences
+        self._extra_delta = extra_delta
 
     def delta(self, epsilon: float) -> float:
-        return float(np.exp(min(np.nanmin((self._orders - 1) * (self._divergences - epsilon)), 0.0)))
+        tail = float(np.exp(min(np.nanmin((self._orders - 1) * (self._divergences - epsilon)), 0.0)))
+        return min(tail + self._extra_delta, 1.0)
 
     def epsilon(self, delta: float) -> float:
-        if delta == 0.0:
+        left = delta - self._extra_delta
+        if left <= 0.0:
             return float("inf")
-        return float(max(np.nanmin(self._divergences - np.log(delta) / (self._orders - 1)), 0.0))
+        return float(max(np.nanmin(self._divergences - np.log(left) / (self._orders - 1)), 0.0))
 
 
 class Moments(Accountant):

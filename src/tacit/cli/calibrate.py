@@ -1,4 +1,4 @@
-"""`tacit calibrate`: the noise multiplier that just meets a target."""
+"""`tacit calibrate`: the parameter that just meets a target."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,10 @@ from tacit.cli.output import json_text, short
 
 def command(
     spec: Annotated[
-        Path, typer.Argument(help='SPEC.json with "noise_multiplier": null where it is wanted.', metavar="SPEC.json")
+        Path,
+        typer.Argument(
+            help='SPEC.json with "noise_multiplier" (or steps, sample_rate, scale): null.', metavar="SPEC.json"
+        ),
     ],
     epsilon: Annotated[float | None, typer.Option(help="Target epsilon, at --delta.")] = None,
     delta: Annotated[float | None, typer.Option(help="delta of the target epsilon.")] = None,
@@ -19,7 +22,7 @@ def command(
     accountant: Annotated[str, typer.Option(help="Accountant that judges.")] = "pld",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """The smallest noise multiplier (null in SPEC.json) that meets the target, and the guarantee it gives."""
+    """The parameter that SPEC.json leaves null, at the value that just meets the target, and the guarantee it gives."""
     from tacit.accounting.account import ask
     from tacit.calibration import parameter_of_spec
     from tacit.tradeoff import target_of

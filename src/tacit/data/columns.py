@@ -1,5 +1,9 @@
 """CSV and Parquet files -> named columns."""
 
+import bz2
+import csv
+import gzip
+import lzma
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,9 +14,10 @@ from tacit import check
 from tacit.data.extras import optional
 from tacit.data.labels import text
 from tacit.data.places import listed
-from tacit.errors import InvalidInput, MissingData
+from tacit.errors import MissingData
 
-_CSV = (".csv", ".csv.gz", ".csv.xz", ".csv.bz2", ".csv.zip")
+_OPEN = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+_CSV = (".csv", *(f".csv{ending}" for ending in _OPEN))
 _PARQUET = (".parquet", ".pq")
 
 
@@ -20,7 +25,7 @@ def read_columns(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """The columns of a table by name: float64 where the file stores numbers, texts otherwise.
 
     CSV (comma, one header line, UTF-8, plain or compressed) stores texts only; spaces around a cell are
-    dropped. Missing cells are NaN or "". Needs pandas, and pyarrow for Parquet.
+    dropped. Missing cells are NaN or "". Parquet needs pandas and pyarrow.
 
     Raises:
         MissingData: no such file.
@@ -40,23 +45,22 @@ def read_columns(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
 
 def _csv(file: Path) -> dict[str, np.ndarray]:
-    pandas = optional("pandas", "to read a CSV file")
+    opened = _OPEN.get(file.suffix.lower(), open)
     try:
-        # The header is read as a row, so that pandas neither renames a repeated column nor takes a
-        # surplus field as an index.
-        frame = pandas.read_csv(file, header=None, dtype=str, keep_default_na=False, na_values=[], encoding="utf-8-sig")
-    except pandas.errors.EmptyDataError:
-        return {}
-    except pandas.errors.ParserError as error:
-        raise _uneven(str(error).split("C error:")[-1].strip()) from None
+        with opened(file, "rt", encoding="utf-8-sig", newline="") as stream:
+            # Strict, because a lost quotation mark would otherwise swallow rows without a word.
+            header, *rows = [row for row in csv.reader(stream, skipinitialspace=True, strict=True) if row] or [[]]
     except UnicodeDecodeError as error:
         raise check.fail("table", "UTF-8 text", f"{error.reason} at byte {error.start}") from None
-    short = np.flatnonzero(frame.isna().any(axis=1).to_numpy())
-    if len(short):
-        raise _uneven(f"fewer fields in rows {listed(short - 1)}")
-    header = _unique([str(cell).strip() for cell in frame.iloc[0]])
-    body = frame.iloc[1:]
-    return {name: body[place].str.strip().to_numpy(dtype=object) for place, name in enumerate(header)}
+    except (csv.Error, OSError, EOFError, lzma.LZMAError) as error:
+        raise check.fail("table", "well-formed CSV", str(error)) from None
+    uneven = [place for place, row in enumerate(rows) if len(row) != len(header)]
+    if uneven:
+        got = f"{len(rows[uneven[0]])} in rows {listed(uneven)}"
+        raise check.fail("table", f"as many fields in every row as the header's {len(header)}", got)
+    names = _unique([cell.strip() for cell in header])
+    columns = [np.array([cell.strip() for cell in column], dtype=object) for column in zip(*rows, strict=True)]
+    return dict(zip(names, columns, strict=True)) if rows else {}
 
 
 def _parquet(file: Path) -> dict[str, np.ndarray]:
@@ -85,7 +89,3 @@ def _unique(names: Sequence[str]) -> Sequence[str]:
     if twice:
         raise check.fail("table", "a table whose columns have different names", twice)
     return names
-
-
-def _uneven(got: str) -> InvalidInput:
-    return check.fail("table", "a table with the same number of fields in every row", got)

@@ -41,8 +41,10 @@ def encode(
 
 def numbers(values: np.ndarray) -> np.ndarray:
     """`values` as float64, NaN where a text is no number."""
-    if values.dtype.kind in "biuf":
+    try:
         return values.astype(np.float64)
+    except (TypeError, ValueError):
+        pass
     found, inverse = labels.distinct(values)
     return np.array([_number(value) for value in found])[inverse]
 

@@ -29,7 +29,7 @@ def fetch(file: File, folder: Path, *, dataset: str) -> Path:
     for url in file.urls:
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
-            pooch.choose_downloader(url)(url, str(part), None)
+            pooch.HTTPDownloader()(url, str(part), None)
             fault = file.fault(part.read_bytes())
             if not fault:
                 os.replace(part, target)

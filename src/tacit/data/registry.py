@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit import check
-from tacit.data import a9a, adult, breast_cancer, digits, fashion_mnist, iris, kmnist, mnist
+from tacit.data import a9a, adult, breast_cancer, cifar100, digits, fashion_mnist, har, iris, isolet, kmnist, mnist
 from tacit.data.dataset import Dataset
 from tacit.data.fetch import fetch
 from tacit.data.files import data_folder
@@ -26,6 +26,9 @@ _SOURCES: dict[str, Source] = {
         mnist.SOURCE,
         fashion_mnist.SOURCE,
         kmnist.SOURCE,
+        har.SOURCE,
+        isolet.SOURCE,
+        cifar100.SOURCE,
     )
 }
 
@@ -73,8 +76,7 @@ def describe(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> di
         {"path": file.path, "bytes": file.size, "sha256": file.sha256, "required": file.required, "state": state}
         for file, state in zip(known.files, states, strict=True)
     ]
-    fewer = known.fewer_rows is not None and "missing" in states
-    train, test = known.fewer_rows if fewer else known.rows  # type: ignore[misc]
+    train, test = known.fewer_rows if known.fewer_rows and "missing" in states else known.rows
     return {
         "name": known.name,
         "summary": known.summary,

@@ -56,7 +56,7 @@ def table(
         MissingData: no such file.
         InvalidInput: what `from_arrays` refuses; unknown columns; a cell that is no finite number or no
             declared category (rows and columns are named).
-        TacitError: pandas, or for Parquet pyarrow, is not installed.
+        TacitError: pandas and pyarrow, which Parquet needs, are not installed.
     """
     columns = read_columns(path)
     check.choice("target", target, columns)

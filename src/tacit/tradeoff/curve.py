@@ -181,7 +181,7 @@ class ErrorPoints(Curve):
     def _hull(self) -> np.ndarray:
         x = np.concatenate([[0.0, 1.0], self.alpha, self.beta_reached])
         y = np.concatenate([[1.0, 0.0], self.beta_reached, self.alpha])
-        return _lower_hull(x, y)
+        return lower_hull(x, y)
 
     def mu(self, slack: float) -> float:
         """The largest mu that a point refutes: Phi^{-1}(1 - alpha) - Phi^{-1}(beta)."""
@@ -200,7 +200,8 @@ def _tangents(alpha: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np
     return np.clip(np.maximum(one, other).max(axis=-1), 0.0, 1 - alpha)
 
 
-def _lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Corners (n, 2) of the greatest convex function below the points, from left to right."""
     hull: list[tuple[float, float]] = []
     for point in sorted(zip(x.tolist(), y.tolist(), strict=True)):
         while hull and hull[-1][0] == point[0]:
