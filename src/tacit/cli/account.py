@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.cli.output import json_text, short
+from tacit.plain import json_text
 
 
 def command(
@@ -26,24 +26,12 @@ def command(
         refused = [{"accountant": name, "why": why} for name, why in answer.refused]
         print(json_text({"results": [result.row() for result in answer.results], "refused": refused}))
     else:
-        _print_table(answer)
+        from rich.console import Console
+
+        from tacit.reports import account_table
+
+        Console().print(account_table(answer))
     if plot is not None:
         from tacit.tradeoff.plot import save
 
         save([result.tradeoff for result in answer.results], plot)
-
-
-def _print_table(answer) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("accountant", "standing", "epsilon", "proven lower", "delta", "mu", "advantage", box=None)
-    for result in answer.results:
-        lower = result.epsilon_lower if result.epsilon_lower is not None else result.delta_lower
-        numbers = (result.epsilon, lower, result.delta, result.mu, result.advantage)
-        table.add_row(result.tradeoff.source, result.tradeoff.standing.value, *map(short, numbers))
-    console = Console()
-    console.print(table)
-    for name, why in answer.refused:
-        console.print(f"{name} refused: {why}", style="dim", highlight=False)
-    console.print("Only a proven number is a bound.", style="dim")

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from tacit.cli.output import json_text, short
+from tacit.cli.output import short
+from tacit.plain import json_text
 
 
 def command(

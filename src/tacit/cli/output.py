@@ -1,6 +1,4 @@
-"""What commands share when they print: JSON with spelled infinities, numbers of sensible length."""
-
-from tacit.plain import json_text as json_text
+"""What commands share when they print: numbers of sensible length."""
 
 
 def short(value: float | None) -> str:
