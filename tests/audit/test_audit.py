@@ -87,6 +87,12 @@ def test_an_audit_is_a_measured_lower_bound():
         _ = tradeoff.upper
 
 
+def test_a_claim_about_other_neighbours_is_not_judged():
+    result = audit_scores(gaussian_scores(np.random.default_rng(1), 2.0), delta=1e-5, relation="replace_one")
+    with pytest.raises(InvalidInput, match="relation must be add_remove"):
+        result.refutes(claim(1.0))
+
+
 def test_fixed_threshold_by_hand():
     scores = Scores("hand", np.repeat([1.0, 0.0], [90, 10]), np.repeat([1.0, 0.0], [5, 95]), 0.5)
     result = audit_scores(scores, delta=1e-3, estimator="fixed", trials="independent")
