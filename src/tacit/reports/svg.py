@@ -18,7 +18,7 @@ INK = {
 }
 """Stand-in colours, one for each CSS variable `--NAME` of the card; `inline_svg` swaps them."""
 
-_SETTINGS: dict[str, Any] = {
+_SETTINGS: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.size": 9,
