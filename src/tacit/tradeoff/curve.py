@@ -63,6 +63,31 @@ class Curve(ABC):
         needed = [gaussian_mu(float(e), float(d) - slack) for e, d in zip(right, deltas, strict=True) if d > slack]
         return max(needed, default=0.0)
 
+    def mu_floor(self, slack: float) -> float:
+        """A lower bound on `mu` of every curve that leaks at least as much: mu at each grid point alone."""
+        epsilons, deltas = self.profile
+        needed = [gaussian_mu(float(e), float(d) - slack) for e, d in zip(epsilons, deltas, strict=True) if d > slack]
+        return max(needed, default=0.0)
+
+    def regret(self, mu: float) -> float:
+        """How much reporting G_mu gives away: the smallest k with f(alpha + k) - k <= G_mu(alpha) for every alpha.
+
+        The distance of Kaissis et al. (2024) between trade-off functions; 0 when the curve is G_mu itself.
+        """
+        alpha = np.concatenate([np.geomspace(1e-9, 1e-2, 200), np.linspace(1e-2, 1.0, 800)[1:]])
+        promised = gaussian_beta(alpha, mu)
+
+        def enough(k: float) -> bool:
+            return bool(np.all(self.beta(np.minimum(alpha + k, 1.0)) - k <= promised + 1e-12))
+
+        low, high = 0.0, 1.0
+        if enough(low):
+            return 0.0
+        for _ in range(30):
+            middle = (low + high) / 2
+            low, high = (low, middle) if enough(middle) else (middle, high)
+        return high
+
     def advantage(self) -> float:
         """Total variation: max over tests of true minus false positive rate, delta(0)."""
         return self.delta(0.0)
@@ -97,6 +122,8 @@ class GaussianCurve(Curve):
 
     def mu(self, slack: float) -> float:
         return self._mu
+
+    mu_floor = mu
 
 
 class ProfileCurve(Curve):
