@@ -75,7 +75,7 @@ EXTREMES = [0.0, 1.0, -3.5, 1e-45, 1e-39, 1e-20, 1e10, 1e19, 3e19, 3e38, -3e38, 
 @settings(max_examples=60, deadline=None)
 @given(
     values=st.lists(st.one_of(st.sampled_from(EXTREMES), st.floats(width=32)), min_size=4, max_size=4),
-    clip_norm=st.sampled_from([1e-12, 1e-3, 0.7, 2.5, 1e12]),
+    clip_norm=st.sampled_from([1e-9, 1e-3, 0.7, 2.5, 1e12]),
 )
 def test_no_record_contributes_more_than_clip_norm(values, clip_norm):
     model = nn.Linear(4, 2)
@@ -169,7 +169,7 @@ def test_a_loss_that_is_not_per_example_is_refused(loss):
         clipped_sum(nn.Linear(3, 2), loss, torch.randn(4, 3), torch.zeros(4, dtype=torch.long), clip_norm=1.0)
 
 
-@pytest.mark.parametrize("clip_norm", [0, -1.0, math.nan, math.inf, "1", None, True, 1e-13, 1e13])
+@pytest.mark.parametrize("clip_norm", [0, -1.0, math.nan, math.inf, "1", None, True, 1e-10, 1e13])
 def test_bad_clip_norms_are_refused(clip_norm):
     with pytest.raises(InvalidInput, match="clip_norm must be in"):
         clipped_sum(nn.Linear(3, 2), cross_entropy, torch.randn(4, 3), torch.zeros(4).long(), clip_norm=clip_norm)

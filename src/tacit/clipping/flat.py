@@ -20,13 +20,13 @@ class FlatClip:
     a sum of clipped gradients moves by at most `clip_norm` when one record comes or goes.
 
     Args:
-        clip_norm: in [1e-12, 1e12], so that it and its products are ordinary float32 numbers.
+        clip_norm: in [1e-9, 1e12], so that it and its products are ordinary float32 numbers.
     """
 
     clip_norm: float
 
     def __post_init__(self) -> None:
-        check.real("clip_norm", self.clip_norm, low=1e-12, high=1e12, hint="Use e.g. 1.0.")
+        check.real("clip_norm", self.clip_norm, low=1e-9, high=1e12, hint="Use e.g. 1.0.")
 
     @property
     def sensitivity(self) -> float:

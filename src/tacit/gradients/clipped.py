@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import weakref
+
+import torch
 from torch import Tensor, nn
 
 from tacit.clipping import FlatClip
-from tacit.gradients.batch import Inputs, Loss, batch_size
+from tacit.gradients.batch import Inputs, Loss, batch_size, rows, tensors
+from tacit.gradients.capture import Uncovered
 from tacit.gradients.doctor import examine
-from tacit.gradients.fallback import clipped_sum_by_example
+from tacit.gradients.engine import captured
+from tacit.gradients.fallback import add_by_example, wide
+from tacit.gradients.proof import Verdict, prove
+
+_FAR = 1e30  # squared norms beyond this are left to the fallback, which rescales
+_HELD = 2**26  # values that contributions may hold at a time
+
+_VERDICTS: weakref.WeakKeyDictionary[nn.Module, dict[tuple[object, ...], Verdict]] = weakref.WeakKeyDictionary()
 
 
 def clipped_sum(
@@ -26,7 +37,7 @@ def clipped_sum(
         loss: `loss(outputs, targets)` gives one value per example, shape (batch,).
         inputs: tensor (batch, ...), or a tuple or dict of such tensors for models with several arguments.
         targets: tensor (batch, ...).
-        clip_norm: > 0.
+        clip_norm: in [1e-9, 1e12].
 
     Returns:
         Parameter name -> clipped sum of that parameter's shape (float32 for half precision), and norms, shape (batch,).
@@ -37,7 +48,78 @@ def clipped_sum(
 
     Source: Abadi et al. 2016, Algorithm 1.
     """
-    clip = FlatClip(clip_norm)
-    examine(model)
-    batch_size(inputs, targets)
-    return clipped_sum_by_example(model, loss, inputs, targets, clip)
+    return ClippedSum(model, FlatClip(clip_norm))(loss, inputs, targets)
+
+
+class ClippedSum:
+    """`clipped_sum` for many batches of one model, whose trainable parameters are those of now."""
+
+    def __init__(self, model: nn.Module, clip: FlatClip):
+        examine(model)
+        self.model, self.clip = model, clip
+        self.trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._verdicts = _VERDICTS.setdefault(model, {})
+        self._parameters = tuple((id(parameter), parameter.shape) for parameter in self.trainable.values())
+
+    def __call__(self, loss: Loss, inputs: Inputs, targets: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """The clipped sum and the norms of one batch; see `clipped_sum`."""
+        batch = batch_size(inputs, targets)
+        sums = self._zeros()
+        if not batch:
+            return sums, next(iter(sums.values())).new_zeros(0)
+        verdict = self._verdict(loss, inputs, targets)
+        if verdict.trace is None:
+            return sums, add_by_example(self.model, loss, inputs, targets, self.clip, sums)
+        size = max(1, _HELD // max(1, verdict.trace.held))
+        if batch <= size:
+            return sums, self._add(loss, inputs, targets, verdict, sums)
+        parts = [slice(start, start + size) for start in range(0, batch, size)]
+        return sums, torch.cat([self._add(loss, rows(inputs, p), targets[p], verdict, sums) for p in parts])
+
+    def why_slow(self, loss: Loss, inputs: Inputs, targets: Tensor) -> str:
+        """Why this model goes through the fallback; empty when its gradients are captured."""
+        return self._verdict(loss, inputs, targets).reason
+
+    def _add(self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor]) -> Tensor:
+        try:
+            found = captured(self.model, self.trainable, loss, inputs, targets, verdict.trace)
+        except Uncovered:
+            return add_by_example(self.model, loss, inputs, targets, self.clip, sums)
+        far = ~(found.squared < _FAR)
+        if far.any():
+            return self._add_apart(loss, inputs, targets, verdict, sums, far)
+        norms = found.squared.sqrt()
+        found.add_weighted(sums, self.clip.factors(norms, rounding=torch.finfo(norms.dtype).eps))
+        return norms
+
+    def _add_apart(
+        self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor], far: Tensor
+    ) -> Tensor:
+        """Examples out of range go through the fallback, the others again without them: 0 times NaN is NaN."""
+        norms = torch.empty(far.shape, dtype=next(iter(sums.values())).dtype, device=far.device)
+        away, near = far.nonzero().flatten(), (~far).nonzero().flatten()
+        norms[away] = add_by_example(self.model, loss, rows(inputs, away), targets[away], self.clip, sums)
+        if len(near):
+            norms[near] = self._add(loss, rows(inputs, near), targets[near], verdict, sums).to(norms.dtype)
+        return norms
+
+    def _verdict(self, loss: Loss, inputs: Inputs, targets: Tensor) -> Verdict:
+        given = [*tensors(inputs), targets]
+        key = (self.model.training, self._parameters, *((value.dim(), value.dtype) for value in given))
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            verdict = prove(self.model, self.trainable, loss, inputs, targets)
+            if verdict.final:
+                self._verdicts[key] = verdict
+        return verdict
+
+    def _zeros(self) -> dict[str, Tensor]:
+        """Zero sums; those of one type and device are views of one flat buffer, in the order of the parameters."""
+        first = next(iter(self.trainable.values()))
+        kinds = {(wide(p.dtype), p.device) for p in self.trainable.values()}
+        if len(kinds) > 1:
+            return {n: torch.zeros(p.shape, dtype=wide(p.dtype), device=p.device) for n, p in self.trainable.items()}
+        sizes = [parameter.numel() for parameter in self.trainable.values()]
+        flat = torch.zeros(sum(sizes), dtype=wide(first.dtype), device=first.device)
+        parts = zip(self.trainable.items(), flat.split(sizes), strict=True)
+        return {name: part.view(parameter.shape) for (name, parameter), part in parts}

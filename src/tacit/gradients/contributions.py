@@ -1,0 +1,165 @@
+"""What one use of a parameter contributes to per-example gradients, kept in the cheapest form that still has norms.
+
+Every form answers three questions: the squared norm of each example's gradient, the gradients themselves, and their
+weighted sum. B is the batch, T the positions at which one example uses the parameter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+# Rounding allowance of a Gram norm, relative to (sum_t |a_t| |b_t|)^2: its terms may cancel, their rounding does not.
+_GRAM_ROUNDING = 16
+
+
+class Contribution(Protocol):
+    """Per-example gradients of one parameter, shape (B, *parameter.shape), in some form."""
+
+    name: str
+
+    def squared_norms(self) -> Tensor:
+        """Squared norm of each example's gradient, never below its true value by more than rounding; shape (B,)."""
+        ...
+
+    def rows(self) -> Tensor:
+        """The gradients, shape (B, *parameter.shape)."""
+        ...
+
+    def add_weighted(self, total: Tensor, factors: Tensor) -> None:
+        """Add sum_i factors_i gradient_i to `total`, which has the parameter's shape."""
+        ...
+
+
+@dataclass
+class Rows:
+    """The gradients themselves; for biases, scales and whatever is small."""
+
+    name: str
+    gradients: Tensor
+
+    def squared_norms(self) -> Tensor:
+        return self.gradients.flatten(1).square().sum(1)
+
+    def rows(self) -> Tensor:
+        return self.gradients
+
+    def add_weighted(self, total: Tensor, factors: Tensor) -> None:
+        total.view(-1).addmv_(self.gradients.flatten(1).t(), factors)
+
+
+class Outer:
+    """Matrix gradients sum_t left_t right_t^T, one matrix for each of G groups.
+
+    Args:
+        left: (B, G, p, T), gradients with respect to the outputs.
+        right: (B, G, T, d), the inputs.
+    """
+
+    def __init__(self, name: str, left: Tensor, right: Tensor):
+        self.name = name
+        self.left, self.right = left, right
+        self._matrices: Tensor | None = None
+
+    def squared_norms(self) -> Tensor:
+        groups, outputs, positions = self.left.shape[1:]
+        inputs = self.right.shape[3]
+        if positions == 1:
+            return self._single()
+        if groups == 1 and positions * (outputs + inputs) < outputs * inputs:
+            return self._gram()
+        self._matrices = torch.matmul(self.left, self.right)
+        return self._matrices.flatten(1).square().sum(1)
+
+    def _single(self) -> Tensor:
+        """|left|^2 |right|^2, summed over groups; unread (infinite) where one factor's underflow could hide the norm.
+
+        Squares below 1e-38 vanish. A product is safe when its smaller factor lost nothing that matters, or when the
+        larger one is too small to turn what was lost into a norm near the smallest clip_norm.
+        """
+        left = self.left.square().sum((2, 3))
+        right = self.right.square().sum((2, 3))
+        low, high = torch.minimum(left, right), torch.maximum(left, right)
+        hidden = (low < 1e-28) & (high > torch.where(low == 0, 1e9, 1e4))
+        return (left * right).masked_fill(hidden, torch.inf).sum(1)
+
+    def _gram(self) -> Tensor:
+        """sum_{t,u} <left_t, left_u> <right_t, right_u>, plus an allowance for the rounding of cancelling terms."""
+        left, right = self.left[:, 0], self.right[:, 0]
+        outer, inner = torch.bmm(left.mT, left), torch.bmm(right, right.mT)
+        diagonals = outer.diagonal(dim1=1, dim2=2).double() * inner.diagonal(dim1=1, dim2=2).double()
+        magnitude = diagonals.clamp(min=0.0).sqrt().sum(1).square().to(left.dtype)
+        allowance = _GRAM_ROUNDING * torch.finfo(left.dtype).eps * magnitude
+        hidden = (magnitude == 0) & ((left.flatten(1) != 0).any(1) & (right.flatten(1) != 0).any(1))
+        return ((outer * inner).sum((1, 2)).clamp(min=0.0) + allowance).masked_fill(hidden, torch.inf)
+
+    def rows(self) -> Tensor:
+        if self._matrices is None:
+            self._matrices = torch.matmul(self.left, self.right)
+        return self._matrices
+
+    def add_weighted(self, total: Tensor, factors: Tensor) -> None:
+        if self._matrices is not None:
+            total.view(-1).addmv_(self._matrices.flatten(1).t(), factors)
+            return
+        groups, outputs = self.left.shape[1:3]
+        weighted = self.left * factors.view(-1, 1, 1, 1)
+        for group, matrix in enumerate(total.view(groups, outputs, -1)):
+            left = weighted[:, group].transpose(0, 1).reshape(outputs, -1)
+            right = self.right[:, group].reshape(-1, self.right.shape[3])
+            matrix.addmm_(left, right)
+
+
+class Lookup:
+    """Embedding gradients: row `index[i, t]` of the table gets `gradient[i, t]`.
+
+    Args:
+        index: (B, T) integers.
+        gradient: (B, T, d); zero where the position counts for nothing.
+        shape: of the table, (V, d).
+    """
+
+    def __init__(self, name: str, index: Tensor, gradient: Tensor, shape: torch.Size):
+        self.name, self.index, self.gradient, self.shape = name, index, gradient, shape
+
+    def squared_norms(self) -> Tensor:
+        """Equal indices of one example are summed before squaring: sort each row and sum its runs."""
+        if self.index.shape[1] == 1:
+            return self.gradient.flatten(1).square().sum(1)
+        ordered, order = self.index.sort(dim=1)
+        first = torch.ones_like(ordered, dtype=torch.bool)
+        first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+        run = first.flatten().cumsum(0) - 1
+        run_of_position = torch.empty_like(run).view_as(order).scatter_(1, order, run.view_as(order))
+        flat = self.gradient.reshape(-1, self.shape[1])
+        sums = flat.new_zeros(flat.shape).index_add_(0, run_of_position.flatten(), flat)
+        example = torch.arange(len(order), device=order.device).repeat_interleave(order.shape[1])
+        squares = sums.square().sum(1)
+        example_of_run = torch.zeros_like(example).scatter_(0, run, example)
+        return squares.new_zeros(len(order)).index_add_(0, example_of_run, squares)
+
+    def rows(self) -> Tensor:
+        table = self.gradient.new_zeros((len(self.index), *self.shape))
+        index = self.index.unsqueeze(-1).expand_as(self.gradient)
+        return table.scatter_add_(1, index, self.gradient)
+
+    def add_weighted(self, total: Tensor, factors: Tensor) -> None:
+        weighted = self.gradient * factors.view(-1, 1, 1)
+        total.index_add_(0, self.index.flatten(), weighted.reshape(-1, self.shape[1]))
+
+
+def merged(uses: list[Contribution], shape: torch.Size) -> Contribution:
+    """The contribution of a parameter that is used several times: gradients add up before they are squared."""
+    if len(uses) == 1:
+        return uses[0]
+    outers = [use for use in uses if isinstance(use, Outer)]
+    if len(outers) == len(uses) and all(use.left.shape[1:3] == outers[0].left.shape[1:3] for use in outers):
+        left, right = torch.cat([use.left for use in outers], 3), torch.cat([use.right for use in outers], 2)
+        return Outer(uses[0].name, left, right)
+    total = uses[0].rows().reshape(-1, *shape)
+    for use in uses[1:]:
+        total = total + use.rows().reshape(-1, *shape)
+    return Rows(uses[0].name, total)
