@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from tacit import check
 from tacit.mechanisms.base import Mechanism
+from tacit.mechanisms.pairs import AtomPair, Pair
 from tacit.relation import Relation
 
 
@@ -24,6 +25,10 @@ class Approximate(Mechanism):
         if self.delta > 0:
             raise self.refusal("pure epsilon", relation)
         return self.epsilon
+
+    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        """Randomised response that with probability delta reveals all (Kairouz, Oh & Viswanath 2015)."""
+        return (AtomPair.response(self.epsilon, self.delta),)
 
     def __str__(self) -> str:
         return f"Approximate({self.epsilon:g}, {self.delta:g})"
