@@ -14,6 +14,7 @@ from tacit.gradients.doctor import examine
 from tacit.gradients.engine import captured
 from tacit.gradients.fallback import add_by_example, wide
 from tacit.gradients.proof import Verdict, prove
+from tacit.gradients.scratch import Scratch
 
 _FAR = 1e30  # squared norms beyond this are left to the fallback, which rescales
 _HELD = 2**26  # values that contributions may hold at a time
@@ -58,6 +59,7 @@ class ClippedSum:
         examine(model)
         self.model, self.clip = model, clip
         self.trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._scratch = Scratch()
         self._verdicts = _VERDICTS.setdefault(model, {})
         self._parameters = tuple((id(parameter), parameter.shape) for parameter in self.trainable.values())
 
@@ -82,7 +84,7 @@ class ClippedSum:
 
     def _add(self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor]) -> Tensor:
         try:
-            found = captured(self.model, self.trainable, loss, inputs, targets, verdict.trace)
+            found = captured(self.model, self.trainable, loss, inputs, targets, verdict.trace, scratch=self._scratch)
         except Uncovered:
             return add_by_example(self.model, loss, inputs, targets, self.clip, sums)
         far = ~(found.squared < _FAR)

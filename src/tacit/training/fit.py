@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tacit.accounting import Accountant, Ledger
-from tacit.gradients import clipped_sum, examine
+from tacit.clipping import FlatClip
+from tacit.gradients import ClippedSum, examine
 from tacit.gradients.batch import Inputs, Loss, call, per_example, rows
 from tacit.noise import SecureStream, Stream
 from tacit.sampling import PoissonSampler
@@ -109,12 +110,13 @@ def fit(
         ledger=book,
         unsafe_no_noise=unsafe_no_noise,
     )
+    clipped = ClippedSum(model, FlatClip(clip_norm))
     run = PrivateRun(plan, stream=stream, ledger=book, budget=target, using=accountant)
 
     def step() -> None:
         batch = run.issue()
         index = torch.from_numpy(batch.indices)
-        sums, _ = clipped_sum(model, loss, rows(x, index), y[index], clip_norm=clip_norm)
+        sums, _ = clipped(loss, rows(x, index), y[index])
         update(model, optimizer, run.release(batch, sums))
 
     history: list[dict[str, float]] = []

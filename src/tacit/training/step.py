@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from tacit import check
 from tacit.clipping import FlatClip
 from tacit.errors import TrainingMisuse
-from tacit.gradients import clipped_sum, examine
+from tacit.gradients import ClippedSum
 from tacit.gradients.batch import Inputs, Loss
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
@@ -51,13 +51,13 @@ def private_step(
     check.positive("expected_batch_size", expected_batch_size)
     clip = FlatClip(clip_norm)
     noise_std = Gaussian(noise_multiplier, unsafe_no_noise).noise_multiplier * clip.sensitivity
-    examine(model)
+    clipped = ClippedSum(model, clip)
     check_optimizer(model, optimizer)
     source = stream if stream is not None else SecureStream()
 
     def step(inputs: Inputs, targets: Tensor) -> None:
         check_mode(model)
-        sums, _ = clipped_sum(model, loss, inputs, targets, clip_norm=clip_norm)
+        sums, _ = clipped(loss, inputs, targets)
         update(model, optimizer, noisy_mean(sums, noise_std, expected_batch_size, source))
 
     return step

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
+from tacit.clipping import FlatClip
 from tacit.errors import InvalidInput, TrainingMisuse, UnsupportedModel
-from tacit.gradients import clipped_sum
+from tacit.gradients import ClippedSum
 from tacit.gradients.batch import per_example
 from tacit.sampling import Batch
 from tacit.training.plan import PrivateRun
@@ -52,6 +53,7 @@ class PrivateModel(nn.Module):
         super().__init__()
         self.module = module
         self._exchange = exchange
+        self._clipped = ClippedSum(module, FlatClip(exchange.run.plan.clip_norm))
 
     def forward(self, *inputs: Tensor) -> Tensor:
         if not self.training or not torch.is_grad_enabled():
@@ -75,13 +77,7 @@ class PrivateModel(nn.Module):
             raise TrainingMisuse("backward must be called once for each batch; got a second call. Step first.")
         check_mode(self)
         cotangents = _cotangents(per_example(losses, len(root)), root)
-        self._exchange.sums, _ = clipped_sum(
-            self.module,
-            lambda outputs, cotangent: (outputs * cotangent).flatten(1).sum(1),
-            inputs,
-            cotangents,
-            clip_norm=self._exchange.run.plan.clip_norm,
-        )
+        self._exchange.sums, _ = self._clipped(_cotangent_loss, inputs, cotangents)
 
     def state_dict(self, *args: Any, **named: Any) -> Any:
         return self.module.state_dict(*args, **named)
@@ -156,6 +152,11 @@ class PrivateLoader:
             return self._collate([self.dataset[i] for i in batch.indices.tolist()])
         # An empty batch still needs its shapes and types: those of the first record, none of its values.
         return _emptied(self._collate([self.dataset[0]]))
+
+
+def _cotangent_loss(outputs: Tensor, cotangents: Tensor) -> Tensor:
+    """The loss whose gradient with respect to the outputs is `cotangents`."""
+    return (outputs * cotangents).flatten(1).sum(1)
 
 
 def _cotangents(losses: Tensor, root: Tensor) -> Tensor:
