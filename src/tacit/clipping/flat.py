@@ -42,5 +42,5 @@ class FlatClip:
         """
         import torch
 
-        factors = (self.clip_norm * (1.0 - 8 * rounding) / norms).clamp(max=1.0)
-        return torch.where(torch.isfinite(norms), factors, torch.zeros_like(norms))
+        bound = self.clip_norm * (1.0 - 8 * rounding)
+        return torch.nan_to_num_(torch.full_like(norms, bound).div_(norms).clamp_(max=1.0), nan=0.0)

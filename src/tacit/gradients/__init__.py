@@ -2,5 +2,6 @@
 
 from tacit.gradients.clipped import ClippedSum, clipped_sum
 from tacit.gradients.doctor import examine, problems
+from tacit.gradients.total import GradientSum
 
-__all__ = ["ClippedSum", "clipped_sum", "examine", "problems"]
+__all__ = ["ClippedSum", "GradientSum", "clipped_sum", "examine", "problems"]

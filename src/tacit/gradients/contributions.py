@@ -100,18 +100,24 @@ class Outer:
         return torch.matmul(self.left, self.right, out=matrices)
 
     def _single(self) -> Tensor:
+        if self.left.shape[1] == 1:
+            left, right = row_squares(self.left), row_squares(self.right)
+            return left.add_(self._unseen()).mul_(right.add_(self._unseen()))
         left, right = self.left.square().sum((2, 3)), self.right.square().sum((2, 3))
-        return (left * right).masked_fill(_hidden(left, right), torch.inf).sum(1)
+        return ((left + self._unseen()) * (right + self._unseen())).sum(1)
 
     def _gram(self) -> Tensor:
         """sum_{t,u} <left_t, left_u> <right_t, right_u>, plus an allowance for the rounding of cancelling terms."""
         left, right = self.left[:, 0], self.right[:, 0]
         outer, inner = torch.bmm(left.mT, left), torch.bmm(right, right.mT)
-        squares = outer.diagonal(dim1=1, dim2=2), inner.diagonal(dim1=1, dim2=2)
+        squares = [gram.diagonal(dim1=1, dim2=2) + self._unseen() for gram in (outer, inner)]
         magnitude = (squares[0].sqrt() * squares[1].sqrt()).sum(1).square()
         allowance = _GRAM_ROUNDING * torch.finfo(left.dtype).eps * magnitude
-        hidden = _hidden(squares[0].sum(1), squares[1].sum(1))
-        return (outer.mul_(inner).sum((1, 2)).clamp(min=0.0) + allowance).masked_fill(hidden, torch.inf)
+        return outer.mul_(inner).sum((1, 2)).clamp_(min=0.0).add_(allowance)
+
+    def _unseen(self) -> float:
+        """More than squares below the smallest float32 can hide in a sum of squares that is multiplied by another."""
+        return 1e-30 * max(self.left.shape[2], self.right.shape[3])
 
     def rows(self) -> Tensor:
         return torch.matmul(self.left, self.right) if self._matrices is None else self._matrices
@@ -122,20 +128,13 @@ class Outer:
             return
         groups, outputs = self.left.shape[1:3]
         weighted = self.left * factors.view(-1, 1, 1, 1)
+        if weighted.shape[1:4:2] == (1, 1):
+            total.addmm_(weighted[:, 0, :, 0].t(), self.right[:, 0, 0])
+            return
         for group, matrix in enumerate(total.view(groups, outputs, -1)):
             left = weighted[:, group].transpose(0, 1).reshape(outputs, -1)
             right = self.right[:, group].reshape(-1, self.right.shape[3])
             matrix.addmm_(left, right)
-
-
-def _hidden(left: Tensor, right: Tensor) -> Tensor:
-    """Where the product of two sums of squares may hide a norm that matters, because squares below 1e-38 vanish.
-
-    A product is safe when its smaller factor lost nothing that counts, or when the larger one is too small to turn
-    what was lost into a norm near the smallest clip_norm.
-    """
-    low, high = torch.minimum(left, right), torch.maximum(left, right)
-    return (low < 1e-28) & (high > torch.where(low == 0, 1e9, 1e4))
 
 
 class Lookup:

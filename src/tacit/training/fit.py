@@ -116,8 +116,8 @@ def fit(
     def step() -> None:
         batch = run.issue()
         index = torch.from_numpy(batch.indices)
-        sums, _ = clipped(loss, rows(x, index), y[index])
-        update(model, optimizer, run.release(batch, sums))
+        total, _ = clipped(loss, rows(x, index), y[index])
+        update(clipped.trainable, optimizer, run.release(batch, total))
 
     history: list[dict[str, float]] = []
     result = Fit(plan, book, history)

@@ -57,19 +57,20 @@ def private_step(
 
     def step(inputs: Inputs, targets: Tensor) -> None:
         check_mode(model)
-        sums, _ = clipped(loss, inputs, targets)
-        update(model, optimizer, noisy_mean(sums, noise_std, expected_batch_size, source))
+        total, _ = clipped(loss, inputs, targets)
+        update(clipped.trainable, optimizer, noisy_mean(total, noise_std, expected_batch_size, source))
 
     return step
 
 
-def update(model: nn.Module, optimizer: Optimizer, gradients: dict[str, Tensor]) -> None:
+def update(trainable: dict[str, nn.Parameter], optimizer: Optimizer, gradients: dict[str, Tensor]) -> None:
     """Hand the gradients to the optimizer, step, and leave none behind."""
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            parameter.grad = gradients[name].to(parameter.dtype)
+    for name, parameter in trainable.items():
+        gradient = gradients[name]
+        parameter.grad = gradient if gradient.dtype == parameter.dtype else gradient.to(parameter.dtype)
     optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    for parameter in trainable.values():
+        parameter.grad = None
 
 
 def check_mode(model: nn.Module) -> None:
