@@ -43,4 +43,6 @@ class FlatClip:
         import torch
 
         bound = self.clip_norm * (1.0 - 8 * rounding)
-        return torch.nan_to_num_(torch.full_like(norms, bound).div_(norms).clamp_(max=1.0), nan=0.0)
+        factors = torch.full_like(norms, bound).div_(norms).clamp_(max=1.0)
+        # A factor too small for full precision could round up; it becomes 0, which contributes less.
+        return torch.threshold_(torch.nan_to_num_(factors, nan=0.0), torch.finfo(norms.dtype).tiny, 0.0)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from tacit.clipping import FlatClip
-from tacit.gradients.batch import Inputs, Loss, batch_size, rows, tensors
+from tacit.gradients.batch import Inputs, Loss, batch_size, call, rows, tensors
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.doctor import examine
-from tacit.gradients.engine import captured
+from tacit.gradients.engine import captured, without_gradients
 from tacit.gradients.fallback import add_by_example
 from tacit.gradients.proof import Verdict, prove
 from tacit.gradients.scratch import Scratch
@@ -87,7 +88,16 @@ class ClippedSum:
 
     def _add(self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor]) -> Tensor:
         try:
-            found = captured(self.model, self.trainable, loss, inputs, targets, verdict.trace, scratch=self._scratch)
+            with without_gradients(self.trainable):
+                found = captured(
+                    partial(call, self.model),
+                    dict(self.trainable),
+                    loss,
+                    inputs,
+                    targets,
+                    verdict.trace,
+                    scratch=self._scratch,
+                )
         except Uncovered:
             return add_by_example(self.model, loss, inputs, targets, self.clip, sums)
         near = found.squared < _FAR

@@ -129,7 +129,7 @@ class Outer:
         groups, outputs = self.left.shape[1:3]
         weighted = self.left * factors.view(-1, 1, 1, 1)
         if weighted.shape[1:4:2] == (1, 1):
-            total.addmm_(weighted[:, 0, :, 0].t(), self.right[:, 0, 0])
+            total.view(outputs, -1).addmm_(weighted[:, 0, :, 0].t(), self.right[:, 0, 0])
             return
         for group, matrix in enumerate(total.view(groups, outputs, -1)):
             left = weighted[:, group].transpose(0, 1).reshape(outputs, -1)

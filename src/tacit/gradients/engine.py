@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import tacit.gradients.rules  # noqa: F401  (registers every rule)
-from tacit.gradients.batch import Inputs, Loss, call, per_example
+from tacit.gradients.batch import Inputs, Loss, per_example
 from tacit.gradients.capture import HALF, Capture, Uncovered
 from tacit.gradients.contributions import Contribution, merged
 from tacit.gradients.scratch import Scratch
@@ -54,8 +54,8 @@ class Overwritten(Exception):
 
 
 def captured(
-    model: nn.Module,
-    trainable: dict[str, nn.Parameter],
+    model: Callable[[Inputs], Tensor],
+    trainable: dict[str, Tensor],
     loss: Loss,
     inputs: Inputs,
     targets: Tensor,
@@ -65,14 +65,20 @@ def captured(
 ) -> Captured:
     """Contributions of every parameter to the per-example gradients of one batch.
 
-    Raises `Uncovered` when the model leaves the path of `trace`, or uses a parameter in a way that no rule covers.
+    Args:
+        model: inputs -> outputs, by the tensors in `trainable`, none of which may require a gradient.
+        trace: the path to follow; None to find it.
+        copies: when there is no trace, whether activations are copied.
+
+    Raises `Uncovered` when the model leaves the path of `trace`, or uses a parameter in a way that no rule covers, and
+    `Overwritten` when it writes into an activation that was recorded.
     """
     names = {id(parameter): name for name, parameter in trainable.items()}
     copies = copies if trace is None else trace.copies
     capture = Capture(names, len(targets), None if trace is None else trace.axes, copies, scratch)
-    with _no_parameter_gradients(trainable), torch.enable_grad():
+    with torch.enable_grad():
         with capture:
-            losses = per_example(loss(call(model, inputs), targets), len(targets))
+            losses = per_example(loss(model(inputs), targets), len(targets))
         if trace is not None and capture.operations != trace.operations:
             raise Uncovered("the model takes another path than when it was examined")
         roots = [use.root for use in capture.uses]
@@ -85,8 +91,20 @@ def captured(
     return Captured(together, squared, losses.detach(), Trace(capture.axes, capture.operations, copies, held))
 
 
+@contextmanager
+def without_gradients(trainable: dict[str, nn.Parameter]) -> Iterator[None]:
+    """The parameters do not require gradients inside."""
+    for parameter in trainable.values():
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in trainable.values():
+            parameter.requires_grad_(True)
+
+
 def _norms(
-    capture: Capture, gradients: Sequence[Tensor | None], trainable: dict[str, nn.Parameter], losses: Tensor
+    capture: Capture, gradients: Sequence[Tensor | None], trainable: dict[str, Tensor], losses: Tensor
 ) -> tuple[dict[str, Contribution], Tensor]:
     """Contributions by name and the sum of their squared norms; a parameter used once is finished before the next."""
     times = Counter(name for operation in capture.operations for name in operation[1:])
@@ -107,17 +125,6 @@ def _norms(
         done[name] = merged(uses, trainable[name].shape)
         squared += done[name].squared_norms()
     return done, squared
-
-
-@contextmanager
-def _no_parameter_gradients(trainable: dict[str, nn.Parameter]) -> Iterator[None]:
-    for parameter in trainable.values():
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in trainable.values():
-            parameter.requires_grad_(True)
 
 
 def _held(contribution: Contribution) -> int:
