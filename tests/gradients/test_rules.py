@@ -21,7 +21,8 @@ def check(model, inputs, targets, *, fast=True, loss=readout, clip_norm=CLIP, rt
     assert (reason == "") == fast, reason
     expected = oracle(model, loss, inputs, targets, clip_norm)
     assert expected[1].min() > 0
-    assert_same(engine(loss, inputs, targets), expected, clip_norm=clip_norm, rtol=rtol)
+    total, norms = engine(loss, inputs, targets)
+    assert_same((total.parts, norms), expected, clip_norm=clip_norm, rtol=rtol)
     assert all(p.grad is None for p in model.parameters())
     assert all(p.requires_grad for p in engine.trainable.values())
     for i in range(min(2, len(targets))):

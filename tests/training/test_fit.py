@@ -9,6 +9,7 @@ from torch.optim import Adam
 
 from tacit.accounting import Ledger, accountant
 from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingMisuse, UnsupportedModel
+from tacit.gradients import GradientSum
 from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream
 from tacit.sampling import PoissonSampler
@@ -190,20 +191,15 @@ class TestRun:
     def test_the_ledger_is_written_before_anything_is_released(self):
         run = PrivateRun(self.plan())
 
-        class Failing:
-            def numel(self):
-                raise RuntimeError("disk full")
-
-            dtype, shape = torch.float32, ()
-
-        with pytest.raises(RuntimeError):
-            run.release(run.issue(), {"weight": Failing()})
+        broken = GradientSum(torch.zeros(3, dtype=torch.int64), {})
+        with pytest.raises(InvalidInput, match="dtype"):
+            run.release(run.issue(), broken)
         assert run.ledger.steps == 1
 
     def test_a_foreign_batch_is_refused_and_nothing_is_recorded(self):
         run, other = PrivateRun(self.plan()), PrivateRun(self.plan())
         with pytest.raises(TrainingMisuse, match="batch must be one"):
-            run.release(other.issue(), {"weight": torch.zeros(3)})
+            run.release(other.issue(), GradientSum(torch.zeros(3), {}))
         assert run.ledger.steps == 0
 
     def test_steps_of_one_plan_are_one_mechanism(self):

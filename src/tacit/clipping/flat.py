@@ -42,5 +42,7 @@ class FlatClip:
         """
         import torch
 
-        factors = (self.clip_norm * (1.0 - 8 * rounding) / norms).clamp(max=1.0)
-        return torch.where(torch.isfinite(norms), factors, torch.zeros_like(norms))
+        bound = self.clip_norm * (1.0 - 8 * rounding)
+        factors = torch.full_like(norms, bound).div_(norms).clamp_(max=1.0)
+        # A factor too small for full precision could round up; it becomes 0, which contributes less.
+        return torch.threshold_(torch.nan_to_num_(factors, nan=0.0), torch.finfo(norms.dtype).tiny, 0.0)

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from tacit.gradients.contributions import Contribution
+from tacit.gradients.scratch import Scratch
 
 Rule = Callable[..., Tensor]
 RULES: dict[Callable[..., Any], Rule] = {}
@@ -54,10 +55,19 @@ class Capture(TorchFunctionMode):
         axes: where each use has its batch axis, as an earlier capture of the same model found it; None to find it,
             for which `batch` must be a prime that divides no other size.
         copies: hand out and keep copies, for models that write into activations in place.
+        scratch: buffers of earlier batches to use again.
     """
 
-    def __init__(self, names: dict[int, str], batch: int, axes: list[int | None] | None = None, copies: bool = False):
+    def __init__(
+        self,
+        names: dict[int, str],
+        batch: int,
+        axes: list[int | None] | None = None,
+        copies: bool = False,
+        scratch: Scratch | None = None,
+    ):
         super().__init__()
+        self.scratch = scratch if scratch is not None else Scratch()
         self._names = names
         self.batch = batch
         self._known = axes
@@ -148,6 +158,10 @@ class Capture(TorchFunctionMode):
         if kept.dtype in HALF:
             return kept.float()
         return kept.clone() if self._copies else kept
+
+    def patches(self, shape: Sequence[int], like: Tensor) -> Tensor:
+        """A buffer for a rule's largest temporary, the same for every use unless a contribution goes on holding it."""
+        return self.scratch.take("patches", shape, like)
 
     def overwritten(self) -> bool:
         """Whether anything that was recorded has been written into since."""

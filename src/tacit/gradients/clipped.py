@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from tacit.clipping import FlatClip
-from tacit.gradients.batch import Inputs, Loss, batch_size, rows, tensors
+from tacit.gradients.batch import Inputs, Loss, batch_size, call, rows, tensors
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.doctor import examine
-from tacit.gradients.engine import captured
-from tacit.gradients.fallback import add_by_example, wide
+from tacit.gradients.engine import captured, without_gradients
+from tacit.gradients.fallback import add_by_example
 from tacit.gradients.proof import Verdict, prove
+from tacit.gradients.scratch import Scratch
+from tacit.gradients.total import GradientSum
 
 _FAR = 1e30  # squared norms beyond this are left to the fallback, which rescales
 _HELD = 2**26  # values that contributions may hold at a time
@@ -40,7 +43,7 @@ def clipped_sum(
         clip_norm: in [1e-9, 1e12].
 
     Returns:
-        Parameter name -> clipped sum of that parameter's shape (float32 for half precision), and norms, shape (batch,).
+        Parameter name -> clipped sum of that parameter's shape, in float32 or wider, and norms, shape (batch,).
 
     Raises:
         InvalidInput: `loss` returns one number or a mean, or inputs and targets differ in length.
@@ -48,7 +51,8 @@ def clipped_sum(
 
     Source: Abadi et al. 2016, Algorithm 1.
     """
-    return ClippedSum(model, FlatClip(clip_norm))(loss, inputs, targets)
+    total, norms = ClippedSum(model, FlatClip(clip_norm))(loss, inputs, targets)
+    return total.parts, norms
 
 
 class ClippedSum:
@@ -58,23 +62,25 @@ class ClippedSum:
         examine(model)
         self.model, self.clip = model, clip
         self.trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._scratch = Scratch()
         self._verdicts = _VERDICTS.setdefault(model, {})
         self._parameters = tuple((id(parameter), parameter.shape) for parameter in self.trainable.values())
 
-    def __call__(self, loss: Loss, inputs: Inputs, targets: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    def __call__(self, loss: Loss, inputs: Inputs, targets: Tensor) -> tuple[GradientSum, Tensor]:
         """The clipped sum and the norms of one batch; see `clipped_sum`."""
         batch = batch_size(inputs, targets)
-        sums = self._zeros()
+        total = GradientSum.zeros(self.trainable)
         if not batch:
-            return sums, next(iter(sums.values())).new_zeros(0)
+            return total, total.flat.new_zeros(0)
         verdict = self._verdict(loss, inputs, targets)
         if verdict.trace is None:
-            return sums, add_by_example(self.model, loss, inputs, targets, self.clip, sums)
+            return total, add_by_example(self.model, loss, inputs, targets, self.clip, total.parts)
         size = max(1, _HELD // max(1, verdict.trace.held))
         if batch <= size:
-            return sums, self._add(loss, inputs, targets, verdict, sums)
+            return total, self._add(loss, inputs, targets, verdict, total.parts)
         parts = [slice(start, start + size) for start in range(0, batch, size)]
-        return sums, torch.cat([self._add(loss, rows(inputs, p), targets[p], verdict, sums) for p in parts])
+        norms = [self._add(loss, rows(inputs, part), targets[part], verdict, total.parts) for part in parts]
+        return total, torch.cat(norms)
 
     def why_slow(self, loss: Loss, inputs: Inputs, targets: Tensor) -> str:
         """Why this model goes through the fallback; empty when its gradients are captured."""
@@ -82,12 +88,21 @@ class ClippedSum:
 
     def _add(self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor]) -> Tensor:
         try:
-            found = captured(self.model, self.trainable, loss, inputs, targets, verdict.trace)
+            with without_gradients(self.trainable):
+                found = captured(
+                    partial(call, self.model),
+                    dict(self.trainable),
+                    loss,
+                    inputs,
+                    targets,
+                    verdict.trace,
+                    scratch=self._scratch,
+                )
         except Uncovered:
             return add_by_example(self.model, loss, inputs, targets, self.clip, sums)
-        far = ~(found.squared < _FAR)
-        if far.any():
-            return self._add_apart(loss, inputs, targets, verdict, sums, far)
+        near = found.squared < _FAR
+        if not near.all():
+            return self._add_apart(loss, inputs, targets, verdict, sums, ~near)
         norms = found.squared.sqrt()
         found.add_weighted(sums, self.clip.factors(norms, rounding=torch.finfo(norms.dtype).eps))
         return norms
@@ -112,14 +127,3 @@ class ClippedSum:
             if verdict.final:
                 self._verdicts[key] = verdict
         return verdict
-
-    def _zeros(self) -> dict[str, Tensor]:
-        """Zero sums; those of one type and device are views of one flat buffer, in the order of the parameters."""
-        first = next(iter(self.trainable.values()))
-        kinds = {(wide(p.dtype), p.device) for p in self.trainable.values()}
-        if len(kinds) > 1:
-            return {n: torch.zeros(p.shape, dtype=wide(p.dtype), device=p.device) for n, p in self.trainable.items()}
-        sizes = [parameter.numel() for parameter in self.trainable.values()]
-        flat = torch.zeros(sum(sizes), dtype=wide(first.dtype), device=first.device)
-        parts = zip(self.trainable.items(), flat.split(sizes), strict=True)
-        return {name: part.view(parameter.shape) for (name, parameter), part in parts}

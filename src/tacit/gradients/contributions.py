@@ -12,8 +12,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from tacit.gradients.scratch import Scratch, row_squares
+
 # Rounding allowance of a Gram norm, relative to (sum_t |a_t| |b_t|)^2: its terms may cancel, their rounding does not.
 _GRAM_ROUNDING = 16
+_KEPT = 2**22  # values of per-example matrices that are kept from the norm to the weighted sum
 
 
 class Contribution(Protocol):
@@ -42,7 +45,7 @@ class Rows:
     gradients: Tensor
 
     def squared_norms(self) -> Tensor:
-        return self.gradients.flatten(1).square().sum(1)
+        return row_squares(self.gradients)
 
     def rows(self) -> Tensor:
         return self.gradients
@@ -54,52 +57,70 @@ class Rows:
 class Outer:
     """Matrix gradients sum_t left_t right_t^T, one matrix for each of G groups.
 
+    Their norms come from two vectors when T = 1, else from the matrices or from the Gram matrices of both sides,
+    whichever is cheaper; matrices that are small stay for the weighted sum, and both sides are let go.
+
     Args:
         left: (B, G, p, T), gradients with respect to the outputs.
         right: (B, G, T, d), the inputs.
+        scratch: where the matrices are made.
     """
 
-    def __init__(self, name: str, left: Tensor, right: Tensor):
+    def __init__(self, name: str, left: Tensor, right: Tensor, scratch: Scratch):
         self.name = name
         self.left, self.right = left, right
+        self.scratch = scratch
         self._matrices: Tensor | None = None
 
     def squared_norms(self) -> Tensor:
-        groups, outputs, positions = self.left.shape[1:]
+        batch, groups, outputs, positions = self.left.shape
         inputs = self.right.shape[3]
         if positions == 1:
             return self._single()
-        if groups == 1 and positions * (outputs + inputs) < outputs * inputs:
+        small = batch * groups * outputs * inputs <= _KEPT
+        work = positions**2 * (outputs + inputs) if small else positions * (outputs + inputs)
+        gram = groups == 1 and work < outputs * inputs
+        if small and not gram:
+            self._matrices = self._product()
+            self.left = self.right = self.left.new_empty(0)
+            return row_squares(self._matrices)
+        self.scratch.give_up("patches")
+        if gram:
             return self._gram()
-        self._matrices = torch.matmul(self.left, self.right)
-        return self._matrices.flatten(1).square().sum(1)
+        size = max(1, _KEPT // (groups * outputs * inputs))
+        parts = zip(self.left.split(size), self.right.split(size), strict=True)
+        return torch.cat([row_squares(torch.matmul(left, right)) for left, right in parts])
+
+    def _product(self) -> Tensor:
+        shape = (*self.left.shape[:3], self.right.shape[3])
+        matrices = self.scratch.take(("matrices", self.name), shape, self.left)
+        if shape[1] == 1:
+            torch.bmm(self.left[:, 0], self.right[:, 0], out=matrices[:, 0])
+            return matrices
+        return torch.matmul(self.left, self.right, out=matrices)
 
     def _single(self) -> Tensor:
-        """|left|^2 |right|^2, summed over groups; unread (infinite) where one factor's underflow could hide the norm.
-
-        Squares below 1e-38 vanish. A product is safe when its smaller factor lost nothing that matters, or when the
-        larger one is too small to turn what was lost into a norm near the smallest clip_norm.
-        """
-        left = self.left.square().sum((2, 3))
-        right = self.right.square().sum((2, 3))
-        low, high = torch.minimum(left, right), torch.maximum(left, right)
-        hidden = (low < 1e-28) & (high > torch.where(low == 0, 1e9, 1e4))
-        return (left * right).masked_fill(hidden, torch.inf).sum(1)
+        if self.left.shape[1] == 1:
+            left, right = row_squares(self.left), row_squares(self.right)
+            return left.add_(self._unseen()).mul_(right.add_(self._unseen()))
+        left, right = self.left.square().sum((2, 3)), self.right.square().sum((2, 3))
+        return ((left + self._unseen()) * (right + self._unseen())).sum(1)
 
     def _gram(self) -> Tensor:
         """sum_{t,u} <left_t, left_u> <right_t, right_u>, plus an allowance for the rounding of cancelling terms."""
         left, right = self.left[:, 0], self.right[:, 0]
         outer, inner = torch.bmm(left.mT, left), torch.bmm(right, right.mT)
-        diagonals = outer.diagonal(dim1=1, dim2=2).double() * inner.diagonal(dim1=1, dim2=2).double()
-        magnitude = diagonals.clamp(min=0.0).sqrt().sum(1).square().to(left.dtype)
+        squares = [gram.diagonal(dim1=1, dim2=2) + self._unseen() for gram in (outer, inner)]
+        magnitude = (squares[0].sqrt() * squares[1].sqrt()).sum(1).square()
         allowance = _GRAM_ROUNDING * torch.finfo(left.dtype).eps * magnitude
-        hidden = (magnitude == 0) & ((left.flatten(1) != 0).any(1) & (right.flatten(1) != 0).any(1))
-        return ((outer * inner).sum((1, 2)).clamp(min=0.0) + allowance).masked_fill(hidden, torch.inf)
+        return outer.mul_(inner).sum((1, 2)).clamp_(min=0.0).add_(allowance)
+
+    def _unseen(self) -> float:
+        """More than squares below the smallest float32 can hide in a sum of squares that is multiplied by another."""
+        return 1e-30 * max(self.left.shape[2], self.right.shape[3])
 
     def rows(self) -> Tensor:
-        if self._matrices is None:
-            self._matrices = torch.matmul(self.left, self.right)
-        return self._matrices
+        return torch.matmul(self.left, self.right) if self._matrices is None else self._matrices
 
     def add_weighted(self, total: Tensor, factors: Tensor) -> None:
         if self._matrices is not None:
@@ -107,6 +128,9 @@ class Outer:
             return
         groups, outputs = self.left.shape[1:3]
         weighted = self.left * factors.view(-1, 1, 1, 1)
+        if weighted.shape[1:4:2] == (1, 1):
+            total.view(outputs, -1).addmm_(weighted[:, 0, :, 0].t(), self.right[:, 0, 0])
+            return
         for group, matrix in enumerate(total.view(groups, outputs, -1)):
             left = weighted[:, group].transpose(0, 1).reshape(outputs, -1)
             right = self.right[:, group].reshape(-1, self.right.shape[3])
@@ -128,7 +152,7 @@ class Lookup:
     def squared_norms(self) -> Tensor:
         """Equal indices of one example are summed before squaring: sort each row and sum its runs."""
         if self.index.shape[1] == 1:
-            return self.gradient.flatten(1).square().sum(1)
+            return row_squares(self.gradient)
         ordered, order = self.index.sort(dim=1)
         first = torch.ones_like(ordered, dtype=torch.bool)
         first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
@@ -158,7 +182,7 @@ def merged(uses: list[Contribution], shape: torch.Size) -> Contribution:
     outers = [use for use in uses if isinstance(use, Outer)]
     if len(outers) == len(uses) and all(use.left.shape[1:3] == outers[0].left.shape[1:3] for use in outers):
         left, right = torch.cat([use.left for use in outers], 3), torch.cat([use.right for use in outers], 2)
-        return Outer(uses[0].name, left, right)
+        return Outer(uses[0].name, left, right, outers[0].scratch)
     total = uses[0].rows().reshape(-1, *shape)
     for use in uses[1:]:
         total = total + use.rows().reshape(-1, *shape)

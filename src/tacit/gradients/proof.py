@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from tacit.errors import TacitError, UnsupportedModel
 from tacit.gradients.batch import Inputs, Loss, call, rows, tensors
 from tacit.gradients.capture import Uncovered
-from tacit.gradients.engine import Captured, Overwritten, Trace, captured
+from tacit.gradients.engine import Captured, Overwritten, Trace, captured, without_gradients
 from tacit.gradients.fallback import one_at_a_time
 
 _PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101)
@@ -52,7 +53,7 @@ def prove(model: nn.Module, trainable: dict[str, nn.Parameter], loss: Loss, inpu
         if not torch.isfinite(losses).all() or not torch.isfinite(found.squared).all():
             return Verdict(None, "examples with a loss or gradient that is not finite", final=False)
         if not _close(found.losses, losses):
-            again = captured(model, trainable, loss, x, y, found.trace)
+            again = _together(model, trainable, loss, x, y, found.trace)
             if _close(found.losses, again.losses):
                 raise UnsupportedModel(_mixing_sentence(model, x))
             return Verdict(None, "random operations other than dropout")
@@ -64,7 +65,7 @@ def _capture(
 ) -> tuple[Verdict, Captured | None]:
     for copies in (False, True):
         try:
-            found = captured(model, trainable, loss, x, y, None, copies)
+            found = _together(model, trainable, loss, x, y, None, copies)
             return Verdict(found.trace), found
         except Uncovered as reason:
             return Verdict(None, str(reason)), None
@@ -73,6 +74,19 @@ def _capture(
         except (Overwritten, RuntimeError) as error:
             reason = str(error)
     return Verdict(None, reason), None
+
+
+def _together(
+    model: nn.Module,
+    trainable: dict[str, nn.Parameter],
+    loss: Loss,
+    x: Inputs,
+    y: Tensor,
+    trace: Trace | None,
+    copies: bool = False,
+) -> Captured:
+    with without_gradients(trainable):
+        return captured(partial(call, model), dict(trainable), loss, x, y, trace, copies)
 
 
 def _same(found: Captured, gradients: dict[str, Tensor]) -> bool:

@@ -41,14 +41,14 @@ class Stream(ABC):
         The radius takes 64 random bits, so the tail reaches 9.4 standard deviations; the angle takes 32 bits for
         float32 and 64 for float64.
         """
-        if np.dtype(dtype) not in (np.float32, np.float64):
-            raise check.fail("dtype", "float32 or float64", dtype)
         out = np.empty(math.prod(_shape(size)), dtype)
         self.fill_normal(out)
         return out.reshape(_shape(size))
 
     def fill_normal(self, out: NDArray[np.floating]) -> None:
         """Overwrite the one-dimensional contiguous `out` (float32 or float64) with independent N(0, 1) values."""
+        if out.dtype not in (np.float32, np.float64):
+            raise check.fail("dtype", "float32 or float64", str(out.dtype))
         for start in range(0, out.size, 2 * _PAIRS):
             _box_muller(self, out[start : start + 2 * _PAIRS])
 

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tacit.accounting import Accountant, Ledger
-from tacit.gradients import clipped_sum, examine
+from tacit.clipping import FlatClip
+from tacit.gradients import ClippedSum, examine
 from tacit.gradients.batch import Inputs, Loss, call, per_example, rows
 from tacit.noise import SecureStream, Stream
 from tacit.sampling import PoissonSampler
@@ -111,6 +112,7 @@ def fit(
         ledger=book,
         unsafe_no_noise=unsafe_no_noise,
     )
+    clipped = ClippedSum(model, FlatClip(clip_norm))
     if on_plan is not None:
         on_plan(plan)
     run = PrivateRun(plan, stream=stream, ledger=book, budget=target, using=accountant)
@@ -118,8 +120,8 @@ def fit(
     def step() -> None:
         batch = run.issue()
         index = torch.from_numpy(batch.indices)
-        sums, _ = clipped_sum(model, loss, rows(x, index), y[index], clip_norm=clip_norm)
-        update(model, optimizer, run.release(batch, sums))
+        total, _ = clipped(loss, rows(x, index), y[index])
+        update(clipped.trainable, optimizer, run.release(batch, total))
 
     history: list[dict[str, float]] = []
     result = Fit(plan, book, history)

@@ -12,6 +12,7 @@ from tacit import check
 from tacit.accounting import Accountant, Ledger, accountant
 from tacit.clipping import FlatClip
 from tacit.errors import BudgetExceeded, PrivacyWarning
+from tacit.gradients import GradientSum
 from tacit.mechanisms import Gaussian, Mechanism
 from tacit.noise import SecureStream, Stream
 from tacit.sampling import Batch, PoissonSampler
@@ -99,13 +100,13 @@ class PrivateRun:
         self._check_budget()
         return self.sampler.issue()
 
-    def release(self, batch: Batch, sums: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Noisy mean of the clipped sums of `batch`: recorded first, then made. The batch is used up."""
+    def release(self, batch: Batch, total: GradientSum) -> dict[str, Tensor]:
+        """Noisy mean of the clipped sum of `batch`: recorded first, then made in place. The batch is used up."""
         self._check_budget()
         self.sampler.redeem(batch)
         self.taken += 1
         self.ledger.add(self.plan.mechanism, note="training")
-        return noisy_mean(sums, self.plan.noise_std, self.plan.expected_batch_size, self.stream)
+        return noisy_mean(total, self.plan.noise_std, self.plan.expected_batch_size, self.stream)
 
     def _check_budget(self) -> None:
         if self._allowed is not None and self.taken >= self._allowed:
@@ -115,19 +116,12 @@ class PrivateRun:
             )
 
 
-def noisy_mean(
-    sums: dict[str, Tensor], noise_std: float, expected_batch_size: float, stream: Stream
-) -> dict[str, Tensor]:
-    """(sum + N(0, noise_std^2 I)) / expected_batch_size, one independent draw for every coordinate of every tensor."""
-    dtype = torch.float64 if any(value.dtype == torch.float64 for value in sums.values()) else torch.float32
-    flat = torch.empty(sum(value.numel() for value in sums.values()), dtype=dtype)
-    stream.fill_normal(flat.numpy())
-    flat *= noise_std
-    parts = flat.split([value.numel() for value in sums.values()])
-    return {
-        name: (noise.view(value.shape).to(value.device) + value).div_(expected_batch_size).to(value.dtype)
-        for (name, value), noise in zip(sums.items(), parts, strict=True)
-    }
+def noisy_mean(total: GradientSum, noise_std: float, expected_batch_size: float, stream: Stream) -> dict[str, Tensor]:
+    """(sum + N(0, noise_std^2 I)) / expected_batch_size in place, one independent draw for every coordinate."""
+    noise = torch.empty(total.flat.shape, dtype=total.flat.dtype)
+    stream.fill_normal(noise.numpy())
+    total.flat.add_(noise.to(total.flat.device), alpha=noise_std).div_(expected_batch_size)
+    return total.parts
 
 
 def warn_about_delta(delta: float | None, records: int) -> None:

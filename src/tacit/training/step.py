@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from tacit import check
 from tacit.clipping import FlatClip
 from tacit.errors import TrainingMisuse
-from tacit.gradients import clipped_sum, examine
+from tacit.gradients import ClippedSum
 from tacit.gradients.batch import Inputs, Loss
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
@@ -51,25 +51,26 @@ def private_step(
     check.positive("expected_batch_size", expected_batch_size)
     clip = FlatClip(clip_norm)
     noise_std = Gaussian(noise_multiplier, unsafe_no_noise).noise_multiplier * clip.sensitivity
-    examine(model)
+    clipped = ClippedSum(model, clip)
     check_optimizer(model, optimizer)
     source = stream if stream is not None else SecureStream()
 
     def step(inputs: Inputs, targets: Tensor) -> None:
         check_mode(model)
-        sums, _ = clipped_sum(model, loss, inputs, targets, clip_norm=clip_norm)
-        update(model, optimizer, noisy_mean(sums, noise_std, expected_batch_size, source))
+        total, _ = clipped(loss, inputs, targets)
+        update(clipped.trainable, optimizer, noisy_mean(total, noise_std, expected_batch_size, source))
 
     return step
 
 
-def update(model: nn.Module, optimizer: Optimizer, gradients: dict[str, Tensor]) -> None:
+def update(trainable: dict[str, nn.Parameter], optimizer: Optimizer, gradients: dict[str, Tensor]) -> None:
     """Hand the gradients to the optimizer, step, and leave none behind."""
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            parameter.grad = gradients[name].to(parameter.dtype)
+    for name, parameter in trainable.items():
+        gradient = gradients[name]
+        parameter.grad = gradient if gradient.dtype == parameter.dtype else gradient.to(parameter.dtype)
     optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    for parameter in trainable.values():
+        parameter.grad = None
 
 
 def check_mode(model: nn.Module) -> None:

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
+from tacit.clipping import FlatClip
 from tacit.errors import InvalidInput, TrainingMisuse, UnsupportedModel
-from tacit.gradients import clipped_sum
+from tacit.gradients import ClippedSum, GradientSum
 from tacit.gradients.batch import per_example
 from tacit.sampling import Batch
 from tacit.training.plan import PrivateRun
@@ -24,7 +25,7 @@ class Exchange:
     def __init__(self, run: PrivateRun):
         self.run = run
         self.batch: Batch | None = None
-        self.sums: dict[str, Tensor] | None = None
+        self.total: GradientSum | None = None
 
 
 class PrivateOutputs(Tensor):
@@ -52,6 +53,7 @@ class PrivateModel(nn.Module):
         super().__init__()
         self.module = module
         self._exchange = exchange
+        self.clipped = ClippedSum(module, FlatClip(exchange.run.plan.clip_norm))
 
     def forward(self, *inputs: Tensor) -> Tensor:
         if not self.training or not torch.is_grad_enabled():
@@ -71,17 +73,11 @@ class PrivateModel(nn.Module):
         return private
 
     def _backpropagate(self, losses: Tensor, root: Tensor, inputs: tuple[Tensor, ...]) -> None:
-        if self._exchange.sums is not None:
+        if self._exchange.total is not None:
             raise TrainingMisuse("backward must be called once for each batch; got a second call. Step first.")
         check_mode(self)
         cotangents = _cotangents(per_example(losses, len(root)), root)
-        self._exchange.sums, _ = clipped_sum(
-            self.module,
-            lambda outputs, cotangent: (outputs * cotangent).flatten(1).sum(1),
-            inputs,
-            cotangents,
-            clip_norm=self._exchange.run.plan.clip_norm,
-        )
+        self._exchange.total, _ = self.clipped(_cotangent_loss, inputs, cotangents)
 
     def state_dict(self, *args: Any, **named: Any) -> Any:
         return self.module.state_dict(*args, **named)
@@ -121,14 +117,14 @@ class PrivateOptimizer(Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Add noise to the clipped sum of the batch in hand, record it in the ledger, and let the original step."""
         check_mode(self._model)
-        batch, sums = self._exchange.batch, self._exchange.sums
-        if closure is not None or batch is None or sums is None:
+        batch, total = self._exchange.batch, self._exchange.total
+        if closure is not None or batch is None or total is None:
             raise TrainingMisuse(
                 "step must follow losses.backward() on a batch of the private loader; got none since the last step. "
                 'Compute the losses from model(inputs) in train mode with reduction="none".'
             )
-        self._exchange.batch = self._exchange.sums = None
-        update(self._model.module, self.original, self._exchange.run.release(batch, sums))
+        self._exchange.batch = self._exchange.total = None
+        update(self._model.clipped.trainable, self.original, self._exchange.run.release(batch, total))
 
 
 class PrivateLoader:
@@ -145,7 +141,7 @@ class PrivateLoader:
     def __iter__(self) -> Iterator[Any]:
         for _ in range(len(self)):
             self._exchange.batch = self._exchange.run.issue()
-            self._exchange.sums = None
+            self._exchange.total = None
             yield self._gathered(self._exchange.batch)
 
     def _gathered(self, batch: Batch) -> Any:
@@ -156,6 +152,11 @@ class PrivateLoader:
             return self._collate([self.dataset[i] for i in batch.indices.tolist()])
         # An empty batch still needs its shapes and types: those of the first record, none of its values.
         return _emptied(self._collate([self.dataset[0]]))
+
+
+def _cotangent_loss(outputs: Tensor, cotangents: Tensor) -> Tensor:
+    """The loss whose gradient with respect to the outputs is `cotangents`."""
+    return (outputs * cotangents).flatten(1).sum(1)
 
 
 def _cotangents(losses: Tensor, root: Tensor) -> Tensor:

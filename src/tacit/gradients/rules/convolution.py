@@ -37,8 +37,8 @@ def convolution(
         found: list[Contribution] = []
         if name := capture.name(weight):
             padded = F.pad(kept, [size for pair in reversed(pads) for size in pair]) if any(map(any, pads)) else kept
-            patches = _patches(padded, weight.shape[2:], strides, dilations, gradient.shape[2:])
-            found.append(Outer(name, left, _grouped(capture, patches, groups).mT))
+            patches = _patches(capture, padded, weight.shape[2:], strides, dilations, gradient.shape[2:])
+            found.append(Outer(name, left, _grouped(capture, patches, groups).mT, capture.scratch))
         if name := capture.name(bias):
             found.append(Rows(name, capture.by_example(gradient.flatten(2).sum(2), axis, 1).sum(1)))
         return found
@@ -70,9 +70,9 @@ def transposed(
         found: list[Contribution] = []
         if name := capture.name(weight):
             padded = F.pad(gradient, [size for pair in reversed(pads) for size in pair])
-            patches = _patches(padded, weight.shape[2:], strides, dilations, kept.shape[2:])
+            patches = _patches(capture, padded, weight.shape[2:], strides, dilations, kept.shape[2:])
             left = _grouped(capture, kept.flatten(2), groups)
-            found.append(Outer(name, left, _grouped(capture, patches, groups).mT))
+            found.append(Outer(name, left, _grouped(capture, patches, groups).mT, capture.scratch))
         if name := capture.name(bias):
             found.append(Rows(name, capture.by_example(gradient.flatten(2).sum(2), axis, 1).sum(1)))
         return found
@@ -90,15 +90,26 @@ def _first_axis(capture: Capture, input: Tensor, weight: Tensor) -> int:
 
 
 def _patches(
-    padded: Tensor, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], positions: Sequence[int]
+    capture: Capture,
+    padded: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    positions: Sequence[int],
 ) -> Tensor:
     """Every window that a kernel sees, shape (N, channels * kernel size, positions)."""
+    # Copying runs along the innermost axis: window by window for wide kernels with a stride, else position by position.
+    by_window = kernel[-1] > 4 and stride[-1] > 1
     windows = padded
     for axis, (size, step, gap, count) in enumerate(zip(kernel, stride, dilation, positions, strict=True), start=2):
         windows = windows.unfold(axis, (size - 1) * gap + 1, step).narrow(axis, 0, count)[..., ::gap]
     dims = len(kernel)
-    order = [0, 1, *range(2 + dims, 2 + 2 * dims), *range(2, 2 + dims)]
-    return windows.permute(order).reshape(len(padded), padded.shape[1] * math.prod(kernel), math.prod(positions))
+    places, offsets = list(range(2, 2 + dims)), list(range(2 + dims, 2 + 2 * dims))
+    width, length = padded.shape[1] * math.prod(kernel), math.prod(positions)
+    order = [0, *places, 1, *offsets] if by_window else [0, 1, *offsets, *places]
+    ordered = windows.permute(order)
+    patches = capture.patches(ordered.shape, padded).copy_(ordered)
+    return patches.view(len(padded), length, width).mT if by_window else patches.view(len(padded), width, length)
 
 
 def _grouped(capture: Capture, values: Tensor, groups: int) -> Tensor:

@@ -23,7 +23,7 @@ def linear(capture: Capture, input: Tensor, weight: Tensor, bias: Tensor | None 
         found: list[Contribution] = []
         if weight_name:
             right = capture.by_example(kept, axis, 1)
-            found.append(Outer(weight_name, left.mT.unsqueeze(1), right.unsqueeze(1)))
+            found.append(Outer(weight_name, left.mT.unsqueeze(1), right.unsqueeze(1), capture.scratch))
         if bias_name:
             found.append(Rows(bias_name, left[:, 0] if left.shape[1] == 1 else left.sum(1)))
         return found
