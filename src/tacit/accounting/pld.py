@@ -8,13 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from tacit.accounting.base import Accountant
-from tacit.accounting.loss.convolution import Convolution
+from tacit.accounting.loss.direction import ALLOWANCE, Direction
 from tacit.mechanisms import Mechanism
 from tacit.mechanisms.pairs import GaussianPair, Pair
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import Curve, GaussianCurve
-from tacit.tradeoff.root import bracketed_root
 
 
 class Pld(Accountant):
@@ -30,11 +29,11 @@ class Pld(Accountant):
         """Upper and lower curve; raises `Refused` where a mechanism has no dominating pair."""
         directions = _directions(mechanism, relation)
         if len(directions) == 1 and all(isinstance(pair, GaussianPair) for pair, _ in directions[0]):
-            curve = GaussianCurve(float(np.sqrt(sum(pair.mu**2 for pair, _ in directions[0]))))
-            return curve, curve
-        upper = [Convolution(parts) for parts in directions]
+            mu = float(np.sqrt(sum(pair.mu**2 for pair, _ in directions[0])))
+            return GaussianCurve(mu * (1 + ALLOWANCE)), GaussianCurve(mu * (1 - ALLOWANCE))
+        upper = [Direction(parts) for parts in directions]
         reached = [[(pair.attained, steps) for pair, steps in parts] for parts in directions]
-        lower = upper if reached == directions else [Convolution(parts) for parts in reached]
+        lower = upper if reached == directions else [Direction(parts) for parts in reached]
         return PldCurve(upper, 1), PldCurve(lower, 0)
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
@@ -64,36 +63,12 @@ def _merged(parts: list[tuple[Pair, int]]) -> list[tuple[Pair, int]]:
 class PldCurve(Curve):
     """One side of the bracket: the largest over the directions of their lower (0) or upper (1) bounds."""
 
-    def __init__(self, engines: Sequence[Convolution], side: int):
-        self._engines = engines
+    def __init__(self, directions: Sequence[Direction], side: int):
+        self._directions = directions
         self._side = side
 
     def delta(self, epsilon: float) -> float:
-        values = [engine.near_epsilon(epsilon)[self._side].bounds(epsilon)[self._side] for engine in self._engines]
-        return min(max(values), 1.0)
+        return max(direction.delta(epsilon)[self._side] for direction in self._directions)
 
     def epsilon(self, delta: float) -> float:
-        return max(_epsilon(engine, delta, self._side) for engine in self._engines)
-
-
-def _epsilon(engine: Convolution, delta: float, side: int) -> float:
-    built = engine.near_delta(delta)
-    if built is None:
-        return float("inf")
-    centre, step = built[side].epsilon, 0.5 / built[side].theta
-
-    def excess(epsilon: float) -> float:
-        return float(np.log(max(built[side].bounds(epsilon)[side], 1e-320) / delta))
-
-    low = high = centre
-    while excess(high) > 0:
-        low, high, step = high, high + step, 2 * step
-        if high > 1e12:
-            return float("inf")
-    step = 0.5 / built[side].theta
-    while excess(low) <= 0:
-        if low == 0.0:
-            return 0.0
-        high, low, step = low, max(low - step, 0.0), 2 * step
-    root = bracketed_root(excess, low, high, relative=1e-12)
-    return root * (1 + 1e-11 * (1 if side else -1))
+        return max(direction.epsilon(delta)[self._side] for direction in self._directions)

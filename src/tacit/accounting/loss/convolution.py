@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import fft
@@ -17,6 +18,26 @@ _EDGES = np.concatenate([-np.geomspace(1e5, 1e-12, 512), np.geomspace(1e-12, 1e5
 _LARGEST = 1 << 20
 
 
+@dataclass(frozen=True)
+class Bracket:
+    """The lower and the upper rounding of one composition, built for one question."""
+
+    lower: LatticeSum
+    upper: LatticeSum
+
+    @property
+    def theta(self) -> float:
+        return self.upper.theta
+
+    @property
+    def epsilon(self) -> float:
+        return self.upper.epsilon
+
+    def bounds(self, epsilon: float) -> tuple[float, float]:
+        """Certified lower and upper bound on delta(epsilon)."""
+        return self.lower.bounds(epsilon)[0], self.upper.bounds(epsilon)[1]
+
+
 class Convolution:
     """Two-sided delta of one direction: `parts` are pairs with the number of times that they run."""
 
@@ -28,17 +49,15 @@ class Convolution:
         self.outlines = [_outline(pair, steps) for pair, steps in parts]
         self.cumulant = Cumulant(self.outlines)
 
-    def near_delta(self, delta: float) -> tuple[LatticeSum, LatticeSum] | None:
-        """The lower and the upper composition, built for the epsilon where delta(epsilon) = delta."""
-        if delta <= self.infinite:
-            return None
+    def near_delta(self, delta: float) -> Bracket:
+        """Both roundings, built for the epsilon where delta(epsilon) = delta > `infinite`."""
         return self._build(saddle_for_delta(self.cumulant, np.log(delta - self.infinite)))
 
-    def near_epsilon(self, epsilon: float) -> tuple[LatticeSum, LatticeSum]:
-        """The lower and the upper composition, built for one epsilon."""
+    def near_epsilon(self, epsilon: float) -> Bracket:
+        """Both roundings, built for one epsilon."""
         return self._build(saddle_for_epsilon(self.cumulant, epsilon))
 
-    def _build(self, saddle: Saddle) -> tuple[LatticeSum, LatticeSum]:
+    def _build(self, saddle: Saddle) -> Bracket:
         theta = saddle.theta
         steps = sum(part.steps for part in self.outlines)
         aliases = Aliases.of(self.cumulant, theta)
@@ -58,7 +77,7 @@ class Convolution:
             points = int(np.ceil((high - first) / pitch)) + 2
             up.append((round_up(pair, first, pitch, points), count))
             down.append((round_down(pair, first, pitch, points, theta), count))
-        return LatticeSum.of(down, theta, saddle.epsilon, size), LatticeSum.of(up, theta, saddle.epsilon, size)
+        return Bracket(*(LatticeSum.of(rounded, theta, saddle.epsilon, size) for rounded in (down, up)))
 
 
 def _log1m(x: float) -> float:

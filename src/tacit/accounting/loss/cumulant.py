@@ -28,6 +28,8 @@ class Discrete:
 class Cumulant:
     """K and its first two derivatives for independent discrete parts."""
 
+    low, high = 1e-9, 1e13
+
     def __init__(self, parts: Sequence[Discrete]):
         self.parts = parts
 

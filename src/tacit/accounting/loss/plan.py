@@ -8,11 +8,12 @@ from typing import Protocol
 
 import numpy as np
 
-_LOWEST, _HIGHEST = -20.0, 30.0
-
 
 class Jets(Protocol):
-    """What the search for a saddle needs of a cumulant."""
+    """What the search for a saddle needs of a cumulant, known for tilts in [low, high]."""
+
+    low: float
+    high: float
 
     def __call__(self, theta: float) -> float: ...
 
@@ -50,7 +51,7 @@ def saddle_for_epsilon(cumulant: Jets, epsilon: float) -> Saddle:
 
 
 def _search(too_low: Callable[[Saddle], bool], cumulant: Jets) -> Saddle:
-    low, high = _LOWEST, _HIGHEST
+    low, high = np.log(cumulant.low), np.log(cumulant.high)
     saddle = saddle_at(cumulant, 1.0)
     for _ in range(40):
         middle = (low + high) / 2
@@ -76,9 +77,11 @@ class Aliases:
     mass: float
 
     @classmethod
-    def of(cls, cumulant: Callable[[float], float], theta: float) -> Aliases:
+    def of(cls, cumulant: Callable[[float], float], theta: float, *, largest: float = np.inf) -> Aliases:
+        """The bounds of tilts up to `largest`, up to which `cumulant` must be exact or an upper bound."""
         above = theta * np.array([1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0, 30.0, 100.0])
         above = np.append(above, [theta + 1, theta + 5])
+        above = above[above <= largest]
         rates = np.concatenate([[-1.0, -0.9, -0.75, -0.5, -0.35, -0.2, -0.1, -0.03, -0.01, -0.003], above])
         return cls(theta, rates, np.array([cumulant(float(rate)) for rate in rates]), float(cumulant(0.0)))
 
