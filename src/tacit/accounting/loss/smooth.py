@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.accounting.loss.gaussian import SampledGaussian, choose_line, on_line, reach, slope
 from tacit.accounting.loss.decay import log_decay
+from tacit.accounting.loss.gaussian import SampledGaussian, choose_line, on_line, reach, slope
 
 _UNIT = 2.0**-53
 
