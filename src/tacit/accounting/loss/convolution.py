@@ -61,12 +61,12 @@ class Convolution:
         theta = saddle.theta
         steps = sum(part.steps for part in self.outlines)
         aliases = Aliases.of(self.cumulant, theta)
-        period = period_for(aliases, saddle.epsilon, saddle.log_delta - 23.0, 4 * saddle.width)
+        period = period_for(aliases, saddle.epsilon, saddle.log_delta - 23.0, 4 * saddle.spread)
         ends = [_ends(part, theta, saddle.log_delta, steps) for part in self.outlines]
         period = max(period, max(high - low for low, high in ends) * 1.01)
         spread = sum(part.steps * _spread(part, theta) for part in self.outlines)
         wanted = np.sqrt(8 * self.gap * max(saddle.epsilon, 1e-3) / (theta * max(spread, 1e-300)))
-        wanted = min(wanted, saddle.width / 8)
+        wanted = min(wanted, saddle.spread / 8)
         pitch = max(wanted, period / self.largest)
         pitch = _aligned(self.parts, pitch)
         size = int(fft.next_fast_len(max(int(np.ceil(period / pitch)), 64), real=True))

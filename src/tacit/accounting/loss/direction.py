@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -97,6 +97,31 @@ def _invert(local: Local, delta: float, side: int) -> float:
     def excess(epsilon: float) -> float:
         return float(np.log(max(local.bounds(epsilon)[side], 1e-320) / delta)) + ALLOWANCE * (1 if side else -1)
 
+    guess = _secant(excess, local.epsilon, local.theta)
+    root = _bracketed(excess, local) if guess is None else guess
+    return max(root * (1 + 2 * ALLOWANCE * (1 if side else -1)), 0.0)
+
+
+def _secant(excess: Callable[[float], float], start: float, slope: float) -> float | None:
+    """A root to within a tenth of the allowance in log delta; 0 if it lies below; None when the search wanders."""
+    x, value = start, excess(start)
+    step = value / slope
+    for _ in range(8):
+        if abs(value) <= 0.1 * ALLOWANCE:
+            return x
+        if abs(step) * slope > 20:
+            return None
+        new = max(x + step, 0.0)
+        before, value = value, excess(new)
+        if new == 0.0 and (x == 0.0 or value <= 0):
+            return 0.0 if value <= 0 else None
+        if value == before:
+            return None
+        step, x = -value * (new - x) / (value - before), new
+    return None
+
+
+def _bracketed(excess: Callable[[float], float], local: Local) -> float:
     step = 0.5 / local.theta
     low = high = local.epsilon
     while excess(high) > 0:
@@ -108,5 +133,4 @@ def _invert(local: Local, delta: float, side: int) -> float:
         if low == 0.0:
             return 0.0
         high, low, step = low, max(low - step, 0.0), 2 * step
-    root = bracketed_root(excess, low, high, relative=1e-11)
-    return root * (1 + 2 * ALLOWANCE * (1 if side else -1))
+    return bracketed_root(excess, low, high, relative=1e-11)

@@ -63,7 +63,7 @@ def saddle_line(parts: Sequence[Smooth], saddle: Saddle, budget: int) -> SaddleL
     log_moment = cumulant(theta)
     log_value = saddle.log_delta - (log_moment - theta * saddle.epsilon)
     aliases = Aliases.of(cumulant, theta, largest=largest_theta(theta))
-    period = period_for(aliases, saddle.epsilon, saddle.log_delta + _TOLERANCE, 4 * saddle.width)
+    period = period_for(aliases, saddle.epsilon, saddle.log_delta + _TOLERANCE, 4 * saddle.spread)
     found = _last(parts, theta, period, log_value)
     if found is None or found[0] * period / (2 * np.pi) > budget:
         return None
