@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from tacit.clipping import FlatClip
+from tacit.errors import UnsupportedModel
 from tacit.gradients.batch import Inputs, Loss, batch_size, call, rows, tensors
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.doctor import examine
-from tacit.gradients.engine import captured, without_gradients
+from tacit.gradients.engine import Trace, captured, without_gradients
 from tacit.gradients.fallback import add_by_example
 from tacit.gradients.proof import Verdict, prove
 from tacit.gradients.scratch import Scratch
@@ -82,6 +83,22 @@ class ClippedSum:
         norms = [self._add(loss, rows(inputs, part), targets[part], verdict, total.parts) for part in parts]
         return total, torch.cat(norms)
 
+    def factors(self, squared_norms: Tensor) -> Tensor:
+        """Clipping factor of every squared norm that is within range."""
+        return self.clip.factors(squared_norms.sqrt(), rounding=torch.finfo(squared_norms.dtype).eps)
+
+    @staticmethod
+    def within_range(squared_norms: Tensor) -> Tensor:
+        """Which examples may be clipped by a factor; the others overflow, or are not finite."""
+        return squared_norms < _FAR
+
+    def trace(self, loss: Loss, inputs: Inputs, targets: Tensor) -> Trace:
+        """The path that captures follow; raises `UnsupportedModel` for a model that goes through the fallback."""
+        verdict = self._verdict(loss, inputs, targets)
+        if verdict.trace is None:
+            raise UnsupportedModel(f'the model cannot be compiled: {verdict.reason}. Use engine="eager".')
+        return verdict.trace
+
     def why_slow(self, loss: Loss, inputs: Inputs, targets: Tensor) -> str:
         """Why this model goes through the fallback; empty when its gradients are captured."""
         return self._verdict(loss, inputs, targets).reason
@@ -100,12 +117,11 @@ class ClippedSum:
                 )
         except Uncovered:
             return add_by_example(self.model, loss, inputs, targets, self.clip, sums)
-        near = found.squared < _FAR
+        near = self.within_range(found.squared)
         if not near.all():
             return self._add_apart(loss, inputs, targets, verdict, sums, ~near)
-        norms = found.squared.sqrt()
-        found.add_weighted(sums, self.clip.factors(norms, rounding=torch.finfo(norms.dtype).eps))
-        return norms
+        found.add_weighted(sums, self.factors(found.squared))
+        return found.squared.sqrt()
 
     def _add_apart(
         self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor], far: Tensor
