@@ -74,6 +74,7 @@ def test_everything_up_to_calibration_is_free_of_torch(path):
     [
         "import tacit",
         "import tacit.accounting, tacit.calibration",
+        "import tacit.attacks, tacit.audit, tacit.reports",
         "from tacit.cli import main; main(['--help'])",
     ],
 )

@@ -181,3 +181,31 @@ def test_targets_say_by_how_much_they_are_missed():
 def test_bad_targets(build):
     with pytest.raises(InvalidInput):
         build()
+
+
+def test_regret_of_gaussian_differential_privacy():
+    assert _proven(GaussianCurve(1.0)).mu_regret() == 0.0
+    step = _proven(EpsilonCurve(lambda delta: 1.0))
+    mu = float(step.mu())
+    assert 0.0 < step.mu_regret() < 0.5
+    alpha = np.linspace(1e-3, 1, 400)
+    regret = step.mu_regret()
+    assert np.all(step.curve.beta(np.minimum(alpha + regret, 1)) - regret <= gaussian_beta(alpha, mu) + 1e-9)
+    worse = regret * 0.95
+    assert np.any(step.curve.beta(np.minimum(alpha + worse, 1)) - worse > gaussian_beta(alpha, mu))
+
+
+def test_mu_is_an_interval():
+    def profile(epsilon):
+        return gaussian_delta(epsilon, 1.2)
+
+    curve = _proven(ProfileCurve(profile), floor=ProfileCurve(profile))
+    mu = curve.mu()
+    assert mu.lower <= 1.2 + 1e-6
+    assert mu.lower == pytest.approx(1.2, rel=1e-3)
+    assert mu.upper >= 1.2 - 1e-6
+
+
+def test_attribute_inference_is_the_best_test_at_that_level():
+    curve = _proven(GaussianCurve(1.0))
+    assert float(curve.attribute_inference(0.5)) == pytest.approx(1 - float(gaussian_beta(np.array(0.5), 1.0)))

@@ -13,6 +13,7 @@ from tacit.gradients import GradientSum
 from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream
 from tacit.sampling import PoissonSampler
+from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.training import Plan, PrivateRun, fit, fit_nonprivate
 from tests.training.cases import blobs, cross_entropy, flat, plain_sgd, small_model
@@ -32,6 +33,7 @@ def test_the_ledger_is_what_ran():
     (entry,) = result.ledger.entries
     assert (entry.mechanism, entry.steps) == (Gaussian(1.3).poisson(0.1), 17)
     assert result.ledger.unsafe == ["unsafe_seeded_stream"]
+    assert result.ledger.standing is Standing.CLAIMED
     assert run()[1].ledger.unsafe == []
 
 

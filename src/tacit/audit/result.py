@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit import check
 from tacit.audit.estimators import ErrorBand
 from tacit.tradeoff import TradeOff
 
@@ -102,7 +103,10 @@ class AuditResult:
         return _SCOPE[self.trials].format(percent=100 * self.confidence)
 
     def refutes(self, claim: TradeOff) -> bool:
-        """Whether the measured lower bound is incompatible with `claim`."""
+        """Whether the measured lower bound is incompatible with `claim`, which must have the audit's relation."""
+        if claim.relation is not self.tradeoff.relation:
+            said = self.tradeoff.relation.value
+            raise check.fail("relation", f"{claim.relation.value}, as the claim's is", said, "Audit the claim's game.")
         return not self.tradeoff <= claim
 
     def row(self) -> dict[str, Any]:

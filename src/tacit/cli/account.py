@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.cli.output import json_text, short
+from tacit.plain import json_text
 
 
 def command(
@@ -14,36 +14,27 @@ def command(
     epsilon: Annotated[float | None, typer.Option(help="Ask for delta at this epsilon instead.")] = None,
     accountant: Annotated[list[str] | None, typer.Option(help="Only this accountant (repeatable).")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw every trade-off curve into FILE (.svg, .png).")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw trade-off curves and epsilon by step into FILE (.svg, .png, .pdf).")
+    ] = None,
 ) -> None:
     """What the mechanisms of SPEC.json cost, by every accountant that can answer, each with its standing."""
     from tacit.accounting import Ledger, account
 
     if delta is None and epsilon is None:
         delta = 1e-5
-    answer = account(Ledger.load(spec), delta=delta, epsilon=epsilon, accountants=accountant)
+    ledger = Ledger.load(spec)
+    answer = account(ledger, delta=delta, epsilon=epsilon, accountants=accountant)
     if json:
         refused = [{"accountant": name, "why": why} for name, why in answer.refused]
         print(json_text({"results": [result.row() for result in answer.results], "refused": refused}))
     else:
-        _print_table(answer)
+        from rich.console import Console
+
+        from tacit.reports import account_table
+
+        Console().print(account_table(answer))
     if plot is not None:
-        from tacit.tradeoff.plot import save
+        from tacit.reports.account_plot import plot_account
 
-        save([result.tradeoff for result in answer.results], plot)
-
-
-def _print_table(answer) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("accountant", "standing", "epsilon", "proven lower", "delta", "mu", "advantage", box=None)
-    for result in answer.results:
-        lower = result.epsilon_lower if result.epsilon_lower is not None else result.delta_lower
-        numbers = (result.epsilon, lower, result.delta, result.mu, result.advantage)
-        table.add_row(result.tradeoff.source, result.tradeoff.standing.value, *map(short, numbers))
-    console = Console()
-    console.print(table)
-    for name, why in answer.refused:
-        console.print(f"{name} refused: {why}", style="dim", highlight=False)
-    console.print("Only a proven number is a bound.", style="dim")
+        plot_account(ledger, answer, delta=1e-5 if delta is None else delta, path=plot)

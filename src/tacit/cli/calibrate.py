@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.cli.output import json_text, short
+from tacit.plain import json_text
 
 
 def command(
@@ -23,7 +23,7 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """The parameter that SPEC.json leaves null, at the value that just meets the target, and the guarantee it gives."""
-    from tacit.accounting.account import ask
+    from tacit.accounting.registry import ask
     from tacit.calibration import parameter_of_spec
     from tacit.tradeoff import target_of
 
@@ -33,8 +33,12 @@ def command(
     if json:
         print(json_text({"parameter": found.parameter, "value": found.value, "guarantee": guarantee.row()}))
         return
+    from tacit.reports.words import leakage
+
+    standing = guarantee.tradeoff.standing
+    told = [leakage(number, standing) for number in (guarantee.epsilon, guarantee.mu, guarantee.advantage)]
     print(f"{found.parameter} {found.value:.8g}")
     print(
-        f"gives epsilon {short(guarantee.epsilon)} at delta {guarantee.delta:g}, mu {short(guarantee.mu)}, "
-        f"advantage {short(guarantee.advantage)} ({guarantee.tradeoff.standing.value}, {guarantee.tradeoff.source})"
+        f"gives epsilon {told[0]} at delta {guarantee.delta:g}, mu {told[1]}, advantage {told[2]} "
+        f"({standing.value}, {guarantee.tradeoff.source})"
     )

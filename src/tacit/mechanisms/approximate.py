@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from tacit import check
 from tacit.mechanisms.base import Mechanism
+from tacit.mechanisms.pairs import AtomPair, Pair
 from tacit.relation import Relation
 
 
@@ -27,6 +28,10 @@ class Approximate(Mechanism):
 
     def epsilon_at(self, delta: float, relation: Relation) -> float:
         return self.epsilon if delta >= self.delta else float("inf")
+
+    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        """Randomised response that with probability delta reveals all (Kairouz, Oh & Viswanath 2015)."""
+        return (AtomPair.response(self.epsilon, self.delta),)
 
     def __str__(self) -> str:
         return f"Approximate({self.epsilon:g}, {self.delta:g})"

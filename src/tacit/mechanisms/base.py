@@ -11,6 +11,7 @@ import numpy as np
 
 from tacit import check
 from tacit.errors import Refused
+from tacit.mechanisms.pairs import Pair
 from tacit.mechanisms.renyi import pure_rdp
 from tacit.relation import Relation
 
@@ -41,6 +42,13 @@ class Mechanism(ABC):
     def mu(self, relation: Relation) -> float:
         """mu such that the mechanism is exactly mu-GDP."""
         raise self.refusal("exact GDP parameter", relation)
+
+    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        """Pairs (P, Q) whose hockey-stick divergences no neighbours exceed: (with, without the record) first.
+
+        A second pair is for (without, with) the record; one pair alone covers both directions.
+        """
+        raise self.refusal("dominating pair", relation)
 
     def clt_mu_squared(self, relation: Relation) -> float:
         """This step's part of mu^2 in the central limit theorem for f-DP (Bu et al., Theorems 5-7)."""

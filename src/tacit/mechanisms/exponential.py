@@ -7,6 +7,7 @@ import numpy as np
 
 from tacit import check
 from tacit.mechanisms.base import Mechanism
+from tacit.mechanisms.pairs import AtomPair, Pair, RangePair
 from tacit.mechanisms.renyi import pure_rdp
 from tacit.relation import Relation
 
@@ -33,6 +34,10 @@ class BoundedRange(Mechanism):
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         return np.minimum(self.zcdp(relation) * np.asarray(orders, dtype=float), self.epsilon)
+
+    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        """The smallest pair that covers every place of the interval, also when it is picked adaptively."""
+        return (RangePair(self.epsilon),)
 
     def __str__(self) -> str:
         return f"{self.__class__.__name__}({self.epsilon:g})"
@@ -63,6 +68,9 @@ class RandomizedResponse(Mechanism):
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         return pure_rdp(self.epsilon, orders)
+
+    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        return (AtomPair.response(self.epsilon),)
 
     def __str__(self) -> str:
         return f"RandomizedResponse({self.epsilon:g})"

@@ -8,6 +8,7 @@ import numpy as np
 
 from tacit import check
 from tacit.mechanisms.base import Mechanism
+from tacit.mechanisms.pairs import AtomPair, GaussianPair, GaussianReplacePair, Pair, SampledGaussianPair, sampled_pairs
 from tacit.mechanisms.renyi import poisson_gaussian_rdp
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_epsilon
@@ -79,6 +80,20 @@ class Gaussian(Mechanism):
             raise self.refusal("CLT functional of a Poisson sample", relation)
         mu = self.mu(relation)
         return float(sample_rate**2 * np.expm1(mu**2)) if mu < 26 else float("inf")
+
+    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        """N(mu, 1) against N(0, 1) (Dong, Roth & Su 2019, Theorem 1)."""
+        if not self.noise_multiplier:
+            return (AtomPair((), (), (), 1.0),)
+        return (GaussianPair(self.mu(relation)),)
+
+    def poisson_pairs(self, sample_rate: float, relation: Relation) -> tuple[Pair, ...]:
+        """Pairs of the Poisson-subsampled step; under zero-out a zeroed record adds what an absent one does."""
+        if not self.noise_multiplier:
+            return sampled_pairs(self.dominating_pairs(relation), sample_rate, both=relation is Relation.REPLACE_ONE)
+        if relation is Relation.REPLACE_ONE:
+            return (GaussianReplacePair(self.noise_multiplier, sample_rate),)
+        return tuple(SampledGaussianPair(self.noise_multiplier, sample_rate, remove) for remove in (True, False))
 
     def __str__(self) -> str:
         return f"Gaussian({self.noise_multiplier:g})"

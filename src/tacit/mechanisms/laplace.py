@@ -7,6 +7,7 @@ import numpy as np
 
 from tacit import check
 from tacit.mechanisms.base import Mechanism
+from tacit.mechanisms.pairs import LaplacePair, LaplaceReplacePair, Pair, sampled_pairs
 from tacit.relation import Relation
 
 
@@ -41,6 +42,16 @@ class Laplace(Mechanism):
         t = self.pure_epsilon(relation)
         log_moment = np.logaddexp(np.log(a / (2 * a - 1)) + (a - 1) * t, np.log((a - 1) / (2 * a - 1)) - a * t)
         return np.clip(log_moment, 0.0, None) / (a - 1)
+
+    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        """Lap(epsilon) against Lap(0); smaller shifts are garblings."""
+        return (LaplacePair(self.pure_epsilon(relation)),)
+
+    def poisson_pairs(self, sample_rate: float, relation: Relation) -> tuple[Pair, ...]:
+        """Pairs of the Poisson-subsampled step; under zero-out a zeroed record adds what an absent one does."""
+        if relation is Relation.REPLACE_ONE:
+            return (LaplaceReplacePair(self.sensitivity / self.scale, sample_rate),)
+        return sampled_pairs(self.dominating_pairs(relation), sample_rate, both=False)
 
     def __str__(self) -> str:
         return f"Laplace({self.scale:g})" if self.sensitivity == 1 else f"Laplace({self.scale:g}, {self.sensitivity:g})"

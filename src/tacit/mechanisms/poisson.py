@@ -11,6 +11,7 @@ import numpy as np
 from tacit import check
 from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms.base import Mechanism
+from tacit.mechanisms.pairs import Pair, sampled_pairs
 from tacit.relation import Relation
 
 
@@ -82,6 +83,14 @@ class Poisson(Mechanism):
         if self.sample_rate == 1.0:
             return self.base.clt_mu_squared(relation)
         return self.base.poisson_clt_mu_squared(self.sample_rate, relation)
+
+    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        if self.sample_rate == 1.0:
+            return self.base.dominating_pairs(relation)
+        if hasattr(self.base, "poisson_pairs"):
+            return self.base.poisson_pairs(self.sample_rate, relation)
+        both = relation is Relation.REPLACE_ONE
+        return sampled_pairs(self.base.dominating_pairs(relation), self.sample_rate, both=both)
 
     def spec(self) -> dict[str, Any]:
         return self.base.spec() | {"sample_rate": self.sample_rate}

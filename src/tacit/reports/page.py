@@ -89,7 +89,7 @@ def _legend(drawn: Sequence[Result], audits: Sequence[AuditResult]) -> list[tupl
     for audit in audits:
         names.setdefault(Standing.MEASURED, []).append(audit.attack)
     return [
-        (standing.value, " ".join(map(str, DASHES[standing])), ", ".join(names[standing]))
+        (standing.value, " ".join(map(str, DASHES[standing])), ", ".join(dict.fromkeys(names[standing])))
         for standing in Standing
         if standing in names
     ]

@@ -83,7 +83,7 @@ def _square(across: str, up: str) -> tuple[Any, Any]:
 def _draw(
     axes: Any, tradeoffs: Sequence[TradeOff], audits: Sequence[AuditResult], height: Any, *, floor: float
 ) -> None:
-    """Every curve on `axes`; `height` turns a type II error into what the y axis shows, `floor` its best for attacks."""
+    """Every curve on `axes`; `height` maps a type II error to the y axis, `floor` is its best for attacks."""
     proven = [tradeoff for tradeoff in tradeoffs if tradeoff.standing is Standing.PROVEN]
     if proven:
         betas = [tradeoff.curve.beta(_ALPHA) for tradeoff in proven]

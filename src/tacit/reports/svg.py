@@ -18,7 +18,7 @@ INK = {
 }
 """Stand-in colours, one for each CSS variable `--NAME` of the card; `inline_svg` swaps them."""
 
-_SETTINGS: dict[str, Any] = {
+_SETTINGS: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.size": 9,
@@ -39,7 +39,8 @@ def settings(salt: str) -> Any:
     """The matplotlib settings to draw a card figure under; `salt` keeps element ids of two figures apart."""
     import matplotlib
 
-    return matplotlib.rc_context(_SETTINGS | {"svg.hashsalt": salt})
+    chosen: Any = _SETTINGS | {"svg.hashsalt": salt}
+    return matplotlib.rc_context(chosen)
 
 
 def inline_svg(figure: Figure, *, description: str) -> str:

@@ -35,7 +35,8 @@ def account_table(account: Account) -> Table:
     for result in account.results:
         standing = result.tradeoff.standing
         numbers = [words.leakage(value, standing) for value in (result.epsilon, result.mu, result.advantage)]
-        lower, delta = words.downward(result.epsilon_lower), words.leakage(result.delta, standing)
+        known = result.epsilon_lower if result.epsilon_lower is not None else result.delta_lower
+        lower, delta = words.downward(known), words.leakage(result.delta, standing)
         label = Text(standing.value, style=STYLES[standing])
         table.add_row(Text(result.tradeoff.source), label, numbers[0], lower, delta, *numbers[1:])
     return table

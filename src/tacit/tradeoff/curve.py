@@ -16,7 +16,7 @@ import numpy as np
 from tacit.tradeoff.gaussian import gaussian_beta, gaussian_delta, gaussian_epsilon, gaussian_mu
 from tacit.tradeoff.root import bracketed_root
 
-_GRID = 257
+_GRID = 129
 _TAIL = 1e-15
 
 
@@ -55,13 +55,54 @@ class Curve(ABC):
         return _tangents(np.asarray(alpha, dtype=float), epsilons, shifted)
 
     def mu(self, slack: float) -> float:
-        """The smallest mu with delta(eps) <= delta_mu(eps) + slack for every eps >= 0 (inf when none exists)."""
-        epsilons, deltas = self.profile
-        if deltas[-1] > slack:
-            return float("inf")
-        right = np.append(epsilons[1:], epsilons[-1])
-        needed = [gaussian_mu(float(e), float(d) - slack) for e, d in zip(right, deltas, strict=True) if d > slack]
-        return max(needed, default=0.0)
+        """The smallest mu with delta(eps) <= delta_mu(eps) + slack for every eps >= 0 (inf when none exists).
+
+        An upper bound, to one part in a thousand: between two epsilons the profile is at most its value at the left
+        end and delta_mu at least its value at the right end, and the intervals where that matters are halved.
+        """
+        return self._mu_bracket(slack)[1]
+
+    def mu_floor(self, slack: float) -> float:
+        """A lower bound on `mu` of every curve that leaks at least as much: the mu needed at single epsilons."""
+        return self._mu_bracket(slack)[0]
+
+    def _mu_bracket(self, slack: float) -> tuple[float, float]:
+        last = self.epsilon(max(slack, _TAIL))
+        if not np.isfinite(last):
+            return 0.0, float("inf")
+        epsilons = list(last * np.linspace(0.0, 1.0, 17) ** 1.5)
+        deltas = [self.delta(float(e)) for e in epsilons]
+        if slack == 0.0 and deltas[-1] > 0.0:
+            return 0.0, float("inf")
+        for _ in range(200):
+            needed = [gaussian_mu(e, d - slack) for e, d in zip(epsilons, deltas, strict=True)]
+            most = [gaussian_mu(e, d - slack) for e, d in zip(epsilons[1:], deltas[:-1], strict=True)]
+            worst = int(np.argmax(most))
+            if most[worst] <= max(needed) * (1 + 1e-3) + 1e-12:
+                break
+            middle = (epsilons[worst] + epsilons[worst + 1]) / 2
+            epsilons.insert(worst + 1, middle)
+            deltas.insert(worst + 1, self.delta(float(middle)))
+        return max(needed), max(most[worst], needed[-1])
+
+    def regret(self, mu: float) -> float:
+        """How much reporting G_mu gives away: the smallest k with f(alpha + k) - k <= G_mu(alpha) for every alpha.
+
+        The distance of Kaissis et al. (2024) between trade-off functions; 0 when the curve is G_mu itself.
+        """
+        alpha = np.concatenate([np.geomspace(1e-9, 1e-2, 200), np.linspace(1e-2, 1.0, 800)[1:]])
+        promised = gaussian_beta(alpha, mu)
+
+        def enough(k: float) -> bool:
+            return bool(np.all(self.beta(np.minimum(alpha + k, 1.0)) - k <= promised + 1e-12))
+
+        low, high = 0.0, 1.0
+        if enough(low):
+            return 0.0
+        for _ in range(30):
+            middle = (low + high) / 2
+            low, high = (low, middle) if enough(middle) else (middle, high)
+        return high
 
     def advantage(self) -> float:
         """Total variation: max over tests of true minus false positive rate, delta(0)."""
@@ -97,6 +138,8 @@ class GaussianCurve(Curve):
 
     def mu(self, slack: float) -> float:
         return self._mu
+
+    mu_floor = mu
 
 
 class ProfileCurve(Curve):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,14 +33,3 @@ def draw(tradeoff: TradeOff, axes: Any = None) -> Any:
     axes.set(xlabel="type I error (false alarms)", ylabel="type II error (misses)", xlim=(0, 1), ylim=(0, 1))
     axes.legend()
     return axes
-
-
-def save(tradeoffs: Sequence[TradeOff], path: Path) -> None:
-    """Draw several curves on the same axes into `path` (.svg, .png or .pdf)."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 6), layout="constrained")
-    axes = figure.add_subplot()
-    for tradeoff in tradeoffs:
-        draw(tradeoff, axes)
-    figure.savefig(path)

@@ -109,8 +109,13 @@ class TradeOff:
         """
         slack = check.probability("slack", slack)
         value = self.curve.mu(slack)
-        upper = None if self.standing is Standing.MEASURED else value
-        return Answer(value, self.standing, value if self.standing is Standing.MEASURED else None, upper)
+        if self.standing is Standing.MEASURED:
+            return Answer(value, self.standing, value, None)
+        return Answer(value, self.standing, self.floor.mu_floor(slack) if self.floor else None, value)
+
+    def mu_regret(self, *, slack: float = 1e-9) -> float:
+        """What is given away by reporting `mu()` instead of the curve; see `Curve.regret`. 0 means nothing."""
+        return self.curve.regret(float(self.mu(slack=slack)))
 
     def advantage(self) -> Answer:
         """The largest true minus false positive rate of any attack, delta(0)."""
@@ -131,6 +136,16 @@ class TradeOff:
         """The largest true positive rate of any attack of false positive rate `fpr` in [0, 1]."""
         beta = self.beta(check.probability("fpr", fpr))
         return beta.mapped(lambda miss: 1 - miss)
+
+    def attribute_inference(self, baseline: float) -> Answer:
+        """The largest chance to guess a record's attribute when it was trained on.
+
+        Args:
+            baseline: in [0, 1], the chance of that guess against a model trained on the neighbouring data. The guess
+                is a test of one world against the other with type I error `baseline`, so its success is at most
+                1 - beta(baseline).
+        """
+        return self.tpr(check.probability("baseline", baseline))
 
     def bayes_risk(self, prior: float) -> Answer:
         """min over tests of prior * P(miss) + (1 - prior) * P(false alarm), `prior` that of membership in [0, 1].

@@ -60,6 +60,7 @@ def fit(
     ledger: Ledger | None = None,
     stream: Stream | None = None,
     evaluate: Evaluate | None = None,
+    on_plan: Callable[[Plan], None] | None = None,
     on_step: Callable[[int, int], None] | None = None,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
     engine: str = "auto",
@@ -87,6 +88,7 @@ def fit(
         ledger: continued if given; a new one otherwise.
         stream: source of sampling and noise; a new `SecureStream` by default.
         evaluate: called in evaluation mode without gradients after every epoch; its numbers go to the history.
+        on_plan: called with the settled plan before the first step, e.g. to write down what is about to be spent.
         on_step, on_epoch: progress, called with (steps taken, steps planned) and with the newest history row.
         engine: as in `private_step`.
         unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
@@ -114,6 +116,8 @@ def fit(
         ledger=book,
         unsafe_no_noise=unsafe_no_noise,
     )
+    if on_plan is not None:
+        on_plan(plan)
     run = PrivateRun(plan, stream=stream, ledger=book, budget=target, using=accountant)
     clip, std, size = FlatClip(plan.clip_norm), plan.noise_std, plan.expected_batch_size
     private_update = PrivateUpdate(model, optimizer, loss, clip, std, size, engine, run.stream)

@@ -16,6 +16,7 @@ from tacit.gradients import GradientSum
 from tacit.mechanisms import Gaussian, Mechanism
 from tacit.noise import SecureStream, Stream
 from tacit.sampling import Batch, PoissonSampler
+from tacit.standing import Standing
 from tacit.tradeoff import Target
 
 
@@ -90,7 +91,7 @@ class PrivateRun:
         self.taken = 0
         self._allowed = _affordable(self.ledger, plan, budget, using)
         if not self.stream.secure:
-            self.ledger.mark_unsafe("unsafe_seeded_stream")
+            self.ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
         if plan.unsafe_no_noise:
             self.ledger.mark_unsafe("unsafe_no_noise")
 

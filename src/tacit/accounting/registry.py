@@ -16,6 +16,7 @@ from tacit.accounting.generic import Generic, GenericSound
 from tacit.accounting.ledger import Ledger
 from tacit.accounting.moments import Moments
 from tacit.accounting.naive import Naive, NaivePublished
+from tacit.accounting.pld import Pld
 from tacit.accounting.rdp import Rdp
 from tacit.accounting.zcdp import Zcdp
 from tacit.errors import Refused
@@ -24,6 +25,7 @@ from tacit.tradeoff import TradeOff
 ACCOUNTANTS: dict[str, Accountant] = {
     kind.name: kind()
     for kind in (
+        Pld,
         Rdp,
         Moments,
         GenericSound,

@@ -1,0 +1,120 @@
+"""The general engine: any pairs, rounded both ways to one lattice, tilted to the question and convolved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import fft
+
+from tacit.accounting.loss.cumulant import Cumulant, Discrete
+from tacit.accounting.loss.fourier import LatticeSum
+from tacit.accounting.loss.lattice import round_down, round_up
+from tacit.accounting.loss.plan import Aliases, Saddle, period_for, saddle_for_delta, saddle_for_epsilon
+from tacit.mechanisms.pairs import Pair
+
+_EDGES = np.concatenate([-np.geomspace(1e5, 1e-12, 512), np.geomspace(1e-12, 1e5, 512)])
+_LARGEST = 1 << 20
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """The lower and the upper rounding of one composition, built for one question."""
+
+    lower: LatticeSum
+    upper: LatticeSum
+
+    @property
+    def theta(self) -> float:
+        return self.upper.theta
+
+    @property
+    def epsilon(self) -> float:
+        return self.upper.epsilon
+
+    def bounds(self, epsilon: float) -> tuple[float, float]:
+        """Certified lower and upper bound on delta(epsilon)."""
+        return self.lower.bounds(epsilon)[0], self.upper.bounds(epsilon)[1]
+
+
+class Convolution:
+    """Two-sided delta of one direction: `parts` are pairs with the number of times that they run."""
+
+    def __init__(self, parts: Sequence[tuple[Pair, int]], *, gap: float = 2e-7, largest: int = _LARGEST):
+        self.parts = parts
+        self.gap = gap
+        self.largest = largest
+        self.infinite = -np.expm1(sum(steps * _log1m(pair.infinite) for pair, steps in parts))
+        self.outlines = [_outline(pair, steps) for pair, steps in parts]
+        self.cumulant = Cumulant(self.outlines)
+
+    def near_delta(self, delta: float) -> Bracket:
+        """Both roundings, built for the epsilon where delta(epsilon) = delta > `infinite`."""
+        return self._build(saddle_for_delta(self.cumulant, np.log(delta - self.infinite)))
+
+    def near_epsilon(self, epsilon: float) -> Bracket:
+        """Both roundings, built for one epsilon."""
+        return self._build(saddle_for_epsilon(self.cumulant, epsilon))
+
+    def _build(self, saddle: Saddle) -> Bracket:
+        theta = saddle.theta
+        steps = sum(part.steps for part in self.outlines)
+        aliases = Aliases.of(self.cumulant, theta)
+        period = period_for(aliases, saddle.epsilon, saddle.log_delta - 23.0, 4 * saddle.width)
+        ends = [_ends(part, theta, saddle.log_delta, steps) for part in self.outlines]
+        period = max(period, max(high - low for low, high in ends) * 1.01)
+        spread = sum(part.steps * _spread(part, theta) for part in self.outlines)
+        wanted = np.sqrt(8 * self.gap * max(saddle.epsilon, 1e-3) / (theta * max(spread, 1e-300)))
+        wanted = min(wanted, saddle.width / 8)
+        pitch = max(wanted, period / self.largest)
+        pitch = _aligned(self.parts, pitch)
+        size = int(fft.next_fast_len(max(int(np.ceil(period / pitch)), 64), real=True))
+        down, up = [], []
+        for (pair, count), (low, high) in zip(self.parts, ends, strict=True):
+            anchor = pair.atoms[0] if pair.atoms else 0.0
+            first = anchor + pitch * (np.floor((low - anchor) / pitch) - 1)
+            points = int(np.ceil((high - first) / pitch)) + 2
+            up.append((round_up(pair, first, pitch, points), count))
+            down.append((round_down(pair, first, pitch, points, theta), count))
+        return Bracket(*(LatticeSum.of(rounded, theta, saddle.epsilon, size) for rounded in (down, up)))
+
+
+def _log1m(x: float) -> float:
+    return float(np.log1p(-x)) if x < 1 else -np.inf
+
+
+def _outline(pair: Pair, steps: int) -> Discrete:
+    """The pair merged into a few hundred cells: close enough to plan with, not a bound that is used."""
+    p, q = pair.cells(_EDGES)
+    keep = (p > 0) & (q > 0)
+    return Discrete(np.log(p[keep] / q[keep]), np.log(p[keep]), steps)
+
+
+def _ends(part: Discrete, theta: float, log_delta: float, steps: int) -> tuple[float, float]:
+    """Losses between which all but a negligible part of the tilted mass, and of the mass that matters, lies."""
+    _, weights = part.tilt(theta)
+    cut = 1e-15 / steps
+    low = int(np.searchsorted(np.cumsum(weights), cut))
+    high = len(weights) - 1 - int(np.searchsorted(np.cumsum(weights[::-1]), cut))
+    tail = np.cumsum(np.exp(part.log_masses)[::-1])[::-1]
+    heavy = np.flatnonzero(tail > np.exp(log_delta - 23.0) / steps)
+    high = max(high, int(heavy[-1])) if len(heavy) else high
+    below = _EDGES[max(int(np.searchsorted(_EDGES, part.losses[low])) - 1, 0)]
+    above = _EDGES[min(int(np.searchsorted(_EDGES, part.losses[high])), len(_EDGES) - 1)]
+    return float(below), float(above)
+
+
+def _spread(part: Discrete, theta: float) -> float:
+    """Share of the tilted steps whose loss is not small, where rounding costs."""
+    return float(part.tilt(theta)[1] @ np.minimum(np.abs(part.losses) / 1e-3, 1.0))
+
+
+def _aligned(parts: Sequence[tuple[Pair, int]], pitch: float) -> float:
+    """The largest pitch up to `pitch` that divides the distance between the first atoms of the busiest such part."""
+    atomic = [(steps, pair.atoms) for pair, steps in parts if len(pair.atoms) > 1]
+    if not atomic:
+        return pitch
+    _, atoms = max(atomic)
+    distance = abs(atoms[1] - atoms[0])
+    return distance / np.ceil(distance / pitch) if distance else pitch

@@ -1,0 +1,112 @@
+"""One direction of a relation: picks the engine for a question, inverts it, and adds the rounding allowance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+
+from tacit.accounting.loss.convolution import Convolution
+from tacit.accounting.loss.inversion import SaddleLine, largest_theta, saddle_line
+from tacit.accounting.loss.plan import Saddle, saddle_for_delta, saddle_for_epsilon
+from tacit.accounting.loss.single import Single
+from tacit.accounting.loss.smooth import Smooth, SmoothCumulant, smooth
+from tacit.mechanisms.pairs import Pair
+from tacit.tradeoff.root import bracketed_root
+
+ALLOWANCE = 1e-9
+"""Relative widening of every delta and epsilon for rounding in moments and masses, which stays below 1e-10."""
+
+_POINTS = 20_000
+
+
+class Local(Protocol):
+    """Certified bounds on delta around one question."""
+
+    theta: float
+    epsilon: float
+
+    def bounds(self, epsilon: float) -> tuple[float, float]: ...
+
+
+class Direction:
+    """delta and epsilon of one composition of pairs, each as (lower, upper)."""
+
+    def __init__(self, parts: Sequence[tuple[Pair, int]]):
+        self.parts = parts
+        self.general = Convolution(parts)
+        self._near_delta = lru_cache(maxsize=8)(self._for_delta)
+        self._near_epsilon = lru_cache(maxsize=8)(self._for_epsilon)
+
+    def delta(self, epsilon: float) -> tuple[float, float]:
+        """Bounds on delta(epsilon)."""
+        low, high = self._near_epsilon(epsilon).bounds(epsilon)
+        return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
+
+    def epsilon(self, delta: float) -> tuple[float, float]:
+        """Bounds on the smallest epsilon >= 0 with delta(epsilon) <= delta."""
+        if delta <= self.general.infinite:
+            return float("inf"), float("inf")
+        local = self._near_delta(delta)
+        return _invert(local, delta, 0), _invert(local, delta, 1)
+
+    def _for_delta(self, delta: float) -> Local:
+        single = self._single()
+        if single:
+            return single
+        saddle = saddle_for_delta(self.general.cumulant, np.log(delta - self.general.infinite))
+        line = self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, np.log(delta)))
+        return line or self.general.near_delta(delta)
+
+    def _for_epsilon(self, epsilon: float) -> Local:
+        single = self._single()
+        if single:
+            return single
+        saddle = saddle_for_epsilon(self.general.cumulant, epsilon)
+        line = self._line(saddle, lambda cumulant: saddle_for_epsilon(cumulant, epsilon))
+        return line or self.general.near_epsilon(epsilon)
+
+    def _single(self) -> Single | None:
+        pair, steps = self.parts[0]
+        return Single(pair) if len(self.parts) == 1 and steps == 1 else None
+
+    def _line(self, saddle: Saddle, refine) -> SaddleLine | None:
+        views = None
+        for _ in range(4):
+            views = self._views(saddle.theta)
+            if views is None:
+                return None
+            refined = refine(SmoothCumulant(views, 0.4 * saddle.theta, 2.5 * saddle.theta))
+            close = abs(np.log(refined.theta / saddle.theta)) < 0.3
+            saddle = refined
+            if close:
+                break
+        return saddle_line(self._views(saddle.theta) or views, saddle, _POINTS)
+
+    def _views(self, theta: float) -> list[Smooth] | None:
+        views = [smooth(pair, steps, theta, largest_theta(theta)) for pair, steps in self.parts]
+        known = [view for view in views if view is not None]
+        return known if len(known) == len(views) else None
+
+
+def _invert(local: Local, delta: float, side: int) -> float:
+    """The epsilon where one side of the bounds crosses delta, searched outwards from the saddle."""
+
+    def excess(epsilon: float) -> float:
+        return float(np.log(max(local.bounds(epsilon)[side], 1e-320) / delta)) + ALLOWANCE * (1 if side else -1)
+
+    step = 0.5 / local.theta
+    low = high = local.epsilon
+    while excess(high) > 0:
+        low, high, step = high, high + step, 2 * step
+        if high > 1e15:
+            return float("inf")
+    step = 0.5 / local.theta
+    while excess(low) <= 0:
+        if low == 0.0:
+            return 0.0
+        high, low, step = low, max(low - step, 0.0), 2 * step
+    root = bracketed_root(excess, low, high, relative=1e-11)
+    return root * (1 + 2 * ALLOWANCE * (1 if side else -1))

@@ -1,0 +1,122 @@
+"""Quadrature over the noise of Poisson-subsampled Gaussian losses, on lines of the complex plane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.mechanisms.pairs import GaussianReplacePair, SampledGaussianPair
+
+SampledGaussian = SampledGaussianPair | GaussianReplacePair
+
+_DEPTHS = np.array([0.12, 0.25, 0.4, 0.6, 0.8, 0.95])
+_RAISES = np.array([0.0, 0.5, 1.0])
+
+
+def log_mix(rate: float, y: np.ndarray) -> np.ndarray:
+    """log(1 - rate + rate e^y) for complex y with |Im y| < pi, keeping the digits of small results."""
+    real, imag = np.real(y), np.imag(y)
+    big = real > 30.0
+    capped = np.where(big, 0.0, real)
+    growth = np.expm1(capped)
+    x = rate * (growth * np.cos(imag) - 2 * np.sin(imag / 2) ** 2)
+    v = rate * (growth + 1) * np.sin(imag)
+    small = 0.5 * np.log1p(2 * x + x * x + v * v) + 1j * np.arctan2(v, 1 + x)
+    return np.where(big, y + np.log(rate) + (1 - rate) / rate * np.exp(-np.where(big, y, 30.0)), small)
+
+
+@dataclass(frozen=True)
+class Line:
+    """Nodes on Im u = height (u is the noise in standard deviations): log of P-mass times step, and the loss."""
+
+    step: float
+    height: float
+    u: np.ndarray
+    log_mass: np.ndarray
+    loss: np.ndarray
+
+
+def on_line(pair: SampledGaussian, u: np.ndarray, step: float, height: float) -> Line:
+    """The pair seen at u + i height; the standard normal law of u is that of N_0."""
+    z = u + 1j * height if height else u.astype(complex)
+    half = 0.5 / pair.sigma**2
+    up = log_mix(pair.rate, z / pair.sigma - half)
+    if isinstance(pair, GaussianReplacePair):
+        loss = up - log_mix(pair.rate, -z / pair.sigma - half)
+        log_ratio = up
+    else:
+        loss, log_ratio = (up, up) if pair.remove else (-up, 0.0)
+    log_mass = -(z**2) / 2 + log_ratio + (np.log(step) - 0.5 * np.log(2 * np.pi))
+    return Line(step, height, u, log_mass, loss) if height else Line(step, 0.0, u, log_mass.real, loss.real)
+
+
+def reach(pair: SampledGaussian, theta: float, margin: float) -> tuple[float, float]:
+    """An interval of u outside of which the tilted P-, P- and Q-masses are below about e^{-margin^2 / 2}.
+
+    The log density of the tilted mass falls beyond the largest root of u = F(u) / sigma, F the tilt times the
+    posterior weight of the shifted component; the iteration comes down to that root from above.
+    """
+    half, p = 0.5 / pair.sigma**2, pair.rate
+
+    def weight(u: float) -> float:
+        return float(np.exp(np.log(p) + u / pair.sigma - half - log_mix(p, np.array(u / pair.sigma - half)).real))
+
+    if isinstance(pair, SampledGaussianPair) and not pair.remove:
+        low, high = -theta / pair.sigma, 0.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if middle + theta * weight(middle) / pair.sigma < 0 else (low, middle)
+        return low - margin, 1 / pair.sigma + margin
+    power = theta + 1
+    other = theta * weight(0.0) if isinstance(pair, GaussianReplacePair) else 0.0
+    top = (power + other) / pair.sigma
+    for _ in range(100):
+        lower = (power * weight(top) + other) / pair.sigma
+        if top - lower < 0.05:
+            break
+        top = lower
+    left = -1 / pair.sigma if isinstance(pair, GaussianReplacePair) else 0.0
+    return left - margin, top + margin
+
+
+def choose_line(pair: SampledGaussian, theta: float, log_moment: float, ends: tuple[float, float],
+                largest_t: float, log_tolerance: float) -> tuple[float, float]:  # fmt: skip
+    """(step, height) of the coarsest trapezoid rule whose error, relative to the moment, is below e^log_tolerance.
+
+    For an integrand g that is analytic between the lines height -+ d the error of step h is at most
+    (I_- + I_+) / (e^{2 pi d / h} - 1), I the integral of |g| on either line (Trefethen & Weideman 2014, Theorem 5.1).
+    g holds e^{i t loss}, which falls on one side of the real line for every t >= 0: raising the nodes to that side
+    makes the error independent of t.
+    """
+    sign = -1.0 if isinstance(pair, SampledGaussianPair) and not pair.remove else 1.0
+    coarse = min(0.25, 0.5 * pair.sigma)
+    u = np.arange(ends[0], ends[1] + coarse, max(coarse, (ends[1] - ends[0]) / 2000))
+    best = (0.0, 0.0)
+    for depth in np.minimum(0.98 * np.pi * pair.sigma * _DEPTHS, 3.0 * _DEPTHS):
+        for height in depth * _RAISES:
+            if depth + height > 0.97 * np.pi * pair.sigma or height > 1.6:
+                continue
+            bound = np.logaddexp(*(_log_size(pair, u, sign * (height + s * depth), theta, largest_t) for s in (-1, 1)))
+            need = max(bound - log_moment + np.log(2.0), 0.0) - log_tolerance
+            best = max(best, (2 * np.pi * depth / need, sign * height))
+    return best
+
+
+def _log_size(pair: SampledGaussian, u: np.ndarray, height: float, theta: float, largest_t: float) -> float:
+    line = on_line(pair, u, float(u[1] - u[0]), height)
+    exponent = line.log_mass.real + theta * line.loss.real + largest_t * np.maximum(-np.imag(line.loss), 0.0)
+    top = float(exponent.max())
+    return top + float(np.log(np.exp(exponent - top).sum()))
+
+
+def slope(pair: SampledGaussian, u: np.ndarray) -> np.ndarray:
+    """|d loss / du| on the real line: the posterior weight of the shifted component, over sigma."""
+    half = 0.5 / pair.sigma**2
+
+    def weight(x: np.ndarray) -> np.ndarray:
+        y = x / pair.sigma - half
+        return np.exp(np.log(pair.rate) + y - log_mix(pair.rate, y).real)
+
+    total = weight(u) + (weight(-u) if isinstance(pair, GaussianReplacePair) else 0.0)
+    return total / pair.sigma

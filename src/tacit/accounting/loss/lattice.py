@@ -1,0 +1,79 @@
+"""Rounding one step's privacy loss to a lattice: up to an easier pair to tell apart, down to a harder one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.mechanisms.pairs import Pair
+
+_SPARE = 4
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """P-masses of the losses origin + i * pitch, i = 0, 1, ..., and the P-mass of infinite loss."""
+
+    origin: float
+    pitch: float
+    masses: np.ndarray
+    infinite: float
+
+    @property
+    def losses(self) -> np.ndarray:
+        return self.origin + self.pitch * np.arange(len(self.masses))
+
+
+def round_up(pair: Pair, first: float, pitch: float, size: int) -> Rounded:
+    """A pair on the lattice that dominates `pair` (connect-the-dots, Doroshenko et al. 2022).
+
+    The (P, Q)-mass of each cell is split between its two ends so that both masses are kept, a mean-preserving
+    spread of the likelihood ratio. Losses below the lattice move up to its first point; above its last point
+    the P-mass that Q's mass cannot carry becomes infinite.
+    """
+    points = first + pitch * np.arange(size)
+    p, q = pair.cells(points)
+    high = np.clip((p[1:-1] - q[1:-1] * np.exp(points[:-1])) / -np.expm1(-pitch), 0.0, p[1:-1])
+    masses = np.append(p[1:-1] - high, min(q[-1] * np.exp(points[-1]), p[-1]))
+    masses[1:] += high
+    masses[0] += p[0]
+    infinite = pair.infinite + max(float(p[-1] - q[-1] * np.exp(points[-1])), 0.0)
+    return Rounded(first, pitch, masses, infinite)
+
+
+def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float) -> Rounded:
+    """A pair on a lattice that `pair` dominates, by merging all outcomes of a cell (a garbling) around each point.
+
+    Cells are laid so that the merged loss log(P/Q) meets its point up to fourth order in the pitch; what remains
+    is a common shift down of the lattice, and the few cells that it does not cover move down by one point.
+    """
+    points = first + pitch * np.arange(size)
+    edges = points[:-1] + pitch / 2
+    miss = _miss(points, *pair.cells(edges), pitch)
+    edges = edges - np.clip((miss[:-1] + miss[1:]) / 2, -pitch / 4, pitch / 4)
+    p, q = pair.cells(edges)
+    miss = _miss(points, p, q, pitch)
+    shift = _shift(miss, p * np.exp(np.clip(tilt * (points - points[-1]), -700.0, 0.0)), pitch)
+    shift += 4e-16 * (1 + float(np.abs(points).max()))
+    drop = np.clip(np.ceil(-(miss + shift) / pitch), 0.0, None)
+    index = _SPARE + np.arange(size) - np.where(drop <= size, drop, size + _SPARE).astype(int)
+    keep = (index >= 0) & (p > 0)
+    masses = np.bincount(index[keep], p[keep], size + _SPARE)
+    return Rounded(first - shift - _SPARE * pitch, pitch, masses, pair.infinite)
+
+
+def _miss(points: np.ndarray, p: np.ndarray, q: np.ndarray, pitch: float) -> np.ndarray:
+    """Merged loss of each cell minus its point; 0 for empty cells, capped above (moving down is always allowed)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        miss = np.log(p) - np.log(q) - points
+    return np.minimum(np.where(p > 0, miss, 0.0), pitch)
+
+
+def _shift(miss: np.ndarray, weights: np.ndarray, pitch: float) -> float:
+    """The common shift that costs least: itself, plus one pitch for the weight of all cells it does not cover."""
+    short = np.clip(-miss, 0.0, pitch)
+    order = np.argsort(short)
+    share = np.cumsum(weights[order]) / weights.sum()
+    cost = short[order] + pitch * (1 - share)
+    return float(short[order][np.argmin(cost)])

@@ -1,0 +1,118 @@
+"""Where to integrate: the saddle of a question, and the period that keeps its aliases below a tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+
+class Jets(Protocol):
+    """What the search for a saddle needs of a cumulant, known for tilts in [low, high]."""
+
+    low: float
+    high: float
+
+    def __call__(self, theta: float) -> float: ...
+
+    def jet(self, theta: float) -> tuple[float, float, float]: ...
+
+
+@dataclass(frozen=True)
+class Saddle:
+    """The saddle theta of K(z) - z epsilon - log z(z+1), and the saddle-point value of log delta there."""
+
+    theta: float
+    epsilon: float
+    log_delta: float
+    width: float
+
+
+def saddle_at(cumulant: Jets, theta: float) -> Saddle:
+    """The question whose saddle is `theta`."""
+    value, first, second = cumulant.jet(theta)
+    epsilon = first - 1 / theta - 1 / (1 + theta)
+    curvature = second + 1 / theta**2 + 1 / (1 + theta) ** 2
+    log_delta = value - theta * epsilon - np.log(theta) - np.log1p(theta) - 0.5 * np.log(2 * np.pi * curvature)
+    return Saddle(theta, epsilon, float(log_delta), float(curvature**-0.5))
+
+
+def saddle_for_delta(cumulant: Jets, log_delta: float) -> Saddle:
+    """The saddle where the saddle-point value of log delta is `log_delta`, or that of epsilon = 0 if it lies below."""
+    found = _search(lambda saddle: saddle.log_delta > log_delta, cumulant)
+    return found if found.epsilon > 0 else saddle_for_epsilon(cumulant, 0.0)
+
+
+def saddle_for_epsilon(cumulant: Jets, epsilon: float) -> Saddle:
+    """The saddle of `epsilon`; its theta is capped where epsilon is at or beyond the largest loss."""
+    return _search(lambda saddle: saddle.epsilon < epsilon, cumulant)
+
+
+def _search(too_low: Callable[[Saddle], bool], cumulant: Jets) -> Saddle:
+    low, high = np.log(cumulant.low), np.log(cumulant.high)
+    saddle = saddle_at(cumulant, 1.0)
+    for _ in range(40):
+        middle = (low + high) / 2
+        saddle = saddle_at(cumulant, float(np.exp(middle)))
+        low, high = (middle, high) if too_low(saddle) else (low, middle)
+        if high - low < 1e-3:
+            break
+    return saddle
+
+
+@dataclass(frozen=True)
+class Aliases:
+    """Chernoff bounds on the copies delta(epsilon + k R), k != 0, that a trapezoid rule of step 2 pi / R adds.
+
+    For every u > theta, delta(x) <= e^{K(u) - u x} u^u / (1 + u)^(1 + u), which bounds the copies above; for
+    -1 <= u <= 0, 1 - delta(x) <= e^{K(u) - u x} with total mass in place of 1, so that the copies below are
+    e^{K(0)} e^{-theta R} / (1 - e^{-theta R}) up to a small error.
+    """
+
+    theta: float
+    rates: np.ndarray
+    values: np.ndarray
+    mass: float
+
+    @classmethod
+    def of(cls, cumulant: Callable[[float], float], theta: float, *, largest: float = np.inf) -> Aliases:
+        """The bounds of tilts up to `largest`, up to which `cumulant` must be exact or an upper bound."""
+        above = theta * np.array([1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0, 30.0, 100.0])
+        above = np.append(above, [theta + 1, theta + 5])
+        above = above[above <= largest]
+        rates = np.concatenate([[-1.0, -0.9, -0.75, -0.5, -0.35, -0.2, -0.1, -0.03, -0.01, -0.003], above])
+        return cls(theta, rates, np.array([cumulant(float(rate)) for rate in rates]), float(cumulant(0.0)))
+
+    def above(self, epsilon: float, period: float) -> float:
+        """log of a bound on sum_{k >= 1} e^{theta k R} delta(epsilon + k R)."""
+        u, value = self.rates[self.rates > self.theta], self.values[self.rates > self.theta]
+        with np.errstate(divide="ignore"):
+            ratio = np.log(-np.expm1((self.theta - u) * period))
+        bound = value - u * epsilon + u * np.log(u) - (1 + u) * np.log1p(u) + (self.theta - u) * period - ratio
+        return float(bound.min())
+
+    def below(self, epsilon: float, period: float) -> tuple[float, float]:
+        """sum_{k >= 1} e^{-theta k R} delta(epsilon - k R) as (log of its largest value, log of its uncertainty)."""
+        scale = -self.theta * period
+        largest = self.mass + scale - np.log(-np.expm1(scale))
+        u, value = self.rates[self.rates < 0], self.values[self.rates < 0]
+        gap = (u - self.theta) * period
+        bound = value - u * epsilon + gap - np.log(-np.expm1(gap))
+        return float(largest), float(min(bound.min(), largest))
+
+    def log_error(self, epsilon: float, period: float) -> float:
+        """log of everything that is not known about the copies."""
+        return float(np.logaddexp(self.above(epsilon, period), self.below(epsilon, period)[1]))
+
+
+def period_for(aliases: Aliases, epsilon: float, log_tolerance: float, smallest: float) -> float:
+    """The smallest period, to a few percent, whose unknown aliases stay below e^log_tolerance."""
+    low, high = smallest, smallest
+    while aliases.log_error(epsilon, high) > log_tolerance and high < 1e12 * smallest:
+        low, high = high, high * 2
+    for _ in range(5):
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if aliases.log_error(epsilon, middle) <= log_tolerance else (middle, high)
+    return high

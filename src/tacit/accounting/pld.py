@@ -1,0 +1,74 @@
+"""`pld`: the exact accountant, two-sided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from tacit.accounting.base import Accountant
+from tacit.accounting.loss.direction import ALLOWANCE, Direction
+from tacit.mechanisms import Mechanism
+from tacit.mechanisms.pairs import GaussianPair, Pair
+from tacit.relation import Relation
+from tacit.standing import Standing
+from tacit.tradeoff import Curve, GaussianCurve
+
+
+class Pld(Accountant):
+    """Exact composition of dominating pairs, as a bracket around the true trade-off curve.
+
+    delta(epsilon) is computed for both directions of the relation and the larger counts.
+    """
+
+    name: ClassVar[str] = "pld"
+    standing: ClassVar[Standing] = Standing.PROVEN
+
+    def curves(self, mechanism: Mechanism, relation: Relation) -> tuple[Curve, Curve]:
+        """Upper and lower curve; raises `Refused` where a mechanism has no dominating pair."""
+        directions = _directions(mechanism, relation)
+        if len(directions) == 1 and all(isinstance(pair, GaussianPair) for pair, _ in directions[0]):
+            mu = float(np.sqrt(sum(pair.mu**2 for pair, _ in directions[0])))
+            return GaussianCurve(mu * (1 + ALLOWANCE)), GaussianCurve(mu * (1 - ALLOWANCE))
+        upper = [Direction(parts) for parts in directions]
+        reached = [[(pair.attained, steps) for pair, steps in parts] for parts in directions]
+        lower = upper if reached == directions else [Direction(parts) for parts in reached]
+        return PldCurve(upper, 1), PldCurve(lower, 0)
+
+    def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
+        return self.curves(mechanism, relation)[0]
+
+
+def _directions(mechanism: Mechanism, relation: Relation) -> list[list[tuple[Pair, int]]]:
+    parts = [(part.dominating_pairs(relation), steps) for part, steps in mechanism.parts()]
+    count = max((len(pairs) for pairs, _ in parts), default=1)
+    return [_merged([(pairs[min(side, len(pairs) - 1)], steps) for pairs, steps in parts]) for side in range(count)]
+
+
+def _merged(parts: list[tuple[Pair, int]]) -> list[tuple[Pair, int]]:
+    """Equal pairs counted together, and all plain Gaussians as one of the summed mu^2."""
+    counted: dict[Pair, int] = {}
+    mu_squared = 0.0
+    for pair, steps in parts:
+        if isinstance(pair, GaussianPair):
+            mu_squared += steps * pair.mu**2
+        else:
+            counted[pair] = counted.get(pair, 0) + steps
+    if mu_squared or not counted:
+        counted[GaussianPair(mu_squared**0.5)] = 1
+    return list(counted.items())
+
+
+class PldCurve(Curve):
+    """One side of the bracket: the largest over the directions of their lower (0) or upper (1) bounds."""
+
+    def __init__(self, directions: Sequence[Direction], side: int):
+        self._directions = directions
+        self._side = side
+
+    def delta(self, epsilon: float) -> float:
+        return max(direction.delta(epsilon)[self._side] for direction in self._directions)
+
+    def epsilon(self, delta: float) -> float:
+        return max(direction.epsilon(delta)[self._side] for direction in self._directions)

@@ -1,0 +1,22 @@
+"""Dominating pairs: for each mechanism, the two output laws that no neighbouring data sets exceed."""
+
+from tacit.mechanisms.pairs.atoms import AtomPair
+from tacit.mechanisms.pairs.bounded_range import RangePair
+from tacit.mechanisms.pairs.gaussian import GaussianPair, GaussianReplacePair, SampledGaussianPair
+from tacit.mechanisms.pairs.laplace import LaplacePair, LaplaceReplacePair
+from tacit.mechanisms.pairs.pair import Pair
+from tacit.mechanisms.pairs.sampled import RevealedPair, SampledPair, sampled_pairs
+
+__all__ = [
+    "AtomPair",
+    "GaussianPair",
+    "GaussianReplacePair",
+    "LaplacePair",
+    "LaplaceReplacePair",
+    "Pair",
+    "RangePair",
+    "RevealedPair",
+    "SampledGaussianPair",
+    "SampledPair",
+    "sampled_pairs",
+]

@@ -1,0 +1,86 @@
+"""Pairs of the Gaussian mechanism, plain and Poisson-subsampled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+
+from tacit.mechanisms.pairs.pair import Pair, between, log_mixture, unmixed
+
+
+@dataclass(frozen=True)
+class GaussianPair(Pair):
+    """P = N(mu, 1), Q = N(0, 1): the loss is N(mu^2/2, mu^2) under P and N(-mu^2/2, mu^2) under Q."""
+
+    mu: float
+
+    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        x = np.asarray(edges, dtype=float) / self.mu
+        return _normal_cells(x - self.mu / 2), _normal_cells(x + self.mu / 2)
+
+
+@dataclass(frozen=True)
+class SampledGaussianPair(Pair):
+    """One direction of the Poisson-subsampled Gaussian of noise std `sigma` and rate `rate` in (0, 1].
+
+    With N_u = N(u, sigma^2) and M = (1 - rate) N_0 + rate N_1: P = M, Q = N_0 when a record is removed;
+    P = N_0, Q = M when it is added (Mironov, Talwar & Zhang 2019; Zhu, Dong & Wang 2022, Theorem 11).
+    In both, log dM/dN_0 at x is log(1 - rate + rate e^{(2x - 1) / (2 sigma^2)}).
+    """
+
+    sigma: float
+    rate: float
+    remove: bool
+
+    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        loss = np.asarray(edges, dtype=float)
+        ratio = unmixed(self.rate, loss if self.remove else -loss[::-1])
+        x = ratio * self.sigma + 0.5 / self.sigma
+        base, shifted = _normal_cells(x), _normal_cells(x - 1 / self.sigma)
+        mixed = (1 - self.rate) * base + self.rate * shifted
+        return (mixed, base) if self.remove else (base[::-1], mixed[::-1])
+
+
+@dataclass(frozen=True)
+class GaussianReplacePair(Pair):
+    """The Poisson-subsampled Gaussian under replace-one: P = (1-p) N_0 + p N_1, Q = (1-p) N_0 + p N_{-1}.
+
+    It dominates: let g be the output law without the record, and u, v (norms <= 1) what the record and its
+    replacement add, so that P' = (1-p) N_0 + p N_u and Q' = (1-p) N_0 + p N_v. For a >= 1,
+    H_a(P', Q') = E_{N_u}[(p - (a-1)(1-p) e^Y - a p e^Z)_+], where Y = log N_0/N_u and Z = log N_v/N_u are
+    likelihood ratios of Gaussians at distances |u| <= 1 and |u - v| <= 2. The bracket is convex in the sum; a sum
+    of positive multiples of variables with given laws is largest in convex order when they are comonotone, and
+    grows with each law; e^Y and e^Z grow in convex order with the distance, because a nearer pair of Gaussians is
+    a garbling of a farther one. u = 1, v = -1 has both the largest distances and comonotone ratios (both decrease
+    in x). For a < 1 use H_a(P, Q) = 1 - a + a H_{1/a}(Q, P) and the symmetry of the claim in u and v.
+    """
+
+    sigma: float
+    rate: float
+
+    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        loss = np.asarray(edges, dtype=float)
+        log_factor = np.log1p(-self.rate) - np.log(self.rate) + 0.5 / self.sigma**2 if self.rate < 1 else -np.inf
+        x = self.sigma * (loss / 2 + _asinh_scaled(log_factor, loss / 2))
+        base, up, down = (_normal_cells(x + shift / self.sigma) for shift in (0.0, -1.0, 1.0))
+        return (1 - self.rate) * base + self.rate * up, (1 - self.rate) * base + self.rate * down
+
+    def log_ratios(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """log dP/dN_0 and log dQ/dN_0 at x."""
+        half = 0.5 / self.sigma**2
+        return log_mixture(self.rate, 2 * x * half - half), log_mixture(self.rate, -2 * x * half - half)
+
+
+def _asinh_scaled(log_factor: float, half_loss: np.ndarray) -> np.ndarray:
+    """asinh(e^{log_factor} sinh(half_loss)) without overflow."""
+    size = np.abs(half_loss)
+    with np.errstate(divide="ignore", over="ignore"):
+        log_sinh = size + np.log(-np.expm1(-2 * size) / 2) + log_factor
+        value = np.where(log_sinh > 30.0, log_sinh + np.log(2.0), np.arcsinh(np.exp(np.minimum(log_sinh, 30.0))))
+    return np.sign(half_loss) * value
+
+
+def _normal_cells(edges: np.ndarray) -> np.ndarray:
+    return between(ndtr(edges), ndtr(-edges))

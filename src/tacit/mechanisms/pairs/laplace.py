@@ -1,0 +1,64 @@
+"""Pairs of the one-dimensional Laplace mechanism."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.mechanisms.pairs.pair import Pair, between, log_mixture, unmixed
+
+
+@dataclass(frozen=True)
+class LaplacePair(Pair):
+    """P = Lap(epsilon), Q = Lap(0) of scale 1: the loss is clipped to [-epsilon, epsilon], with atoms at both ends."""
+
+    epsilon: float
+
+    @property
+    def atoms(self) -> tuple[float, ...]:
+        return (-self.epsilon, self.epsilon)
+
+    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        loss = np.asarray(edges, dtype=float)
+        x = np.where(loss < self.epsilon, (loss + self.epsilon) / 2, np.inf)
+        x = np.where(loss < -self.epsilon, -np.inf, x)
+        return _laplace_cells(x - self.epsilon), _laplace_cells(x)
+
+
+@dataclass(frozen=True)
+class LaplaceReplacePair(Pair):
+    """The Poisson-subsampled Laplace mechanism under replace-one.
+
+    P = (1-p) Lap(0) + p Lap(epsilon), Q = (1-p) Lap(0) + p Lap(-epsilon), scale 1, epsilon = sensitivity / scale
+    of one contribution. The argument of `GaussianReplacePair` holds word for word: Laplace likelihood ratios of
+    a larger distance garble to those of a smaller one in one dimension, and opposite signs make the two ratios
+    comonotone.
+    """
+
+    epsilon: float
+    rate: float
+
+    @property
+    def atoms(self) -> tuple[float, ...]:
+        ends = log_mixture(self.rate, np.array([self.epsilon, -self.epsilon]))
+        return (float(ends[1] - ends[0]), float(ends[0] - ends[1]))
+
+    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        loss = np.asarray(edges, dtype=float)
+        positive = self._position(np.abs(loss), attained=loss >= 0)
+        x = np.where(loss >= 0, positive, -positive)
+        base, up, down = (_laplace_cells(x - shift * self.epsilon) for shift in (0.0, 1.0, -1.0))
+        return (1 - self.rate) * base + self.rate * up, (1 - self.rate) * base + self.rate * down
+
+    def _position(self, loss: np.ndarray, attained: np.ndarray) -> np.ndarray:
+        """The x >= 0 where the loss is `loss` >= 0: Q's ratio is constant there, P's is e^{2x - epsilon}."""
+        other = np.log1p(self.rate * np.expm1(-self.epsilon))
+        y = unmixed(self.rate, loss + other)
+        beyond = np.where(attained, y >= self.epsilon, y > self.epsilon)
+        return np.where(beyond, np.inf, (np.minimum(y, self.epsilon) + self.epsilon) / 2)
+
+
+def _laplace_cells(edges: np.ndarray) -> np.ndarray:
+    tail = np.exp(-np.abs(edges)) / 2
+    return between(np.where(edges < 0, tail, 1 - tail), np.where(edges < 0, 1 - tail, tail))

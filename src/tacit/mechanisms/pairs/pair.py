@@ -1,0 +1,69 @@
+"""`Pair`: two output laws P and Q, seen through the privacy loss L = log dP/dQ."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Pair(ABC):
+    """A dominating pair: H_a(M(D), M(D')) <= H_a(P, Q) for every a >= 0 and every neighbours D, D'.
+
+    H_a is the hockey-stick divergence, delta(epsilon) = H_{e^epsilon}. Dominating pairs compose, also
+    adaptively, by taking products (Zhu, Dong & Wang 2022, Theorem 10), so that the delta of a composition is
+    E_P[(1 - e^{epsilon - L})_+] with L the sum of independent losses.
+    """
+
+    @property
+    def infinite(self) -> float:
+        """P-mass of outcomes that Q never gives (loss +inf)."""
+        return 0.0
+
+    @property
+    def unseen(self) -> float:
+        """Q-mass of outcomes that P never gives (loss -inf)."""
+        return 0.0
+
+    @property
+    def atoms(self) -> tuple[float, ...]:
+        """Losses that have positive mass of their own, where there are only a few."""
+        return ()
+
+    @property
+    def attained(self) -> Pair:
+        """A pair of some mechanism of the family: the pair itself, unless it is an envelope that none reaches."""
+        return self
+
+    @abstractmethod
+    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """P- and Q-masses of the finite losses in (-inf, e_0], (e_0, e_1], ..., (e_n, inf), each accurate on its own.
+
+        `edges` is increasing; the two arrays have one entry more. The mass of infinite losses is left out.
+        """
+
+
+def log_mixture(rate: float, log_ratio: np.ndarray) -> np.ndarray:
+    """log(1 - rate + rate e^y), without overflow and with its relative digits near y = 0."""
+    y = np.asarray(log_ratio, dtype=float)
+    with np.errstate(over="ignore"):
+        small = np.log1p(rate * np.expm1(np.minimum(y, 30.0)))
+        return np.where(y > 30.0, y + np.log(rate) + np.log1p((1 - rate) / rate * np.exp(-y)), small)
+
+
+def unmixed(rate: float, loss: np.ndarray) -> np.ndarray:
+    """The y with log(1 - rate + rate e^y) = loss; -inf where loss <= log(1 - rate)."""
+    loss = np.asarray(loss, dtype=float)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        small = np.log1p(np.maximum(np.expm1(np.minimum(loss, 30.0)) / rate, -1.0))
+        large = loss - np.log(rate) + np.log1p(-(1 - rate) * np.exp(-np.maximum(loss, 1.0)))
+        return np.where(loss > 30.0, large, small)
+
+
+def between(lower_tail: np.ndarray, upper_tail: np.ndarray) -> np.ndarray:
+    """Masses of cells from F and 1 - F at their edges, each difference taken on the side that keeps its digits."""
+    below = np.concatenate([[0.0], lower_tail, [1.0]])
+    above = np.concatenate([[1.0], upper_tail, [0.0]])
+    return np.maximum(np.where(above[:-1] < 0.5, above[:-1] - above[1:], below[1:] - below[:-1]), 0.0)
