@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -75,7 +76,7 @@ class ClippedSum:
             return total, total.flat.new_zeros(0)
         verdict = self._verdict(loss, inputs, targets)
         if verdict.trace is None:
-            return total, add_by_example(self.model, loss, inputs, targets, self.clip, total.parts)
+            return total, self._add_slowly(loss, inputs, targets, verdict, total.parts)
         size = max(1, _HELD // max(1, verdict.trace.held))
         if batch <= size:
             return total, self._add(loss, inputs, targets, verdict, total.parts)
@@ -116,12 +117,18 @@ class ClippedSum:
                     scratch=self._scratch,
                 )
         except Uncovered:
-            return add_by_example(self.model, loss, inputs, targets, self.clip, sums)
+            return self._add_slowly(loss, inputs, targets, replace(verdict, vectorised=False), sums)
         near = self.within_range(found.squared)
         if not near.all():
             return self._add_apart(loss, inputs, targets, verdict, sums, ~near)
         found.add_weighted(sums, self.factors(found.squared))
         return found.squared.sqrt()
+
+    def _add_slowly(
+        self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor]
+    ) -> Tensor:
+        vectorised = verdict.vectorised
+        return add_by_example(self.model, loss, inputs, targets, self.clip, sums, vectorised=vectorised)
 
     def _add_apart(
         self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor], far: Tensor
@@ -129,14 +136,16 @@ class ClippedSum:
         """Examples out of range go through the fallback, the others again without them: 0 times NaN is NaN."""
         norms = torch.empty(far.shape, dtype=next(iter(sums.values())).dtype, device=far.device)
         away, near = far.nonzero().flatten(), (~far).nonzero().flatten()
-        norms[away] = add_by_example(self.model, loss, rows(inputs, away), targets[away], self.clip, sums)
+        norms[away] = self._add_slowly(loss, rows(inputs, away), targets[away], verdict, sums)
         if len(near):
             norms[near] = self._add(loss, rows(inputs, near), targets[near], verdict, sums).to(norms.dtype)
         return norms
 
     def _verdict(self, loss: Loss, inputs: Inputs, targets: Tensor) -> Verdict:
         given = [*tensors(inputs), targets]
-        key = (self.model.training, self._parameters, *((value.dim(), value.dtype) for value in given))
+        # Losses of one code use parameters alike; each is a new object where a loop writes it as a lambda.
+        code = getattr(loss, "__code__", type(loss))
+        key = (code, self.model.training, self._parameters, *((value.dim(), value.dtype) for value in given))
         verdict = self._verdicts.get(key)
         if verdict is None:
             verdict = prove(self.model, self.trainable, loss, inputs, targets)
