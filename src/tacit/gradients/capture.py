@@ -159,10 +159,6 @@ class Capture(TorchFunctionMode):
             return kept.float()
         return kept.clone() if self._copies else kept
 
-    def patches(self, shape: Sequence[int], like: Tensor) -> Tensor:
-        """A buffer for a rule's largest temporary, the same for every use unless a contribution goes on holding it."""
-        return self.scratch.take("patches", shape, like)
-
     def overwritten(self) -> bool:
         """Whether anything that was recorded has been written into since."""
         return any(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from tacit.clipping import FlatClip
+from tacit.errors import UnsupportedModel
 from tacit.gradients.batch import Inputs, Loss, batch_size, call, rows, tensors
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.doctor import examine
-from tacit.gradients.engine import captured, without_gradients
+from tacit.gradients.engine import Trace, captured, without_gradients
 from tacit.gradients.fallback import add_by_example
 from tacit.gradients.proof import Verdict, prove
 from tacit.gradients.scratch import Scratch
@@ -74,13 +76,29 @@ class ClippedSum:
             return total, total.flat.new_zeros(0)
         verdict = self._verdict(loss, inputs, targets)
         if verdict.trace is None:
-            return total, add_by_example(self.model, loss, inputs, targets, self.clip, total.parts)
+            return total, self._add_slowly(loss, inputs, targets, verdict, total.parts)
         size = max(1, _HELD // max(1, verdict.trace.held))
         if batch <= size:
             return total, self._add(loss, inputs, targets, verdict, total.parts)
         parts = [slice(start, start + size) for start in range(0, batch, size)]
         norms = [self._add(loss, rows(inputs, part), targets[part], verdict, total.parts) for part in parts]
         return total, torch.cat(norms)
+
+    def factors(self, squared_norms: Tensor) -> Tensor:
+        """Clipping factor of every squared norm that is within range."""
+        return self.clip.factors(squared_norms.sqrt(), rounding=torch.finfo(squared_norms.dtype).eps)
+
+    @staticmethod
+    def within_range(squared_norms: Tensor) -> Tensor:
+        """Which examples may be clipped by a factor; the others overflow, or are not finite."""
+        return squared_norms < _FAR
+
+    def trace(self, loss: Loss, inputs: Inputs, targets: Tensor) -> Trace:
+        """The path that captures follow; raises `UnsupportedModel` for a model that goes through the fallback."""
+        verdict = self._verdict(loss, inputs, targets)
+        if verdict.trace is None:
+            raise UnsupportedModel(f'the model cannot be compiled: {verdict.reason}. Use engine="eager".')
+        return verdict.trace
 
     def why_slow(self, loss: Loss, inputs: Inputs, targets: Tensor) -> str:
         """Why this model goes through the fallback; empty when its gradients are captured."""
@@ -99,13 +117,18 @@ class ClippedSum:
                     scratch=self._scratch,
                 )
         except Uncovered:
-            return add_by_example(self.model, loss, inputs, targets, self.clip, sums)
-        near = found.squared < _FAR
+            return self._add_slowly(loss, inputs, targets, replace(verdict, vectorised=False), sums)
+        near = self.within_range(found.squared)
         if not near.all():
             return self._add_apart(loss, inputs, targets, verdict, sums, ~near)
-        norms = found.squared.sqrt()
-        found.add_weighted(sums, self.clip.factors(norms, rounding=torch.finfo(norms.dtype).eps))
-        return norms
+        found.add_weighted(sums, self.factors(found.squared))
+        return found.squared.sqrt()
+
+    def _add_slowly(
+        self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor]
+    ) -> Tensor:
+        vectorised = verdict.vectorised
+        return add_by_example(self.model, loss, inputs, targets, self.clip, sums, vectorised=vectorised)
 
     def _add_apart(
         self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor], far: Tensor
@@ -113,14 +136,16 @@ class ClippedSum:
         """Examples out of range go through the fallback, the others again without them: 0 times NaN is NaN."""
         norms = torch.empty(far.shape, dtype=next(iter(sums.values())).dtype, device=far.device)
         away, near = far.nonzero().flatten(), (~far).nonzero().flatten()
-        norms[away] = add_by_example(self.model, loss, rows(inputs, away), targets[away], self.clip, sums)
+        norms[away] = self._add_slowly(loss, rows(inputs, away), targets[away], verdict, sums)
         if len(near):
             norms[near] = self._add(loss, rows(inputs, near), targets[near], verdict, sums).to(norms.dtype)
         return norms
 
     def _verdict(self, loss: Loss, inputs: Inputs, targets: Tensor) -> Verdict:
         given = [*tensors(inputs), targets]
-        key = (self.model.training, self._parameters, *((value.dim(), value.dtype) for value in given))
+        # Losses of one code use parameters alike; each is a new object where a loop writes it as a lambda.
+        code = getattr(loss, "__code__", type(loss))
+        key = (code, self.model.training, self._parameters, *((value.dim(), value.dtype) for value in given))
         verdict = self._verdicts.get(key)
         if verdict is None:
             verdict = prove(self.model, self.trainable, loss, inputs, targets)

@@ -81,7 +81,7 @@ class Outer:
         work = positions**2 * (outputs + inputs) if small else positions * (outputs + inputs)
         gram = groups == 1 and work < outputs * inputs
         if small and not gram:
-            self._matrices = self._product()
+            self._matrices = self.scratch.product(("matrices", self.name), self.left, self.right)
             self.left = self.right = self.left.new_empty(0)
             return row_squares(self._matrices)
         self.scratch.give_up("patches")
@@ -90,14 +90,6 @@ class Outer:
         size = max(1, _KEPT // (groups * outputs * inputs))
         parts = zip(self.left.split(size), self.right.split(size), strict=True)
         return torch.cat([row_squares(torch.matmul(left, right)) for left, right in parts])
-
-    def _product(self) -> Tensor:
-        shape = (*self.left.shape[:3], self.right.shape[3])
-        matrices = self.scratch.take(("matrices", self.name), shape, self.left)
-        if shape[1] == 1:
-            torch.bmm(self.left[:, 0], self.right[:, 0], out=matrices[:, 0])
-            return matrices
-        return torch.matmul(self.left, self.right, out=matrices)
 
     def _single(self) -> Tensor:
         if self.left.shape[1] == 1:

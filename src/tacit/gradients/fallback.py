@@ -7,39 +7,37 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from tacit.clipping import FlatClip
-from tacit.errors import TacitError
 from tacit.gradients.batch import Inputs, Loss, call, per_example, rows
 
 _ELEMENTS = 2**22  # per-example gradient values held at a time
 
 
 def add_by_example(
-    model: nn.Module, loss: Loss, inputs: Inputs, targets: Tensor, clip: FlatClip, sums: dict[str, Tensor]
+    model: nn.Module,
+    loss: Loss,
+    inputs: Inputs,
+    targets: Tensor,
+    clip: FlatClip,
+    sums: dict[str, Tensor],
+    *,
+    vectorised: bool,
 ) -> Tensor:
     """Add every example's clipped gradient to `sums`, a chunk of per-example gradients at a time; unclipped norms.
 
-    Every example runs through the model as a batch of one, so no layer can mix examples.
+    Every example runs through the model as a batch of one, so no layer can mix examples. `vectorised` uses
+    `torch.func`, which not every model runs under.
     """
     norms = [next(iter(sums.values())).new_zeros(0)]
     size = max(1, _ELEMENTS // sum(total.numel() for total in sums.values()))
     for start in range(0, len(targets), size):
         part = slice(start, start + size)
-        norm, gradients = clipped_rows(by_example(model, loss, rows(inputs, part), targets[part]), clip)
+        x, y = rows(inputs, part), targets[part]
+        found = by_vmap(model, loss, x, y) if vectorised else one_at_a_time(model, loss, x, y)[0]
+        norm, gradients = clipped_rows(found, clip)
         norms.append(norm)
         for name, gradient in gradients.items():
             sums[name] += gradient.sum(0)
     return torch.cat(norms)
-
-
-def by_example(model: nn.Module, loss: Loss, inputs: Inputs, targets: Tensor) -> dict[str, Tensor]:
-    """Per-example gradients, name -> (batch, *shape), by `torch.func`, or one at a time where that cannot run."""
-    try:
-        return _vectorised(model, loss, inputs, targets)
-    except TacitError:
-        raise
-    except Exception:
-        # Operations without a batching rule fail in many ways; a real mistake fails again below, in its own words.
-        return one_at_a_time(model, loss, inputs, targets)[0]
 
 
 def one_at_a_time(model: nn.Module, loss: Loss, inputs: Inputs, targets: Tensor) -> tuple[dict[str, Tensor], Tensor]:
@@ -60,7 +58,8 @@ def one_at_a_time(model: nn.Module, loss: Loss, inputs: Inputs, targets: Tensor)
     return {name: torch.stack(values).to(wide(values[0].dtype)) for name, values in found.items()}, torch.cat(losses)
 
 
-def _vectorised(model: nn.Module, loss: Loss, inputs: Inputs, targets: Tensor) -> dict[str, Tensor]:
+def by_vmap(model: nn.Module, loss: Loss, inputs: Inputs, targets: Tensor) -> dict[str, Tensor]:
+    """Per-example gradients, name -> (batch, *shape), by `torch.func`."""
     trainable = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     frozen = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
     frozen |= dict(model.named_buffers())

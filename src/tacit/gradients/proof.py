@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from tacit.errors import TacitError, UnsupportedModel
 from tacit.gradients.batch import Inputs, Loss, call, rows, tensors
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.engine import Captured, Overwritten, Trace, captured, without_gradients
-from tacit.gradients.fallback import one_at_a_time
+from tacit.gradients.fallback import by_vmap, one_at_a_time
 
 _PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101)
 _TOLERANCE = 2e-3
@@ -29,10 +29,18 @@ _TOLERANCE = 2e-3
 
 @dataclass(frozen=True)
 class Verdict:
-    """The trace to follow, or why there is none; `final` unless other examples might show more."""
+    """What the examination found.
+
+    Attributes:
+        trace: the path for captures to follow; None when gradients go through the fallback.
+        reason: why there is no trace.
+        vectorised: whether the fallback may use `torch.func`; one example at a time otherwise.
+        final: whether other examples could not show more.
+    """
 
     trace: Trace | None
     reason: str = ""
+    vectorised: bool = False
     final: bool = True
 
 
@@ -44,36 +52,59 @@ def prove(model: nn.Module, trainable: dict[str, nn.Parameter], loss: Loss, inpu
     """
     x, y = _few(trainable, inputs, targets)
     with _NoDropout(), _shaken(trainable):
-        verdict, found = _capture(model, trainable, loss, x, y)
-        if found is None:
-            return verdict
         versions = {name: buffer._version for name, buffer in model.named_buffers()}
         gradients, losses = one_at_a_time(model, loss, x, y)
         _check_buffers(model, versions)
-        if not torch.isfinite(losses).all() or not torch.isfinite(found.squared).all():
+        if not all(torch.isfinite(value).all() for value in (losses, *gradients.values())):
             return Verdict(None, "examples with a loss or gradient that is not finite", final=False)
-        if not _close(found.losses, losses):
-            again = _together(model, trainable, loss, x, y, found.trace)
-            if _close(found.losses, again.losses):
-                raise UnsupportedModel(_mixing_sentence(model, x))
-            return Verdict(None, "random operations other than dropout")
-    return verdict if _same(found, gradients) else Verdict(None, "an operation that capture does not see")
+        _check_mixing(model, loss, x, y, losses)
+        verdict = _capture(model, trainable, loss, x, y, gradients, losses)
+        return replace(verdict, vectorised=_vectorised(model, loss, x, y, gradients))
+
+
+def _vectorised(model: nn.Module, loss: Loss, x: Inputs, y: Tensor, gradients: dict[str, Tensor]) -> bool:
+    """Whether `torch.func` runs this model and sees every use of its parameters, those in the loss among them."""
+    try:
+        found = by_vmap(model, loss, x, y)
+    except Exception:
+        # Operations without a batching rule fail in many ways; one example at a time they do run.
+        return False
+    return all(_close(found[name].flatten(), gradient.flatten()) for name, gradient in gradients.items())
+
+
+def _check_mixing(model: nn.Module, loss: Loss, x: Inputs, y: Tensor, alone: Tensor) -> None:
+    with torch.no_grad():
+        together = loss(call(model, x), y)
+        if not _close(together, alone) and _close(together, loss(call(model, x), y)):
+            raise UnsupportedModel(_mixing_sentence(model, x))
 
 
 def _capture(
-    model: nn.Module, trainable: dict[str, nn.Parameter], loss: Loss, x: Inputs, y: Tensor
-) -> tuple[Verdict, Captured | None]:
+    model: nn.Module,
+    trainable: dict[str, nn.Parameter],
+    loss: Loss,
+    x: Inputs,
+    y: Tensor,
+    gradients: dict[str, Tensor],
+    losses: Tensor,
+) -> Verdict:
+    reason = ""
     for copies in (False, True):
         try:
-            found = _together(model, trainable, loss, x, y, None, copies)
-            return Verdict(found.trace), found
-        except Uncovered as reason:
-            return Verdict(None, str(reason)), None
+            found = _together(model, trainable, loss, x, y, copies)
+        except Uncovered as error:
+            return Verdict(None, str(error))
         except TacitError:
             raise
         except (Overwritten, RuntimeError) as error:
             reason = str(error)
-    return Verdict(None, reason), None
+            continue
+        if not _close(found.losses, losses):
+            return Verdict(None, "random operations other than dropout")
+        if not _same(found, gradients):
+            return Verdict(None, "an operation that capture does not see")
+        return Verdict(found.trace)
+    return Verdict(None, reason)
 
 
 def _together(
@@ -82,11 +113,10 @@ def _together(
     loss: Loss,
     x: Inputs,
     y: Tensor,
-    trace: Trace | None,
-    copies: bool = False,
+    copies: bool,
 ) -> Captured:
     with without_gradients(trainable):
-        return captured(partial(call, model), dict(trainable), loss, x, y, trace, copies)
+        return captured(partial(call, model), dict(trainable), loss, x, y, None, copies)
 
 
 def _same(found: Captured, gradients: dict[str, Tensor]) -> bool:

@@ -11,7 +11,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.nn import functional as F
 
+_SHORT = 64
 _PIECE = 2**17  # values squared at a time: they stay in the cache
 
 
@@ -21,7 +24,21 @@ class Scratch:
     def __init__(self) -> None:
         self._buffers: dict[object, Tensor] = {}
 
-    def take(self, name: object, shape: Sequence[int], like: Tensor) -> Tensor:
+    def copy(self, name: object, view: Tensor) -> Tensor:
+        """`view` laid out contiguously."""
+        return view.contiguous() if recording() else self._take(name, view.shape, view).copy_(view)
+
+    def product(self, name: object, left: Tensor, right: Tensor) -> Tensor:
+        """left @ right, for (B, G, p, T) and (B, G, T, d)."""
+        if recording():
+            return torch.matmul(left, right)
+        product = self._take(name, (*left.shape[:3], right.shape[3]), left)
+        if left.shape[1] == 1:
+            torch.bmm(left[:, 0], right[:, 0], out=product[:, 0])
+            return product
+        return torch.matmul(left, right, out=product)
+
+    def _take(self, name: object, shape: Sequence[int], like: Tensor) -> Tensor:
         """An uninitialised tensor of `shape`, with the type and device of `like`."""
         size = math.prod(shape)
         buffer = self._buffers.get(name)
@@ -35,10 +52,18 @@ class Scratch:
         self._buffers.pop(name, None)
 
 
+def recording() -> bool:
+    """Whether a graph is being recorded for compilation, which manages its own memory."""
+    return get_proxy_mode() is not None
+
+
 def row_squares(rows: Tensor) -> Tensor:
     """Sum of squares of every row, shape (B,). Square and add: `norm` under-reads long float32 rows."""
     flat = rows.flatten(1)
     size = max(1, _PIECE // max(1, flat.shape[1]))
+    if recording():
+        # A compiled sum adds one by one in each lane; two levels keep its rounding as small as that of torch's own.
+        return F.pad(flat, (0, -flat.shape[1] % _SHORT)).square().view(len(flat), -1, _SHORT).sum(2).sum(1)
     if len(flat) <= size:
         return flat.square().sum(1)
     square = torch.empty(size, flat.shape[1], dtype=flat.dtype, device=flat.device)

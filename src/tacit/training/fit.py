@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from tacit import check
 from tacit.accounting import Accountant, Ledger
 from tacit.clipping import FlatClip
-from tacit.gradients import ClippedSum, examine
+from tacit.gradients import examine
 from tacit.gradients.batch import Inputs, Loss, call, per_example, rows
 from tacit.noise import SecureStream, Stream
 from tacit.sampling import PoissonSampler
@@ -20,7 +21,7 @@ from tacit.tradeoff import Target
 from tacit.training.dataset import as_inputs, as_targets, check_data
 from tacit.training.plan import Plan, PrivateRun
 from tacit.training.settle import sample_rate_of, settle, steps_of
-from tacit.training.step import check_mode, check_optimizer, update
+from tacit.training.step import ENGINES, PrivateUpdate, check_mode, check_optimizer
 
 Evaluate = Callable[[nn.Module], dict[str, float]]
 
@@ -62,6 +63,7 @@ def fit(
     on_plan: Callable[[Plan], None] | None = None,
     on_step: Callable[[int, int], None] | None = None,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
+    engine: str = "auto",
     unsafe_no_noise: bool = False,
 ) -> Fit:
     """Train `model` in place by DP-SGD (or DP-Adam, by the optimizer given) and record every step in the ledger.
@@ -88,6 +90,7 @@ def fit(
         evaluate: called in evaluation mode without gradients after every epoch; its numbers go to the history.
         on_plan: called with the settled plan before the first step, e.g. to write down what is about to be spent.
         on_step, on_epoch: progress, called with (steps taken, steps planned) and with the newest history row.
+        engine: as in `private_step`.
         unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
 
     Raises:
@@ -96,6 +99,7 @@ def fit(
 
     Source: Abadi et al. 2016, Algorithm 1; Bu et al. 2020, Algorithms NoisySGD and NoisyAdam.
     """
+    check.choice("engine", engine, ENGINES)
     x, y, records = _ready(model, inputs, targets, loss, optimizer)
     book = ledger if ledger is not None else Ledger()
     plan = settle(
@@ -112,16 +116,17 @@ def fit(
         ledger=book,
         unsafe_no_noise=unsafe_no_noise,
     )
-    clipped = ClippedSum(model, FlatClip(clip_norm))
     if on_plan is not None:
         on_plan(plan)
     run = PrivateRun(plan, stream=stream, ledger=book, budget=target, using=accountant)
+    clip, std, size = FlatClip(plan.clip_norm), plan.noise_std, plan.expected_batch_size
+    private_update = PrivateUpdate(model, optimizer, loss, clip, std, size, engine, run.stream)
 
     def step() -> None:
         batch = run.issue()
         index = torch.from_numpy(batch.indices)
-        total, _ = clipped(loss, rows(x, index), y[index])
-        update(clipped.trainable, optimizer, run.release(batch, total))
+        run.charge(batch)
+        private_update(rows(x, index), y[index])
 
     history: list[dict[str, float]] = []
     result = Fit(plan, book, history)

@@ -100,13 +100,18 @@ class PrivateRun:
         self._check_budget()
         return self.sampler.issue()
 
-    def release(self, batch: Batch, total: GradientSum) -> dict[str, Tensor]:
-        """Noisy mean of the clipped sum of `batch`: recorded first, then made in place. The batch is used up."""
+    def charge(self, batch: Batch) -> None:
+        """Use up `batch` and record its step, before anything of it is released."""
         self._check_budget()
         self.sampler.redeem(batch)
         self.taken += 1
         self.ledger.add(self.plan.mechanism, note="training")
-        return noisy_mean(total, self.plan.noise_std, self.plan.expected_batch_size, self.stream)
+
+    def release(self, batch: Batch, total: GradientSum) -> GradientSum:
+        """Noisy mean of the clipped sum of `batch`, made in place after the charge."""
+        self.charge(batch)
+        noise = normal_like(total.flat, self.stream)
+        return noisy_mean(total, noise, self.plan.noise_std, self.plan.expected_batch_size)
 
     def _check_budget(self) -> None:
         if self._allowed is not None and self.taken >= self._allowed:
@@ -116,12 +121,17 @@ class PrivateRun:
             )
 
 
-def noisy_mean(total: GradientSum, noise_std: float, expected_batch_size: float, stream: Stream) -> dict[str, Tensor]:
-    """(sum + N(0, noise_std^2 I)) / expected_batch_size in place, one independent draw for every coordinate."""
-    noise = torch.empty(total.flat.shape, dtype=total.flat.dtype)
+def noisy_mean(total: GradientSum, noise: Tensor, noise_std: float, expected_batch_size: float) -> GradientSum:
+    """(sum + noise_std * noise) / expected_batch_size in place, for fresh N(0, 1) noise, one value a coordinate."""
+    total.flat.add_(noise, alpha=noise_std).div_(expected_batch_size)
+    return total
+
+
+def normal_like(flat: Tensor, stream: Stream) -> Tensor:
+    """Independent N(0, 1) values of the shape, type and device of `flat`."""
+    noise = torch.empty(flat.shape, dtype=flat.dtype)
     stream.fill_normal(noise.numpy())
-    total.flat.add_(noise.to(total.flat.device), alpha=noise_std).div_(expected_batch_size)
-    return total.parts
+    return noise.to(flat.device)
 
 
 def warn_about_delta(delta: float | None, records: int) -> None:

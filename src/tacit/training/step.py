@@ -10,11 +10,13 @@ from torch.optim import Optimizer
 from tacit import check
 from tacit.clipping import FlatClip
 from tacit.errors import TrainingMisuse
-from tacit.gradients import ClippedSum
-from tacit.gradients.batch import Inputs, Loss
+from tacit.gradients import ClippedSum, GradientSum
+from tacit.gradients.batch import Inputs, Loss, batch_size
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
-from tacit.training.plan import noisy_mean
+from tacit.training.plan import noisy_mean, normal_like
+
+ENGINES = ("auto", "eager", "compiled")
 
 
 def private_step(
@@ -42,31 +44,60 @@ def private_step(
         loss: `loss(outputs, targets)` gives one value per example, shape (batch,).
         clip_norm, noise_multiplier: > 0.
         expected_batch_size: > 0; never the drawn size, which is private.
-        engine: "auto" or "eager".
+        engine: "eager"; "compiled", which spends seconds on compiling a graph for each of a few batch sizes and pays
+            over thousands of steps; or "auto", which is eager.
         stream: source of the noise; a new `SecureStream` by default.
 
     Source: Abadi et al. 2016, Algorithm 1; the fixed divisor as in Bu et al. 2020 with m = p n.
     """
-    check.choice("engine", engine, ["auto", "eager"])
+    check.choice("engine", engine, ENGINES)
     check.positive("expected_batch_size", expected_batch_size)
     clip = FlatClip(clip_norm)
     noise_std = Gaussian(noise_multiplier, unsafe_no_noise).noise_multiplier * clip.sensitivity
-    clipped = ClippedSum(model, clip)
-    check_optimizer(model, optimizer)
     source = stream if stream is not None else SecureStream()
-
-    def step(inputs: Inputs, targets: Tensor) -> None:
-        check_mode(model)
-        total, _ = clipped(loss, inputs, targets)
-        update(clipped.trainable, optimizer, noisy_mean(total, noise_std, expected_batch_size, source))
-
-    return step
+    return PrivateUpdate(model, optimizer, loss, clip, noise_std, expected_batch_size, engine, source)
 
 
-def update(trainable: dict[str, nn.Parameter], optimizer: Optimizer, gradients: dict[str, Tensor]) -> None:
+class PrivateUpdate:
+    """The update that `private_step` describes, for many batches."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        loss: Loss,
+        clip: FlatClip,
+        noise_std: float,
+        expected_batch_size: float,
+        engine: str,
+        stream: Stream,
+    ):
+        check_optimizer(model, optimizer)
+        self._model, self._optimizer, self._loss, self._stream = model, optimizer, loss, stream
+        self._noise_std, self._expected = noise_std, expected_batch_size
+        self._clipped = ClippedSum(model, clip)
+        self._shape = GradientSum.zeros(self._clipped.trainable).flat
+        self._compiled = None
+        if engine == "compiled":
+            from tacit.training.compiled import CompiledMean
+
+            self._compiled = CompiledMean(self._clipped, loss, noise_std, expected_batch_size)
+
+    def __call__(self, inputs: Inputs, targets: Tensor) -> None:
+        check_mode(self._model)
+        batch_size(inputs, targets)
+        noise = normal_like(self._shape, self._stream)
+        mean = self._compiled(inputs, targets, noise) if self._compiled is not None else None
+        if mean is None:
+            total, _ = self._clipped(self._loss, inputs, targets)
+            mean = noisy_mean(total, noise, self._noise_std, self._expected)
+        update(self._clipped.trainable, self._optimizer, mean)
+
+
+def update(trainable: dict[str, nn.Parameter], optimizer: Optimizer, mean: GradientSum) -> None:
     """Hand the gradients to the optimizer, step, and leave none behind."""
     for name, parameter in trainable.items():
-        gradient = gradients[name]
+        gradient = mean.parts[name]
         parameter.grad = gradient if gradient.dtype == parameter.dtype else gradient.to(parameter.dtype)
     optimizer.step()
     for parameter in trainable.values():

@@ -107,8 +107,7 @@ def _patches(
     places, offsets = list(range(2, 2 + dims)), list(range(2 + dims, 2 + 2 * dims))
     width, length = padded.shape[1] * math.prod(kernel), math.prod(positions)
     order = [0, *places, 1, *offsets] if by_window else [0, 1, *offsets, *places]
-    ordered = windows.permute(order)
-    patches = capture.patches(ordered.shape, padded).copy_(ordered)
+    patches = capture.scratch.copy("patches", windows.permute(order))
     return patches.view(len(padded), length, width).mT if by_window else patches.view(len(padded), width, length)
 
 
