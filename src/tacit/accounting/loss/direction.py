@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from tacit.accounting.loss.convolution import Convolution
-from tacit.accounting.loss.inversion import SaddleLine, largest_theta, saddle_line
+from tacit.accounting.loss.inversion import SaddleLine, saddle_line
 from tacit.accounting.loss.plan import Saddle, saddle_for_delta, saddle_for_epsilon
 from tacit.accounting.loss.single import Single
 from tacit.accounting.loss.smooth import Smooth, SmoothCumulant, smooth
@@ -66,17 +66,17 @@ class Direction:
         single = self._single()
         if single:
             return single
-        saddle = saddle_for_delta(self.general.cumulant, np.log(delta - self.general.infinite))
+        saddle = self.general.saddle_for_delta(delta)
         line = self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, np.log(delta)))
-        return line or self.general.near_delta(delta)
+        return line or self.general.bracket(saddle)
 
     def _for_epsilon(self, epsilon: float) -> Local:
         single = self._single()
         if single:
             return single
-        saddle = saddle_for_epsilon(self.general.cumulant, epsilon)
+        saddle = self.general.saddle_for_epsilon(epsilon)
         line = self._line(saddle, lambda cumulant: saddle_for_epsilon(cumulant, epsilon))
-        return line or self.general.near_epsilon(epsilon)
+        return line or self.general.bracket(saddle)
 
     def _single(self) -> Single | None:
         pair, steps = self.parts[0]
@@ -85,18 +85,19 @@ class Direction:
     def _line(self, saddle: Saddle, refine) -> SaddleLine | None:
         views = None
         for _ in range(4):
-            views = self._views(saddle.theta)
+            views = self._views(saddle)
             if views is None:
                 return None
-            refined = refine(SmoothCumulant(views, 0.4 * saddle.theta, 2.5 * saddle.theta))
+            refined = refine(SmoothCumulant(views, saddle.theta))
             close = abs(np.log(refined.theta / saddle.theta)) < 0.3
             saddle = refined
             if close:
                 break
-        return saddle_line(self._views(saddle.theta) or views, saddle, _POINTS)
+        views = self._views(saddle)
+        return saddle_line(views, saddle, _POINTS) if views else None
 
-    def _views(self, theta: float) -> list[Smooth] | None:
-        views = [smooth(pair, steps, theta, largest_theta(theta)) for pair, steps in self.parts]
+    def _views(self, saddle: Saddle) -> list[Smooth] | None:
+        views = [smooth(pair, steps, saddle.theta, saddle.log_delta) for pair, steps in self.parts]
         known = [view for view in views if view is not None]
         return known if len(known) == len(views) else None
 

@@ -22,7 +22,7 @@ class Jets(Protocol):
 
 @dataclass(frozen=True)
 class Saddle:
-    """The saddle theta of K(z) - z epsilon - log z(z+1), the saddle-point value of log delta, and the scale of the tilted loss."""
+    """The saddle theta of K(z) - z epsilon - log z(z+1), log delta as it approximates it, and the spread."""
 
     theta: float
     epsilon: float
