@@ -79,13 +79,24 @@ class Convolution:
         pitch = _aligned(self.parts, pitch)
         size = int(fft.next_fast_len(max(int(np.ceil(period / pitch)), 64), real=True))
         down, up = [], []
-        for (pair, count), (low, high) in zip(self.parts, ends, strict=True):
-            anchor = pair.atoms[0] if pair.atoms else 0.0
-            first = anchor + pitch * (np.floor((low - anchor) / pitch) - 1)
-            points = int(np.ceil((high - first) / pitch)) + 2
+        for (pair, count), part, (low, high) in zip(self.parts, cumulant.parts, ends, strict=True):
+            anchor = pair.atoms[0] if pair.atoms else _anchor(pair, part, theta, pitch)
+            first = anchor + pitch * (np.floor((low - anchor) / pitch) - 4)
+            points = int(np.ceil((high - first) / pitch)) + 5
             up.append((round_up(pair, first, pitch, points), count))
             down.append((round_down(pair, first, pitch, points, theta), count))
         return Bracket(*(LatticeSum.of(rounded, theta, saddle.epsilon, size) for rounded in (down, up)))
+
+
+def _anchor(pair: Pair, part: Discrete, theta: float, pitch: float) -> float:
+    """A point at the merged loss of the cell around it, near the bulk, so that a narrow bulk stays together."""
+    place = float(part.losses[np.argmax(part.tilt(theta)[1])])
+    for _ in range(30):
+        p, q = pair.cells(np.array([place - pitch / 2, place + pitch / 2]))
+        if not (p[1] > 0 and q[1] > 0):
+            break
+        place = float(np.log(p[1] / q[1]))
+    return place
 
 
 def _log1m(x: float) -> float:

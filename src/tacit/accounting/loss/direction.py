@@ -12,7 +12,7 @@ from tacit.accounting.loss.convolution import Convolution
 from tacit.accounting.loss.inversion import SaddleLine, saddle_line
 from tacit.accounting.loss.plan import Saddle, saddle_for_delta, saddle_for_epsilon
 from tacit.accounting.loss.single import Single
-from tacit.accounting.loss.smooth import Smooth, SmoothCumulant, smooth
+from tacit.accounting.loss.smooth import Smooth, SmoothCumulant, Unsuitable, smooth
 from tacit.mechanisms.pairs import Pair
 from tacit.tradeoff.root import bracketed_root
 
@@ -67,7 +67,7 @@ class Direction:
         if single:
             return single
         saddle = self.general.saddle_for_delta(delta)
-        line = self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, np.log(delta)))
+        line = self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, float(np.log(delta))))
         return line or self.general.bracket(saddle)
 
     def _for_epsilon(self, epsilon: float) -> Local:
@@ -82,8 +82,13 @@ class Direction:
         pair, steps = self.parts[0]
         return Single(pair) if len(self.parts) == 1 and steps == 1 else None
 
-    def _line(self, saddle: Saddle, refine) -> SaddleLine | None:
-        views = None
+    def _line(self, saddle: Saddle, refine: Callable[[SmoothCumulant], Saddle]) -> SaddleLine | None:
+        try:
+            return self._refined_line(saddle, refine)
+        except Unsuitable:
+            return None
+
+    def _refined_line(self, saddle: Saddle, refine: Callable[[SmoothCumulant], Saddle]) -> SaddleLine | None:
         for _ in range(4):
             views = self._views(saddle)
             if views is None:

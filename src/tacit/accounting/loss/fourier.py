@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy import fft
@@ -14,6 +15,7 @@ from tacit.accounting.loss.plan import Aliases
 
 _UNIT = 2.0**-52
 _NEGLIGIBLE = -46.0
+_MANY = 4096
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,9 @@ class LatticeSum:
                 part = Discrete(rounded.losses, np.log(rounded.masses), steps)
             keep = np.isfinite(part.log_masses)
             discrete.append(Discrete(part.losses[keep], part.log_masses[keep], steps))
-            log_total, weights = part.tilt(theta)
-            transform = np.conj(fft.rfft(np.bincount(np.arange(len(weights)) % size, weights, size)))
+            log_total, weights = discrete[-1].tilt(theta)
+            weights = np.bincount(np.flatnonzero(keep) % size, weights, size)
+            transform = np.conj(fft.rfft(weights))
             with np.errstate(divide="ignore"):
                 log_phi += steps * np.log(transform)
             slack += steps * 8 * _UNIT * np.log2(size) * float(np.sqrt(weights @ weights)) / np.abs(transform)
@@ -66,10 +69,37 @@ class LatticeSum:
             float(-np.expm1(log_finite)),
         )  # fmt: skip
 
+    @cached_property
+    def _tilted(self) -> tuple[np.ndarray, float]:
+        """Tilted probabilities of the lattice points modulo the period, and a bound on the error of each."""
+        spectrum = np.zeros(self.size // 2 + 1, dtype=complex)
+        spectrum[self.index] = self.phi
+        error = 2 * float(np.abs(self.phi) @ np.expm1(np.minimum(self.log_slack, 50.0))) / self.size
+        error += 8 * _UNIT * np.log2(self.size) * float(np.linalg.norm(self.phi)) * (2 / self.size) ** 0.5
+        return np.asarray(fft.irfft(np.conj(spectrum), self.size)), error
+
     def finite(self, epsilon: float) -> tuple[float, float, float]:
         """log of the scale e^{K - theta epsilon}, and E[(1 - e^{epsilon - L})_+; L finite] / scale with its error."""
         first = int(np.ceil((epsilon - self.origin) / self.pitch))
         gap = max(self.origin + first * self.pitch - epsilon, 0.0)
+        value, error = (self._by_points if len(self.index) > _MANY else self._by_frequencies)(first, gap)
+        return self.log_scale - self.theta * epsilon, value, error
+
+    def _by_points(self, first: int, gap: float) -> tuple[float, float]:
+        """The sum over lattice points; copies of the period form a geometric series."""
+        probabilities, error = self._tilted
+        count = min(self.size, int(60 / (self.theta * self.pitch)) + 2)
+        above = gap + self.pitch * np.arange(count)
+        period = self.size * self.pitch
+        kernel = np.exp(-self.theta * above) * (
+            -1 / np.expm1(-self.theta * period) + np.exp(-above) / np.expm1(-(self.theta + 1) * period)
+        )
+        value = float(np.take(probabilities, np.arange(first, first + count), mode="wrap") @ kernel)
+        rest = np.exp(-60.0) / -np.expm1(-self.theta * period)
+        return value, error * float(np.abs(kernel).sum()) + 64 * _UNIT * abs(value) + float(rest)
+
+    def _by_frequencies(self, first: int, gap: float) -> tuple[float, float]:
+        """The same sum by Parseval, over the few frequencies that have not decayed."""
         z = self.theta + 2j * np.pi * self.index / (self.size * self.pitch)
         phase = np.exp(-2j * np.pi * ((self.index * (first % self.size)) % self.size) / self.size)
         kernel = np.exp(-self.theta * gap) * (
@@ -82,7 +112,7 @@ class LatticeSum:
         largest = float(np.abs(kernel).max())
         error = float(size @ np.expm1(np.minimum(self.log_slack, 50.0))) / self.size
         error += float(size.sum()) / self.size * 64 * _UNIT + largest * np.exp(_NEGLIGIBLE)
-        return self.log_scale - self.theta * epsilon, value, error
+        return value, error
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta of the lattice composition itself."""

@@ -9,6 +9,8 @@ import numpy as np
 from tacit.mechanisms.pairs import Pair
 
 _SPARE = 4
+_CHAIN = 60
+_FINE, _FINER = 64, 4096
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,16 @@ def round_up(pair: Pair, first: float, pitch: float, size: int) -> Rounded:
 def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float) -> Rounded:
     """A pair on a lattice that `pair` dominates, by merging all outcomes of a cell (a garbling) around each point.
 
-    Cells are laid so that the merged loss log(P/Q) meets its point up to fourth order in the pitch; what remains
-    is a common shift down of the lattice, and the few cells that it does not cover move down by one point.
+    Cells are laid so that the merged loss log(P/Q) meets its point: up to fourth order in the pitch where the density
+    is smooth, and exactly around the bulk (`_chained`). What remains is a common shift down of the lattice, and the
+    few cells that it does not cover move down by one point. Any edges give a lower bound; good ones a close one.
     """
     points = first + pitch * np.arange(size)
     edges = points[:-1] + pitch / 2
     miss = _miss(points, *pair.cells(edges), pitch)
     edges = edges - np.clip((miss[:-1] + miss[1:]) / 2, -pitch / 4, pitch / 4)
+    if not pair.atoms:
+        points, edges = _chained(pair, points, edges, pitch, tilt)
     p, q = pair.cells(edges)
     miss = _miss(points, p, q, pitch)
     shift = _shift(miss, p * np.exp(np.clip(tilt * (points - points[-1]), -700.0, 0.0)), pitch)
@@ -60,7 +65,54 @@ def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float) -
     index = _SPARE + np.arange(size) - np.where(drop <= size, drop, size + _SPARE).astype(int)
     keep = (index >= 0) & (p > 0)
     masses = np.bincount(index[keep], p[keep], size + _SPARE)
-    return Rounded(first - shift - _SPARE * pitch, pitch, masses, pair.infinite)
+    return Rounded(points[0] - shift - _SPARE * pitch, pitch, masses, pair.infinite)
+
+
+def _chained(
+    pair: Pair, points: np.ndarray, edges: np.ndarray, pitch: float, tilt: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Points and edges whose merged losses meet their points around the heaviest cell.
+
+    Given its outer edge, a cell's inner edge follows from its point; errors shrink where the density rises, so the
+    chain runs from both sides towards the heaviest cell, and the whole lattice moves until that one fits too.
+    """
+    p, _ = pair.cells(edges)
+    bulk = int(np.argmax(p * np.exp(np.clip(tilt * (points - points[-1]), -700.0, 0.0))))
+    left, right = max(bulk - _CHAIN, 1), min(bulk + _CHAIN, len(edges) - 2)
+    if right - left < 4:
+        return points, edges
+    fine = points[left] + pitch / _FINE * np.arange(-2 * _FINE, (right - left + 2) * _FINE)
+    closer = points[bulk] + pitch / _FINER * np.arange(-3 * _FINER, 3 * _FINER)
+    fine = np.unique(np.concatenate([fine, closer]))
+    p_fine, q_fine = (np.cumsum(mass[:-1]) for mass in pair.cells(fine))
+    move = 0.0
+    inner = edges.copy()
+    for _ in range(14):
+        inner = edges + move
+        for index in range(right, bulk, -1):
+            inner[index - 1] = _inner_edge(fine, p_fine, q_fine, inner[index], points[index] + move, -pitch)
+        for index in range(left, bulk):
+            inner[index] = _inner_edge(fine, p_fine, q_fine, inner[index - 1], points[index] + move, pitch)
+        low, high = inner[bulk - 1], inner[bulk]
+        p_cell, q_cell = (np.interp(high, fine, total) - np.interp(low, fine, total) for total in (p_fine, q_fine))
+        if not (p_cell > 0 and q_cell > 0):
+            return points, edges
+        step = float(np.log(p_cell / q_cell)) - points[bulk] - move
+        if abs(step) < 1e-8 * pitch or abs(move + step) > pitch:
+            break
+        move += step
+    return points + move, np.maximum.accumulate(inner)
+
+
+def _inner_edge(fine: np.ndarray, p: np.ndarray, q: np.ndarray, outer: float, point: float, reach: float) -> float:
+    """The edge on the side of `reach` with which the cell from `outer` has merged loss `point`."""
+    p_outer, q_outer = np.interp(outer, fine, p), np.interp(outer, fine, q)
+    near, far = point, point + reach
+    for _ in range(26):
+        middle = (near + far) / 2
+        excess = (np.interp(middle, fine, p) - p_outer) - np.exp(point) * (np.interp(middle, fine, q) - q_outer)
+        near, far = (near, middle) if excess > 0 else (middle, far)
+    return float(far)
 
 
 def _miss(points: np.ndarray, p: np.ndarray, q: np.ndarray, pitch: float) -> np.ndarray:

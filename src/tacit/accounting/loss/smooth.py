@@ -14,6 +14,11 @@ from tacit.mechanisms.pairs import GaussianPair, GaussianReplacePair, Pair, Samp
 
 _UNIT = 2.0**-53
 _WIDEST = 2000.0
+_MOST_NODES = 20_000
+
+
+class Unsuitable(Exception):
+    """The saddle line cannot answer this question at a reasonable cost; the lattice can."""
 
 
 class Smooth(ABC):
@@ -77,6 +82,8 @@ class SmoothSampled(Smooth):
         self.pair, self.steps, self.theta, self.largest, self.ends = pair, steps, theta, largest, ends
         self.log_tolerance = -36.0 - np.log(steps)
         step, _ = choose_line(pair, theta, 0.0, self.ends, 0.0, self.log_tolerance)
+        if step <= 0 or (ends[1] - ends[0]) / step > _MOST_NODES:
+            raise Unsuitable
         u = np.arange(self.ends[0], self.ends[1] + step, step)
         self.real = on_line(pair, u, step, 0.0)
         self.moment = self.log_moment(theta)
@@ -113,6 +120,8 @@ class SmoothSampled(Smooth):
 
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         step, height = choose_line(self.pair, self.theta, self.moment, self.ends, float(t[-1]), self.log_tolerance)
+        if step <= 0 or (self.ends[1] - self.ends[0]) / step > _MOST_NODES:
+            raise Unsuitable
         keep = np.flatnonzero(self.weights > np.exp(self.log_tolerance - 12.0))
         low, high = self.real.u[keep[0]], self.real.u[keep[-1]]
         line = on_line(self.pair, np.arange(low - step, high + 2 * step, step), step, height)
@@ -129,7 +138,7 @@ class SmoothCumulant:
 
     def __init__(self, views: Sequence[Smooth], theta: float):
         self._views = views
-        self.low, self.high = 0.4 * theta, min(2.5 * theta, *(view.largest for view in views))
+        self.low, self.high = 0.4 * theta, min(2.5 * theta, min(view.largest for view in views))
 
     def __call__(self, theta: float) -> float:
         return sum(view.steps * view.log_moment(theta) for view in self._views)
