@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from tacit.tradeoff.gaussian import gaussian_beta, gaussian_delta, gaussian_epsilon, gaussian_mu
 from tacit.tradeoff.root import bracketed_root
@@ -55,35 +56,23 @@ class Curve(ABC):
         return _tangents(np.asarray(alpha, dtype=float), epsilons, shifted)
 
     def mu(self, slack: float) -> float:
-        """The smallest mu with delta(eps) <= delta_mu(eps) + slack for every eps >= 0 (inf when none exists).
+        """The smallest mu with delta(eps) <= delta_mu(eps) + slack for every eps >= 0, from above (inf if none).
 
-        An upper bound, to one part in a thousand: between two epsilons the profile is at most its value at the left
-        end and delta_mu at least its value at the right end, and the intervals where that matters are halved.
+        Both profiles are convex in e^eps. Between grid points this one lies below its chord and delta_mu above any of
+        its tangents, so comparing chord and tangent at the two ends covers the interval.
         """
-        return self._mu_bracket(slack)[1]
+        epsilons, deltas = self.profile
+        if deltas[-1] > max(slack, _TAIL) or (slack < _TAIL and deltas[-1] > 0.0):
+            return float("inf")
+        mu = self.mu_floor(slack) * (1 + 1e-3) + 1e-12
+        while not _covers(mu, epsilons, deltas - max(slack, _TAIL)):
+            mu *= 1.003
+        return mu
 
     def mu_floor(self, slack: float) -> float:
         """A lower bound on `mu` of every curve that leaks at least as much: the mu needed at single epsilons."""
-        return self._mu_bracket(slack)[0]
-
-    def _mu_bracket(self, slack: float) -> tuple[float, float]:
-        last = self.epsilon(max(slack, _TAIL))
-        if not np.isfinite(last):
-            return 0.0, float("inf")
-        epsilons = list(last * np.linspace(0.0, 1.0, 17) ** 1.5)
-        deltas = [self.delta(float(e)) for e in epsilons]
-        if slack == 0.0 and deltas[-1] > 0.0:
-            return 0.0, float("inf")
-        for _ in range(200):
-            needed = [gaussian_mu(e, d - slack) for e, d in zip(epsilons, deltas, strict=True)]
-            most = [gaussian_mu(e, d - slack) for e, d in zip(epsilons[1:], deltas[:-1], strict=True)]
-            worst = int(np.argmax(most))
-            if most[worst] <= max(needed) * (1 + 1e-3) + 1e-12:
-                break
-            middle = (epsilons[worst] + epsilons[worst + 1]) / 2
-            epsilons.insert(worst + 1, middle)
-            deltas.insert(worst + 1, self.delta(float(middle)))
-        return max(needed), max(most[worst], needed[-1])
+        epsilons, deltas = self.profile
+        return max(gaussian_mu(float(e), float(d) - slack) for e, d in zip(epsilons, deltas, strict=True))
 
     def regret(self, mu: float) -> float:
         """How much reporting G_mu gives away: the smallest k with f(alpha + k) - k <= G_mu(alpha) for every alpha.
@@ -111,12 +100,13 @@ class Curve(ABC):
     @cached_property
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
         """(epsilons, deltas) on a grid from 0 to where delta meets `_TAIL`, dense near 0."""
-        last = self.epsilon(_TAIL)
-        if not np.isfinite(last):
-            last = 64.0
-        epsilons = last * np.linspace(0.0, 1.0, _GRID) ** 1.5
+        epsilons = self._grid()
         deltas = np.array([self.delta(float(e)) for e in epsilons])
         return epsilons, np.clip(deltas, 0.0, 1.0)
+
+    def _grid(self) -> np.ndarray:
+        last = self.epsilon(_TAIL)
+        return (last if np.isfinite(last) else 64.0) * np.linspace(0.0, 1.0, _GRID) ** 1.5
 
 
 class GaussianCurve(Curve):
@@ -233,6 +223,17 @@ class ErrorPoints(Curve):
         with np.errstate(invalid="ignore"):
             values = -ndtri(self.alpha) - ndtri(self.beta_reached)
         return float(np.max(values[~np.isnan(values)], initial=0.0))
+
+
+def _covers(mu: float, epsilons: np.ndarray, needed: np.ndarray) -> bool:
+    """Whether delta_mu >= the chords of `needed` over e^eps on every interval of the grid."""
+    left, right = epsilons[:-1], epsilons[1:]
+    middle = (left + right) / 2
+    at_middle = np.array([gaussian_delta(float(e), mu) for e in middle])
+    fall = np.exp(middle + log_ndtr(-middle / mu - mu / 2))
+    at_left = at_middle - fall * np.expm1(left - middle)
+    at_right = at_middle - fall * np.expm1(np.minimum(right - middle, 700.0))
+    return bool(np.all(needed[:-1] <= np.maximum(at_left, 0.0)) and np.all(needed[1:] <= np.maximum(at_right, 0.0)))
 
 
 def _tangents(alpha: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np.ndarray:

@@ -47,26 +47,34 @@ class Convolution:
         self.largest = largest
         self.infinite = -np.expm1(sum(steps * _log1m(pair.infinite) for pair, steps in parts))
         self.outlines = [_outline(pair, steps) for pair, steps in parts]
-        self.cumulant = Cumulant(self.outlines)
 
-    def near_delta(self, delta: float) -> Bracket:
-        """Both roundings, built for the epsilon where delta(epsilon) = delta > `infinite`."""
-        return self._build(saddle_for_delta(self.cumulant, np.log(delta - self.infinite)))
+    def saddle_for_delta(self, delta: float) -> Saddle:
+        """The approximate saddle where delta(epsilon) = delta > `infinite`."""
+        log_delta = float(np.log(delta - self.infinite))
+        return saddle_for_delta(self._outline_for(log_delta), log_delta)
 
-    def near_epsilon(self, epsilon: float) -> Bracket:
-        """Both roundings, built for one epsilon."""
-        return self._build(saddle_for_epsilon(self.cumulant, epsilon))
+    def saddle_for_epsilon(self, epsilon: float) -> Saddle:
+        """The approximate saddle of `epsilon`."""
+        saddle = saddle_for_epsilon(self._outline_for(-300.0), epsilon)
+        for _ in range(2):
+            saddle = saddle_for_epsilon(self._outline_for(saddle.log_delta), epsilon)
+        return saddle
 
-    def _build(self, saddle: Saddle) -> Bracket:
+    def _outline_for(self, log_delta: float) -> Cumulant:
+        """The outlines without masses that are too small to matter at this delta, but could rule a high tilt."""
+        floor = log_delta - 50.0 - np.log(sum(part.steps for part in self.outlines))
+        return Cumulant([part.above(floor) for part in self.outlines])
+
+    def bracket(self, saddle: Saddle) -> Bracket:
+        """Both roundings, built for one saddle."""
+        cumulant = self._outline_for(saddle.log_delta)
         theta = saddle.theta
-        steps = sum(part.steps for part in self.outlines)
-        aliases = Aliases.of(self.cumulant, theta)
-        period = period_for(aliases, saddle.epsilon, saddle.log_delta - 23.0, 4 * saddle.width)
-        ends = [_ends(part, theta, saddle.log_delta, steps) for part in self.outlines]
+        steps = sum(part.steps for part in cumulant.parts)
+        aliases = Aliases.of(cumulant, theta)
+        period = period_for(aliases, saddle.epsilon, saddle.log_delta - 23.0, 4 * saddle.spread)
+        ends = [_ends(part, theta, saddle.log_delta, steps) for part in cumulant.parts]
         period = max(period, max(high - low for low, high in ends) * 1.01)
-        spread = sum(part.steps * _spread(part, theta) for part in self.outlines)
-        wanted = np.sqrt(8 * self.gap * max(saddle.epsilon, 1e-3) / (theta * max(spread, 1e-300)))
-        wanted = min(wanted, saddle.width / 8)
+        wanted = min(_pitch_for(cumulant, theta, self.gap * max(saddle.epsilon, 1e-4)), saddle.spread / 8)
         pitch = max(wanted, period / self.largest)
         pitch = _aligned(self.parts, pitch)
         size = int(fft.next_fast_len(max(int(np.ceil(period / pitch)), 64), real=True))
@@ -105,9 +113,15 @@ def _ends(part: Discrete, theta: float, log_delta: float, steps: int) -> tuple[f
     return float(below), float(above)
 
 
-def _spread(part: Discrete, theta: float) -> float:
-    """Share of the tilted steps whose loss is not small, where rounding costs."""
-    return float(part.tilt(theta)[1] @ np.minimum(np.abs(part.losses) / 1e-3, 1.0))
+def _pitch_for(cumulant: Cumulant, theta: float, gap: float) -> float:
+    """The pitch whose rounding moves epsilon by about `gap`: theta / 8 times the variance that it adds or removes."""
+    tilted = [(part.steps, part.tilt(theta)[1], np.abs(part.losses)) for part in cumulant.parts]
+    low, high = -30.0, 3.0
+    for _ in range(20):
+        pitch = float(np.exp((low + high) / 2))
+        cost = sum(steps * float(weights @ np.minimum(pitch**2, pitch * size)) for steps, weights, size in tilted)
+        low, high = (np.log(pitch), high) if theta / 8 * cost < gap else (low, np.log(pitch))
+    return float(np.exp(low))
 
 
 def _aligned(parts: Sequence[tuple[Pair, int]], pitch: float) -> float:

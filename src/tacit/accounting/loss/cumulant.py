@@ -16,6 +16,11 @@ class Discrete:
     log_masses: np.ndarray
     steps: int
 
+    def above(self, log_floor: float) -> Discrete:
+        """Without the masses below a floor, which must not be all of them."""
+        keep = self.log_masses > min(log_floor, float(self.log_masses.max()) - 1.0)
+        return Discrete(self.losses[keep], self.log_masses[keep], self.steps)
+
     def tilt(self, theta: float) -> tuple[float, np.ndarray]:
         """log sum p e^{theta loss} of one step, and the tilted probabilities."""
         exponent = self.log_masses + theta * self.losses

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
 
 from tacit.accounting.loss.convolution import Convolution
-from tacit.accounting.loss.inversion import SaddleLine, largest_theta, saddle_line
+from tacit.accounting.loss.inversion import SaddleLine, saddle_line
 from tacit.accounting.loss.plan import Saddle, saddle_for_delta, saddle_for_epsilon
 from tacit.accounting.loss.single import Single
 from tacit.accounting.loss.smooth import Smooth, SmoothCumulant, smooth
@@ -20,6 +20,7 @@ ALLOWANCE = 1e-9
 """Relative widening of every delta and epsilon for rounding in moments and masses, which stays below 1e-10."""
 
 _POINTS = 20_000
+_PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
 
 
 class Local(Protocol):
@@ -37,7 +38,7 @@ class Direction:
     def __init__(self, parts: Sequence[tuple[Pair, int]]):
         self.parts = parts
         self.general = Convolution(parts)
-        self._near_delta = lru_cache(maxsize=8)(self._for_delta)
+        self._near_delta = lru_cache(maxsize=32)(self._for_delta)
         self._near_epsilon = lru_cache(maxsize=8)(self._for_epsilon)
 
     def delta(self, epsilon: float) -> tuple[float, float]:
@@ -52,21 +53,30 @@ class Direction:
         local = self._near_delta(delta)
         return _invert(local, delta, 0), _invert(local, delta, 1)
 
+    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds on delta at many epsilons, from a few questions that lie near all of them; wider than `delta`."""
+        locals_ = [self._near_epsilon(0.0)]
+        locals_ += [self._near_delta(delta) for delta in _PROFILE_DELTAS if delta > self.general.infinite]
+        centres = np.array([local.epsilon for local in locals_])
+        nearest = np.argmin(np.abs(epsilons[:, None] - centres), axis=1)
+        bounds = np.array([locals_[k].bounds(float(e)) for k, e in zip(nearest, epsilons, strict=True)])
+        return bounds[:, 0] * (1 - ALLOWANCE), np.minimum(bounds[:, 1] * (1 + ALLOWANCE), 1.0)
+
     def _for_delta(self, delta: float) -> Local:
         single = self._single()
         if single:
             return single
-        saddle = saddle_for_delta(self.general.cumulant, np.log(delta - self.general.infinite))
+        saddle = self.general.saddle_for_delta(delta)
         line = self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, np.log(delta)))
-        return line or self.general.near_delta(delta)
+        return line or self.general.bracket(saddle)
 
     def _for_epsilon(self, epsilon: float) -> Local:
         single = self._single()
         if single:
             return single
-        saddle = saddle_for_epsilon(self.general.cumulant, epsilon)
+        saddle = self.general.saddle_for_epsilon(epsilon)
         line = self._line(saddle, lambda cumulant: saddle_for_epsilon(cumulant, epsilon))
-        return line or self.general.near_epsilon(epsilon)
+        return line or self.general.bracket(saddle)
 
     def _single(self) -> Single | None:
         pair, steps = self.parts[0]
@@ -75,18 +85,19 @@ class Direction:
     def _line(self, saddle: Saddle, refine) -> SaddleLine | None:
         views = None
         for _ in range(4):
-            views = self._views(saddle.theta)
+            views = self._views(saddle)
             if views is None:
                 return None
-            refined = refine(SmoothCumulant(views, 0.4 * saddle.theta, 2.5 * saddle.theta))
+            refined = refine(SmoothCumulant(views, saddle.theta))
             close = abs(np.log(refined.theta / saddle.theta)) < 0.3
             saddle = refined
             if close:
                 break
-        return saddle_line(self._views(saddle.theta) or views, saddle, _POINTS)
+        views = self._views(saddle)
+        return saddle_line(views, saddle, _POINTS) if views else None
 
-    def _views(self, theta: float) -> list[Smooth] | None:
-        views = [smooth(pair, steps, theta, largest_theta(theta)) for pair, steps in self.parts]
+    def _views(self, saddle: Saddle) -> list[Smooth] | None:
+        views = [smooth(pair, steps, saddle.theta, saddle.log_delta) for pair, steps in self.parts]
         known = [view for view in views if view is not None]
         return known if len(known) == len(views) else None
 
@@ -97,6 +108,31 @@ def _invert(local: Local, delta: float, side: int) -> float:
     def excess(epsilon: float) -> float:
         return float(np.log(max(local.bounds(epsilon)[side], 1e-320) / delta)) + ALLOWANCE * (1 if side else -1)
 
+    guess = _secant(excess, local.epsilon, local.theta)
+    root = _bracketed(excess, local) if guess is None else guess
+    return max(root * (1 + 2 * ALLOWANCE * (1 if side else -1)), 0.0)
+
+
+def _secant(excess: Callable[[float], float], start: float, slope: float) -> float | None:
+    """A root to within a tenth of the allowance in log delta; 0 if it lies below; None when the search wanders."""
+    x, value = start, excess(start)
+    step = value / slope
+    for _ in range(8):
+        if abs(value) <= 0.1 * ALLOWANCE:
+            return x
+        if abs(step) * slope > 20:
+            return None
+        new = max(x + step, 0.0)
+        before, value = value, excess(new)
+        if new == 0.0 and (x == 0.0 or value <= 0):
+            return 0.0 if value <= 0 else None
+        if value == before:
+            return None
+        step, x = -value * (new - x) / (value - before), new
+    return None
+
+
+def _bracketed(excess: Callable[[float], float], local: Local) -> float:
     step = 0.5 / local.theta
     low = high = local.epsilon
     while excess(high) > 0:
@@ -108,5 +144,4 @@ def _invert(local: Local, delta: float, side: int) -> float:
         if low == 0.0:
             return 0.0
         high, low, step = low, max(low - step, 0.0), 2 * step
-    root = bracketed_root(excess, low, high, relative=1e-11)
-    return root * (1 + 2 * ALLOWANCE * (1 if side else -1))
+    return bracketed_root(excess, low, high, relative=1e-11)

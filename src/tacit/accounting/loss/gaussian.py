@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from tacit.mechanisms.pairs import GaussianReplacePair, SampledGaussianPair
 
 SampledGaussian = SampledGaussianPair | GaussianReplacePair
 
+_LONGEST = 20_000
 _DEPTHS = np.array([0.12, 0.25, 0.4, 0.6, 0.8, 0.95])
 _RAISES = np.array([0.0, 0.5, 1.0])
 
@@ -51,23 +53,57 @@ def on_line(pair: SampledGaussian, u: np.ndarray, step: float, height: float) ->
     return Line(step, height, u, log_mass, loss) if height else Line(step, 0.0, u, log_mass.real, loss.real)
 
 
-def reach(pair: SampledGaussian, theta: float, margin: float) -> tuple[float, float]:
-    """An interval of u outside of which the tilted P-, P- and Q-masses are below about e^{-margin^2 / 2}.
+def reach(pair: SampledGaussian, theta: float, log_cut: float, log_ignored: float) -> tuple[float, float] | None:
+    """An interval of u outside of which P- and tilted P-masses are below e^log_cut of their largest; None if too long.
 
-    The log density of the tilted mass falls beyond the largest root of u = F(u) / sigma, F the tilt times the
-    posterior weight of the shifted component; the iteration comes down to that root from above.
+    The log density of the tilted mass falls like a normal law's beyond the largest root of u = F(u) / sigma, F the tilt
+    times the posterior weight of the shifted component; the iteration comes down to that root from above.
+
+    A far mode is left out where it is negligible under the tilt, or where its P-mass is below e^log_ignored and a
+    valley of negligible tilted mass lies before it: the caller adds that P-mass to its error.
     """
+    margin = float(np.sqrt(-2 * log_cut))
+    low, high = _roots(pair, theta)
+    low, high = low - margin, high + margin
+    if not isinstance(pair, SampledGaussianPair) or pair.remove:
+        for more in (0.0, 15.0, 30.0, 60.0, 120.0):
+            capped = 1 / pair.sigma + float(np.sqrt(2 * (more - log_ignored)))
+            if capped < high and _ends_light(pair, theta, capped, log_cut):
+                high = capped
+                break
+    coarse = min(0.25, pair.sigma / 2)
+    if (high - low) / coarse > _LONGEST:
+        return None
+    u = np.arange(low, high + coarse, coarse)
+    line = on_line(pair, u, coarse, 0.0)
+    tilted = line.log_mass + theta * line.loss
+    heavy = (tilted > tilted.max() + log_cut) | (line.log_mass > log_cut) | (line.log_mass - line.loss > log_cut)
+    kept = np.flatnonzero(heavy)
+    return float(u[kept[0]]) - coarse, float(u[kept[-1]]) + coarse
+
+
+def _ends_light(pair: SampledGaussian, theta: float, end: float, log_cut: float) -> bool:
+    """Whether the tilted density on the last two units before `end` is negligible against its largest before them."""
+    line = on_line(pair, np.linspace(-12.0, end, 400), 1.0, 0.0)
+    tilted = line.log_mass + theta * line.loss
+    return bool(tilted[line.u > end - 2.0].max() < tilted.max() + log_cut)
+
+
+def _roots(pair: SampledGaussian, theta: float) -> tuple[float, float]:
     half, p = 0.5 / pair.sigma**2, pair.rate
 
     def weight(u: float) -> float:
-        return float(np.exp(np.log(p) + u / pair.sigma - half - log_mix(p, np.array(u / pair.sigma - half)).real))
+        y = u / pair.sigma - half
+        return p / (p + (1 - p) * math.exp(min(-y, 700.0)))
 
     if isinstance(pair, SampledGaussianPair) and not pair.remove:
         low, high = -theta / pair.sigma, 0.0
         for _ in range(60):
             middle = (low + high) / 2
             low, high = (middle, high) if middle + theta * weight(middle) / pair.sigma < 0 else (low, middle)
-        return low - margin, 1 / pair.sigma + margin
+            if high - low < 0.05:
+                break
+        return low, 1 / pair.sigma
     power = theta + 1
     other = theta * weight(0.0) if isinstance(pair, GaussianReplacePair) else 0.0
     top = (power + other) / pair.sigma
@@ -77,7 +113,7 @@ def reach(pair: SampledGaussian, theta: float, margin: float) -> tuple[float, fl
             break
         top = lower
     left = -1 / pair.sigma if isinstance(pair, GaussianReplacePair) else 0.0
-    return left - margin, top + margin
+    return left, max(top, 1 / pair.sigma)
 
 
 def choose_line(pair: SampledGaussian, theta: float, log_moment: float, ends: tuple[float, float],
@@ -93,8 +129,9 @@ def choose_line(pair: SampledGaussian, theta: float, log_moment: float, ends: tu
     coarse = min(0.25, 0.5 * pair.sigma)
     u = np.arange(ends[0], ends[1] + coarse, max(coarse, (ends[1] - ends[0]) / 2000))
     best = (0.0, 0.0)
+    raises = _RAISES if largest_t > 0 else _RAISES[:1]
     for depth in np.minimum(0.98 * np.pi * pair.sigma * _DEPTHS, 3.0 * _DEPTHS):
-        for height in depth * _RAISES:
+        for height in depth * raises:
             if depth + height > 0.97 * np.pi * pair.sigma or height > 1.6:
                 continue
             bound = np.logaddexp(*(_log_size(pair, u, sign * (height + s * depth), theta, largest_t) for s in (-1, 1)))

@@ -62,8 +62,8 @@ def saddle_line(parts: Sequence[Smooth], saddle: Saddle, budget: int) -> SaddleL
 
     log_moment = cumulant(theta)
     log_value = saddle.log_delta - (log_moment - theta * saddle.epsilon)
-    aliases = Aliases.of(cumulant, theta, largest=largest_theta(theta))
-    period = period_for(aliases, saddle.epsilon, saddle.log_delta + _TOLERANCE, 4 * saddle.width)
+    aliases = Aliases.of(cumulant, theta, largest=min(part.largest for part in parts))
+    period = period_for(aliases, saddle.epsilon, saddle.log_delta + _TOLERANCE, 4 * saddle.spread)
     found = _last(parts, theta, period, log_value)
     if found is None or found[0] * period / (2 * np.pi) > budget:
         return None
@@ -76,12 +76,18 @@ def saddle_line(parts: Sequence[Smooth], saddle: Saddle, budget: int) -> SaddleL
         log_phi += value
         slack += error
         mean += part.steps * part.mean_and_variance()[0]
-    return SaddleLine(theta, saddle.epsilon, period, log_moment, mean, t, np.exp(log_phi), slack, tail, aliases)
-
-
-def largest_theta(theta: float) -> float:
-    """The largest tilt that the alias bounds of a line at `theta` may ask of its parts."""
-    return 3 * theta + 5
+    return SaddleLine(
+        theta,
+        saddle.epsilon,
+        period,
+        log_moment,
+        mean,
+        t,
+        np.exp(log_phi),
+        slack,
+        tail + np.exp(log_value - 40.0),
+        aliases,
+    )
 
 
 def _last(parts: Sequence[Smooth], theta: float, period: float, log_value: float) -> tuple[float, float] | None:

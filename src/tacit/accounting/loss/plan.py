@@ -22,12 +22,12 @@ class Jets(Protocol):
 
 @dataclass(frozen=True)
 class Saddle:
-    """The saddle theta of K(z) - z epsilon - log z(z+1), and the saddle-point value of log delta there."""
+    """The saddle theta of K(z) - z epsilon - log z(z+1), log delta as it approximates it, and the spread."""
 
     theta: float
     epsilon: float
     log_delta: float
-    width: float
+    spread: float
 
 
 def saddle_at(cumulant: Jets, theta: float) -> Saddle:
@@ -36,7 +36,7 @@ def saddle_at(cumulant: Jets, theta: float) -> Saddle:
     epsilon = first - 1 / theta - 1 / (1 + theta)
     curvature = second + 1 / theta**2 + 1 / (1 + theta) ** 2
     log_delta = value - theta * epsilon - np.log(theta) - np.log1p(theta) - 0.5 * np.log(2 * np.pi * curvature)
-    return Saddle(theta, epsilon, float(log_delta), float(curvature**-0.5))
+    return Saddle(theta, epsilon, float(log_delta), float(curvature**0.5))
 
 
 def saddle_for_delta(cumulant: Jets, log_delta: float) -> Saddle:

@@ -10,8 +10,10 @@ import numpy as np
 
 from tacit.accounting.loss.decay import log_decay
 from tacit.accounting.loss.gaussian import SampledGaussian, choose_line, on_line, reach, slope
+from tacit.mechanisms.pairs import GaussianPair, GaussianReplacePair, Pair, SampledGaussianPair
 
 _UNIT = 2.0**-53
+_WIDEST = 2000.0
 
 
 class Smooth(ABC):
@@ -19,6 +21,9 @@ class Smooth(ABC):
 
     steps: int
     theta: float
+
+    largest: float
+    """The largest tilt that `log_moment` may be asked for."""
 
     @abstractmethod
     def log_moment(self, theta: float) -> float:
@@ -49,6 +54,7 @@ class SmoothGaussian(Smooth):
     mu: float
     theta: float
     steps: int = 1
+    largest: float = np.inf
 
     def log_moment(self, theta: float) -> float:
         return theta * (theta + 1) * self.mu**2 / 2
@@ -67,13 +73,9 @@ class SmoothGaussian(Smooth):
 class SmoothSampled(Smooth):
     """A Poisson-subsampled Gaussian step by the trapezoid rule over its noise."""
 
-    def __init__(self, pair: SampledGaussian, steps: int, theta: float, largest_theta: float):
-        self.pair, self.steps, self.theta = pair, steps, theta
-        self.log_tolerance = -30.0 - np.log(steps) - 6.0
-        margin = float(np.sqrt(2 * (46.0 + np.log(steps))))
-        low, high = reach(pair, max(largest_theta, 1.0), margin)
-        rest, _ = reach(pair, 0.0, margin)
-        self.ends = (min(low, rest), high)
+    def __init__(self, pair: SampledGaussian, steps: int, theta: float, largest: float, ends: tuple[float, float]):
+        self.pair, self.steps, self.theta, self.largest, self.ends = pair, steps, theta, largest, ends
+        self.log_tolerance = -36.0 - np.log(steps)
         step, _ = choose_line(pair, theta, 0.0, self.ends, 0.0, self.log_tolerance)
         u = np.arange(self.ends[0], self.ends[1] + step, step)
         self.real = on_line(pair, u, step, 0.0)
@@ -123,11 +125,11 @@ class SmoothSampled(Smooth):
 
 
 class SmoothCumulant:
-    """K of smooth views on the real line, for tilts between `low` and `high`, where their nodes reach."""
+    """K of smooth views on the real line, for tilts around `theta` that their nodes reach."""
 
-    def __init__(self, views: Sequence[Smooth], low: float, high: float):
+    def __init__(self, views: Sequence[Smooth], theta: float):
         self._views = views
-        self.low, self.high = low, high
+        self.low, self.high = 0.4 * theta, min(2.5 * theta, *(view.largest for view in views))
 
     def __call__(self, theta: float) -> float:
         return sum(view.steps * view.log_moment(theta) for view in self._views)
@@ -156,12 +158,19 @@ def _shifted_sum(weights: np.ndarray, offset: np.ndarray, t: np.ndarray) -> tupl
     return value, size
 
 
-def smooth(pair: object, steps: int, theta: float, largest_theta: float) -> Smooth | None:
-    """The smooth view of a pair, or None where its loss has atoms."""
-    from tacit.mechanisms.pairs import GaussianPair, GaussianReplacePair, SampledGaussianPair
-
+def smooth(pair: Pair, steps: int, theta: float, log_delta: float) -> Smooth | None:
+    """The smooth view of a pair at one tilt, or None where its loss has atoms or its tilted mass spreads too far."""
     if isinstance(pair, GaussianPair):
         return SmoothGaussian(pair.mu * steps**0.5, theta)
-    if isinstance(pair, SampledGaussianPair | GaussianReplacePair):
-        return SmoothSampled(pair, steps, theta, largest_theta)
-    return None
+    if not isinstance(pair, SampledGaussianPair | GaussianReplacePair):
+        return None
+    log_cut = -38.0 - np.log(steps)
+    log_ignored = min(log_delta, 0.0) + log_cut
+    own = reach(pair, theta, log_cut, log_ignored)
+    if own is None or own[1] - own[0] > _WIDEST * min(1.0, pair.sigma):
+        return None
+    for largest in (3 * theta + 5, 2 * theta + 3, 1.5 * theta, 1.2 * theta, 1.05 * theta):
+        ends = reach(pair, largest, log_cut, log_ignored)
+        if ends is not None and ends[1] - ends[0] < min(20 + 2 * (own[1] - own[0]), _WIDEST * min(1.0, pair.sigma)):
+            return SmoothSampled(pair, steps, theta, largest, (min(own[0], ends[0]), max(own[1], ends[1])))
+    return SmoothSampled(pair, steps, theta, theta, own)
