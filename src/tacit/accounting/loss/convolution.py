@@ -75,8 +75,7 @@ class Convolution:
         ends = [_ends(part, theta, saddle.log_delta, steps) for part in cumulant.parts]
         period = max(period, max(high - low for low, high in ends) * 1.01)
         wanted = min(_pitch_for(cumulant, theta, self.gap * max(saddle.epsilon, 1e-4)), saddle.spread / 8)
-        pitch = max(wanted, period / self.largest)
-        pitch = _aligned(self.parts, pitch)
+        pitch = _common(self.parts) or _aligned(self.parts, max(wanted, period / self.largest))
         size = int(fft.next_fast_len(max(int(np.ceil(period / pitch)), 64), real=True))
         down, up = [], []
         for (pair, count), part, (low, high) in zip(self.parts, cumulant.parts, ends, strict=True):
@@ -133,6 +132,12 @@ def _pitch_for(cumulant: Cumulant, theta: float, gap: float) -> float:
         cost = sum(steps * float(weights @ np.minimum(pitch**2, pitch * size)) for steps, weights, size in tilted)
         low, high = (np.log(pitch), high) if theta / 8 * cost < gap else (low, np.log(pitch))
     return float(np.exp(low))
+
+
+def _common(parts: Sequence[tuple[Pair, int]]) -> float:
+    """The distance of two losses where every part has those two and no others: then nothing is rounded; else 0."""
+    distances = {abs(pair.atoms[1] - pair.atoms[0]) for pair, _ in parts if pair.discrete and len(pair.atoms) == 2}
+    return distances.pop() if len(distances) == 1 and all(pair.discrete for pair, _ in parts) else 0.0
 
 
 def _aligned(parts: Sequence[tuple[Pair, int]], pitch: float) -> float:

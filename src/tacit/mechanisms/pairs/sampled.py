@@ -36,6 +36,10 @@ class SampledPair(Pair):
         return tuple(found)
 
     @property
+    def discrete(self) -> bool:
+        return self.base.discrete
+
+    @property
     def infinite(self) -> float:
         return self.rate * self.base.infinite if self.remove else 0.0
 
@@ -74,6 +78,10 @@ class RevealedPair(Pair):
     @property
     def atoms(self) -> tuple[float, ...]:
         return (0.0, *self.base.atoms)
+
+    @property
+    def discrete(self) -> bool:
+        return self.base.discrete
 
     @property
     def infinite(self) -> float:
