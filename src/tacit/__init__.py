@@ -1,3 +1,35 @@
-"""tacit: differentially private machine learning whose every claim is tested."""
+"""tacit: differentially private machine learning whose every claim is tested.
+
+The public names load on first use, so that `import tacit` stays light and accounting never imports torch.
+"""
+
+import importlib
+from typing import Any
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "tacit.accounting": ("Account", "Accountant", "Ledger", "account", "accountant"),
+    "tacit.calibration": ("Calibrated",),
+    "tacit.data": ("Dataset",),
+    "tacit.errors": ("BudgetExceeded", "InvalidInput", "LeakWarning", "Refused", "TacitError"),
+    "tacit.mechanisms": ("Exponential", "Gaussian", "Laplace", "Mechanism"),
+    "tacit.relation": ("Relation",),
+    "tacit.standing": ("Standing",),
+    "tacit.tradeoff": ("Advantage", "Epsilon", "Errors", "Mu", "Target", "TradeOff"),
+    "tacit.training": ("fit", "make_private", "private_step"),
+}
+_ROOMS = ("accounting", "attacks", "audit", "calibration", "data", "gradients", "mechanisms", "reports", "training")
+_NAMES = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        return getattr(importlib.import_module(_NAMES[name]), name)
+    if name in _ROOMS:
+        return importlib.import_module(f"tacit.{name}")
+    raise AttributeError(f"module 'tacit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_NAMES, *_ROOMS})

@@ -7,7 +7,9 @@ from tacit.accounting.ledger import Ledger
 from tacit.mechanisms import Mechanism
 from tacit.relation import Relation
 from tacit.standing import Standing
-from tacit.tradeoff import Curve, TradeOff
+from tacit.tradeoff import Curve, GaussianCurve, TradeOff
+
+PERFECT = GaussianCurve(0.0)
 
 
 class Accountant(ABC):
@@ -24,6 +26,8 @@ class Accountant(ABC):
         """The trade-off curve of `ledger` (whose own relation counts), or of one mechanism under `relation`."""
         if isinstance(ledger, Mechanism):
             ledger = Ledger.of(ledger, relation=relation)
+        if not ledger.entries:
+            return TradeOff(PERFECT, Standing.PROVEN, ledger.relation, self.name, floor=PERFECT)
         curve, floor = self.curves(ledger.mechanism, ledger.relation)
         standing = Standing.weakest(self.standing, ledger.standing)
         return TradeOff(curve, standing, ledger.relation, self.name, floor=floor)

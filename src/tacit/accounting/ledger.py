@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tacit import check
+from tacit.atomic import write_text
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Compose, Mechanism, from_spec
 from tacit.relation import Relation
@@ -101,26 +100,12 @@ class Ledger:
 
     def save(self, path: str | Path) -> None:
         """Write the JSON form atomically."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(self.spec(), file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        write_text(path, json.dumps(self.spec(), indent=1))
 
     @classmethod
     def load(cls, path: str | Path) -> Ledger:
         """Read a ledger or any other SPEC; raises `InvalidInput` when it is not one or its chain is broken."""
-        path = Path(path)
-        try:
-            spec = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise check.fail("SPEC", "a file that exists", str(path)) from None
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise InvalidInput(f"SPEC must be a JSON file; got {str(path)!r}. {error}") from None
-        return cls.from_spec(spec)
+        return cls.from_spec(read_spec(path))
 
     @classmethod
     def from_spec(cls, spec: object) -> Ledger:
@@ -161,6 +146,20 @@ class Ledger:
         for row in self._rows():
             links.append(_digest([links[-1], row]))
         return links
+
+
+def read_spec(path: str | Path) -> dict[str, Any]:
+    """The JSON table in the file `path`; raises `InvalidInput` when there is none."""
+    path = Path(path)
+    try:
+        spec = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise check.fail("SPEC", "a file that exists", str(path)) from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InvalidInput(f"SPEC must be a JSON file; got {str(path)!r}. {error}") from None
+    if not isinstance(spec, dict):
+        raise check.fail("SPEC", 'a table with "relation" and "mechanisms"', spec)
+    return spec
 
 
 def _digest(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -72,3 +73,11 @@ class PldCurve(Curve):
 
     def epsilon(self, delta: float) -> float:
         return max(direction.epsilon(delta)[self._side] for direction in self._directions)
+
+    @cached_property
+    def profile(self) -> tuple[np.ndarray, np.ndarray]:
+        """(epsilons, deltas) on the grid of `Curve.profile`, all deltas from a few shared inversions."""
+        epsilons = self._grid()
+        sides = [direction.profile(epsilons)[self._side] for direction in self._directions]
+        settle = np.minimum.accumulate if self._side else lambda values: np.maximum.accumulate(values[::-1])[::-1]
+        return epsilons, settle(np.clip(np.max(sides, axis=0), 0.0, 1.0))

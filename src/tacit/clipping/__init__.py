@@ -1,0 +1,5 @@
+"""Bounds on what one record can contribute."""
+
+from tacit.clipping.flat import FlatClip
+
+__all__ = ["FlatClip"]

@@ -1,0 +1,7 @@
+"""Clipped sums of per-example gradients for any `torch.nn.Module`."""
+
+from tacit.gradients.clipped import ClippedSum, clipped_sum
+from tacit.gradients.doctor import examine, problems
+from tacit.gradients.total import GradientSum
+
+__all__ = ["ClippedSum", "GradientSum", "clipped_sum", "examine", "problems"]

@@ -5,6 +5,7 @@ from tacit.mechanisms.base import Mechanism
 from tacit.mechanisms.compose import Compose
 from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedResponse
 from tacit.mechanisms.gaussian import Gaussian
+from tacit.mechanisms.generic import Generic
 from tacit.mechanisms.laplace import Laplace
 from tacit.mechanisms.poisson import Poisson
 from tacit.mechanisms.spec import from_spec, parse_mechanisms
@@ -15,6 +16,7 @@ __all__ = [
     "Compose",
     "Exponential",
     "Gaussian",
+    "Generic",
     "Laplace",
     "Mechanism",
     "Poisson",

@@ -26,6 +26,9 @@ class Approximate(Mechanism):
             raise self.refusal("pure epsilon", relation)
         return self.epsilon
 
+    def epsilon_at(self, delta: float, relation: Relation) -> float:
+        return self.epsilon if delta >= self.delta else float("inf")
+
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
         """Randomised response that with probability delta reveals all (Kairouz, Oh & Viswanath 2015)."""
         return (AtomPair.response(self.epsilon, self.delta),)

@@ -12,6 +12,7 @@ import numpy as np
 from tacit import check
 from tacit.errors import Refused
 from tacit.mechanisms.pairs import Pair
+from tacit.mechanisms.renyi import pure_rdp
 from tacit.relation import Relation
 
 
@@ -52,6 +53,41 @@ class Mechanism(ABC):
     def clt_mu_squared(self, relation: Relation) -> float:
         """This step's part of mu^2 in the central limit theorem for f-DP (Bu et al., Theorems 5-7)."""
         raise self.refusal("CLT functional", relation)
+
+    def epsilon_at(self, delta: float, relation: Relation) -> float:
+        """Smallest known epsilon with (epsilon, delta)-DP for one step; pure unless a mechanism knows better."""
+        return self.pure_epsilon(relation)
+
+    def classical_epsilon(self, delta: float, relation: Relation) -> float:
+        """epsilon at delta by the textbook formula, whose proof may not reach; `epsilon_at` where there is none."""
+        return self.epsilon_at(delta, relation)
+
+    def cdp(self, relation: Relation) -> tuple[float, float]:
+        """(mean, deviation) of concentrated DP: the loss minus `mean` is subgaussian with `deviation`.
+
+        An epsilon-DP mechanism has (epsilon (e^epsilon - 1) / 2, epsilon) (Dwork & Rothblum 2016, Theorem 3.5).
+        """
+        epsilon = self.pure_epsilon(relation)
+        return epsilon * float(np.expm1(min(epsilon, 700.0))) / 2, epsilon
+
+    def published_generic_rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """Renyi divergences as the generic accountant of Triastcyn & Faltings takes them: no bound when sampled."""
+        return self.rdp(orders, relation)
+
+    def is_pure(self, relation: Relation) -> bool:
+        """Whether a finite epsilon is known at delta = 0."""
+        try:
+            return bool(np.isfinite(self.pure_epsilon(relation)))
+        except Refused:
+            return False
+
+    def poisson_rdp(self, sample_rate: float, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """`rdp` of this mechanism on a Poisson sample; from the amplified pure epsilon unless overridden."""
+        return pure_rdp(self.poisson(sample_rate).pure_epsilon(relation), orders)
+
+    def poisson_clt_mu_squared(self, sample_rate: float, relation: Relation) -> float:
+        """`clt_mu_squared` of this mechanism on a Poisson sample."""
+        raise self.refusal("CLT functional of a Poisson sample", relation)
 
     def poisson(self, sample_rate: float) -> Mechanism:
         """This mechanism run on a Poisson sample: every record enters independently with `sample_rate`."""

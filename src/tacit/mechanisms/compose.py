@@ -37,6 +37,15 @@ class Compose(Mechanism):
             total = total + times * part.rdp(orders, relation)
         return total
 
+    def published_generic_rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        return np.sum([times * part.published_generic_rdp(orders, relation) for part, times in self.steps], axis=0)
+
+    def cdp(self, relation: Relation) -> tuple[float, float]:
+        """Means add up, deviations add up in squares (Dwork & Rothblum 2016, Theorem 3.4)."""
+        each = [(part.cdp(relation), times) for part, times in self.steps]
+        mean = sum(times * mean for (mean, _), times in each)
+        return float(mean), float(sum(times * deviation**2 for (_, deviation), times in each)) ** 0.5
+
     def pure_epsilon(self, relation: Relation) -> float:
         return float(sum(times * part.pure_epsilon(relation) for part, times in self.steps))
 

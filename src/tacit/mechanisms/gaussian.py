@@ -1,5 +1,6 @@
 """The Gaussian mechanism, the noise of DP-SGD."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ from tacit.mechanisms.base import Mechanism
 from tacit.mechanisms.pairs import AtomPair, GaussianPair, GaussianReplacePair, Pair, SampledGaussianPair, sampled_pairs
 from tacit.mechanisms.renyi import poisson_gaussian_rdp
 from tacit.relation import Relation
+from tacit.tradeoff.gaussian import gaussian_epsilon
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,20 @@ class Gaussian(Mechanism):
     def zcdp(self, relation: Relation) -> float:
         """rho = mu^2 / 2 (Bun & Steinke 2016, Proposition 1.6)."""
         return self.mu(relation) ** 2 / 2
+
+    def epsilon_at(self, delta: float, relation: Relation) -> float:
+        """Exact (Balle & Wang 2018, Theorem 8)."""
+        return gaussian_epsilon(delta, self.mu(relation))
+
+    def classical_epsilon(self, delta: float, relation: Relation) -> float:
+        """sqrt(2 log(1.25 / delta)) mu (Dwork & Roth 2014, Theorem A.1): proven to epsilon 1, false beyond."""
+        if delta >= 1.0:
+            return 0.0
+        return math.sqrt(2 * math.log(1.25 / delta)) * self.mu(relation) if delta > 0 else math.inf
+
+    def cdp(self, relation: Relation) -> tuple[float, float]:
+        """(mu^2 / 2, mu): the loss is N(mu^2 / 2, mu^2)."""
+        return self.mu(relation) ** 2 / 2, self.mu(relation)
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         """D_a = a mu^2 / 2 (Mironov 2017, Corollary 3)."""

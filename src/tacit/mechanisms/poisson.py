@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +12,6 @@ from tacit import check
 from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms.base import Mechanism
 from tacit.mechanisms.pairs import Pair, sampled_pairs
-from tacit.mechanisms.renyi import pure_rdp
 from tacit.relation import Relation
 
 
@@ -36,18 +36,39 @@ class Poisson(Mechanism):
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         if self.sample_rate == 1.0:
             return self.base.rdp(orders, relation)
-        if hasattr(self.base, "poisson_rdp"):
-            return self.base.poisson_rdp(self.sample_rate, orders, relation)
-        return pure_rdp(self.pure_epsilon(relation), orders)
+        return self.base.poisson_rdp(self.sample_rate, orders, relation)
 
     def pure_epsilon(self, relation: Relation) -> float:
-        """log(1 + p (e^eps - 1)) under add/remove (Balle, Barthe & Gaboardi 2018, Theorem 8)."""
-        whole = self.base.pure_epsilon(relation)
-        if relation is Relation.REPLACE_ONE or self.sample_rate == 1.0:
-            return whole
-        if whole > 700:
-            return whole + float(np.log(self.sample_rate)) + 1e-12
-        return float(np.log1p(self.sample_rate * np.expm1(whole)))
+        return self._amplified(self.base.pure_epsilon(relation), relation)
+
+    def epsilon_at(self, delta: float, relation: Relation) -> float:
+        if relation is Relation.REPLACE_ONE:
+            return self.base.epsilon_at(delta, relation)
+        return self._amplified(self.base.epsilon_at(min(delta / self.sample_rate, 1.0), relation), relation)
+
+    def classical_epsilon(self, delta: float, relation: Relation) -> float:
+        if relation is Relation.REPLACE_ONE:
+            return self.base.classical_epsilon(delta, relation)
+        return self._amplified(self.base.classical_epsilon(min(delta / self.sample_rate, 1.0), relation), relation)
+
+    def _amplified(self, epsilon: float, relation: Relation) -> float:
+        """log(1 + p (e^eps - 1)) under add/remove, with delta times p (Balle, Barthe & Gaboardi 2018, Thm 8).
+
+        Under replace-one the other world samples an unlike record instead of none, so nothing is gained here.
+        """
+        if relation is Relation.REPLACE_ONE:
+            return epsilon
+        if epsilon > 700.0:
+            return epsilon + math.log(self.sample_rate) + 1e-12
+        return math.log1p(self.sample_rate * math.expm1(epsilon))
+
+    def cdp(self, relation: Relation) -> tuple[float, float]:
+        """Unsampled, as for zCDP."""
+        return self.base.cdp(relation)
+
+    def published_generic_rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """q^2 D_a of the unsampled mechanism: asserted by the paper, false at every order."""
+        return self.sample_rate**2 * self.base.rdp(orders, relation)
 
     def zcdp(self, relation: Relation) -> float:
         """Subsampling helps zCDP by nothing that holds for every order, so this is the unsampled rho."""
@@ -61,9 +82,7 @@ class Poisson(Mechanism):
     def clt_mu_squared(self, relation: Relation) -> float:
         if self.sample_rate == 1.0:
             return self.base.clt_mu_squared(relation)
-        if hasattr(self.base, "poisson_clt_mu_squared"):
-            return self.base.poisson_clt_mu_squared(self.sample_rate, relation)
-        raise self.refusal("CLT functional", relation)
+        return self.base.poisson_clt_mu_squared(self.sample_rate, relation)
 
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
         if self.sample_rate == 1.0:

@@ -41,14 +41,12 @@ def _log_moment_quadrature(sample_rate: float, noise_multiplier: float, order: f
     x = np.arange(-14 * noise_multiplier, order + 14 * noise_multiplier, step)
     log_ratio = np.logaddexp(np.log1p(-sample_rate), np.log(sample_rate) + (2 * x - 1) / (2 * noise_multiplier**2))
     log_density = -(x**2) / (2 * noise_multiplier**2) - np.log(noise_multiplier * np.sqrt(2 * np.pi))
+    if np.max(log_density + order * log_ratio) > 0.0:
+        return float(np.logaddexp.reduce(log_density + order * log_ratio) + np.log(step))
     # E[ratio] = 1 exactly, so the moment is 1 + E[ratio^a - 1 - a (ratio - 1)]: small moments keep their digits.
-    excess = order * log_ratio
-    with np.errstate(over="ignore"):
-        summand = np.expm1(excess) - order * np.expm1(log_ratio)
-        small = np.sum(np.exp(log_density) * summand) * step
-    if np.isfinite(small) and abs(small) < 1.0:
-        return float(np.log1p(small))
-    return float(np.logaddexp.reduce(log_density + excess) + np.log(step))
+    inside = log_density > -700.0
+    summand = np.expm1(order * log_ratio[inside]) - order * np.expm1(log_ratio[inside])
+    return float(np.log1p(np.sum(np.exp(log_density[inside]) * summand) * step))
 
 
 def pure_rdp(epsilon: float, orders: np.ndarray) -> np.ndarray:

@@ -9,10 +9,11 @@ from tacit.mechanisms.base import Mechanism
 from tacit.mechanisms.compose import Compose
 from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedResponse
 from tacit.mechanisms.gaussian import Gaussian
+from tacit.mechanisms.generic import Generic
 from tacit.mechanisms.laplace import Laplace
 
 TYPES: dict[str, type[Mechanism]] = {
-    kind.type: kind for kind in (Gaussian, Laplace, Exponential, BoundedRange, RandomizedResponse, Approximate)
+    kind.type: kind for kind in (Gaussian, Laplace, Exponential, BoundedRange, RandomizedResponse, Approximate, Generic)
 }
 _SAMPLING = ("sample_rate", "sampling", "records", "batch_size")
 _LEDGER = ("steps", "note", "hash")
@@ -33,7 +34,8 @@ def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
         if required and name not in entry:
             raise check.fail(name, f"given for a {kind.type} mechanism", None)
     steps = check.count("steps", entry.get("steps", 1))
-    varying = {key for key in (*own, "sample_rate") if isinstance(entry.get(key), list)}
+    single = (*own, "sample_rate") if kind is not Generic else ()
+    varying = {key for key in single if isinstance(entry.get(key), list)}
     for key in varying:
         if len(entry[key]) != steps:
             raise check.fail(key, f"one number or a list of {steps} (one for each step)", f"{len(entry[key])} values")

@@ -1,0 +1,6 @@
+"""The only place that draws privacy noise: streams of secret bits and the noises made from them."""
+
+from tacit.noise.draw import gaussian, gumbel, laplace
+from tacit.noise.stream import SecureStream, SeededStream, Stream
+
+__all__ = ["SecureStream", "SeededStream", "Stream", "gaussian", "gumbel", "laplace"]

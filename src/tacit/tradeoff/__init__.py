@@ -1,7 +1,7 @@
 """Trade-off functions, their answers and the targets that they can meet."""
 
 from tacit.tradeoff.curve import Curve, EpsilonCurve, ErrorPoints, GaussianCurve, ProfileCurve
-from tacit.tradeoff.target import Advantage, Epsilon, Errors, Mu, Target
+from tacit.tradeoff.target import Advantage, Epsilon, Errors, Mu, Target, target_of
 from tacit.tradeoff.tradeoff import Answer, TradeOff
 
 __all__ = [
@@ -17,4 +17,5 @@ __all__ = [
     "ProfileCurve",
     "Target",
     "TradeOff",
+    "target_of",
 ]

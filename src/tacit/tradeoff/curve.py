@@ -12,11 +12,12 @@ from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from tacit.tradeoff.gaussian import gaussian_beta, gaussian_delta, gaussian_epsilon, gaussian_mu
 from tacit.tradeoff.root import bracketed_root
 
-_GRID = 257
+_GRID = 129
 _TAIL = 1e-15
 
 
@@ -55,13 +56,42 @@ class Curve(ABC):
         return _tangents(np.asarray(alpha, dtype=float), epsilons, shifted)
 
     def mu(self, slack: float) -> float:
-        """The smallest mu with delta(eps) <= delta_mu(eps) + slack for every eps >= 0 (inf when none exists)."""
+        """The smallest mu with delta(eps) <= delta_mu(eps) + slack for every eps >= 0, from above (inf if none).
+
+        Both profiles are convex in e^eps. Between grid points this one lies below its chord and delta_mu above any of
+        its tangents, so comparing chord and tangent at the two ends covers the interval.
+        """
         epsilons, deltas = self.profile
-        if deltas[-1] > slack:
+        if deltas[-1] > max(slack, _TAIL) or (slack < _TAIL and deltas[-1] > 0.0):
             return float("inf")
-        right = np.append(epsilons[1:], epsilons[-1])
-        needed = [gaussian_mu(float(e), float(d) - slack) for e, d in zip(right, deltas, strict=True) if d > slack]
-        return max(needed, default=0.0)
+        mu = self.mu_floor(slack) * (1 + 1e-3) + 1e-12
+        while not _covers(mu, epsilons, deltas - max(slack, _TAIL)):
+            mu *= 1.003
+        return mu
+
+    def mu_floor(self, slack: float) -> float:
+        """A lower bound on `mu` of every curve that leaks at least as much: the mu needed at single epsilons."""
+        epsilons, deltas = self.profile
+        return max(gaussian_mu(float(e), float(d) - slack) for e, d in zip(epsilons, deltas, strict=True))
+
+    def regret(self, mu: float) -> float:
+        """How much reporting G_mu gives away: the smallest k with f(alpha + k) - k <= G_mu(alpha) for every alpha.
+
+        The distance of Kaissis et al. (2024) between trade-off functions; 0 when the curve is G_mu itself.
+        """
+        alpha = np.concatenate([np.geomspace(1e-9, 1e-2, 200), np.linspace(1e-2, 1.0, 800)[1:]])
+        promised = gaussian_beta(alpha, mu)
+
+        def enough(k: float) -> bool:
+            return bool(np.all(self.beta(np.minimum(alpha + k, 1.0)) - k <= promised + 1e-12))
+
+        low, high = 0.0, 1.0
+        if enough(low):
+            return 0.0
+        for _ in range(30):
+            middle = (low + high) / 2
+            low, high = (low, middle) if enough(middle) else (middle, high)
+        return high
 
     def advantage(self) -> float:
         """Total variation: max over tests of true minus false positive rate, delta(0)."""
@@ -70,12 +100,13 @@ class Curve(ABC):
     @cached_property
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
         """(epsilons, deltas) on a grid from 0 to where delta meets `_TAIL`, dense near 0."""
-        last = self.epsilon(_TAIL)
-        if not np.isfinite(last):
-            last = 64.0
-        epsilons = last * np.linspace(0.0, 1.0, _GRID) ** 1.5
+        epsilons = self._grid()
         deltas = np.array([self.delta(float(e)) for e in epsilons])
         return epsilons, np.clip(deltas, 0.0, 1.0)
+
+    def _grid(self) -> np.ndarray:
+        last = self.epsilon(_TAIL)
+        return (last if np.isfinite(last) else 64.0) * np.linspace(0.0, 1.0, _GRID) ** 1.5
 
 
 class GaussianCurve(Curve):
@@ -98,6 +129,8 @@ class GaussianCurve(Curve):
     def mu(self, slack: float) -> float:
         return self._mu
 
+    mu_floor = mu
+
 
 class ProfileCurve(Curve):
     """A curve known by the function delta(epsilon)."""
@@ -117,6 +150,18 @@ class EpsilonCurve(Curve):
 
     def epsilon(self, delta: float) -> float:
         return 0.0 if delta >= 1.0 else max(float(self._epsilon_at(delta)), 0.0)
+
+    @cached_property
+    def profile(self) -> tuple[np.ndarray, np.ndarray]:
+        """(epsilons, deltas) read where it is cheap: the epsilons of a grid of deltas from 1 to `_TAIL`."""
+        deltas = np.concatenate([1 - np.geomspace(1e-9, 0.5, _GRID // 2), np.geomspace(0.5, _TAIL, _GRID)[1:]])
+        epsilons = np.array([self.epsilon(float(d)) for d in deltas])
+        finite = np.isfinite(epsilons)
+        epsilons, deltas = epsilons[finite], deltas[finite]
+        first = int(np.searchsorted(epsilons, 0.0, side="right")) - 1
+        if first < 0:
+            return np.append(0.0, epsilons), np.append(1.0, deltas)
+        return epsilons[first:], deltas[first:]
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta whose epsilon is at most `epsilon`, by bisection in log delta."""
@@ -155,12 +200,21 @@ class ErrorPoints(Curve):
 
     def beta_ceiling(self, alpha: np.ndarray) -> np.ndarray:
         """Lower convex hull of the points, their mirror images and the corners (0, 1) and (1, 0)."""
-        x = np.concatenate([[0.0, 1.0], self.alpha, self.beta_reached])
-        y = np.concatenate([[1.0, 0.0], self.beta_reached, self.alpha])
-        hull = _lower_hull(x, y)
+        hull = self._hull
         return np.interp(np.asarray(alpha, dtype=float), hull[:, 0], hull[:, 1])
 
     beta = beta_ceiling
+
+    def vertices(self) -> ErrorPoints:
+        """The corners of the hull alone: they give the same answers, and refute the same (convex) claims."""
+        inner = self._hull[1:-1]
+        return ErrorPoints(inner[:, 0], inner[:, 1])
+
+    @cached_property
+    def _hull(self) -> np.ndarray:
+        x = np.concatenate([[0.0, 1.0], self.alpha, self.beta_reached])
+        y = np.concatenate([[1.0, 0.0], self.beta_reached, self.alpha])
+        return lower_hull(x, y)
 
     def mu(self, slack: float) -> float:
         """The largest mu that a point refutes: Phi^{-1}(1 - alpha) - Phi^{-1}(beta)."""
@@ -171,6 +225,17 @@ class ErrorPoints(Curve):
         return float(np.max(values[~np.isnan(values)], initial=0.0))
 
 
+def _covers(mu: float, epsilons: np.ndarray, needed: np.ndarray) -> bool:
+    """Whether delta_mu >= the chords of `needed` over e^eps on every interval of the grid."""
+    left, right = epsilons[:-1], epsilons[1:]
+    middle = (left + right) / 2
+    at_middle = np.array([gaussian_delta(float(e), mu) for e in middle])
+    fall = np.exp(middle + log_ndtr(-middle / mu - mu / 2))
+    at_left = at_middle - fall * np.expm1(left - middle)
+    at_right = at_middle - fall * np.expm1(np.minimum(right - middle, 700.0))
+    return bool(np.all(needed[:-1] <= np.maximum(at_left, 0.0)) and np.all(needed[1:] <= np.maximum(at_right, 0.0)))
+
+
 def _tangents(alpha: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np.ndarray:
     a = alpha[..., None]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -179,7 +244,8 @@ def _tangents(alpha: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np
     return np.clip(np.maximum(one, other).max(axis=-1), 0.0, 1 - alpha)
 
 
-def _lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Corners (n, 2) of the greatest convex function below the points, from left to right."""
     hull: list[tuple[float, float]] = []
     for point in sorted(zip(x.tolist(), y.tolist(), strict=True)):
         while hull and hull[-1][0] == point[0]:

@@ -1,7 +1,7 @@
 """Gaussian differential privacy in closed form (Dong, Roth & Su 2019), accurate far into the tails."""
 
 import numpy as np
-from scipy.special import erf, erfcx, ndtr, ndtri
+from scipy.special import erf, erfcx, log_ndtr, ndtr, ndtri
 
 from tacit.tradeoff.root import bracketed_root
 
@@ -22,7 +22,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
         return float(erf(mu / (2 * _SQRT2)))
     t = epsilon / mu - mu / 2
     if t < -5.0:
-        return float(ndtr(-t) - np.exp(epsilon) * ndtr(-t - mu))
+        return float(ndtr(-t) - np.exp(epsilon + log_ndtr(-t - mu)))
     mills = np.sqrt(np.pi / 2) * (erfcx(t / _SQRT2) - erfcx((t + mu) / _SQRT2))
     return float(max(np.exp(-t * t / 2) / np.sqrt(2 * np.pi) * mills, 0.0))
 

@@ -75,3 +75,21 @@ class Errors(Target):
 
     def excess(self, tradeoff: TradeOff) -> float:
         return self.beta - float(tradeoff.beta(self.alpha))
+
+
+def target_of(
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    advantage: float | None = None,
+    mu: float | None = None,
+) -> Target:
+    """The one target that the given numbers describe; raises `InvalidInput` for none or several."""
+    given = [name for name, value in (("epsilon", epsilon), ("advantage", advantage), ("mu", mu)) if value is not None]
+    if len(given) != 1:
+        raise check.fail("target", "exactly one of epsilon (with delta), advantage, mu", ", ".join(given) or "none")
+    if epsilon is not None:
+        if delta is None:
+            raise check.fail("delta", "given with epsilon", None, "Use a value below 1/n, e.g. 1e-06 for n=60000.")
+        return Epsilon(epsilon, delta)
+    return Advantage(advantage) if advantage is not None else Mu(mu or 0.0)

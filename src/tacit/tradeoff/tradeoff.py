@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,19 @@ class Answer(float):
         answer._lower = lower
         answer._upper = upper
         return answer
+
+    def mapped(self, decreasing: Callable[[float], float]) -> Answer:
+        """The answer to a question that is a decreasing function of this one."""
+        low = None if self._upper is None else decreasing(self._upper)
+        high = None if self._lower is None else decreasing(self._lower)
+        return Answer(decreasing(float(self)), self.standing, low, high)
+
+    @property
+    def interval(self) -> tuple[float | None, float | None]:
+        """(lower, upper) as far as theorems or measurements reach; (None, None) for every weaker standing."""
+        if self.standing in (Standing.PROVEN, Standing.MEASURED):
+            return self._lower, self._upper
+        return None, None
 
     @property
     def lower(self) -> float | None:
@@ -80,7 +94,7 @@ class TradeOff:
     def epsilon(self, delta: float) -> Answer:
         """The smallest epsilon at `delta` in [0, 1]."""
         delta = check.delta(delta)
-        return self._leakage(lambda curve: curve.epsilon(delta))
+        return self._leakage(lambda curve: curve.epsilon(delta) if delta < 1.0 else 0.0)
 
     def delta(self, epsilon: float) -> Answer:
         """The smallest delta at `epsilon` >= 0."""
@@ -95,8 +109,13 @@ class TradeOff:
         """
         slack = check.probability("slack", slack)
         value = self.curve.mu(slack)
-        upper = None if self.standing is Standing.MEASURED else value
-        return Answer(value, self.standing, value if self.standing is Standing.MEASURED else None, upper)
+        if self.standing is Standing.MEASURED:
+            return Answer(value, self.standing, value, None)
+        return Answer(value, self.standing, self.floor.mu_floor(slack) if self.floor else None, value)
+
+    def mu_regret(self, *, slack: float = 1e-9) -> float:
+        """What is given away by reporting `mu()` instead of the curve; see `Curve.regret`. 0 means nothing."""
+        return self.curve.regret(float(self.mu(slack=slack)))
 
     def advantage(self) -> Answer:
         """The largest true minus false positive rate of any attack, delta(0)."""
@@ -116,9 +135,17 @@ class TradeOff:
     def tpr(self, fpr: float) -> Answer:
         """The largest true positive rate of any attack of false positive rate `fpr` in [0, 1]."""
         beta = self.beta(check.probability("fpr", fpr))
-        low = None if beta._upper is None else 1 - beta._upper
-        high = None if beta._lower is None else 1 - beta._lower
-        return Answer(1 - float(beta), self.standing, low, high)
+        return beta.mapped(lambda miss: 1 - miss)
+
+    def attribute_inference(self, baseline: float) -> Answer:
+        """The largest chance to guess a record's attribute when it was trained on.
+
+        Args:
+            baseline: in [0, 1], the chance of that guess against a model trained on the neighbouring data. The guess
+                is a test of one world against the other with type I error `baseline`, so its success is at most
+                1 - beta(baseline).
+        """
+        return self.tpr(check.probability("baseline", baseline))
 
     def bayes_risk(self, prior: float) -> Answer:
         """min over tests of prior * P(miss) + (1 - prior) * P(false alarm), `prior` that of membership in [0, 1].
@@ -130,10 +157,7 @@ class TradeOff:
         rare, common = min(prior, 1 - prior), max(prior, 1 - prior)
         if rare == 0.0:
             return Answer(0.0, self.standing, 0.0, 0.0)
-        delta = self.delta(float(np.log(common / rare)))
-        low = None if delta._upper is None else rare * (1 - delta._upper)
-        high = None if delta._lower is None else rare * (1 - delta._lower)
-        return Answer(rare * (1 - float(delta)), self.standing, low, high)
+        return self.delta(float(np.log(common / rare))).mapped(lambda delta: rare * (1 - delta))
 
     def __le__(self, claim: TradeOff) -> bool:
         """`audit <= claim`: whether a measured lower bound is compatible with a claimed curve.
@@ -161,7 +185,7 @@ class TradeOff:
             f"&epsilon; = {epsilon:.4g} at &delta; = 1e-05, advantage {advantage:.4g}"
         )
 
-    def _leakage(self, read) -> Answer:
+    def _leakage(self, read: Callable[[Curve], float]) -> Answer:
         value = float(read(self.curve))
         if self.standing is Standing.MEASURED:
             return Answer(value, self.standing, value, None)

@@ -1,0 +1,20 @@
+"""Private training: what was accounted is what was run."""
+
+from tacit.training.checkpoint import load_model, save_model
+from tacit.training.engine import Private, make_private
+from tacit.training.fit import Fit, fit, fit_nonprivate
+from tacit.training.plan import Plan, PrivateRun
+from tacit.training.step import private_step
+
+__all__ = [
+    "Fit",
+    "Plan",
+    "Private",
+    "PrivateRun",
+    "fit",
+    "fit_nonprivate",
+    "load_model",
+    "make_private",
+    "private_step",
+    "save_model",
+]

@@ -20,6 +20,7 @@ ALLOWANCE = 1e-9
 """Relative widening of every delta and epsilon for rounding in moments and masses, which stays below 1e-10."""
 
 _POINTS = 20_000
+_PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
 
 
 class Local(Protocol):
@@ -37,7 +38,7 @@ class Direction:
     def __init__(self, parts: Sequence[tuple[Pair, int]]):
         self.parts = parts
         self.general = Convolution(parts)
-        self._near_delta = lru_cache(maxsize=8)(self._for_delta)
+        self._near_delta = lru_cache(maxsize=32)(self._for_delta)
         self._near_epsilon = lru_cache(maxsize=8)(self._for_epsilon)
 
     def delta(self, epsilon: float) -> tuple[float, float]:
@@ -51,6 +52,15 @@ class Direction:
             return float("inf"), float("inf")
         local = self._near_delta(delta)
         return _invert(local, delta, 0), _invert(local, delta, 1)
+
+    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds on delta at many epsilons, from a few questions that lie near all of them; wider than `delta`."""
+        locals_ = [self._near_epsilon(0.0)]
+        locals_ += [self._near_delta(delta) for delta in _PROFILE_DELTAS if delta > self.general.infinite]
+        centres = np.array([local.epsilon for local in locals_])
+        nearest = np.argmin(np.abs(epsilons[:, None] - centres), axis=1)
+        bounds = np.array([locals_[k].bounds(float(e)) for k, e in zip(nearest, epsilons, strict=True)])
+        return bounds[:, 0] * (1 - ALLOWANCE), np.minimum(bounds[:, 1] * (1 + ALLOWANCE), 1.0)
 
     def _for_delta(self, delta: float) -> Local:
         single = self._single()

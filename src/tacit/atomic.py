@@ -1,0 +1,26 @@
+"""Writing a file so that a reader sees the old content or the new one, never a part."""
+
+import os
+import secrets
+from pathlib import Path
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write UTF-8 `text` to `path`, making its folder; an interruption leaves the previous file as it was."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write `content` to `path`, making its folder; an interruption leaves the previous file as it was."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

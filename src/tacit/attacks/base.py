@@ -1,0 +1,77 @@
+"""What every membership attack is: a rule that scores records, higher meaning "was in the training data"."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from tacit import check
+
+Model = Callable[[np.ndarray], np.ndarray]
+"""Inputs, shape (n, ...), to class probabilities, shape (n, classes), in evaluation mode."""
+
+Examples = tuple[np.ndarray, np.ndarray]
+"""Inputs, shape (n, ...), and integer labels in [0, classes), shape (n,)."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """An attack's scores of members and non-members; a record is flagged when its score is >= `threshold`.
+
+    Members and non-members must come from one distribution, or the attack measures that difference instead.
+    The scores are per-record secrets: they stay out of `repr`, logs and cards.
+
+    Attributes:
+        attack: name of the attack.
+        members: scores of records that were trained on, shape (n,), n >= 1, no NaN.
+        non_members: scores of records that were not, shape (m,), m >= 1, no NaN.
+        threshold: the attack's own rule.
+
+    Raises:
+        InvalidInput: one class is empty, a score is NaN, or the arrays are not one-dimensional numbers.
+    """
+
+    attack: str
+    members: np.ndarray = field(repr=False)
+    non_members: np.ndarray = field(repr=False)
+    threshold: float = field(repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("members", "non_members"):
+            object.__setattr__(self, name, vector(f"scores of {name}", getattr(self, name)))
+        if np.isnan(self.threshold):
+            raise check.fail("threshold", "a number", self.threshold)
+
+    @property
+    def count(self) -> tuple[int, int]:
+        """Number of members and of non-members."""
+        return len(self.members), len(self.non_members)
+
+
+class Attack(ABC):
+    """Scores records by what a model says about them."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def __call__(self, model: Model, *, members: Examples, non_members: Examples) -> Scores:
+        """Attack `model` on records that it was trained on and records that it was not."""
+
+
+def vector(name: str, values: object) -> np.ndarray:
+    """`values` as a non-empty float64 vector without NaN; the error never prints a value."""
+    rule = "a non-empty vector of numbers without NaN"
+    try:
+        array = np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        raise check.fail(name, rule, type(values).__name__) from None
+    if array.ndim != 1 or array.size == 0:
+        raise check.fail(name, rule, f"shape {array.shape}", "An attack needs members and non-members.")
+    missing = int(np.isnan(array).sum())
+    if missing:
+        raise check.fail(name, rule, f"{missing} NaN of {array.size}", "Did the model diverge?")
+    return array

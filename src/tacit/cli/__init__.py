@@ -1,0 +1,59 @@
+"""The command line: one file per command, each parses, calls one function and prints.
+
+Exit codes: 0 done, 2 bad input (one sentence on stderr), 1 a failure of the program itself.
+"""
+
+import os
+import sys
+import warnings
+
+import typer
+from typer.exceptions import TyperException
+
+from tacit.cli import account, audit, calibrate, data, train
+from tacit.errors import LeakWarning, PrivacyWarning, TacitError
+
+app = typer.Typer(
+    name="tacit",
+    help="Differentially private machine learning whose every claim is tested.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for _name, _module in {
+    "train": train,
+    "account": account,
+    "calibrate": calibrate,
+    "audit": audit,
+    "data": data,
+}.items():
+    app.command(_name)(_module.command)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit code; never a traceback (set TACIT_TRACEBACK=1 to see one)."""
+    warnings.showwarning = _warn
+    try:
+        code = app(args=(sys.argv[1:] if arguments is None else arguments) or ["--help"], standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except (typer.Abort, KeyboardInterrupt):
+        return _fail("interrupted.", 1)
+    except TyperException as error:
+        return _fail(error.format_message(), 2)
+    except TacitError as error:
+        return _fail(str(error), 2)
+    except Exception as error:
+        if os.environ.get("TACIT_TRACEBACK"):
+            raise
+        return _fail(f"tacit failed: {type(error).__name__}: {error}", 1)
+
+
+def _warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    """Our own warnings as one line for the user; other libraries' stay out of the way."""
+    if issubclass(category, LeakWarning | PrivacyWarning):
+        print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+
+def _fail(sentence: str, code: int) -> int:
+    print(" ".join(sentence.split()), file=sys.stderr)
+    return code

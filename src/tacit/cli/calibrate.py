@@ -1,0 +1,44 @@
+"""`tacit calibrate`: the parameter that just meets a target."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tacit.plain import json_text
+
+
+def command(
+    spec: Annotated[
+        Path,
+        typer.Argument(
+            help='SPEC.json with "noise_multiplier" (or steps, sample_rate, scale): null.', metavar="SPEC.json"
+        ),
+    ],
+    epsilon: Annotated[float | None, typer.Option(help="Target epsilon, at --delta.")] = None,
+    delta: Annotated[float | None, typer.Option(help="delta of the target epsilon.")] = None,
+    advantage: Annotated[float | None, typer.Option(help="Target membership advantage.")] = None,
+    mu: Annotated[float | None, typer.Option(help="Target mu of Gaussian DP.")] = None,
+    accountant: Annotated[str, typer.Option(help="Accountant that judges.")] = "pld",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """The parameter that SPEC.json leaves null, at the value that just meets the target, and the guarantee it gives."""
+    from tacit.accounting.registry import ask
+    from tacit.calibration import parameter_of_spec
+    from tacit.tradeoff import target_of
+
+    target = target_of(epsilon=epsilon, delta=delta, advantage=advantage, mu=mu)
+    found = parameter_of_spec(spec, target, using=accountant)
+    guarantee = ask(found.guarantee, delta=1e-5 if delta is None else delta)
+    if json:
+        print(json_text({"parameter": found.parameter, "value": found.value, "guarantee": guarantee.row()}))
+        return
+    from tacit.reports.words import leakage
+
+    standing = guarantee.tradeoff.standing
+    told = [leakage(number, standing) for number in (guarantee.epsilon, guarantee.mu, guarantee.advantage)]
+    print(f"{found.parameter} {found.value:.8g}")
+    print(
+        f"gives epsilon {told[0]} at delta {guarantee.delta:g}, mu {told[1]}, advantage {told[2]} "
+        f"({standing.value}, {guarantee.tradeoff.source})"
+    )

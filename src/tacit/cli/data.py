@@ -1,0 +1,41 @@
+"""`tacit data`: which data sets there are, which files they need, and fetching them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tacit.plain import json_text
+
+
+def command(
+    name: Annotated[str | None, typer.Argument(help="One data set; all by default.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the original data files.")] = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch missing files of NAME.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the data sets, show the files and licence of one, or download it."""
+    from tacit import check, data
+
+    if download and name is None:
+        raise check.fail("NAME", "given with --download", None)
+    if download and name is not None:
+        data.download(name, data_dir=data_dir)
+    facts = [data.describe(each, data_dir=data_dir) for each in ([name] if name else data.names())]
+    if json:
+        print(json_text({"datasets": facts}))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("name", "train", "test", "features", "classes", "here", box=None)
+    for fact in facts:
+        shape = " x ".join(map(str, fact["features"]))
+        rows = (str(fact["rows"]["train"]), str(fact["rows"]["test"]))
+        table.add_row(fact["name"], *rows, shape, str(len(fact["classes"])), "yes" if fact["present"] else "no")
+    console = Console()
+    console.print(table)
+    for fact in facts if name else []:
+        console.print(f"{fact['summary']}\nLicence: {fact['licence']}", highlight=False)
+        for file in fact["files"]:
+            console.print(f"{file['path']}  {file['bytes']} bytes  {file['state']}", highlight=False, soft_wrap=True)

@@ -1,0 +1,66 @@
+"""CIFAR-100 as 50 principal components of the pixels (Krizhevsky 2009; Jayaraman and Evans 2019)."""
+
+import io
+import math
+from pathlib import Path
+
+import numpy as np
+
+from tacit.data.arrays import from_arrays
+from tacit.data.dataset import Dataset
+from tacit.data.files import File
+from tacit.data.source import Source
+
+_WIDTH = 50
+# A centred image with pixels in [0, 1] has norm at most sqrt(3 * 32 * 32), and so has each component.
+BOUND = math.sqrt(3 * 32 * 32)
+_NAMES = """
+apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can
+castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin
+elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster
+man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck
+pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk
+skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone television tiger
+tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
+"""
+_CLASSES = tuple(_NAMES.split())
+_LICENCE = "none stated (cite Krizhevsky 2009, technical report)"
+_FILE = File(
+    "cifar100/cifar100_pca50.npz",
+    "08ac0f43a479b1dbe8d54ae38a87eae5630a6672d3e813bcccfb66e266c6a7dc",
+    11260589,
+)
+
+
+def _read(folder: Path) -> Dataset:
+    content = _FILE.content(folder, dataset="cifar100_pca50")
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        x, y, x_test, y_test = (stored[part] for part in ("x_train", "y_train", "x_test", "y_test"))
+    return from_arrays(
+        x,
+        y_train=y,
+        x_test=x_test,
+        y_test=y_test,
+        classes=_CLASSES,
+        bounds=(-BOUND, BOUND),
+        name="cifar100_pca50",
+        notes=(
+            "source: CIFAR-100",
+            f"licence: {_LICENCE}",
+            "preprocessing: pixels / 255, centred, 50 principal components of the training images, not whitened",
+            "split: official",
+        ),
+    )
+
+
+SOURCE = Source(
+    name="cifar100_pca50",
+    summary="pictures of 100 kinds of things, 50 principal components",
+    rows=(50000, 10000),
+    features=(_WIDTH,),
+    classes=_CLASSES,
+    licence=_LICENCE,
+    read=_read,
+    files=(_FILE,),
+    leaks=("the principal components, fitted on the training images",),
+)

@@ -1,0 +1,69 @@
+"""`Dataset`: the arrays of a learning task and what is public about them."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tacit.data.split import split
+
+Bounds = tuple[float | np.ndarray, float | np.ndarray]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """Training and test arrays with their declared classes and bounds; `from_arrays` builds and checks it.
+
+    Attributes:
+        name: what cards and tables call it.
+        x_train, x_test: float32, (rows, features) for tables and (rows, channels, height, width) for images.
+        y_train, y_test: int64 indices into `classes`, (rows,).
+        classes: names of the classes, declared rather than learned.
+        bounds: lowest and highest value of the features: one pair of numbers, or a pair of arrays that
+            broadcast against one row.
+        feature_names: one name for each column of a table, or None.
+        notes: source, licence, preprocessing, split.
+        public_facts: what is treated as known to everybody.
+        leaks: what was read from the data without being paid for; empty for a sound pipeline.
+    """
+
+    name: str
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+    classes: tuple[str, ...]
+    bounds: Bounds
+    feature_names: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+    public_facts: tuple[str, ...] = ()
+    leaks: tuple[str, ...] = ()
+
+    def resplit(self, *, test_fraction: float = 0.2, seed: int = 0) -> "Dataset":
+        """The same rows, pooled and split anew by `split`; for repeated runs over random splits."""
+        x = np.concatenate([self.x_train, self.x_test])
+        y = np.concatenate([self.y_train, self.y_test])
+        train, test = split(len(y), test_fraction=test_fraction, seed=seed)
+        return replace(
+            self,
+            x_train=x[train],
+            y_train=y[train],
+            x_test=x[test],
+            y_test=y[test],
+            notes=(*self.notes, split_note(test_fraction, seed)),
+            public_facts=(rows_fact(len(train), len(test)), *self.public_facts[1:]),
+        )
+
+    def __repr__(self) -> str:
+        # Never the values: a repr ends up in logs.
+        shapes = f"train={self.x_train.shape}, test={self.x_test.shape}"
+        return f"Dataset({self.name!r}, {shapes}, classes={len(self.classes)})"
+
+
+def split_note(test_fraction: float, seed: int) -> str:
+    """How a random split was drawn, for `Dataset.notes`."""
+    return f"split: {test_fraction:.0%} of all rows held out, drawn with seed {seed}"
+
+
+def rows_fact(train: int, test: int) -> str:
+    """The first of `Dataset.public_facts`."""
+    return f"number of rows: {train} for training, {test} for testing"

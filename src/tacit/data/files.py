@@ -1,0 +1,90 @@
+"""Original data files: where they lie, and proof that they are the published ones."""
+
+import hashlib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tacit import check
+from tacit.errors import MissingData
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of a data set.
+
+    Attributes:
+        path: under the data folder, with forward slashes, e.g. "mnist/train-images-idx3-ubyte.gz".
+        sha256, size: digest and bytes of the published file.
+        urls: mirrors, tried in order; empty where no public server has this very file.
+        other_releases: digests of further published releases that are accepted as well.
+        required: False where the data set can do with less.
+    """
+
+    path: str
+    sha256: str
+    size: int
+    urls: tuple[str, ...] = ()
+    other_releases: tuple[str, ...] = ()
+    required: bool = True
+
+    def content(self, folder: Path, *, dataset: str) -> bytes:
+        """The verified bytes of this file; what is returned is what was hashed.
+
+        Raises:
+            MissingData: missing, unreadable, truncated or altered; names the file and the place, and tells
+                how `dataset` can be obtained.
+        """
+        try:
+            content = (folder / self.path).read_bytes()
+        except OSError as error:
+            raise self.error(folder, error.strerror or str(error), dataset=dataset) from None
+        fault = self.fault(content)
+        if fault:
+            raise self.error(folder, fault, dataset=dataset)
+        return content
+
+    def fault(self, content: bytes) -> str | None:
+        """What is wrong with `content`, or None for a published release."""
+        digest = hashlib.sha256(content).hexdigest()
+        if digest in (self.sha256, *self.other_releases):
+            return None
+        if len(content) < self.size:
+            return f"a truncated file of {len(content)} bytes"
+        return f"{len(content)} bytes with sha256 {digest}"
+
+    def state(self, folder: Path) -> str:
+        """ "present" for a verified file, else "missing" or "altered"."""
+        try:
+            content = (folder / self.path).read_bytes()
+        except OSError:
+            return "missing"
+        return "altered" if self.fault(content) else "present"
+
+    def error(self, folder: Path, got: str, *, dataset: str) -> MissingData:
+        """The sentence for a file that cannot be used."""
+        elsewhere = "point --data-dir or TACIT_DATA at a folder that has it"
+        way = f"Run `tacit data {dataset} --download`, or {elsewhere}." if self.urls else f"Please {elsewhere}."
+        rule = f"{self.size} bytes with sha256 {self.sha256}"
+        return MissingData(f"data file {self.path} in {folder} must be {rule}; got {got}. {way}")
+
+
+def data_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
+    """`data_dir`, else the environment variable TACIT_DATA, else this user's cache folder."""
+    if data_dir is None:
+        data_dir = os.environ.get("TACIT_DATA") or _cache()
+    if not isinstance(data_dir, str | os.PathLike) or not os.fspath(data_dir):
+        raise check.fail("data_dir", "a folder", data_dir)
+    return Path(data_dir).expanduser()
+
+
+def _cache() -> Path:
+    home = Path.home()
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "tacit"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "tacit" / "Cache"
+    chosen = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    # The XDG specification tells programs to ignore a relative path here.
+    return (chosen if chosen.is_absolute() else home / ".cache") / "tacit"

@@ -1,0 +1,78 @@
+"""Labels of any type -> indices into the declared classes."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tacit import check
+from tacit.data.places import listed
+
+
+def text(value: object) -> str:
+    """The one spelling under which values are compared: 1, 1.0 and "1" are the same; None and NaN are empty."""
+    if isinstance(value, str):
+        return str(value)
+    if value is None or (isinstance(value, float | np.floating) and np.isnan(value)):
+        return ""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def distinct(values: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """The distinct texts of `values`, ascending, and for every value the position of its text in that list."""
+    if values.dtype.kind in "biufU":
+        found, inverse = np.unique(values, return_inverse=True)
+        return [text(value) for value in found], inverse.reshape(-1)
+    # A table of first places: sorting half a million Python texts takes seconds.
+    first: dict[str, int] = {}
+    places = np.fromiter((first.setdefault(text(value), len(first)) for value in values), np.int64, len(values))
+    order = sorted(first)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[[first[value] for value in order]] = np.arange(len(order))
+    return order, rank[places]
+
+
+def declared(name: str, classes: Iterable[object]) -> tuple[str, ...]:
+    """`classes` as at least two different texts; raises `InvalidInput` otherwise."""
+    if isinstance(classes, str) or not isinstance(classes, Iterable):
+        raise check.fail(name, "a list of at least two names", classes)
+    texts = tuple(text(value) for value in classes)
+    if len(texts) < 2 or len(set(texts)) < len(texts):
+        raise check.fail(name, "at least two different names", list(texts))
+    return texts
+
+
+def read_classes(*labels: np.ndarray) -> tuple[str, ...]:
+    """The classes that occur in `labels`: numbers by value, everything else by spelling."""
+    found = {name for array in labels for name in distinct(array)[0]}
+    return tuple(sorted(found, key=lambda name: (0, float(name), name) if is_number(name) else (1, 0.0, name)))
+
+
+def indices(name: str, labels: np.ndarray, classes: Sequence[str]) -> np.ndarray:
+    """int64 indices into `classes`, shape (rows,).
+
+    A label is one of the classes by value. Integers are taken as indices only where no class reads as a
+    number, so that labels 0 and 1 are never mistaken for positions in `classes=("1", "0")`.
+
+    Raises:
+        InvalidInput: a label outside the declared classes (a missing one shows as '').
+    """
+    found, inverse = distinct(labels)
+    position = {value: index for index, value in enumerate(classes)}
+    if labels.dtype.kind in "iu" and not any(is_number(value) for value in classes):
+        position = {str(index): index for index in range(len(classes))}
+    unknown = [value for value in found if value not in position]
+    if unknown:
+        hint = "Declare every class, or remove the rows."
+        raise check.fail(name, f"labels of the declared classes {listed(position, 10)}", unknown[:5], hint)
+    return np.array([position[value] for value in found], dtype=np.int64)[inverse]
+
+
+def is_number(value: str) -> bool:
+    """Whether `value` reads as a number; "nan" and "inf" do."""
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,104 @@
+"""Every data set by name. A new one is a file with a `Source`, and a line here."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tacit import check
+from tacit.data import a9a, adult, breast_cancer, cifar100, digits, fashion_mnist, har, iris, isolet, kmnist, mnist
+from tacit.data.dataset import Dataset
+from tacit.data.fetch import fetch
+from tacit.data.files import data_folder
+from tacit.data.leak import report
+from tacit.data.source import Source
+
+_SOURCES: dict[str, Source] = {
+    source.name: source
+    for source in (
+        digits.SOURCE,
+        breast_cancer.SOURCE,
+        iris.SOURCE,
+        adult.SOURCE,
+        adult.COMPLETE,
+        a9a.ADULT,
+        a9a.SOURCE,
+        mnist.SOURCE,
+        fashion_mnist.SOURCE,
+        kmnist.SOURCE,
+        har.SOURCE,
+        isolet.SOURCE,
+        cifar100.SOURCE,
+    )
+}
+
+
+def names() -> tuple[str, ...]:
+    """The data sets that `load` knows; those bundled with a dependency come first."""
+    return tuple(_SOURCES)
+
+
+def source(name: str) -> Source:
+    """What is known about the data set `name` before it is read; raises `InvalidInput` with the nearest name."""
+    return _SOURCES[check.choice("data set", name, _SOURCES)]
+
+
+def load(name: str, *, data_dir: str | os.PathLike[str] | None = None, strict: bool = False) -> Dataset:
+    """The data set `name`, its files verified by checksum.
+
+    Args:
+        name: one of `names()`.
+        data_dir: folder of the original files; by default the environment variable TACIT_DATA, else this
+            user's cache folder.
+        strict: a data set whose published preparation read the data is an error instead of a `LeakWarning`.
+
+    Raises:
+        InvalidInput: unknown name.
+        MissingData: a file is missing, truncated or altered.
+    """
+    known = source(name)
+    for what in known.leaks:
+        report(what, "The published files came so; the guarantee starts after it.", strict=strict)
+    return replace(known.read(data_folder(data_dir)), leaks=known.leaks)
+
+
+def describe(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+    """Facts about the data set `name` without reading it, ready for JSON.
+
+    Keys: name, summary, rows (train, test; what `load` would give with the files now there), features
+    (shape of one example), classes, licence, leaks, folder (where the files are looked for; None for
+    bundled data), files (path, bytes, sha256, required, state: "present", "missing" or "altered") and
+    present (whether `load` would find all it requires).
+    """
+    known, folder = source(name), data_folder(data_dir)
+    states = [file.state(folder) for file in known.files]
+    files = [
+        {"path": file.path, "bytes": file.size, "sha256": file.sha256, "required": file.required, "state": state}
+        for file, state in zip(known.files, states, strict=True)
+    ]
+    train, test = known.fewer_rows if known.fewer_rows and "missing" in states else known.rows
+    return {
+        "name": known.name,
+        "summary": known.summary,
+        "rows": {"train": train, "test": test},
+        "features": list(known.features),
+        "classes": list(known.classes),
+        "licence": known.licence,
+        "leaks": list(known.leaks),
+        "folder": str(folder) if known.files else None,
+        "files": files,
+        "present": all(
+            state == "present" or (state == "missing" and not file.required)
+            for file, state in zip(known.files, states, strict=True)
+        ),
+    }
+
+
+def download(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
+    """The verified files of the data set `name`, fetched from public mirrors where they are missing or altered.
+
+    Bundled data sets have none. Raises `MissingData` when no mirror delivers a file with its published
+    checksum, `TacitError` without pooch.
+    """
+    known, folder = source(name), data_folder(data_dir)
+    return tuple(fetch(file, folder, dataset=name) for file in known.files)

@@ -1,0 +1,133 @@
+"""`table`: any CSV or Parquet file as a `Dataset`."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from tacit import check
+from tacit.data import labels
+from tacit.data.arrays import from_arrays
+from tacit.data.columns import read_columns
+from tacit.data.dataset import Dataset
+from tacit.data.encoding import encode, numbers
+from tacit.data.leak import report
+from tacit.data.places import listed
+
+# A column of identifiers or free text would otherwise become one feature for each record.
+_MOST_UNDECLARED_CATEGORIES = 256
+
+_KINDS = {"bounds": "(low, high)", "categories": "[...]"}
+
+
+def table(
+    path: str | os.PathLike[str],
+    *,
+    target: str,
+    classes: Sequence[object] | None = None,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    categories: Mapping[str, Sequence[object]] | None = None,
+    drop: Sequence[str] = (),
+    test_fraction: float = 0.2,
+    seed: int = 0,
+    name: str | None = None,
+    strict: bool = False,
+) -> Dataset:
+    """A `Dataset` from a CSV or Parquet file, encoded by declared public knowledge.
+
+    Numeric columns are clipped to their bounds and scaled to [0, 1]; columns with categories become one 0/1
+    column for each category. Values outside the bounds saturate silently: to count them would leak.
+
+    Args:
+        path: `.csv` (comma separated, header line, also compressed) or `.parquet`.
+        target: the column with the labels.
+        classes: every label that can occur.
+        bounds: column -> (low, high) with low < high.
+        categories: column -> every value that can occur; "" among them admits missing cells.
+        drop: columns to leave out, such as record numbers.
+        test_fraction, seed: see `split`.
+        name: for cards and tables; the file's name without its ending by default.
+        strict: bounds, categories or classes that are read from the data are an error instead of a
+            `LeakWarning`.
+
+    Raises:
+        MissingData: no such file.
+        InvalidInput: what `from_arrays` refuses; unknown columns; a cell that is no finite number or no
+            declared category (rows and columns are named).
+        TacitError: pandas and pyarrow, which Parquet needs, are not installed.
+    """
+    columns = read_columns(path)
+    check.choice("target", target, columns)
+    for unwanted in drop:
+        check.choice("drop", unwanted, columns)
+    answers = columns.pop(target)
+    columns = {column: values for column, values in columns.items() if column not in set(drop)}
+    if not columns:
+        raise check.fail("table", "at least one column besides the target", f"only {target!r}")
+    limits, kinds = _declared(bounds or {}, categories or {}, columns)
+    found = _read_undeclared({column: columns[column] for column in columns.keys() - limits.keys() - kinds.keys()})
+    leaks = tuple(_leak(what, sorted(read), strict) for what, read in zip(_KINDS, found, strict=True) if read)
+    x, names = encode(columns, bounds=limits | found[0], categories=kinds | found[1])
+    dataset = from_arrays(
+        x,
+        y_train=answers,
+        classes=classes,
+        bounds=(0.0, 1.0),
+        feature_names=names,
+        name=Path(path).name.split(".")[0] if name is None else name,
+        notes=(f"source: {Path(path).name}, target column {target}",),
+        test_fraction=test_fraction,
+        seed=seed,
+        strict=strict,
+    )
+    public = [f"{what} of {', '.join(given)}" for what, given in zip(_KINDS, (limits, kinds), strict=True) if given]
+    facts = tuple(fact for fact in dataset.public_facts if fact != "bounds")
+    return replace(dataset, public_facts=(*facts, *public), leaks=(*leaks, *dataset.leaks))
+
+
+def _declared(
+    bounds: Mapping[str, tuple[float, float]],
+    categories: Mapping[str, Sequence[object]],
+    columns: Mapping[str, np.ndarray],
+) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[str, ...]]]:
+    check.keys("bounds", bounds, columns)
+    check.keys("categories", categories, columns)
+    both = sorted(bounds.keys() & categories.keys())
+    if both:
+        raise check.fail("a column", "declared either by bounds or by categories", both)
+    kinds = {column: labels.declared(f"categories of {column}", given) for column, given in categories.items()}
+    return {column: _pair(column, given) for column, given in bounds.items()}, kinds
+
+
+def _pair(column: str, given: object) -> tuple[float, float]:
+    name = f"bounds of {column}"
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
+        raise check.fail(name, "a pair (low, high)", given)
+    low = check.real(f"low of {name}", given[0])
+    return low, check.real(f"high of {name}", given[1], low=low, open_low=True)
+
+
+def _read_undeclared(
+    columns: Mapping[str, np.ndarray],
+) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[str, ...]]]:
+    limits, kinds = {}, {}
+    for column, values in columns.items():
+        texts, _ = labels.distinct(values)
+        if all(not value or labels.is_number(value) for value in texts):
+            finite = [value for value in numbers(np.array(texts)) if np.isfinite(value)]
+            limits[column] = (min(finite, default=0.0), max(finite, default=0.0))
+        elif len(texts) > _MOST_UNDECLARED_CATEGORIES:
+            rule = f"declared: at most {_MOST_UNDECLARED_CATEGORIES} categories are read from a column"
+            raise check.fail(column, rule, f"{len(texts)} different texts", "Pass categories=... or drop=[...].")
+        else:
+            kinds[column] = tuple(value for value in texts if value)
+    return limits, kinds
+
+
+def _leak(what: str, columns: Sequence[str], strict: bool) -> str:
+    read = f"{what} of {listed(columns)}"
+    how = f"Pass {what}={{{columns[0]!r}: {_KINDS[what]}, ...}} from public knowledge."
+    report(read, how, strict=strict, stacklevel=5)
+    return read

@@ -1,0 +1,61 @@
+"""The batch as the gradient engines see it: how a model is called, and how many examples there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from tacit import check
+from tacit.errors import InvalidInput
+
+Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+_FORM = 'Return one loss per example, e.g. cross_entropy(outputs, targets, reduction="none").'
+
+
+def call(model: nn.Module, inputs: Inputs) -> Tensor:
+    """`model` on a tensor, on a tuple of positional arguments, or on a dict of named ones."""
+    if isinstance(inputs, tuple):
+        return model(*inputs)
+    return model(**inputs) if isinstance(inputs, dict) else model(inputs)
+
+
+def tensors(inputs: Inputs) -> list[Tensor]:
+    """Every tensor of the inputs."""
+    if isinstance(inputs, Tensor):
+        return [inputs]
+    return list(inputs.values()) if isinstance(inputs, dict) else list(inputs)
+
+
+def rows(inputs: Inputs, index: slice | Tensor) -> Inputs:
+    """The inputs of the examples in `index`."""
+    if isinstance(inputs, Tensor):
+        return inputs[index]
+    if isinstance(inputs, dict):
+        return {name: value[index] for name, value in inputs.items()}
+    return tuple(value[index] for value in inputs)
+
+
+def batch_size(inputs: Inputs, targets: Tensor) -> int:
+    """How many examples there are; every tensor must have them along its first axis."""
+    given = tensors(inputs)
+    if not given or not all(isinstance(value, Tensor) and value.dim() for value in (*given, targets)):
+        raise InvalidInput(
+            "inputs and targets must be tensors whose first axis is the batch; got "
+            f"{type(inputs).__name__} and {type(targets).__name__}. Convert them with torch.as_tensor."
+        )
+    sizes = {len(value) for value in (*given, targets)}
+    if len(sizes) > 1:
+        raise check.fail("inputs and targets", "of equal length", [len(value) for value in (*given, targets)])
+    return len(targets)
+
+
+def per_example(losses: object, batch: int) -> Tensor:
+    """`losses` if it has shape (batch,); otherwise the error that shows the right form."""
+    if not isinstance(losses, Tensor):
+        raise check.fail("loss", f"a tensor of shape ({batch},)", type(losses).__name__, _FORM)
+    if losses.shape != (batch,):
+        raise check.fail("loss", f"one value per example, shape ({batch},)", tuple(losses.shape), _FORM)
+    return losses

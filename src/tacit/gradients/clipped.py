@@ -1,0 +1,154 @@
+"""`clipped_sum`: what every private training step needs from a batch."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from tacit.clipping import FlatClip
+from tacit.errors import UnsupportedModel
+from tacit.gradients.batch import Inputs, Loss, batch_size, call, rows, tensors
+from tacit.gradients.capture import Uncovered
+from tacit.gradients.doctor import examine
+from tacit.gradients.engine import Trace, captured, without_gradients
+from tacit.gradients.fallback import add_by_example
+from tacit.gradients.proof import Verdict, prove
+from tacit.gradients.scratch import Scratch
+from tacit.gradients.total import GradientSum
+
+_FAR = 1e30  # squared norms beyond this are left to the fallback, which rescales
+_HELD = 2**26  # values that contributions may hold at a time
+
+_VERDICTS: weakref.WeakKeyDictionary[nn.Module, dict[tuple[object, ...], Verdict]] = weakref.WeakKeyDictionary()
+
+
+def clipped_sum(
+    model: nn.Module, loss: Loss, inputs: Inputs, targets: Tensor, *, clip_norm: float
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Sum over the batch of every example's gradient, clipped to L2 norm `clip_norm`, and the unclipped norms.
+
+        sum_i g_i min(1, clip_norm / |g_i|),  g_i the gradient of loss_i in all trainable parameters together
+
+    One example changes the sum by at most `clip_norm` (1 + 1e-6), whatever its values: an example whose gradient is
+    NaN or infinite contributes exactly 0, one whose squares overflow is clipped like any other. The norms are private
+    data: they must not be released.
+
+    Args:
+        model: any module whose layers treat examples independently; its mode and gradients are left alone.
+        loss: `loss(outputs, targets)` gives one value per example, shape (batch,).
+        inputs: tensor (batch, ...), or a tuple or dict of such tensors for models with several arguments.
+        targets: tensor (batch, ...).
+        clip_norm: in [1e-9, 1e12].
+
+    Returns:
+        Parameter name -> clipped sum of that parameter's shape, in float32 or wider, and norms, shape (batch,).
+
+    Raises:
+        InvalidInput: `loss` returns one number or a mean, or inputs and targets differ in length.
+        UnsupportedModel: a layer mixes the examples of a batch (its path and the fix are named).
+
+    Source: Abadi et al. 2016, Algorithm 1.
+    """
+    total, norms = ClippedSum(model, FlatClip(clip_norm))(loss, inputs, targets)
+    return total.parts, norms
+
+
+class ClippedSum:
+    """`clipped_sum` for many batches of one model, whose trainable parameters are those of now."""
+
+    def __init__(self, model: nn.Module, clip: FlatClip):
+        examine(model)
+        self.model, self.clip = model, clip
+        self.trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._scratch = Scratch()
+        self._verdicts = _VERDICTS.setdefault(model, {})
+        self._parameters = tuple((id(parameter), parameter.shape) for parameter in self.trainable.values())
+
+    def __call__(self, loss: Loss, inputs: Inputs, targets: Tensor) -> tuple[GradientSum, Tensor]:
+        """The clipped sum and the norms of one batch; see `clipped_sum`."""
+        batch = batch_size(inputs, targets)
+        total = GradientSum.zeros(self.trainable)
+        if not batch:
+            return total, total.flat.new_zeros(0)
+        verdict = self._verdict(loss, inputs, targets)
+        if verdict.trace is None:
+            return total, self._add_slowly(loss, inputs, targets, verdict, total.parts)
+        size = max(1, _HELD // max(1, verdict.trace.held))
+        if batch <= size:
+            return total, self._add(loss, inputs, targets, verdict, total.parts)
+        parts = [slice(start, start + size) for start in range(0, batch, size)]
+        norms = [self._add(loss, rows(inputs, part), targets[part], verdict, total.parts) for part in parts]
+        return total, torch.cat(norms)
+
+    def factors(self, squared_norms: Tensor) -> Tensor:
+        """Clipping factor of every squared norm that is within range."""
+        return self.clip.factors(squared_norms.sqrt(), rounding=torch.finfo(squared_norms.dtype).eps)
+
+    @staticmethod
+    def within_range(squared_norms: Tensor) -> Tensor:
+        """Which examples may be clipped by a factor; the others overflow, or are not finite."""
+        return squared_norms < _FAR
+
+    def trace(self, loss: Loss, inputs: Inputs, targets: Tensor) -> Trace:
+        """The path that captures follow; raises `UnsupportedModel` for a model that goes through the fallback."""
+        verdict = self._verdict(loss, inputs, targets)
+        if verdict.trace is None:
+            raise UnsupportedModel(f'the model cannot be compiled: {verdict.reason}. Use engine="eager".')
+        return verdict.trace
+
+    def why_slow(self, loss: Loss, inputs: Inputs, targets: Tensor) -> str:
+        """Why this model goes through the fallback; empty when its gradients are captured."""
+        return self._verdict(loss, inputs, targets).reason
+
+    def _add(self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor]) -> Tensor:
+        try:
+            with without_gradients(self.trainable):
+                found = captured(
+                    partial(call, self.model),
+                    dict(self.trainable),
+                    loss,
+                    inputs,
+                    targets,
+                    verdict.trace,
+                    scratch=self._scratch,
+                )
+        except Uncovered:
+            return self._add_slowly(loss, inputs, targets, replace(verdict, vectorised=False), sums)
+        near = self.within_range(found.squared)
+        if not near.all():
+            return self._add_apart(loss, inputs, targets, verdict, sums, ~near)
+        found.add_weighted(sums, self.factors(found.squared))
+        return found.squared.sqrt()
+
+    def _add_slowly(
+        self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor]
+    ) -> Tensor:
+        vectorised = verdict.vectorised
+        return add_by_example(self.model, loss, inputs, targets, self.clip, sums, vectorised=vectorised)
+
+    def _add_apart(
+        self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor], far: Tensor
+    ) -> Tensor:
+        """Examples out of range go through the fallback, the others again without them: 0 times NaN is NaN."""
+        norms = torch.empty(far.shape, dtype=next(iter(sums.values())).dtype, device=far.device)
+        away, near = far.nonzero().flatten(), (~far).nonzero().flatten()
+        norms[away] = self._add_slowly(loss, rows(inputs, away), targets[away], verdict, sums)
+        if len(near):
+            norms[near] = self._add(loss, rows(inputs, near), targets[near], verdict, sums).to(norms.dtype)
+        return norms
+
+    def _verdict(self, loss: Loss, inputs: Inputs, targets: Tensor) -> Verdict:
+        given = [*tensors(inputs), targets]
+        # Losses of one code use parameters alike; each is a new object where a loop writes it as a lambda.
+        code = getattr(loss, "__code__", type(loss))
+        key = (code, self.model.training, self._parameters, *((value.dim(), value.dtype) for value in given))
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            verdict = prove(self.model, self.trainable, loss, inputs, targets)
+            if verdict.final:
+                self._verdicts[key] = verdict
+        return verdict

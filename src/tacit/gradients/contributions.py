@@ -1,0 +1,206 @@
+"""What one use of a parameter contributes to per-example gradients, kept in the cheapest form that still has norms.
+
+Every form answers three questions: the squared norm of each example's gradient, the gradients themselves, and their
+weighted sum. B is the batch, T the positions at which one example uses the parameter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tacit.gradients.scratch import Scratch, recording, row_squares
+
+# Rounding allowance of a Gram norm, relative to (sum_t |a_t| |b_t|)^2: its terms may cancel, their rounding does not.
+_GRAM_ROUNDING = 16
+_KEPT = 2**22  # values of per-example matrices that are kept from the norm to the weighted sum
+
+
+class Contribution(Protocol):
+    """Per-example gradients of one parameter, shape (B, *parameter.shape), in some form."""
+
+    name: str
+
+    def squared_norms(self) -> Tensor:
+        """Squared norm of each example's gradient, never below its true value by more than rounding; shape (B,)."""
+        ...
+
+    def rows(self) -> Tensor:
+        """The gradients, shape (B, *parameter.shape)."""
+        ...
+
+    def add_weighted(self, total: Tensor, factors: Tensor) -> None:
+        """Add sum_i factors_i gradient_i to `total`, which has the parameter's shape."""
+        ...
+
+
+@dataclass
+class Rows:
+    """The gradients themselves; for biases, scales and whatever is small."""
+
+    name: str
+    gradients: Tensor
+
+    def squared_norms(self) -> Tensor:
+        return row_squares(self.gradients)
+
+    def rows(self) -> Tensor:
+        return self.gradients
+
+    def add_weighted(self, total: Tensor, factors: Tensor) -> None:
+        total.view(-1).addmv_(self.gradients.flatten(1).t(), factors)
+
+
+class Outer:
+    """Matrix gradients sum_t left_t right_t^T, one matrix for each of G groups.
+
+    Their norms come from two vectors when T = 1, else from the matrices or from the Gram matrices of both sides,
+    whichever is cheaper; matrices that are small stay for the weighted sum, and both sides are let go.
+
+    Args:
+        left: (B, G, p, T), gradients with respect to the outputs.
+        right: (B, G, T, d), the inputs.
+        scratch: where the matrices are made.
+    """
+
+    def __init__(self, name: str, left: Tensor, right: Tensor, scratch: Scratch):
+        self.name = name
+        self.left, self.right = left, right
+        self.scratch = scratch
+        self._matrices: Tensor | None = None
+
+    def squared_norms(self) -> Tensor:
+        batch, groups, outputs, positions = self.left.shape
+        inputs = self.right.shape[3]
+        if positions == 1:
+            return self._single()
+        small = batch * groups * outputs * inputs <= _KEPT
+        work = positions**2 * (outputs + inputs) if small else positions * (outputs + inputs)
+        gram = groups == 1 and work < outputs * inputs
+        if small and not gram:
+            self._matrices = self.scratch.product(("matrices", self.name), self.left, self.right)
+            self.left = self.right = self.left.new_empty(0)
+            return row_squares(self._matrices)
+        self.scratch.give_up("patches")
+        if gram:
+            return self._gram()
+        size = max(1, _KEPT // (groups * outputs * inputs))
+        parts = zip(self.left.split(size), self.right.split(size), strict=True)
+        return torch.cat([row_squares(torch.matmul(left, right)) for left, right in parts])
+
+    def _single(self) -> Tensor:
+        if self.left.shape[1] == 1:
+            left, right = row_squares(self.left), row_squares(self.right)
+            return left.add_(self._unseen()).mul_(right.add_(self._unseen()))
+        left, right = self.left.square().sum((2, 3)), self.right.square().sum((2, 3))
+        return ((left + self._unseen()) * (right + self._unseen())).sum(1)
+
+    def _gram(self) -> Tensor:
+        """sum_{t,u} <left_t, left_u> <right_t, right_u>, plus an allowance for the rounding of cancelling terms."""
+        left, right = self.left[:, 0], self.right[:, 0]
+        outer, inner = torch.bmm(left.mT, left), torch.bmm(right, right.mT)
+        squares = [gram.diagonal(dim1=1, dim2=2) + self._unseen() for gram in (outer, inner)]
+        magnitude = (squares[0].sqrt() * squares[1].sqrt()).sum(1).square()
+        allowance = _GRAM_ROUNDING * torch.finfo(left.dtype).eps * magnitude
+        return outer.mul_(inner).sum((1, 2)).clamp_(min=0.0).add_(allowance)
+
+    def _unseen(self) -> float:
+        """More than squares below the smallest float32 can hide in a sum of squares that is multiplied by another."""
+        return 1e-30 * max(self.left.shape[2], self.right.shape[3])
+
+    def rows(self) -> Tensor:
+        return torch.matmul(self.left, self.right) if self._matrices is None else self._matrices
+
+    def add_weighted(self, total: Tensor, factors: Tensor) -> None:
+        if self._matrices is not None:
+            total.view(-1).addmv_(self._matrices.flatten(1).t(), factors)
+            return
+        groups, outputs = self.left.shape[1:3]
+        weighted = self.left * factors.view(-1, 1, 1, 1)
+        if weighted.shape[1:4:2] == (1, 1):
+            total.view(outputs, -1).addmm_(weighted[:, 0, :, 0].t(), self.right[:, 0, 0])
+            return
+        for group, matrix in enumerate(total.view(groups, outputs, -1)):
+            left = weighted[:, group].transpose(0, 1).reshape(outputs, -1)
+            right = self.right[:, group].reshape(-1, self.right.shape[3])
+            matrix.addmm_(left, right)
+
+
+class Lookup:
+    """Embedding gradients: row `index[i, t]` of the table gets `gradient[i, t]`.
+
+    Args:
+        index: (B, T) integers.
+        gradient: (B, T, d); zero where the position counts for nothing.
+        shape: of the table, (V, d).
+    """
+
+    def __init__(self, name: str, index: Tensor, gradient: Tensor, shape: torch.Size):
+        self.name, self.index, self.gradient, self.shape = name, index, gradient, shape
+
+    def squared_norms(self) -> Tensor:
+        """Gradients at equal indices of one example are summed before they are squared."""
+        positions = self.index.shape[1]
+        if positions == 1:
+            return row_squares(self.gradient)
+        ordered, order = _sorted(self.index)
+        same = ordered[:, 1:] == ordered[:, :-1]
+        first = F.pad(~same, (1, 0), value=True)
+        if recording():
+            return self._run_squares(order, first, torch.arange(order.numel(), device=order.device))
+        # An index that an example looks up once needs no sum; the others are few in most data.
+        repeated = F.pad(same, (1, 0)) | F.pad(same, (0, 1))
+        alone = torch.ones_like(repeated).scatter_(1, order, ~repeated)
+        squares = (self.gradient.square().sum(2) * alone).sum(1)
+        return squares + self._run_squares(order, first, repeated.flatten().nonzero().flatten())
+
+    def _run_squares(self, order: Tensor, first: Tensor, chosen: Tensor) -> Tensor:
+        """Sum of squares of the sums over runs of equal indices, over the `chosen` places of the sorted indices."""
+        positions = self.index.shape[1]
+        example = chosen // positions
+        run = first.flatten()[chosen].cumsum(0) - 1
+        values = self.gradient.reshape(-1, self.shape[1])[example * positions + order.flatten()[chosen]]
+        sums = values.new_zeros(values.shape).index_add_(0, run, values)
+        owner = torch.zeros_like(example).scatter_(0, run, example)
+        return values.new_zeros(len(order)).index_add_(0, owner, sums.square().sum(1))
+
+    def rows(self) -> Tensor:
+        table = self.gradient.new_zeros((len(self.index), *self.shape))
+        index = self.index.unsqueeze(-1).expand_as(self.gradient)
+        return table.scatter_add_(1, index, self.gradient)
+
+    def add_weighted(self, total: Tensor, factors: Tensor) -> None:
+        weighted = self.gradient * factors.view(-1, 1, 1)
+        total.index_add_(0, self.index.flatten(), weighted.reshape(-1, self.shape[1]))
+
+
+def _sorted(index: Tensor) -> tuple[Tensor, Tensor]:
+    """Every row in ascending order, and the positions it came from.
+
+    numpy sorts integers several times faster than torch does on a CPU; position and index share one integer there.
+    """
+    if index.device.type != "cpu" or recording():
+        return index.sort(dim=1)
+    bits = (index.shape[1] - 1).bit_length()
+    packed = index.long() << bits | torch.arange(index.shape[1])
+    packed = torch.from_numpy(np.sort(packed.numpy(), axis=1))
+    return packed >> bits, packed & ((1 << bits) - 1)
+
+
+def merged(uses: list[Contribution], shape: torch.Size) -> Contribution:
+    """The contribution of a parameter that is used several times: gradients add up before they are squared."""
+    if len(uses) == 1:
+        return uses[0]
+    outers = [use for use in uses if isinstance(use, Outer)]
+    if len(outers) == len(uses) and all(use.left.shape[1:3] == outers[0].left.shape[1:3] for use in outers):
+        left, right = torch.cat([use.left for use in outers], 3), torch.cat([use.right for use in outers], 2)
+        return Outer(uses[0].name, left, right, outers[0].scratch)
+    total = uses[0].rows().reshape(-1, *shape)
+    for use in uses[1:]:
+        total = total + use.rows().reshape(-1, *shape)
+    return Rows(uses[0].name, total)

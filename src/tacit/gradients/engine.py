@@ -1,0 +1,131 @@
+"""Per-example gradients by capture: one forward pass, and one backward pass that makes no parameter gradient."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+import tacit.gradients.rules  # noqa: F401  (registers every rule)
+from tacit.gradients.batch import Inputs, Loss, per_example
+from tacit.gradients.capture import HALF, Capture, Uncovered
+from tacit.gradients.contributions import Contribution, merged
+from tacit.gradients.scratch import Scratch
+
+
+@dataclass
+class Trace:
+    """What an examination of the model found, so that later captures follow the same path.
+
+    Attributes:
+        axes: batch axis of every use.
+        operations: every operation on trainable parameters, in order.
+        copies: whether activations must be copied because the model writes into them.
+        held: values that one example's contributions hold in memory.
+    """
+
+    axes: list[int | None]
+    operations: list[tuple[str, ...]]
+    copies: bool
+    held: int
+
+
+@dataclass
+class Captured:
+    """Contributions of one batch by parameter name, squared gradient norms, losses, and the trace that was followed."""
+
+    contributions: dict[str, Contribution]
+    squared: Tensor
+    losses: Tensor
+    trace: Trace
+
+    def add_weighted(self, sums: dict[str, Tensor], factors: Tensor) -> None:
+        """Add sum_i factors_i gradient_i to `sums`."""
+        for name, contribution in self.contributions.items():
+            contribution.add_weighted(sums[name], factors.to(sums[name].dtype))
+
+
+class Overwritten(Exception):
+    """The model wrote into an activation that was recorded; capture again with copies."""
+
+
+def captured(
+    model: Callable[[Inputs], Tensor],
+    trainable: dict[str, Tensor],
+    loss: Loss,
+    inputs: Inputs,
+    targets: Tensor,
+    trace: Trace | None,
+    copies: bool = False,
+    scratch: Scratch | None = None,
+) -> Captured:
+    """Contributions of every parameter to the per-example gradients of one batch.
+
+    Args:
+        model: inputs -> outputs, by the tensors in `trainable`, none of which may require a gradient.
+        trace: the path to follow; None to find it.
+        copies: when there is no trace, whether activations are copied.
+
+    Raises `Uncovered` when the model leaves the path of `trace`, or uses a parameter in a way that no rule covers, and
+    `Overwritten` when it writes into an activation that was recorded.
+    """
+    names = {id(parameter): name for name, parameter in trainable.items()}
+    copies = copies if trace is None else trace.copies
+    capture = Capture(names, len(targets), None if trace is None else trace.axes, copies, scratch)
+    with torch.enable_grad():
+        with capture:
+            losses = per_example(loss(model(inputs), targets), len(targets))
+        if trace is not None and capture.operations != trace.operations:
+            raise Uncovered("the model takes another path than when it was examined")
+        roots = [use.root for use in capture.uses]
+        reached = bool(roots) and losses.requires_grad
+        gradients = torch.autograd.grad(losses.sum(), roots, allow_unused=True) if reached else [None] * len(roots)
+    if capture.overwritten():
+        raise Overwritten
+    together, squared = _norms(capture, gradients, trainable, losses.detach())
+    held = sum(_held(contribution) for contribution in together.values()) // len(targets)
+    return Captured(together, squared, losses.detach(), Trace(capture.axes, capture.operations, copies, held))
+
+
+@contextmanager
+def without_gradients(trainable: dict[str, nn.Parameter]) -> Iterator[None]:
+    """The parameters do not require gradients inside."""
+    for parameter in trainable.values():
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in trainable.values():
+            parameter.requires_grad_(True)
+
+
+def _norms(
+    capture: Capture, gradients: Sequence[Tensor | None], trainable: dict[str, Tensor], losses: Tensor
+) -> tuple[dict[str, Contribution], Tensor]:
+    """Contributions by name and the sum of their squared norms; a parameter used once is finished before the next."""
+    times = Counter(name for operation in capture.operations for name in operation[1:])
+    squared = torch.zeros_like(losses, dtype=torch.float32 if losses.dtype in HALF else losses.dtype)
+    done: dict[str, Contribution] = {}
+    waiting: dict[str, list[Contribution]] = {}
+    for use, gradient in zip(capture.uses, gradients, strict=True):
+        if gradient is None:
+            continue
+        for contribution in use.contribute(gradient.float() if gradient.dtype in HALF else gradient):
+            if times[contribution.name] == 1:
+                done[contribution.name] = contribution
+                squared += contribution.squared_norms()
+            else:
+                capture.scratch.give_up("patches")
+                waiting.setdefault(contribution.name, []).append(contribution)
+    for name, uses in waiting.items():
+        done[name] = merged(uses, trainable[name].shape)
+        squared += done[name].squared_norms()
+    return done, squared
+
+
+def _held(contribution: Contribution) -> int:
+    return sum(value.numel() for value in vars(contribution).values() if isinstance(value, Tensor))

@@ -1,0 +1,229 @@
+"""The examination that a model passes before its gradients are captured.
+
+Capture sees operations; that it saw all of them, and along the right axis, is shown by running a few examples both
+ways: captured together, and one at a time by ordinary backward passes. A model that fails keeps the slow path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from tacit.errors import TacitError, UnsupportedModel
+from tacit.gradients.batch import Inputs, Loss, call, rows, tensors
+from tacit.gradients.capture import Uncovered
+from tacit.gradients.engine import Captured, Overwritten, Trace, captured, without_gradients
+from tacit.gradients.fallback import by_vmap, one_at_a_time
+
+_PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101)
+_TOLERANCE = 2e-3
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the examination found.
+
+    Attributes:
+        trace: the path for captures to follow; None when gradients go through the fallback.
+        reason: why there is no trace.
+        vectorised: whether the fallback may use `torch.func`; one example at a time otherwise.
+        final: whether other examples could not show more.
+    """
+
+    trace: Trace | None
+    reason: str = ""
+    vectorised: bool = False
+    final: bool = True
+
+
+def prove(model: nn.Module, trainable: dict[str, nn.Parameter], loss: Loss, inputs: Inputs, targets: Tensor) -> Verdict:
+    """Whether capture gives this model's per-example gradients, shown on a few examples of the batch (dropout off).
+
+    Raises `UnsupportedModel`, naming the layer, when an example's loss depends on the others in its batch or the
+    forward pass writes into a buffer.
+    """
+    x, y = _few(trainable, inputs, targets)
+    with _NoDropout(), _shaken(trainable):
+        versions = {name: buffer._version for name, buffer in model.named_buffers()}
+        gradients, losses = one_at_a_time(model, loss, x, y)
+        _check_buffers(model, versions)
+        if not all(torch.isfinite(value).all() for value in (losses, *gradients.values())):
+            return Verdict(None, "examples with a loss or gradient that is not finite", final=False)
+        _check_mixing(model, loss, x, y, losses)
+        verdict = _capture(model, trainable, loss, x, y, gradients, losses)
+        return replace(verdict, vectorised=_vectorised(model, loss, x, y, gradients))
+
+
+def _vectorised(model: nn.Module, loss: Loss, x: Inputs, y: Tensor, gradients: dict[str, Tensor]) -> bool:
+    """Whether `torch.func` runs this model and sees every use of its parameters, those in the loss among them."""
+    try:
+        found = by_vmap(model, loss, x, y)
+    except Exception:
+        # Operations without a batching rule fail in many ways; one example at a time they do run.
+        return False
+    return all(_close(found[name].flatten(), gradient.flatten()) for name, gradient in gradients.items())
+
+
+def _check_mixing(model: nn.Module, loss: Loss, x: Inputs, y: Tensor, alone: Tensor) -> None:
+    with torch.no_grad():
+        together = loss(call(model, x), y)
+        if not _close(together, alone) and _close(together, loss(call(model, x), y)):
+            raise UnsupportedModel(_mixing_sentence(model, x))
+
+
+def _capture(
+    model: nn.Module,
+    trainable: dict[str, nn.Parameter],
+    loss: Loss,
+    x: Inputs,
+    y: Tensor,
+    gradients: dict[str, Tensor],
+    losses: Tensor,
+) -> Verdict:
+    reason = ""
+    for copies in (False, True):
+        try:
+            found = _together(model, trainable, loss, x, y, copies)
+        except Uncovered as error:
+            return Verdict(None, str(error))
+        except TacitError:
+            raise
+        except (Overwritten, RuntimeError) as error:
+            reason = str(error)
+            continue
+        if not _close(found.losses, losses):
+            return Verdict(None, "random operations other than dropout")
+        if not _same(found, gradients):
+            return Verdict(None, "an operation that capture does not see")
+        return Verdict(found.trace)
+    return Verdict(None, reason)
+
+
+def _together(
+    model: nn.Module,
+    trainable: dict[str, nn.Parameter],
+    loss: Loss,
+    x: Inputs,
+    y: Tensor,
+    copies: bool,
+) -> Captured:
+    with without_gradients(trainable):
+        return captured(partial(call, model), dict(trainable), loss, x, y, None, copies)
+
+
+def _same(found: Captured, gradients: dict[str, Tensor]) -> bool:
+    """Norms of every example, and one unevenly weighted sum, agree."""
+    squared = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients.values()]).sum(0)
+    if not _close(found.squared.sqrt(), squared.sqrt()):
+        return False
+    factors = 1.0 + torch.arange(len(squared), device=squared.device, dtype=squared.dtype).sin()
+    sums = {name: torch.zeros_like(gradient[0]) for name, gradient in gradients.items()}
+    found.add_weighted(sums, factors)
+    expected = {name: torch.tensordot(factors.to(g.dtype), g, dims=1) for name, g in gradients.items()}
+    distance = sum(float((sums[name] - expected[name]).square().sum()) for name in sums) ** 0.5
+    return distance <= _TOLERANCE * float((factors * squared.sqrt()).sum()) + 1e-12
+
+
+def _close(left: Tensor, right: Tensor) -> bool:
+    scale = float(right.abs().max()) if len(right) else 0.0
+    return bool(((left - right).abs() <= _TOLERANCE * right.abs() + 1e-4 * scale + 1e-12).all())
+
+
+def _few(trainable: dict[str, nn.Parameter], inputs: Inputs, targets: Tensor) -> tuple[Inputs, Tensor]:
+    """A prime number of examples that divides no size of a parameter or of the inputs, so that axes show themselves.
+
+    When the batch has fewer, examples repeat with a little noise on real-valued inputs.
+    """
+    sizes = {size for p in trainable.values() for size in p.shape} | {s for x in tensors(inputs) for s in x.shape[1:]}
+    count = next((prime for prime in _PRIMES if all(size % prime for size in sizes)), _PRIMES[-1])
+    index = torch.arange(count, device=targets.device) % len(targets)
+    few = rows(inputs, index)
+    if len(targets) < count:
+        generator = torch.Generator().manual_seed(0)
+        for value in tensors(few):
+            if value.is_floating_point():
+                noise = torch.randn(value.shape, generator=generator).to(value)
+                value += 0.1 * value.abs().mean().nan_to_num(0.0, 0.0, 0.0) * noise
+    return few, targets[index]
+
+
+class _NoDropout(TorchFunctionMode):
+    """Dropout is left out, so that a model runs twice alike."""
+
+    _DROPOUT = frozenset(
+        function
+        for name in ("dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d")
+        for function in (getattr(F, name, None), getattr(torch, name, None))
+        if function is not None
+    )
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in self._DROPOUT:
+            return args[0] if args else kwargs["input"]
+        if func is F.scaled_dot_product_attention and kwargs:
+            kwargs = kwargs | {"dropout_p": 0.0}
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _shaken(trainable: dict[str, nn.Parameter]) -> Iterator[None]:
+    """Parameters moved a little, so that one that is zero hides no gradient behind it; put back exactly afterwards."""
+    generator = torch.Generator().manual_seed(0)
+    before = {name: parameter.detach().clone() for name, parameter in trainable.items()}
+    try:
+        for parameter in trainable.values():
+            noise = torch.randn(parameter.shape, generator=generator).to(parameter)
+            parameter.data += 0.1 * torch.where(parameter == 0, 0.3, parameter.detach()) * noise
+        yield
+    finally:
+        for name, parameter in trainable.items():
+            parameter.data.copy_(before[name])
+
+
+def _check_buffers(model: nn.Module, versions: dict[str, int]) -> None:
+    written = [name for name, buffer in model.named_buffers() if buffer._version != versions.get(name, 0)]
+    if written:
+        raise UnsupportedModel(
+            f"layer {written[0].rpartition('.')[0]!r} writes the buffer {written[0]!r} during training, which would "
+            "keep private data in the model. Remove the statistic, or compute it on public data."
+        )
+
+
+def _mixing_sentence(model: nn.Module, inputs: Inputs) -> str:
+    """The first layer whose output for an example changes with the rest of the batch."""
+    count = len(tensors(inputs)[0])
+    together = _outputs(model, inputs)
+    alone = [_outputs(model, rows(inputs, slice(i, i + 1))) for i in range(count)]
+    for path, output in together.items():
+        comparable = len(output) == count and all(path in one and len(one[path]) == 1 for one in alone)
+        if comparable and not _close(output.flatten(), torch.cat([one[path] for one in alone]).flatten()):
+            where = f"layer {path!r} ({type(model.get_submodule(path)).__name__})" if path else "the model"
+            return f"{where} mixes the examples of a batch. Normalise within one example, e.g. by nn.GroupNorm."
+    return "the loss of an example depends on the other examples of its batch. Compute each from its own outputs."
+
+
+def _outputs(model: nn.Module, inputs: Inputs) -> dict[str, Tensor]:
+    """Output of every module, innermost first, in the order in which they ran."""
+    found: dict[str, Tensor] = {}
+    paths = {module: path for path, module in model.named_modules()}
+
+    def note(module: nn.Module, _: Any, output: Any) -> None:
+        if isinstance(output, Tensor):
+            found.setdefault(paths[module], output.detach().clone())
+
+    hooks = [module.register_forward_hook(note) for module in model.modules()]
+    try:
+        with torch.no_grad():
+            call(model, inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found

@@ -1,0 +1,5 @@
+"""One file for each kind of operation that uses parameters; importing this package registers them all."""
+
+from tacit.gradients.rules import convolution, embedding, linear, norm, raw
+
+__all__ = ["convolution", "embedding", "linear", "norm", "raw"]

@@ -1,0 +1,31 @@
+"""Fully connected layers with any leading axes."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from tacit.gradients.capture import Capture, Uncovered, captures
+from tacit.gradients.contributions import Contribution, Outer, Rows
+
+
+@captures(F.linear)
+def linear(capture: Capture, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """y_t = W a_t + c: the gradient of W is sum_t b_t a_t^T and that of c is sum_t b_t, b = d loss / d y."""
+    weight_name, bias_name = capture.name(weight), capture.name(bias)
+    if capture.name(input):
+        raise Uncovered(f"linear takes {capture.name(input)} as its input")
+    input, axis = capture.batched(input, 1)
+    kept = capture.keep(input)
+
+    def contribute(gradient: Tensor) -> list[Contribution]:
+        left = capture.by_example(gradient, axis, 1)
+        found: list[Contribution] = []
+        if weight_name:
+            right = capture.by_example(kept, axis, 1)
+            found.append(Outer(weight_name, left.mT.unsqueeze(1), right.unsqueeze(1), capture.scratch))
+        if bias_name:
+            found.append(Rows(bias_name, left[:, 0] if left.shape[1] == 1 else left.sum(1)))
+        return found
+
+    return capture.root(F.linear(input, weight, bias), (kept,), contribute)

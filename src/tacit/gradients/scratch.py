@@ -1,0 +1,71 @@
+"""Large temporary arrays that are used again at every step.
+
+A fresh array of some megabytes costs a page fault for every 4 KB that is touched, which is more than the arithmetic of
+a small model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.nn import functional as F
+
+_SHORT = 64
+_PIECE = 2**17  # values squared at a time: they stay in the cache
+
+
+class Scratch:
+    """Buffers by name; a buffer is valid until the same name is taken again."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[object, Tensor] = {}
+
+    def copy(self, name: object, view: Tensor) -> Tensor:
+        """`view` laid out contiguously."""
+        return view.contiguous() if recording() else self._take(name, view.shape, view).copy_(view)
+
+    def product(self, name: object, left: Tensor, right: Tensor) -> Tensor:
+        """left @ right, for (B, G, p, T) and (B, G, T, d)."""
+        if recording():
+            return torch.matmul(left, right)
+        product = self._take(name, (*left.shape[:3], right.shape[3]), left)
+        if left.shape[1] == 1:
+            torch.bmm(left[:, 0], right[:, 0], out=product[:, 0])
+            return product
+        return torch.matmul(left, right, out=product)
+
+    def _take(self, name: object, shape: Sequence[int], like: Tensor) -> Tensor:
+        """An uninitialised tensor of `shape`, with the type and device of `like`."""
+        size = math.prod(shape)
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.numel() < size or buffer.dtype != like.dtype or buffer.device != like.device:
+            # Poisson batches differ in size; a quarter more than asked for spares most of the next allocations.
+            buffer = self._buffers[name] = torch.empty(size + size // 4, dtype=like.dtype, device=like.device)
+        return buffer[:size].view(*shape)
+
+    def give_up(self, name: object) -> None:
+        """Leave the buffer to whoever holds it now."""
+        self._buffers.pop(name, None)
+
+
+def recording() -> bool:
+    """Whether a graph is being recorded for compilation, which manages its own memory."""
+    return get_proxy_mode() is not None
+
+
+def row_squares(rows: Tensor) -> Tensor:
+    """Sum of squares of every row, shape (B,). Square and add: `norm` under-reads long float32 rows."""
+    flat = rows.flatten(1)
+    size = max(1, _PIECE // max(1, flat.shape[1]))
+    if recording():
+        # A compiled sum adds one by one in each lane; two levels keep its rounding as small as that of torch's own.
+        return F.pad(flat, (0, -flat.shape[1] % _SHORT)).square().view(len(flat), -1, _SHORT).sum(2).sum(1)
+    if len(flat) <= size:
+        return flat.square().sum(1)
+    square = torch.empty(size, flat.shape[1], dtype=flat.dtype, device=flat.device)
+    pieces = [torch.mul(piece, piece, out=square[: len(piece)]).sum(1) for piece in flat.split(size)]
+    return torch.cat(pieces)

@@ -1,0 +1,54 @@
+"""Any mechanism known only by Renyi divergences."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tacit import check
+from tacit.mechanisms.base import Mechanism
+from tacit.relation import Relation
+
+
+@dataclass(frozen=True)
+class Generic(Mechanism):
+    """A mechanism whose Renyi divergence of order `orders[i]` is at most `divergences[i]`, in both directions.
+
+    A Renyi divergence does not decrease with its order, so any other order gets the bound of the next larger known
+    one, and an order above all known ones gets infinity.
+
+    Args:
+        orders: increasing, each > 1.
+        divergences: >= 0, as many as orders, under the relation of the ledger.
+    """
+
+    type: ClassVar[str] = "generic"
+    orders: tuple[float, ...]
+    divergences: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for name in ("orders", "divergences"):
+            values = getattr(self, name)
+            if not isinstance(values, list | tuple) or not values:
+                raise check.fail(name, "a list of numbers", values)
+            low = 1.0 if name == "orders" else 0.0
+            numbers = tuple(check.real(name, value, low=low, open_low=name == "orders") for value in values)
+            object.__setattr__(self, name, numbers)
+        if len(self.orders) != len(self.divergences):
+            raise check.fail("divergences", f"a list of {len(self.orders)}, one for each order", len(self.divergences))
+        if any(b <= a for a, b in zip(self.orders, self.orders[1:], strict=False)):
+            raise check.fail("orders", "increasing", list(self.orders))
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        known = np.minimum.accumulate(np.append(self.divergences, np.inf)[::-1])[::-1]
+        return known[np.searchsorted(self.orders, np.asarray(orders, dtype=float))]
+
+    def poisson_rdp(self, sample_rate: float, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """Sampling never hurts: D_a is jointly quasi-convex, so the unsampled divergence is a bound."""
+        return self.rdp(orders, relation)
+
+    def spec(self) -> dict[str, object]:
+        return {"type": self.type, "orders": list(self.orders), "divergences": list(self.divergences)}
+
+    def __str__(self) -> str:
+        return f"Generic({len(self.orders)} orders)"

@@ -1,0 +1,124 @@
+"""The privacy card: everything a run promises and everything that was found against it, on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tacit import check
+from tacit.accounting import Account, Ledger
+from tacit.atomic import write_text
+from tacit.audit import AuditResult
+from tacit.plain import json_text, plain
+
+Scalar = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a card shows; `write_card` formats it and computes nothing about privacy.
+
+    A card is read by people who must not see the training data: it holds no record, no per-record loss or score, and
+    no seed. Its audits and accuracies are statistics of private data that the guarantee does not cover; the page
+    says so.
+
+    Attributes:
+        dataset, model, method: what was trained, on what and how, in a few words each.
+        records: how many units (ledger.unit) the training data holds.
+        metrics: `test` and `nonprivate_test` accuracies in [0, 1] (None when not measured), and any others.
+        account: every accountant's answer at one delta, and the refusals.
+        ledger: what ran.
+        audits: what attacks found.
+        training_curve: accuracy after each epoch under `private` and `nonprivate`.
+        settings: what the run was configured with, single values only.
+        versions: of the programs that ran.
+        wall_seconds: from start to card.
+
+    Raises:
+        InvalidInput: no `test` metric, unknown training curves, a setting that is not a single value or is a seed.
+    """
+
+    dataset: str
+    model: str
+    method: str
+    records: int
+    metrics: Mapping[str, float | None]
+    account: Account
+    ledger: Ledger
+    wall_seconds: float
+    audits: Sequence[AuditResult] = ()
+    training_curve: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    title: str = "Privacy card"
+
+    def __post_init__(self) -> None:
+        check.count("records", self.records)
+        check.real("wall_seconds", self.wall_seconds, low=0.0)
+        if "test" not in self.metrics:
+            raise check.fail("metrics", "a table with the key test", sorted(self.metrics))
+        check.keys("training_curve", self.training_curve, ("private", "nonprivate"))
+        for name, value in self.settings.items():
+            if "seed" in name.lower():
+                raise check.fail("settings", "free of seeds", name, "A seed would let a reader redraw the noise.")
+            if not isinstance(value, Scalar):
+                raise check.fail(f"settings.{name}", "a single value", type(value).__name__)
+
+
+def card_table(card: Card) -> dict[str, Any]:
+    """The content of `card.json`: plain values, infinity spelled "inf"."""
+    return plain(
+        {
+            "title": card.title,
+            "dataset": card.dataset,
+            "records": card.records,
+            "model": card.model,
+            "method": card.method,
+            "metrics": {"nonprivate_test": None} | dict(card.metrics),
+            "unit": card.ledger.unit,
+            "relation": card.ledger.relation.value,
+            "guarantees": [result.row() for result in card.account.results],
+            "refused": [{"accountant": name, "why": why} for name, why in card.account.refused],
+            "audits": [_audit_row(card, audit) for audit in card.audits],
+            "mechanisms": card.ledger.spec()["mechanisms"],
+            "ledger_hash": card.ledger.hash,
+            "assumptions": list(card.ledger.assumptions),
+            "unsafe": list(card.ledger.unsafe),
+            "training_curve": {name: list(values) for name, values in card.training_curve.items()},
+            "settings": dict(card.settings),
+            "versions": dict(card.versions),
+            "wall_seconds": card.wall_seconds,
+        }
+    )
+
+
+def write_card(card: Card, folder: str | Path) -> Path:
+    """Write `card.json` and `card.html` into `folder`, each atomically; returns the path of the page."""
+    from tacit.reports.page import page
+
+    folder = Path(folder)
+    html = page(card)
+    write_text(folder / "card.json", json_text(card_table(card)))
+    write_text(folder / "card.html", html)
+    return folder / "card.html"
+
+
+def refuted(card: Card, audit: AuditResult) -> list[str]:
+    """The accountants whose curve `audit` is incompatible with."""
+    return [result.tradeoff.source for result in card.account.results if audit.refutes(result.tradeoff)]
+
+
+def _audit_row(card: Card, audit: AuditResult) -> dict[str, Any]:
+    return audit.row() | {
+        "estimator": audit.estimator,
+        "trials": audit.trials.value,
+        "statement": audit.statement,
+        "advantage_interval": list(audit.advantage_interval),
+        "delta": audit.delta,
+        "members": audit.members,
+        "non_members": audit.non_members,
+        "detectable_epsilon": audit.detectable_epsilon,
+        "refutes": refuted(card, audit),
+    }

@@ -1,0 +1,108 @@
+"""`card.html`: one self-contained page, from the card's values and the packaged template."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tacit.accounting import Result
+from tacit.audit import AuditResult
+from tacit.reports import words
+from tacit.reports.card import Card, refuted
+from tacit.standing import Standing
+
+_VACUOUS = 0.99
+"""Advantage from which a curve lies on the axes and is left out of the picture."""
+
+
+def page(card: Card) -> str:
+    """The card as HTML: every string escaped, no script, nothing loaded from anywhere."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("tacit.reports", "templates")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {
+        "upward": words.upward,
+        "downward": words.downward,
+        "nearest": words.nearest,
+        "percent": words.percent,
+        "duration": words.duration,
+        "setting": words.setting,
+    }
+    return environment.get_template("card.html.j2").render(_context(card))
+
+
+def _context(card: Card) -> dict[str, Any]:
+    sentence, detail = words.headline(card.account.results, card.ledger.unit)
+    results = words.by_trust(card.account.results)
+    standing = results[0].tradeoff.standing if results else None
+    drawn = [result for result in results if result is results[0] or result.advantage < _VACUOUS]
+    return {
+        "card": card,
+        "sentence": sentence,
+        "detail": detail,
+        "standing": standing,
+        "best": results[0] if standing is Standing.PROVEN else None,
+        "neighbours": words.NEIGHBOURS[card.ledger.relation].format(unit=card.ledger.unit),
+        "guarantees": [_guarantee(result) for result in results],
+        "audits": [_audit(card, audit) for audit in card.audits],
+        "meaning": words.MEANING,
+        "not_a_bound": words.NOT_A_BOUND,
+        "legend": _legend(drawn, card.audits),
+        "figures": _figures(drawn, card),
+        "left_out": [result.tradeoff.source for result in results if result not in drawn],
+    }
+
+
+def _guarantee(result: Result) -> dict[str, Any]:
+    standing = result.tradeoff.standing
+    return {
+        "accountant": result.tradeoff.source,
+        "standing": standing,
+        "epsilon": words.leakage(result.epsilon, standing),
+        "epsilon_lower": words.downward(result.epsilon_lower),
+        "delta": f"{result.delta:g}",
+        "mu": words.leakage(result.mu, standing),
+        "advantage": words.leakage(result.advantage, standing),
+    }
+
+
+def _audit(card: Card, audit: AuditResult) -> dict[str, Any]:
+    false_claims = refuted(card, audit)
+    standings = {result.tradeoff.source: result.tradeoff.standing for result in card.account.results}
+    return {
+        "result": audit,
+        "refuted": [f"{name} ({standings[name].value})" for name in false_claims],
+        "breaks_proof": any(standings[name] is Standing.PROVEN for name in false_claims),
+    }
+
+
+def _legend(drawn: Sequence[Result], audits: Sequence[AuditResult]) -> list[tuple[str, str, str]]:
+    """(standing, dash pattern, label) of each kind of line in the picture."""
+    from tacit.reports.plots import DASHES
+
+    names: dict[Standing, list[str]] = {}
+    for result in drawn:
+        names.setdefault(result.tradeoff.standing, []).append(result.tradeoff.source)
+    for audit in audits:
+        names.setdefault(Standing.MEASURED, []).append(audit.attack)
+    return [
+        (standing.value, " ".join(map(str, DASHES[standing])), ", ".join(dict.fromkeys(names[standing])))
+        for standing in Standing
+        if standing in names
+    ]
+
+
+def _figures(drawn: Sequence[Result], card: Card) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    from tacit.reports.plots import detections_svg, errors_svg, training_svg
+
+    tradeoffs = [result.tradeoff for result in drawn]
+    return {
+        "errors": Markup(errors_svg(tradeoffs, card.audits)),
+        "detections": Markup(detections_svg(tradeoffs, card.audits)),
+        "training": Markup(training_svg(card.training_curve)) if any(card.training_curve.values()) else None,
+    }

@@ -1,0 +1,137 @@
+"""The figures of the privacy card, as inline SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tacit.audit import AuditResult
+from tacit.reports.svg import INK, inline_svg, settings
+from tacit.standing import Standing
+from tacit.tradeoff import TradeOff
+
+DASHES: dict[Standing, tuple[float, ...]] = {
+    Standing.PROVEN: (),
+    Standing.ASYMPTOTIC: (6, 3),
+    Standing.BAYESIAN: (6, 2, 1.5, 2),
+    Standing.CLAIMED: (1.5, 2.5),
+    Standing.MEASURED: (),
+}
+"""Dash pattern of each standing, in points; the page's legend draws the same ones."""
+
+_LEAST = 1e-4
+_ALPHA = np.concatenate([[0.0], np.geomspace(1e-6, 1e-2, 120), np.linspace(1e-2, 1.0, 300)[1:]])
+
+
+def errors_svg(tradeoffs: Sequence[TradeOff], audits: Sequence[AuditResult]) -> str:
+    """Type I error against type II error; what no attack can reach is shaded."""
+    with settings("errors"):
+        figure, axes = _square("type I error (non-members flagged)", "type II error (members missed)")
+        axes.set(xlim=(0, 1), ylim=(0, 1))
+        axes.set_aspect("equal")
+        axes.plot([0, 1], [1, 0], color=INK["faint"], linewidth=0.8)
+        _draw(axes, tradeoffs, audits, lambda beta: beta, floor=0.0)
+        return inline_svg(figure, description="Type I error against type II error of the best possible attack.")
+
+
+def detections_svg(tradeoffs: Sequence[TradeOff], audits: Sequence[AuditResult]) -> str:
+    """The same curves where false alarms are few: members found against type I error, both logarithmic."""
+    with settings("detections"):
+        figure, axes = _square("type I error (non-members flagged)", "members found (1 − type II error)")
+        axes.set(xscale="log", yscale="log", xlim=(_LEAST, 1), ylim=(_LEAST, 1))
+        axes.set_aspect("equal")
+        ticks = [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_ticks(ticks, labels=["0.01 %", "0.1 %", "1 %", "10 %", "100 %"])
+            axis.set_ticks([], minor=True)
+        axes.plot([_LEAST, 1], [_LEAST, 1], color=INK["faint"], linewidth=0.8)
+        _draw(axes, tradeoffs, audits, lambda beta: np.maximum(1 - beta, _LEAST / 10), floor=1.0)
+        return inline_svg(figure, description="Members found against type I error of the best possible attack.")
+
+
+def training_svg(curve: Mapping[str, Sequence[float]]) -> str:
+    """Accuracy after each epoch, one line for each of `private` and `nonprivate`."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    with settings("training"):
+        figure = Figure(figsize=(5.6, 2.5), layout="constrained")
+        axes = figure.add_subplot()
+        for name, dashes in (("nonprivate", (5, 3)), ("private", ())):
+            values = curve.get(name, ())
+            epochs = range(1, len(values) + 1)
+            marker = "o" if len(values) < 3 else None
+            axes.plot(epochs, values, color=INK[name], linewidth=1.8, dashes=dashes, marker=marker, markersize=4)
+        axes.set(xlabel="epoch", ylabel="accuracy")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+        axes.grid(axis="y", color=INK["faint"], linewidth=0.4, alpha=0.5)
+        return inline_svg(figure, description="Accuracy after each epoch of training.")
+
+
+def _square(across: str, up: str) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.6, 4.4), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set(xlabel=across, ylabel=up)
+    return figure, axes
+
+
+def _draw(
+    axes: Any, tradeoffs: Sequence[TradeOff], audits: Sequence[AuditResult], height: Any, *, floor: float
+) -> None:
+    """Every curve on `axes`; `height` maps a type II error to the y axis, `floor` is its best for attacks."""
+    proven = [tradeoff for tradeoff in tradeoffs if tradeoff.standing is Standing.PROVEN]
+    if proven:
+        betas = [tradeoff.curve.beta(_ALPHA) for tradeoff in proven]
+        tightest = int(np.argmax([beta.sum() for beta in betas]))
+        _shade_impossible(axes, height(np.max(betas, axis=0)), floor)
+        for index, beta in enumerate(betas):
+            main = index == tightest
+            axes.plot(_ALPHA, height(beta), color=INK["proven"], linewidth=2 if main else 0.9, alpha=1 if main else 0.6)
+        ceiling = proven[tightest].floor
+        if ceiling is not None:
+            top = height(ceiling.beta_ceiling(_ALPHA))
+            axes.fill_between(_ALPHA, height(betas[tightest]), top, color=INK["proven"], alpha=0.35, linewidth=0)
+    for tradeoff in tradeoffs:
+        if tradeoff.standing not in (Standing.PROVEN, Standing.MEASURED):
+            style = {"color": INK[tradeoff.standing.value], "dashes": DASHES[tradeoff.standing], "linewidth": 1.6}
+            axes.plot(_ALPHA, height(tradeoff.curve.beta(_ALPHA)), **style)
+    for audit in audits:
+        _draw_audit(axes, audit, height)
+
+
+def _shade_impossible(axes: Any, edge: np.ndarray, floor: float) -> None:
+    axes.fill_between(_ALPHA, edge, floor, color=INK["proven"], alpha=0.12, linewidth=0)
+    inside = 0.05 if floor == 0.0 else 0.95
+    roomy = edge[np.searchsorted(_ALPHA, 0.3)] > 0.25 if floor == 0.0 else edge[np.searchsorted(_ALPHA, 1e-3)] < 0.1
+    if roomy:
+        label = "proven: no attack gets here"
+        axes.text(0.05, inside, label, transform=axes.transAxes, va="center", color=INK["proven"], fontsize=8.5)
+
+
+def _draw_audit(axes: Any, audit: AuditResult, height: Any) -> None:
+    x, y = _band_outline(audit)
+    axes.fill(x, height(y), color=INK["measured"], alpha=0.2, linewidth=0)
+    kept = _few(audit.fpr + audit.tpr)
+    axes.plot(audit.fpr[kept], height(1 - audit.tpr[kept]), color=INK["measured"], linewidth=1.3)
+
+
+def _band_outline(audit: AuditResult) -> tuple[np.ndarray, np.ndarray]:
+    """The polygon around the band: the box of one threshold, or the outer edge there and the inner edge back."""
+    band = audit.band
+    if len(band.fpr_low) == 1:
+        left, right, low, high = band.fpr_low[0], band.fpr_high[0], band.fnr_low[0], band.fnr_high[0]
+        return np.array([left, right, right, left]), np.array([low, low, high, high])
+    kept = _few(band.fpr_high - band.fnr_high + 1)
+    x = np.concatenate([band.fpr_high[kept], band.fpr_low[kept][::-1]])
+    return x, np.concatenate([band.fnr_high[kept], band.fnr_low[kept][::-1]])
+
+
+def _few(reach: np.ndarray) -> np.ndarray:
+    """Which points of a long curve to draw, dense where few records are flagged; `reach` grows along it from 0 to 2."""
+    targets = np.concatenate([np.geomspace(1e-5, 2, 250), np.linspace(0, 2, 250)])
+    return np.unique(np.append(np.searchsorted(reach, targets), 0).clip(max=len(reach) - 1))

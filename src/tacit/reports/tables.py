@@ -1,0 +1,64 @@
+"""Terminal tables of results (rich), with the standing beside every number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tacit.accounting import Account
+from tacit.audit import AuditResult
+from tacit.reports import words
+from tacit.standing import Standing
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+STYLES = {
+    Standing.PROVEN: "bold green",
+    Standing.ASYMPTOTIC: "yellow",
+    Standing.BAYESIAN: "magenta",
+    Standing.CLAIMED: "dim",
+    Standing.MEASURED: "cyan",
+}
+
+
+def account_table(account: Account) -> Table:
+    """Every accountant's answer; bounds are rounded to the safe side, refusals stand in the caption."""
+    from rich.table import Table
+    from rich.text import Text
+
+    refusals = [f"{name} refused: {why}" for name, why in account.refused]
+    caption = Text("\n".join([words.NOT_A_BOUND, *refusals]), style="dim")
+    table = Table("accountant", "standing", box=None, caption=caption, caption_justify="left")
+    for heading in ("epsilon", "proven lower", "delta", "mu", "advantage"):
+        table.add_column(heading, justify="right")
+    for result in account.results:
+        standing = result.tradeoff.standing
+        numbers = [words.leakage(value, standing) for value in (result.epsilon, result.mu, result.advantage)]
+        known = result.epsilon_lower if result.epsilon_lower is not None else result.delta_lower
+        lower, delta = words.downward(known), words.leakage(result.delta, standing)
+        label = Text(standing.value, style=STYLES[standing])
+        table.add_row(Text(result.tradeoff.source), label, numbers[0], lower, delta, *numbers[1:])
+    return table
+
+
+def audit_table(audits: Sequence[AuditResult]) -> Table:
+    """What each attack found, its lower bounds, and the least leakage it could have found."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("attack", "bounds by", "confidence", box=None)
+    for heading in ("advantage", "ppv", "epsilon at least", "mu at least", "epsilon it could have found"):
+        table.add_column(heading, justify="right")
+    for audit in audits:
+        table.add_row(
+            Text(audit.attack),
+            audit.estimator,
+            f"{audit.confidence:g}",
+            words.nearest(audit.advantage, 3),
+            words.nearest(audit.ppv, 3),
+            words.downward(audit.epsilon_lower, 3),
+            words.downward(audit.mu_lower, 3),
+            words.upward(audit.detectable_epsilon, 3),
+        )
+    return table

@@ -1,0 +1,111 @@
+"""Numbers and guarantees in words: bounds are rounded to the safe side, never to the nearest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
+
+from tacit.accounting import Result
+from tacit.relation import Relation
+from tacit.standing import Standing
+
+NEIGHBOURS = {
+    Relation.ADD_REMOVE: "adding or removing one {unit}",
+    Relation.REPLACE_ONE: "replacing one {unit} by another",
+    Relation.ZERO_OUT: "blanking out one {unit}",
+}
+MEANING = {
+    Standing.PROVEN: "a theorem with explicit constants covers the code that ran: a bound",
+    Standing.ASYMPTOTIC: "a limit theorem without an error bound: right for infinitely many steps",
+    Standing.BAYESIAN: "an average over records: says nothing about the unlucky one",
+    Standing.CLAIMED: "a paper says so; no proof is known, or the proof is refuted",
+    Standing.MEASURED: "what an attack reached, a lower bound with a confidence",
+}
+NOT_A_BOUND = "A number that is not proven is not a bound."
+FALSE_ALARMS = 0.05
+
+
+def upward(value: float | None, digits: int = 4) -> str:
+    """`value` rounded up at `digits` significant digits: for upper bounds."""
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def downward(value: float | None, digits: int = 4) -> str:
+    """`value` rounded down at `digits` significant digits: for lower bounds."""
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def nearest(value: float | None, digits: int = 4) -> str:
+    """`value` at `digits` significant digits: for numbers that bound nothing."""
+    return _rounded(value, digits, ROUND_HALF_EVEN)
+
+
+def leakage(value: float, standing: Standing) -> str:
+    """A number of an accountant: rounded up when it is a bound."""
+    return upward(value) if standing is Standing.PROVEN else nearest(value)
+
+
+def percent(value: float | None) -> str:
+    """A fraction as a percentage with one decimal."""
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def percent_upward(value: float) -> str:
+    """A fraction as a percentage with one decimal, rounded up and at most 100 %."""
+    return f"{min(math.ceil(value * 1000 - 1e-9) / 10, 100.0):.1f} %"
+
+
+def setting(value: object) -> str:
+    """A configured value as a reader would write it."""
+    return nearest(value, 6) if isinstance(value, float) else "–" if value is None else str(value)
+
+
+def duration(seconds: float) -> str:
+    """Wall time in the two largest units."""
+    minutes, rest = divmod(seconds, 60)
+    if minutes < 1:
+        return f"{rest:.1f} s"
+    hours, minutes = divmod(int(minutes), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest:.0f} s"
+
+
+def by_trust(results: Sequence[Result]) -> list[Result]:
+    """Results of the best standing first, the smallest epsilon first among them."""
+    order = list(Standing)
+    return sorted(results, key=lambda result: (order.index(result.tradeoff.standing), result.epsilon))
+
+
+def headline(results: Sequence[Result], unit: str) -> tuple[str, str]:
+    """(sentence, detail): what is guaranteed, for whom, and the numbers behind it."""
+    if not results:
+        return (
+            "No guarantee: no accountant can answer for what ran.",
+            "Every accountant refused; the reasons are below.",
+        )
+    best = by_trust(results)[0]
+    standing = best.tradeoff.standing
+    neighbours = NEIGHBOURS[best.tradeoff.relation].format(unit=unit)
+    sign = "≤" if standing is Standing.PROVEN else "≈"
+    detail = (
+        f"ε {sign} {leakage(best.epsilon, standing)} at δ = {best.delta:g}, for {neighbours}, "
+        f"by the accountant {best.tradeoff.source}."
+    )
+    if standing is not Standing.PROVEN:
+        return f"No proven guarantee: the best number is only {standing.value}.", f"{detail} {NOT_A_BOUND}"
+    if math.isinf(best.epsilon):
+        return "No guarantee: the proven epsilon is infinite.", detail
+    found = float(best.tradeoff.tpr(FALSE_ALARMS))
+    sentence = (
+        f"Whoever studies this model, even knowing every other {unit}, detects that a given {unit} was trained on "
+        f"with probability at most {percent_upward(found)} when false alarms are held to {percent(FALSE_ALARMS)}."
+    )
+    return sentence, f"Blind guessing reaches {percent(FALSE_ALARMS)}. {detail}"
+
+
+def _rounded(value: float | None, digits: int, rounding: str) -> str:
+    if value is None:
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    return f"{float(Context(prec=digits, rounding=rounding).create_decimal(repr(float(value)))):.{digits}g}"

@@ -1,0 +1,103 @@
+"""The compiled lane: clip, noise and mean as one graph for each size of padded batch, compiled by inductor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.utils._pytree import tree_map
+
+from tacit.errors import UnsupportedModel
+from tacit.gradients import ClippedSum, GradientSum
+from tacit.gradients.batch import Inputs, Loss, rows, tensors
+from tacit.gradients.engine import captured
+
+Graph = Callable[..., tuple[Tensor, Tensor]]
+
+
+class CompiledMean:
+    """Noisy clipped mean of a batch by a compiled graph.
+
+    Poisson batches differ in size, and every size would need a graph of its own. A batch is filled up with copies of
+    its first record to a multiple of an eighth of the expected size; copies have weight 0, so they contribute exactly
+    nothing and the divisor stays the expected size.
+
+    Raises `UnsupportedModel` when the model's gradients cannot be captured or its graph cannot be compiled.
+    """
+
+    def __init__(self, clipped: ClippedSum, loss: Loss, noise_std: float, expected_batch_size: float):
+        self._clipped, self._loss = clipped, loss
+        self._noise_std, self._expected = noise_std, expected_batch_size
+        self._multiple = max(1, round(expected_batch_size / 8))
+        self._fixed = {name: p for name, p in clipped.model.named_parameters() if name not in clipped.trainable}
+        self._fixed |= dict(clipped.model.named_buffers())
+        self._graphs: dict[tuple[object, ...], Graph] = {}
+
+    def __call__(self, inputs: Inputs, targets: Tensor, noise: Tensor) -> GradientSum | None:
+        """(clipped sum + noise_std * noise) / expected; None for a batch with an example out of range, or an empty one.
+
+        Args:
+            noise: independent N(0, 1) values, one for every trainable parameter value.
+        """
+        count = len(targets)
+        if not count:
+            return None
+        size = -(-count // self._multiple) * self._multiple
+        weights = torch.ones(size, dtype=noise.dtype, device=noise.device)
+        if size > count:
+            weights[count:] = 0.0
+            index = torch.arange(size, device=targets.device)
+            index[count:] = 0
+            inputs, targets = rows(inputs, index), targets[index]
+        trained, fixed = list(self._clipped.trainable.values()), list(self._fixed.values())
+        arguments = (trained, fixed, inputs, targets, weights, noise)
+        with torch.no_grad():
+            flat, near = self._graph(arguments)(*arguments)
+        return GradientSum.of(flat, self._clipped.trainable) if near else None
+
+    def _graph(self, arguments: tuple[Any, ...]) -> Graph:
+        inputs, targets = arguments[2], arguments[3]
+        key = (self._clipped.model.training, *((x.shape, x.dtype) for x in (*tensors(inputs), targets)))
+        if key not in self._graphs:
+            self._graphs[key] = self._compiled(arguments)
+        return self._graphs[key]
+
+    def _compiled(self, arguments: tuple[Any, ...]) -> Graph:
+        from torch._inductor import compile as compile_graph
+        from torch._inductor.decomposition import select_decomp_table
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        trace = self._clipped.trace(self._loss, arguments[2], arguments[3])
+        # Autograd runs while the graph is recorded, never when it runs: the inputs of the graph are plain tensors.
+        plain = tree_map(lambda value: value.detach(), arguments)
+        try:
+            recorded = make_fx(
+                lambda *given: self._recorded(trace, *given),
+                tracing_mode="fake",
+                decomposition_table=select_decomp_table(),
+            )(*plain)
+            return compile_graph(recorded, plain)  # type: ignore[return-value]
+        except Exception as error:
+            reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            raise UnsupportedModel(f'the model cannot be compiled ({reason}). Use engine="eager".') from error
+
+    def _recorded(
+        self, trace: Any, trained: list[Tensor], fixed: list[Tensor], inputs: Inputs, targets: Tensor, *rest: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        weights, noise = rest
+        trainable = dict(zip(self._clipped.trainable, trained, strict=True))
+        constants = dict(zip(self._fixed, fixed, strict=True))
+
+        def model(given: Inputs) -> Tensor:
+            positional, named = ((), given) if isinstance(given, dict) else (given, {})
+            positional = positional if isinstance(positional, tuple) else (positional,)
+            return functional_call(self._clipped.model, trainable | constants, positional, named)
+
+        found = captured(model, trainable, self._loss, inputs, targets, trace)
+        factors = self._clipped.factors(found.squared) * weights
+        flat = noise * self._noise_std
+        found.add_weighted(GradientSum.of(flat, trainable).parts, factors)
+        return flat / self._expected, self._clipped.within_range(found.squared).all()

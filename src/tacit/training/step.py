@@ -1,0 +1,130 @@
+"""One private update: clip, add noise, divide by the expected batch size, and let any optimizer step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tacit import check
+from tacit.clipping import FlatClip
+from tacit.errors import TrainingMisuse
+from tacit.gradients import ClippedSum, GradientSum
+from tacit.gradients.batch import Inputs, Loss, batch_size
+from tacit.mechanisms import Gaussian
+from tacit.noise import SecureStream, Stream
+from tacit.training.plan import noisy_mean, normal_like
+
+ENGINES = ("auto", "eager", "compiled")
+
+
+def private_step(
+    model: nn.Module,
+    optimizer: Optimizer,
+    loss: Loss,
+    *,
+    clip_norm: float,
+    noise_multiplier: float,
+    expected_batch_size: float,
+    engine: str = "auto",
+    stream: Stream | None = None,
+    unsafe_no_noise: bool = False,
+) -> Callable[[Inputs, Tensor], None]:
+    """`step(inputs, targets)`: one private update on the given batch. It accounts for nothing and promises nothing.
+
+        g = (sum_i clipped g_i + N(0, (noise_multiplier * clip_norm)^2 I)) / expected_batch_size;  optimizer.step()
+
+    The guarantee depends on how batches are drawn and how many steps are taken; `fit` and `make_private` draw the
+    batches, use this step and write the ledger. An empty batch still adds noise and steps.
+
+    Args:
+        model: in train mode whenever a step is taken.
+        optimizer: any `torch.optim` optimizer of exactly the model's trainable parameters.
+        loss: `loss(outputs, targets)` gives one value per example, shape (batch,).
+        clip_norm, noise_multiplier: > 0.
+        expected_batch_size: > 0; never the drawn size, which is private.
+        engine: "eager"; "compiled", which spends seconds on compiling a graph for each of a few batch sizes and pays
+            over thousands of steps; or "auto", which is eager.
+        stream: source of the noise; a new `SecureStream` by default.
+
+    Source: Abadi et al. 2016, Algorithm 1; the fixed divisor as in Bu et al. 2020 with m = p n.
+    """
+    check.choice("engine", engine, ENGINES)
+    check.positive("expected_batch_size", expected_batch_size)
+    clip = FlatClip(clip_norm)
+    noise_std = Gaussian(noise_multiplier, unsafe_no_noise).noise_multiplier * clip.sensitivity
+    source = stream if stream is not None else SecureStream()
+    return PrivateUpdate(model, optimizer, loss, clip, noise_std, expected_batch_size, engine, source)
+
+
+class PrivateUpdate:
+    """The update that `private_step` describes, for many batches."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        loss: Loss,
+        clip: FlatClip,
+        noise_std: float,
+        expected_batch_size: float,
+        engine: str,
+        stream: Stream,
+    ):
+        check_optimizer(model, optimizer)
+        self._model, self._optimizer, self._loss, self._stream = model, optimizer, loss, stream
+        self._noise_std, self._expected = noise_std, expected_batch_size
+        self._clipped = ClippedSum(model, clip)
+        self._shape = GradientSum.zeros(self._clipped.trainable).flat
+        self._compiled = None
+        if engine == "compiled":
+            from tacit.training.compiled import CompiledMean
+
+            self._compiled = CompiledMean(self._clipped, loss, noise_std, expected_batch_size)
+
+    def __call__(self, inputs: Inputs, targets: Tensor) -> None:
+        check_mode(self._model)
+        batch_size(inputs, targets)
+        noise = normal_like(self._shape, self._stream)
+        mean = self._compiled(inputs, targets, noise) if self._compiled is not None else None
+        if mean is None:
+            total, _ = self._clipped(self._loss, inputs, targets)
+            mean = noisy_mean(total, noise, self._noise_std, self._expected)
+        update(self._clipped.trainable, self._optimizer, mean)
+
+
+def update(trainable: dict[str, nn.Parameter], optimizer: Optimizer, mean: GradientSum) -> None:
+    """Hand the gradients to the optimizer, step, and leave none behind."""
+    for name, parameter in trainable.items():
+        gradient = mean.parts[name]
+        parameter.grad = gradient if gradient.dtype == parameter.dtype else gradient.to(parameter.dtype)
+    optimizer.step()
+    for parameter in trainable.values():
+        parameter.grad = None
+
+
+def check_mode(model: nn.Module) -> None:
+    """Training an evaluation-mode model is a mistake that changes layers such as dropout."""
+    if not model.training:
+        raise TrainingMisuse("model must be in train mode; got eval mode. Call model.train() first.")
+
+
+def check_optimizer(model: nn.Module, optimizer: Optimizer) -> None:
+    """The optimizer holds exactly the trainable parameters of the model."""
+    if not isinstance(optimizer, Optimizer):
+        raise check.fail("optimizer", "a torch.optim optimizer of the model's parameters", type(optimizer).__name__)
+    named = {id(parameter): name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
+    foreign = len(held - named.keys())
+    if foreign:
+        raise TrainingMisuse(
+            f"optimizer must hold the parameters of this model; got {foreign} of another. "
+            "Build it from model.parameters()."
+        )
+    missing = [name for key, name in named.items() if key not in held]
+    if missing:
+        raise TrainingMisuse(
+            f"optimizer must hold every trainable parameter of the model; got none for {', '.join(missing)}. "
+            "Set requires_grad=False on what is not to be trained."
+        )

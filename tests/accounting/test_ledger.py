@@ -1,0 +1,64 @@
+"""The ledger: what ran, kept honestly."""
+
+import json
+
+import pytest
+
+from tacit.accounting import Ledger
+from tacit.errors import InvalidInput
+from tacit.mechanisms import Exponential, Gaussian, Laplace
+
+
+def _ledger():
+    ledger = Ledger(relation="replace_one", unit="user")
+    ledger.add(Gaussian(1.1).poisson(0.01), 100, "train")
+    ledger.add(Gaussian(1.1).poisson(0.01), 50, "train")
+    ledger.add(Laplace(2.0))
+    ledger.add(Exponential(0.1), note="select")
+    ledger.assume("the validation set is public")
+    return ledger
+
+
+def test_round_trip_keeps_everything(tmp_path):
+    ledger = _ledger()
+    ledger.save(tmp_path / "ledger.json")
+    loaded = Ledger.load(tmp_path / "ledger.json")
+    assert loaded.hash == ledger.hash
+    assert loaded.entries == ledger.entries
+    assert (loaded.relation, loaded.unit, loaded.assumptions) == ("replace_one", "user", ledger.assumptions)
+
+
+def test_equal_consecutive_steps_grow_one_entry():
+    assert [entry.steps for entry in _ledger().entries] == [150, 1, 1]
+    assert _ledger().steps == 152
+
+
+def test_an_edited_ledger_does_not_load(tmp_path):
+    _ledger().save(tmp_path / "ledger.json")
+    spec = json.loads((tmp_path / "ledger.json").read_text())
+    for edit in ({"steps": 1}, {"noise_multiplier": 9.0}, {"note": "x"}, {"hash": None}):
+        edited = spec | {"mechanisms": [spec["mechanisms"][0] | edit, *spec["mechanisms"][1:]]}
+        with pytest.raises(InvalidInput, match="edited"):
+            Ledger.from_spec(edited)
+    with pytest.raises(InvalidInput, match="edited"):
+        Ledger.from_spec(spec | {"relation": "add_remove"})
+
+
+def test_a_failed_write_leaves_the_last_state(tmp_path, monkeypatch):
+    _ledger().save(tmp_path / "ledger.json")
+
+    def full_disk(*_, **__):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("os.replace", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        Ledger().save(tmp_path / "ledger.json")
+    assert Ledger.load(tmp_path / "ledger.json").hash == _ledger().hash
+
+
+def test_schedules_expand_and_merge():
+    spec = {"mechanisms": [{"type": "gaussian", "noise_multiplier": [1.0, 2.0, 1.0], "sample_rate": 0.1, "steps": 3}]}
+    assert dict(Ledger.from_spec(spec).mechanism.steps) == {
+        Gaussian(1.0).poisson(0.1): 2,
+        Gaussian(2.0).poisson(0.1): 1,
+    }

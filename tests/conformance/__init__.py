@@ -1,0 +1,1 @@
+"""One conformance suite per kind of plug-in."""

@@ -1,0 +1,143 @@
+"""What is particular to one data set: its encoding, its split, and an accuracy known from elsewhere."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from tacit import data
+from tacit.data.adult import BOUNDS, CATEGORIES
+from tacit.errors import MissingData
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::tacit.errors.LeakWarning"),
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("adult", 0.853),
+        ("a9a", 0.8495),
+        ("digits", 0.96),
+        ("breast_cancer", 0.97),
+        ("iris", 0.97),
+        ("har", 0.9491),
+        ("isolet", 0.9589),
+        ("cifar100_pca50", 0.1618),
+    ],
+)
+def test_logistic_regression_reaches_the_known_accuracy(name, expected, obtain):
+    dataset = obtain(name)
+    # Fifty thousand rows of a hundred classes would take a minute.
+    rows = slice(20000 if name == "cifar100_pca50" else None)
+    x, x_test = (x.reshape(len(x), -1) for x in (dataset.x_train[rows], dataset.x_test))
+    mean, scale = x.mean(axis=0), np.where(x.std(axis=0) == 0, 1, x.std(axis=0))
+    model = LogisticRegression(max_iter=40, C=0.2).fit((x - mean) / scale, dataset.y_train[rows])
+    found = model.score((x_test - mean) / scale, dataset.y_test)
+    # Four standard errors of an accuracy on this many test rows; nothing here is random.
+    assert found == pytest.approx(expected, abs=4 * np.sqrt(expected * (1 - expected) / len(x_test)))
+
+
+@pytest.mark.parametrize(("name", "low", "high"), [("mnist", 0.86, 0.92), ("fashion_mnist", 0.78, 0.84)])
+def test_pixels_belong_to_their_labels(name, low, high, obtain):
+    dataset = obtain(name)
+    x, x_test = (x.reshape(len(x), -1) for x in (dataset.x_train[:4000], dataset.x_test))
+    model = LogisticRegression(max_iter=60, C=0.02).fit(x, dataset.y_train[:4000])
+    assert low < model.score(x_test, dataset.y_test) < high
+
+
+def test_kmnist_test_images_alone(obtain):
+    dataset = obtain("kmnist")
+    if dataset.name == "kmnist":
+        pytest.skip("all four files of KMNIST are here")
+    x, x_test = (x.reshape(len(x), -1) for x in (dataset.x_train, dataset.x_test))
+    model = LogisticRegression(max_iter=40, C=0.01).fit(x, dataset.y_train)
+    assert model.score(x_test, dataset.y_test) == pytest.approx(0.719, abs=0.04)
+    assert "no training images found" in dataset.notes[-1]
+
+
+def test_kmnist_refuses_one_training_file_without_the_other(original_files, tmp_path):
+    folder = tmp_path / "kmnist"
+    folder.mkdir()
+    for file in (original_files / "kmnist").glob("t10k-*"):
+        (folder / file.name).symlink_to(file)
+    (folder / "train-labels-idx1-ubyte.gz").write_bytes(b"half")
+    with pytest.raises(MissingData, match=r"kmnist/train-(images|labels)-idx"):
+        data.load("kmnist", data_dir=tmp_path)
+
+
+def test_kmnist_rows_follow_the_files(tmp_path):
+    assert data.describe("kmnist", data_dir=tmp_path)["rows"] == {"train": 8000, "test": 2000}
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test"),
+    [
+        ("adult", (24720, 7841), (12435, 3846)),
+        ("adult_complete", (22654, 7508), (11360, 3700)),
+        ("a9a", (24720, 7841), (12435, 3846)),
+        ("mnist", (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949), None),
+        ("fashion_mnist", (6000,) * 10, (1000,) * 10),
+        ("har", (1226, 1073, 986, 1286, 1374, 1407), (496, 471, 420, 491, 532, 537)),
+        ("cifar100_pca50", (500,) * 100, (100,) * 100),
+    ],
+)
+def test_published_class_counts(name, train, test, obtain):
+    dataset = obtain(name)
+    assert tuple(np.bincount(dataset.y_train)) == train
+    if test:
+        assert tuple(np.bincount(dataset.y_test)) == test
+
+
+def test_adult_encoding_by_hand(obtain):
+    dataset = obtain("adult")
+    # The first row of adult.data: 39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, ...
+    row = dict(zip(dataset.feature_names, dataset.x_train[0], strict=True))
+    low, high = BOUNDS["age"]
+    assert row["age"] == pytest.approx((39 - low) / (high - low))
+    assert row["capital-gain"] == pytest.approx(2174 / 99999)
+    words = {name for name, value in row.items() if "=" in name and value == 1}
+    assert words == {
+        "workclass=State-gov",
+        "education=Bachelors",
+        "marital-status=Never-married",
+        "occupation=Adm-clerical",
+        "relationship=Not-in-family",
+        "race=White",
+        "sex=Male",
+        "native-country=United-States",
+    }
+
+
+def test_adult_missing_values(obtain):
+    unknown = [f"{column}=?" for column in ("workclass", "occupation", "native-country")]
+    dataset, complete = obtain("adult"), obtain("adult_complete")
+    hot = dataset.x_train[:, [dataset.feature_names.index(name) for name in unknown]]
+    assert int(hot.any(axis=1).sum()) == len(dataset.x_train) - len(complete.x_train) == 2399
+    assert set(dataset.feature_names) - set(complete.feature_names) == set(unknown)
+
+
+def test_adult_declarations_are_those_of_the_names_file(original_files):
+    names = (original_files / "adult" / "adult.names").read_text(encoding="utf-8", errors="replace")
+    published = dict(
+        line.rstrip(".").split(": ", 1) for line in names.splitlines() if line.endswith(".") and ": " in line
+    )
+    assert {column: tuple(published[column].split(", ")) for column in CATEGORIES} == CATEGORIES
+    assert {column for column, kind in published.items() if kind == "continuous"} == set(BOUNDS)
+
+
+def test_adult_a9a_is_the_last_of_ten_folds(obtain):
+    whole, folds = obtain("a9a"), obtain("adult_a9a")
+    assert np.array_equal(np.concatenate([folds.x_train, folds.x_test]), whole.x_train)
+    assert np.array_equal(np.concatenate([folds.y_train, folds.y_test]), whole.y_train)
+    assert folds.x_test.shape == (3256, 123)
+    # The first row of a9a: -1 3:1 11:1 14:1 19:1 39:1 42:1 55:1 64:1 67:1 73:1 75:1 76:1 80:1 83:1
+    assert list(np.flatnonzero(folds.x_train[0]) + 1) == [3, 11, 14, 19, 39, 42, 55, 64, 67, 73, 75, 76, 80, 83]
+    assert folds.y_train[0] == 0
+    assert np.array_equal(np.unique(folds.x_train), [0, 1])
+
+
+def test_a9a_and_adult_agree_on_the_labels(obtain):
+    assert np.array_equal(obtain("a9a").y_train, obtain("adult").y_train)
+    assert np.array_equal(obtain("a9a").y_test, obtain("adult").y_test)

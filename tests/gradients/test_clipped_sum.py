@@ -1,0 +1,213 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+from tacit.errors import InvalidInput, UnsupportedModel
+from tacit.gradients import clipped_sum
+
+
+def cross_entropy(outputs, targets):
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
+def squared_error(outputs, targets):
+    return (outputs - targets).square().flatten(1).sum(1)
+
+
+def oracle(model, loss, inputs, targets, clip_norm):
+    """One example at a time in float64, by ordinary backward."""
+    model = model.double()
+    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    sums, norms = {name: torch.zeros_like(p) for name, p in named.items()}, []
+    for i in range(len(targets)):
+        x = inputs[i : i + 1]
+        x = x.double() if x.is_floating_point() else x
+        y = targets[i : i + 1]
+        y = y.double() if y.is_floating_point() else y
+        gradients = torch.autograd.grad(loss(model(x), y).sum(), list(named.values()), allow_unused=True)
+        gradients = [torch.zeros_like(p) if g is None else g for g, p in zip(gradients, named.values(), strict=True)]
+        norm = math.sqrt(sum(float(g.square().sum()) for g in gradients))
+        norms.append(norm)
+        for name, gradient in zip(named, gradients, strict=True):
+            sums[name] += gradient * min(1.0, clip_norm / norm if norm else 1.0)
+    model.float()
+    return sums, torch.tensor(norms)
+
+
+def total_norm(sums):
+    return math.sqrt(sum(float(value.double().square().sum()) for value in sums.values()))
+
+
+@pytest.mark.parametrize("clip_norm", [0.03, 0.7, 50.0])
+def test_equals_a_float64_loop(clip_norm):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
+    x, y = torch.randn(23, 5), torch.randint(3, (23,))
+    sums, norms = clipped_sum(model, cross_entropy, x, y, clip_norm=clip_norm)
+    expected, expected_norms = oracle(model, cross_entropy, x, y, clip_norm)
+    assert norms.shape == (23,)
+    torch.testing.assert_close(norms.double(), expected_norms.double(), rtol=1e-5, atol=0)
+    assert sums.keys() == expected.keys()
+    for name, value in sums.items():
+        torch.testing.assert_close(value.double(), expected[name], rtol=1e-5, atol=1e-6)
+
+
+def test_float64_models_are_exact():
+    torch.manual_seed(0)
+    model = nn.Linear(5, 3).double()
+    x, y = torch.randn(9, 5).double(), torch.randint(3, (9,))
+    sums, _ = clipped_sum(model, cross_entropy, x, y, clip_norm=0.5)
+    expected, _ = oracle(model, cross_entropy, x, y, 0.5)
+    for name, value in sums.items():
+        assert value.dtype == torch.float64
+        torch.testing.assert_close(value, expected[name].double(), rtol=1e-12, atol=1e-13)
+        model.double()
+
+
+EXTREMES = [0.0, 1.0, -3.5, 1e-45, 1e-39, 1e-20, 1e10, 1e19, 3e19, 3e38, -3e38, math.inf, -math.inf, math.nan]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    values=st.lists(st.one_of(st.sampled_from(EXTREMES), st.floats(width=32)), min_size=4, max_size=4),
+    clip_norm=st.sampled_from([1e-9, 1e-3, 0.7, 2.5, 1e12]),
+)
+def test_no_record_contributes_more_than_clip_norm(values, clip_norm):
+    model = nn.Linear(4, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[0.3, -0.2, 0.1, 0.7], [1.0, 0.5, -0.6, 0.0]]))
+    record = torch.tensor([values], dtype=torch.float32)
+    sums, norms = clipped_sum(model, squared_error, record, torch.ones(1, 2), clip_norm=clip_norm)
+    assert all(torch.isfinite(value).all() for value in sums.values())
+    assert total_norm(sums) <= clip_norm * (1 + 1e-6)
+    if not torch.isfinite(norms).all():
+        assert total_norm(sums) == 0 or float(norms) == math.inf
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 3e38, 1e20, 1e-30])
+def test_one_record_moves_the_sum_by_at_most_clip_norm(value):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+    x, y = torch.randn(12, 4), torch.randn(12, 2)
+    x[5, 2] = value
+    keep = torch.arange(12) != 5
+    whole, _ = clipped_sum(model, squared_error, x, y, clip_norm=0.9)
+    rest, _ = clipped_sum(model, squared_error, x[keep], y[keep], clip_norm=0.9)
+    difference = {name: whole[name] - rest[name] for name in whole}
+    assert total_norm(difference) <= 0.9 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_record_that_is_not_finite_contributes_exactly_nothing(value):
+    torch.manual_seed(1)
+    model = nn.Linear(4, 2)
+    x, y = torch.randn(1, 4), torch.randn(1, 2)
+    x[0, 1] = value
+    sums, norms = clipped_sum(model, squared_error, x, y, clip_norm=0.9)
+    assert total_norm(sums) == 0
+    assert not torch.isfinite(norms).any()
+
+
+def test_a_gradient_whose_square_overflows_keeps_its_direction():
+    model = nn.Linear(3, 1, bias=False)
+    x = torch.tensor([[3e30, 4e30, 0.0]])
+    sums, _ = clipped_sum(model, lambda out, t: out[:, 0] * t, x, torch.ones(1), clip_norm=2.5)
+    torch.testing.assert_close(sums["weight"], torch.tensor([[1.5, 2.0, 0.0]]), rtol=1e-5, atol=0)
+
+
+def test_an_empty_batch_gives_zeros():
+    model = nn.Linear(3, 2)
+    sums, norms = clipped_sum(model, cross_entropy, torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), clip_norm=1.0)
+    assert norms.shape == (0,)
+    assert {name: value.shape for name, value in sums.items()} == {"weight": (2, 3), "bias": (2,)}
+    assert total_norm(sums) == 0
+
+
+def test_models_with_several_arguments():
+    class Product(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.users, self.items = nn.Embedding(5, 3), nn.Embedding(4, 3)
+
+        def forward(self, user, item):
+            return (self.users(user) * self.items(item)).sum(1, keepdim=True)
+
+    torch.manual_seed(0)
+    model, user, item = Product(), torch.tensor([0, 1, 4]), torch.tensor([3, 3, 0])
+    by_tuple, _ = clipped_sum(model, squared_error, (user, item), torch.ones(3, 1), clip_norm=0.5)
+    by_name, _ = clipped_sum(model, squared_error, {"item": item, "user": user}, torch.ones(3, 1), clip_norm=0.5)
+    for name, value in by_tuple.items():
+        torch.testing.assert_close(by_name[name], value)
+    assert total_norm(by_tuple) > 0
+
+
+def test_half_precision_is_clipped_in_float32():
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2).to(torch.bfloat16)
+    x = torch.full((1, 4), 1e4, dtype=torch.bfloat16)
+    sums, _ = clipped_sum(model, squared_error, x, torch.ones(1, 2, dtype=torch.bfloat16), clip_norm=0.3)
+    assert {value.dtype for value in sums.values()} == {torch.float32}
+    assert total_norm(sums) == pytest.approx(0.3, rel=2e-6)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.CrossEntropyLoss(),
+        lambda out, t: F.cross_entropy(out, t, reduction="none").mean(),
+        lambda out, t: F.cross_entropy(out, t, reduction="none").unsqueeze(1),
+        lambda out, t: 1.0,
+    ],
+)
+def test_a_loss_that_is_not_per_example_is_refused(loss):
+    with pytest.raises(InvalidInput, match=r'reduction="none"'):
+        clipped_sum(nn.Linear(3, 2), loss, torch.randn(4, 3), torch.zeros(4, dtype=torch.long), clip_norm=1.0)
+
+
+@pytest.mark.parametrize("clip_norm", [0, -1.0, math.nan, math.inf, "1", None, True, 1e-10, 1e13])
+def test_bad_clip_norms_are_refused(clip_norm):
+    with pytest.raises(InvalidInput, match="clip_norm must be in"):
+        clipped_sum(nn.Linear(3, 2), cross_entropy, torch.randn(4, 3), torch.zeros(4).long(), clip_norm=clip_norm)
+
+
+def test_lengths_that_differ_are_refused():
+    with pytest.raises(InvalidInput, match=r"of equal length; got \[4, 3\]"):
+        clipped_sum(nn.Linear(3, 2), cross_entropy, torch.randn(4, 3), torch.zeros(3).long(), clip_norm=1.0)
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (nn.BatchNorm1d(6), r"layer '0\.1' \(BatchNorm1d\) mixes.*nn\.GroupNorm\(2, 6\)"),
+        (nn.SyncBatchNorm(64), r"layer '0\.1' \(SyncBatchNorm\) mixes.*nn\.GroupNorm\(32, 64\)"),
+        (nn.InstanceNorm1d(6, track_running_stats=True), r"'0\.1'.*track_running_stats=False"),
+        (nn.LazyLinear(3), r"'0\.1' \(LazyLinear\) has no parameters yet"),
+    ],
+)
+def test_layers_that_mix_examples_are_named_with_their_fix(layer, message):
+    model = nn.Sequential(nn.Sequential(nn.Linear(3, 6), layer))
+    with pytest.raises(UnsupportedModel, match=message):
+        clipped_sum(model, cross_entropy, torch.randn(4, 3), torch.zeros(4).long(), clip_norm=1.0)
+
+
+def test_a_frozen_model_is_refused():
+    model = nn.Linear(3, 2).requires_grad_(False)
+    with pytest.raises(UnsupportedModel, match="no trainable parameter"):
+        clipped_sum(model, cross_entropy, torch.randn(4, 3), torch.zeros(4).long(), clip_norm=1.0)
+
+
+def test_frozen_parameters_are_left_out_of_sum_and_norm():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    model[0].requires_grad_(False)
+    x, y = torch.randn(6, 3), torch.randint(2, (6,))
+    sums, norms = clipped_sum(model, cross_entropy, x, y, clip_norm=0.2)
+    expected, expected_norms = oracle(model, cross_entropy, x, y, 0.2)
+    assert sums.keys() == {"1.weight", "1.bias"}
+    torch.testing.assert_close(norms.double(), expected_norms.double(), rtol=1e-5, atol=0)
+    torch.testing.assert_close(sums["1.weight"].double(), expected["1.weight"], rtol=1e-5, atol=1e-6)

@@ -1,0 +1,91 @@
+import io
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from tacit.accounting import Account, Ledger, account
+from tacit.accounting.registry import ask
+from tacit.mechanisms import Gaussian
+from tacit.relation import Relation
+from tacit.reports import account_table, audit_table, words
+from tacit.standing import Standing
+from tacit.tradeoff import GaussianCurve, TradeOff
+from tests.reports.test_card import audit
+
+
+def result(mu, standing, source):
+    return ask(TradeOff(GaussianCurve(mu), standing, Relation.ADD_REMOVE, source), delta=1e-5)
+
+
+@given(st.floats(1e-12, 1e9))
+@settings(max_examples=100)
+def test_bounds_round_to_the_safe_side(value):
+    assert value <= float(words.upward(value)) <= value * 1.001
+    assert value * 0.999 <= float(words.downward(value)) <= value
+    assert float(words.nearest(value)) == pytest.approx(value, rel=5.1e-4)
+
+
+def test_numbers_that_are_not_numbers():
+    assert (words.upward(math.inf), words.downward(-math.inf), words.nearest(None)) == ("∞", "−∞", "–")
+    assert words.upward(0.0) == "0"
+
+
+@given(st.floats(0, 1))
+@settings(max_examples=50)
+def test_percentages_of_a_bound_never_shrink(value):
+    assert float(words.percent_upward(value).removesuffix(" %")) >= 100 * value - 1e-6
+
+
+def test_durations():
+    assert [words.duration(s) for s in (0.42, 61.0, 3725.0)] == ["0.4 s", "1 min 1 s", "1 h 2 min"]
+
+
+def test_the_headline_reads_the_tightest_proven_bound():
+    answers = [
+        result(0.1, Standing.CLAIMED, "wish"),
+        result(0.9, Standing.PROVEN, "loose"),
+        result(0.5, Standing.PROVEN, "exact"),
+    ]
+    sentence, detail = words.headline(answers, "patient")
+    reached = 100 * float(answers[2].tradeoff.tpr(0.05))
+    assert f"at most {math.ceil(reached * 10) / 10} %" in sentence
+    assert "every other patient" in sentence
+    assert "by the accountant exact" in detail
+    assert "≤" in detail
+
+
+def test_without_a_proof_the_headline_promises_nothing():
+    sentence, detail = words.headline([result(0.1, Standing.CLAIMED, "wish")], "record")
+    assert sentence.startswith("No proven guarantee")
+    assert words.NOT_A_BOUND in detail
+    assert "≤" not in detail
+    assert words.headline([], "record")[0].startswith("No guarantee")
+
+
+def _printed(table):
+    console = Console(file=io.StringIO(), width=200)
+    console.print(table)
+    return console.file.getvalue()
+
+
+def test_terminal_tables_print_the_standing_beside_the_number():
+    ledger = Ledger.of(Gaussian(2.0).poisson(0.1) * 50)
+    answer = account(ledger, delta=1e-5)
+    text = _printed(account_table(Account(answer.results, (*answer.refused, ("[bold]", "[red]because")))))
+    for each in answer.results:
+        line = next(line for line in text.splitlines() if line.split()[:1] == [each.tradeoff.source])
+        assert each.tradeoff.standing.value in line
+        assert words.leakage(each.epsilon, each.tradeoff.standing) in line
+    assert words.NOT_A_BOUND in text
+    assert "[bold] refused: [red]because" in text
+
+
+def test_terminal_table_of_audits():
+    found = audit(1.0)
+    text = _printed(audit_table([found]))
+    assert "loss_threshold" in text
+    assert words.downward(found.epsilon_lower, 3) in text
+    assert words.upward(found.detectable_epsilon, 3) in text

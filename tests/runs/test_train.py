@@ -1,0 +1,208 @@
+"""The main job from end to end on a small run: data, training, accounting, attack, card."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from tacit.accounting import ACCOUNTANTS, Ledger, accountant
+from tacit.cli import main
+from tacit.errors import InvalidInput, MissingData
+from tacit.mechanisms import Gaussian
+from tacit.runs import audit, read_config, train
+
+SETTINGS = {"epochs": 3.0, "batch_size": 100}
+CARD_KEYS = {
+    "dataset",
+    "model",
+    "method",
+    "metrics",
+    "guarantees",
+    "audits",
+    "mechanisms",
+    "ledger_hash",
+    "unsafe",
+    "versions",
+    "wall_seconds",
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    stages = []
+    folder = tmp_path_factory.mktemp("run")
+    done = train(
+        read_config("digits", SETTINGS), out=folder, on_progress=lambda stage, at, of: stages.append((stage, at, of))
+    )
+    return done, stages
+
+
+def test_the_folder_has_everything(run):
+    folder = run[0].folder
+    assert {path.name for path in folder.iterdir()} == {
+        "card.html",
+        "card.json",
+        "config.json",
+        "ledger.json",
+        "model.safetensors",
+    }
+
+
+def test_card_json_has_the_agreed_keys(run):
+    card = json.loads((run[0].folder / "card.json").read_text())
+    assert card.keys() >= CARD_KEYS
+    assert card["dataset"] == "digits"
+    assert 0 < card["metrics"]["test"] <= 1
+    assert 0 < card["metrics"]["nonprivate_test"] <= 1
+    said = {row["accountant"] for row in card["guarantees"]} | {row["accountant"] for row in card["refused"]}
+    assert said == set(ACCOUNTANTS)
+    for row in card["guarantees"]:
+        assert row.keys() >= {
+            "accountant",
+            "standing",
+            "relation",
+            "delta",
+            "epsilon",
+            "epsilon_lower",
+            "mu",
+            "advantage",
+        }
+    (found,) = card["audits"]
+    assert found.keys() >= {"attack", "confidence", "advantage", "ppv", "epsilon_lower", "mu_lower"}
+
+
+def test_what_was_accounted_is_what_was_run(run):
+    ledger = Ledger.load(run[0].folder / "ledger.json")
+    steps = round(3.0 / (100 / 1438))
+    assert ledger.steps == steps
+    ((mechanism, count),) = ledger.mechanism.steps
+    assert count == steps
+    assert mechanism == Gaussian(mechanism.base.noise_multiplier).poisson(100 / 1438)
+    assert ledger.hash == json.loads((run[0].folder / "card.json").read_text())["ledger_hash"]
+
+
+def test_the_calibrated_target_is_met_and_used_up(run):
+    ledger = Ledger.load(run[0].folder / "ledger.json")
+    assert 3.99 < accountant("pld")(ledger).epsilon(1e-4) <= 4.0
+
+
+def test_progress_covers_every_stage(run):
+    stages = run[1]
+    assert [name for name, at, of in stages if at == of] == [
+        "private training",
+        "non-private twin",
+        "accounting",
+        "attacks",
+    ]
+
+
+def test_ledger_is_a_spec(run, capsys):
+    assert main(["account", str(run[0].folder / "ledger.json"), "--delta", "1e-4", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    card = json.loads((run[0].folder / "card.json").read_text())
+    assert [row["epsilon"] for row in answer["results"]] == [row["epsilon"] for row in card["guarantees"]]
+
+
+def test_nothing_private_is_in_the_folder(run):
+    text = "".join((run[0].folder / name).read_text() for name in ("card.json", "config.json", "ledger.json"))
+    assert "unsafe_seed" not in text
+    assert "losses" not in text
+
+
+def test_audit_again(run, capsys):
+    again = audit(run[0].folder)
+    assert again[0].row() == run[0].audits[0].row()
+    assert main(["audit", str(run[0].folder), "--attack", "loss_threshold", "--confidence", "0.99", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["audits"]
+    assert row["confidence"] == 0.99
+    assert row["epsilon_lower"] <= run[0].audits[0].epsilon_lower
+
+
+def test_a_killed_run_has_already_written_what_it_planned_to_spend(tmp_path):
+    class Killed(Exception):
+        pass
+
+    def kill(stage, at, of):
+        if at == 2:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(read_config("digits", SETTINGS), out=tmp_path, on_progress=kill)
+    assert Ledger.load(tmp_path / "ledger.json").steps == round(3.0 / (100 / 1438))
+
+
+def test_a_seeded_run_repeats_and_says_that_it_proves_nothing(tmp_path):
+    config = read_config("digits", SETTINGS | {"unsafe_seed": 5, "noise_multiplier": 1.0})
+    first, second = train(config, out=tmp_path / "a"), train(config, out=tmp_path / "b")
+    assert first.card.metrics == second.card.metrics
+    card = json.loads((tmp_path / "a" / "card.json").read_text())
+    assert card["unsafe"] == ["unsafe_seeded_stream"]
+    assert not [row for row in card["guarantees"] if row["standing"] == "proven"]
+
+
+def test_a_table_of_ones_own(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    rows = [f"{a:.3f},{b:.3f},{'yes' if a + b > 1 else 'no'}" for a, b in rng.random((400, 2))]
+    (tmp_path / "mine.csv").write_text("\n".join(["a,b,label", *rows]))
+    (tmp_path / "mine.toml").write_text(
+        'dataset = "table"\nmodel = "linear"\nepsilon = 8.0\ndelta = 1e-4\nepochs = 20\nbatch_size = 64\n'
+        'learning_rate = 2.0\n[table]\npath = "mine.csv"\ntarget = "label"\nclasses = ["no", "yes"]\n'
+        "[table.bounds]\na = [0.0, 1.0]\nb = [0.0, 1.0]\n"
+    )
+    arguments = ["train", str(tmp_path / "mine.toml"), "--data-dir", str(tmp_path), "--out", str(tmp_path / "run")]
+    assert main([*arguments, "--json"]) == 0
+    out = capsys.readouterr()
+    assert json.loads(out.out)["metrics"]["test"] > 0.8
+    assert "warning" not in out.err
+    assert main(["audit", str(tmp_path / "run"), "--data-dir", str(tmp_path), "--json"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["train", "digit"], "Did you mean 'digits'"),
+        (["train", "nowhere.toml"], "configuration must be a file that exists"),
+        (["train", "digits", "--clip-norm", "-1"], "clip_norm must be in (0, inf); got -1.0"),
+        (["train", "digits", "--epsilon", "nan"], "epsilon must be in (0, inf); got nan"),
+        (["train", "digits", "--epsilon", "1", "--noise-multiplier", "1"], "Give exactly one"),
+        (["train", "digits", "--batch-size", "100000"], "batch_size must be in [1, 1438]"),
+        (["train", "digits", "--dataset", "digitz"], "Did you mean 'digits'"),
+        (["train", "digits", "--epsilonn", "1"], "No such option: --epsilonn"),
+        (["train", "digits", "--method", "gradeint"], "Did you mean 'gradient'"),
+        (["audit", "nowhere"], "RUN must be the folder of a finished"),
+        (["data", "digitz"], "Did you mean 'digits'"),
+        (["data", "--download"], "NAME must be given with --download"),
+    ],
+)
+def test_mistakes_give_one_sentence_and_exit_code_2(arguments, sentence, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "runs").exists()
+
+
+def test_missing_data_says_where_and_how(tmp_path):
+    with pytest.raises(MissingData, match=r"train-images-idx3-ubyte\.gz"):
+        train(read_config("mnist", {}), data_dir=tmp_path, out=tmp_path / "run")
+
+
+def test_a_delta_too_large_for_the_data_is_warned_about(tmp_path, capsys):
+    assert main(["train", "digits", "--delta", "0.01", "--epochs", "0.2", "--out", str(tmp_path / "run")]) == 0
+    assert "n=1438" in capsys.readouterr().err
+
+
+def test_overrides_switch_between_noise_and_epsilon():
+    assert read_config("adult", {"epsilon": 2.0}).noise_multiplier is None
+    assert read_config("digits", {"noise_multiplier": 2.0}).epsilon is None
+    with pytest.raises(InvalidInput, match="convnet"):
+        train(read_config("digits", {"model": "convnet", "dataset": "breast_cancer"}), out="never")
+
+
+def test_infinities_are_spelled_in_json(run):
+    text = (run[0].folder / "card.json").read_text()
+    assert "Infinity" not in text
+    assert "NaN" not in text
+    assert math.isfinite(json.loads(text)["wall_seconds"])

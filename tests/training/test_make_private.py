@@ -1,0 +1,211 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.optim import SGD, Adam
+from torch.optim.lr_scheduler import StepLR
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from tacit.accounting import accountant
+from tacit.errors import BudgetExceeded, InvalidInput, TrainingMisuse, UnsupportedModel
+from tacit.mechanisms import Gaussian
+from tacit.noise import SeededStream
+from tacit.tradeoff import Epsilon
+from tacit.training import fit, make_private
+from tests.training.cases import blobs, cross_entropy, flat, plain_sgd, small_model
+
+
+def private(model=None, optimizer=None, data=None, **changes):
+    model = model if model is not None else small_model()
+    loader = DataLoader(TensorDataset(*(data or blobs())), batch_size=20, shuffle=True)
+    arguments = {"clip_norm": 0.8, "noise_multiplier": 1.3, "epochs": 2} | changes
+    return make_private(model, optimizer or plain_sgd(model), loader, **arguments), loader
+
+
+def one_epoch(parts):
+    for x, y in parts.loader:
+        parts.optimizer.zero_grad()
+        cross_entropy(parts.model(x), y).backward()
+        parts.optimizer.step()
+
+
+def test_an_ordinary_loop_is_a_private_run():
+    model = small_model()
+    parts, _ = private(model)
+    before = flat(model)
+    for _ in range(2):
+        one_epoch(parts)
+    (entry,) = parts.ledger.entries
+    assert (entry.mechanism, entry.steps) == (Gaussian(1.3).poisson(0.1), 20)
+    assert torch.all(flat(model) != before)
+    assert parts.model.state_dict().keys() == model.state_dict().keys()
+
+
+@pytest.mark.parametrize(
+    "optimizer", [lambda m: SGD(m.parameters(), lr=0.3, momentum=0.9), lambda m: Adam(m.parameters())]
+)
+def test_it_equals_fit(optimizer):
+    looped, fitted = small_model(), small_model()
+    parts, _ = private(looped, optimizer(looped), stream=SeededStream(1))
+    one_epoch(parts)
+    x, y = blobs()
+    settings = {"clip_norm": 0.8, "noise_multiplier": 1.3, "batch_size": 20, "steps": 10, "stream": SeededStream(1)}
+    fit(fitted, x, y, loss=cross_entropy, optimizer=optimizer(fitted), **settings)
+    torch.testing.assert_close(flat(looped), flat(fitted))
+
+
+def test_always_the_same_named_tuple():
+    for arguments in ({}, {"noise_multiplier": None, "target": Epsilon(3.0, 1e-3), "accountant": "rdp"}):
+        parts, _ = private(**arguments)
+        assert parts._fields == ("model", "optimizer", "loader", "ledger")
+
+
+def test_a_target_is_met_and_not_passed():
+    parts, _ = private(noise_multiplier=None, target=Epsilon(2.0, 1e-3), accountant="rdp")
+    for _ in range(2):
+        one_epoch(parts)
+    assert 1.99 < accountant("rdp")(parts.ledger).epsilon(1e-3) <= 2.0
+    with pytest.raises(BudgetExceeded, match="step 21 would cross"):
+        one_epoch(parts)
+    assert parts.ledger.steps == 20
+
+
+def test_empty_batches_run_through_the_loop():
+    class Pairs(Dataset):
+        def __len__(self):
+            return 200
+
+        def __getitem__(self, index):
+            return {"x": torch.ones(4), "y": torch.tensor(1)}
+
+    for rate in (1e-9, 0.05):
+        model = small_model()
+        before = flat(model)
+        parts = make_private(
+            model, plain_sgd(model), DataLoader(Pairs()), clip_norm=1.0, noise_multiplier=1.0, sample_rate=rate, steps=3
+        )
+        for _, batch in zip(range(3), parts.loader, strict=False):
+            cross_entropy(parts.model(batch["x"]), batch["y"]).backward()
+            parts.optimizer.step()
+        assert parts.ledger.steps == 3
+        assert torch.all(flat(model) != before)
+    parts, _ = private(sample_rate=1e-9, epochs=None, steps=1)
+    x, y = next(iter(parts.loader))
+    assert (x.shape, y.shape) == ((0, 4), (0,))
+
+
+def test_schedulers_accept_the_optimizer():
+    parts, _ = private()
+    scheduler = StepLR(parts.optimizer, 1, gamma=0.1)
+    one_epoch(parts)
+    scheduler.step()
+    assert parts.optimizer.param_groups[0]["lr"] == pytest.approx(0.05)
+
+
+def test_evaluation_is_untouched():
+    parts, _ = private()
+    x, _ = blobs()
+    parts.model.eval()
+    assert type(parts.model(x)) is torch.Tensor
+    parts.model.train()
+    with torch.no_grad():
+        assert type(parts.model(x)) is torch.Tensor
+
+
+class TestMisuse:
+    def test_the_original_loader_is_iterated(self):
+        parts, loader = private()
+        x, y = next(iter(loader))
+        with pytest.raises(TrainingMisuse, match="Iterate the loader that make_private returned"):
+            parts.model(x)
+        one_epoch(parts)
+        with pytest.raises(TrainingMisuse, match="Iterate the loader that make_private returned"):
+            cross_entropy(parts.model(x), y).backward()
+        assert parts.ledger.steps == 10
+
+    def test_backward_is_called_twice(self):
+        parts, _ = private()
+        x, y = next(iter(parts.loader))
+        cross_entropy(parts.model(x), y).backward()
+        with pytest.raises(TrainingMisuse, match="backward must be called once"):
+            cross_entropy(parts.model(x), y).backward()
+
+    def test_step_is_called_twice_or_without_backward(self):
+        parts, _ = private()
+        x, y = next(iter(parts.loader))
+        with pytest.raises(TrainingMisuse, match=r"step must follow losses\.backward"):
+            parts.optimizer.step()
+        cross_entropy(parts.model(x), y).backward()
+        parts.optimizer.step()
+        with pytest.raises(TrainingMisuse, match=r"step must follow losses\.backward"):
+            parts.optimizer.step()
+        assert parts.ledger.steps == 1
+
+    def test_the_model_is_in_eval_mode(self):
+        parts, _ = private()
+        x, y = next(iter(parts.loader))
+        parts.model.eval()
+        cross_entropy(parts.model(x), y).sum().backward()
+        before = flat(parts.model)
+        with pytest.raises(TrainingMisuse, match="got eval mode"):
+            parts.optimizer.step()
+        assert torch.equal(before, flat(parts.model))
+
+    def test_gradients_made_past_the_private_outputs_are_not_stepped_on(self):
+        parts, _ = private()
+        x, y = next(iter(parts.loader))
+        cross_entropy(parts.model.module(x), y).sum().backward()
+        with pytest.raises(TrainingMisuse, match=r"step must follow losses\.backward"):
+            parts.optimizer.step()
+        assert parts.ledger.steps == 0
+
+    def test_a_batch_looked_at_is_not_redrawn(self):
+        parts, _ = private()
+        first = next(iter(parts.loader))
+        again = next(iter(parts.loader))
+        assert torch.equal(first[0], again[0])
+
+    @pytest.mark.parametrize("reduction", ["mean", "sum"])
+    def test_a_loss_that_is_one_number(self, reduction):
+        parts, _ = private()
+        x, y = next(iter(parts.loader))
+        with pytest.raises(InvalidInput, match=r'loss must be one value per example.*reduction="none"'):
+            F.cross_entropy(parts.model(x), y, reduction=reduction).backward()
+
+    @pytest.mark.parametrize(
+        "mix",
+        [
+            lambda losses: losses / len(losses) + losses.mean(),
+            lambda losses: losses - losses.mean(),
+            lambda losses: losses.softmax(0),
+            lambda losses: losses.flip(0),
+        ],
+    )
+    def test_a_loss_that_mixes_examples(self, mix):
+        parts, _ = private(data=blobs())
+        x, y = next(iter(parts.loader))
+        with pytest.raises(InvalidInput, match="losses must each depend on their own example only"):
+            mix(cross_entropy(parts.model(x), y)).backward()
+
+    def test_an_optimizer_of_another_model(self):
+        with pytest.raises(TrainingMisuse, match="optimizer must hold the parameters of this model"):
+            private(optimizer=plain_sgd(small_model()))
+
+    def test_a_model_that_mixes_examples(self):
+        with pytest.raises(UnsupportedModel, match=r"layer '1' \(BatchNorm1d\)"):
+            private(nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)))
+
+    def test_a_model_with_several_outputs(self):
+        class Two(nn.Linear):
+            def forward(self, x):
+                return super().forward(x), x
+
+        parts, _ = private(Two(4, 2))
+        with pytest.raises(UnsupportedModel, match="must return one tensor; got tuple"):
+            parts.model(next(iter(parts.loader))[0])
+
+    @pytest.mark.parametrize("loader", [None, [1, 2], TensorDataset(*blobs())])
+    def test_what_is_no_loader(self, loader):
+        model = small_model()
+        with pytest.raises(InvalidInput, match="loader must be a DataLoader"):
+            make_private(model, plain_sgd(model), loader, clip_norm=1.0, noise_multiplier=1.0, steps=3)
