@@ -10,7 +10,7 @@ from scipy import fft
 
 from tacit.accounting.loss.cumulant import Cumulant, Discrete
 from tacit.accounting.loss.fourier import LatticeSum
-from tacit.accounting.loss.lattice import round_down, round_up
+from tacit.accounting.loss.lattice import place_atoms, round_down, round_up
 from tacit.accounting.loss.plan import Aliases, Saddle, period_for, saddle_for_delta, saddle_for_epsilon
 from tacit.mechanisms.pairs import Pair
 
@@ -82,8 +82,9 @@ class Convolution:
             anchor = pair.atoms[0] if pair.atoms else _anchor(pair, part, theta, pitch)
             first = anchor + pitch * (np.floor((low - anchor) / pitch) - 4)
             points = int(np.ceil((high - first) / pitch)) + 5
-            up.append((round_up(pair, first, pitch, points), count))
-            down.append((round_down(pair, first, pitch, points, theta), count))
+            exact = place_atoms(pair, first, pitch, points) if pair.discrete else None
+            up.append((exact or round_up(pair, first, pitch, points), count))
+            down.append((exact or round_down(pair, first, pitch, points, theta), count))
         return Bracket(*(LatticeSum.of(rounded, theta, saddle.epsilon, size) for rounded in (down, up)))
 
 

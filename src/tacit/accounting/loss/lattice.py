@@ -27,6 +27,18 @@ class Rounded:
         return self.origin + self.pitch * np.arange(len(self.masses))
 
 
+def place_atoms(pair: Pair, first: float, pitch: float, size: int) -> Rounded | None:
+    """The pair itself where all its losses lie on the lattice (up to rounding), else None."""
+    atoms = np.sort(np.array(pair.atoms))
+    index = np.round((atoms - first) / pitch).astype(int)
+    if np.max(np.abs(first + index * pitch - atoms), initial=0.0) > 1e-13 * (1 + np.abs(atoms).max(initial=0.0)):
+        return None
+    p, _ = pair.cells((atoms[1:] + atoms[:-1]) / 2)
+    if len(np.unique(index)) < len(index) or index[0] < 0 or index[-1] >= size:
+        return None
+    return Rounded(first, pitch, np.bincount(index, p, size), pair.infinite)
+
+
 def round_up(pair: Pair, first: float, pitch: float, size: int) -> Rounded:
     """A pair on the lattice that dominates `pair` (connect-the-dots, Doroshenko et al. 2022).
 
