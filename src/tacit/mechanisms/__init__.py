@@ -3,24 +3,30 @@
 from tacit.mechanisms.approximate import Approximate
 from tacit.mechanisms.base import Mechanism
 from tacit.mechanisms.compose import Compose
+from tacit.mechanisms.discrete_gaussian import DiscreteGaussian
 from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedResponse
+from tacit.mechanisms.fixed_size import FixedSize
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Generic
 from tacit.mechanisms.laplace import Laplace
 from tacit.mechanisms.poisson import Poisson
+from tacit.mechanisms.shuffled import Shuffled
 from tacit.mechanisms.spec import from_spec, parse_mechanisms
 
 __all__ = [
     "Approximate",
     "BoundedRange",
     "Compose",
+    "DiscreteGaussian",
     "Exponential",
+    "FixedSize",
     "Gaussian",
     "Generic",
     "Laplace",
     "Mechanism",
     "Poisson",
     "RandomizedResponse",
+    "Shuffled",
     "from_spec",
     "parse_mechanisms",
 ]

@@ -11,7 +11,7 @@ import numpy as np
 
 from tacit import check
 from tacit.errors import Refused
-from tacit.mechanisms.pairs import Pair
+from tacit.mechanisms.pairs import Pair, sampled_pairs
 from tacit.mechanisms.renyi import pure_rdp
 from tacit.relation import Relation
 
@@ -49,6 +49,11 @@ class Mechanism(ABC):
         A second pair is for (without, with) the record; one pair alone covers both directions.
         """
         raise self.refusal("dominating pair", relation)
+
+    def poisson_pairs(self, sample_rate: float, relation: Relation) -> tuple[Pair, ...]:
+        """`dominating_pairs` of this mechanism on a Poisson sample, from its own pairs unless overridden."""
+        both = relation is Relation.REPLACE_ONE
+        return sampled_pairs(self.dominating_pairs(relation), sample_rate, both=both)
 
     def clt_mu_squared(self, relation: Relation) -> float:
         """This step's part of mu^2 in the central limit theorem for f-DP (Bu et al., Theorems 5-7)."""
@@ -94,6 +99,10 @@ class Mechanism(ABC):
         from tacit.mechanisms.poisson import Poisson
 
         return Poisson(self, sample_rate)
+
+    def participations(self, steps: int) -> int:
+        """How many runs of the guarantee of one step `steps` steps cost: as many, unless batches are disjoint."""
+        return steps
 
     def parts(self) -> Iterator[tuple[Mechanism, int]]:
         """The unlike steps of this mechanism, each with the number of times it runs."""

@@ -11,7 +11,7 @@ import numpy as np
 from tacit import check
 from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms.base import Mechanism
-from tacit.mechanisms.pairs import Pair, sampled_pairs
+from tacit.mechanisms.pairs import Pair
 from tacit.relation import Relation
 
 
@@ -30,7 +30,7 @@ class Poisson(Mechanism):
 
     def __post_init__(self) -> None:
         check.probability("sample_rate", self.sample_rate, open_low=True, hint="Use batch_size / n.")
-        if self.base.type in ("poisson", "compose"):
+        if self.base.type in ("poisson", "compose", "fixed_size", "shuffled"):
             raise InvalidInput(f"poisson must be applied to one unsampled mechanism; got {self.base}.")
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
@@ -87,10 +87,7 @@ class Poisson(Mechanism):
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
         if self.sample_rate == 1.0:
             return self.base.dominating_pairs(relation)
-        if hasattr(self.base, "poisson_pairs"):
-            return self.base.poisson_pairs(self.sample_rate, relation)
-        both = relation is Relation.REPLACE_ONE
-        return sampled_pairs(self.base.dominating_pairs(relation), self.sample_rate, both=both)
+        return self.base.poisson_pairs(self.sample_rate, relation)
 
     def spec(self) -> dict[str, Any]:
         return self.base.spec() | {"sample_rate": self.sample_rate}

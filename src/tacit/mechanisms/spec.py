@@ -7,13 +7,26 @@ from tacit import check
 from tacit.mechanisms.approximate import Approximate
 from tacit.mechanisms.base import Mechanism
 from tacit.mechanisms.compose import Compose
+from tacit.mechanisms.discrete_gaussian import DiscreteGaussian
 from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedResponse
+from tacit.mechanisms.fixed_size import FixedSize
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Generic
 from tacit.mechanisms.laplace import Laplace
+from tacit.mechanisms.shuffled import Shuffled
 
 TYPES: dict[str, type[Mechanism]] = {
-    kind.type: kind for kind in (Gaussian, Laplace, Exponential, BoundedRange, RandomizedResponse, Approximate, Generic)
+    kind.type: kind
+    for kind in (
+        Gaussian,
+        Laplace,
+        DiscreteGaussian,
+        Exponential,
+        BoundedRange,
+        RandomizedResponse,
+        Approximate,
+        Generic,
+    )
 }
 _SAMPLING = ("sample_rate", "sampling", "records", "batch_size")
 _LEDGER = ("steps", "note", "hash")
@@ -55,6 +68,18 @@ def parse_mechanisms(entries: object) -> list[tuple[Mechanism, int]]:
 def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> Mechanism:
     base = kind(**{key: entry[key] for key in own if key in entry})
     sampling = check.choice("sampling", entry.get("sampling", "poisson"), ["poisson", "fixed_size", "shuffled"])
-    if sampling != "poisson":
-        raise check.fail("sampling", "poisson", sampling, "Fixed-size and shuffled batches are not accounted yet.")
-    return base.poisson(entry["sample_rate"]) if "sample_rate" in entry else base
+    if sampling == "poisson":
+        _refuse(entry, ("records", "batch_size"), "poisson")
+        return base.poisson(entry["sample_rate"]) if "sample_rate" in entry else base
+    _refuse(entry, ("sample_rate",), sampling)
+    for name in ("records", "batch_size"):
+        if name not in entry:
+            raise check.fail(name, f"given for {sampling} batches", None)
+    transform = FixedSize if sampling == "fixed_size" else Shuffled
+    return transform(base, check.count("records", entry["records"]), check.count("batch_size", entry["batch_size"]))
+
+
+def _refuse(entry: dict[str, Any], names: tuple[str, ...], sampling: str) -> None:
+    for name in names:
+        if name in entry:
+            raise check.fail(name, f"absent for {sampling} sampling", entry[name], "Poisson samples take sample_rate.")

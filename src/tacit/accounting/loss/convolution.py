@@ -10,7 +10,7 @@ from scipy import fft
 
 from tacit.accounting.loss.cumulant import Cumulant, Discrete
 from tacit.accounting.loss.fourier import LatticeSum
-from tacit.accounting.loss.lattice import round_down, round_up
+from tacit.accounting.loss.lattice import place_atoms, round_down, round_up
 from tacit.accounting.loss.plan import Aliases, Saddle, period_for, saddle_for_delta, saddle_for_epsilon
 from tacit.mechanisms.pairs import Pair
 
@@ -75,16 +75,16 @@ class Convolution:
         ends = [_ends(part, theta, saddle.log_delta, steps) for part in cumulant.parts]
         period = max(period, max(high - low for low, high in ends) * 1.01)
         wanted = min(_pitch_for(cumulant, theta, self.gap * max(saddle.epsilon, 1e-4)), saddle.spread / 8)
-        pitch = max(wanted, period / self.largest)
-        pitch = _aligned(self.parts, pitch)
+        pitch = _common(self.parts) or _aligned(self.parts, max(wanted, period / self.largest))
         size = int(fft.next_fast_len(max(int(np.ceil(period / pitch)), 64), real=True))
         down, up = [], []
         for (pair, count), part, (low, high) in zip(self.parts, cumulant.parts, ends, strict=True):
             anchor = pair.atoms[0] if pair.atoms else _anchor(pair, part, theta, pitch)
             first = anchor + pitch * (np.floor((low - anchor) / pitch) - 4)
             points = int(np.ceil((high - first) / pitch)) + 5
-            up.append((round_up(pair, first, pitch, points), count))
-            down.append((round_down(pair, first, pitch, points, theta), count))
+            exact = place_atoms(pair, first, pitch, points) if pair.discrete else None
+            up.append((exact or round_up(pair, first, pitch, points), count))
+            down.append((exact or round_down(pair, first, pitch, points, theta), count))
         return Bracket(*(LatticeSum.of(rounded, theta, saddle.epsilon, size) for rounded in (down, up)))
 
 
@@ -133,6 +133,12 @@ def _pitch_for(cumulant: Cumulant, theta: float, gap: float) -> float:
         cost = sum(steps * float(weights @ np.minimum(pitch**2, pitch * size)) for steps, weights, size in tilted)
         low, high = (np.log(pitch), high) if theta / 8 * cost < gap else (low, np.log(pitch))
     return float(np.exp(low))
+
+
+def _common(parts: Sequence[tuple[Pair, int]]) -> float:
+    """The distance of two losses where every part has those two and no others: then nothing is rounded; else 0."""
+    distances = {abs(pair.atoms[1] - pair.atoms[0]) for pair, _ in parts if pair.discrete and len(pair.atoms) == 2}
+    return distances.pop() if len(distances) == 1 and all(pair.discrete for pair, _ in parts) else 0.0
 
 
 def _aligned(parts: Sequence[tuple[Pair, int]], pitch: float) -> float:

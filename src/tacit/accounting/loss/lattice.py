@@ -27,6 +27,18 @@ class Rounded:
         return self.origin + self.pitch * np.arange(len(self.masses))
 
 
+def place_atoms(pair: Pair, first: float, pitch: float, size: int) -> Rounded | None:
+    """The pair itself where all its losses lie on the lattice (up to rounding), else None."""
+    atoms = np.sort(np.array(pair.atoms))
+    index = np.round((atoms - first) / pitch).astype(int)
+    if np.max(np.abs(first + index * pitch - atoms), initial=0.0) > 1e-13 * (1 + np.abs(atoms).max(initial=0.0)):
+        return None
+    p, _ = pair.cells((atoms[1:] + atoms[:-1]) / 2)
+    if len(np.unique(index)) < len(index) or index[0] < 0 or index[-1] >= size:
+        return None
+    return Rounded(first, pitch, np.bincount(index, p, size), pair.infinite)
+
+
 def round_up(pair: Pair, first: float, pitch: float, size: int) -> Rounded:
     """A pair on the lattice that dominates `pair` (connect-the-dots, Doroshenko et al. 2022).
 
@@ -59,7 +71,7 @@ def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float) -
         points, edges = _chained(pair, points, edges, pitch, tilt)
     p, q = pair.cells(edges)
     miss = _miss(points, p, q, pitch)
-    shift = _shift(miss, p * np.exp(np.clip(tilt * (points - points[-1]), -700.0, 0.0)), pitch)
+    shift = _shift(miss, _tilted(p, points, tilt), pitch)
     shift += 4e-16 * (1 + float(np.abs(points).max()))
     drop = np.clip(np.ceil(-(miss + shift) / pitch), 0.0, None)
     index = _SPARE + np.arange(size) - np.where(drop <= size, drop, size + _SPARE).astype(int)
@@ -77,9 +89,10 @@ def _chained(
     chain runs from both sides towards the heaviest cell, and the whole lattice moves until that one fits too.
     """
     p, _ = pair.cells(edges)
-    bulk = int(np.argmax(p * np.exp(np.clip(tilt * (points - points[-1]), -700.0, 0.0))))
+    with np.errstate(divide="ignore"):
+        bulk = int(np.argmax(np.log(p) + tilt * points))
     left, right = max(bulk - _CHAIN, 1), min(bulk + _CHAIN, len(edges) - 2)
-    if right - left < 4:
+    if not left < bulk < right:
         return points, edges
     fine = points[left] + pitch / _FINE * np.arange(-2 * _FINE, (right - left + 2) * _FINE)
     closer = points[bulk] + pitch / _FINER * np.arange(-3 * _FINER, 3 * _FINER)
@@ -129,3 +142,9 @@ def _shift(miss: np.ndarray, weights: np.ndarray, pitch: float) -> float:
     share = np.cumsum(weights[order]) / weights.sum()
     cost = short[order] + pitch * (1 - share)
     return float(short[order][np.argmin(cost)])
+
+
+def _tilted(p: np.ndarray, points: np.ndarray, tilt: float) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        exponent = np.log(p) + tilt * points
+    return np.exp(exponent - exponent.max())

@@ -2,13 +2,16 @@
 
 from tacit.mechanisms.pairs.atoms import AtomPair
 from tacit.mechanisms.pairs.bounded_range import RangePair
+from tacit.mechanisms.pairs.discrete_gaussian import DiscreteGaussianPair, DiscreteGaussianReplacePair
 from tacit.mechanisms.pairs.gaussian import GaussianPair, GaussianReplacePair, SampledGaussianPair
 from tacit.mechanisms.pairs.laplace import LaplacePair, LaplaceReplacePair
 from tacit.mechanisms.pairs.pair import Pair
-from tacit.mechanisms.pairs.sampled import RevealedPair, SampledPair, sampled_pairs
+from tacit.mechanisms.pairs.sampled import RevealedPair, SampledPair, SubstitutedPair, sampled_pairs
 
 __all__ = [
     "AtomPair",
+    "DiscreteGaussianPair",
+    "DiscreteGaussianReplacePair",
     "GaussianPair",
     "GaussianReplacePair",
     "LaplacePair",
@@ -18,5 +21,6 @@ __all__ = [
     "RevealedPair",
     "SampledGaussianPair",
     "SampledPair",
+    "SubstitutedPair",
     "sampled_pairs",
 ]

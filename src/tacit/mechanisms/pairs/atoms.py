@@ -33,6 +33,10 @@ class AtomPair(Pair):
         return self.losses
 
     @property
+    def discrete(self) -> bool:
+        return True
+
+    @property
     def infinite(self) -> float:
         return self.certain
 

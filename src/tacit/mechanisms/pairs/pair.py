@@ -33,6 +33,11 @@ class Pair(ABC):
         return ()
 
     @property
+    def discrete(self) -> bool:
+        """Whether `atoms` are all finite losses."""
+        return False
+
+    @property
     def attained(self) -> Pair:
         """A pair of some mechanism of the family: the pair itself, unless it is an envelope that none reaches."""
         return self

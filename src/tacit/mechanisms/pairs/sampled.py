@@ -36,6 +36,10 @@ class SampledPair(Pair):
         return tuple(found)
 
     @property
+    def discrete(self) -> bool:
+        return self.base.discrete
+
+    @property
     def infinite(self) -> float:
         return self.rate * self.base.infinite if self.remove else 0.0
 
@@ -76,6 +80,10 @@ class RevealedPair(Pair):
         return (0.0, *self.base.atoms)
 
     @property
+    def discrete(self) -> bool:
+        return self.base.discrete
+
+    @property
     def infinite(self) -> float:
         return self.rate * self.base.infinite
 
@@ -97,3 +105,50 @@ def sampled_pairs(directions: tuple[Pair, ...], rate: float, *, both: bool) -> t
     if both:
         return tuple(RevealedPair(pair, rate) for pair in directions)
     return SampledPair(directions[0], rate, True), SampledPair(directions[-1], rate, False)
+
+
+@dataclass(frozen=True)
+class SubstitutedPair(Pair):
+    """A fixed-size batch under replace-one from a pair symmetric in its two sides.
+
+    With R the output law when the batch misses the place that differs, and A, B those when it holds one record or
+    the other, the two laws are (1-g) R + g A and (1-g) R + g B, and any two of R, A, B are neighbours. Then
+    H_{1 + g(a-1)} <= g H_a(base) for a >= 1 (Balle, Barthe & Gaboardi 2018, Theorem 2), in both directions. The pair
+    whose profile is that bound has the losses log(1-g + g e^L) > 0 of ((1-g) Q + g P, Q), their mirror images below 0,
+    and loss 0 for all remaining mass; the profile is convex because 2 Q(L > 0) + H_1 <= 1 for a symmetric base.
+    """
+
+    base: Pair
+    fraction: float
+
+    @property
+    def attained(self) -> Pair:
+        """R = B when all other records equal the second one, and then one side of the bound is met."""
+        return SampledPair(self.base.attained, self.fraction, True)
+
+    @property
+    def infinite(self) -> float:
+        return self.fraction * self.base.infinite
+
+    @property
+    def unseen(self) -> float:
+        return self.infinite
+
+    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        loss = np.asarray(edges, dtype=float)
+        above = np.maximum(loss[loss >= 0], 0.0)
+        below = -loss[loss < 0][::-1]
+        p_up, q_up = self._positive(above)
+        q_down, p_down = self._positive(below)
+        still = 1 - self._total(0) - self._total(1)
+        p = np.concatenate([p_down[:0:-1], [p_down[0] + still + p_up[0]], p_up[1:]])
+        q = np.concatenate([q_down[:0:-1], [q_down[0] + still + q_up[0]], q_up[1:]])
+        return p, q
+
+    def _positive(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Masses of (0, e_0], (e_0, e_1], ..., (e_n, inf) under (1-g) Q + g P and under Q."""
+        p, q = SampledPair(self.base, self.fraction, True).cells(np.concatenate([[0.0], edges]))
+        return p[1:], q[1:]
+
+    def _total(self, side: int) -> float:
+        return float(self._positive(np.array([]))[side].sum()) + (self.infinite if side == 0 else 0.0)
