@@ -42,7 +42,7 @@ class Pld(Accountant):
 
 
 def _directions(mechanism: Mechanism, relation: Relation) -> list[list[tuple[Pair, int]]]:
-    parts = [(part.dominating_pairs(relation), part.participations(steps)) for part, steps in mechanism.parts()]
+    parts = [(part.dominating_pairs(relation), steps) for part, steps in mechanism.parts()]
     count = max((len(pairs) for pairs, _ in parts), default=1)
     return [_merged([(pairs[min(side, len(pairs) - 1)], steps) for pairs, steps in parts]) for side in range(count)]
 

@@ -1,5 +1,7 @@
 """Renyi divergences of subsampled mechanisms, each an upper bound up to a stated rounding allowance."""
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.special import gammaln
 
@@ -47,6 +49,41 @@ def _log_moment_quadrature(sample_rate: float, noise_multiplier: float, order: f
     inside = log_density > -700.0
     summand = np.expm1(order * log_ratio[inside]) - order * np.expm1(log_ratio[inside])
     return float(np.log1p(np.sum(np.exp(log_density[inside]) * summand) * step))
+
+
+def fixed_size_rdp(
+    fraction: float, base: Callable[[np.ndarray], np.ndarray], pure_epsilon: float, orders: np.ndarray
+) -> np.ndarray:
+    """D_a of a mechanism run on a uniform subset of a fraction g of the records, under replace-one.
+
+    For integers a >= 2, with e_j = D_j of the unsampled mechanism under replace-one and e its pure epsilon,
+    (a - 1) D_a <= log(1 + g^2 C(a, 2) min{4 (e^{e_2} - 1), e^{e_2} min(2, (e^e - 1)^2)}
+    + sum_{j=3}^a g^j C(a, j) e^{(j - 1) e_j} min(2, (e^e - 1)^j)) (Wang, Balle & Kasiviswanathan 2019, Theorem 9).
+    Other orders get the bound of the next integer; never more than the unsampled divergence (quasi-convexity).
+
+    Args:
+        fraction: g in (0, 1].
+        base: orders -> e_j.
+        pure_epsilon: e, infinite where none is known.
+        orders: a > 1.
+    """
+    flat = np.atleast_1d(np.asarray(orders, dtype=float))
+    whole = np.maximum(np.ceil(flat), 2).astype(int)
+    j = np.arange(2, int(whole.max()) + 1)
+    divergence = base(j.astype(float))
+    log_range = np.log(np.expm1(min(pure_epsilon, 700.0)))
+    log_terms = j * np.log(fraction) + (j - 1) * divergence + np.minimum(np.log(2.0), j * log_range)
+    second = np.minimum(
+        np.log(4.0) + np.log(np.expm1(np.minimum(divergence[0], 700.0))), log_terms[0] - 2 * np.log(fraction)
+    )
+    log_terms[0] = 2 * np.log(fraction) + second
+    result = np.empty_like(flat)
+    for index, order in enumerate(whole):
+        k = j[: order - 1]
+        log_binomial = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
+        log_sum = np.logaddexp.reduce(log_binomial + log_terms[: order - 1])
+        result[index] = np.logaddexp(0.0, log_sum) / (order - 1)
+    return np.minimum(result.reshape(np.shape(orders)), base(np.asarray(orders, dtype=float)))
 
 
 def pure_rdp(epsilon: float, orders: np.ndarray) -> np.ndarray:
