@@ -11,6 +11,7 @@ from scipy import fft
 from tacit.accounting.loss.cumulant import Cumulant, Discrete
 from tacit.accounting.loss.fourier import LatticeSum
 from tacit.accounting.loss.lattice import place_atoms, round_down, round_up
+from tacit.accounting.loss.merge import thinned
 from tacit.accounting.loss.plan import Aliases, Saddle, period_for, saddle_for_delta, saddle_for_epsilon
 from tacit.mechanisms.pairs import Pair
 
@@ -46,7 +47,8 @@ class Convolution:
         self.gap = gap
         self.largest = largest
         self.infinite = -np.expm1(sum(steps * _log1m(pair.infinite) for pair, steps in parts))
-        self.outlines = [_outline(pair, steps) for pair, steps in parts]
+        self.lower_parts, self.upper_parts = thinned(parts)
+        self.outlines = [_outline(pair, steps) for pair, steps in self.upper_parts]
 
     def saddle_for_delta(self, delta: float) -> Saddle:
         """The approximate saddle where delta(epsilon) = delta > `infinite`."""
@@ -78,13 +80,15 @@ class Convolution:
         pitch = _common(self.parts) or _aligned(self.parts, max(wanted, period / self.largest))
         size = int(fft.next_fast_len(max(int(np.ceil(period / pitch)), 64), real=True))
         down, up = [], []
-        for (pair, count), part, (low, high) in zip(self.parts, cumulant.parts, ends, strict=True):
-            anchor = pair.atoms[0] if pair.atoms else _anchor(pair, part, theta, pitch)
+        for (lower, count), (upper, _), part, (low, high) in zip(
+            self.lower_parts, self.upper_parts, cumulant.parts, ends, strict=True
+        ):
+            anchor = upper.atoms[0] if upper.atoms else _anchor(upper, part, theta, pitch)
             first = anchor + pitch * (np.floor((low - anchor) / pitch) - 4)
             points = int(np.ceil((high - first) / pitch)) + 5
-            exact = place_atoms(pair, first, pitch, points) if pair.discrete else None
-            up.append((exact or round_up(pair, first, pitch, points), count))
-            down.append((exact or round_down(pair, first, pitch, points, theta), count))
+            exact = place_atoms(upper, first, pitch, points) if upper.discrete else None
+            up.append((exact or round_up(upper, first, pitch, points), count))
+            down.append((exact or round_down(lower, first, pitch, points, theta), count))
         return Bracket(*(LatticeSum.of(rounded, theta, saddle.epsilon, size) for rounded in (down, up)))
 
 

@@ -9,17 +9,20 @@ from typing import Protocol
 import numpy as np
 
 from tacit.accounting.loss.convolution import Convolution
+from tacit.accounting.loss.gaussian import SampledGaussian
 from tacit.accounting.loss.inversion import SaddleLine, saddle_line
 from tacit.accounting.loss.plan import Saddle, saddle_for_delta, saddle_for_epsilon
+from tacit.accounting.loss.schedule import SmoothSchedule
 from tacit.accounting.loss.single import Single
 from tacit.accounting.loss.smooth import Smooth, SmoothCumulant, Unsuitable, smooth
-from tacit.mechanisms.pairs import Pair
+from tacit.mechanisms.pairs import GaussianReplacePair, Pair, SampledGaussianPair
 from tacit.tradeoff.root import bracketed_root
 
 ALLOWANCE = 1e-9
 """Relative widening of every delta and epsilon for rounding in moments and masses, which stays below 1e-10."""
 
 _POINTS = 20_000
+_FEW = 24
 _PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
 
 
@@ -102,9 +105,27 @@ class Direction:
         return saddle_line(views, saddle, _POINTS) if views else None
 
     def _views(self, saddle: Saddle) -> list[Smooth] | None:
-        views = [smooth(pair, steps, saddle.theta, saddle.log_delta) for pair, steps in self.parts]
-        known = [view for view in views if view is not None]
-        return known if len(known) == len(views) else None
+        """Every part seen as smooth, many sampled Gaussians of a kind together; None if some part is not smooth."""
+        theta, log_delta = saddle.theta, saddle.log_delta
+        views: list[Smooth] = []
+        kinds: dict[object, list[tuple[SampledGaussian, int]]] = {}
+        for pair, steps in self.parts:
+            if isinstance(pair, SampledGaussianPair | GaussianReplacePair):
+                kinds.setdefault((type(pair), getattr(pair, "remove", True)), []).append((pair, steps))
+                continue
+            view = smooth(pair, steps, theta, log_delta)
+            if view is None:
+                return None
+            views.append(view)
+        for members in kinds.values():
+            if len(members) > _FEW:
+                views.append(SmoothSchedule(members, theta, log_delta))
+                continue
+            found = [smooth(pair, steps, theta, log_delta) for pair, steps in members]
+            if None in found:
+                return None
+            views += [view for view in found if view is not None]
+        return views
 
 
 def _invert(local: Local, delta: float, side: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,14 +16,14 @@ _DEPTHS = np.array([0.12, 0.25, 0.4, 0.6, 0.8, 0.95])
 _RAISES = np.array([0.0, 0.5, 1.0])
 
 
-def log_mix(rate: float, y: np.ndarray) -> np.ndarray:
+def log_mix(rate: complex, y: np.ndarray) -> np.ndarray:
     """log(1 - rate + rate e^y) for complex y with |Im y| < pi, keeping the digits of small results."""
     real, imag = np.real(y), np.imag(y)
     big = real > 30.0
     capped = np.where(big, 0.0, real)
     growth = np.expm1(capped)
-    x = rate * (growth * np.cos(imag) - 2 * np.sin(imag / 2) ** 2)
-    v = rate * (growth + 1) * np.sin(imag)
+    moved = rate * (growth * np.cos(imag) - 2 * np.sin(imag / 2) ** 2 + 1j * (growth + 1) * np.sin(imag))
+    x, v = moved.real, moved.imag
     small = 0.5 * np.log1p(2 * x + x * x + v * v) + 1j * np.arctan2(v, 1 + x)
     return np.where(big, y + np.log(rate) + (1 - rate) / rate * np.exp(-np.where(big, y, 30.0)), small)
 
@@ -39,8 +39,8 @@ class Line:
     loss: np.ndarray
 
 
-def on_line(pair: SampledGaussian, u: np.ndarray, step: float, height: float) -> Line:
-    """The pair seen at u + i height; the standard normal law of u is that of N_0."""
+def on_line(pair: SampledGaussian, u: np.ndarray, step: float, height: float, *, whole: bool = False) -> Line:
+    """The pair seen at u + i height; the standard normal law of u is that of N_0. `whole` keeps complex parameters."""
     z = u + 1j * height if height else u.astype(complex)
     half = 0.5 / pair.sigma**2
     up = log_mix(pair.rate, z / pair.sigma - half)
@@ -50,7 +50,12 @@ def on_line(pair: SampledGaussian, u: np.ndarray, step: float, height: float) ->
     else:
         loss, log_ratio = (up, up) if pair.remove else (-up, 0.0)
     log_mass = -(z**2) / 2 + log_ratio + (np.log(step) - 0.5 * np.log(2 * np.pi))
-    return Line(step, height, u, log_mass, loss) if height else Line(step, 0.0, u, log_mass.real, loss.real)
+    return Line(step, height, u, log_mass, loss) if height or whole else Line(step, 0.0, u, log_mass.real, loss.real)
+
+
+def varied(pair: SampledGaussian, sigma: complex, rate: complex) -> SampledGaussian:
+    """The pair with other parameters, which may be complex where only `on_line` is asked."""
+    return replace(pair, sigma=sigma, rate=rate)
 
 
 def reach(pair: SampledGaussian, theta: float, log_cut: float, log_ignored: float) -> tuple[float, float] | None:

@@ -78,10 +78,19 @@ class SmoothGaussian(Smooth):
 class SmoothSampled(Smooth):
     """A Poisson-subsampled Gaussian step by the trapezoid rule over its noise."""
 
-    def __init__(self, pair: SampledGaussian, steps: int, theta: float, largest: float, ends: tuple[float, float]):
+    def __init__(
+        self,
+        pair: SampledGaussian,
+        steps: int,
+        theta: float,
+        largest: float,
+        ends: tuple[float, float],
+        *,
+        step: float = 0.0,
+    ):
         self.pair, self.steps, self.theta, self.largest, self.ends = pair, steps, theta, largest, ends
         self.log_tolerance = -36.0 - np.log(steps)
-        step, _ = choose_line(pair, theta, 0.0, self.ends, 0.0, self.log_tolerance)
+        step = step or choose_line(pair, theta, 0.0, self.ends, 0.0, self.log_tolerance)[0]
         if step <= 0 or (ends[1] - ends[0]) / step > _MOST_NODES:
             raise Unsuitable
         u = np.arange(self.ends[0], self.ends[1] + step, step)
@@ -126,7 +135,7 @@ class SmoothSampled(Smooth):
         low, high = self.real.u[keep[0]], self.real.u[keep[-1]]
         line = on_line(self.pair, np.arange(low - step, high + 2 * step, step), step, height)
         weights = np.exp(line.log_mass + self.theta * line.loss - self.moment)
-        change, size = _shifted_sum(weights, line.loss - self.mean, t)
+        change, size = shifted_sum(weights, line.loss - self.mean, t)
         error = 2 * np.exp(self.log_tolerance) + 16 * _UNIT * size
         modulus = np.maximum(np.abs(1 + change) - error, 1e-300)
         relative = error / modulus + 4 * _UNIT
@@ -150,7 +159,7 @@ class SmoothCumulant:
         return value, first, second
 
 
-def _shifted_sum(weights: np.ndarray, offset: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def shifted_sum(weights: np.ndarray, offset: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """sum_k w_k (e^{i t l_k} - 1) for complex w and l, and the sum of sizes that its rounding error scales with."""
     value = np.empty(len(t), dtype=complex)
     size = np.empty(len(t))
