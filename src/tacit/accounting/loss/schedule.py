@@ -18,10 +18,10 @@ from tacit.accounting.loss.smooth import Smooth, SmoothSampled, Unsuitable, shif
 
 _UNIT = 2.0**-53
 _RADII = (6.0, 4.0, 3.0, 2.5, 2.0, 1.7, 1.5, 1.35, 1.25)
-_PANEL = 0.35
+_PANEL = 0.45
 _BOUNDARY = np.exp(2j * np.pi * (np.arange(12) + 0.5) / 12)
 _MARGIN = 4.0
-_LOG_ERROR = -39.0
+_LOG_ERROR = -29.0
 _CELLS = 6
 
 
@@ -115,8 +115,9 @@ class SmoothSchedule(Smooth):
     def _clear(self, point: np.ndarray) -> bool:
         pair = varied(self.kind, *np.exp(point))
         with np.errstate(over="ignore", invalid="ignore"):
-            line = on_line(pair, self.u, 1.0, 0.0, whole=True)
-        return bool(np.all(np.abs(np.imag(line.loss)) < 2.6) and np.all(np.isfinite(line.loss)))
+            line = on_line(pair, self.u, float(self.u[1] - self.u[0]), 0.0, whole=True)
+            change = np.abs(np.exp(line.log_mass + self.theta * line.loss).sum() - 1)
+        return bool(np.all(np.abs(np.imag(line.loss)) < 2.6) and np.all(np.isfinite(line.loss)) and change < 0.1)
 
     def _real(self, sigma: float, rate: float) -> SmoothSampled:
         step = float(self.u[1] - self.u[0])
@@ -185,9 +186,9 @@ class SmoothSchedule(Smooth):
                 change, _ = shifted_sum(weights, line.loss, t)
                 change = change + weights.sum() - 1
                 size = np.maximum(size, np.abs(change))
-            if not np.all(size < 0.4):
+            if not np.all(size < 0.8):
                 raise Unsuitable
-            miss += _MARGIN * 4 * 2 * (size + size[0]) * radius ** (1.0 - count) / (radius - 1)
+            miss += _MARGIN * 4 * -(np.log1p(-size) + np.log1p(-size[0])) * radius ** (1.0 - count) / (radius - 1)
         return miss * 10
 
 
