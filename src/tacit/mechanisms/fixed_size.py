@@ -19,8 +19,8 @@ class FixedSize(Mechanism):
     """`base` run on `batch_size` of `records` records, a uniform subset drawn independently in each step.
 
     Accounted under replace-one, where the number of records is public: with g = batch_size / records and delta the
-    profile of `base` under replace-one, a step has delta'(log(1 + g (e^epsilon - 1))) <= g delta(epsilon) (Balle, Barthe
-    & Gaboardi 2018, Section 4). Other relations are refused.
+    profile of `base` under replace-one, a step has delta'(log(1 + g (e^epsilon - 1))) <= g delta(epsilon) (Balle,
+    Barthe & Gaboardi 2018, Section 4). Other relations are refused.
 
     Args:
         base: the mechanism that runs on the batch; not itself subsampled or composed.
