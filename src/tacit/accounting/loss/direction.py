@@ -51,8 +51,8 @@ class Direction:
 
     def epsilon(self, delta: float) -> tuple[float, float]:
         """Bounds on the smallest epsilon >= 0 with delta(epsilon) <= delta."""
-        if delta <= self.general.infinite:
-            return float("inf"), float("inf")
+        if delta < self.general.infinite * (1 + ALLOWANCE) or delta == 0.0:
+            return self._at_the_end(delta)
         local = self._near_delta(delta)
         return _invert(local, delta, 0), _invert(local, delta, 1)
 
@@ -64,6 +64,15 @@ class Direction:
         nearest = np.argmin(np.abs(epsilons[:, None] - centres), axis=1)
         bounds = np.array([locals_[k].bounds(float(e)) for k, e in zip(nearest, epsilons, strict=True)])
         return bounds[:, 0] * (1 - ALLOWANCE), np.minimum(bounds[:, 1] * (1 + ALLOWANCE), 1.0)
+
+    def _at_the_end(self, delta: float) -> tuple[float, float]:
+        """epsilon where only infinite losses are left: the largest finite loss, or inf if even that is too much."""
+        top = max(sum(steps * pair.largest for pair, steps in self.parts), 0.0)
+        certain = self.general.infinite
+        if delta < certain * (1 - ALLOWANCE):
+            return float("inf"), float("inf")
+        known = delta == 0.0 and certain == 0.0
+        return top * (1 - ALLOWANCE) if known else 0.0, top * (1 + ALLOWANCE) if known else float("inf")
 
     def _for_delta(self, delta: float) -> Local:
         single = self._single()

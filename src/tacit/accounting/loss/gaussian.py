@@ -24,7 +24,11 @@ def log_mix(rate: complex, y: np.ndarray) -> np.ndarray:
     growth = np.expm1(capped)
     moved = rate * (growth * np.cos(imag) - 2 * np.sin(imag / 2) ** 2 + 1j * (growth + 1) * np.sin(imag))
     x, v = moved.real, moved.imag
-    small = 0.5 * np.log1p(2 * x + x * x + v * v) + 1j * np.arctan2(v, 1 + x)
+    mixed = (1 - rate) + rate * (growth + 1) * np.exp(1j * imag)
+    with np.errstate(divide="ignore"):
+        direct = np.log(np.abs(mixed)) + 1j * np.angle(mixed)
+    near = np.log1p(np.maximum(2 * x + x * x + v * v, -0.9)) / 2 + 1j * np.arctan2(v, 1 + x)
+    small = np.where(x < -0.5, direct, near)
     return np.where(big, y + np.log(rate) + (1 - rate) / rate * np.exp(-np.where(big, y, 30.0)), small)
 
 

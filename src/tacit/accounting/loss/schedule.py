@@ -2,14 +2,15 @@
 
 log E e^{zL} of one step is analytic in x = (log sigma, log rate), so the sum over a schedule is a weighted sum of its
 values at a few nodes, the weights being those of interpolation. With B the largest |log E e^{zL}| on a Bernstein
-ellipse of parameter r, n nodes miss each step by at most 4 B r^{1-n} / (r - 1) (Trefethen 2013, Theorem 8.2). B is taken
-for the quadrature sum itself at points of the ellipse, with a margin for the places between them.
+ellipse of parameter r, n nodes miss each step by at most 4 B r^{1-n} / (r - 1) (Trefethen 2013, Theorem 8.2). B is
+taken for the quadrature sum itself at points of the ellipse, with a margin for the places between them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -80,7 +81,7 @@ class SmoothSchedule(Smooth):
         x, y = np.log(self.sigma), np.log(self.rate)
         pieces = max(1, int(np.ceil((x.max() - x.min()) / _PANEL)))
         edges = np.linspace(x.min(), x.max(), pieces + 1)
-        rows = zip(edges[:-1], edges[1:], strict=True)
+        rows = pairwise(edges)
         return [(np.array([a, y.min()]), np.array([b, y.max()])) for a, b in rows if np.any((x >= a) & (x <= b))]
 
     def _panel(self, low: np.ndarray, high: np.ndarray) -> Panel:

@@ -33,6 +33,10 @@ class AtomPair(Pair):
         return self.losses
 
     @property
+    def largest(self) -> float:
+        return max(self.losses, default=-np.inf)
+
+    @property
     def discrete(self) -> bool:
         return True
 

@@ -24,6 +24,10 @@ class RangePair(Pair):
     epsilon: float
 
     @property
+    def largest(self) -> float:
+        return self.epsilon
+
+    @property
     def attained(self) -> AtomPair:
         """Two outcomes with losses epsilon / 2 and -epsilon / 2, a mechanism of the family."""
         return AtomPair.response(self.epsilon / 2)

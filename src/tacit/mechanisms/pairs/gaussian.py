@@ -34,6 +34,10 @@ class SampledGaussianPair(Pair):
     rate: float
     remove: bool
 
+    @property
+    def largest(self) -> float:
+        return np.inf if self.remove else -float(np.log1p(-self.rate))
+
     def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         loss = np.asarray(edges, dtype=float)
         ratio = unmixed(self.rate, loss if self.remove else -loss[::-1])

@@ -16,6 +16,10 @@ class LaplacePair(Pair):
     epsilon: float
 
     @property
+    def largest(self) -> float:
+        return self.epsilon
+
+    @property
     def atoms(self) -> tuple[float, ...]:
         return (-self.epsilon, self.epsilon)
 
@@ -38,6 +42,10 @@ class LaplaceReplacePair(Pair):
 
     epsilon: float
     rate: float
+
+    @property
+    def largest(self) -> float:
+        return self.atoms[1]
 
     @property
     def atoms(self) -> tuple[float, ...]:

@@ -33,6 +33,11 @@ class Pair(ABC):
         return ()
 
     @property
+    def largest(self) -> float:
+        """The supremum of the finite losses."""
+        return float("inf")
+
+    @property
     def discrete(self) -> bool:
         """Whether `atoms` are all finite losses."""
         return False
@@ -54,7 +59,9 @@ def log_mixture(rate: float, log_ratio: np.ndarray) -> np.ndarray:
     """log(1 - rate + rate e^y), without overflow and with its relative digits near y = 0."""
     y = np.asarray(log_ratio, dtype=float)
     with np.errstate(over="ignore"):
-        small = np.log1p(rate * np.expm1(np.minimum(y, 30.0)))
+        capped = np.minimum(y, 30.0)
+        small = np.log1p(np.maximum(rate * np.expm1(capped), -0.5))
+        small = np.where(rate * np.expm1(capped) < -0.5, np.log((1 - rate) + rate * np.exp(capped)), small)
         return np.where(y > 30.0, y + np.log(rate) + np.log1p((1 - rate) / rate * np.exp(-y)), small)
 
 

@@ -22,6 +22,13 @@ class SampledPair(Pair):
     remove: bool
 
     @property
+    def largest(self) -> float:
+        """Losses grow with those of the base; infinite ones become -log(1 - rate) when a record is added."""
+        sign = 1.0 if self.remove else -1.0
+        top = np.inf if self.base.infinite and not self.remove else self.base.largest
+        return float(sign * log_mixture(self.rate, np.array(sign * top)))
+
+    @property
     def attained(self) -> Pair:
         return replace(self, base=self.base.attained)
 
@@ -72,6 +79,10 @@ class RevealedPair(Pair):
     rate: float
 
     @property
+    def largest(self) -> float:
+        return max(self.base.largest, 0.0)
+
+    @property
     def attained(self) -> Pair:
         return replace(self, base=self.base.attained)
 
@@ -120,6 +131,10 @@ class SubstitutedPair(Pair):
 
     base: Pair
     fraction: float
+
+    @property
+    def largest(self) -> float:
+        return SampledPair(self.base, self.fraction, True).largest
 
     @property
     def attained(self) -> Pair:
