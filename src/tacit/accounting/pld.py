@@ -29,8 +29,9 @@ class Pld(Accountant):
     def curves(self, mechanism: Mechanism, relation: Relation) -> tuple[Curve, Curve]:
         """Upper and lower curve; raises `Refused` where a mechanism has no dominating pair."""
         directions = _directions(mechanism, relation)
-        if len(directions) == 1 and all(isinstance(pair, GaussianPair) for pair, _ in directions[0]):
-            mu = float(np.sqrt(sum(pair.mu**2 for pair, _ in directions[0])))
+        plain = [pair.mu for pair, _ in directions[0] if isinstance(pair, GaussianPair)]
+        if len(directions) == 1 and len(plain) == len(directions[0]):
+            mu = float(np.sqrt(sum(mu**2 for mu in plain)))
             return GaussianCurve(mu * (1 + ALLOWANCE)), GaussianCurve(mu * (1 - ALLOWANCE))
         upper = [Direction(parts) for parts in directions]
         reached = [[(pair.attained, steps) for pair, steps in parts] for parts in directions]

@@ -78,7 +78,8 @@ class Convolution:
         period = max(period, max(high - low for low, high in ends) * 1.01)
         wanted = min(_pitch_for(cumulant, theta, self.gap * max(saddle.epsilon, 1e-4)), saddle.spread / 8)
         pitch = _common(self.parts) or _aligned(self.parts, max(wanted, period / self.largest))
-        size = int(fft.next_fast_len(max(int(np.ceil(period / pitch)), 64), real=True))
+        needed = max(int(np.ceil(period / pitch)), 64)
+        size = int(fft.next_fast_len(needed, real=True) or needed)
         down, up = [], []
         for (lower, count), (upper, _), part, (low, high) in zip(
             self.lower_parts, self.upper_parts, cumulant.parts, ends, strict=True

@@ -29,8 +29,11 @@ _PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
 class Local(Protocol):
     """Certified bounds on delta around one question."""
 
-    theta: float
-    epsilon: float
+    @property
+    def theta(self) -> float: ...
+
+    @property
+    def epsilon(self) -> float: ...
 
     def bounds(self, epsilon: float) -> tuple[float, float]: ...
 

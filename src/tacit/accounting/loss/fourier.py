@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy import fft
 
 from tacit.accounting.loss.cumulant import Cumulant, Discrete
 from tacit.accounting.loss.lattice import Rounded
@@ -54,7 +53,7 @@ class LatticeSum:
             discrete.append(Discrete(part.losses[keep], part.log_masses[keep], steps))
             log_total, weights = discrete[-1].tilt(theta)
             weights = np.bincount(np.flatnonzero(keep) % size, weights, size)
-            transform = np.conj(fft.rfft(weights))
+            transform = np.conj(np.fft.rfft(weights))
             with np.errstate(divide="ignore"):
                 log_phi += steps * np.log(transform)
             slack += steps * 8 * _UNIT * np.log2(size) * float(np.sqrt(weights @ weights)) / np.abs(transform)
@@ -62,7 +61,7 @@ class LatticeSum:
             log_scale += steps * log_total
             origin += steps * rounded.origin
             log_finite += steps * np.log1p(-rounded.infinite) if rounded.infinite < 1 else -np.inf
-        index = np.flatnonzero(log_phi.real > _NEGLIGIBLE)
+        index = np.flatnonzero(np.real(log_phi) > _NEGLIGIBLE)
         aliases = Aliases.of(Cumulant(discrete), theta)
         return cls(
             theta, epsilon, pitch, size, origin, log_scale, index, np.exp(log_phi[index]), slack[index], aliases,
@@ -76,7 +75,7 @@ class LatticeSum:
         spectrum[self.index] = self.phi
         error = 2 * float(np.abs(self.phi) @ np.expm1(np.minimum(self.log_slack, 50.0))) / self.size
         error += 8 * _UNIT * np.log2(self.size) * float(np.linalg.norm(self.phi)) * (2 / self.size) ** 0.5
-        return np.asarray(fft.irfft(np.conj(spectrum), self.size)), error
+        return np.asarray(np.fft.irfft(np.conj(spectrum), self.size)), error
 
     def finite(self, epsilon: float) -> tuple[float, float, float]:
         """log of the scale e^{K - theta epsilon}, and E[(1 - e^{epsilon - L})_+; L finite] / scale with its error."""

@@ -54,7 +54,11 @@ def on_line(pair: SampledGaussian, u: np.ndarray, step: float, height: float, *,
     else:
         loss, log_ratio = (up, up) if pair.remove else (-up, 0.0)
     log_mass = -(z**2) / 2 + log_ratio + (np.log(step) - 0.5 * np.log(2 * np.pi))
-    return Line(step, height, u, log_mass, loss) if height or whole else Line(step, 0.0, u, log_mass.real, loss.real)
+    return (
+        Line(step, height, u, log_mass, loss)
+        if height or whole
+        else Line(step, 0.0, u, np.real(log_mass), np.real(loss))
+    )
 
 
 def varied(pair: SampledGaussian, sigma: complex, rate: complex) -> SampledGaussian:
@@ -143,7 +147,8 @@ def choose_line(pair: SampledGaussian, theta: float, log_moment: float, ends: tu
         for height in depth * raises:
             if depth + height > 0.97 * np.pi * pair.sigma or height > 1.6:
                 continue
-            bound = np.logaddexp(*(_log_size(pair, u, sign * (height + s * depth), theta, largest_t) for s in (-1, 1)))
+            sides = [_log_size(pair, u, sign * (height + s * depth), theta, largest_t) for s in (-1, 1)]
+            bound = np.logaddexp(sides[0], sides[1])
             need = max(bound - log_moment + np.log(2.0), 0.0) - log_tolerance
             best = max(best, (2 * np.pi * depth / need, sign * height))
     return best
@@ -151,7 +156,7 @@ def choose_line(pair: SampledGaussian, theta: float, log_moment: float, ends: tu
 
 def _log_size(pair: SampledGaussian, u: np.ndarray, height: float, theta: float, largest_t: float) -> float:
     line = on_line(pair, u, float(u[1] - u[0]), height)
-    exponent = line.log_mass.real + theta * line.loss.real + largest_t * np.maximum(-np.imag(line.loss), 0.0)
+    exponent = np.real(line.log_mass) + theta * np.real(line.loss) + largest_t * np.maximum(-np.imag(line.loss), 0.0)
     top = float(exponent.max())
     return top + float(np.log(np.exp(exponent - top).sum()))
 
@@ -162,7 +167,7 @@ def slope(pair: SampledGaussian, u: np.ndarray) -> np.ndarray:
 
     def weight(x: np.ndarray) -> np.ndarray:
         y = x / pair.sigma - half
-        return np.exp(np.log(pair.rate) + y - log_mix(pair.rate, y).real)
+        return np.exp(np.log(pair.rate) + y - np.real(log_mix(pair.rate, y)))
 
     total = weight(u) + (weight(-u) if isinstance(pair, GaussianReplacePair) else 0.0)
     return total / pair.sigma
