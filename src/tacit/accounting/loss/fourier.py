@@ -84,7 +84,7 @@ class LatticeSum:
         kernel = np.exp(-self.theta * above) * (
             -1 / np.expm1(-self.theta * period) + np.exp(-above) / np.expm1(-(self.theta + 1) * period)
         )
-        value = float(np.take(probabilities, np.arange(first, first + count), mode="wrap") @ kernel)
+        value = float(probabilities[(first % self.size + np.arange(count)) % self.size] @ kernel)
         rest = np.exp(-60.0) / -np.expm1(-self.theta * period)
         return value, error * float(np.abs(kernel).sum()) + 64 * UNIT * abs(value) + float(rest)
 
