@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.accounting.loss.complex_log import log1p
 from tacit.accounting.loss.cumulant import Discrete
 from tacit.accounting.loss.fourier import NEGLIGIBLE, UNIT, LatticeSum, finite_losses, infinite_mass, transform
 from tacit.accounting.loss.lattice import Rounded
@@ -114,7 +115,7 @@ def _jump_sum(parts: Parts, threshold: float, theta: float, epsilon: float, size
         scale = np.exp(min(log_jump - log_total, 600.0))
         jumping, jump_error = transform(rounded, jump, weights, size)
         ratio = scale * jumping / value
-        rise += steps * np.log1p(ratio)
+        rise += steps * log1p(ratio)
         unsure += steps * (scale * jump_error / np.abs(value) + np.abs(ratio) * (error / np.abs(value) + 8 * UNIT))
     scale_of_jumps = _log_expm1(float(rise[0].real))
     with np.errstate(over="ignore", invalid="ignore"):
