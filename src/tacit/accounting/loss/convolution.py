@@ -10,28 +10,34 @@ from scipy import fft
 
 from tacit.accounting.loss.cumulant import Cumulant, Discrete
 from tacit.accounting.loss.fourier import LatticeSum
-from tacit.accounting.loss.lattice import place_atoms, round_down, round_up
+from tacit.accounting.loss.jumps import JumpCumulant, SplitSum, split, split_sum
+from tacit.accounting.loss.lattice import Rounded, place_atoms, round_down, round_up
 from tacit.accounting.loss.merge import thinned
 from tacit.accounting.loss.plan import Aliases, Saddle, period_for, saddle_for_delta, saddle_for_epsilon
 from tacit.mechanisms.pairs import Pair
 
 _EDGES = np.concatenate([-np.geomspace(1e5, 1e-12, 512), np.geomspace(1e-12, 1e5, 512)])
 _LARGEST = 1 << 20
+_FINE = 1 / 5000
+
+Rounding = list[tuple[Rounded, int]]
 
 
 @dataclass(frozen=True)
 class Bracket:
     """The lower and the upper rounding of one composition, built for one question."""
 
-    lower: LatticeSum
-    upper: LatticeSum
+    lower: LatticeSum | SplitSum
+    upper: LatticeSum | SplitSum
 
     @property
     def theta(self) -> float:
+        """The tilt, a first guess at the fall of log delta."""
         return self.upper.theta
 
     @property
     def epsilon(self) -> float:
+        """Where the bounds are meant to be asked."""
         return self.upper.epsilon
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
@@ -71,16 +77,45 @@ class Convolution:
         """Both roundings, built for one saddle."""
         cumulant = self._outline_for(saddle.log_delta)
         theta = saddle.theta
-        steps = sum(part.steps for part in cumulant.parts)
         aliases = Aliases.of(cumulant, theta)
         period = period_for(aliases, saddle.epsilon, saddle.log_delta - 23.0, 4 * saddle.spread)
-        ends = [_ends(part, theta, saddle.log_delta, steps) for part in cumulant.parts]
-        period = max(period, max(high - low for low, high in ends) * 1.01)
         wanted = min(_pitch_for(cumulant, theta, self.gap * max(saddle.epsilon, 1e-4)), saddle.spread / 8)
-        pitch = _common(self.parts) or _aligned(self.parts, max(wanted, period / self.largest))
+        down, up, size = self._rounded(cumulant, theta, saddle.log_delta, period, wanted, self.largest)
+        return Bracket(*(LatticeSum.of(rounded, theta, saddle.epsilon, size) for rounded in (down, up)))
+
+    def split_bracket(self, epsilon: float, log_delta: float, *, largest: int = 1 << 19) -> Bracket | None:
+        """Both roundings around one epsilon, runs with a large loss apart; `log_delta` as far as it is known.
+
+        None where all or none of the losses of a step are large.
+        """
+        cumulant = self._outline_for(log_delta)
+        threshold = epsilon / 3
+        core_parts, jump_parts = split(cumulant.parts, threshold)
+        if not all(len(part.losses) for part in core_parts) or not any(len(part.losses) for part in jump_parts):
+            return None
+        jumps = JumpCumulant(cumulant.parts, threshold)
+        theta = jumps.tilt_for(epsilon, 0.01 / epsilon, 1e3 / epsilon)
+        core = saddle_for_epsilon(Cumulant(core_parts), epsilon)
+        aliases = Aliases.of(jumps, theta)
+        log_scale = jumps(theta) - theta * epsilon
+        period = period_for(aliases, epsilon, max(log_delta, log_scale - 30.0) - 18.0, 2 * epsilon)
+        down, up, size = self._rounded(cumulant, theta, log_delta, period, epsilon * _FINE, largest)
+        tilts = (min(core.theta, 200 / epsilon), theta)
+        lower, upper = (split_sum(rounded, threshold, tilts, epsilon, size) for rounded in (down, up))
+        return Bracket(lower, upper) if lower and upper else None
+
+    def _rounded(
+        self, cumulant: Cumulant, theta: float, log_delta: float, period: float, wanted: float, largest: int
+    ) -> tuple[Rounding, Rounding, int]:
+        """Lower and upper parts on one lattice, and the number of its points."""
+        steps = sum(part.steps for part in cumulant.parts)
+        ends = [_ends(part, theta, log_delta, steps) for part in cumulant.parts]
+        period = max(period, max(high - low for low, high in ends) * 1.01)
+        pitch = _common(self.parts) or _aligned(self.parts, max(wanted, period / largest))
         needed = max(int(np.ceil(period / pitch)), 64)
         size = int(fft.next_fast_len(needed, real=True) or needed)
-        down, up = [], []
+        down: Rounding = []
+        up: Rounding = []
         for (lower, count), (upper, _), part, (low, high) in zip(
             self.lower_parts, self.upper_parts, cumulant.parts, ends, strict=True
         ):
@@ -90,7 +125,7 @@ class Convolution:
             exact = place_atoms(upper, first, pitch, points) if upper.discrete else None
             up.append((exact or round_up(upper, first, pitch, points), count))
             down.append((exact or round_down(lower, first, pitch, points, theta), count))
-        return Bracket(*(LatticeSum.of(rounded, theta, saddle.epsilon, size) for rounded in (down, up)))
+        return down, up, size
 
 
 def _anchor(pair: Pair, part: Discrete, theta: float, pitch: float) -> float:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tacit.accounting.loss.convolution import Convolution
+from tacit.accounting.loss.convolution import Bracket, Convolution
 from tacit.accounting.loss.gaussian import SampledGaussian
 from tacit.accounting.loss.inversion import SaddleLine, saddle_line
 from tacit.accounting.loss.plan import Saddle, saddle_for_delta, saddle_for_epsilon
@@ -23,6 +23,7 @@ ALLOWANCE = 1e-9
 
 _POINTS = 20_000
 _FEW = 24
+_WIDE = 3e-5
 _PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
 
 
@@ -49,7 +50,13 @@ class Direction:
 
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Bounds on delta(epsilon)."""
-        low, high = self._near_epsilon(epsilon).bounds(epsilon)
+        local = self._near_epsilon(epsilon)
+        low, high = local.bounds(epsilon)
+        if isinstance(local, Bracket) and epsilon > 0 and high - low > _WIDE * high > 1e-300:
+            middle = float(np.log(max(high * low, high**2 * 1e-10)) / 2)
+            apart = self.general.split_bracket(epsilon, middle)
+            other = apart.bounds(epsilon) if apart else (0.0, 1.0)
+            low, high = max(low, other[0]), min(high, other[1])
         return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
 
     def epsilon(self, delta: float) -> tuple[float, float]:
@@ -57,7 +64,10 @@ class Direction:
         if delta < self.general.infinite * (1 + ALLOWANCE) or delta == 0.0:
             return self._at_the_end(delta)
         local = self._near_delta(delta)
-        return _invert(local, delta, 0), _invert(local, delta, 1)
+        low, high = _invert(local, delta, 0), _invert(local, delta, 1)
+        if isinstance(local, Bracket) and high - low > _WIDE * high > 1e-6 * _WIDE:
+            return self._between(delta, low, high)
+        return low, high
 
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bounds on delta at many epsilons, from a few questions that lie near all of them; wider than `delta`."""
@@ -67,6 +77,27 @@ class Direction:
         nearest = np.argmin(np.abs(epsilons[:, None] - centres), axis=1)
         bounds = np.array([locals_[k].bounds(float(e)) for k, e in zip(nearest, epsilons, strict=True)])
         return bounds[:, 0] * (1 - ALLOWANCE), np.minimum(bounds[:, 1] * (1 + ALLOWANCE), 1.0)
+
+    def _between(self, delta: float, low: float, high: float) -> tuple[float, float]:
+        """Bounds on epsilon with the runs of a large loss apart, searched for between two known bounds."""
+        log_delta = float(np.log(delta - self.general.infinite))
+        a, b = float(np.log(max(low, 1e-3 * high))), float(np.log(high))
+        middle = (a + b) / 2
+        for _ in range(12):
+            local = self.general.split_bracket(float(np.exp(middle)), log_delta, largest=1 << 13)
+            if local is None:
+                return low, high
+            bounds = local.bounds(float(np.exp(middle)))
+            a, b = (middle, b) if sum(bounds) > 2 * delta else (a, middle)
+            fall = float(np.log(max(sum(bounds) / 2, 1e-320)) - log_delta) / 6
+            step = fall if a < middle + fall < b else (a + b) / 2 - middle
+            if abs(step) < 0.01:
+                break
+            middle += step
+        local = self.general.split_bracket(float(np.exp(middle)), log_delta)
+        if local is None:
+            return low, high
+        return max(low, _invert(local, delta, 0)), min(high, _invert(local, delta, 1))
 
     def _at_the_end(self, delta: float) -> tuple[float, float]:
         """epsilon where only infinite losses are left: the largest finite loss, or inf if even that is too much."""

@@ -12,8 +12,8 @@ from tacit.accounting.loss.cumulant import Cumulant, Discrete
 from tacit.accounting.loss.lattice import Rounded
 from tacit.accounting.loss.plan import Aliases
 
-_UNIT = 2.0**-52
-_NEGLIGIBLE = -46.0
+UNIT = 2.0**-52
+NEGLIGIBLE = -46.0
 _MANY = 4096
 
 
@@ -34,38 +34,28 @@ class LatticeSum:
     log_scale: float
     index: np.ndarray
     phi: np.ndarray
-    log_slack: np.ndarray
+    error: np.ndarray
     aliases: Aliases
     infinite: float
 
     @classmethod
     def of(cls, parts: Sequence[tuple[Rounded, int]], theta: float, epsilon: float, size: int) -> LatticeSum:
         """The sum of `steps` independent copies of each rounded loss, on a lattice of `size` points."""
-        pitch = parts[0][0].pitch
-        log_phi = np.zeros(size // 2 + 1, dtype=complex)
-        log_scale = origin = log_finite = 0.0
-        slack = np.zeros(size // 2 + 1)
-        discrete = []
-        for rounded, steps in parts:
-            with np.errstate(divide="ignore"):
-                part = Discrete(rounded.losses, np.log(rounded.masses), steps)
-            keep = np.isfinite(part.log_masses)
-            discrete.append(Discrete(part.losses[keep], part.log_masses[keep], steps))
-            log_total, weights = discrete[-1].tilt(theta)
-            weights = np.bincount(np.flatnonzero(keep) % size, weights, size)
-            transform = np.conj(np.fft.rfft(weights))
-            with np.errstate(divide="ignore"):
-                log_phi += steps * np.log(transform)
-            slack += steps * 8 * _UNIT * np.log2(size) * float(np.sqrt(weights @ weights)) / np.abs(transform)
-            slack += steps * 4 * _UNIT * (1 + abs(log_total))
+        log_phi, slack = np.zeros(size // 2 + 1, dtype=complex), np.zeros(size // 2 + 1)
+        log_scale = 0.0
+        discrete = [finite_losses(rounded, steps) for rounded, steps in parts]
+        for part, (rounded, steps) in zip(discrete, parts, strict=True):
+            log_total, weights = part.tilt(theta)
+            value, error = transform(rounded, part, weights, size)
+            log_phi += steps * np.log(value)
+            slack += steps * (error / np.abs(value) + 4 * UNIT * (1 + abs(log_total)))
             log_scale += steps * log_total
-            origin += steps * rounded.origin
-            log_finite += steps * np.log1p(-rounded.infinite) if rounded.infinite < 1 else -np.inf
-        index = np.flatnonzero(np.real(log_phi) > _NEGLIGIBLE)
-        aliases = Aliases.of(Cumulant(discrete), theta)
+        kept = np.flatnonzero(np.real(log_phi) > NEGLIGIBLE)
+        phi = np.exp(log_phi[kept])
         return cls(
-            theta, epsilon, pitch, size, origin, log_scale, index, np.exp(log_phi[index]), slack[index], aliases,
-            float(-np.expm1(log_finite)),
+            theta, epsilon, parts[0][0].pitch, size, sum(steps * rounded.origin for rounded, steps in parts), log_scale,
+            kept, phi, np.abs(phi) * np.expm1(np.minimum(slack[kept], 50.0)), Aliases.of(Cumulant(discrete), theta),
+            infinite_mass(parts),
         )  # fmt: skip
 
     @cached_property
@@ -73,8 +63,8 @@ class LatticeSum:
         """Tilted probabilities of the lattice points modulo the period, and a bound on the error of each."""
         spectrum = np.zeros(self.size // 2 + 1, dtype=complex)
         spectrum[self.index] = self.phi
-        error = 2 * float(np.abs(self.phi) @ np.expm1(np.minimum(self.log_slack, 50.0))) / self.size
-        error += 8 * _UNIT * np.log2(self.size) * float(np.linalg.norm(self.phi)) * (2 / self.size) ** 0.5
+        error = 2 * float(self.error.sum()) / self.size + float(np.exp(NEGLIGIBLE))
+        error += 8 * UNIT * np.log2(self.size) * float(np.linalg.norm(self.phi)) * (2 / self.size) ** 0.5
         return np.asarray(np.fft.irfft(np.conj(spectrum), self.size)), error
 
     def finite(self, epsilon: float) -> tuple[float, float, float]:
@@ -93,9 +83,9 @@ class LatticeSum:
         kernel = np.exp(-self.theta * above) * (
             -1 / np.expm1(-self.theta * period) + np.exp(-above) / np.expm1(-(self.theta + 1) * period)
         )
-        value = float(np.take(probabilities, np.arange(first, first + count), mode="wrap") @ kernel)
+        value = float(probabilities[(first % self.size + np.arange(count)) % self.size] @ kernel)
         rest = np.exp(-60.0) / -np.expm1(-self.theta * period)
-        return value, error * float(np.abs(kernel).sum()) + 64 * _UNIT * abs(value) + float(rest)
+        return value, error * float(np.abs(kernel).sum()) + 64 * UNIT * abs(value) + float(rest)
 
     def _by_frequencies(self, first: int, gap: float) -> tuple[float, float]:
         """The same sum by Parseval, over the few frequencies that have not decayed."""
@@ -109,20 +99,46 @@ class LatticeSum:
         value = float(terms.real.sum()) / self.size
         size = np.abs(terms)
         largest = float(np.abs(kernel).max())
-        error = float(size @ np.expm1(np.minimum(self.log_slack, 50.0))) / self.size
-        error += float(size.sum()) / self.size * 64 * _UNIT + largest * np.exp(_NEGLIGIBLE)
+        error = float(np.abs(weight * kernel) @ self.error) / self.size
+        error += float(size.sum()) / self.size * 64 * UNIT + largest * np.exp(NEGLIGIBLE)
         return value, error
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta of the lattice composition itself."""
+        low, high = self.finite_bounds(epsilon)
+        finite = 1 - self.infinite
+        return self.infinite + min(low, finite), self.infinite + min(high, finite)
+
+    def finite_bounds(self, epsilon: float) -> tuple[float, float]:
+        """The same without the infinite losses."""
         log_scale, value, error = self.finite(epsilon)
         period = self.size * self.pitch
         above = _exp(self.aliases.above(epsilon, period) - log_scale)
         below, unsure = (_exp(log - log_scale) for log in self.aliases.below(epsilon, period))
         low = _exp(log_scale) * max(value - error - above - below, 0.0)
         high = _exp(log_scale) * max(value + error - below + unsure, 0.0)
-        finite = 1 - self.infinite
-        return self.infinite + min(low, finite), self.infinite + min(high, finite)
+        return low, high
+
+
+def finite_losses(rounded: Rounded, steps: int) -> Discrete:
+    """The lattice points that have mass."""
+    keep = rounded.masses > 0
+    return Discrete(rounded.losses[keep], np.log(rounded.masses[keep]), steps)
+
+
+def transform(rounded: Rounded, part: Discrete, weights: np.ndarray, size: int) -> tuple[np.ndarray, float]:
+    """sum_k w_k e^{i t_j k h} for the weights of `part` on the lattice, and a bound on its rounding error."""
+    place = np.round((part.losses - rounded.origin) / rounded.pitch).astype(int) % size
+    value = np.conj(np.asarray(np.fft.rfft(np.bincount(place, weights, size))))
+    error = 8 * UNIT * float(np.log2(size) * np.sqrt(weights @ weights))
+    return np.where(np.abs(value) < 1e-300, 1e-300, value), error
+
+
+def infinite_mass(parts: Sequence[tuple[Rounded, int]]) -> float:
+    """P-mass of runs in which some step has infinite loss."""
+    if any(rounded.infinite >= 1 for rounded, _ in parts):
+        return 1.0
+    return float(-np.expm1(sum(steps * np.log1p(-rounded.infinite) for rounded, steps in parts)))
 
 
 def _exp(x: float) -> float:

@@ -111,7 +111,7 @@ def _chained(
         if not (p_cell > 0 and q_cell > 0):
             return points, edges
         step = float(np.log(p_cell / q_cell)) - points[bulk] - move
-        if abs(step) < 1e-8 * pitch or abs(move + step) > pitch:
+        if abs(step) < 1e-7 * pitch or abs(move + step) > pitch:
             break
         move += step
     return points + move, np.maximum.accumulate(inner)
@@ -120,12 +120,17 @@ def _chained(
 def _inner_edge(fine: np.ndarray, p: np.ndarray, q: np.ndarray, outer: float, point: float, reach: float) -> float:
     """The edge on the side of `reach` with which the cell from `outer` has merged loss `point`."""
     p_outer, q_outer = np.interp(outer, fine, p), np.interp(outer, fine, q)
-    near, far = point, point + reach
-    for _ in range(26):
-        middle = (near + far) / 2
-        excess = (np.interp(middle, fine, p) - p_outer) - np.exp(point) * (np.interp(middle, fine, q) - q_outer)
-        near, far = (near, middle) if excess > 0 else (middle, far)
-    return float(far)
+    first, last = np.searchsorted(fine, sorted((point, point + reach)))
+    places = slice(first, last)
+    excess = (p[places] - p_outer) - np.exp(point) * (q[places] - q_outer)
+    x = fine[places]
+    if reach < 0:
+        excess, x = excess[::-1], x[::-1]
+    index = int(np.argmax(excess > 0))
+    if index == 0 or len(x) < 2:
+        return point + reach if not len(x) or excess[0] <= 0 else float(x[0])
+    before, after = excess[index - 1], excess[index]
+    return float(x[index - 1] + (x[index] - x[index - 1]) * (-before / (after - before)))
 
 
 def _miss(points: np.ndarray, p: np.ndarray, q: np.ndarray, pitch: float) -> np.ndarray:

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from tacit.accounting.loss.complex_log import log1p
 from tacit.accounting.loss.gaussian import SampledGaussian, choose_line, on_line, reach, varied
 from tacit.accounting.loss.smooth import Smooth, SmoothSampled, Unsuitable, shifted_sum
 
@@ -199,7 +200,7 @@ def _log_phi(
     line = on_line(view.pair, u, step, height)
     weights = np.exp(line.log_mass + view.theta * line.loss - view.moment)
     change, size = shifted_sum(weights, line.loss - view.mean, t)
-    return np.log1p(change), size
+    return log1p(change), size
 
 
 def _ellipse(low: np.ndarray, high: np.ndarray, axis: int, radius: float) -> list[np.ndarray]:

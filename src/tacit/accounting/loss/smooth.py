@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.accounting.loss.complex_log import log1p
 from tacit.accounting.loss.decay import log_decay
 from tacit.accounting.loss.gaussian import SampledGaussian, choose_line, on_line, reach, slope
 from tacit.mechanisms.pairs import GaussianPair, GaussianReplacePair, Pair, SampledGaussianPair
@@ -139,7 +140,7 @@ class SmoothSampled(Smooth):
         error = 2 * np.exp(self.log_tolerance) + 16 * _UNIT * size
         modulus = np.maximum(np.abs(1 + change) - error, 1e-300)
         relative = error / modulus + 4 * _UNIT
-        return self.steps * np.log1p(change), -self.steps * np.log1p(-np.minimum(relative, 0.5))
+        return self.steps * log1p(change), -self.steps * np.log1p(-np.minimum(relative, 0.5))
 
 
 class SmoothCumulant:
