@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy import fft
 
 from tacit.accounting.loss.cumulant import Cumulant, Discrete
 from tacit.accounting.loss.lattice import Rounded
@@ -51,7 +50,7 @@ class LatticeSum:
             log_phi += steps * np.log(value)
             slack += steps * (error / np.abs(value) + 4 * UNIT * (1 + abs(log_total)))
             log_scale += steps * log_total
-        kept = np.flatnonzero(log_phi.real > NEGLIGIBLE)
+        kept = np.flatnonzero(np.real(log_phi) > NEGLIGIBLE)
         phi = np.exp(log_phi[kept])
         return cls(
             theta, epsilon, parts[0][0].pitch, size, sum(steps * rounded.origin for rounded, steps in parts), log_scale,
@@ -66,7 +65,7 @@ class LatticeSum:
         spectrum[self.index] = self.phi
         error = 2 * float(self.error.sum()) / self.size + float(np.exp(NEGLIGIBLE))
         error += 8 * UNIT * np.log2(self.size) * float(np.linalg.norm(self.phi)) * (2 / self.size) ** 0.5
-        return np.asarray(fft.irfft(np.conj(spectrum), self.size)), error
+        return np.fft.irfft(np.conj(spectrum), self.size), error
 
     def finite(self, epsilon: float) -> tuple[float, float, float]:
         """log of the scale e^{K - theta epsilon}, and E[(1 - e^{epsilon - L})_+; L finite] / scale with its error."""
@@ -130,7 +129,7 @@ def finite_losses(rounded: Rounded, steps: int) -> Discrete:
 def transform(rounded: Rounded, part: Discrete, weights: np.ndarray, size: int) -> tuple[np.ndarray, float]:
     """sum_k w_k e^{i t_j k h} for the weights of `part` on the lattice, and a bound on its rounding error."""
     place = np.round((part.losses - rounded.origin) / rounded.pitch).astype(int) % size
-    value = np.conj(np.asarray(fft.rfft(np.bincount(place, weights, size))))
+    value = np.conj(np.fft.rfft(np.bincount(place, weights, size)))
     error = 8 * UNIT * float(np.log2(size) * np.sqrt(weights @ weights))
     return np.where(np.abs(value) < 1e-300, 1e-300, value), error
 

@@ -133,7 +133,7 @@ class SmoothSampled(Smooth):
         if step <= 0 or (self.ends[1] - self.ends[0]) / step > _MOST_NODES:
             raise Unsuitable
         keep = np.flatnonzero(self.weights > np.exp(self.log_tolerance - 12.0))
-        low, high = self.real.u[keep[0]], self.real.u[keep[-1]]
+        low, high = float(self.real.u[keep[0]]), float(self.real.u[keep[-1]])
         line = on_line(self.pair, np.arange(low - step, high + 2 * step, step), step, height)
         weights = np.exp(line.log_mass + self.theta * line.loss - self.moment)
         change, size = shifted_sum(weights, line.loss - self.mean, t)
