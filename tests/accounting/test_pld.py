@@ -9,6 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tacit.accounting.loss.convolution import Convolution
+from tacit.accounting.loss.direction import Direction
+from tacit.accounting.loss.gaussian import on_line
+from tacit.accounting.loss.inversion import SaddleLine
+from tacit.accounting.loss.lattice import round_down, round_up
 from tacit.accounting.pld import Pld
 from tacit.errors import Refused
 from tacit.mechanisms import (
@@ -25,6 +30,7 @@ from tacit.mechanisms import (
     Shuffled,
     parse_mechanisms,
 )
+from tacit.mechanisms.pairs import SampledGaussianPair
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_delta, gaussian_epsilon
 
@@ -257,3 +263,49 @@ def test_below_the_upper_bounds_of_another_library(sigma: float, rate: float, st
     other.compose(dp_accounting.SelfComposedDpEvent(event, steps))
     for delta in (1e-4, 1e-6):
         assert bracket(Gaussian(sigma).poisson(rate) * steps, delta)[0] <= other.get_epsilon(delta) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("rate", "sigma", "steps", "delta"),
+    [(1.888e-6, 0.8866, 53, 1.29e-14), (1.371e-4, 1.239, 38, 1.34e-28), (4.902e-4, 4.583, 10, 1.25e-24)],
+)
+def test_slowly_falling_tails_stay_narrow(rate: float, sigma: float, steps: int, delta: float) -> None:
+    """Few participations decide here, and no tilt makes epsilon typical."""
+    low, high = bracket(Gaussian(sigma).poisson(rate) * steps, delta)
+    assert 0 < high - low <= 1e-3 * high
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(-4, 0), st.floats(-0.4, 0.8), st.floats(0.5, 3.5), st.floats(-20, -1), st.booleans())
+def test_three_engines_agree(rate: float, sigma: float, steps: float, delta: float, remove: bool) -> None:
+    """Saddle line, lattice, and lattice with jumps apart bound the same delta, by separate arithmetic."""
+    parts = [(SampledGaussianPair(10**sigma, 10**rate, remove), round(10**steps))]
+    direction, general = Direction(parts), Convolution(parts, largest=1 << 14)
+    epsilon = direction.epsilon(10**delta)[1]
+    if not 1e-4 < epsilon < 1e6:
+        return
+    bounds = [direction.delta(epsilon), general.bracket(general.saddle_for_epsilon(epsilon)).bounds(epsilon)]
+    apart = general.split_bracket(epsilon, delta * math.log(10), largest=1 << 14)
+    bounds += [apart.bounds(epsilon)] if apart else []
+    assert max(low for low, _ in bounds) <= min(high for _, high in bounds) * (1 + 1e-8)
+
+
+def test_disagreeing_engines_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SaddleLine, "bounds", lambda self, epsilon: (1e-3, 1.1e-3))
+    with pytest.raises(Refused, match="disagree"):
+        Pld()(Gaussian(1.0).poisson(0.01) * 1000).epsilon(1e-6)
+
+
+def test_every_rounding_is_ordered_and_keeps_mass() -> None:
+    """K of the rounded losses brackets K of the pair at every tilt, and the up rounding keeps both masses."""
+    pair = SampledGaussianPair(0.6, 0.02, True)
+    line = on_line(pair, np.arange(-14.0, 30.0, 0.01), 0.01, 0.0)
+    for pitch in (0.05, 0.01, 0.001):
+        up = round_up(pair, -0.0203, pitch, int(25 / pitch))
+        down = round_down(pair, -0.0203, pitch, int(25 / pitch), 3.0)
+        assert up.masses.sum() + up.infinite == pytest.approx(1.0, abs=1e-12)
+        assert up.masses @ np.exp(-up.losses) == pytest.approx(1.0, abs=1e-10)
+        for theta in (0.5, 1.0, 3.0, 6.0):
+            exact = float(np.exp(line.log_mass + theta * line.loss).sum())
+            assert down.masses @ np.exp(theta * down.losses) <= exact * (1 + 1e-10)
+            assert up.masses @ np.exp(theta * up.losses) >= exact * (1 - 1e-10)

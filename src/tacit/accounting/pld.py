@@ -16,6 +16,10 @@ from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import Curve, GaussianCurve
 
+Parts = list[tuple[Pair, int]]
+
+_SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.95)
+
 
 class Pld(Accountant):
     """Exact composition of dominating pairs, as a bracket around the true trade-off curve.
@@ -29,26 +33,36 @@ class Pld(Accountant):
     def curves(self, mechanism: Mechanism, relation: Relation) -> tuple[Curve, Curve]:
         """Upper and lower curve; raises `Refused` where a mechanism has no dominating pair."""
         directions = _directions(mechanism, relation)
-        plain = [pair.mu for pair, _ in directions[0] if isinstance(pair, GaussianPair)]
+        plain = [pair for pair, _ in directions[0] if isinstance(pair, GaussianPair)]
         if len(directions) == 1 and len(plain) == len(directions[0]):
-            mu = float(np.sqrt(sum(mu**2 for mu in plain)))
+            mu = float(np.sqrt(sum(pair.mu**2 for pair in plain)))
             return GaussianCurve(mu * (1 + ALLOWANCE)), GaussianCurve(mu * (1 - ALLOWANCE))
         upper = [Direction(parts) for parts in directions]
-        reached = [[(pair.attained, steps) for pair, steps in parts] for parts in directions]
-        lower = upper if reached == directions else [Direction(parts) for parts in reached]
+        lower = upper
+        if any(pair.attained(0.0) != pair for parts in directions for pair, _ in parts) and not _single(directions):
+            lower = [Direction(parts) for share in _SHARES for parts in _attained(directions, share)]
         return PldCurve(upper, 1), PldCurve(lower, 0)
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
         return self.curves(mechanism, relation)[0]
 
 
-def _directions(mechanism: Mechanism, relation: Relation) -> list[list[tuple[Pair, int]]]:
+def _single(directions: Sequence[Parts]) -> bool:
+    """One step alone, where an envelope is what the family reaches at each epsilon."""
+    return all(len(parts) == 1 and parts[0][1] == 1 for parts in directions)
+
+
+def _attained(directions: Sequence[Parts], share: float) -> list[Parts]:
+    return [[(pair.attained(share), steps) for pair, steps in parts] for parts in directions]
+
+
+def _directions(mechanism: Mechanism, relation: Relation) -> list[Parts]:
     parts = [(part.dominating_pairs(relation), steps) for part, steps in mechanism.parts()]
     count = max((len(pairs) for pairs, _ in parts), default=1)
     return [_merged([(pairs[min(side, len(pairs) - 1)], steps) for pairs, steps in parts]) for side in range(count)]
 
 
-def _merged(parts: list[tuple[Pair, int]]) -> list[tuple[Pair, int]]:
+def _merged(parts: list[tuple[Pair, int]]) -> Parts:
     """Equal pairs counted together, and all plain Gaussians as one of the summed mu^2."""
     counted: dict[Pair, int] = {}
     mu_squared = 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from scipy import fft
@@ -19,6 +20,7 @@ from tacit.mechanisms.pairs import Pair
 _EDGES = np.concatenate([-np.geomspace(1e5, 1e-12, 512), np.geomspace(1e-12, 1e5, 512)])
 _LARGEST = 1 << 20
 _FINE = 1 / 5000
+_COARSE = 1 << 12
 
 Rounding = list[tuple[Rounded, int]]
 
@@ -48,13 +50,20 @@ class Bracket:
 class Convolution:
     """Two-sided delta of one direction: `parts` are pairs with the number of times that they run."""
 
-    def __init__(self, parts: Sequence[tuple[Pair, int]], *, gap: float = 2e-7, largest: int = _LARGEST):
+    def __init__(
+        self,
+        parts: Sequence[tuple[Pair, int]],
+        *,
+        gap: float = 2e-7,
+        largest: int = _LARGEST,
+        outlines: Sequence[Discrete] | None = None,
+    ):
         self.parts = parts
         self.gap = gap
         self.largest = largest
         self.infinite = -np.expm1(sum(steps * _log1m(pair.infinite) for pair, steps in parts))
         self.lower_parts, self.upper_parts = thinned(parts)
-        self.outlines = [_outline(pair, steps) for pair, steps in self.upper_parts]
+        self.outlines = outlines or [_outline(pair, steps) for pair, steps in self.upper_parts]
 
     def saddle_for_delta(self, delta: float) -> Saddle:
         """The approximate saddle where delta(epsilon) = delta > `infinite`."""
@@ -79,7 +88,9 @@ class Convolution:
         theta = saddle.theta
         aliases = Aliases.of(cumulant, theta)
         period = period_for(aliases, saddle.epsilon, saddle.log_delta - 23.0, 4 * saddle.spread)
-        wanted = min(_pitch_for(cumulant, theta, self.gap * max(saddle.epsilon, 1e-4)), saddle.spread / 8)
+        close = self.largest > _COARSE
+        gap = self.gap * max(saddle.epsilon, 1e-4)
+        wanted = min(_pitch_for(cumulant, theta, gap), saddle.spread / 8) if close else 0.0
         down, up, size = self._rounded(cumulant, theta, saddle.log_delta, period, wanted, self.largest)
         return Bracket(*(LatticeSum.of(rounded, theta, saddle.epsilon, size) for rounded in (down, up)))
 
@@ -112,8 +123,7 @@ class Convolution:
         ends = [_ends(part, theta, log_delta, steps) for part in cumulant.parts]
         period = max(period, max(high - low for low, high in ends) * 1.01)
         pitch = _common(self.parts) or _aligned(self.parts, max(wanted, period / largest))
-        needed = max(int(np.ceil(period / pitch)), 64)
-        size = int(fft.next_fast_len(needed, real=True) or needed)
+        size = cast(int, fft.next_fast_len(max(int(np.ceil(period / pitch)), 64), real=True))
         down: Rounding = []
         up: Rounding = []
         for (lower, count), (upper, _), part, (low, high) in zip(
@@ -124,7 +134,7 @@ class Convolution:
             points = int(np.ceil((high - first) / pitch)) + 5
             exact = place_atoms(upper, first, pitch, points) if upper.discrete else None
             up.append((exact or round_up(upper, first, pitch, points), count))
-            down.append((exact or round_down(lower, first, pitch, points, theta), count))
+            down.append((exact or round_down(lower, first, pitch, points, theta, close=largest > _COARSE), count))
         return down, up, size
 
 

@@ -15,6 +15,7 @@ from tacit.accounting.loss.plan import Saddle, saddle_for_delta, saddle_for_epsi
 from tacit.accounting.loss.schedule import SmoothSchedule
 from tacit.accounting.loss.single import Single
 from tacit.accounting.loss.smooth import Smooth, SmoothCumulant, Unsuitable, smooth
+from tacit.errors import Refused
 from tacit.mechanisms.pairs import GaussianReplacePair, Pair, SampledGaussianPair
 from tacit.tradeoff.root import bracketed_root
 
@@ -23,6 +24,7 @@ ALLOWANCE = 1e-9
 
 _POINTS = 20_000
 _FEW = 24
+_ROUGH = 1 << 11
 _WIDE = 3e-5
 _PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
 
@@ -45,6 +47,7 @@ class Direction:
     def __init__(self, parts: Sequence[tuple[Pair, int]]):
         self.parts = parts
         self.general = Convolution(parts)
+        self._compared = False
         self._near_delta = lru_cache(maxsize=32)(self._for_delta)
         self._near_epsilon = lru_cache(maxsize=8)(self._for_epsilon)
 
@@ -69,15 +72,6 @@ class Direction:
             return self._between(delta, low, high)
         return low, high
 
-    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds on delta at many epsilons, from a few questions that lie near all of them; wider than `delta`."""
-        locals_ = [self._near_epsilon(0.0)]
-        locals_ += [self._near_delta(delta) for delta in _PROFILE_DELTAS if delta > self.general.infinite]
-        centres = np.array([local.epsilon for local in locals_])
-        nearest = np.argmin(np.abs(epsilons[:, None] - centres), axis=1)
-        bounds = np.array([locals_[k].bounds(float(e)) for k, e in zip(nearest, epsilons, strict=True)])
-        return bounds[:, 0] * (1 - ALLOWANCE), np.minimum(bounds[:, 1] * (1 + ALLOWANCE), 1.0)
-
     def _between(self, delta: float, low: float, high: float) -> tuple[float, float]:
         """Bounds on epsilon with the runs of a large loss apart, searched for between two known bounds."""
         log_delta = float(np.log(delta - self.general.infinite))
@@ -86,7 +80,8 @@ class Direction:
         for _ in range(12):
             local = self.general.split_bracket(float(np.exp(middle)), log_delta, largest=1 << 13)
             if local is None:
-                return low, high
+                b, middle = middle, (a + middle) / 2
+                continue
             bounds = local.bounds(float(np.exp(middle)))
             a, b = (middle, b) if sum(bounds) > 2 * delta else (a, middle)
             fall = float(np.log(max(sum(bounds) / 2, 1e-320)) - log_delta) / 6
@@ -98,6 +93,15 @@ class Direction:
         if local is None:
             return low, high
         return max(low, _invert(local, delta, 0)), min(high, _invert(local, delta, 1))
+
+    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds on delta at many epsilons, from a few questions that lie near all of them; wider than `delta`."""
+        locals_ = [self._near_epsilon(0.0)]
+        locals_ += [self._near_delta(delta) for delta in _PROFILE_DELTAS if delta > self.general.infinite]
+        centres = np.array([local.epsilon for local in locals_])
+        nearest = np.argmin(np.abs(epsilons[:, None] - centres), axis=1)
+        bounds = np.array([locals_[k].bounds(float(e)) for k, e in zip(nearest, epsilons, strict=True)])
+        return bounds[:, 0] * (1 - ALLOWANCE), np.minimum(bounds[:, 1] * (1 + ALLOWANCE), 1.0)
 
     def _at_the_end(self, delta: float) -> tuple[float, float]:
         """epsilon where only infinite losses are left: the largest finite loss, or inf if even that is too much."""
@@ -145,7 +149,21 @@ class Direction:
             if close:
                 break
         views = self._views(saddle)
-        return saddle_line(views, saddle, _POINTS) if views else None
+        line = saddle_line(views, saddle, _POINTS) if views else None
+        return self._agreed(line, saddle) if line else None
+
+    def _agreed(self, line: SaddleLine, saddle: Saddle) -> SaddleLine:
+        """The line, once a coarse lattice of the same composition has bounds that overlap with its own."""
+        if not self._compared:
+            self._compared = True
+            rough = Convolution(self.parts, largest=_ROUGH, outlines=self.general.outlines).bracket(saddle)
+            (low, high), (floor, ceiling) = line.bounds(saddle.epsilon), rough.bounds(saddle.epsilon)
+            if low * (1 - ALLOWANCE) > ceiling or floor > high * (1 + ALLOWANCE):
+                raise Refused(
+                    f"two engines disagree at epsilon {saddle.epsilon:.6g}: delta in [{low:.6g}, {high:.6g}] against "
+                    f"[{floor:.6g}, {ceiling:.6g}]. Please report this composition."
+                )
+        return line
 
     def _views(self, saddle: Saddle) -> list[Smooth] | None:
         """Every part seen as smooth, many sampled Gaussians of a kind together; None if some part is not smooth."""

@@ -65,7 +65,7 @@ class LatticeSum:
         spectrum[self.index] = self.phi
         error = 2 * float(self.error.sum()) / self.size + float(np.exp(NEGLIGIBLE))
         error += 8 * UNIT * np.log2(self.size) * float(np.linalg.norm(self.phi)) * (2 / self.size) ** 0.5
-        return np.asarray(np.fft.irfft(np.conj(spectrum), self.size)), error
+        return np.fft.irfft(np.conj(spectrum), self.size), error
 
     def finite(self, epsilon: float) -> tuple[float, float, float]:
         """log of the scale e^{K - theta epsilon}, and E[(1 - e^{epsilon - L})_+; L finite] / scale with its error."""
@@ -129,7 +129,7 @@ def finite_losses(rounded: Rounded, steps: int) -> Discrete:
 def transform(rounded: Rounded, part: Discrete, weights: np.ndarray, size: int) -> tuple[np.ndarray, float]:
     """sum_k w_k e^{i t_j k h} for the weights of `part` on the lattice, and a bound on its rounding error."""
     place = np.round((part.losses - rounded.origin) / rounded.pitch).astype(int) % size
-    value = np.conj(np.asarray(np.fft.rfft(np.bincount(place, weights, size))))
+    value = np.conj(np.fft.rfft(np.bincount(place, weights, size)))
     error = 8 * UNIT * float(np.log2(size) * np.sqrt(weights @ weights))
     return np.where(np.abs(value) < 1e-300, 1e-300, value), error
 

@@ -7,29 +7,31 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tacit.accounting.loss.complex_log import log1p
 from tacit.mechanisms.pairs import GaussianReplacePair, SampledGaussianPair
 
 SampledGaussian = SampledGaussianPair | GaussianReplacePair
 
 _LONGEST = 20_000
-_DEPTHS = np.array([0.12, 0.25, 0.4, 0.6, 0.8, 0.95])
-_RAISES = np.array([0.0, 0.5, 1.0])
+_DEPTHS = np.array([0.2, 0.4, 0.65, 0.95])
+_RAISES = np.array([0.0, 1.0])
 
 
 def log_mix(rate: complex, y: np.ndarray) -> np.ndarray:
     """log(1 - rate + rate e^y) for complex y with |Im y| < pi, keeping the digits of small results."""
     real, imag = np.real(y), np.imag(y)
-    big = real > 30.0
-    capped = np.where(big, 0.0, real)
-    growth = np.expm1(capped)
+    growth = np.expm1(np.minimum(real, 30.0))
     moved = rate * (growth * np.cos(imag) - 2 * np.sin(imag / 2) ** 2 + 1j * (growth + 1) * np.sin(imag))
-    x, v = moved.real, moved.imag
-    mixed = (1 - rate) + rate * (growth + 1) * np.exp(1j * imag)
-    with np.errstate(divide="ignore"):
-        direct = np.log(np.abs(mixed)) + 1j * np.angle(mixed)
-    near = np.log1p(np.maximum(2 * x + x * x + v * v, -0.9)) / 2 + 1j * np.arctan2(v, 1 + x)
-    small = np.where(x < -0.5, direct, near)
-    return np.where(big, y + np.log(rate) + (1 - rate) / rate * np.exp(-np.where(big, y, 30.0)), small)
+    value = log1p(moved)
+    deep = moved.real < -0.5
+    if deep.any():
+        mixed = (1 - rate) + rate * (growth[deep] + 1) * np.exp(1j * imag[deep])
+        with np.errstate(divide="ignore"):
+            value[deep] = np.log(np.abs(mixed)) + 1j * np.angle(mixed)
+    big = real > 30.0
+    if big.any():
+        value[big] = y[big] + np.log(rate) + (1 - rate) / rate * np.exp(-y[big])
+    return value
 
 
 @dataclass(frozen=True)
@@ -139,16 +141,17 @@ def choose_line(pair: SampledGaussian, theta: float, log_moment: float, ends: tu
     makes the error independent of t.
     """
     sign = -1.0 if isinstance(pair, SampledGaussianPair) and not pair.remove else 1.0
-    coarse = min(0.25, 0.5 * pair.sigma)
-    u = np.arange(ends[0], ends[1] + coarse, max(coarse, (ends[1] - ends[0]) / 2000))
+    coarse = max(min(0.4, 0.5 * pair.sigma), (ends[1] - ends[0]) / 2000)
+    u = np.arange(ends[0], ends[1] + coarse, coarse)
     best = (0.0, 0.0)
     raises = _RAISES if largest_t > 0 else _RAISES[:1]
     for depth in np.minimum(0.98 * np.pi * pair.sigma * _DEPTHS, 3.0 * _DEPTHS):
         for height in depth * raises:
             if depth + height > 0.97 * np.pi * pair.sigma or height > 1.6:
                 continue
-            sides = [_log_size(pair, u, sign * (height + s * depth), theta, largest_t) for s in (-1, 1)]
-            bound = np.logaddexp(sides[0], sides[1])
+            far = _log_size(pair, u, sign * (height + depth), theta, largest_t)
+            near = far if largest_t == 0 else _log_size(pair, u, sign * (height - depth), theta, largest_t)
+            bound = np.logaddexp(far, near)
             need = max(bound - log_moment + np.log(2.0), 0.0) - log_tolerance
             best = max(best, (2 * np.pi * depth / need, sign * height))
     return best

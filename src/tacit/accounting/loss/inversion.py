@@ -60,6 +60,8 @@ def saddle_line(parts: Sequence[Smooth], saddle: Saddle, budget: int) -> SaddleL
     def cumulant(rate: float) -> float:
         return sum(part.steps * part.log_moment(rate) for part in parts)
 
+    if min(part.largest for part in parts) < 1.02 * theta:
+        return None
     log_moment = cumulant(theta)
     log_value = saddle.log_delta - (log_moment - theta * saddle.epsilon)
     aliases = Aliases.of(cumulant, theta, largest=min(part.largest for part in parts))

@@ -56,7 +56,7 @@ def round_up(pair: Pair, first: float, pitch: float, size: int) -> Rounded:
     return Rounded(first, pitch, masses, infinite)
 
 
-def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float) -> Rounded:
+def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float, *, close: bool = True) -> Rounded:
     """A pair on a lattice that `pair` dominates, by merging all outcomes of a cell (a garbling) around each point.
 
     Cells are laid so that the merged loss log(P/Q) meets its point: up to fourth order in the pitch where the density
@@ -67,7 +67,7 @@ def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float) -
     edges = points[:-1] + pitch / 2
     miss = _miss(points, *pair.cells(edges), pitch)
     edges = edges - np.clip((miss[:-1] + miss[1:]) / 2, -pitch / 4, pitch / 4)
-    if not pair.atoms:
+    if close and not pair.atoms:
         points, edges = _chained(pair, points, edges, pitch, tilt)
     p, q = pair.cells(edges)
     miss = _miss(points, p, q, pitch)

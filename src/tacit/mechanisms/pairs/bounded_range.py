@@ -27,10 +27,12 @@ class RangePair(Pair):
     def largest(self) -> float:
         return self.epsilon
 
-    @property
-    def attained(self) -> AtomPair:
-        """Two outcomes with losses epsilon / 2 and -epsilon / 2, a mechanism of the family."""
-        return AtomPair.response(self.epsilon / 2)
+    def attained(self, share: float) -> AtomPair:
+        """The two outcomes of t = (1 + share) epsilon / 2, the worst case of one step at share * epsilon."""
+        t = (1 + share) * self.epsilon / 2
+        q = np.expm1(t - self.epsilon) / (np.expm1(-self.epsilon) * np.exp(t))
+        p = np.exp(t) * q
+        return AtomPair((t - self.epsilon, t), (float(1 - p), float(p)), (float(1 - q), float(q)))
 
     def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         bounds = np.clip(np.concatenate([[-self.epsilon], edges, [self.epsilon]]), -self.epsilon, self.epsilon)

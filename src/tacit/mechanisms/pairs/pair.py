@@ -42,9 +42,11 @@ class Pair(ABC):
         """Whether `atoms` are all finite losses."""
         return False
 
-    @property
-    def attained(self) -> Pair:
-        """A pair of some mechanism of the family: the pair itself, unless it is an envelope that none reaches."""
+    def attained(self, share: float) -> Pair:
+        """A pair of some mechanism of the family: the pair itself, unless it is an envelope that none reaches.
+
+        Of several such mechanisms, `share` in [0, 1) picks one that is bad at that share of the largest loss.
+        """
         return self
 
     @abstractmethod

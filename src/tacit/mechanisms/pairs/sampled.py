@@ -28,9 +28,8 @@ class SampledPair(Pair):
         top = np.inf if self.base.infinite and not self.remove else self.base.largest
         return float(sign * log_mixture(self.rate, np.array(sign * top)))
 
-    @property
-    def attained(self) -> Pair:
-        return replace(self, base=self.base.attained)
+    def attained(self, share: float) -> Pair:
+        return replace(self, base=self.base.attained(share))
 
     @property
     def atoms(self) -> tuple[float, ...]:
@@ -82,9 +81,8 @@ class RevealedPair(Pair):
     def largest(self) -> float:
         return max(self.base.largest, 0.0)
 
-    @property
-    def attained(self) -> Pair:
-        return replace(self, base=self.base.attained)
+    def attained(self, share: float) -> Pair:
+        return replace(self, base=self.base.attained(share))
 
     @property
     def atoms(self) -> tuple[float, ...]:
@@ -136,10 +134,9 @@ class SubstitutedPair(Pair):
     def largest(self) -> float:
         return SampledPair(self.base, self.fraction, True).largest
 
-    @property
-    def attained(self) -> Pair:
+    def attained(self, share: float) -> Pair:
         """R = B when all other records equal the second one, and then one side of the bound is met."""
-        return SampledPair(self.base.attained, self.fraction, True)
+        return SampledPair(self.base.attained(share), self.fraction, True)
 
     @property
     def infinite(self) -> float:

@@ -1,0 +1,145 @@
+"""Cost and width of the exact accountant, as ratios to dp-accounting measured in the same run.
+
+python benchmarks/accounting.py              the table
+python benchmarks/accounting.py --sweep 300  random settings: width, refusals, slowest
+"""
+
+import argparse
+import statistics
+import time
+import tracemalloc
+from collections.abc import Callable
+
+import numpy as np
+
+from tacit.accounting.pld import Pld
+from tacit.errors import TacitError
+from tacit.mechanisms import Compose, DiscreteGaussian, Exponential, Gaussian, Laplace, Mechanism, RandomizedResponse
+
+ROWS = [
+    (1.3, 256 / 60000, 3516),
+    (1.1, 256 / 60000, 14062),
+    (0.7, 256 / 60000, 10547),
+    (0.6, 256 / 60000, 14531),
+    (0.55, 256 / 60000, 15938),
+    (0.5, 256 / 60000, 23438),
+    (0.56, 0.02048, 439),
+    (1.0, 64 / 60000, 93750),
+]
+SWEEPS: dict[str, Callable[[float], Mechanism]] = {
+    "gaussian": Gaussian,
+    "laplace": Laplace,
+    "randomized_response": lambda scale: RandomizedResponse(1 / scale),
+    "exponential": lambda scale: Exponential(1 / scale),
+    "discrete_gaussian": DiscreteGaussian,
+}
+
+
+def cpu(run: Callable[[], object]) -> float:
+    """CPU seconds of one call."""
+    start = time.process_time()
+    run()
+    return time.process_time() - start
+
+
+def ours(sigma: float, rate: float, steps: int, delta: float = 1e-5) -> float:
+    """Width of the bracket relative to its upper end."""
+    answer = Pld()(Gaussian(sigma).poisson(rate) * steps).epsilon(delta)
+    return (answer.upper - answer.lower) / answer.upper
+
+
+def peer(sigma: float, rate: float, steps: int, delta: float = 1e-5) -> float:
+    """epsilon by dp-accounting's connect-the-dots."""
+    import dp_accounting
+
+    accountant = dp_accounting.pld.PLDAccountant()
+    event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(sigma))
+    return accountant.compose(dp_accounting.SelfComposedDpEvent(event, steps)).get_epsilon(delta)
+
+
+def table(rounds: int) -> None:
+    """The rows of the goal, peers and ours in turns."""
+    times: dict[str, list[float]] = {"ours": [], "peer": []}
+    for _ in range(rounds):
+        for row in ROWS:
+            times["ours"].append(cpu(lambda row=row: ours(*row)))
+            times["peer"].append(cpu(lambda row=row: peer(*row)))
+    mine, theirs = statistics.median(times["ours"]), statistics.median(times["peer"])
+    print(
+        f"median CPU of a row      ours {mine * 1e3:8.1f} ms   dp-accounting {theirs * 1e3:8.1f} ms   ratio 1/{theirs / mine:.0f}"
+    )
+    print(f"widest bracket of a row  {max(ours(*row) for row in ROWS):.1e}")
+    tracemalloc.start()
+    ours(*ROWS[1])
+    print(f"peak memory of a row     {tracemalloc.get_traced_memory()[1] / 2**20:.1f} MiB")
+    tracemalloc.stop()
+    sigmas = np.linspace(0.8, 1.2, 10_000)
+    schedule = Compose.of(*((Gaussian(float(sigma)).poisson(0.01), 1) for sigma in sigmas))
+    print(f"10,000 distinct sigmas   {cpu(lambda: Pld()(schedule).epsilon(1e-5)):.2f} s")
+    print(f"T = 1e8                  {cpu(lambda: ours(30.0, 1e-3, 10**8)) * 1e3:.1f} ms")
+    print(f"delta = 1e-15, 1e-30     width {ours(*ROWS[1], 1e-15):.1e}, {ours(*ROWS[1], 1e-30):.1e}")
+    _calibration()
+
+
+def _calibration() -> None:
+    import dp_accounting
+
+    from tacit.calibration import noise_multiplier
+    from tacit.tradeoff import Epsilon
+
+    def theirs() -> object:
+        return dp_accounting.calibrate_dp_mechanism(
+            dp_accounting.pld.PLDAccountant,
+            lambda sigma: dp_accounting.SelfComposedDpEvent(
+                dp_accounting.PoissonSampledDpEvent(256 / 60000, dp_accounting.GaussianDpEvent(sigma)), 14062
+            ),
+            2.0,
+            1e-5,
+        )
+
+    mine = cpu(lambda: noise_multiplier(Epsilon(2.0, 1e-5), sample_rate=256 / 60000, steps=14062))
+    other = cpu(theirs)
+    print(
+        f"calibration              ours {mine * 1e3:.0f} ms, dp-accounting {other * 1e3:.0f} ms, ratio 1/{other / mine:.0f}"
+    )
+
+
+def sweep(settings: int, kind: str, seed: int) -> None:
+    """Log-uniform settings whose epsilon lies in [1e-3, 500]; prints the widest brackets."""
+    random = np.random.default_rng(seed)
+    found: list[tuple[float, float, str]] = []
+    refused: list[str] = []
+    for _ in range(settings):
+        rate, scale = 10 ** random.uniform(-6, 0), 10 ** random.uniform(np.log10(0.2), 3)
+        steps, delta = round(10 ** random.uniform(0, 9)), 10 ** random.uniform(-30, 0)
+        name = f"rate {rate:.3g} scale {scale:.3g} steps {steps} delta {delta:.2g}"
+        start = time.process_time()
+        try:
+            answer = Pld()(SWEEPS[kind](scale).poisson(rate) * steps).epsilon(delta)
+        except TacitError as error:
+            refused.append(f"{name}: {error}")
+            continue
+        took = time.process_time() - start
+        if answer.upper >= 1e-3 and answer.lower <= 500:
+            found.append(((answer.upper - answer.lower) / answer.upper, took, name))
+    wide = [width for width, _, _ in found if width > 1e-6]
+    slowest = max(took for _, took, _ in found)
+    print(f"{kind}: {len(found)} settings in range, {len(wide)} ({len(wide) / len(found):.1%}) wider than 1e-6")
+    print(f"{sum(width > 1e-2 for width in wide)} wider than 1e-2; {len(refused)} refused; slowest {slowest:.2f} s")
+    print(f"median CPU {statistics.median(took for _, took, _ in found) * 1e3:.1f} ms")
+    for width, took, name in sorted(found, reverse=True)[:10]:
+        print(f"  width {width:.1e}, {took:.2f} s: {name}")
+    print(*refused[:10], sep="\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sweep", type=int, default=0, metavar="N")
+    parser.add_argument("--kind", choices=[*SWEEPS], default="gaussian")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    if arguments.sweep:
+        sweep(arguments.sweep, arguments.kind, arguments.seed)
+    else:
+        table(arguments.rounds)
