@@ -66,7 +66,8 @@ def table(rounds: int) -> None:
             times["peer"].append(cpu(lambda row=row: peer(*row)))
     mine, theirs = statistics.median(times["ours"]), statistics.median(times["peer"])
     print(
-        f"median CPU of a row      ours {mine * 1e3:8.1f} ms   dp-accounting {theirs * 1e3:8.1f} ms   ratio 1/{theirs / mine:.0f}"
+        f"median CPU of a row      ours {mine * 1e3:8.1f} ms   dp-accounting {theirs * 1e3:8.1f} ms   "
+        f"ratio 1/{theirs / mine:.0f}"
     )
     print(f"widest bracket of a row  {max(ours(*row) for row in ROWS):.1e}")
     tracemalloc.start()
@@ -100,7 +101,8 @@ def _calibration() -> None:
     mine = cpu(lambda: noise_multiplier(Epsilon(2.0, 1e-5), sample_rate=256 / 60000, steps=14062))
     other = cpu(theirs)
     print(
-        f"calibration              ours {mine * 1e3:.0f} ms, dp-accounting {other * 1e3:.0f} ms, ratio 1/{other / mine:.0f}"
+        f"calibration              ours {mine * 1e3:.0f} ms, dp-accounting {other * 1e3:.0f} ms, "
+        f"ratio 1/{other / mine:.0f}"
     )
 
 

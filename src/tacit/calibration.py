@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tacit import check
 from tacit.accounting import Accountant, Ledger, accountant, read_spec
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, TacitError
 from tacit.mechanisms import Gaussian, Mechanism
 from tacit.relation import Relation
 from tacit.tradeoff import Target, TradeOff
@@ -44,7 +44,7 @@ def noise_multiplier(
         step: Mechanism = Gaussian(value)
         return (step if sample_rate is None else step.poisson(sample_rate)) * steps
 
-    return smallest("noise_multiplier", build, target, using=using, relation=relation)
+    return smallest("noise_multiplier", build, target, using=using, relation=relation, start=_limit(build, target))
 
 
 def smallest(
@@ -54,10 +54,12 @@ def smallest(
     *,
     using: Accountant | str = "pld",
     relation: Relation | str = Relation.ADD_REMOVE,
+    start: float = 1.0,
 ) -> Calibrated:
     """The smallest value for which `build(value)` meets `target`, to one part in 10^7 on the safe side.
 
-    `build` must describe less leakage as the value grows (a noise multiplier, a noise scale).
+    `build` must describe less leakage as the value grows (a noise multiplier, a noise scale). A good guess as
+    `start` saves questions to the accountant, a bad one costs a few.
     """
     judge = _judge(using)
     relation = Relation.parse(relation)
@@ -71,7 +73,7 @@ def smallest(
         known[log_value] = at(log_value)
         return target.excess(known[log_value])
 
-    low, high = _bracket(parameter, excess, target)
+    low, high = _bracket(parameter, excess, target, math.log(start))
     log_value = _safe_root(excess, low, high, _RELATIVE)
     return Calibrated(parameter, math.exp(log_value), known[log_value])
 
@@ -146,21 +148,30 @@ def _judge(using: Accountant | str) -> Accountant:
     return accountant(using) if isinstance(using, str) else using
 
 
+def _limit(build: Callable[[float], Mechanism], target: Target) -> float:
+    """The noise multiplier by the central limit theorem, a cheap guess; 1 where that gives none."""
+    try:
+        return smallest("noise_multiplier", build, target, using="clt").value
+    except TacitError:
+        return 1.0
+
+
 def _bracket(
-    parameter: str, excess: Callable[[float], float], target: Target
+    parameter: str, excess: Callable[[float], float], target: Target, start: float
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Two (log value, excess), a factor 4 apart, of which only the larger meets the target."""
-    lowest, highest, stride = math.log(_LIMITS[0]), math.log(_LIMITS[1]), math.log(4)
-    high = (0.0, excess(0.0))
+    """Two (log value, excess) of which only the larger meets the target, in growing strides from `start`."""
+    lowest, highest = math.log(_LIMITS[0]), math.log(_LIMITS[1])
+    low = high = (start, excess(start))
+    stride = max(1.5 * abs(low[1]), 1e-4) if math.isfinite(low[1]) else math.log(4)
+    stride = min(stride, math.log(4))
     while high[1] > 0.0:
         low, high = high, (high[0] + stride, excess(high[0] + stride))
-        if high[1] <= 0.0:
-            return low, high
-        if high[0] > highest:
+        if high[1] > 0.0 and high[0] > highest:
             raise check.fail(parameter, f"able to meet {target}", f"nothing up to {_LIMITS[1]:g}")
-    low = (high[0] - stride, excess(high[0] - stride))
-    while low[0] > lowest and low[1] <= 0.0:
+        stride = min(2 * stride, math.log(4))
+    while low[1] <= 0.0 and low[0] > lowest:
         low, high = (low[0] - stride, excess(low[0] - stride)), low
+        stride = min(2 * stride, math.log(4))
     return low, high
 
 

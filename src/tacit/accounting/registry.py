@@ -16,6 +16,7 @@ from tacit.accounting.generic import Generic, GenericSound
 from tacit.accounting.ledger import Ledger
 from tacit.accounting.moments import Moments
 from tacit.accounting.naive import Naive, NaivePublished
+from tacit.accounting.optimal import Optimal
 from tacit.accounting.pld import Pld
 from tacit.accounting.rdp import Rdp
 from tacit.accounting.zcdp import Zcdp
@@ -31,6 +32,7 @@ ACCOUNTANTS: dict[str, Accountant] = {
         GenericSound,
         Zcdp,
         Cdp,
+        Optimal,
         Advanced,
         Naive,
         Clt,
