@@ -25,16 +25,16 @@ class DiscreteGaussianPair(Pair):
 
     @property
     def atoms(self) -> tuple[float, ...]:
-        return tuple(float(loss) for loss in self._table[0][:2])
+        return tuple(float(loss) for loss in self.table[0][:2])
 
     @cached_property
-    def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         x = _integers(self.scale, self.shift)
         loss = (2 * x - self.shift) * (self.shift / (2 * self.scale**2))
         return loss, _normal(x - self.shift, self.scale), _normal(x, self.scale)
 
     def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _binned(edges, *self._table)
+        return _binned(edges, *self.table)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class DiscreteGaussianReplacePair(Pair):
     rate: float
 
     @cached_property
-    def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         x = _integers(self.scale, self.shift)
         x = np.union1d(x, -x)
         up, down = (
@@ -60,7 +60,7 @@ class DiscreteGaussianReplacePair(Pair):
         return up - down, (1 - self.rate) * base + self.rate * plus, (1 - self.rate) * base + self.rate * minus
 
     def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _binned(edges, *self._table)
+        return _binned(edges, *self.table)
 
 
 def _integers(scale: float, shift: int) -> np.ndarray:
