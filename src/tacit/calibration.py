@@ -65,9 +65,15 @@ def smallest(
     def at(log_value: float) -> TradeOff:
         return judge(build(math.exp(log_value)), relation=relation)
 
-    low, high = _bracket(parameter, at, target)
-    log_value = _safe_root(lambda x: target.excess(at(x)), low, high, _RELATIVE)
-    return Calibrated(parameter, math.exp(log_value), at(log_value))
+    known: dict[float, TradeOff] = {}
+
+    def excess(log_value: float) -> float:
+        known[log_value] = at(log_value)
+        return target.excess(known[log_value])
+
+    low, high = _bracket(parameter, excess, target)
+    log_value = _safe_root(excess, low, high, _RELATIVE)
+    return Calibrated(parameter, math.exp(log_value), known[log_value])
 
 
 def largest_sample_rate(
@@ -140,38 +146,47 @@ def _judge(using: Accountant | str) -> Accountant:
     return accountant(using) if isinstance(using, str) else using
 
 
-def _bracket(parameter: str, at: Callable[[float], TradeOff], target: Target) -> tuple[float, float]:
-    """Logs of two values, four apart in scale at most, of which only the larger meets the target."""
-    lowest, highest = math.log(_LIMITS[0]), math.log(_LIMITS[1])
-    high = 0.0
-    while not target.met(at(high)):
-        high += math.log(4)
-        if high > highest:
+def _bracket(
+    parameter: str, excess: Callable[[float], float], target: Target
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Two (log value, excess), a factor 4 apart, of which only the larger meets the target."""
+    lowest, highest, stride = math.log(_LIMITS[0]), math.log(_LIMITS[1]), math.log(4)
+    high = (0.0, excess(0.0))
+    while high[1] > 0.0:
+        low, high = high, (high[0] + stride, excess(high[0] + stride))
+        if high[1] <= 0.0:
+            return low, high
+        if high[0] > highest:
             raise check.fail(parameter, f"able to meet {target}", f"nothing up to {_LIMITS[1]:g}")
-    low = high - math.log(4)
-    while low > lowest and target.met(at(low)):
-        low, high = low - math.log(4), low
+    low = (high[0] - stride, excess(high[0] - stride))
+    while low[0] > lowest and low[1] <= 0.0:
+        low, high = (low[0] - stride, excess(low[0] - stride)), low
     return low, high
 
 
-def _safe_root(excess: Callable[[float], float], low: float, high: float, width: float) -> float:
+def _safe_root(
+    excess: Callable[[float], float], low: tuple[float, float], high: tuple[float, float], width: float
+) -> float:
     """A point within `width` above the sign change of the decreasing `excess` at which excess <= 0.
 
-    Illinois false position, bisecting whenever it stalls; unlike a plain root search it always ends on the
-    side where the target is met.
+    Secant steps aimed just above the root, then just below, so that the bracket closes from both sides; bisection
+    whenever a step fails to halve the bracket twice in a row. Unlike a plain root search it always ends where the
+    target is met.
     """
-    at_low, at_high = excess(low), excess(high)
-    for iteration in range(200):
-        if high - low <= width:
-            break
-        usable = math.isfinite(at_low) and at_low > 0 > at_high and iteration % 3 != 2
-        middle = high - at_high * (high - low) / (at_high - at_low) if usable else (low + high) / 2
-        middle = min(max(middle, low + width / 2), high - width / 2)
-        value = excess(middle)
-        if value <= 0.0:
-            high, at_high = middle, value
-            at_low *= 0.5 if usable else 1.0
+    slow, previous = 0, high[0] - low[0]
+    older, newer = low, high
+    while high[0] - low[0] > width:
+        slope = (newer[1] - older[1]) / (newer[0] - older[0]) if newer[0] != older[0] else 0.0
+        x = newer[0] - newer[1] / slope + 0.4 * width if math.isfinite(slope) and slope < 0.0 else math.nan
+        if not low[0] < x < high[0] or slow > 1:
+            x, slow = (low[0] + high[0]) / 2, 0
+        elif high[0] - x < width:
+            x = high[0] - 0.9 * width
+        older, newer = newer, (x, excess(x))
+        if newer[1] <= 0.0:
+            high = newer
         else:
-            low, at_low = middle, value
-            at_high *= 0.5 if usable else 1.0
-    return high
+            low = newer
+        slow = slow + 1 if high[0] - low[0] > previous / 2 else 0
+        previous = high[0] - low[0]
+    return high[0]

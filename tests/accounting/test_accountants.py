@@ -7,8 +7,8 @@ import pytest
 
 from tacit.accounting import ACCOUNTANTS, Ledger, account, accountant
 from tacit.calibration import noise_multiplier
-from tacit.errors import InvalidInput
-from tacit.mechanisms import Gaussian, Laplace
+from tacit.errors import InvalidInput, Refused
+from tacit.mechanisms import FixedSize, Gaussian, Laplace
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
@@ -111,3 +111,41 @@ def test_no_noise_costs_everything():
     ledger = Ledger.of(Gaussian(0.0, unsafe_no_noise=True).poisson(0.1) * 10)
     for result in account(ledger, delta=1e-5).results:
         assert math.isinf(result.epsilon)
+
+
+def _batches(sampling, noise, relation="zero_out"):
+    row = {"type": "gaussian", "noise_multiplier": noise, "steps": 5000} | sampling
+    return Ledger.from_spec({"relation": relation, "mechanisms": [row]})
+
+
+def test_disjoint_batches_are_counted_by_passes():
+    """5000 steps of 200 out of 10000 records are 100 runs, the convention of Jayaraman & Evans."""
+    shuffled = {"sampling": "shuffled", "records": 10000, "batch_size": 200}
+    ledger = _batches(shuffled, 49.01)
+    assert accountant("zcdp")(ledger).epsilon(1e-5) == pytest.approx(1.0, rel=1e-3)
+    assert float(accountant("pld")(ledger).mu()) == pytest.approx(10 / 49.01, rel=1e-6)
+    assert accountant("naive")(_batches(shuffled, 571.7)).epsilon(1e-5) == pytest.approx(1.0, rel=1e-3)
+    replaced = _batches(shuffled, 49.01, "replace_one")
+    assert float(accountant("pld")(replaced).mu()) == pytest.approx(20 / 49.01, rel=1e-6)
+
+
+def test_fixed_size_batches_have_their_own_bounds():
+    """Never silently as Poisson: replace-one only, the CLT of uniform sampling, Wang et al.'s Renyi bound."""
+    row = {"sampling": "fixed_size", "records": 60000, "batch_size": 256, "steps": 3516}
+    ledger = _batches(row, 2.6, "replace_one")
+    assert round(float(accountant("clt")(ledger).epsilon(1e-5)), 3) == 1.069
+    exact = accountant("pld")(ledger)
+    assert exact.epsilon(1e-5) < accountant("rdp")(ledger).epsilon(1e-5) < 2.5
+    for name in ("pld", "rdp", "clt", "zcdp"):
+        with pytest.raises(Refused):
+            accountant(name)(_batches(row, 2.6, "add_remove")).epsilon(1e-5)
+
+
+def test_fixed_size_renyi_bound_against_a_plain_sum():
+    fraction, order = 0.05, 4
+    base = [math.exp((j - 1) * j * (2 / 1.5) ** 2 / 2) for j in range(order + 1)]
+    second = fraction**2 * math.comb(order, 2) * min(4 * (base[2] - 1), 2 * base[2])
+    rest = sum(fraction**j * math.comb(order, j) * base[j] * 2 for j in range(3, order + 1))
+    expected = math.log(1 + second + rest) / (order - 1)
+    ran = FixedSize(Gaussian(1.5), 1000, 50)
+    assert ran.rdp(np.array([float(order)]), Relation.REPLACE_ONE)[0] == pytest.approx(expected, rel=1e-12)

@@ -1,16 +1,19 @@
 """The main job from end to end on a small run: data, training, accounting, attack, card."""
 
+import inspect
 import json
 import math
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
 from tacit.accounting import ACCOUNTANTS, Ledger, accountant
 from tacit.cli import main
+from tacit.cli.train import command
 from tacit.errors import InvalidInput, MissingData
 from tacit.mechanisms import Gaussian
-from tacit.runs import audit, read_config, train
+from tacit.runs import Config, audit, read_config, train
 
 SETTINGS = {"epochs": 3.0, "batch_size": 100}
 CARD_KEYS = {
@@ -199,6 +202,20 @@ def test_overrides_switch_between_noise_and_epsilon():
     assert read_config("digits", {"noise_multiplier": 2.0}).epsilon is None
     with pytest.raises(InvalidInput, match="convnet"):
         train(read_config("digits", {"model": "convnet", "dataset": "breast_cancer"}), out="never")
+
+
+def test_every_setting_has_a_flag(tmp_path, capsys):
+    folder = tmp_path / "run"
+    arguments = "--hidden 8 --hidden 4 --momentum 0.5 --relation replace_one --confidence 0.9 --epochs 1 --epsilon 9"
+    assert main(["train", "digits", *arguments.split(), "--attack", "loss_threshold", "--out", str(folder)]) == 0
+    settings = json.loads((folder / "config.json").read_text())
+    assert settings["hidden"] == [8, 4]
+    assert (settings["momentum"], settings["relation"], settings["confidence"]) == (0.5, "replace_one", 0.9)
+    card = json.loads((folder / "card.json").read_text())
+    assert card["guarantees"][0]["relation"] == "replace_one"
+    assert card["guarantees"][0]["epsilon"] <= 9
+    flags = set(inspect.signature(command).parameters) | {"attacks", "name", "table"}
+    assert {field.name for field in fields(Config)} <= flags
 
 
 def test_infinities_are_spelled_in_json(run):

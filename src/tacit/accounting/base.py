@@ -28,7 +28,7 @@ class Accountant(ABC):
             ledger = Ledger.of(ledger, relation=relation)
         if not ledger.entries:
             return TradeOff(PERFECT, Standing.PROVEN, ledger.relation, self.name, floor=PERFECT)
-        curve, floor = self.curves(ledger.mechanism, ledger.relation)
+        curve, floor = self.curves(ledger.mechanism.accountable(), ledger.relation)
         standing = Standing.weakest(self.standing, ledger.standing)
         return TradeOff(curve, standing, ledger.relation, self.name, floor=floor)
 

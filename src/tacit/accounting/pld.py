@@ -57,7 +57,7 @@ def _attained(directions: Sequence[Parts], share: float) -> list[Parts]:
 
 
 def _directions(mechanism: Mechanism, relation: Relation) -> list[Parts]:
-    parts = [(part.dominating_pairs(relation), part.participations(steps)) for part, steps in mechanism.parts()]
+    parts = [(part.dominating_pairs(relation), steps) for part, steps in mechanism.parts()]
     count = max((len(pairs) for pairs, _ in parts), default=1)
     return [_merged([(pairs[min(side, len(pairs) - 1)], steps) for pairs, steps in parts]) for side in range(count)]
 

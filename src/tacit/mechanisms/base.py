@@ -100,9 +100,9 @@ class Mechanism(ABC):
 
         return Poisson(self, sample_rate)
 
-    def participations(self, steps: int) -> int:
-        """How many runs of the guarantee of one step `steps` steps cost: as many, unless batches are disjoint."""
-        return steps
+    def accounted(self, steps: int) -> tuple[Mechanism, int]:
+        """What `steps` runs cost: (mechanism, runs); the same unless batches are disjoint."""
+        return self, steps
 
     def parts(self) -> Iterator[tuple[Mechanism, int]]:
         """The unlike steps of this mechanism, each with the number of times it runs."""

@@ -31,36 +31,36 @@ class Compose(Mechanism):
     def parts(self) -> Iterator[tuple[Mechanism, int]]:
         yield from self.steps
 
-    @property
-    def _counted(self) -> Iterator[tuple[Mechanism, int]]:
-        return ((part, part.participations(times)) for part, times in self.steps)
+    def accountable(self) -> Compose:
+        """The composition that accountants read, disjoint batches counted by passes."""
+        return Compose.of(*(part.accounted(times) for part, times in self.steps))
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         total = np.zeros(np.shape(orders))
-        for part, times in self._counted:
+        for part, times in self.steps:
             total = total + times * part.rdp(orders, relation)
         return total
 
     def published_generic_rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
-        return np.sum([times * part.published_generic_rdp(orders, relation) for part, times in self._counted], axis=0)
+        return np.sum([times * part.published_generic_rdp(orders, relation) for part, times in self.steps], axis=0)
 
     def cdp(self, relation: Relation) -> tuple[float, float]:
         """Means add up, deviations add up in squares (Dwork & Rothblum 2016, Theorem 3.4)."""
-        each = [(part.cdp(relation), times) for part, times in self._counted]
+        each = [(part.cdp(relation), times) for part, times in self.steps]
         mean = sum(times * mean for (mean, _), times in each)
         return float(mean), float(sum(times * deviation**2 for (_, deviation), times in each)) ** 0.5
 
     def pure_epsilon(self, relation: Relation) -> float:
-        return float(sum(times * part.pure_epsilon(relation) for part, times in self._counted))
+        return float(sum(times * part.pure_epsilon(relation) for part, times in self.steps))
 
     def zcdp(self, relation: Relation) -> float:
-        return float(sum(times * part.zcdp(relation) for part, times in self._counted))
+        return float(sum(times * part.zcdp(relation) for part, times in self.steps))
 
     def mu(self, relation: Relation) -> float:
-        return float(sum(times * part.mu(relation) ** 2 for part, times in self._counted)) ** 0.5
+        return float(sum(times * part.mu(relation) ** 2 for part, times in self.steps)) ** 0.5
 
     def clt_mu_squared(self, relation: Relation) -> float:
-        return float(sum(times * part.clt_mu_squared(relation) for part, times in self._counted))
+        return float(sum(times * part.clt_mu_squared(relation) for part, times in self.steps))
 
     def spec(self) -> dict[str, Any]:
         return {
@@ -69,4 +69,4 @@ class Compose(Mechanism):
         }
 
     def __str__(self) -> str:
-        return " + ".join(f"{part} * {times}" if times > 1 else str(part) for part, times in self._counted) or "nothing"
+        return " + ".join(f"{part} * {times}" if times > 1 else str(part) for part, times in self.steps) or "nothing"

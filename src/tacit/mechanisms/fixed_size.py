@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import ndtr
 
 from tacit import check
 from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms.base import Mechanism
 from tacit.mechanisms.pairs import Pair, SubstitutedPair
+from tacit.mechanisms.renyi import fixed_size_rdp
 from tacit.relation import Relation
 
 
@@ -51,10 +53,27 @@ class FixedSize(Mechanism):
         whole = self.base.pure_epsilon(relation)
         return float(np.log1p(self.fraction * np.expm1(whole))) if whole < 700 else whole
 
-    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
-        """That of `base`: Renyi divergences are quasi-convex, so a mixture over batches costs at most the worst one."""
+    def epsilon_at(self, delta: float, relation: Relation) -> float:
         self._only_replacement(relation)
-        return self.base.rdp(orders, relation)
+        whole = self.base.epsilon_at(min(delta / self.fraction, 1.0), relation)
+        return float(np.log1p(self.fraction * np.expm1(whole))) if whole < 700 else whole
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """See `fixed_size_rdp`."""
+        self._only_replacement(relation)
+        pure = self.base.pure_epsilon(relation) if self.base.is_pure(relation) else float("inf")
+        return fixed_size_rdp(self.fraction, lambda each: self.base.rdp(each, relation), pure, orders)
+
+    def published_generic_rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """q^2 D_a of the unsampled mechanism, as for a Poisson sample."""
+        self._only_replacement(relation)
+        return self.fraction**2 * self.base.rdp(orders, relation)
+
+    def clt_mu_squared(self, relation: Relation) -> float:
+        """2 g^2 (e^{mu^2} Phi(3 mu / 2) + 3 Phi(-mu / 2) - 2), mu of `base`: C_g(G_mu) in Bu et al., Theorem 5."""
+        self._only_replacement(relation)
+        mu = self.base.mu(relation)
+        return float(2 * self.fraction**2 * (np.exp(mu**2) * ndtr(1.5 * mu) + 3 * ndtr(-0.5 * mu) - 2))
 
     def zcdp(self, relation: Relation) -> float:
         self._only_replacement(relation)

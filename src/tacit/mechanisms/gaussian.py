@@ -9,7 +9,7 @@ import numpy as np
 from tacit import check
 from tacit.mechanisms.base import Mechanism
 from tacit.mechanisms.pairs import AtomPair, GaussianPair, GaussianReplacePair, Pair, SampledGaussianPair, sampled_pairs
-from tacit.mechanisms.renyi import poisson_gaussian_rdp
+from tacit.mechanisms.renyi import poisson_gaussian_rdp, replaced_gaussian_rdp
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_epsilon
 
@@ -68,10 +68,10 @@ class Gaussian(Mechanism):
 
     def poisson_rdp(self, sample_rate: float, orders: np.ndarray, relation: Relation) -> np.ndarray:
         """Renyi divergence of the Poisson-subsampled step; see `poisson_gaussian_rdp`."""
-        if relation is Relation.REPLACE_ONE:
-            raise self.refusal("Renyi divergence of a Poisson sample", relation)
         if not self.noise_multiplier:
             return np.full(np.shape(orders), np.inf)
+        if relation is Relation.REPLACE_ONE:
+            return replaced_gaussian_rdp(sample_rate, self.noise_multiplier, np.asarray(orders, dtype=float))
         return poisson_gaussian_rdp(sample_rate, self.noise_multiplier, np.asarray(orders, dtype=float))
 
     def poisson_clt_mu_squared(self, sample_rate: float, relation: Relation) -> float:

@@ -1,5 +1,7 @@
 """Renyi divergences of subsampled mechanisms, each an upper bound up to a stated rounding allowance."""
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.special import gammaln
 
@@ -37,16 +39,88 @@ def _log_moment_series(sample_rate: float, noise_multiplier: float, order: float
 
 def _log_moment_quadrature(sample_rate: float, noise_multiplier: float, order: float) -> float:
     """The same moment by the trapezoid rule; the integrand is analytic in the strip |Im x| < pi s^2."""
+    x, step = _nodes(noise_multiplier, -14 * noise_multiplier, order + 14 * noise_multiplier)
+    log_base = _log_normal(x, noise_multiplier)
+    log_mixture = _log_mixture(x, sample_rate, noise_multiplier)
+    return _log_moment(log_mixture - log_base, log_base, order, step)
+
+
+def replaced_gaussian_rdp(sample_rate: float, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
+    """D_a of the Poisson-subsampled Gaussian under replace-one, for every order a > 1, by the trapezoid rule.
+
+    The divergence of its dominating pair ((1 - p) N(0, s^2) + p N(1, s^2), (1 - p) N(0, s^2) + p N(-1, s^2)), which
+    is symmetric (see `GaussianReplacePair` for the proof); a relative 1e-10 is added as above.
+    """
+    flat = np.atleast_1d(np.asarray(orders, dtype=float))
+    result = np.empty_like(flat)
+    for index, order in enumerate(flat):
+        x, step = _nodes(noise_multiplier, -1 - 14 * noise_multiplier, 2 * order + 14 * noise_multiplier)
+        first = _log_mixture(x, sample_rate, noise_multiplier)
+        second = _log_mixture(-x, sample_rate, noise_multiplier)
+        log_moment = _log_moment(first - second, second, order, step)
+        result[index] = max(log_moment, 0.0) * (1 + _ROUNDING) / (order - 1) + _ROUNDING * sample_rate**2
+    return result.reshape(np.shape(orders))
+
+
+def _nodes(noise_multiplier: float, low: float, high: float) -> tuple[np.ndarray, float]:
     step = min(noise_multiplier / 8, noise_multiplier**2 / 2)
-    x = np.arange(-14 * noise_multiplier, order + 14 * noise_multiplier, step)
-    log_ratio = np.logaddexp(np.log1p(-sample_rate), np.log(sample_rate) + (2 * x - 1) / (2 * noise_multiplier**2))
-    log_density = -(x**2) / (2 * noise_multiplier**2) - np.log(noise_multiplier * np.sqrt(2 * np.pi))
+    return np.arange(low, high, step), step
+
+
+def _log_normal(x: np.ndarray, noise_multiplier: float) -> np.ndarray:
+    return -(x**2) / (2 * noise_multiplier**2) - np.log(noise_multiplier * np.sqrt(2 * np.pi))
+
+
+def _log_mixture(x: np.ndarray, sample_rate: float, noise_multiplier: float) -> np.ndarray:
+    """log density of (1 - p) N(0, s^2) + p N(1, s^2)."""
+    unsampled = np.log1p(-sample_rate) if sample_rate < 1 else -np.inf
+    shifted = np.log(sample_rate) + (2 * x - 1) / (2 * noise_multiplier**2)
+    return _log_normal(x, noise_multiplier) + np.logaddexp(unsampled, shifted)
+
+
+def _log_moment(log_ratio: np.ndarray, log_density: np.ndarray, order: float, step: float) -> float:
+    """log E[ratio^order] under the density, on nodes `step` apart."""
     if np.max(log_density + order * log_ratio) > 0.0:
         return float(np.logaddexp.reduce(log_density + order * log_ratio) + np.log(step))
     # E[ratio] = 1 exactly, so the moment is 1 + E[ratio^a - 1 - a (ratio - 1)]: small moments keep their digits.
     inside = log_density > -700.0
     summand = np.expm1(order * log_ratio[inside]) - order * np.expm1(log_ratio[inside])
     return float(np.log1p(np.sum(np.exp(log_density[inside]) * summand) * step))
+
+
+def fixed_size_rdp(
+    fraction: float, base: Callable[[np.ndarray], np.ndarray], pure_epsilon: float, orders: np.ndarray
+) -> np.ndarray:
+    """D_a of a mechanism run on a uniform subset of a fraction g of the records, under replace-one.
+
+    For integers a >= 2, with e_j = D_j of the unsampled mechanism under replace-one and e its pure epsilon,
+    (a - 1) D_a <= log(1 + g^2 C(a, 2) min{4 (e^{e_2} - 1), e^{e_2} min(2, (e^e - 1)^2)}
+    + sum_{j=3}^a g^j C(a, j) e^{(j - 1) e_j} min(2, (e^e - 1)^j)) (Wang, Balle & Kasiviswanathan 2019, Theorem 9).
+    Other orders get the bound of the next integer; never more than the unsampled divergence (quasi-convexity).
+
+    Args:
+        fraction: g in (0, 1].
+        base: orders -> e_j.
+        pure_epsilon: e, infinite where none is known.
+        orders: a > 1.
+    """
+    flat = np.atleast_1d(np.asarray(orders, dtype=float))
+    whole = np.maximum(np.ceil(flat), 2).astype(int)
+    j = np.arange(2, int(whole.max()) + 1)
+    divergence = base(j.astype(float))
+    log_range = np.log(np.expm1(min(pure_epsilon, 700.0)))
+    log_terms = j * np.log(fraction) + (j - 1) * divergence + np.minimum(np.log(2.0), j * log_range)
+    second = np.minimum(
+        np.log(4.0) + np.log(np.expm1(np.minimum(divergence[0], 700.0))), log_terms[0] - 2 * np.log(fraction)
+    )
+    log_terms[0] = 2 * np.log(fraction) + second
+    result = np.empty_like(flat)
+    for index, order in enumerate(whole):
+        k = j[: order - 1]
+        log_binomial = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
+        log_sum = np.logaddexp.reduce(log_binomial + log_terms[: order - 1])
+        result[index] = np.logaddexp(0.0, log_sum) / (order - 1)
+    return np.minimum(result.reshape(np.shape(orders)), base(np.asarray(orders, dtype=float)))
 
 
 def pure_rdp(epsilon: float, orders: np.ndarray) -> np.ndarray:

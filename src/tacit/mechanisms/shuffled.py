@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from tacit.mechanisms.base import Mechanism
 from tacit.mechanisms.fixed_size import check_batches
-from tacit.mechanisms.pairs import Pair
-from tacit.relation import Relation
 
 
 @dataclass(frozen=True)
@@ -36,27 +32,9 @@ class Shuffled(Mechanism):
     def __post_init__(self) -> None:
         check_batches(self)
 
-    def participations(self, steps: int) -> int:
-        """The number of passes that `steps` steps begin: ceil(steps * batch_size / records)."""
-        return -(-steps * self.batch_size // self.records)
-
-    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
-        return self.base.dominating_pairs(relation)
-
-    def pure_epsilon(self, relation: Relation) -> float:
-        return self.base.pure_epsilon(relation)
-
-    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
-        return self.base.rdp(orders, relation)
-
-    def zcdp(self, relation: Relation) -> float:
-        return self.base.zcdp(relation)
-
-    def mu(self, relation: Relation) -> float:
-        return self.base.mu(relation)
-
-    def clt_mu_squared(self, relation: Relation) -> float:
-        return self.base.clt_mu_squared(relation)
+    def accounted(self, steps: int) -> tuple[Mechanism, int]:
+        """(base, passes begun): ceil(steps * batch_size / records) runs of `base`."""
+        return self.base, -(-steps * self.batch_size // self.records)
 
     def spec(self) -> dict[str, Any]:
         sampling = {"sampling": self.type, "records": self.records, "batch_size": self.batch_size}

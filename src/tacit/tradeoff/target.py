@@ -1,5 +1,6 @@
 """Targets: what a guarantee must reach, as predicates on a `TradeOff`."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ class Target(ABC):
 
     @abstractmethod
     def excess(self, tradeoff: TradeOff) -> float:
-        """By how much the curve misses the target; <= 0 exactly when it is met."""
+        """By how much the curve misses the target, in logs where possible; <= 0 exactly when it is met."""
 
     def met(self, tradeoff: TradeOff) -> bool:
         """Whether the curve meets the target."""
@@ -31,7 +32,7 @@ class Epsilon(Target):
         check.delta(self.delta)
 
     def excess(self, tradeoff: TradeOff) -> float:
-        return float(tradeoff.epsilon(self.delta)) - self.epsilon
+        return _log_ratio(tradeoff.epsilon(self.delta), self.epsilon)
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Advantage(Target):
         check.probability("advantage", self.advantage, open_low=True, open_high=True)
 
     def excess(self, tradeoff: TradeOff) -> float:
-        return float(tradeoff.advantage()) - self.advantage
+        return _log_ratio(tradeoff.advantage(), self.advantage)
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Mu(Target):
         check.positive("mu", self.mu)
 
     def excess(self, tradeoff: TradeOff) -> float:
-        return float(tradeoff.mu()) - self.mu
+        return _log_ratio(tradeoff.mu(), self.mu)
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,14 @@ class Errors(Target):
 
     def excess(self, tradeoff: TradeOff) -> float:
         return self.beta - float(tradeoff.beta(self.alpha))
+
+
+def _log_ratio(reached: float, wanted: float) -> float:
+    """log(reached / wanted), with the sign of reached - wanted even where the ratio rounds to 1."""
+    if reached <= 0.0:
+        return -math.inf
+    log = math.log(reached / wanted)
+    return log if log != 0.0 else float(reached) - wanted
 
 
 def target_of(
