@@ -27,8 +27,12 @@ class DiscreteGaussianPair(Pair):
     def atoms(self) -> tuple[float, ...]:
         return tuple(float(loss) for loss in self.table[0][:2])
 
-    @cached_property
+    @property
     def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self._table
+
+    @cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         x = _integers(self.scale, self.shift)
         loss = (2 * x - self.shift) * (self.shift / (2 * self.scale**2))
         return loss, _normal(x - self.shift, self.scale), _normal(x, self.scale)
@@ -49,8 +53,12 @@ class DiscreteGaussianReplacePair(Pair):
     shift: int
     rate: float
 
-    @cached_property
+    @property
     def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self._table
+
+    @cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         x = _integers(self.scale, self.shift)
         x = np.union1d(x, -x)
         up, down = (

@@ -48,8 +48,12 @@ class SampledPair(Pair):
     def discrete(self) -> bool:
         return self.base.discrete
 
-    @cached_property
+    @property
     def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        return self._table
+
+    @cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         if self.base.table is None:
             return None
         loss, p, q = self.base.table
