@@ -65,10 +65,7 @@ def table(rounds: int) -> None:
             times["ours"].append(cpu(lambda row=row: ours(*row)))
             times["peer"].append(cpu(lambda row=row: peer(*row)))
     mine, theirs = statistics.median(times["ours"]), statistics.median(times["peer"])
-    print(
-        f"median CPU of a row      ours {mine * 1e3:8.1f} ms   dp-accounting {theirs * 1e3:8.1f} ms   "
-        f"ratio 1/{theirs / mine:.0f}"
-    )
+    print(f"median CPU of a row      {mine * 1e3:.1f} ms, dp-accounting {theirs * 1e3:.0f} ms, 1/{theirs / mine:.0f}")
     print(f"widest bracket of a row  {max(ours(*row) for row in ROWS):.1e}")
     tracemalloc.start()
     ours(*ROWS[1])
@@ -100,10 +97,7 @@ def _calibration() -> None:
 
     mine = cpu(lambda: noise_multiplier(Epsilon(2.0, 1e-5), sample_rate=256 / 60000, steps=14062))
     other = cpu(theirs)
-    print(
-        f"calibration              ours {mine * 1e3:.0f} ms, dp-accounting {other * 1e3:.0f} ms, "
-        f"ratio 1/{other / mine:.0f}"
-    )
+    print(f"calibration              {mine * 1e3:.0f} ms, dp-accounting {other * 1e3:.0f} ms, 1/{other / mine:.0f}")
 
 
 def sweep(settings: int, kind: str, seed: int) -> None:

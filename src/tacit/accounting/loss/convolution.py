@@ -21,6 +21,7 @@ _EDGES = np.concatenate([-np.geomspace(1e5, 1e-12, 512), np.geomspace(1e-12, 1e5
 _LARGEST = 1 << 20
 _FINE = 1 / 5000
 _COARSE = 1 << 12
+_UNEVEN = 64
 
 Rounding = list[tuple[Rounded, int]]
 
@@ -90,15 +91,18 @@ class Convolution:
         period = period_for(aliases, saddle.epsilon, saddle.log_delta - 23.0, 4 * saddle.spread)
         close = self.largest > _COARSE
         gap = self.gap * max(saddle.epsilon, 1e-4)
-        wanted = min(_pitch_for(cumulant, theta, gap), saddle.spread / 8) if close else 0.0
+        uneven = any(pair.table is not None and not pair.atoms for pair, _ in self.parts)
+        wanted = min(_pitch_for(cumulant, theta, gap), saddle.spread / 8) / (_UNEVEN if uneven else 1) if close else 0.0
         down, up, size = self._rounded(cumulant, theta, saddle.log_delta, period, wanted, self.largest)
         return Bracket(*(LatticeSum.of(rounded, theta, saddle.epsilon, size) for rounded in (down, up)))
 
     def split_bracket(self, epsilon: float, log_delta: float, *, largest: int = 1 << 19) -> Bracket | None:
         """Both roundings around one epsilon, runs with a large loss apart; `log_delta` as far as it is known.
 
-        None where all or none of the losses of a step are large.
+        None where all or none of the losses of a step are large, and for many atoms, which are not smooth enough.
         """
+        if any(pair.table is not None for pair, _ in self.parts):
+            return None
         cumulant = self._outline_for(log_delta)
         threshold = epsilon / 3
         core_parts, jump_parts = split(cumulant.parts, threshold)
@@ -139,7 +143,9 @@ class Convolution:
 
 
 def _anchor(pair: Pair, part: Discrete, theta: float, pitch: float) -> float:
-    """A point at the merged loss of the cell around it, near the bulk, so that a narrow bulk stays together."""
+    """The mode of many atoms; else the merged loss of a cell around itself near the bulk, which so stays whole."""
+    if pair.table is not None:
+        return float(pair.table[0][np.argmax(pair.table[1])])
     place = float(part.losses[np.argmax(part.tilt(theta)[1])])
     for _ in range(30):
         p, q = pair.cells(np.array([place - pitch / 2, place + pitch / 2]))

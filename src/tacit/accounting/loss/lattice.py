@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +64,8 @@ def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float, *
     is smooth, and exactly around the bulk (`_chained`). What remains is a common shift down of the lattice, and the
     few cells that it does not cover move down by one point. Any edges give a lower bound; good ones a close one.
     """
+    if pair.table is not None:
+        return _shared(pair, pair.table, first, pitch, size)
     points = first + pitch * np.arange(size)
     edges = points[:-1] + pitch / 2
     miss = _miss(points, *pair.cells(edges), pitch)
@@ -78,6 +81,43 @@ def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float, *
     keep = (index >= 0) & (p > 0)
     masses = np.bincount(index[keep], p[keep], size + _SPARE)
     return Rounded(points[0] - shift - _SPARE * pitch, pitch, masses, pair.infinite)
+
+
+def _shared(
+    pair: Pair, table: tuple[np.ndarray, np.ndarray, np.ndarray], first: float, pitch: float, size: int
+) -> Rounded:
+    """Many atoms, each merged with so much of its neighbour towards the mode that the merged loss is a lattice point.
+
+    The mode must be a point of the lattice. Atoms whose neighbour cannot give enough move down to the next point.
+    """
+    loss, p, _ = table
+    masses = np.zeros(size)
+    mode = int(np.argmax(p))
+    rest = p.copy()
+    for side in (1, -1):
+        for index in range(0 if side > 0 else len(p) - 1, mode, side):
+            place = (loss[index] - first) / pitch
+            near = round(place)
+            point = near if abs(place - near) < 1e-9 else (math.ceil(place) if side > 0 else math.floor(place))
+            if not 0 <= point < size:
+                if point >= size:
+                    masses[-1] += rest[index]
+                continue
+            goal, other = first + point * pitch, loss[index + side]
+            share = 0.0
+            if point != near or abs(place - near) >= 1e-9:
+                above, below = math.expm1(goal - loss[index]), -math.expm1(goal - other)
+                share = rest[index] * above / below if above * below > 0 else math.inf
+            if share <= rest[index + side]:
+                rest[index + side] -= share
+                masses[point] += rest[index] + share
+            elif place >= 0:
+                masses[math.floor(place + 1e-9)] += rest[index]
+    place = round((loss[mode] - first) / pitch)
+    if 0 <= place < size:
+        masses[place if loss[mode] >= first + place * pitch - 1e-12 else max(place - 1, 0)] += rest[mode]
+    slack = 4e-16 * (1 + abs(first) + size * pitch) + 1e-9 * pitch
+    return Rounded(first - slack, pitch, masses, pair.infinite)
 
 
 def _chained(

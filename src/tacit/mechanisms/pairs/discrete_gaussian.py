@@ -25,7 +25,11 @@ class DiscreteGaussianPair(Pair):
 
     @property
     def atoms(self) -> tuple[float, ...]:
-        return tuple(float(loss) for loss in self._table[0][:2])
+        return tuple(float(loss) for loss in self.table[0][:2])
+
+    @property
+    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self._table
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -34,7 +38,7 @@ class DiscreteGaussianPair(Pair):
         return loss, _normal(x - self.shift, self.scale), _normal(x, self.scale)
 
     def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _binned(edges, *self._table)
+        return _binned(edges, *self.table)
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,10 @@ class DiscreteGaussianReplacePair(Pair):
     shift: int
     rate: float
 
+    @property
+    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self._table
+
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         x = _integers(self.scale, self.shift)
@@ -60,7 +68,7 @@ class DiscreteGaussianReplacePair(Pair):
         return up - down, (1 - self.rate) * base + self.rate * plus, (1 - self.rate) * base + self.rate * minus
 
     def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _binned(edges, *self._table)
+        return _binned(edges, *self.table)
 
 
 def _integers(scale: float, shift: int) -> np.ndarray:

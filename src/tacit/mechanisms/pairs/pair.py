@@ -38,6 +38,11 @@ class Pair(ABC):
         return float("inf")
 
     @property
+    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Increasing losses with their masses under P and Q, for a pair that has only such atoms, but many."""
+        return None
+
+    @property
     def discrete(self) -> bool:
         """Whether `atoms` are all finite losses."""
         return False
@@ -59,7 +64,7 @@ class Pair(ABC):
 
 def log_mixture(rate: float, log_ratio: np.ndarray) -> np.ndarray:
     """log(1 - rate + rate e^y), without overflow and with its relative digits near y = 0."""
-    y = np.asarray(log_ratio, dtype=float)
+    y = np.maximum(np.asarray(log_ratio, dtype=float), -1e300)
     with np.errstate(over="ignore"):
         capped = np.minimum(y, 30.0)
         small = np.log1p(np.maximum(rate * np.expm1(capped), -0.5))

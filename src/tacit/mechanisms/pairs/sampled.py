@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -33,6 +34,8 @@ class SampledPair(Pair):
 
     @property
     def atoms(self) -> tuple[float, ...]:
+        if self.base.table is not None:
+            return ()
         sign = 1.0 if self.remove else -1.0
         found = [float(sign * log_mixture(self.rate, np.array(sign * loss))) for loss in self.base.atoms]
         if self.remove and self.base.unseen:
@@ -44,6 +47,19 @@ class SampledPair(Pair):
     @property
     def discrete(self) -> bool:
         return self.base.discrete
+
+    @property
+    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        return self._table
+
+    @cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        if self.base.table is None:
+            return None
+        loss, p, q = self.base.table
+        if self.remove:
+            return log_mixture(self.rate, loss), (1 - self.rate) * q + self.rate * p, q
+        return -log_mixture(self.rate, -loss), p, (1 - self.rate) * p + self.rate * q
 
     @property
     def infinite(self) -> float:
