@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.accounting.loss.convolution import Convolution
-from tacit.accounting.loss.direction import Direction
+from tacit.accounting.loss.direction import Direction, asked
 from tacit.accounting.loss.gaussian import on_line
 from tacit.accounting.loss.inversion import SaddleLine
 from tacit.accounting.loss.lattice import round_down, round_up
@@ -309,3 +309,25 @@ def test_every_rounding_is_ordered_and_keeps_mass() -> None:
             exact = float(np.exp(line.log_mass + theta * line.loss).sum())
             assert down.masses @ np.exp(theta * down.losses) <= exact * (1 + 1e-10)
             assert up.masses @ np.exp(theta * up.losses) >= exact * (1 - 1e-10)
+
+
+class _Broken:
+    """An engine whose arithmetic overflowed."""
+
+    theta, epsilon = 1.0, 1.0
+
+    def __init__(self, low: float, high: float):
+        self._answer = (low, high)
+
+    def bounds(self, epsilon: float) -> tuple[float, float]:
+        return self._answer
+
+
+@pytest.mark.parametrize("answer", [(math.nan, math.nan), (0.1, math.nan), (0.2, 0.1), (-0.1, 0.5)])
+def test_an_engine_that_leaves_the_doubles_bounds_nothing(answer: tuple[float, float]) -> None:
+    assert asked(_Broken(*answer), 1.0) == (0.0, 1.0)
+
+
+def test_a_tail_that_once_overflowed() -> None:
+    answer = Pld()(Gaussian(0.2101720683572847).poisson(0.00023852668545443914) * 230).epsilon(4.321797628685781e-18)
+    assert 0.0 <= answer.lower <= answer.upper < math.inf

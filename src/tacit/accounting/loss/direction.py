@@ -41,6 +41,12 @@ class Local(Protocol):
     def bounds(self, epsilon: float) -> tuple[float, float]: ...
 
 
+def asked(local: Local, epsilon: float) -> tuple[float, float]:
+    """The bounds of `local`; all that is certain, [0, 1], where its arithmetic left the range of doubles."""
+    low, high = local.bounds(epsilon)
+    return (low, high) if 0.0 <= low <= high else (0.0, 1.0)
+
+
 class Direction:
     """delta and epsilon of one composition of pairs, each as (lower, upper)."""
 
@@ -54,11 +60,11 @@ class Direction:
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Bounds on delta(epsilon)."""
         local = self._near_epsilon(epsilon)
-        low, high = local.bounds(epsilon)
+        low, high = asked(local, epsilon)
         if isinstance(local, Bracket) and epsilon > 0 and high - low > _WIDE * high > 1e-300:
             middle = float(np.log(max(high * low, high**2 * 1e-10)) / 2)
             apart = self.general.split_bracket(epsilon, middle)
-            other = apart.bounds(epsilon) if apart else (0.0, 1.0)
+            other = asked(apart, epsilon) if apart else (0.0, 1.0)
             low, high = max(low, other[0]), min(high, other[1])
         return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
 
@@ -82,7 +88,7 @@ class Direction:
             if local is None:
                 b, middle = middle, (a + middle) / 2
                 continue
-            bounds = local.bounds(float(np.exp(middle)))
+            bounds = asked(local, float(np.exp(middle)))
             a, b = (middle, b) if sum(bounds) > 2 * delta else (a, middle)
             fall = float(np.log(max(sum(bounds) / 2, 1e-320)) - log_delta) / 6
             step = fall if a < middle + fall < b else (a + b) / 2 - middle
@@ -100,7 +106,7 @@ class Direction:
         locals_ += [self._near_delta(delta) for delta in _PROFILE_DELTAS if delta > self.general.infinite]
         centres = np.array([local.epsilon for local in locals_])
         nearest = np.argmin(np.abs(epsilons[:, None] - centres), axis=1)
-        bounds = np.array([locals_[k].bounds(float(e)) for k, e in zip(nearest, epsilons, strict=True)])
+        bounds = np.array([asked(locals_[k], float(e)) for k, e in zip(nearest, epsilons, strict=True)])
         return bounds[:, 0] * (1 - ALLOWANCE), np.minimum(bounds[:, 1] * (1 + ALLOWANCE), 1.0)
 
     def _at_the_end(self, delta: float) -> tuple[float, float]:
@@ -157,7 +163,7 @@ class Direction:
         if not self._compared:
             self._compared = True
             rough = Convolution(self.parts, largest=_ROUGH, outlines=self.general.outlines).bracket(saddle)
-            (low, high), (floor, ceiling) = line.bounds(saddle.epsilon), rough.bounds(saddle.epsilon)
+            (low, high), (floor, ceiling) = asked(line, saddle.epsilon), asked(rough, saddle.epsilon)
             if low * (1 - ALLOWANCE) > ceiling or floor > high * (1 + ALLOWANCE):
                 raise Refused(
                     f"two engines disagree at epsilon {saddle.epsilon:.6g}: delta in [{low:.6g}, {high:.6g}] against "
@@ -193,7 +199,7 @@ def _invert(local: Local, delta: float, side: int) -> float:
     """The epsilon where one side of the bounds crosses delta, searched outwards from the saddle."""
 
     def excess(epsilon: float) -> float:
-        return float(np.log(max(local.bounds(epsilon)[side], 1e-320) / delta)) + ALLOWANCE * (1 if side else -1)
+        return float(np.log(max(asked(local, epsilon)[side], 1e-320) / delta)) + ALLOWANCE * (1 if side else -1)
 
     guess = _secant(excess, local.epsilon, local.theta)
     root = _bracketed(excess, local) if guess is None else guess

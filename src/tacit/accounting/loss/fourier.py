@@ -50,7 +50,7 @@ class LatticeSum:
             log_phi += steps * np.log(value)
             slack += steps * (error / np.abs(value) + 4 * UNIT * (1 + abs(log_total)))
             log_scale += steps * log_total
-        kept = np.flatnonzero(np.real(log_phi) > NEGLIGIBLE)
+        kept = np.flatnonzero(~(np.real(log_phi) <= NEGLIGIBLE))  # NaN stays, and voids the bounds
         phi = np.exp(log_phi[kept])
         return cls(
             theta, epsilon, parts[0][0].pitch, size, sum(steps * rounded.origin for rounded, steps in parts), log_scale,

@@ -122,7 +122,7 @@ def _jump_sum(parts: Parts, threshold: float, theta: float, epsilon: float, size
         phi = np.exp(log_core - scale_of_jumps) * np.expm1(rise)
         error = np.abs(phi) * np.expm1(np.minimum(slack, 50.0))
         error += np.abs(np.exp(log_core + rise - scale_of_jumps)) * np.expm1(np.minimum(2 * unsure, 50.0))
-    kept = np.flatnonzero(np.abs(phi) > np.exp(NEGLIGIBLE))
+    kept = np.flatnonzero(~(np.abs(phi) <= np.exp(NEGLIGIBLE)))  # NaN stays, and voids the bounds
     origin = sum(steps * rounded.origin for rounded, steps in parts)
     aliases = Aliases.of(JumpCumulant(discrete, threshold), theta)
     return LatticeSum(
