@@ -1,5 +1,6 @@
 """Optimal composition of (epsilon, delta) guarantees (Kairouz, Oh & Viswanath 2015)."""
 
+import math
 from typing import ClassVar
 
 from tacit.accounting.base import Accountant
@@ -8,7 +9,7 @@ from tacit.accounting.pld import Pld
 from tacit.mechanisms import Approximate, Compose, Mechanism
 from tacit.relation import Relation
 from tacit.standing import Standing
-from tacit.tradeoff import Curve
+from tacit.tradeoff import Curve, GaussianCurve
 
 
 class Optimal(Accountant):
@@ -30,6 +31,8 @@ class Optimal(Accountant):
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
         steps = per_step(mechanism, relation, self._shared_delta, textbook)
+        if any(math.isinf(epsilon) for epsilon, _ in steps):
+            return GaussianCurve(math.inf)
         pure = [part.is_pure(relation) for part, _ in mechanism.parts()]
         impure = sum(times for (_, times), whole in zip(steps, pure, strict=True) if not whole)
         share = self._shared_delta / max(impure, 1)
