@@ -50,9 +50,10 @@ def asked(local: Local, epsilon: float) -> tuple[float, float]:
 class Direction:
     """delta and epsilon of one composition of pairs, each as (lower, upper)."""
 
-    def __init__(self, parts: Sequence[tuple[Pair, int]]):
+    def __init__(self, parts: Sequence[tuple[Pair, int]], *, gap: float = 2e-7, largest: int = 1 << 20):
         self.parts = parts
-        self.general = Convolution(parts)
+        self.general = Convolution(parts, gap=gap, largest=largest)
+        self._coarse = Convolution(parts, gap=1e-3, largest=1 << 13)
         self._compared = False
         self._near_delta = lru_cache(maxsize=32)(self._for_delta)
         self._near_epsilon = lru_cache(maxsize=8)(self._for_epsilon)
@@ -102,8 +103,8 @@ class Direction:
 
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bounds on delta at many epsilons, from a few questions that lie near all of them; wider than `delta`."""
-        locals_ = [self._near_epsilon(0.0)]
-        locals_ += [self._near_delta(delta) for delta in _PROFILE_DELTAS if delta > self.general.infinite]
+        deltas = [delta for delta in _PROFILE_DELTAS if delta > self.general.infinite]
+        locals_ = [self._for_epsilon(0.0, self._coarse), *(self._for_delta(delta, self._coarse) for delta in deltas)]
         centres = np.array([local.epsilon for local in locals_])
         nearest = np.argmin(np.abs(epsilons[:, None] - centres), axis=1)
         bounds = np.array([asked(locals_[k], float(e)) for k, e in zip(nearest, epsilons, strict=True)])
@@ -118,21 +119,21 @@ class Direction:
         known = delta == 0.0 and certain == 0.0
         return top * (1 - ALLOWANCE) if known else 0.0, top * (1 + ALLOWANCE) if known else float("inf")
 
-    def _for_delta(self, delta: float) -> Local:
+    def _for_delta(self, delta: float, lattice: Convolution | None = None) -> Local:
         single = self._single()
         if single:
             return single
         saddle = self.general.saddle_for_delta(delta)
         line = self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, float(np.log(delta))))
-        return line or self.general.bracket(saddle)
+        return line or (lattice or self.general).bracket(saddle)
 
-    def _for_epsilon(self, epsilon: float) -> Local:
+    def _for_epsilon(self, epsilon: float, lattice: Convolution | None = None) -> Local:
         single = self._single()
         if single:
             return single
         saddle = self.general.saddle_for_epsilon(epsilon)
         line = self._line(saddle, lambda cumulant: saddle_for_epsilon(cumulant, epsilon))
-        return line or self.general.bracket(saddle)
+        return line or (lattice or self.general).bracket(saddle)
 
     def _single(self) -> Single | None:
         pair, steps = self.parts[0]
