@@ -99,11 +99,11 @@ def test_the_argument_comes_before_the_environment(monkeypatch, tmp_path):
     ("platform", "variables", "expected"),
     [
         ("linux", {"XDG_CACHE_HOME": "/caches"}, "/caches/tacit"),
-        ("linux", {"XDG_CACHE_HOME": "relative"}, "/home/me/.cache/tacit"),
-        ("linux", {}, "/home/me/.cache/tacit"),
-        ("darwin", {"XDG_CACHE_HOME": "/caches"}, "/home/me/Library/Caches/tacit"),
+        ("linux", {"XDG_CACHE_HOME": "relative"}, "/u/me/.cache/tacit"),
+        ("linux", {}, "/u/me/.cache/tacit"),
+        ("darwin", {"XDG_CACHE_HOME": "/caches"}, "/u/me/Library/Caches/tacit"),
         ("win32", {"LOCALAPPDATA": "/local"}, "/local/tacit/Cache"),
-        ("win32", {}, "/home/me/AppData/Local/tacit/Cache"),
+        ("win32", {}, "/u/me/AppData/Local/tacit/Cache"),
     ],
 )
 def test_cache_folder_of_each_platform(platform, variables, expected, monkeypatch):
@@ -112,7 +112,7 @@ def test_cache_folder_of_each_platform(platform, variables, expected, monkeypatc
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "platform", platform)
-    monkeypatch.setattr(Path, "home", lambda: Path("/home/me"))
+    monkeypatch.setattr(Path, "home", lambda: Path("/u/me"))
     assert data.data_folder() == Path(expected)
 
 
