@@ -180,19 +180,18 @@ def _safe_root(
 ) -> float:
     """A point within `width` above the sign change of the decreasing `excess` at which excess <= 0.
 
-    Secant steps aimed just above the root, then just below, so that the bracket closes from both sides; bisection
-    whenever a step fails to halve the bracket twice in a row. Unlike a plain root search it always ends where the
-    target is met.
+    Secant steps that overshoot by their own expected error, so that the bracket closes from both sides; bisection
+    when the bracket hardly shrinks. Unlike a plain root search it always ends where the target is met.
     """
-    slow, previous = 0, high[0] - low[0]
+    slow, previous, last_move = 0, high[0] - low[0], high[0] - low[0]
     older, newer = low, high
     while high[0] - low[0] > width:
         slope = (newer[1] - older[1]) / (newer[0] - older[0]) if newer[0] != older[0] else 0.0
-        x = newer[0] - newer[1] / slope + 0.4 * width if math.isfinite(slope) and slope < 0.0 else math.nan
-        if not low[0] < x < high[0] or slow > 1:
+        move = -newer[1] / slope if math.isfinite(slope) and slope < 0.0 else math.nan
+        x = newer[0] + move + math.copysign(max(0.4 * width, min(0.1 * abs(move), abs(move * last_move))), move)
+        if not low[0] < x < high[0] or slow > 3:
             x, slow = (low[0] + high[0]) / 2, 0
-        elif high[0] - x < width:
-            x = high[0] - 0.9 * width
+        last_move = abs(x - newer[0])
         older, newer = newer, (x, excess(x))
         if newer[1] <= 0.0:
             high = newer
