@@ -4,6 +4,7 @@ from tacit.accounting import Ledger as Ledger
 from tacit.accounting import account as account
 from tacit.accounting import accountant as accountant
 from tacit.calibration import Calibrated as Calibrated
+from tacit.data import Dataset as Dataset
 from tacit.errors import BudgetExceeded as BudgetExceeded
 from tacit.errors import InvalidInput as InvalidInput
 from tacit.errors import LeakWarning as LeakWarning
@@ -21,5 +22,8 @@ from tacit.tradeoff import Errors as Errors
 from tacit.tradeoff import Mu as Mu
 from tacit.tradeoff import Target as Target
 from tacit.tradeoff import TradeOff as TradeOff
+from tacit.training import fit as fit
+from tacit.training import make_private as make_private
+from tacit.training import private_step as private_step
 
 __version__: str

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tacit.accounting import Ledger
 from tacit.accounting.loss.convolution import Convolution
 from tacit.accounting.loss.direction import Direction, asked
 from tacit.accounting.loss.gaussian import on_line
@@ -28,7 +29,6 @@ from tacit.mechanisms import (
     Mechanism,
     RandomizedResponse,
     Shuffled,
-    parse_mechanisms,
 )
 from tacit.mechanisms.pairs import SampledGaussianPair
 from tacit.relation import Relation
@@ -48,7 +48,7 @@ def test_contains_the_public_exact_values() -> None:
     if not TRUTH.exists():
         pytest.skip(f"no file of exact values at {TRUTH}")
     for row in json.loads(TRUTH.read_text())["rows"]:
-        mechanism = Compose.of(*parse_mechanisms(row["spec"]["mechanisms"]))
+        mechanism = Ledger.from_spec(row["spec"]).mechanism
         low, high = bracket(mechanism, row["delta"], row["spec"]["relation"])
         assert low <= row["exact_epsilon"] <= high, row["id"]
         assert high - low <= 1e-6 * high, row["id"]

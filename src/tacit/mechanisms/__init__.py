@@ -11,7 +11,7 @@ from tacit.mechanisms.generic import Generic
 from tacit.mechanisms.laplace import Laplace
 from tacit.mechanisms.poisson import Poisson
 from tacit.mechanisms.shuffled import Shuffled
-from tacit.mechanisms.spec import from_spec, parse_mechanisms
+from tacit.mechanisms.spec import from_spec
 
 __all__ = [
     "Approximate",
@@ -28,5 +28,4 @@ __all__ = [
     "RandomizedResponse",
     "Shuffled",
     "from_spec",
-    "parse_mechanisms",
 ]

@@ -58,13 +58,6 @@ def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
     return Compose.of(*((mechanism, 1) for mechanism in each)), 1
 
 
-def parse_mechanisms(entries: object) -> list[tuple[Mechanism, int]]:
-    """Every `(mechanism, steps)` of the `mechanisms` list of a SPEC, which must not be empty."""
-    if not isinstance(entries, list) or not entries:
-        raise check.fail("mechanisms", "a list with at least one mechanism", entries)
-    return [from_spec(entry) for entry in entries]
-
-
 def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> Mechanism:
     base = kind(**{key: entry[key] for key in own if key in entry})
     sampling = check.choice("sampling", entry.get("sampling", "poisson"), ["poisson", "fixed_size", "shuffled"])

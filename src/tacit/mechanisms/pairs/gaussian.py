@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from tacit.mechanisms.pairs.pair import Pair, between, log_mixture, unmixed
+from tacit.mechanisms.pairs.pair import Pair, between, unmixed
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,6 @@ class GaussianReplacePair(Pair):
         x = self.sigma * (loss / 2 + _asinh_scaled(log_factor, loss / 2))
         base, up, down = (_normal_cells(x + shift / self.sigma) for shift in (0.0, -1.0, 1.0))
         return (1 - self.rate) * base + self.rate * up, (1 - self.rate) * base + self.rate * down
-
-    def log_ratios(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """log dP/dN_0 and log dQ/dN_0 at x."""
-        half = 0.5 / self.sigma**2
-        return log_mixture(self.rate, 2 * x * half - half), log_mixture(self.rate, -2 * x * half - half)
 
 
 def _asinh_scaled(log_factor: float, half_loss: np.ndarray) -> np.ndarray:
