@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import tacit.gradients.rules  # noqa: F401  (registers every rule)
+from tacit.gradients.apart import apart
 from tacit.gradients.batch import Inputs, Loss, per_example
 from tacit.gradients.capture import HALF, Capture, Uncovered
 from tacit.gradients.contributions import Contribution, merged
+from tacit.gradients.derived import Disjoint, Masked, Moved, disjoint
 from tacit.gradients.scratch import Scratch
 
 
@@ -26,12 +27,14 @@ class Trace:
         operations: every operation on trainable parameters, in order.
         copies: whether activations must be copied because the model writes into them.
         held: values that one example's contributions hold in memory.
+        apart: modules that run with a copy of their parameters for every example.
     """
 
     axes: list[int | None]
     operations: list[tuple[str, ...]]
     copies: bool
     held: int
+    apart: tuple[nn.Module, ...] = ()
 
 
 @dataclass
@@ -62,22 +65,24 @@ def captured(
     trace: Trace | None,
     copies: bool = False,
     scratch: Scratch | None = None,
+    modules: Sequence[nn.Module] = (),
 ) -> Captured:
     """Contributions of every parameter to the per-example gradients of one batch.
 
     Args:
         model: inputs -> outputs, by the tensors in `trainable`, none of which may require a gradient.
         trace: the path to follow; None to find it.
-        copies: when there is no trace, whether activations are copied.
+        copies, modules: when there is no trace, whether activations are copied, and which modules run apart.
 
     Raises `Uncovered` when the model leaves the path of `trace`, or uses a parameter in a way that no rule covers, and
     `Overwritten` when it writes into an activation that was recorded.
     """
     names = {id(parameter): name for name, parameter in trainable.items()}
     copies = copies if trace is None else trace.copies
+    modules = tuple(modules) if trace is None else trace.apart
     capture = Capture(names, len(targets), None if trace is None else trace.axes, copies, scratch)
     with torch.enable_grad():
-        with capture:
+        with apart(capture, modules), capture:
             losses = per_example(loss(model(inputs), targets), len(targets))
         if trace is not None and capture.operations != trace.operations:
             raise Uncovered("the model takes another path than when it was examined")
@@ -88,7 +93,7 @@ def captured(
         raise Overwritten
     together, squared = _norms(capture, gradients, trainable, losses.detach())
     held = sum(_held(contribution) for contribution in together.values()) // len(targets)
-    return Captured(together, squared, losses.detach(), Trace(capture.axes, capture.operations, copies, held))
+    return Captured(together, squared, losses.detach(), Trace(capture.axes, capture.operations, copies, held, modules))
 
 
 @contextmanager
@@ -107,25 +112,37 @@ def _norms(
     capture: Capture, gradients: Sequence[Tensor | None], trainable: dict[str, Tensor], losses: Tensor
 ) -> tuple[dict[str, Contribution], Tensor]:
     """Contributions by name and the sum of their squared norms; a parameter used once is finished before the next."""
-    times = Counter(name for operation in capture.operations for name in operation[1:])
     squared = torch.zeros_like(losses, dtype=torch.float32 if losses.dtype in HALF else losses.dtype)
     done: dict[str, Contribution] = {}
     waiting: dict[str, list[Contribution]] = {}
+
+    def take(contribution: Contribution) -> None:
+        nonlocal squared
+        if capture.times[contribution.name] != 1:
+            capture.scratch.give_up("patches")
+            waiting.setdefault(contribution.name, []).append(contribution)
+        elif contribution.name in capture.derived:
+            for pulled in capture.derived[contribution.name].pull(contribution):
+                take(pulled)
+        else:
+            done[contribution.name] = contribution
+            squared += contribution.squared_norms()
+
     for use, gradient in zip(capture.uses, gradients, strict=True):
-        if gradient is None:
-            continue
-        for contribution in use.contribute(gradient.float() if gradient.dtype in HALF else gradient):
-            if times[contribution.name] == 1:
-                done[contribution.name] = contribution
-                squared += contribution.squared_norms()
-            else:
-                capture.scratch.give_up("patches")
-                waiting.setdefault(contribution.name, []).append(contribution)
+        if gradient is not None:
+            for contribution in use.contribute(gradient.float() if gradient.dtype in HALF else gradient):
+                take(contribution)
+    for name in [name for name in capture.derived if name in waiting]:
+        for pulled in capture.derived[name].pull(merged(waiting.pop(name), capture.derived[name].value.shape)):
+            waiting.setdefault(pulled.name, []).append(pulled)
     for name, uses in waiting.items():
-        done[name] = merged(uses, trainable[name].shape)
+        done[name] = disjoint(uses) or merged(uses, trainable[name].shape)
         squared += done[name].squared_norms()
     return done, squared
 
 
 def _held(contribution: Contribution) -> int:
-    return sum(value.numel() for value in vars(contribution).values() if isinstance(value, Tensor))
+    parts = [contribution.inner] if isinstance(contribution, Masked | Moved) else []
+    parts += contribution.parts if isinstance(contribution, Disjoint) else []
+    own = sum(value.numel() for value in vars(contribution).values() if isinstance(value, Tensor))
+    return own + sum(_held(part) for part in parts)
