@@ -83,4 +83,3 @@ def _by_example(capture: Capture, module: nn.Module, args: Any, kwargs: Any) -> 
 
 def _rows(name: str) -> Callable[[Tensor], list[Contribution]]:
     return lambda gradient: [Rows(name, gradient)]
-

@@ -176,7 +176,7 @@ class Lookup:
 
     def add_weighted(self, total: Tensor, factors: Tensor) -> None:
         weighted = self.gradient * factors.view(-1, 1, 1)
-        total.index_add_(0, self.index.flatten(), weighted.reshape(-1, self.shape[1]))
+        total.view(self.shape).index_add_(0, self.index.flatten(), weighted.reshape(-1, self.shape[1]))
 
 
 def _sorted(index: Tensor) -> tuple[Tensor, Tensor]:

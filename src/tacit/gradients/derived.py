@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -179,7 +180,7 @@ def disjoint(uses: list[Contribution]) -> Disjoint | None:
     """`uses` of one parameter as one contribution, if they are parts of it that do not overlap."""
     moved = [use for use in uses if isinstance(use, Moved)]
     spans = sorted(span for use in moved if (span := use.span()) is not None)
-    apart = all(before[1] <= after[0] for before, after in zip(spans, spans[1:], strict=False))
+    apart = all(before[1] <= after[0] for before, after in pairwise(spans))
     return Disjoint(moved[0].name, moved) if 1 < len(uses) == len(spans) and apart else None
 
 

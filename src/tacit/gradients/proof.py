@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from tacit.errors import TacitError, UnsupportedModel
 from tacit.gradients.batch import Inputs, Loss, call, rows, tensors
 from tacit.gradients.capture import Uncovered
-from tacit.gradients.engine import Captured, Overwritten, Trace, captured, without_gradients
+from tacit.gradients.engine import Captured, Trace, captured, without_gradients
 from tacit.gradients.fallback import by_vmap, one_at_a_time
 
 _PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101)
@@ -60,6 +60,8 @@ def prove(model: nn.Module, trainable: dict[str, nn.Parameter], loss: Loss, inpu
             return Verdict(None, "examples with a loss or gradient that is not finite", final=False)
         _check_mixing(model, loss, x, y, losses)
         verdict = _capture(model, trainable, loss, x, y, gradients, losses)
+        if verdict.trace is not None:
+            return verdict
         return replace(verdict, vectorised=_vectorised(model, loss, x, y, gradients))
 
 
@@ -99,9 +101,10 @@ def _capture(
             reason, wrong = str(error), error.names
         except TacitError:
             raise
-        except (Overwritten, RuntimeError) as error:
+        except Exception as error:
+            # Activations that are overwritten need copies; else a model may object in many ways, yet it did run alone.
             if copies:
-                return Verdict(None, str(error))
+                return Verdict(None, f"{type(error).__name__}: {error}")
             copies = True
             continue
         else:
@@ -118,7 +121,7 @@ def _capture(
 
 
 def _set_apart(model: nn.Module, names: Sequence[str], modules: dict[str, nn.Module]) -> bool:
-    """Add the innermost module around each of `names` that does not run apart yet; False when only the model is left."""
+    """Add the innermost module around each of `names` that is not among `modules`; False where that is the model."""
     for name in names:
         path = name.rpartition(".")[0]
         while path in modules:
