@@ -68,6 +68,7 @@ def _by_example(capture: Capture, module: nn.Module, args: Any, kwargs: Any) -> 
 
     found = vmap(one, in_dims=(0, *axes), randomness="different")(copies, *split)
     outputs, shape = forms[-1]
+    plain: list[Tensor] = []
     if not capture.following:
         with torch.no_grad():
             plain = [value for value in tree_flatten(module(*args, **kwargs))[0] if isinstance(value, Tensor)]

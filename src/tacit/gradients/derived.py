@@ -13,7 +13,10 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import (
+    Tensor,
+    _weight_norm,  # pyright: ignore[reportPrivateImportUsage]
+)
 from torch.utils._pytree import tree_map
 
 from tacit.gradients.contributions import Contribution, Outer, Rows
@@ -93,7 +96,7 @@ def derive(
         return sources[name]
 
     given, named = tree_map(followed, (tuple(args), dict(kwargs)))
-    made = _plain_weight_norm(*given, **named) if func is torch._weight_norm else func(*given, **named)
+    made = _plain_weight_norm(*given, **named) if func is _weight_norm else func(*given, **named)
     moved = len(sources) == 1 and all(one.moved for one in inner) and _rearranges(func, given)
     mask = _mask(given, sources) if func in _MULTIPLYING and not inner and not named else None
     found: list[Derived] = []
@@ -153,7 +156,7 @@ class Moved:
 
     def span(self) -> tuple[int, int] | None:
         """Where the values stand in the parameter, if they are one contiguous piece of it."""
-        start = self.value.storage_offset() - self.leaf.storage_offset()
+        start = int(self.value.storage_offset() - self.leaf.storage_offset())
         same = self.value.untyped_storage()._cdata == self.leaf.untyped_storage()._cdata
         return (start, start + self.value.numel()) if same and self.value.is_contiguous() else None
 

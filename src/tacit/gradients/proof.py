@@ -51,11 +51,11 @@ def prove(model: nn.Module, trainable: dict[str, nn.Parameter], loss: Loss, inpu
     Raises `UnsupportedModel`, naming the layer, when an example's loss depends on the others in its batch or the
     forward pass writes into a buffer.
     """
-    x, y = _few([*model.parameters(), *model.buffers()], inputs, targets)
+    x, y = few([*model.parameters(), *model.buffers()], inputs, targets)
     with _NoDropout(), _shaken(trainable):
-        versions = {name: buffer._version for name, buffer in model.named_buffers()}
+        versions = {name: value._version for name, value in _state(model).items()}
         gradients, losses = one_at_a_time(model, loss, x, y)
-        _check_buffers(model, versions)
+        _check_state(model, versions)
         if not all(torch.isfinite(value).all() for value in (losses, *gradients.values())):
             return Verdict(None, "examples with a loss or gradient that is not finite", final=False)
         _check_mixing(model, loss, x, y, losses)
@@ -151,7 +151,7 @@ def _close(left: Tensor, right: Tensor) -> bool:
     return bool(((left - right).abs() <= _TOLERANCE * right.abs() + 1e-4 * scale + 1e-12).all())
 
 
-def _few(constants: Iterable[Tensor], inputs: Inputs, targets: Tensor) -> tuple[Inputs, Tensor]:
+def few(constants: Iterable[Tensor], inputs: Inputs, targets: Tensor) -> tuple[Inputs, Tensor]:
     """A prime number of examples that divides no size of `constants` or of the inputs, so that axes show themselves.
 
     When the batch has fewer, examples repeat with a little noise on real-valued inputs.
@@ -211,11 +211,16 @@ def _shaken(trainable: dict[str, nn.Parameter]) -> Iterator[None]:
             parameter.data.copy_(before[name])
 
 
-def _check_buffers(model: nn.Module, versions: dict[str, int]) -> None:
-    written = [name for name, buffer in model.named_buffers() if buffer._version != versions.get(name, 0)]
+def _state(model: nn.Module) -> dict[str, Tensor]:
+    return dict(model.named_buffers()) | dict(model.named_parameters())
+
+
+def _check_state(model: nn.Module, versions: dict[str, int]) -> None:
+    written = [name for name, value in _state(model).items() if value._version != versions.get(name, 0)]
     if written:
+        kind = "parameter" if written[0] in dict(model.named_parameters()) else "buffer"
         raise UnsupportedModel(
-            f"layer {written[0].rpartition('.')[0]!r} writes the buffer {written[0]!r} during training, which would "
+            f"layer {written[0].rpartition('.')[0]!r} writes the {kind} {written[0]!r} during training, which would "
             "keep private data in the model. Remove the statistic, or compute it on public data."
         )
 
