@@ -121,7 +121,9 @@ def _print(rows: list[dict[str, str]], changes: dict[str, str], repaired: nn.Mod
 
     console = Console(highlight=False)
     if rows:
-        table = Table("layer", "type", "problem", "fix", box=None)
+        table = Table(box=None)
+        for column in ("layer", "type", "problem", "fix"):
+            table.add_column(column, overflow="fold")
         for row in rows:
             table.add_row(row["path"] or "(the model)", row["layer"], row["reason"], row["fix"])
         console.print(table)
@@ -130,5 +132,7 @@ def _print(rows: list[dict[str, str]], changes: dict[str, str], repaired: nn.Mod
     if speed is not None:
         console.print("Every operation is covered: the fast way." if not speed else f"Slower way: {speed}.")
     if repaired is not None and changes:
-        console.print("\nThe repaired model:", str(repaired), "\nThe same in code:", *changes.values(), sep="\n", markup=False)
+        console.print(
+            "\nThe repaired model:", str(repaired), "\nThe same in code:", *changes.values(), sep="\n", markup=False
+        )
         console.print("or  model, changes = tacit.gradients.fix(model)", markup=False)

@@ -10,7 +10,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.parametrizations import _SpectralNorm
-from torch.nn.utils.parametrize import ParametrizationList
 from torch.nn.utils.spectral_norm import SpectralNorm
 
 from tacit.errors import UnsupportedModel
@@ -64,16 +63,19 @@ def examine(model: nn.Module) -> None:
 def groups(layer: nn.Module, channels: int) -> int:
     """Groups for the group normalisation that replaces a batch normalisation of `channels`.
 
-    Without positions to average over, as `BatchNorm1d` allows, a group has at least three values.
+    A group of one channel would lose its mean; without positions, as `BatchNorm1d` allows, two values say too little.
     """
-    least = 3 if isinstance(layer, nn.BatchNorm1d) else 1
+    least = 3 if isinstance(layer, nn.BatchNorm1d) else 2
     return next((count for count in _GROUPS if not channels % count and channels // count >= least), 1)
 
 
-def spectral_hook(layer: nn.Module) -> str | None:
-    """Name of the weight that an old-style spectral normalisation changes in this layer."""
+def spectral(layer: nn.Module) -> tuple[str, bool] | None:
+    """Name of the weight that this layer normalises by its spectral norm, and whether by parametrisation."""
+    for name, parametrisation in getattr(layer, "parametrizations", nn.ModuleDict()).items():
+        if any(isinstance(part, _SpectralNorm) for part in parametrisation.children()):
+            return name, True
     hooks = layer._forward_pre_hooks.values()
-    return next((hook.name for hook in hooks if isinstance(hook, SpectralNorm)), None)
+    return next(((hook.name, False) for hook in hooks if isinstance(hook, SpectralNorm)), None)
 
 
 def _of(layer: nn.Module) -> Iterator[tuple[str, str]]:
@@ -105,11 +107,6 @@ def _lazy(layer: nn.Module) -> Iterator[tuple[str, str]]:
         yield "has no parameters yet", "Run the model once before making it private."
 
 
-def _spectral(layer: nn.Module) -> Iterator[tuple[str, str]]:
-    if any(isinstance(part, _SpectralNorm) for part in layer.children()):
-        yield "updates vectors in every forward pass (spectral_norm)", "Use weight_norm, or remove_parametrizations."
-
-
 def _table(layer: nn.Module) -> Iterator[tuple[str, str]]:
     if getattr(layer, "max_norm", None) is not None:
         yield "rescales the rows that a batch looks up, without noise (max_norm)", "Set max_norm=None."
@@ -119,6 +116,5 @@ _LOOKS: tuple[tuple[type | tuple[type, ...], Callable[[nn.Module], Iterator[tupl
     (_InstanceNorm, _instance_norm),
     (_BatchNorm, _batch_norm),
     (LazyModuleMixin, _lazy),
-    (ParametrizationList, _spectral),
     ((nn.Embedding, nn.EmbeddingBag), _table),
 )

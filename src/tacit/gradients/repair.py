@@ -8,11 +8,11 @@ from typing import NamedTuple
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
-from torch.nn.utils.parametrize import ParametrizationList, remove_parametrizations
+from torch.nn.utils.parametrize import remove_parametrizations
 from torch.nn.utils.spectral_norm import remove_spectral_norm
 
 from tacit.errors import UnsupportedModel
-from tacit.gradients.doctor import Problem, groups, problems, spectral_hook
+from tacit.gradients.doctor import Problem, groups, problems, spectral
 
 
 class Fixed(NamedTuple):
@@ -42,16 +42,11 @@ def fix(model: nn.Module) -> Fixed:
 
 def _repair(model: nn.Module, problem: Problem) -> tuple[nn.Module, str]:
     layer = model.get_submodule(problem.path)
-    name = f"model.{problem.path}" if problem.path else "model"
-    if isinstance(layer, ParametrizationList):
-        owner, _, weight = problem.path.rpartition(".parametrizations.")
-        holder = model.get_submodule(owner) if owner else model
-        weight = weight or problem.path.rpartition(".")[2]
-        remove_parametrizations(holder, weight)
-        return model, f"remove_parametrizations(model{'.' + owner if owner else ''}, {weight!r})"
-    if (weight := spectral_hook(layer)) is not None:
-        remove_spectral_norm(layer, weight)
-        return model, f"remove_spectral_norm({name}, {weight!r})"
+    name = _code(problem.path)
+    if (found := spectral(layer)) is not None:
+        remove = remove_parametrizations if found[1] else remove_spectral_norm
+        remove(layer, found[0])
+        return model, f"{remove.__name__}({name}, {found[0]!r})"
     if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
         layer.max_norm = None
         return model, f"{name}.max_norm = None"
@@ -64,6 +59,12 @@ def _repair(model: nn.Module, problem: Problem) -> tuple[nn.Module, str]:
     else:
         raise UnsupportedModel(str(problem))
     return _replaced(model, layer, new), f"{name} = nn.{text}"
+
+
+def _code(path: str) -> str:
+    """The layer at `path` as Python code writes it."""
+    parts = path.split(".") if path else []
+    return "model" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in parts)
 
 
 def _group_norm(layer: _BatchNorm) -> nn.GroupNorm:
