@@ -83,11 +83,8 @@ def _of(layer: nn.Module) -> Iterator[tuple[str, str]]:
     for kind, look in _LOOKS:
         if isinstance(layer, kind):
             yield from look(layer)
-    if spectral_hook(layer) is not None:
-        yield (
-            "updates vectors in every forward pass (spectral_norm)",
-            "Use weight_norm, or remove_spectral_norm(layer).",
-        )
+    if spectral(layer) is not None:
+        yield "updates vectors in every forward pass (spectral_norm)", "Remove it, or use weight_norm."
 
 
 def _batch_norm(layer: nn.Module) -> Iterator[tuple[str, str]]:
