@@ -107,7 +107,7 @@ def _fit_private(
 
     def write_ahead(plan: Plan) -> None:
         ahead = Ledger.from_spec(ledger.spec())
-        ahead.add(plan.mechanism, plan.steps, "planned training")
+        plan.record(ahead, "planned training")
         ahead.save(folder / "ledger.json")
 
     return fit(
@@ -174,7 +174,7 @@ def _settings(config: Config, fitted: Fit) -> dict[str, str | int | float | bool
         "batch_size": config.batch_size,
         "sample_rate": plan.sample_rate,
         "clip_norm": plan.clip_norm,
-        "noise_multiplier": plan.noise_multiplier,
+        "noise_multiplier": plan.noise_at(0),
         "delta": config.delta,
     }
 
