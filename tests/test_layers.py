@@ -32,6 +32,9 @@ ORDER = [
     "data",
     "reports",
     "runs",
+    "sweeps",
+    "integrations",
+    "papers",
     "cli",
 ]
 TORCH_FREE = ORDER[: ORDER.index("calibration") + 1]
