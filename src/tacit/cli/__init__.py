@@ -10,7 +10,7 @@ import warnings
 import typer
 from typer.exceptions import TyperException
 
-from tacit.cli import account, audit, calibrate, data, doctor, results, sweep, train
+from tacit.cli import account, audit, calibrate, data, doctor, reproduce, results, sweep, train
 from tacit.errors import LeakWarning, PrivacyWarning, TacitError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ for _name, _module in {
     "audit": audit,
     "data": data,
     "doctor": doctor,
+    "reproduce": reproduce,
     "sweep": sweep,
     "results": results,
 }.items():

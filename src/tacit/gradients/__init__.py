@@ -5,12 +5,14 @@ from tacit.gradients.doctor import Problem, examine, problems
 from tacit.gradients.leakage import Leak, leakage
 from tacit.gradients.repair import Fixed, fix
 from tacit.gradients.total import GradientSum
+from tacit.gradients.units import Members
 
 __all__ = [
     "ClippedSum",
     "Fixed",
     "GradientSum",
     "Leak",
+    "Members",
     "Problem",
     "clipped_sum",
     "examine",

@@ -132,6 +132,9 @@ class Masked:
         self.inner.add_weighted(product, factors)
         total.addcmul_(product, self.mask)
 
+    def joined(self, size: int) -> Rows:
+        return Rows(self.name, self.rows()).joined(size)
+
 
 @dataclass
 class Moved:
@@ -153,6 +156,9 @@ class Moved:
         part = torch.zeros(self.value.shape, dtype=total.dtype, device=total.device)
         self.inner.add_weighted(part, factors)
         total += torch.autograd.grad(self.value, self.leaf, part.to(self.value.dtype), retain_graph=True)[0]
+
+    def joined(self, size: int) -> Moved:
+        return Moved(self.name, self.inner.joined(size), self.value, self.leaf)
 
     def span(self) -> tuple[int, int] | None:
         """Where the values stand in the parameter, if they are one contiguous piece of it."""
@@ -177,6 +183,9 @@ class Disjoint:
     def add_weighted(self, total: Tensor, factors: Tensor) -> None:
         for part in self.parts:
             part.add_weighted(total, factors)
+
+    def joined(self, size: int) -> Disjoint:
+        return Disjoint(self.name, [part.joined(size) for part in self.parts])
 
 
 def disjoint(uses: list[Contribution]) -> Disjoint | None:
