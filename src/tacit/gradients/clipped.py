@@ -14,7 +14,7 @@ from tacit.errors import UnsupportedModel
 from tacit.gradients.batch import Inputs, Loss, batch_size, call, rows, tensors
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.doctor import examine
-from tacit.gradients.engine import Trace, captured, without_gradients
+from tacit.gradients.engine import Captured, Trace, captured, without_gradients
 from tacit.gradients.fallback import add_by_example
 from tacit.gradients.proof import Verdict, prove
 from tacit.gradients.scratch import Scratch
@@ -77,7 +77,7 @@ class ClippedSum:
         verdict = self._verdict(loss, inputs, targets)
         if verdict.trace is None:
             return total, self._add_slowly(loss, inputs, targets, verdict, total.parts)
-        size = max(1, _HELD // max(1, verdict.trace.held))
+        size = self._chunk(verdict.trace)
         if batch <= size:
             return total, self._add(loss, inputs, targets, verdict, total.parts)
         parts = [slice(start, start + size) for start in range(0, batch, size)]
@@ -87,6 +87,11 @@ class ClippedSum:
     def factors(self, squared_norms: Tensor) -> Tensor:
         """Clipping factor of every squared norm that is within range."""
         return self.clip.factors(squared_norms.sqrt(), rounding=torch.finfo(squared_norms.dtype).eps)
+
+    @staticmethod
+    def _chunk(trace: Trace) -> int:
+        """How many examples may be captured at a time."""
+        return max(1, _HELD // max(1, trace.held))
 
     @staticmethod
     def within_range(squared_norms: Tensor) -> Tensor:
@@ -118,6 +123,11 @@ class ClippedSum:
                 )
         except Uncovered:
             return self._add_slowly(loss, inputs, targets, replace(verdict, vectorised=False), sums)
+        return self._add_found(found, loss, inputs, targets, verdict, sums)
+
+    def _add_found(
+        self, found: Captured, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor]
+    ) -> Tensor:
         near = self.within_range(found.squared)
         if not near.all():
             return self._add_apart(loss, inputs, targets, verdict, sums, ~near)

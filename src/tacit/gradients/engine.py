@@ -84,11 +84,18 @@ def captured(
         roots = [use.root for use in capture.uses]
         reached = bool(roots) and losses.requires_grad
         gradients = torch.autograd.grad(losses.sum(), roots, allow_unused=True) if reached else [None] * len(roots)
+    return finished(capture, gradients, trainable, losses.detach(), copies)
+
+
+def finished(
+    capture: Capture, gradients: Sequence[Tensor | None], trainable: dict[str, Tensor], losses: Tensor, copies: bool
+) -> Captured:
+    """What `capture` recorded, given the gradient of every root; raises `Overwritten` as `captured` does."""
     if capture.overwritten():
         raise Overwritten
-    together, squared = _norms(capture, gradients, trainable, losses.detach())
-    held = sum(_held(contribution) for contribution in together.values()) // len(targets)
-    return Captured(together, squared, losses.detach(), Trace(capture.axes, capture.operations, copies, held))
+    together, squared = _norms(capture, gradients, trainable, losses)
+    held = sum(_held(contribution) for contribution in together.values()) // capture.batch
+    return Captured(together, squared, losses, Trace(capture.axes, capture.operations, copies, held))
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from tacit import check
 from tacit.accounting import Accountant, Ledger, accountant
 from tacit.clipping import FlatClip
-from tacit.errors import BudgetExceeded, PrivacyWarning
+from tacit.errors import BudgetExceeded, PrivacyWarning, TrainingMisuse
 from tacit.gradients import GradientSum
 from tacit.mechanisms import Gaussian, Mechanism
 from tacit.noise import SecureStream, Stream
@@ -112,6 +112,15 @@ class PrivateRun:
         self.charge(batch)
         noise = normal_like(total.flat, self.stream)
         return noisy_mean(total, noise, self.plan.noise_std, self.plan.expected_batch_size)
+
+    def change_noise(self, noise_multiplier: float) -> None:
+        """Use another noise multiplier from the next step on; refused where a budget was planned with this one."""
+        if self._allowed is not None:
+            raise TrainingMisuse(
+                f"noise_multiplier must stay {self.plan.noise_multiplier:g}, which the budget was planned with; got "
+                f"{noise_multiplier!r}. Give noise_multiplier instead of a target to change it on the way."
+            )
+        self.plan = replace(self.plan, noise_multiplier=noise_multiplier)
 
     def _check_budget(self) -> None:
         if self._allowed is not None and self.taken >= self._allowed:
