@@ -27,6 +27,7 @@ ORDER = [
     "sampling",
     "models",
     "training",
+    "opacus",
     "attacks",
     "audit",
     "data",

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 
 from tacit import check
 from tacit.accounting import Accountant, Ledger
+from tacit.errors import TrainingMisuse
 from tacit.gradients import examine
 from tacit.noise import Stream
 from tacit.tradeoff import Target
@@ -74,9 +75,7 @@ def make_private(
         InvalidInput: a loss that is one number, or that mixes examples.
         BudgetExceeded: before the step that would cross `target`.
     """
-    records = records_of(loader)
-    examine(model)
-    check_optimizer(model, optimizer)
+    records = prepared(model, optimizer, loader)
     if physical_batch_size is not None:
         check.count("physical_batch_size", physical_batch_size)
     if sample_rate is None and loader.batch_size is None:
@@ -98,6 +97,19 @@ def make_private(
     )
     run = PrivateRun(plan, stream=stream, ledger=book, budget=target, using=accountant)
     return wrapped(model, optimizer, loader, Exchange(run), physical_batch_size)
+
+
+def prepared(model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]) -> int:
+    """Number of records of `loader`, after a check that the three can be trained privately together."""
+    if isinstance(model, PrivateModel) or isinstance(optimizer, PrivateOptimizer):
+        raise TrainingMisuse(
+            "model and optimizer must be the original ones; got one that is private already. "
+            "Pass private.model.module and private.optimizer.original."
+        )
+    records = records_of(loader)
+    examine(model)
+    check_optimizer(model, optimizer)
+    return records
 
 
 def wrapped(

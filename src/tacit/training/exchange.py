@@ -70,6 +70,11 @@ class Exchange:
         if self._piece is None or self._piece.recorded:
             raise TrainingMisuse("backward must be called once for each batch; got a second call. Step first.")
 
+    def check_between(self) -> None:
+        """No part of a batch has been summed up yet."""
+        if self._total is not None:
+            raise TrainingMisuse("max_grad_norm must change between batches; got a change after backward. Step first.")
+
     def record(self, total: GradientSum) -> None:
         """Add the clipped sum of the piece in hand."""
         self.check_first()

@@ -63,6 +63,10 @@ class PrivateLoader:
         """Batches in one pass."""
         return max(1, round(1 / self.sample_rate))
 
+    def belongs_to(self, exchange: Exchange) -> bool:
+        """Whether its batches are those of `exchange`."""
+        return self._exchange is exchange
+
     def in_pieces(self, physical_batch_size: int) -> PrivateLoader:
         """The same run's loader with another bound on what is in memory at a time."""
         return PrivateLoader(self._original, self._exchange, check.count("physical_batch_size", physical_batch_size))

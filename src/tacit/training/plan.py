@@ -122,6 +122,15 @@ class PrivateRun:
             )
         self.plan = replace(self.plan, noise_multiplier=noise_multiplier)
 
+    def change_clip(self, clip_norm: float) -> None:
+        """Clip at another bound from the next step on; the noise follows it, so the cost of a step is the same."""
+        self.plan = replace(self.plan, clip_norm=clip_norm)
+
+    @property
+    def clip(self) -> FlatClip:
+        """The clip of the next step."""
+        return FlatClip(self.plan.clip_norm)
+
     def _check_budget(self) -> None:
         if self._allowed is not None and self.taken >= self._allowed:
             raise BudgetExceeded(

@@ -18,6 +18,7 @@ from tacit.gradients.batch import Inputs, tensors
 from tacit.gradients.deferred import DeferredSum, Recording
 from tacit.training.cotangents import cotangents
 from tacit.training.exchange import Exchange
+from tacit.training.loader import PrivateLoader
 from tacit.training.outputs import PrivateOutputs
 from tacit.training.step import check_mode, update
 from tacit.training.tape import Made, Numbers, Tape
@@ -93,6 +94,21 @@ class PrivateOptimizer(Optimizer):
     @noise_multiplier.setter
     def noise_multiplier(self, value: float) -> None:
         self._exchange.run.change_noise(value)
+
+    @property
+    def max_grad_norm(self) -> float:
+        """Bound on one record's gradient in the batches to come; the noise follows it."""
+        return self._model.clipped.clip.clip_norm
+
+    @max_grad_norm.setter
+    def max_grad_norm(self, value: float) -> None:
+        self._exchange.check_between()
+        self._exchange.run.change_clip(value)
+        self._model.clipped.clip = self._exchange.run.clip
+
+    def steps_on(self, loader: PrivateLoader) -> bool:
+        """Whether `loader` came from the same call of make_private."""
+        return loader.belongs_to(self._exchange)
 
     @property
     def expected_batch_size(self) -> float:
