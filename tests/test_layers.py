@@ -33,6 +33,9 @@ ORDER = [
     "data",
     "reports",
     "runs",
+    "sweeps",
+    "integrations",
+    "papers",
     "cli",
 ]
 TORCH_FREE = ORDER[: ORDER.index("calibration") + 1]

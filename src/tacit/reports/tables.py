@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tacit.accounting import Account
@@ -61,4 +61,15 @@ def audit_table(audits: Sequence[AuditResult]) -> Table:
             words.downward(audit.mu_lower, 3),
             words.upward(audit.detectable_epsilon, 3),
         )
+    return table
+
+
+def plain_table(rows: Sequence[Mapping[str, object]]) -> Table:
+    """Rows of plain values, one column for every key that any of them has."""
+    from rich.table import Table
+
+    headings = list(dict.fromkeys(key for row in rows for key in row))
+    table = Table(*headings, box=None)
+    for row in rows:
+        table.add_row(*(words.setting(row[key]) if row.get(key) is not None else "–" for key in headings))
     return table
