@@ -3,5 +3,6 @@
 from tacit.gradients.clipped import ClippedSum, clipped_sum
 from tacit.gradients.doctor import examine, problems
 from tacit.gradients.total import GradientSum
+from tacit.gradients.units import Members
 
-__all__ = ["ClippedSum", "GradientSum", "clipped_sum", "examine", "problems"]
+__all__ = ["ClippedSum", "GradientSum", "Members", "clipped_sum", "examine", "problems"]

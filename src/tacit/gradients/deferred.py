@@ -19,6 +19,7 @@ from tacit.gradients.clipped import ClippedSum
 from tacit.gradients.engine import Overwritten, Trace, finished, without_gradients
 from tacit.gradients.proof import Verdict
 from tacit.gradients.total import GradientSum
+from tacit.gradients.units import Members
 
 
 @dataclass
@@ -53,7 +54,7 @@ class DeferredSum(ClippedSum):
         size = len(tensors(inputs)[0])
         versions = [value._version for value in tensors(inputs)]
         verdict = self._examined(inputs, size)
-        parts = self._captured(inputs, size, verdict.trace) if verdict.trace is not None else []
+        parts = self._captured(inputs, size, verdict.trace, self._chunk(verdict)) if verdict.trace is not None else []
         if parts:
             outputs = parts[0][2].detach() if len(parts) == 1 else torch.cat([part[2].detach() for part in parts])
         else:
@@ -63,20 +64,29 @@ class DeferredSum(ClippedSum):
             raise UnsupportedModel(f"the model must return one row for each of {size} examples; got shape {shape}.")
         return Recording(outputs, inputs, versions, verdict, parts)
 
-    def release(self, recording: Recording, cotangents: Tensor) -> GradientSum:
-        """Sum of the clipped gradients of  <outputs_i, cotangents_i>  over the examples i of the recorded pass.
+    def release(
+        self, recording: Recording, cotangents: Tensor, members: Members | None = None
+    ) -> tuple[GradientSum, Tensor]:
+        """Sum of the clipped gradients of  <outputs_i, cotangents_i>  over the examples i of the recorded pass; norms.
+
+        With `members`, units of several records, the model runs again.
 
         Raises `TrainingMisuse` when inputs or activations have been written into since.
         """
         if [value._version for value in tensors(recording.inputs)] != recording.versions:
             raise TrainingMisuse(f"the inputs must {_UNTOUCHED}")
+        if members is not None:
+            return self(inner_product, recording.inputs, cotangents, members)
         total = GradientSum.zeros(self.trainable)
+        norms = [total.flat.new_zeros(0)]
         verdict = recording.verdict
         if len(cotangents) and not recording.parts:
-            self._add_slowly(inner_product, recording.inputs, cotangents, verdict, total.parts)
+            norms = [self._add_slowly(inner_product, recording.inputs, cotangents, verdict, total.parts, self.units)]
         for part, capture, outputs in recording.parts:
-            self._add_part(rows(recording.inputs, part), capture, outputs, cotangents[part], verdict, total)
-        return total
+            inputs = rows(recording.inputs, part)
+            norms.append(self._add_part(inputs, capture, outputs, cotangents[part], verdict, total))
+        self.clip.finish(total.flat, len(cotangents))
+        return total, torch.cat([norm.to(total.flat.dtype) for norm in norms])
 
     def _examined(self, inputs: Inputs, size: int) -> Verdict:
         if not size:
@@ -86,10 +96,11 @@ class DeferredSum(ClippedSum):
         with torch.autocast(places.device.type, enabled=False):
             return self._verdict(_projection, inputs, places)
 
-    def _captured(self, inputs: Inputs, size: int, trace: Trace) -> list[tuple[slice, Capture, Tensor]]:
+    def _captured(
+        self, inputs: Inputs, size: int, trace: Trace, chunk: int
+    ) -> list[tuple[slice, Capture, Tensor]]:
         names = {id(parameter): name for name, parameter in self.trainable.items()}
         parts = []
-        chunk = self._chunk(trace)
         with without_gradients(self.trainable), torch.enable_grad():
             for start in range(0, size, chunk):
                 part = slice(start, min(start + chunk, size))
@@ -116,17 +127,17 @@ class DeferredSum(ClippedSum):
         cotangents: Tensor,
         verdict: Verdict,
         total: GradientSum,
-    ) -> None:
+    ) -> Tensor:
         roots = [use.root for use in capture.uses]
         gradients: Sequence[Tensor | None] = [None] * len(roots)
         if roots and outputs.requires_grad:
             gradients = torch.autograd.grad(outputs, roots, cotangents, allow_unused=True)
         losses = cotangents.new_zeros(len(cotangents))
         try:
-            found = finished(capture, gradients, dict(self.trainable), losses, copies=False)
+            found = finished(capture, gradients, dict(self.trainable), losses, copies=False, units=self.units)
         except Overwritten:
             raise TrainingMisuse(f"the model's activations must {_UNTOUCHED}") from None
-        self._add_found(found, inner_product, inputs, cotangents, verdict, total.parts)
+        return self._add_found(found, inner_product, inputs, cotangents, verdict, total.parts, self.units)
 
 
 _UNTOUCHED = "stay as they are until backward; got some that were written into. Work on copies."

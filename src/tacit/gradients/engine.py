@@ -15,6 +15,7 @@ from tacit.gradients.batch import Inputs, Loss, per_example
 from tacit.gradients.capture import HALF, Capture, Uncovered
 from tacit.gradients.contributions import Contribution, merged
 from tacit.gradients.scratch import Scratch
+from tacit.gradients.units import ALONE, Units
 
 
 @dataclass
@@ -36,17 +37,22 @@ class Trace:
 
 @dataclass
 class Captured:
-    """Contributions of one batch by parameter name, squared gradient norms, losses, and the trace that was followed."""
+    """Contributions of one batch by parameter name, squared gradient norms, losses, and the trace that was followed.
+
+    `squared` has shape (groups, units): one unit is a record, or several records together.
+    """
 
     contributions: dict[str, Contribution]
     squared: Tensor
     losses: Tensor
     trace: Trace
+    units: Units
 
     def add_weighted(self, sums: dict[str, Tensor], factors: Tensor) -> None:
-        """Add sum_i factors_i gradient_i to `sums`."""
+        """Add sum_i factors_i gradient_i to `sums`; `factors` has the shape of `squared`, or (units,) for one group."""
+        each = factors.view(self.squared.shape).unbind()
         for name, contribution in self.contributions.items():
-            contribution.add_weighted(sums[name], factors.to(sums[name].dtype))
+            contribution.add_weighted(sums[name], each[self.units.groups.get(name, 0)].to(sums[name].dtype))
 
 
 class Overwritten(Exception):
@@ -62,13 +68,15 @@ def captured(
     trace: Trace | None,
     copies: bool = False,
     scratch: Scratch | None = None,
+    units: Units = ALONE,
 ) -> Captured:
-    """Contributions of every parameter to the per-example gradients of one batch.
+    """Contributions of every parameter to the per-example gradients of one batch, or to those of its units.
 
     Args:
         model: inputs -> outputs, by the tensors in `trainable`, none of which may require a gradient.
         trace: the path to follow; None to find it.
         copies: when there is no trace, whether activations are copied.
+        units: what is clipped as one.
 
     Raises `Uncovered` when the model leaves the path of `trace`, or uses a parameter in a way that no rule covers, and
     `Overwritten` when it writes into an activation that was recorded.
@@ -83,19 +91,25 @@ def captured(
             raise Uncovered("the model takes another path than when it was examined")
         roots = [use.root for use in capture.uses]
         reached = bool(roots) and losses.requires_grad
-        gradients = torch.autograd.grad(losses.sum(), roots, allow_unused=True) if reached else [None] * len(roots)
-    return finished(capture, gradients, trainable, losses.detach(), copies)
+        whole = losses.sum() if units.weights is None else (losses * units.weights).sum()
+        gradients = torch.autograd.grad(whole, roots, allow_unused=True) if reached else [None] * len(roots)
+    return finished(capture, gradients, trainable, losses.detach(), copies, units)
 
 
 def finished(
-    capture: Capture, gradients: Sequence[Tensor | None], trainable: dict[str, Tensor], losses: Tensor, copies: bool
+    capture: Capture,
+    gradients: Sequence[Tensor | None],
+    trainable: dict[str, Tensor],
+    losses: Tensor,
+    copies: bool,
+    units: Units,
 ) -> Captured:
     """What `capture` recorded, given the gradient of every root; raises `Overwritten` as `captured` does."""
     if capture.overwritten():
         raise Overwritten
-    together, squared = _norms(capture, gradients, trainable, losses)
+    together, squared = _norms(capture, gradients, trainable, losses, units)
     held = sum(_held(contribution) for contribution in together.values()) // capture.batch
-    return Captured(together, squared, losses, Trace(capture.axes, capture.operations, copies, held))
+    return Captured(together, squared, losses, Trace(capture.axes, capture.operations, copies, held), units)
 
 
 @contextmanager
@@ -111,26 +125,37 @@ def without_gradients(trainable: dict[str, nn.Parameter]) -> Iterator[None]:
 
 
 def _norms(
-    capture: Capture, gradients: Sequence[Tensor | None], trainable: dict[str, Tensor], losses: Tensor
+    capture: Capture,
+    gradients: Sequence[Tensor | None],
+    trainable: dict[str, Tensor],
+    losses: Tensor,
+    units: Units,
 ) -> tuple[dict[str, Contribution], Tensor]:
-    """Contributions by name and the sum of their squared norms; a parameter used once is finished before the next."""
+    """Contributions by name and the sums of their squared norms, shape (groups, units).
+
+    A parameter that is used once is finished before the next.
+    """
     times = Counter(name for operation in capture.operations for name in operation[1:])
-    squared = torch.zeros_like(losses, dtype=torch.float32 if losses.dtype in HALF else losses.dtype)
+    dtype = torch.float32 if losses.dtype in HALF else losses.dtype
+    squared = torch.zeros(units.count, len(losses) // units.size, dtype=dtype, device=losses.device)
+    row = {name: squared[units.groups.get(name, 0)] for name in trainable}
     done: dict[str, Contribution] = {}
     waiting: dict[str, list[Contribution]] = {}
     for use, gradient in zip(capture.uses, gradients, strict=True):
         if gradient is None:
             continue
         for contribution in use.contribute(gradient.float() if gradient.dtype in HALF else gradient):
+            if units.size > 1:
+                contribution = contribution.joined(units.size)
             if times[contribution.name] == 1:
                 done[contribution.name] = contribution
-                squared += contribution.squared_norms()
+                row[contribution.name] += contribution.squared_norms()
             else:
                 capture.scratch.give_up("patches")
                 waiting.setdefault(contribution.name, []).append(contribution)
     for name, uses in waiting.items():
         done[name] = merged(uses, trainable[name].shape)
-        squared += done[name].squared_norms()
+        row[name] += done[name].squared_norms()
     return done, squared
 
 

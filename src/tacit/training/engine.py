@@ -10,13 +10,16 @@ from torch.utils.data import DataLoader
 
 from tacit import check
 from tacit.accounting import Accountant, Ledger
+from tacit.clipping import Clip
 from tacit.errors import TrainingMisuse
 from tacit.gradients import examine
 from tacit.noise import Stream
+from tacit.sampling import Sampling
 from tacit.tradeoff import Target
 from tacit.training.exchange import Exchange
 from tacit.training.loader import PrivateLoader, records_of
 from tacit.training.plan import PrivateRun
+from tacit.training.schedules import Noise
 from tacit.training.settle import settle
 from tacit.training.step import check_optimizer
 from tacit.training.wrapped import PrivateModel, PrivateOptimizer
@@ -36,8 +39,10 @@ def make_private(
     optimizer: Optimizer,
     loader: DataLoader[Any],
     *,
-    clip_norm: float,
-    noise_multiplier: float | None = None,
+    clip_norm: float | None = None,
+    clipping: Clip | None = None,
+    sampling: str | Sampling = "poisson",
+    noise_multiplier: Noise | None = None,
     target: Target | None = None,
     accountant: Accountant | str = "pld",
     sample_rate: float | None = None,
@@ -76,14 +81,14 @@ def make_private(
         BudgetExceeded: before the step that would cross `target`.
     """
     records = prepared(model, optimizer, loader)
-    if physical_batch_size is not None:
-        check.count("physical_batch_size", physical_batch_size)
     if sample_rate is None and loader.batch_size is None:
         raise check.fail("sample_rate", "given for a loader without batch_size", None, "Use batch_size / n.")
     book = ledger if ledger is not None else Ledger()
     plan = settle(
         records,
         clip_norm=clip_norm,
+        clipping=clipping,
+        sampling=sampling,
         noise_multiplier=noise_multiplier,
         target=target,
         accountant=accountant,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from tacit.errors import TrainingMisuse
-from tacit.gradients import GradientSum
+from tacit.gradients import GradientSum, Members
 from tacit.sampling import Batch
-from tacit.training.plan import PrivateRun
+from tacit.training.plan import PrivateRun, members_of
+from tacit.training.release import Release
 
 
 @dataclass(eq=False)
@@ -34,6 +38,12 @@ class Exchange:
         self._batch: Batch | None = None
         self._piece: Piece | None = None
         self._total: GradientSum | None = None
+        self._norms: list[Tensor] = []
+
+    @property
+    def members(self) -> Members | None:
+        """Which records of the batch in hand are clipped as one; None where each is by itself."""
+        return members_of(self._batch) if self._batch is not None else None
 
     def open(self) -> Batch:
         """The batch to hand out next: a new one once the last has been released, else the same from its start."""
@@ -44,6 +54,7 @@ class Exchange:
             )
         self._batch = self.run.issue()
         self._piece = self._total = None
+        self._norms = []
         return self._batch
 
     def hand_out(self, piece: Piece) -> None:
@@ -75,18 +86,19 @@ class Exchange:
         if self._total is not None:
             raise TrainingMisuse("max_grad_norm must change between batches; got a change after backward. Step first.")
 
-    def record(self, total: GradientSum) -> None:
-        """Add the clipped sum of the piece in hand."""
+    def record(self, total: GradientSum, norms: Tensor) -> None:
+        """Add the clipped sum of the piece in hand, made of gradients with these norms."""
         self.check_first()
         assert self._piece is not None
         self._piece.recorded = True
         self.backwards += 1
+        self._norms.append(norms)
         if self._total is None:
             self._total = total
         else:
             self._total.flat.add_(total.flat)
 
-    def release(self) -> GradientSum | None:
+    def release(self) -> Release | None:
         """The noisy gradient of the batch, recorded in the ledger; None while pieces of it are still to come."""
         batch, piece, total = self._batch, self._piece, self._total
         if batch is None or piece is None or total is None or not piece.recorded:
@@ -97,7 +109,7 @@ class Exchange:
         if not piece.last:
             return None
         self._batch = self._piece = self._total = None
-        mean = self.run.release(batch, total)
+        released = self.run.release(batch, total, torch.cat(self._norms))
         if not self.divided:
-            mean.flat.mul_(self.run.plan.expected_batch_size)
-        return mean
+            released.mean.flat.mul_(self.run.plan.expected_batch_size)
+        return released

@@ -48,6 +48,11 @@ class PrivateLoader:
     """
 
     def __init__(self, loader: DataLoader[Any], exchange: Exchange, physical_batch_size: int | None = None):
+        if physical_batch_size is not None:
+            check.count("physical_batch_size", physical_batch_size)
+            if exchange.run.clip.of_mean:
+                hint = "The mean of a batch is clipped as a whole."
+                raise check.fail("physical_batch_size", "None with this clipping", physical_batch_size, hint)
         self.dataset = loader.dataset
         self.collate_fn: Callable[[list[Any]], Any] = loader.collate_fn or default_collate
         self.physical_batch_size = physical_batch_size
@@ -69,7 +74,7 @@ class PrivateLoader:
 
     def in_pieces(self, physical_batch_size: int) -> PrivateLoader:
         """The same run's loader with another bound on what is in memory at a time."""
-        return PrivateLoader(self._original, self._exchange, check.count("physical_batch_size", physical_batch_size))
+        return PrivateLoader(self._original, self._exchange, physical_batch_size)
 
     def __len__(self) -> int:
         if self.physical_batch_size is None:
@@ -80,6 +85,9 @@ class PrivateLoader:
         for _ in range(self.batches):
             batch = self._exchange.open()
             size = self.physical_batch_size or max(1, len(batch))
+            if batch.owners is not None:
+                # A unit of several records is clipped as one, so it stays in one piece.
+                size = max(1, len(batch))
             starts = range(0, max(1, len(batch)), size)
             for start in starts:
                 indices = batch.indices[start : start + size]

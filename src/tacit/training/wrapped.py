@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tacit import check
-from tacit.clipping import FlatClip
 from tacit.errors import TrainingMisuse
 from tacit.gradients.batch import Inputs, tensors
 from tacit.gradients.deferred import DeferredSum, Recording
@@ -35,7 +34,7 @@ class PrivateModel(nn.Module):
         self.module = module
         self._exchange = exchange
         self._numbers = Numbers()
-        self.clipped = DeferredSum(module, FlatClip(exchange.run.plan.clip_norm))
+        self.clipped = DeferredSum(module, exchange.run.clip)
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
         if not self.training or not torch.is_grad_enabled():
@@ -51,7 +50,7 @@ class PrivateModel(nn.Module):
         exchange.check_first()
         check_mode(self)
         found = cotangents(loss, made, tape, exchange.reduction, exchange.backwards, self._numbers)
-        exchange.record(self.clipped.release(recording, found))
+        exchange.record(*self.clipped.release(recording, found, exchange.members))
 
     def state_dict(self, *args: Any, **named: Any) -> Any:
         return self.module.state_dict(*args, **named)
@@ -89,7 +88,7 @@ class PrivateOptimizer(Optimizer):
     @property
     def noise_multiplier(self) -> float:
         """Noise of the steps to come, std / clip_norm; each step is recorded with the noise that it had."""
-        return self._exchange.run.plan.noise_multiplier
+        return self._exchange.run.plan.noise_at(self._exchange.run.taken)
 
     @noise_multiplier.setter
     def noise_multiplier(self, value: float) -> None:
@@ -97,8 +96,8 @@ class PrivateOptimizer(Optimizer):
 
     @property
     def max_grad_norm(self) -> float:
-        """Bound on one record's gradient in the batches to come; the noise follows it."""
-        return self._model.clipped.clip.clip_norm
+        """Bound on the L2 norm of one record's gradient in the batches to come; the noise follows it."""
+        return self._exchange.run.clip.sensitivity
 
     @max_grad_norm.setter
     def max_grad_norm(self, value: float) -> None:
@@ -143,9 +142,10 @@ class PrivateOptimizer(Optimizer):
         check_mode(self._model)
         if closure is not None:
             raise check.fail("closure", "None", type(closure).__name__, "Call losses.backward() before step().")
-        mean = self._exchange.release()
-        if mean is not None:
-            update(self._model.clipped.trainable, self.original, mean)
+        released = self._exchange.release()
+        if released is not None:
+            self._model.clipped.clip = released.clip
+            update(self._model.clipped.trainable, self.original, released)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a private optimizer cannot be copied or pickled; save its state_dict() instead.")

@@ -1,0 +1,16 @@
+"""Every sampling that needs no more than a name."""
+
+from __future__ import annotations
+
+from tacit import check
+from tacit.sampling.base import Sampling
+from tacit.sampling.poisson import PoissonSampling
+
+SAMPLINGS: dict[str, type[Sampling]] = {kind.type: kind for kind in (PoissonSampling,)}
+
+
+def sampling_of(sampling: str | Sampling) -> Sampling:
+    """`sampling` itself, or the one of that name; raises `InvalidInput` with the list and the nearest name."""
+    if isinstance(sampling, Sampling):
+        return sampling
+    return SAMPLINGS[check.choice("sampling", sampling, SAMPLINGS)]()
