@@ -20,7 +20,18 @@ _HOMES = {
     "tacit.tradeoff": ("Advantage", "Epsilon", "Errors", "Mu", "Target", "TradeOff"),
     "tacit.training": ("fit", "make_private", "private_step"),
 }
-_ROOMS = ("accounting", "attacks", "audit", "calibration", "data", "gradients", "mechanisms", "opacus", "reports", "training")
+_ROOMS = (
+    "accounting",
+    "attacks",
+    "audit",
+    "calibration",
+    "data",
+    "gradients",
+    "mechanisms",
+    "opacus",
+    "reports",
+    "training",
+)
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 

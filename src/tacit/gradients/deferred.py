@@ -96,9 +96,7 @@ class DeferredSum(ClippedSum):
         with torch.autocast(places.device.type, enabled=False):
             return self._verdict(_projection, inputs, places)
 
-    def _captured(
-        self, inputs: Inputs, size: int, trace: Trace, chunk: int
-    ) -> list[tuple[slice, Capture, Tensor]]:
+    def _captured(self, inputs: Inputs, size: int, trace: Trace, chunk: int) -> list[tuple[slice, Capture, Tensor]]:
         names = {id(parameter): name for name, parameter in self.trainable.items()}
         parts = []
         with without_gradients(self.trainable), torch.enable_grad():

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.errors import PrivacyWarning
+from tacit.opacus.adaptive import Adaptive
 from tacit.opacus.criterion import PerExampleMean
 from tacit.opacus.settings import Settings
 from tacit.opacus.spent import Spent
@@ -72,6 +73,11 @@ class PrivacyEngine:
         grad_sample_mode: str = "hooks",
         wrap_model: bool = True,
         rand_on_empty: bool = False,
+        target_unclipped_quantile: float = 0.5,
+        clipbound_learning_rate: float = 0.2,
+        max_clipbound: float = 1e12,
+        min_clipbound: float = 1e-9,
+        unclipped_num_std: float | None = None,
         unsafe_no_noise: bool = False,
     ) -> Parts:
         """The private (module, optimizer, loader), or (module, optimizer, criterion, loader) in ghost mode.
@@ -90,6 +96,8 @@ class PrivacyEngine:
             noise_generator: makes the noise repeatable from its seed, which voids the guarantee: numbers are then
                 `claimed`.
             grad_sample_mode: "hooks", "functorch", "ew" or "ghost"; all run on one engine.
+            target_unclipped_quantile, clipbound_learning_rate, max_clipbound, min_clipbound, unclipped_num_std: of
+                clipping="adaptive", see `Adaptive`.
             unsafe_no_noise: allows noise_multiplier=0.
 
         Raises:
@@ -107,6 +115,9 @@ class PrivacyEngine:
             noise_generator,
             grad_sample_mode,
             wrap_model,
+            Adaptive(
+                target_unclipped_quantile, clipbound_learning_rate, max_clipbound, min_clipbound, unclipped_num_std
+            ),
             rand_on_empty,
         )
         return self._private(
@@ -138,6 +149,11 @@ class PrivacyEngine:
         noise_generator: torch.Generator | None = None,
         grad_sample_mode: str = "hooks",
         wrap_model: bool = True,
+        target_unclipped_quantile: float = 0.5,
+        clipbound_learning_rate: float = 0.2,
+        max_clipbound: float = 1e12,
+        min_clipbound: float = 1e-9,
+        unclipped_num_std: float | None = None,
     ) -> Parts:
         """`make_private` with the smallest noise after which everything this engine ran meets the target.
 
@@ -155,6 +171,9 @@ class PrivacyEngine:
             noise_generator,
             grad_sample_mode,
             wrap_model,
+            Adaptive(
+                target_unclipped_quantile, clipbound_learning_rate, max_clipbound, min_clipbound, unclipped_num_std
+            ),
         )
         target = Epsilon(target_epsilon, target_delta)
         return self._private(
@@ -180,9 +199,7 @@ class PrivacyEngine:
         """Whether `validate` finds nothing."""
         return ModuleValidator.is_valid(module)
 
-    def validate(
-        self, *, module: nn.Module, optimizer: Optimizer | None, data_loader: DataLoader[Any] | None
-    ) -> None:
+    def validate(self, *, module: nn.Module, optimizer: Optimizer | None, data_loader: DataLoader[Any] | None) -> None:
         """Raise `UnsupportedModel` naming every layer of `module` that cannot be trained privately, and its fix."""
         ModuleValidator.validate(module, strict=True)
 
@@ -214,9 +231,11 @@ class PrivacyEngine:
                 stacklevel=3,
             )
             judge = Spent("prv", self.ledger).judge
-        plan = settle(
+        flat = settle(
             self._records,
-            clip_norm=settings.clip().clip_norm,
+            clip_norm=None,
+            clipping=settings.clip(optimizer, module),
+            sampling="poisson" if settings.poisson_sampling else "shuffled",
             noise_multiplier=noise_multiplier,
             target=target,
             accountant=judge,
@@ -228,6 +247,7 @@ class PrivacyEngine:
             ledger=self.ledger,
             unsafe_no_noise=unsafe_no_noise,
         )
+        plan = settings.refined(flat)
         stream = settings.stream(self.secure_mode)
         run = PrivateRun(plan, stream=stream, ledger=self.ledger, budget=target, using=judge)
         exchange = Exchange(run, settings.loss_reduction, divided=settings.loss_reduction == "mean")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from glob import escape
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from tacit import check
-from tacit.clipping import FlatClip
+from tacit.clipping import Clip, FlatClip, GroupClip, PerLayerClip
 from tacit.errors import InvalidInput
 from tacit.noise import SecureStream, SeededStream, Stream
+from tacit.opacus.adaptive import Adaptive
+from tacit.training.plan import Plan
 
 MODES = ("hooks", "functorch", "ew", "ghost")
 CLIPPING = ("flat", "per_layer", "adaptive")
@@ -29,6 +33,7 @@ class Settings:
     noise_generator: torch.Generator | None
     grad_sample_mode: str
     wrap_model: bool
+    adaptive: Adaptive
     rand_on_empty: bool = False
 
     def __post_init__(self) -> None:
@@ -53,12 +58,34 @@ class Settings:
         """Whether the criterion is returned too."""
         return self.grad_sample_mode == "ghost"
 
-    def clip(self) -> FlatClip:
-        """The clip that `clipping` and `max_grad_norm` ask for."""
-        if isinstance(self.max_grad_norm, list):
-            hint = 'Use clipping="per_layer" for one bound per parameter.'
-            raise check.fail("max_grad_norm", "one number for flat clipping", self.max_grad_norm, hint)
+    def clip(self, optimizer: Optimizer, module: nn.Module) -> Clip:
+        """What `clipping` and `max_grad_norm` ask for; for adaptive clipping a flat clip with the first bound."""
+        if self.clipping == "per_layer":
+            return self._per_layer(optimizer, module)
+        if isinstance(self.max_grad_norm, list | tuple):
+            hint = 'Use clipping="per_layer" for one bound for each parameter.'
+            raise check.fail("max_grad_norm", f"one number for {self.clipping} clipping", self.max_grad_norm, hint)
         return FlatClip(self.max_grad_norm)
+
+    def refined(self, plan: Plan) -> Plan:
+        """`plan` with adaptive clipping, where that is asked for, at the same cost a step."""
+        if self.clipping != "adaptive":
+            return plan
+        clip, noise_multiplier = self.adaptive.split(plan.clip_norm, plan.noise_at(0))
+        return replace(plan, clip=clip, noise_multiplier=noise_multiplier)
+
+    def _per_layer(self, optimizer: Optimizer, module: nn.Module) -> Clip:
+        """One bound for each parameter in the order of the optimizer, or one number for all layers together."""
+        if not isinstance(self.max_grad_norm, list | tuple):
+            return PerLayerClip(self.max_grad_norm)
+        names = {id(parameter): name for name, parameter in module.named_parameters()}
+        held = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        if len(held) != len(self.max_grad_norm):
+            raise check.fail(
+                "max_grad_norm", f"a list of {len(held)}, one bound for each parameter", self.max_grad_norm
+            )
+        pairs = zip(held, self.max_grad_norm, strict=True)
+        return GroupClip([(escape(names[id(parameter)]), bound) for parameter, bound in pairs])
 
     def stream(self, secure_mode: bool) -> Stream:
         """Where the noise comes from."""

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, TensorDataset, default_collate
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
 
 from tacit import check
 from tacit.errors import InvalidInput
@@ -21,6 +28,7 @@ def records_of(loader: object) -> int:
     """Number of records of a loader that a private sampler can stand in for; raises `InvalidInput` for any other."""
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         raise check.fail("loader", "a DataLoader of a data set with a length", type(loader).__name__)
+    assert isinstance(loader.dataset, Sized)
     sampler = loader.sampler
     plain = isinstance(sampler, SequentialSampler) or (
         isinstance(sampler, RandomSampler) and not sampler.replacement and len(sampler) == len(loader.dataset)
@@ -36,7 +44,6 @@ def records_of(loader: object) -> int:
             "Decode the records beforehand if that is slow.",
             stacklevel=4,
         )
-    assert isinstance(loader.dataset, Sized)
     return check.count("number of records of loader", len(loader.dataset))
 
 
@@ -79,7 +86,9 @@ class PrivateLoader:
     def __len__(self) -> int:
         if self.physical_batch_size is None:
             return self.batches
-        return math.ceil(self.batches * max(1.0, self._exchange.run.plan.expected_batch_size / self.physical_batch_size))
+        return math.ceil(
+            self.batches * max(1.0, self._exchange.run.plan.expected_batch_size / self.physical_batch_size)
+        )
 
     def __iter__(self) -> Iterator[Any]:
         for _ in range(self.batches):

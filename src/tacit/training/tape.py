@@ -40,7 +40,6 @@ class Entry:
         """The entries that its arguments came from."""
         return {made.entry for made in flat((self.arguments, self.named)) if isinstance(made, Made)}
 
-
     @property
     def numbers(self) -> list[int]:
         """The whole numbers among its arguments."""
