@@ -15,7 +15,8 @@ class Dataset:
 
     Attributes:
         name: what cards and tables call it.
-        x_train, x_test: float32, (rows, features) for tables and (rows, channels, height, width) for images.
+        x_train, x_test: float32, (rows, features) for tables and (rows, channels, height, width) for images; int64
+            (rows, places) for numbers of words, users or items.
         y_train, y_test: int64 indices into `classes`, (rows,); for a regression float32 values.
         classes: names of the classes, declared rather than learned; none for a regression.
         bounds: lowest and highest value of the features: one pair of numbers, or a pair of arrays that

@@ -14,7 +14,7 @@ from tacit.runs.methods import METHODS, Method
 from tacit.runs.settings import known, setting
 
 PRESETS = Path(__file__).parent / "presets"
-MODELS = ("linear", "mlp", "convnet")
+MODELS = ("linear", "mlp", "convnet", "text", "recommender")
 OPTIMIZERS = ("sgd", "adam")
 
 
@@ -43,8 +43,9 @@ class Config:
     name: str = "custom"
     dataset: str = setting("digits", 'A name that `tacit data` lists, or "table" with a [table] section.')
     method: str = setting("gradient", "How to train privately.")
-    model: str = setting("linear", "linear, mlp or convnet.")
+    model: str = setting("linear", "linear, mlp, convnet, text or recommender.")
     hidden: tuple[int, ...] = setting((32,), "Width of an mlp's hidden layer.")
+    count_padding: bool = setting(False, "Of model text: padding counts in the mean, as in the paper's code.")
     optimizer: str = setting("sgd", "sgd or adam.")
     learning_rate: float = setting(0.5, "Step size.")
     momentum: float = setting(0.0, "Momentum of sgd, in [0, 1).")
@@ -76,8 +77,9 @@ class Config:
                 raise check.fail(name, "a list", getattr(self, name))
         for attack in self.attacks:
             check.choice("attack", attack, ATTACKS)
-        if not isinstance(self.strict, bool):
-            raise check.fail("strict", "true or false", self.strict)
+        for name in ("strict", "count_padding"):
+            if not isinstance(getattr(self, name), bool):
+                raise check.fail(name, "true or false", getattr(self, name))
         for width in self.hidden:
             check.count("hidden", width)
         for name in ("learning_rate", "epochs", "clip_norm"):

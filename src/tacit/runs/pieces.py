@@ -42,16 +42,56 @@ def _dataset(config: Config, data_dir: str | os.PathLike[str] | None) -> Dataset
 
 def network_of(config: Config, dataset: Dataset) -> nn.Module:
     """The network that `config` names for the shapes of `dataset`, its weights drawn from the public `init_seed`."""
-    shape, classes = dataset.x_train.shape[1:], max(1, len(dataset.classes))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.init_seed)
-        if config.model == "convnet":
-            if len(shape) != 3:
-                raise check.fail("model", "mlp or linear for a table", config.model)
-            return models.convnet(shape, classes)
-        hidden = config.hidden if config.model == "mlp" else ()
-        body = models.mlp(int(np.prod(shape)), classes, hidden=hidden)
-        return nn.Sequential(nn.Flatten(), body) if len(shape) > 1 else body
+        return _NETWORKS[config.model](config, dataset)
+
+
+def _dense(config: Config, dataset: Dataset) -> nn.Module:
+    shape = dataset.x_train.shape[1:]
+    _features(config, dataset)
+    body = models.mlp(int(np.prod(shape)), _outputs(dataset), hidden=config.hidden if config.model == "mlp" else ())
+    return nn.Sequential(nn.Flatten(), body) if len(shape) > 1 else body
+
+
+def _convnet(config: Config, dataset: Dataset) -> nn.Module:
+    _features(config, dataset)
+    shape = dataset.x_train.shape[1:]
+    if len(shape) != 3:
+        raise check.fail("model", "mlp or linear for a table", config.model)
+    return models.convnet(shape, _outputs(dataset))
+
+
+def _text(config: Config, dataset: Dataset) -> nn.Module:
+    if dataset.task != "classification" or dataset.x_train.dtype != np.int64:
+        raise check.fail("model", "one for features that are no numbers of words", config.model)
+    words = int(np.max(dataset.bounds[1])) + 1
+    return models.MeanOfWords(words, _outputs(dataset), count_padding=config.count_padding)
+
+
+def _recommender(config: Config, dataset: Dataset) -> nn.Module:
+    if dataset.task != "ratings":
+        raise check.fail("model", "another for data that are no ratings of items by users", config.model)
+    users, items = (int(highest) + 1 for highest in np.asarray(dataset.bounds[1]))
+    return models.Recommender(users, items, _outputs(dataset))
+
+
+_NETWORKS = {
+    "linear": _dense,
+    "mlp": _dense,
+    "convnet": _convnet,
+    "text": _text,
+    "recommender": _recommender,
+}
+
+
+def _outputs(dataset: Dataset) -> int:
+    return 1 if dataset.task == "regression" else len(dataset.classes)
+
+
+def _features(config: Config, dataset: Dataset) -> None:
+    if dataset.x_train.dtype == np.int64:
+        raise check.fail("model", "text for numbers of words, recommender for users and items", config.model)
 
 
 def optimizer_of(config: Config, model: nn.Module) -> torch.optim.Optimizer:

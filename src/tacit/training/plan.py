@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from bisect import bisect_right
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import accumulate, groupby
 
 from torch import Tensor
 
@@ -56,24 +57,22 @@ class Plan:
         if isinstance(self.noise_multiplier, tuple) and len(self.noise_multiplier) != self.steps:
             raise check.fail("noise_multiplier", f"a list of {self.steps}", f"{len(self.noise_multiplier)} values")
         every = self.sampling.steps_alike(self.records, self.sample_rate)
-        ends = [start for start, _, _ in self.runs]
-        if any(end % every for end in ends):
-            raise InvalidInput(
-                f"noise_multiplier must stay the same for {every} steps (a pass) with {self.sampling.type} sampling; "
-                f"got a change at step {next(end for end in ends if end % every)}. Use StepNoise with every={every}."
-            )
+        odd = [start for start in self._starts[:-1] if start % every]
+        if odd:
+            rule = f"the same for {every} steps (a pass) with {self.sampling.type} sampling"
+            raise check.fail("noise_multiplier", rule, f"a change at step {odd[0]}", f"Use StepNoise(every={every}).")
 
     @cached_property
-    def runs(self) -> tuple[tuple[int, int, Mechanism], ...]:
-        """Stretches of equal steps: (first step, number of steps, mechanism of each)."""
+    def runs(self) -> tuple[tuple[Mechanism, int], ...]:
+        """Stretches of equal steps in order: (mechanism of each step, number of steps)."""
         if not isinstance(self.noise_multiplier, tuple):
-            return ((0, self.steps, self._described(self.noise_multiplier)),)
-        found, start = [], 0
-        for value, group in groupby(self.noise_multiplier):
-            length = sum(1 for _ in group)
-            found.append((start, length, self._described(value)))
-            start += length
-        return tuple(found)
+            return ((self._described(self.noise_multiplier), self.steps),)
+        return tuple((self._described(value), len(list(group))) for value, group in groupby(self.noise_multiplier))
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """First step of every stretch, and the end of the last."""
+        return [0, *accumulate(steps for _, steps in self.runs)]
 
     @property
     def mechanism(self) -> Mechanism:
@@ -90,12 +89,12 @@ class Plan:
 
     def mechanism_at(self, step: int) -> Mechanism:
         """Step 0, 1, ... as the accountants see it; beyond the plan steps are like the last."""
-        return next(mechanism for start, _, mechanism in reversed(self.runs) if start <= step)
+        return self.runs[min(bisect_right(self._starts, step), len(self.runs)) - 1][0]
 
     def record(self, ledger: Ledger, note: str = "", steps: int | None = None) -> None:
         """Write the first `steps` planned steps (all by default) into `ledger`."""
         left = self.steps if steps is None else steps
-        for _, length, mechanism in self.runs:
+        for mechanism, length in self.runs:
             if left > 0:
                 ledger.add(mechanism, min(length, left), note)
             left -= length
@@ -233,7 +232,7 @@ def _check_ledger(plan: Plan, ledger: Ledger) -> None:
             raise check.fail("unit of ledger", rule, ledger.unit, "Start a new ledger.")
         ledger.unit = plan.sampling.unit
     every = plan.sampling.steps_alike(plan.records, plan.sample_rate)
-    mechanisms = {mechanism for _, _, mechanism in plan.runs}
+    mechanisms = {mechanism for mechanism, _ in plan.runs}
     broken = [each for each in ledger.entries if each.mechanism in mechanisms and each.steps % every]
     if broken:
         raise InvalidInput(

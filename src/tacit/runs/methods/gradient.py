@@ -30,7 +30,7 @@ class Gradient(Method):
         model = network_of(config, dataset)
 
         def write_ahead(plan: Plan) -> None:
-            job.write_ahead((plan.mechanism, plan.steps))
+            job.write_ahead(*plan.runs)
 
         fitted = fit(
             model,
@@ -112,6 +112,6 @@ def _settings(config: Config, fitted: Fit) -> dict[str, Scalar]:
         "batch_size": config.batch_size,
         "sample_rate": plan.sample_rate,
         "clip_norm": plan.clip_norm,
-        "noise_multiplier": plan.noise_multiplier,
+        "noise_multiplier": plan.noise_at(0),
         "delta": config.delta,
     }
