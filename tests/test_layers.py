@@ -26,6 +26,7 @@ ORDER = [
     "gradients",
     "sampling",
     "models",
+    "lora",
     "training",
     "opacus",
     "attacks",

@@ -27,6 +27,7 @@ _ROOMS = (
     "calibration",
     "data",
     "gradients",
+    "lora",
     "mechanisms",
     "opacus",
     "reports",

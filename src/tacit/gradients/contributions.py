@@ -189,7 +189,7 @@ class Lookup:
 
     def add_weighted(self, total: Tensor, factors: Tensor) -> None:
         weighted = self.gradient * factors.view(-1, 1, 1)
-        total.index_add_(0, self.index.flatten(), weighted.reshape(-1, self.shape[1]))
+        total.view(self.shape).index_add_(0, self.index.flatten(), weighted.reshape(-1, self.shape[1]))
 
     def joined(self, size: int) -> Lookup:
         index, gradient = self.index.unflatten(0, (-1, size)), self.gradient.unflatten(0, (-1, size))

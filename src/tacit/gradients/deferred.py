@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TrainingMisuse, UnsupportedModel
+from tacit.gradients.apart import apart
 from tacit.gradients.batch import Inputs, call, rows, tensors
 from tacit.gradients.capture import Capture, Uncovered
 from tacit.gradients.clipped import ClippedSum
@@ -104,7 +105,7 @@ class DeferredSum(ClippedSum):
                 part = slice(start, min(start + chunk, size))
                 capture = Capture(names, part.stop - start, trace.axes, trace.copies, self._scratch)
                 try:
-                    with capture:
+                    with apart(capture, trace.apart), capture:
                         outputs = _one_tensor(call(self.model, rows(inputs, part)))
                 except Uncovered:
                     return []

@@ -74,11 +74,13 @@ class Sampling(ABC):
         type: name in configurations and in the JSON form.
         unit: what is sampled and protected as one.
         relations: neighbouring relations under which it can be accounted for.
+        assumptions: what its accounting rests on besides the code, for the ledger.
     """
 
     type: ClassVar[str]
     unit: ClassVar[str] = "record"
     relations: ClassVar[tuple[Relation, ...]] = tuple(Relation)
+    assumptions: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def sampler(self, records: int, sample_rate: float, stream: Stream) -> Sampler:

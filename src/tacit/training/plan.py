@@ -142,6 +142,8 @@ class PrivateRun:
         self.clip = plan.clip
         self.ledger = ledger if ledger is not None else Ledger(unit=plan.sampling.unit)
         _check_ledger(plan, self.ledger)
+        for sentence in plan.sampling.assumptions:
+            self.ledger.assume(sentence)
         self.stream = stream if stream is not None else SecureStream()
         self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
         self.taken = 0
