@@ -64,6 +64,7 @@ class Convolution:
         self.largest = largest
         self.infinite = -np.expm1(sum(steps * _log1m(pair.infinite) for pair, steps in parts))
         self.lower_parts, self.upper_parts = thinned(parts)
+        self.exact = _common(parts) > 0
         self.outlines = outlines or [_outline(pair, steps) for pair, steps in self.upper_parts]
 
     def saddle_for_delta(self, delta: float) -> Saddle:

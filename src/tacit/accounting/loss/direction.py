@@ -9,21 +9,19 @@ from typing import Protocol
 import numpy as np
 
 from tacit.accounting.loss.convolution import Bracket, Convolution
-from tacit.accounting.loss.gaussian import SampledGaussian
 from tacit.accounting.loss.inversion import SaddleLine, saddle_line
 from tacit.accounting.loss.plan import Saddle, saddle_for_delta, saddle_for_epsilon
-from tacit.accounting.loss.schedule import SmoothSchedule
 from tacit.accounting.loss.single import Single
-from tacit.accounting.loss.smooth import Smooth, SmoothCumulant, Unsuitable, smooth
+from tacit.accounting.loss.smooth import SmoothCumulant, Unsuitable
+from tacit.accounting.loss.views import views
 from tacit.errors import Refused
-from tacit.mechanisms.pairs import GaussianReplacePair, Pair, SampledGaussianPair
+from tacit.mechanisms.pairs import Pair
 from tacit.tradeoff.root import bracketed_root
 
 ALLOWANCE = 1e-9
 """Relative widening of every delta and epsilon for rounding in moments and masses, which stays below 1e-10."""
 
 _POINTS = 20_000
-_FEW = 24
 _ROUGH = 1 << 11
 _WIDE = 3e-5
 _PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
@@ -124,7 +122,7 @@ class Direction:
         if single:
             return single
         saddle = self.general.saddle_for_delta(delta)
-        line = self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, float(np.log(delta))))
+        line = self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, float(np.log(delta - self.general.infinite))))
         return line or (lattice or self.general).bracket(saddle)
 
     def _for_epsilon(self, epsilon: float, lattice: Convolution | None = None) -> Local:
@@ -140,6 +138,8 @@ class Direction:
         return Single(pair) if len(self.parts) == 1 and steps == 1 else None
 
     def _line(self, saddle: Saddle, refine: Callable[[SmoothCumulant], Saddle]) -> SaddleLine | None:
+        if self.general.exact:
+            return None
         try:
             return self._refined_line(saddle, refine)
         except Unsuitable:
@@ -147,16 +147,14 @@ class Direction:
 
     def _refined_line(self, saddle: Saddle, refine: Callable[[SmoothCumulant], Saddle]) -> SaddleLine | None:
         for _ in range(4):
-            views = self._views(saddle)
-            if views is None:
-                return None
-            refined = refine(SmoothCumulant(views, saddle.theta))
+            seen = views(self.parts, saddle.theta, saddle.log_delta)
+            refined = refine(SmoothCumulant(seen, saddle.theta))
             close = abs(np.log(refined.theta / saddle.theta)) < 0.3
             saddle = refined
             if close:
                 break
-        views = self._views(saddle)
-        line = saddle_line(views, saddle, _POINTS) if views else None
+        seen = views(self.parts, saddle.theta, saddle.log_delta)
+        line = saddle_line(seen, saddle, _POINTS, self.general.infinite)
         return self._agreed(line, saddle) if line else None
 
     def _agreed(self, line: SaddleLine, saddle: Saddle) -> SaddleLine:
@@ -171,29 +169,6 @@ class Direction:
                     f"[{floor:.6g}, {ceiling:.6g}]. Please report this composition."
                 )
         return line
-
-    def _views(self, saddle: Saddle) -> list[Smooth] | None:
-        """Every part seen as smooth, many sampled Gaussians of a kind together; None if some part is not smooth."""
-        theta, log_delta = saddle.theta, saddle.log_delta
-        views: list[Smooth] = []
-        kinds: dict[object, list[tuple[SampledGaussian, int]]] = {}
-        for pair, steps in self.parts:
-            if isinstance(pair, SampledGaussianPair | GaussianReplacePair):
-                kinds.setdefault((type(pair), getattr(pair, "remove", True)), []).append((pair, steps))
-                continue
-            view = smooth(pair, steps, theta, log_delta)
-            if view is None:
-                return None
-            views.append(view)
-        for members in kinds.values():
-            if len(members) > _FEW:
-                views.append(SmoothSchedule(members, theta, log_delta))
-                continue
-            found = [smooth(pair, steps, theta, log_delta) for pair, steps in members]
-            if None in found:
-                return None
-            views += [view for view in found if view is not None]
-        return views
 
 
 def _invert(local: Local, delta: float, side: int) -> float:

@@ -10,12 +10,14 @@ import numpy as np
 
 from tacit.accounting.loss.complex_log import log1p
 from tacit.accounting.loss.decay import log_decay
-from tacit.accounting.loss.gaussian import SampledGaussian, choose_line, on_line, reach, slope
-from tacit.mechanisms.pairs import GaussianPair, GaussianReplacePair, Pair, SampledGaussianPair
+from tacit.accounting.loss.gaussian import SampledGaussian, choose_line, on_line, slope
+from tacit.accounting.loss.sums import shifted_sum
+from tacit.mechanisms.pairs import SampledGaussianPair
 
 _UNIT = 2.0**-53
-_WIDEST = 2000.0
 _MOST_NODES = 20_000
+_HEIGHTS = np.array([0.3, 0.7, 1.2, 1.8])
+_MARGIN = 1.01
 
 
 class Unsuitable(Exception):
@@ -50,7 +52,7 @@ class Smooth(ABC):
 
     @abstractmethod
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """log E_theta e^{it(L - mean)} of all steps, and a bound on the error of that logarithm."""
+        """log E_theta e^{it(L - mean)} of all steps at multiples t of t[1] > 0, and a bound on its error."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,18 @@ class SmoothSampled(Smooth):
     def log_decay(self, t: np.ndarray) -> np.ndarray:
         density = self.weights / self.real.step / slope(self.pair, self.real.u)
         order = slice(None, None, -1) if self.real.loss[0] > self.real.loss[-1] else slice(None)
-        return log_decay(self.real.loss[order], self.weights[order], density[order], t)
+        decay = log_decay(self.real.loss[order], self.weights[order], density[order], t)
+        return np.minimum(decay, self._raised_decay(t[:-1]))
+
+    def _raised_decay(self, t: np.ndarray) -> np.ndarray:
+        """log of int |e^{(theta + it) L}| dP on lines where Im L >= 0: it bounds log |phi| and falls as t grows."""
+        sign = -1.0 if isinstance(self.pair, SampledGaussianPair) and not self.pair.remove else 1.0
+        bound = np.zeros(len(t))
+        for height in np.minimum(_HEIGHTS, 0.9 * np.pi * self.pair.sigma * _HEIGHTS / _HEIGHTS[-1]):
+            line = on_line(self.pair, self.real.u, self.real.step, sign * height)
+            exponent = np.real(line.log_mass) + self.theta * np.real(line.loss) - self.moment
+            bound = np.minimum(bound, np.log(_MARGIN * np.exp(exponent - np.multiply.outer(t, np.imag(line.loss))).sum(axis=1)))
+        return bound
 
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         step, height = choose_line(self.pair, self.theta, self.moment, self.ends, float(t[-1]), self.log_tolerance)
@@ -136,7 +149,7 @@ class SmoothSampled(Smooth):
         low, high = float(self.real.u[keep[0]]), float(self.real.u[keep[-1]])
         line = on_line(self.pair, np.arange(low - step, high + 2 * step, step), step, height)
         weights = np.exp(line.log_mass + self.theta * line.loss - self.moment)
-        change, size = shifted_sum(weights, line.loss - self.mean, t)
+        change, size = shifted_sum(weights, line.loss - self.mean, t, float(t[1]))
         error = 2 * np.exp(self.log_tolerance) + 16 * _UNIT * size
         modulus = np.maximum(np.abs(1 + change) - error, 1e-300)
         relative = error / modulus + 4 * _UNIT
@@ -158,38 +171,3 @@ class SmoothCumulant:
         jets = [(view.steps, view.jet(theta)) for view in self._views]
         value, first, second = (sum(steps * jet[k] for steps, jet in jets) for k in range(3))
         return value, first, second
-
-
-def shifted_sum(weights: np.ndarray, offset: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """sum_k w_k (e^{i t l_k} - 1) for complex w and l, and the sum of sizes that its rounding error scales with."""
-    value = np.empty(len(t), dtype=complex)
-    size = np.empty(len(t))
-    block = max(1, 400_000 // len(weights))
-    real, imag = np.real(offset), np.imag(offset)
-    for start in range(0, len(t), block):
-        s = t[start : start + block, None]
-        growth = np.expm1(-s * imag)
-        half = 0.5 * s * real
-        sine = np.sin(half)
-        factor = (growth + 1) * 2 * sine
-        value[start : start + block] = (growth - factor * sine) @ weights + 1j * ((factor * np.cos(half)) @ weights)
-        size[start : start + block] = (np.abs(half) * (1 + np.abs(growth)) + np.abs(growth)) @ np.abs(weights)
-    return value, size
-
-
-def smooth(pair: Pair, steps: int, theta: float, log_delta: float) -> Smooth | None:
-    """The smooth view of a pair at one tilt, or None where its loss has atoms or its tilted mass spreads too far."""
-    if isinstance(pair, GaussianPair):
-        return SmoothGaussian(pair.mu * steps**0.5, theta)
-    if not isinstance(pair, SampledGaussianPair | GaussianReplacePair):
-        return None
-    log_cut = -38.0 - np.log(steps)
-    log_ignored = min(log_delta, 0.0) + log_cut
-    own = reach(pair, theta, log_cut, log_ignored)
-    if own is None or own[1] - own[0] > _WIDEST * min(1.0, pair.sigma):
-        return None
-    for largest in (3 * theta + 5, 2 * theta + 3, 1.5 * theta, 1.2 * theta, 1.05 * theta):
-        ends = reach(pair, largest, log_cut, log_ignored)
-        if ends is not None and ends[1] - ends[0] < min(20 + 2 * (own[1] - own[0]), _WIDEST * min(1.0, pair.sigma)):
-            return SmoothSampled(pair, steps, theta, largest, (min(own[0], ends[0]), max(own[1], ends[1])))
-    return SmoothSampled(pair, steps, theta, theta, own)
