@@ -8,8 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
+from tacit.accounting.loss.apart import Splitter
 from tacit.accounting.loss.convolution import Bracket, Convolution
 from tacit.accounting.loss.inversion import SaddleLine, saddle_line
+from tacit.accounting.loss.measure import Product
 from tacit.accounting.loss.plan import Saddle, saddle_for_delta, saddle_for_epsilon
 from tacit.accounting.loss.single import Single
 from tacit.accounting.loss.smooth import SmoothCumulant, Unsuitable
@@ -23,7 +25,7 @@ ALLOWANCE = 1e-9
 
 _POINTS = 20_000
 _ROUGH = 1 << 11
-_WIDE = 3e-5
+_WIDE = 2e-7
 _PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
 
 
@@ -60,9 +62,9 @@ class Direction:
         """Bounds on delta(epsilon)."""
         local = self._near_epsilon(epsilon)
         low, high = asked(local, epsilon)
-        if isinstance(local, Bracket) and epsilon > 0 and high - low > _WIDE * high > 1e-300:
+        if not isinstance(local, Single) and epsilon > 0 and high - low > _WIDE * high > 1e-300:
             middle = float(np.log(max(high * low, high**2 * 1e-10)) / 2)
-            apart = self.general.split_bracket(epsilon, middle)
+            apart = None if self.general.infinite else self._splitter(middle).at(epsilon, middle)
             other = asked(apart, epsilon) if apart else (0.0, 1.0)
             low, high = max(low, other[0]), min(high, other[1])
         return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
@@ -73,31 +75,28 @@ class Direction:
             return self._at_the_end(delta)
         local = self._near_delta(delta)
         low, high = _invert(local, delta, 0), _invert(local, delta, 1)
-        if isinstance(local, Bracket) and high - low > _WIDE * high > 1e-6 * _WIDE:
+        if not isinstance(local, Single) and not self.general.infinite and high - low > _WIDE * high > 1e-6 * _WIDE:
             return self._between(delta, low, high)
         return low, high
 
+    def _splitter(self, log_delta: float) -> Splitter:
+        return Splitter(self.parts, self.general.outlines_for(log_delta), _POINTS)
+
     def _between(self, delta: float, low: float, high: float) -> tuple[float, float]:
         """Bounds on epsilon with the runs of a large loss apart, searched for between two known bounds."""
-        log_delta = float(np.log(delta - self.general.infinite))
-        a, b = float(np.log(max(low, 1e-3 * high))), float(np.log(high))
-        middle = (a + b) / 2
-        for _ in range(12):
-            local = self.general.split_bracket(float(np.exp(middle)), log_delta, largest=1 << 13)
+        log_delta = float(np.log(delta))
+        splitter = self._splitter(log_delta)
+        epsilon = splitter.epsilon_for(log_delta, max(low, 1e-3 * high), high)
+        for _ in range(4):
+            local = splitter.at(epsilon, log_delta)
             if local is None:
-                b, middle = middle, (a + middle) / 2
-                continue
-            bounds = asked(local, float(np.exp(middle)))
-            a, b = (middle, b) if sum(bounds) > 2 * delta else (a, middle)
-            fall = float(np.log(max(sum(bounds) / 2, 1e-320)) - log_delta) / 6
-            step = fall if a < middle + fall < b else (a + b) / 2 - middle
-            if abs(step) < 0.01:
                 break
-            middle += step
-        local = self.general.split_bracket(float(np.exp(middle)), log_delta)
-        if local is None:
-            return low, high
-        return max(low, _invert(local, delta, 0)), min(high, _invert(local, delta, 1))
+            found = max(low, _invert(local, delta, 0)), min(high, _invert(local, delta, 1))
+            if found[1] < 1.03 * epsilon and epsilon < 1.03 * found[1]:
+                return found
+            low, high = found
+            epsilon = high
+        return low, high
 
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bounds on delta at many epsilons, from a few questions that lie near all of them; wider than `delta`."""
@@ -154,7 +153,7 @@ class Direction:
             if close:
                 break
         seen = views(self.parts, saddle.theta, saddle.log_delta)
-        line = saddle_line(seen, saddle, _POINTS, self.general.infinite)
+        line = saddle_line(Product(seen, saddle.theta), saddle, _POINTS, self.general.infinite)
         return self._agreed(line, saddle) if line else None
 
     def _agreed(self, line: SaddleLine, saddle: Saddle) -> SaddleLine:

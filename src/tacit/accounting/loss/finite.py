@@ -88,4 +88,6 @@ class SmoothNodes(Smooth):
             start = stop
         error = 16 * _UNIT * size
         modulus = np.maximum(np.abs(1 + value) - error, 1e-300)
-        return self.steps * log1p(value), -self.steps * np.log1p(-np.minimum(error / modulus + 4 * _UNIT, 0.5))
+        logarithm = log1p(value)
+        relative = error / modulus + 4 * _UNIT * np.abs(logarithm)
+        return self.steps * logarithm, -self.steps * np.log1p(-np.minimum(relative, 0.5))

@@ -2,7 +2,7 @@
 
 delta(epsilon) = (1 / 2 pi) int e^{K(z) - z epsilon} / (z (z + 1)) dt over z = theta + i t, theta > 0, by the trapezoid
 rule of step 2 pi / R. Its only errors are the aliases delta(epsilon + k R) (`Aliases`), the terms left out
-(`Smooth.log_decay`), the quadrature of each moment and rounding (`Smooth.log_phi`).
+(`Measure.log_decay`), the quadrature of each moment and rounding (`Measure.transform`).
 
 Where the characteristic function does not decay, as with atoms, a plain Gaussian step of small variance v is composed
 with the rest. Its delta D(v) is an upper bound, as one can always leave a result out. With b_w(x) the derivative of
@@ -12,13 +12,13 @@ that D(v) - D(0) = E int_0^v b_w(epsilon - L) dw <= 2 v e^{v / 8} D'(v), and D'(
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.accounting.loss.measure import Measure
 from tacit.accounting.loss.plan import Aliases, Saddle, period_for
-from tacit.accounting.loss.smooth import Smooth, SmoothGaussian, Unsuitable
+from tacit.accounting.loss.smooth import Unsuitable
 
 _UNIT = 2.0**-53
 _TOLERANCE = -25.0
@@ -38,7 +38,7 @@ class SaddleLine:
     mean: float
     t: np.ndarray
     phi: np.ndarray
-    slack: np.ndarray
+    error: np.ndarray
     tails: tuple[float, float]
     aliases: Aliases
     infinite: float
@@ -47,19 +47,20 @@ class SaddleLine:
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta(epsilon)."""
         z = self.theta + 1j * self.t
-        terms = self.phi * np.exp(-1j * self.t * (epsilon - self.mean))
-        terms[1:] *= 2
-        unsure = np.expm1(np.minimum(self.slack, 50.0)) + 16 * _UNIT
-        unsure += 4 * _UNIT * self.t * (abs(epsilon) + abs(self.mean))
+        turn = np.exp(-1j * self.t * (epsilon - self.mean))
+        turn[1:] *= 2
+        terms = self.phi * turn
+        phase = 4 * _UNIT * self.t * (abs(epsilon) + abs(self.mean)) + 16 * _UNIT
+        unsure = np.abs(terms) * phase + self.error * np.abs(turn)
         log_scale = self.log_moment - self.theta * epsilon
         exponent = 8 * _UNIT * (abs(self.log_moment) + abs(self.theta * epsilon))
         blurred = 0.0
         if self.blur:
-            rise = (float(terms.real.sum()) + float(np.abs(terms) @ unsure)) / (2 * self.period) + self.tails[1]
+            rise = (float(terms.real.sum()) + float(unsure.sum())) / (2 * self.period) + self.tails[1]
             blurred = 2 * self.blur * np.exp(self.blur / 8) * max(rise, 0.0)
-        terms /= z * (z + 1)
-        value = float(terms.real.sum()) / self.period
-        error = float(np.abs(terms) @ unsure) / self.period + self.tails[0]
+        kernel = 1 / (z * (z + 1))
+        value = float((terms * kernel).real.sum()) / self.period
+        error = float(unsure @ np.abs(kernel)) / self.period + self.tails[0]
         above = _exp(self.aliases.above(epsilon, self.period) - log_scale)
         below, unknown = (_exp(log - log_scale) for log in self.aliases.below(epsilon, self.period))
         low = _exp(log_scale - exponent) * max(value - error - above - below - blurred, 0.0)
@@ -68,62 +69,53 @@ class SaddleLine:
         return self.infinite + min(low, finite), self.infinite + min(high, finite)
 
 
-def saddle_line(parts: Sequence[Smooth], saddle: Saddle, budget: int, infinite: float = 0.0) -> SaddleLine | None:
+def saddle_line(
+    measure: Measure, saddle: Saddle, budget: int, infinite: float
+) -> SaddleLine | None:
     """The line through a saddle, blurred if need be; None when its points would cost more than `budget`.
 
     `infinite` is the P-mass of runs with an infinite loss.
     """
-    if min(part.largest for part in parts) < 1.02 * saddle.theta:
+    if measure.largest < 1.02 * saddle.theta:
         return None
-    line = _line(parts, saddle, budget, infinite, 0.0)
+    line = _line(measure, saddle, budget, 0.0, infinite)
     for gap in _GAPS:
         if line is None:
             blur = gap * max(saddle.epsilon, 0.03 / saddle.theta) / (1 + saddle.theta)
-            line = _line([*parts, SmoothGaussian(blur**0.5, saddle.theta)], saddle, 10 * budget, infinite, blur)
+            line = _line(measure.blurred(blur), saddle, 10 * budget, blur, infinite)
     return line
 
 
 def _line(
-    parts: Sequence[Smooth], saddle: Saddle, budget: int, infinite: float, blur: float
+    measure: Measure, saddle: Saddle, budget: int, blur: float, infinite: float
 ) -> SaddleLine | None:
-    theta, largest = saddle.theta, min(part.largest for part in parts)
-
-    def cumulant(rate: float) -> float:
-        return sum(part.steps * part.log_moment(rate) for part in parts)
-
-    log_moment = cumulant(theta)
+    theta = saddle.theta
+    log_moment = measure.log_moment(theta)
     log_value = saddle.log_delta - (log_moment - theta * saddle.epsilon)
-    aliases = Aliases.of(cumulant, theta, largest=largest)
+    aliases = Aliases.of(measure.log_moment, theta, largest=measure.largest)
     period = period_for(aliases, saddle.epsilon, saddle.log_delta + _TOLERANCE, 4 * saddle.spread)
-    found = _points(parts, 2 * np.pi / period, log_value + (_BLURRED if blur else _TOLERANCE), budget)
+    found = _points(measure, 2 * np.pi / period, log_value + (_BLURRED if blur else _TOLERANCE), budget)
     if found is None:
         return None
     t, tails = found
-    log_phi, slack = np.zeros(len(t), dtype=complex), np.zeros(len(t))
-    mean = 0.0
-    for part in parts:
-        value, error = part.log_phi(t)
-        log_phi += value
-        slack += error
-        mean += part.steps * part.mean_and_variance()[0]
+    phi, error = measure.transform(t)
     tails = (tails[0] + float(np.exp(log_value - 40.0)), tails[1])
     return SaddleLine(
-        theta, saddle.epsilon, period, log_moment, mean, t, np.exp(log_phi), slack, tails, aliases, infinite, blur
+        theta, saddle.epsilon, period, log_moment, measure.mean, t, phi, error, tails, aliases, infinite, blur
     )
 
 
 def _points(
-    parts: Sequence[Smooth], spacing: float, log_tolerance: float, budget: int
+    measure: Measure, spacing: float, log_tolerance: float, budget: int
 ) -> tuple[np.ndarray, tuple[float, float]] | None:
     """The multiples of `spacing` that matter, and bounds on what all others add to delta and to D'; None if too many.
 
     All cells between frequencies of a geometric series are kept but those whose bounds are negligible together.
     """
-    variance = sum(part.steps * part.mean_and_variance()[1] for part in parts)
-    if not variance > 0:
+    if not measure.variance > 0:
         raise Unsuitable
-    t = variance**-0.5 * _RATIO ** np.arange(160)
-    log_phi = sum((part.steps * part.log_decay(t) for part in parts), np.zeros(len(t) - 1))
+    t = measure.variance**-0.5 * _RATIO ** np.arange(160)
+    log_phi = measure.log_decay(t)
     low, high = t, np.append(t[1:], np.inf)
     with np.errstate(under="ignore"):
         phi = np.exp(np.append(log_phi, log_phi[-1]))

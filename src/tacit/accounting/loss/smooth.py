@@ -10,7 +10,7 @@ import numpy as np
 
 from tacit.accounting.loss.complex_log import log1p
 from tacit.accounting.loss.decay import log_decay
-from tacit.accounting.loss.gaussian import SampledGaussian, choose_line, on_line, slope
+from tacit.accounting.loss.gaussian import Mark, SampledGaussian, choose_line, on_line, slope
 from tacit.accounting.loss.sums import shifted_sum
 from tacit.mechanisms.pairs import SampledGaussianPair
 
@@ -90,14 +90,16 @@ class SmoothSampled(Smooth):
         ends: tuple[float, float],
         *,
         step: float = 0.0,
+        mark: Mark | None = None,
+        log_moment: float = 0.0,
     ):
-        self.pair, self.steps, self.theta, self.largest, self.ends = pair, steps, theta, largest, ends
+        self.pair, self.steps, self.theta, self.largest, self.ends, self.mark = pair, steps, theta, largest, ends, mark
         self.log_tolerance = -36.0 - np.log(steps)
-        step = step or choose_line(pair, theta, 0.0, self.ends, 0.0, self.log_tolerance)[0]
+        step = step or choose_line(pair, theta, log_moment, self.ends, 0.0, self.log_tolerance, mark)[0]
         if step <= 0 or (ends[1] - ends[0]) / step > _MOST_NODES:
             raise Unsuitable
         u = np.arange(self.ends[0], self.ends[1] + step, step)
-        self.real = on_line(pair, u, step, 0.0)
+        self.real = on_line(pair, u, step, 0.0, mark=mark)
         self.moment = self.log_moment(theta)
         exponent = self.real.log_mass + theta * self.real.loss
         self.weights = np.exp(exponent - exponent.max())
@@ -110,7 +112,7 @@ class SmoothSampled(Smooth):
         exponent = self.real.log_mass + theta * loss
         top = float(exponent.max())
         direct = top + float(np.log(np.exp(exponent - top).sum()))
-        if abs(direct) > 0.5 or top > 0 or float(np.max(self.real.log_mass - loss)) > 0:
+        if self.mark or abs(direct) > 0.5 or top > 0 or float(np.max(self.real.log_mass - loss)) > 0:
             return direct
         with np.errstate(over="ignore", invalid="ignore"):
             small = np.exp(self.real.log_mass) * (np.expm1(theta * loss) + theta * np.expm1(-loss))
@@ -136,24 +138,32 @@ class SmoothSampled(Smooth):
         sign = -1.0 if isinstance(self.pair, SampledGaussianPair) and not self.pair.remove else 1.0
         bound = np.zeros(len(t))
         for height in np.minimum(_HEIGHTS, 0.9 * np.pi * self.pair.sigma * _HEIGHTS / _HEIGHTS[-1]):
-            line = on_line(self.pair, self.real.u, self.real.step, sign * height)
+            line = on_line(self.pair, self.real.u, self.real.step, sign * height, mark=self.mark)
             exponent = np.real(line.log_mass) + self.theta * np.real(line.loss) - self.moment
-            bound = np.minimum(bound, np.log(_MARGIN * np.exp(exponent - np.multiply.outer(t, np.imag(line.loss))).sum(axis=1)))
+            size = np.exp(np.minimum(exponent - np.multiply.outer(t, np.imag(line.loss)), 700.0)).sum(axis=1)
+            bound = np.minimum(bound, np.log(_MARGIN * size + 1e-300))
         return bound
 
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        step, height = choose_line(self.pair, self.theta, self.moment, self.ends, float(t[-1]), self.log_tolerance)
+        change, error = self.change(t, self.mean)
+        modulus = np.maximum(np.abs(1 + change) - error, 1e-300)
+        value = log1p(change)
+        relative = error / modulus + 4 * _UNIT * np.abs(value)
+        return self.steps * value, -self.steps * np.log1p(-np.minimum(relative, 0.5))
+
+    def change(self, t: np.ndarray, mean: float) -> tuple[np.ndarray, np.ndarray]:
+        """E_theta e^{it(L - mean)} - 1 of one step, and a bound on its error."""
+        step, height = choose_line(
+            self.pair, self.theta, self.moment, self.ends, float(t[-1]), self.log_tolerance, self.mark
+        )
         if step <= 0 or (self.ends[1] - self.ends[0]) / step > _MOST_NODES:
             raise Unsuitable
         keep = np.flatnonzero(self.weights > np.exp(self.log_tolerance - 12.0))
         low, high = float(self.real.u[keep[0]]), float(self.real.u[keep[-1]])
-        line = on_line(self.pair, np.arange(low - step, high + 2 * step, step), step, height)
+        line = on_line(self.pair, np.arange(low - step, high + 2 * step, step), step, height, mark=self.mark)
         weights = np.exp(line.log_mass + self.theta * line.loss - self.moment)
-        change, size = shifted_sum(weights, line.loss - self.mean, t, float(t[1]))
-        error = 2 * np.exp(self.log_tolerance) + 16 * _UNIT * size
-        modulus = np.maximum(np.abs(1 + change) - error, 1e-300)
-        relative = error / modulus + 4 * _UNIT
-        return self.steps * log1p(change), -self.steps * np.log1p(-np.minimum(relative, 0.5))
+        change, size = shifted_sum(weights, line.loss - mean, t, float(t[1]))
+        return change, 2 * np.exp(self.log_tolerance) + 16 * _UNIT * size
 
 
 class SmoothCumulant:

@@ -10,10 +10,19 @@ from tacit.accounting.loss.finite import SmoothNodes
 from tacit.accounting.loss.gaussian import SampledGaussian, reach
 from tacit.accounting.loss.schedule import SmoothSchedule
 from tacit.accounting.loss.smooth import Smooth, SmoothGaussian, SmoothSampled, Unsuitable
-from tacit.mechanisms.pairs import GaussianPair, GaussianReplacePair, Pair, SampledGaussianPair
+from tacit.mechanisms.pairs import (
+    DiscreteGaussianPair,
+    DiscreteGaussianReplacePair,
+    GaussianPair,
+    GaussianReplacePair,
+    Pair,
+    SampledGaussianPair,
+    SampledPair,
+)
 
 _FEW = 24
 _WIDEST = 2000.0
+_SMOOTH = 20.0
 
 
 def views(parts: Sequence[tuple[Pair, int]], theta: float, log_delta: float) -> list[Smooth]:
@@ -31,6 +40,22 @@ def views(parts: Sequence[tuple[Pair, int]], theta: float, log_delta: float) -> 
         else:
             found += [_view(pair, steps, theta, log_delta) for pair, steps in members]
     return found
+
+
+def as_gaussian(pair: Pair) -> Pair | None:
+    """The Gaussian pair with the same E_P e^{zL}, |Im z| <= pi / 2 scale^2 / shift, as a discrete Gaussian of large scale.
+
+    By Poisson summation the sum over the integers misses the integral by a relative e^{-pi^2 scale^2}.
+    """
+    rate, remove = 1.0, True
+    if isinstance(pair, SampledPair):
+        rate, remove, pair = pair.rate, pair.remove, pair.base
+    if isinstance(pair, DiscreteGaussianReplacePair) and pair.scale >= _SMOOTH:
+        return GaussianReplacePair(pair.scale / pair.shift, pair.rate)
+    if isinstance(pair, DiscreteGaussianPair) and pair.scale >= _SMOOTH:
+        sigma = pair.scale / pair.shift
+        return GaussianPair(1 / sigma) if rate == 1.0 else SampledGaussianPair(sigma, rate, remove)
+    return None
 
 
 def _view(pair: Pair, steps: int, theta: float, log_delta: float) -> Smooth:
