@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.mechanisms.pairs.nodes import Nodes
+
 
 @dataclass(frozen=True)
 class Pair(ABC):
@@ -58,6 +60,13 @@ class Pair(ABC):
         Of several such mechanisms, `share` in [0, 1) picks one that is bad at that share of the largest loss.
         """
         return self
+
+    def nodes(self, theta: float, frequency: float) -> Nodes | None:
+        """Finite losses with the E_P e^{zL} of this pair for |Re z| <= theta, |Im z| <= frequency; None if unknown.
+
+        Each moment is met up to e^`LOG_TOLERANCE` of its value at Im z = 0. Infinite losses are left out.
+        """
+        return None
 
     @abstractmethod
     def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
