@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,18 @@ class PoissonSampler:
                 "Train on what the private loader yields, once each."
             )
         self._open = None
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps: nothing but the stream's. Raises `TrainingMisuse` while a batch is open.
+
+        Who is in a batch that is still to be trained on must stay secret, so it is never written down.
+        """
+        if self._open is not None:
+            raise TrainingMisuse("a checkpoint must be taken between steps; got one while a batch is open.")
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
 
 
 def _bernoulli(stream: Stream, records: int, rate: float) -> NDArray[np.int64]:

@@ -1,12 +1,14 @@
 """Private training: what was accounted is what was run."""
 
-from tacit.training.checkpoint import load_model, save_model
+from tacit.training.checkpoint import Checkpoint, read_checkpoint
 from tacit.training.engine import Private, make_private
 from tacit.training.fit import Fit, fit, fit_nonprivate
+from tacit.training.model_file import load_model, save_model
 from tacit.training.plan import Plan, PrivateRun
 from tacit.training.step import private_step
 
 __all__ = [
+    "Checkpoint",
     "Fit",
     "Plan",
     "Private",
@@ -16,5 +18,6 @@ __all__ = [
     "load_model",
     "make_private",
     "private_step",
+    "read_checkpoint",
     "save_model",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from tacit.clipping import FlatClip
 from tacit.errors import BudgetExceeded, PrivacyWarning
 from tacit.gradients import GradientSum
 from tacit.mechanisms import Gaussian, Mechanism
-from tacit.noise import SecureStream, Stream
+from tacit.noise import SecureStream, SeededStream, Stream
 from tacit.sampling import Batch, PoissonSampler
 from tacit.standing import Standing
 from tacit.tradeoff import Target
@@ -112,6 +113,20 @@ class PrivateRun:
         self.charge(batch)
         noise = normal_like(total.flat, self.stream)
         return noisy_mean(total, noise, self.plan.noise_std, self.plan.expected_batch_size)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps besides the ledger; of the stream only the position of a seeded one."""
+        stream = self.stream.state() if isinstance(self.stream, SeededStream) else None
+        return {"taken": self.taken, "sampler": self.sampler.state(), "stream": stream}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken, on a run whose ledger holds those steps already; a secure stream stays new."""
+        self.sampler.restore(state["sampler"])
+        if isinstance(self.stream, SeededStream) and state["stream"] is not None:
+            self.stream.restore(state["stream"])
+        self.taken += state["taken"]
+        if self._allowed is not None:
+            self._allowed += state["taken"]
 
     def _check_budget(self) -> None:
         if self._allowed is not None and self.taken >= self._allowed:
