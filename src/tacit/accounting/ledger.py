@@ -93,6 +93,10 @@ class Ledger:
             self.unsafe.append(switch)
         self.standing = Standing.weakest(self.standing, standing)
 
+    def copy(self) -> Ledger:
+        """Another ledger of the same run so far."""
+        return Ledger.from_spec(self.spec())
+
     def advance(self, later: Ledger) -> None:
         """Become `later`, which must begin with everything in this ledger; raises `InvalidInput` otherwise."""
         if (self.relation, self.unit) != (later.relation, later.unit) or not self._begins(later):

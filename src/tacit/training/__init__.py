@@ -1,6 +1,8 @@
 """Private training: what was accounted is what was run."""
 
+from tacit.training.callbacks import BestModel, Callback, EarlyStopping
 from tacit.training.checkpoint import Checkpoint, read_checkpoint
+from tacit.training.display import ProgressBar, TensorBoard
 from tacit.training.engine import Private, make_private
 from tacit.training.fit import Fit, fit, fit_nonprivate
 from tacit.training.model_file import load_model, save_model
@@ -8,11 +10,16 @@ from tacit.training.plan import Plan, PrivateRun
 from tacit.training.step import private_step
 
 __all__ = [
+    "BestModel",
+    "Callback",
     "Checkpoint",
+    "EarlyStopping",
     "Fit",
     "Plan",
     "Private",
     "PrivateRun",
+    "ProgressBar",
+    "TensorBoard",
     "fit",
     "fit_nonprivate",
     "load_model",

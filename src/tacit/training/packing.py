@@ -12,6 +12,8 @@ from torch import Tensor
 
 from tacit import check
 from tacit.errors import InvalidInput
+from tacit.standing import Standing
+from tacit.tradeoff import Answer
 
 
 def packed(value: object, tensors: dict[str, Tensor], path: str) -> Any:
@@ -22,6 +24,8 @@ def packed(value: object, tensors: dict[str, Tensor], path: str) -> Any:
     """
     if value is None or isinstance(value, bool | int | str):
         return value
+    if isinstance(value, Answer):
+        return {"answer": [float(value), value.standing.value, *value.interval]}
     if isinstance(value, float):
         return float(value)
     if isinstance(value, np.generic):
@@ -47,6 +51,9 @@ def unpacked(form: Any, tensors: Mapping[str, Tensor]) -> Any:
     if not isinstance(form, dict):
         return form
     ((kind, content),) = form.items()
+    if kind == "answer":
+        number, standing, lower, upper = content
+        return Answer(number, Standing(standing), lower, upper)
     if kind == "tuple":
         return tuple(unpacked(item, tensors) for item in content)
     if kind in ("dict", "counter"):

@@ -96,6 +96,12 @@ class PrivateRun:
         if plan.unsafe_no_noise:
             self.ledger.mark_unsafe("unsafe_no_noise")
 
+    @property
+    def left(self) -> int:
+        """How many of the planned steps may still be taken."""
+        allowed = self.plan.steps if self._allowed is None else min(self.plan.steps, self._allowed)
+        return allowed - self.taken
+
     def issue(self) -> Batch:
         """The next batch; raises `BudgetExceeded` when no further step may be taken."""
         self._check_budget()
