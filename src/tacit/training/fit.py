@@ -27,7 +27,7 @@ from tacit.training.dataset import Records, check_data
 from tacit.training.loop import Evaluate, Loop, check_watchers
 from tacit.training.plan import Plan, PrivateRun
 from tacit.training.precision import at_precision
-from tacit.training.resume import Keeper, already_spent, check_same, opened, setting_of
+from tacit.training.resume import Keeper, check_same, opened, setting_of
 from tacit.training.settle import sample_rate_of, settle, steps_of
 from tacit.training.step import ENGINES, PrivateUpdate, check_mode, check_optimizer
 
@@ -156,7 +156,6 @@ def fit(
     setting = setting_of(plan, model, optimizer, schedule, watchers)
     if saved is not None:
         check_same(saved, setting)
-        book.advance(already_spent(saved, stream))
     run = PrivateRun(plan, stream=stream, ledger=book, budget=target, using=accountant)
     clip, std, size = FlatClip(plan.clip_norm), plan.noise_std, plan.expected_batch_size
     private_update = PrivateUpdate(called, optimizer, loss, clip, std, size, engine, run.stream)

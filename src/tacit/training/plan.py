@@ -90,7 +90,8 @@ class PrivateRun:
         self.stream = stream if stream is not None else SecureStream()
         self.sampler = PoissonSampler(plan.records, plan.sample_rate, self.stream)
         self.taken = 0
-        self._allowed = _affordable(self.ledger, plan, budget, using)
+        self._limit = budget, using
+        self._allowed = _affordable(self.ledger, plan, *self._limit)
         if not self.stream.secure:
             self.ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
         if plan.unsafe_no_noise:
@@ -125,14 +126,22 @@ class PrivateRun:
         stream = self.stream.state() if isinstance(self.stream, SeededStream) else None
         return {"taken": self.taken, "sampler": self.sampler.state(), "stream": stream}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken, on a run whose ledger holds those steps already; a secure stream stays new."""
-        self.sampler.restore(state["sampler"])
-        if isinstance(self.stream, SeededStream) and state["stream"] is not None:
+    def restore(self, state: dict[str, Any], *, ledger: Ledger, spent: Ledger) -> None:
+        """Go on where `state` was taken; a secure stream draws from its new key.
+
+        Args:
+            ledger: what had run by then.
+            spent: that, and what a process that was killed may have run since, and shown in its logs. All of it counts,
+                but for a seeded stream, which takes those steps again exactly as they were: one release.
+        """
+        repeats = isinstance(self.stream, SeededStream) and state["stream"] is not None
+        if isinstance(self.stream, SeededStream) and repeats:
             self.stream.restore(state["stream"])
-        self.taken += state["taken"]
-        if self._allowed is not None:
-            self._allowed += state["taken"]
+        self.ledger.advance(ledger if repeats else spent)
+        self.sampler.restore(state["sampler"])
+        self.taken = state["taken"]
+        further = _affordable(self.ledger, self.plan, *self._limit)
+        self._allowed = None if further is None else self.taken + further
 
     def _check_budget(self) -> None:
         if self._allowed is not None and self.taken >= self._allowed:

@@ -15,7 +15,6 @@ from torch.optim.lr_scheduler import LRScheduler
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.errors import InvalidInput
-from tacit.noise import SeededStream, Stream
 from tacit.training.callbacks import Callback
 from tacit.training.checkpoint import Checkpoint, read_checkpoint
 from tacit.training.loop import Loop
@@ -45,7 +44,7 @@ def setting_of(
     plan: Plan, model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler | None, callbacks: Sequence[Callback]
 ) -> dict[str, str]:
     """In words, what must be the same for a run to go on."""
-    words = {each.name: repr(getattr(plan, each.name)) for each in fields(plan)}
+    words = {each.name: _word(getattr(plan, each.name)) for each in fields(plan)}
     words |= {f"model {name}": f"{value.dtype} {tuple(value.shape)}" for name, value in model.state_dict().items()}
     words["optimizer"] = type(optimizer).__name__
     words["scheduler"] = type(scheduler).__name__ if scheduler is not None else "none"
@@ -62,16 +61,6 @@ def check_same(saved: Checkpoint, setting: dict[str, str]) -> None:
                 f"{name} must be {theirs}, with which the run of the checkpoint began; got {ours}. "
                 "Give another run a checkpoint of its own."
             )
-
-
-def already_spent(saved: Checkpoint, stream: Stream | None) -> Ledger:
-    """What counts as run before the saved run goes on.
-
-    Steps after the checkpoint may have been taken by a process that was killed, and their metrics seen; all that
-    could have been are counted. Under the seeded stream they are taken again exactly as they were: one release.
-    """
-    repeats = isinstance(stream, SeededStream) and saved.state["run"]["stream"] is not None
-    return saved.ledger if repeats else saved.spent
 
 
 class Keeper:
@@ -119,13 +108,13 @@ class Keeper:
     def restore(self, saved: Checkpoint) -> None:
         """Put the state of `saved` into the run, the loop and everything they hold."""
         loop, state = self._loop, saved.state
+        self._run.restore(state["run"], ledger=saved.ledger, spent=saved.spent)
         loop.model.load_state_dict(state["model"])
         loop.optimizer.load_state_dict(state["optimizer"])
         if loop.scheduler is not None:
             loop.scheduler.load_state_dict(state["scheduler"])
         for callback, kept in zip(_keeping(loop.callbacks), state["callbacks"], strict=True):
             callback.restore(kept)
-        self._run.restore(state["run"])
         loop.taken, loop.stopped = saved.step, saved.stopped
         loop.history.extend(state["history"])
         _restore_random(loop.model, state["random"])
@@ -141,6 +130,11 @@ class Keeper:
             "history": loop.history,
             "random": _random(loop.model),
         }
+
+
+def _word(value: object) -> str:
+    spec = getattr(value, "spec", None)
+    return str(spec()) if callable(spec) else repr(value)
 
 
 def _keeping(callbacks: Sequence[Callback]) -> list[Callback]:
