@@ -113,7 +113,7 @@ def _check_labels(targets: Tensor, classes: int) -> None:
 
 def _tensor(name: str, value: Any) -> Tensor:
     try:
-        tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+        tensor = value if isinstance(value, Tensor) else torch.as_tensor(_writable(value))
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"{name} must be an array of numbers; got {type(value).__name__}. {error}") from None
     if tensor.dtype == torch.float64 and not isinstance(value, Tensor):
@@ -142,6 +142,11 @@ def _moved(inputs: Inputs, device: torch.device) -> Inputs:
     if isinstance(inputs, dict):
         return {name: value.to(device) for name, value in inputs.items()}
     return tuple(value.to(device) for value in inputs)
+
+
+def _writable(value: Any) -> np.ndarray:
+    """`value` as an array that torch may share: data frames hand out read-only views."""
+    return np.require(np.asarray(value), requirements="W")
 
 
 def _where(bad: Tensor) -> str:

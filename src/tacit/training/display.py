@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
+_COUNTED = ("epoch", "learning_rate")
+
+
 class ProgressBar(Callback):
-    """A bar of the steps with the newest row of the history beside it, in a terminal (on stderr) or a notebook."""
+    """A bar of the steps with the newest metrics and epsilon beside it, in a terminal (on stderr) or a notebook."""
 
     def __init__(self) -> None:
         self._progress: Progress | None = None
@@ -29,7 +32,7 @@ class ProgressBar(Callback):
         self._progress.update(self._task, completed=taken, row=self._row)
 
     def on_epoch(self, row: Row) -> None:
-        self._row = ", ".join(f"{name} {value:.4g}" for name, value in _named(row).items())
+        self._row = ", ".join(f"{name} {value:.4g}" for name, value in _named(row).items() if name not in _COUNTED)
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, row=self._row)
 
