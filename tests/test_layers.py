@@ -26,12 +26,16 @@ ORDER = [
     "gradients",
     "sampling",
     "models",
+    "lora",
     "training",
     "attacks",
     "audit",
     "data",
     "reports",
     "runs",
+    "sweeps",
+    "integrations",
+    "papers",
     "cli",
 ]
 TORCH_FREE = ORDER[: ORDER.index("calibration") + 1]

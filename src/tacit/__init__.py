@@ -19,7 +19,18 @@ _HOMES = {
     "tacit.tradeoff": ("Advantage", "Epsilon", "Errors", "Mu", "Target", "TradeOff"),
     "tacit.training": ("fit", "make_private", "private_step"),
 }
-_ROOMS = ("accounting", "attacks", "audit", "calibration", "data", "gradients", "mechanisms", "reports", "training")
+_ROOMS = (
+    "accounting",
+    "attacks",
+    "audit",
+    "calibration",
+    "data",
+    "gradients",
+    "lora",
+    "mechanisms",
+    "reports",
+    "training",
+)
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 

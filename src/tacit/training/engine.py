@@ -11,10 +11,13 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from tacit import check
 from tacit.accounting import Accountant, Ledger
+from tacit.clipping import Clip
 from tacit.gradients import examine
 from tacit.noise import Stream
+from tacit.sampling import Sampling
 from tacit.tradeoff import Target
 from tacit.training.plan import PrivateRun
+from tacit.training.schedules import Noise
 from tacit.training.settle import settle
 from tacit.training.step import check_optimizer
 from tacit.training.wrapped import Exchange, PrivateLoader, PrivateModel, PrivateOptimizer
@@ -34,8 +37,10 @@ def make_private(
     optimizer: Optimizer,
     loader: DataLoader[Any],
     *,
-    clip_norm: float,
-    noise_multiplier: float | None = None,
+    clip_norm: float | None = None,
+    clipping: Clip | None = None,
+    sampling: str | Sampling = "poisson",
+    noise_multiplier: Noise | None = None,
     target: Target | None = None,
     accountant: Accountant | str = "pld",
     sample_rate: float | None = None,
@@ -81,6 +86,8 @@ def make_private(
     plan = settle(
         records,
         clip_norm=clip_norm,
+        clipping=clipping,
+        sampling=sampling,
         noise_multiplier=noise_multiplier,
         target=target,
         accountant=accountant,

@@ -15,19 +15,20 @@ from torch.utils.data import DataLoader
 
 from tacit import accounting, check
 from tacit.accounting import Accountant, Ledger
-from tacit.clipping import FlatClip
+from tacit.clipping import Clip
 from tacit.errors import Refused
 from tacit.gradients import examine
 from tacit.gradients.batch import Loss, call, per_example
 from tacit.noise import SecureStream, Stream
-from tacit.sampling import PoissonSampler
+from tacit.sampling import PoissonSampler, Sampling
 from tacit.tradeoff import Epsilon, Target
 from tacit.training.callbacks import Callback, Functions, Row
 from tacit.training.dataset import Records, check_data
 from tacit.training.loop import Evaluate, Loop, check_watchers
-from tacit.training.plan import Plan, PrivateRun
-from tacit.training.precision import at_precision
+from tacit.training.plan import Plan, PrivateRun, members_of
+from tacit.training.precision import computed_in
 from tacit.training.resume import Keeper, check_same, opened, setting_of
+from tacit.training.schedules import Noise
 from tacit.training.settle import sample_rate_of, settle, steps_of
 from tacit.training.step import ENGINES, PrivateUpdate, check_mode, check_optimizer
 
@@ -57,8 +58,10 @@ def fit(
     *,
     loss: Loss,
     optimizer: Optimizer,
-    clip_norm: float,
-    noise_multiplier: float | None = None,
+    clip_norm: float | None = None,
+    clipping: Clip | None = None,
+    sampling: str | Sampling = "poisson",
+    noise_multiplier: Noise | None = None,
     target: Target | None = None,
     accountant: Accountant | str = "pld",
     sample_rate: float | None = None,
@@ -81,6 +84,7 @@ def fit(
     resume: bool = False,
     stop_at_budget: bool = False,
     engine: str = "auto",
+    max_physical_batch: int | None = None,
     precision: str = "float32",
     device: str | torch.device | None = None,
     unsafe_no_noise: bool = False,
@@ -98,8 +102,11 @@ def fit(
         targets: array or tensor (n, ...); left out for a data set.
         loss: `loss(outputs, targets)` gives one value per example, shape (batch,).
         optimizer: any `torch.optim` optimizer of the model's trainable parameters.
-        clip_norm: bound on the L2 norm of one record's gradient, > 0.
-        noise_multiplier: noise std / clip_norm; or None to calibrate it to `target`.
+        clip_norm: bound on the L2 norm of one record's gradient, > 0; or give `clipping`.
+        clipping: another way to bound contributions, such as `PerLayerClip(1.0)`; its sensitivity is clip_norm below.
+        sampling: how batches are drawn: a name such as "poisson", "fixed_size" or "shuffled", or a `Sampling`.
+        noise_multiplier: noise std / clip_norm, one for all steps, a list of one for each, or a `NoiseSchedule`; None
+            to calibrate it to `target`.
         target: with `noise_multiplier`, a budget: the step that would cross it is not taken. Without, what to meet.
         accountant: the accountant that measures `target`, and the epsilon in the history.
         sample_rate, batch_size: probability of each record in a batch, or the expected size of a batch (that of the
@@ -119,7 +126,7 @@ def fit(
         resume: go on from `checkpoint` if it is there. Steps that an earlier process may have taken after it are in
             the ledger as lost, so that nothing is understated. A secure stream draws from a new key.
         stop_at_budget: end in order when the next step would cross `target`, instead of raising.
-        engine: as in `private_step`.
+        engine, max_physical_batch: as in `private_step`.
         precision: "float32", or "bfloat16" for the forward and backward pass only.
         device: that of the model, to have each batch moved there; by default data must lie there already.
         unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
@@ -133,7 +140,7 @@ def fit(
     Source: Abadi et al. 2016, Algorithm 1; Bu et al. 2020, Algorithms NoisySGD and NoisyAdam.
     """
     check.choice("engine", engine, ENGINES)
-    records, count, called = _ready(model, inputs, targets, loss, optimizer, precision, device)
+    records, count = _ready(model, inputs, targets, loss, optimizer, precision, device)
     watchers = _watchers(callbacks, Functions(on_plan, on_step, on_epoch), progress)
     schedule = check_watchers(optimizer, scheduler, scheduler_per, watchers)
     saved = opened(checkpoint, resume)
@@ -142,6 +149,8 @@ def fit(
     plan = settle(
         count,
         clip_norm=clip_norm,
+        clipping=clipping,
+        sampling=sampling,
         noise_multiplier=noise_multiplier,
         target=target,
         accountant=accountant,
@@ -157,20 +166,29 @@ def fit(
     if saved is not None:
         check_same(saved, setting)
     run = PrivateRun(plan, stream=stream, ledger=book, budget=target, using=accountant)
-    clip, std, size = FlatClip(plan.clip_norm), plan.noise_std, plan.expected_batch_size
-    private_update = PrivateUpdate(called, optimizer, loss, clip, std, size, engine, run.stream)
+    private_update = PrivateUpdate(
+        model,
+        optimizer,
+        loss,
+        clip=plan.clip,
+        expected_batch_size=plan.expected_batch_size,
+        engine=engine,
+        stream=run.stream,
+        max_physical_batch=max_physical_batch,
+    )
 
     def step() -> None:
         batch = run.issue()
-        run.charge(batch)
-        private_update(*records.batch(batch))
+        noise = run.charge(batch)
+        with computed_in(model, precision):
+            private_update(*records.batch(batch), noise, members_of(batch))
 
     loop = Loop(model, optimizer, step, plan.sample_rate, plan.steps, evaluate, schedule, scheduler_per, watchers)
     loop.stop_at_budget = stop_at_budget
     loop.spent = Spent(book, accountant, target.delta if isinstance(target, Epsilon) else delta)
     if checkpoint is not None:
         every = loop.per_epoch if checkpoint_every is None else check.count("checkpoint_every", checkpoint_every)
-        keeper = Keeper(checkpoint, every, before, setting, run, loop)
+        keeper = Keeper(checkpoint, every, before, setting, run, private_update, loop)
         if saved is not None:
             keeper.restore(saved)
         loop.save = keeper.save
@@ -206,7 +224,7 @@ def fit_nonprivate(
 
     Arguments as in `fit`; returns the history.
     """
-    records, count, called = _ready(model, inputs, targets, loss, optimizer, precision, device)
+    records, count = _ready(model, inputs, targets, loss, optimizer, precision, device)
     watchers = _watchers(callbacks, Functions(None, on_step, on_epoch), progress)
     schedule = check_watchers(optimizer, scheduler, scheduler_per, watchers)
     rate = sample_rate_of(count, sample_rate, _batch_size(inputs, batch_size, sample_rate))
@@ -217,7 +235,9 @@ def fit_nonprivate(
         batch = sampler.issue()
         sampler.redeem(batch)
         x, y = records.batch(batch)
-        losses = per_example(loss(call(called, x), y), len(batch))
+        with computed_in(model, precision):
+            outputs = call(model, x)
+        losses = per_example(loss(outputs, y), len(batch))
         gradients = torch.autograd.grad(losses.sum() / sampler.expected_size, trained, allow_unused=True)
         for parameter, gradient in zip(trained, gradients, strict=True):
             parameter.grad = gradient
@@ -254,14 +274,14 @@ def _ready(
     optimizer: Optimizer,
     precision: str,
     device: str | torch.device | None,
-) -> tuple[Records, int, nn.Module]:
-    """The records, their number, and the model as a step calls it, all checked."""
+) -> tuple[Records, int]:
+    """The records and their number, checked with all that is given."""
     examine(model)
     check_mode(model)
     check_optimizer(model, optimizer)
-    called = at_precision(model, precision)
     records = Records.of(model, inputs, targets, device)
-    return records, check_data(called, loss, records), called
+    with computed_in(model, precision):
+        return records, check_data(model, loss, records)
 
 
 def _watchers(callbacks: Sequence[Callback], functions: Callback, progress: bool) -> list[Callback]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,25 +14,29 @@ from tacit import check
 PRECISIONS = ("float32", "bfloat16")
 
 
-class Autocast(nn.Module):
-    """`module` under autocast to bfloat16, with outputs in float32.
+@contextmanager
+def computed_in(model: nn.Module, precision: str) -> Iterator[None]:
+    """Inside, calls of `model` run in `precision`, "float32" or "bfloat16" (autocast); outputs are float32 in both.
 
-    Only the forward pass and what autograd makes of it are in bfloat16. Norms and clipped sums are made in float32
+    Only the forward pass, and what autograd makes of it, is in bfloat16. Norms and clipped sums are made in float32
     from the same activations and output gradients, so a clipped contribution stays within the bound.
     """
+    if check.choice("precision", precision, PRECISIONS) == "float32":
+        yield
+        return
+    autocast = torch.autocast(next(model.parameters()).device.type, dtype=torch.bfloat16)
 
-    def __init__(self, module: nn.Module):
-        super().__init__()
-        self.module = module
-        self._device = next(module.parameters()).device.type
+    def enter(module: nn.Module, inputs: Any) -> None:
+        autocast.__enter__()
 
-    def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
-        with torch.autocast(self._device, dtype=torch.bfloat16):
-            outputs = self.module(*inputs, **named)
+    def leave(module: nn.Module, inputs: Any, outputs: Any) -> Any:
+        autocast.__exit__(None, None, None)
         return outputs.float() if isinstance(outputs, Tensor) else outputs
 
-
-def at_precision(model: nn.Module, precision: str) -> nn.Module:
-    """The model as the training step calls it, with the parameters of `model` itself."""
-    check.choice("precision", precision, PRECISIONS)
-    return Autocast(model) if precision == "bfloat16" else model
+    # Hooks instead of a module around the model: parameters keep their names, on which clipping may depend.
+    hooks = [model.register_forward_pre_hook(enter), model.register_forward_hook(leave, always_call=True)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()

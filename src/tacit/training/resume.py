@@ -14,11 +14,13 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from tacit import check
 from tacit.accounting import Ledger
+from tacit.clipping import clip_from_spec
 from tacit.errors import InvalidInput
 from tacit.training.callbacks import Callback
 from tacit.training.checkpoint import Checkpoint, read_checkpoint
 from tacit.training.loop import Loop
 from tacit.training.plan import Plan, PrivateRun
+from tacit.training.step import PrivateUpdate
 
 LOST = "lost in an interruption"
 
@@ -73,10 +75,17 @@ class Keeper:
     """
 
     def __init__(
-        self, path: str | Path, every: int, before: Ledger, setting: dict[str, str], run: PrivateRun, loop: Loop
+        self,
+        path: str | Path,
+        every: int,
+        before: Ledger,
+        setting: dict[str, str],
+        run: PrivateRun,
+        update: PrivateUpdate,
+        loop: Loop,
     ):
-        self._path, self._every = path, every
-        self._before, self._setting, self._run, self._loop = before, setting, run, loop
+        self._path, self._every, self._before, self._setting = path, every, before, setting
+        self._run, self._update, self._loop = run, update, loop
         self._written = False
 
     def save(self, over: bool) -> None:
@@ -91,7 +100,7 @@ class Keeper:
         ahead = 0 if over else min(self._run.left, self._every - loop.taken % self._every)
         spent = ledger.copy()
         if ahead:
-            spent.add(self._run.plan.mechanism, ahead, LOST)
+            _reserve(spent, self._run.plan, loop.taken, ahead)
         saved = Checkpoint(
             step=loop.taken,
             steps=loop.steps,
@@ -109,6 +118,7 @@ class Keeper:
         """Put the state of `saved` into the run, the loop and everything they hold."""
         loop, state = self._loop, saved.state
         self._run.restore(state["run"], ledger=saved.ledger, spent=saved.spent)
+        self._update.clip = clip_from_spec(state["clip"])
         loop.model.load_state_dict(state["model"])
         loop.optimizer.load_state_dict(state["optimizer"])
         if loop.scheduler is not None:
@@ -127,9 +137,20 @@ class Keeper:
             "scheduler": loop.scheduler.state_dict() if loop.scheduler is not None else None,
             "callbacks": [callback.state() for callback in _keeping(loop.callbacks)],
             "run": self._run.state(),
+            "clip": self._update.clip.spec(),
             "history": loop.history,
             "random": _random(loop.model),
         }
+
+
+def _reserve(ledger: Ledger, plan: Plan, taken: int, ahead: int) -> None:
+    """Record that the `ahead` steps after `taken` may run and be lost.
+
+    Where batches are disjoint within a pass, a broken pass costs what a whole one does: each that is touched counts.
+    """
+    every = plan.sampling.steps_alike(plan.records, plan.sample_rate)
+    for number in range(taken // every, (taken + ahead - 1) // every + 1):
+        ledger.add(plan.mechanism_at(number * every), every, LOST)
 
 
 def _word(value: object) -> str:

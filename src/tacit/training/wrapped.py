@@ -10,12 +10,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
-from tacit.clipping import FlatClip
 from tacit.errors import InvalidInput, TrainingMisuse, UnsupportedModel
 from tacit.gradients import ClippedSum, GradientSum
 from tacit.gradients.batch import per_example
 from tacit.sampling import Batch
-from tacit.training.plan import PrivateRun
+from tacit.training.plan import PrivateRun, members_of
 from tacit.training.step import check_mode, update
 
 
@@ -25,7 +24,7 @@ class Exchange:
     def __init__(self, run: PrivateRun):
         self.run = run
         self.batch: Batch | None = None
-        self.total: GradientSum | None = None
+        self.total: tuple[GradientSum, Tensor] | None = None
 
 
 class PrivateOutputs(Tensor):
@@ -53,7 +52,7 @@ class PrivateModel(nn.Module):
         super().__init__()
         self.module = module
         self._exchange = exchange
-        self.clipped = ClippedSum(module, FlatClip(exchange.run.plan.clip_norm))
+        self.clipped = ClippedSum(module, exchange.run.plan.clip)
 
     def forward(self, *inputs: Tensor) -> Tensor:
         if not self.training or not torch.is_grad_enabled():
@@ -77,7 +76,9 @@ class PrivateModel(nn.Module):
             raise TrainingMisuse("backward must be called once for each batch; got a second call. Step first.")
         check_mode(self)
         cotangents = _cotangents(per_example(losses, len(root)), root)
-        self._exchange.total, _ = self.clipped(_cotangent_loss, inputs, cotangents)
+        batch = self._exchange.batch
+        assert batch is not None
+        self._exchange.total = self.clipped(_cotangent_loss, inputs, cotangents, members_of(batch))
 
     def state_dict(self, *args: Any, **named: Any) -> Any:
         return self.module.state_dict(*args, **named)
@@ -124,7 +125,9 @@ class PrivateOptimizer(Optimizer):
                 'Compute the losses from model(inputs) in train mode with reduction="none".'
             )
         self._exchange.batch = self._exchange.total = None
-        update(self._model.clipped.trainable, self.original, self._exchange.run.release(batch, total))
+        released = self._exchange.run.release(batch, *total)
+        self._model.clipped.clip = released.clip
+        update(self._model.clipped.trainable, self.original, released)
 
 
 class PrivateLoader:
