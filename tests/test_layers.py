@@ -28,6 +28,7 @@ ORDER = [
     "models",
     "lora",
     "training",
+    "opacus",
     "attacks",
     "audit",
     "data",

@@ -98,12 +98,24 @@ def captured(
         reached = bool(roots) and losses.requires_grad
         whole = losses.sum() if units.weights is None else (losses * units.weights).sum()
         gradients = torch.autograd.grad(whole, roots, allow_unused=True) if reached else [None] * len(roots)
+    return finished(capture, gradients, trainable, losses.detach(), copies, units, modules)
+
+
+def finished(
+    capture: Capture,
+    gradients: Sequence[Tensor | None],
+    trainable: dict[str, Tensor],
+    losses: Tensor,
+    copies: bool,
+    units: Units,
+    modules: Sequence[nn.Module] = (),
+) -> Captured:
+    """What `capture` recorded, given the gradient of every root; raises `Overwritten` as `captured` does."""
     if capture.overwritten():
         raise Overwritten
-    together, squared = _norms(capture, gradients, trainable, losses.detach(), units)
-    held = sum(_held(contribution) for contribution in together.values()) // len(targets)
-    found = Trace(capture.axes, capture.operations, copies, held, modules)
-    return Captured(together, squared, losses.detach(), found, units)
+    together, squared = _norms(capture, gradients, trainable, losses, units)
+    held = sum(_held(contribution) for contribution in together.values()) // capture.batch
+    return Captured(together, squared, losses, Trace(capture.axes, capture.operations, copies, held, tuple(modules)), units)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import accumulate, groupby
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor
 from tacit import check
 from tacit.accounting import Accountant, Ledger, accountant
 from tacit.clipping import Clip, FlatClip
-from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning
+from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingMisuse
 from tacit.gradients import GradientSum, Members
 from tacit.mechanisms import Mechanism
 from tacit.noise import SecureStream, SeededStream, Stream
@@ -204,6 +204,26 @@ class PrivateRun:
         self.sampler.restore(state["sampler"])
         self.taken = state["taken"]
         self._allowed = _affordable(self.ledger, self.plan, *self._limit, self.taken)
+
+    def change_noise(self, noise_multiplier: float) -> None:
+        """Use another noise multiplier from the next step on; refused where a budget was planned with this one."""
+        now = self.plan.noise_at(self.taken)
+        if noise_multiplier == now:
+            return
+        every = self.plan.sampling.steps_alike(self.plan.records, self.plan.sample_rate)
+        if self._allowed is not None or self.taken % every:
+            why = "which the budget was planned with" if self._allowed is not None else f"for {every} steps (a pass)"
+            raise TrainingMisuse(
+                f"noise_multiplier must stay {now:g}, {why}; got {noise_multiplier!r}. "
+                "Change it between passes, and give noise_multiplier instead of a target."
+            )
+        self.plan = replace(self.plan, noise_multiplier=noise_multiplier)
+
+    def change_clip(self, clip_norm: float) -> None:
+        """Clip at another bound from the next step on; the noise follows it, so the cost of a step is the same."""
+        if "clip_norm" not in {each.name for each in fields(self.clip)}:  # type: ignore[arg-type]
+            raise check.fail("clip_norm", "left as it is for bounds by group", clip_norm)
+        self.clip = replace(self.clip, clip_norm=clip_norm)  # type: ignore[type-var]
 
     def _check_budget(self) -> None:
         if self._allowed is not None and self.taken >= self._allowed:
