@@ -13,6 +13,7 @@ from tacit.mechanisms.objective import ObjectivePerturbation
 from tacit.mechanisms.poisson import Poisson
 from tacit.mechanisms.shuffled import Shuffled
 from tacit.mechanisms.spec import from_spec
+from tacit.mechanisms.truncated import TruncatedPoisson
 
 __all__ = [
     "Approximate",
@@ -29,5 +30,6 @@ __all__ = [
     "Poisson",
     "RandomizedResponse",
     "Shuffled",
+    "TruncatedPoisson",
     "from_spec",
 ]
