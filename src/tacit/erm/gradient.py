@@ -90,7 +90,8 @@ class GradientDescent(Method):
             if 2 * (taken + 1) > self.steps:
                 total, kept = total + theta, kept + 1
         facts = {"noise_std": std, "clip_norm": clip, "steps": self.steps, "step_size": eta}
-        return Release(total / kept if self.average else theta, mechanism, terms.exact(mechanism), facts=facts)
+        released = total / kept if self.average else theta
+        return Release(released, mechanism, terms.relation, terms.standing, facts=facts)
 
 
 def constant(epsilon: float, delta: float) -> float:

@@ -97,4 +97,4 @@ class NoisySGD(Method):
                 total, kept = total + theta, kept + 1
         facts = {"noise_std": std, "steps": steps, "sample_rate": rate}
         mechanism = step * steps
-        return Release(total / kept, mechanism, terms.exact(mechanism), facts=facts)
+        return Release(total / kept, mechanism, terms.relation, terms.standing, facts=facts)

@@ -85,7 +85,7 @@ class Svrg(Method):
                 theta = theta - eta / n * (noisy / rate + full + problem.strength * theta)
         mechanism = self.mechanism(found.value, rate)
         facts = {"noise_std": std, "inner_noise_std": 2 * std, "steps": float(mechanism_steps(mechanism))}
-        return Release(np.asarray(theta), mechanism, terms.exact(mechanism), facts=facts)
+        return Release(np.asarray(theta), mechanism, terms.relation, terms.standing, facts=facts)
 
 
 def mechanism_steps(mechanism: Compose) -> int:

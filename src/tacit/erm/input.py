@@ -10,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import check
-from tacit.accounting import Ledger, accountant
 from tacit.calibration import smallest
 from tacit.erm.losses import HuberHinge, Logistic, Squared
 from tacit.erm.problem import Problem
@@ -19,7 +18,6 @@ from tacit.mechanisms import Approximate, Gaussian, Mechanism
 from tacit.noise import gaussian
 from tacit.relation import Relation
 from tacit.standing import Standing
-from tacit.tradeoff import GaussianCurve, TradeOff
 from tacit.tradeoff.gaussian import gaussian_mu
 from tacit.tradeoff.root import bracketed_root
 
@@ -111,13 +109,13 @@ class Aggregate(Method):
         second = problem.features.T @ problem.features + symmetric_noise(terms, width, std / a)
         first = problem.features.T @ answers + gaussian(terms.stream, problem.shape, std=std * bound / c)
         floor = curvature * math.sqrt(2 * width) * std / a
-        local = GaussianCurve(2 * math.sqrt(n) / std)
         facts = {"noise_std": std, "local_noise_std": std / math.sqrt(n), "strength": max(problem.strength, floor)}
         return Release(
             ridge(problem, curvature, second, first, floor),
             step,
-            terms.exact(step),
-            TradeOff(local, terms.standing, Relation.REPLACE_ONE, "gaussian", floor=local),
+            terms.relation,
+            terms.standing,
+            local_mu=2 * math.sqrt(n) / std,
             facts=facts,
         )
 
@@ -141,12 +139,12 @@ class _Messages(Method):
         check.positive("label_scale", self.label_scale)
 
     @abstractmethod
-    def budget(self, records: int, terms: Terms) -> tuple[float, Mechanism, TradeOff]:
-        """(local mu, what goes into the ledger, central guarantee)."""
+    def budget(self, records: int, terms: Terms) -> tuple[float, Mechanism, Relation]:
+        """(local mu, what goes into the ledger, the relation under which it meets the target)."""
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """See the class."""
-        mu, mechanism, guarantee = self.budget(problem.records, terms)
+        mu, mechanism, relation = self.budget(problem.records, terms)
         std = 2 * math.hypot(1.0, self.label_scale) / mu
         terms.ledger.assume(SHARES)
         terms.charge(mechanism, f"{self.name} messages")
@@ -160,12 +158,12 @@ class _Messages(Method):
         second[np.arange(private), np.arange(private)] -= problem.records * std**2
         first = rows.T @ sent * (bound / self.label_scale)
         floor = curvature * math.sqrt(2 * problem.records * problem.shape[0]) * std**2
-        local = GaussianCurve(mu)
         return Release(
             ridge(problem, curvature, second, first, floor),
             mechanism,
-            guarantee,
-            TradeOff(local, terms.standing, Relation.REPLACE_ONE, "gaussian", floor=local),
+            relation,
+            terms.standing,
+            local_mu=mu,
             facts={"noise_std": std, "strength": max(problem.strength, floor)},
         )
 
@@ -180,13 +178,11 @@ class Local(_Messages):
     name: ClassVar[str] = "local"
     verdict: ClassVar[str] = "exact Gaussian mechanism on every record; everything after it is post-processing"
 
-    def budget(self, records: int, terms: Terms) -> tuple[float, Mechanism, TradeOff]:
+    def budget(self, records: int, terms: Terms) -> tuple[float, Mechanism, Relation]:
         """See the class."""
         multiplier = smallest("noise_multiplier", Gaussian, terms.target, relation=Relation.REPLACE_ONE).value
         step = Gaussian(multiplier)
-        own = Ledger.of(step, relation=Relation.REPLACE_ONE)
-        own.standing = terms.standing
-        return 2 / multiplier, step, accountant("pld")(own)
+        return 2 / multiplier, step, Relation.REPLACE_ONE
 
 
 @dataclass(frozen=True)
@@ -206,13 +202,13 @@ class Shuffled(_Messages):
     name: ClassVar[str] = "shuffled"
     verdict: ClassVar[str] = "local messages amplified by a trusted shuffler, published closed form"
 
-    def budget(self, records: int, terms: Terms) -> tuple[float, Mechanism, TradeOff]:
+    def budget(self, records: int, terms: Terms) -> tuple[float, Mechanism, Relation]:
         """See the class."""
         epsilon, delta = terms.approximate(self.name)
         first = largest_local_epsilon(epsilon, delta / 2, records)
         d0 = delta / 2 / ((math.exp(epsilon) + 1) * (1 + math.exp(-first) / 2) * records)
         mechanism = Approximate(epsilon, delta)
-        return gaussian_mu(first, d0), mechanism, terms.exact(mechanism)
+        return gaussian_mu(first, d0), mechanism, terms.relation
 
 
 def shuffled_epsilon(first: float, delta: float, records: int) -> float:
@@ -231,4 +227,3 @@ def largest_local_epsilon(epsilon: float, delta: float, records: int) -> float:
         return limit
     root = bracketed_root(lambda first: shuffled_epsilon(first, delta, records) - epsilon, epsilon, limit)
     return root * (1 - 1e-12)
-

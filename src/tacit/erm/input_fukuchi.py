@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tacit.erm.input import SHARES
 from tacit.erm.objective_kifer import KiferObjective
 from tacit.erm.problem import Problem
 from tacit.erm.release import Release, Terms
-from tacit.relation import Relation
 from tacit.standing import Standing
-from tacit.tradeoff import GaussianCurve, TradeOff
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,6 @@ class Fukuchi(KiferObjective):
         terms.ledger.assume(SHARES)
         central = super().release(problem, terms)
         mu = 2 * problem.loss.lipschitz * math.sqrt(problem.records) / central.facts["noise_std"]
-        local = TradeOff(GaussianCurve(mu), Standing.CLAIMED, Relation.REPLACE_ONE, "gaussian")
         share = central.facts["noise_std"] / math.sqrt(problem.records)
         facts = {**central.facts, "local_noise_std": share}
-        return Release(central.theta, central.mechanism, central.guarantee, local, facts=facts)
+        return replace(central, local_mu=mu, local_standing=Standing.CLAIMED, facts=facts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +15,6 @@ from tacit.mechanisms import Approximate
 from tacit.noise import gaussian
 from tacit.relation import Relation
 from tacit.standing import Standing
-from tacit.tradeoff import GaussianCurve, TradeOff
 
 LABELS = "labels are not perturbed: the local guarantee covers the features of a record alone"
 
@@ -110,10 +109,12 @@ class PaperInput(Method):
         return Release(
             theta,
             mechanism,
-            claimed(mechanism, terms),
-            local_of(2 / sigma),
-            floor_of(true_mu(sigma, problem.records, terms.relation), terms.relation),
-            {"noise_std": sigma, "steps": self.steps},
+            terms.relation,
+            Standing.CLAIMED,
+            local_mu=2 / sigma,
+            local_standing=Standing.CLAIMED,
+            floor_mu=true_mu(sigma, problem.records, terms.relation),
+            facts={"noise_std": sigma, "steps": self.steps},
         )
 
     def _descend(self, problem: Problem, terms: Terms, sigma: float) -> np.ndarray:
@@ -128,8 +129,6 @@ class PaperInput(Method):
 
 def perturbed(problem: Problem, terms: Terms, sigma: float) -> Problem:
     """The problem with N(0, sigma^2) added to every private feature; labels stay."""
-    from dataclasses import replace
-
     rows, private = problem.features.copy(), problem.private_columns
     rows[:, :private] += gaussian(terms.stream, (problem.records, private), std=sigma)
     return replace(problem, features=rows)
@@ -140,19 +139,3 @@ def claim_in(terms: Terms, mechanism: Approximate, note: str) -> None:
     terms.ledger.mark_unsafe("claimed_calibration", Standing.CLAIMED)
     terms.ledger.assume(LABELS)
     terms.charge(mechanism, note)
-
-
-def claimed(mechanism: Approximate, terms: Terms) -> TradeOff:
-    """The guarantee that the paper claims."""
-    proven = terms.exact(mechanism)
-    return TradeOff(proven.curve, Standing.CLAIMED, terms.relation, "kang2020")
-
-
-def local_of(mu: float) -> TradeOff:
-    """What a perturbed row tells about its features; claimed, because the label beside it is in the clear."""
-    return TradeOff(GaussianCurve(mu), Standing.CLAIMED, Relation.REPLACE_ONE, "gaussian")
-
-
-def floor_of(mu: float, relation: Relation) -> TradeOff:
-    """Leakage that is reached exactly on an instance the theorem covers."""
-    return TradeOff(GaussianCurve(mu), Standing.PROVEN, relation, "exact", floor=GaussianCurve(mu))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from tacit.accounting import Accountant
@@ -15,7 +13,7 @@ from tacit.mechanisms import Compose, Gaussian, Mechanism, ObjectivePerturbation
 from tacit.noise import gaussian
 from tacit.relation import Relation
 from tacit.standing import Standing
-from tacit.tradeoff import Curve, ProfileCurve
+from tacit.tradeoff import Curve
 from tacit.tradeoff.gaussian import gaussian_delta
 from tacit.tradeoff.root import bracketed_root
 
@@ -61,16 +59,23 @@ class ClosedObjective(Accountant):
         kinds = {type(part): part for part, _ in mechanism.parts()}
         objective, rounding = kinds[ObjectivePerturbation], kinds[Gaussian]
         assert isinstance(objective, ObjectivePerturbation)
-        return ProfileCurve(_joint(objective, rounding.mu(relation), relation))
+        return JointCurve(objective, rounding.mu(relation), relation)
 
 
-def _joint(objective: ObjectivePerturbation, mu: float, relation: Relation) -> Callable[[float], float]:
-    def delta(epsilon: float) -> float:
-        shares = [share * mu for share in _SHARES if share * mu < epsilon]
-        sums = (objective.delta_at(epsilon - share, relation) + gaussian_delta(share, mu) for share in shares)
-        return min(sums, default=objective.delta_at(0.0, relation) + gaussian_delta(0.0, mu))
+class JointCurve(Curve):
+    """The profile of `ClosedObjective`."""
 
-    return delta
+    def __init__(self, objective: ObjectivePerturbation, mu: float, relation: Relation):
+        self._objective = objective
+        self._mu = mu
+        self._relation = relation
+
+    def delta(self, epsilon: float) -> float:
+        shares = [share * self._mu for share in _SHARES if share * self._mu < epsilon] or [0.0]
+        return min(
+            min(self._objective.delta_at(epsilon - share, self._relation) + gaussian_delta(share, self._mu), 1.0)
+            for share in shares
+        )
 
 
 def with_rounding(objective: ObjectivePerturbation, *, ratio: float = 500.0) -> Compose:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit import check
-from tacit.accounting import Ledger
 from tacit.calibration import smallest
 from tacit.erm.minima import ClosedObjective, rounded_minimiser, strength_for, with_rounding
 from tacit.erm.problem import Problem
@@ -77,7 +76,5 @@ class ObjectiveGaussian(Method):
         theta = rounded_minimiser(
             raised, terms, linear, tolerance=self.tolerance, noise_multiplier=rounding.noise_multiplier
         )
-        own = Ledger.of(mechanism, relation=terms.relation)
-        own.standing = terms.standing
         facts = {"noise_std": std, "strength": raised.strength, "log_volume": objective.log_volume}
-        return Release(theta, mechanism, ClosedObjective()(own), facts=facts)
+        return Release(theta, mechanism, terms.relation, terms.standing, facts=facts)

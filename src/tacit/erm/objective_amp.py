@@ -71,4 +71,4 @@ class ApproximateMinima(Method):
         found = minimise(problem.with_strength(strength), linear=linear, tolerance=self.tolerance)
         theta = found.theta + gaussian(terms.stream, problem.shape, std=s2)
         facts = {"noise_std": s1, "output_std": s2, "strength": strength}
-        return Release(theta, mechanism, terms.exact(mechanism), facts=facts)
+        return Release(theta, mechanism, terms.relation, terms.standing, facts=facts)

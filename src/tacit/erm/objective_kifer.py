@@ -64,4 +64,4 @@ class KiferObjective(Method):
         multiplier = terms.relation.sensitivity / gaussian_mu(_ROUNDING * epsilon, _ROUNDING * delta)
         theta = rounded_minimiser(raised, terms, linear, tolerance=self.tolerance, noise_multiplier=multiplier)
         facts = {"noise_std": std, "strength": raised.strength}
-        return Release(theta, mechanism, terms.exact(mechanism), facts=facts)
+        return Release(theta, mechanism, terms.relation, terms.standing, facts=facts)

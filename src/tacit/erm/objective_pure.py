@@ -67,7 +67,7 @@ class PureObjective(Method):
         rate = _ROUNDING * epsilon * strength / (2 * self.tolerance)
         theta = found.theta + radial(terms.stream, problem.shape, rate=rate)
         facts = {"rate": left / bound, "strength": strength}
-        return Release(theta, mechanism, terms.exact(mechanism), facts=facts)
+        return Release(theta, mechanism, terms.relation, terms.standing, facts=facts)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,9 @@ class KiferPureObjective(PureObjective):
 
 def _rank_one(problem: Problem, method: str) -> None:
     if problem.loss.outputs != 1:
-        raise check.fail("classes", f"two for objective perturbation by {method!r}", problem.loss.outputs, "Use 'pure'.")
+        raise check.fail(
+            "classes", f"two for objective perturbation by {method!r}", problem.loss.outputs, "Use 'pure'."
+        )
 
 
 def coordinate_variance(dimension: int, rate: float) -> float:

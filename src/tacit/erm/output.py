@@ -69,7 +69,7 @@ class OutputPerturbation(Method):
         terms.charge(mechanism, "output perturbation")
         noise = radial(terms.stream, problem.shape, rate=epsilon / sensitivity)
         facts = {"sensitivity": sensitivity, "rate": epsilon / sensitivity}
-        return Release(best + noise, mechanism, terms.exact(mechanism), facts=facts)
+        return Release(best + noise, mechanism, terms.relation, terms.standing, facts=facts)
 
 
 @dataclass(frozen=True)
@@ -100,4 +100,4 @@ class GaussianOutput(Method):
         std = mechanism.noise_multiplier * unit
         noise = gaussian(terms.stream, problem.shape, std=std)
         facts = {"sensitivity": unit * terms.relation.sensitivity, "noise_std": std}
-        return Release(best + noise, mechanism, terms.exact(mechanism), facts=facts)
+        return Release(best + noise, mechanism, terms.relation, terms.standing, facts=facts)

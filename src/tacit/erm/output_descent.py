@@ -78,4 +78,4 @@ class GradientDescentOutput(Method):
         std = mechanism.noise_multiplier * unit
         noise = gaussian(terms.stream, problem.shape, std=std)
         facts = {"sensitivity": unit * terms.relation.sensitivity, "noise_std": std, "steps": self.steps}
-        return Release(last + noise, mechanism, terms.exact(mechanism), facts=facts)
+        return Release(last + noise, mechanism, terms.relation, terms.standing, facts=facts)

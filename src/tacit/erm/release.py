@@ -13,11 +13,11 @@ from tacit.accounting import Ledger, accountant
 from tacit.calibration import smallest
 from tacit.erm.problem import Problem
 from tacit.errors import InvalidInput
-from tacit.mechanisms import Approximate, Gaussian, Mechanism
+from tacit.mechanisms import Approximate, Gaussian, Mechanism, ObjectivePerturbation
 from tacit.noise import Stream
 from tacit.relation import Relation
 from tacit.standing import Standing
-from tacit.tradeoff import Epsilon, Target, TradeOff
+from tacit.tradeoff import Epsilon, GaussianCurve, Target, TradeOff
 
 Array = np.ndarray
 
@@ -55,15 +55,11 @@ class Terms:
         for part, steps in mechanism.parts():
             self.ledger.add(part, steps, note)
 
-    def exact(self, mechanism: Mechanism) -> TradeOff:
-        """The guarantee of `mechanism` alone by the exact accountant."""
-        own = Ledger.of(mechanism, relation=self.relation)
-        own.standing = self.standing
-        return accountant("pld")(own)
-
     def gaussian(self, *, steps: int = 1) -> float:
         """The smallest noise multiplier of `steps` Gaussian releases that meets the target."""
-        return smallest("noise_multiplier", lambda value: Gaussian(value) * steps, self.target, relation=self.relation).value
+        return smallest(
+            "noise_multiplier", lambda value: Gaussian(value) * steps, self.target, relation=self.relation
+        ).value
 
     def pure_epsilon(self) -> float:
         """The largest epsilon of pure DP that meets the target."""
@@ -81,23 +77,59 @@ class Terms:
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """A released parameter vector and what it cost.
+    """A released parameter vector and what it cost; holds nothing else of the data.
 
     Attributes:
         theta: (p, k).
         mechanism: what was written into the ledger for it.
-        guarantee: central: of one record, for whoever sees theta.
-        local_guarantee: of one record against whoever sees its own perturbed row; None where rows stay with the curator.
-        floor: for claimed guarantees, what the true leakage is proven to exceed.
+        relation: of `guarantee`.
+        standing: of `guarantee`.
+        local_mu: mu of a record's own perturbed message under replace-one; None where rows stay with the curator.
+        local_standing: of `local_guarantee`; `claimed` where only a part of the record is covered.
+        floor_mu: for claimed guarantees, the mu that the true leakage is proven to reach.
         facts: noise scale, steps, sensitivity and other public numbers, for tables.
     """
 
     theta: Array
     mechanism: Mechanism
-    guarantee: TradeOff
-    local_guarantee: TradeOff | None = None
-    floor: TradeOff | None = None
+    relation: Relation
+    standing: Standing
+    local_mu: float | None = None
+    local_standing: Standing = Standing.PROVEN
+    floor_mu: float | None = None
     facts: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def guarantee(self) -> TradeOff:
+        """Central: of one record, against whoever sees theta."""
+        return guarantee_of(self.mechanism, self.relation, self.standing)
+
+    @property
+    def local_guarantee(self) -> TradeOff | None:
+        """Of one record, against whoever sees the message that it sent."""
+        if self.local_mu is None:
+            return None
+        standing = Standing.weakest(self.standing, self.local_standing)
+        return _gaussian(self.local_mu, Relation.REPLACE_ONE, standing)
+
+    @property
+    def floor(self) -> TradeOff | None:
+        """Leakage that is reached exactly on an instance which the claim covers."""
+        return None if self.floor_mu is None else _gaussian(self.floor_mu, self.relation, Standing.PROVEN)
+
+
+def guarantee_of(mechanism: Mechanism, relation: Relation, standing: Standing) -> TradeOff:
+    """What `mechanism` alone costs: by the closed form of objective perturbation, else by the exact accountant."""
+    from tacit.erm.minima import ClosedObjective
+
+    own = Ledger.of(mechanism, relation=relation)
+    own.standing = standing
+    closed = any(isinstance(part, ObjectivePerturbation) for part, _ in mechanism.parts())
+    return (ClosedObjective() if closed else accountant("pld"))(own)
+
+
+def _gaussian(mu: float, relation: Relation, standing: Standing) -> TradeOff:
+    return TradeOff(GaussianCurve(mu), standing, relation, "gaussian", floor=GaussianCurve(mu))
 
 
 class Method(ABC):

@@ -19,7 +19,7 @@ Array = np.ndarray
 TOLERANCE = 1e-8
 _DENSE = 1500
 _ROWS_AT_ONCE = 65536
-_NEWTON_STEPS = 200
+_STEPS = 500
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,21 @@ def minimise(
     theta = problem.zero() if start is None else start
     if problem.dimension > _DENSE:
         theta = _descend(problem, tilt, theta)
-    value = problem.value(theta) + float((tilt * theta).sum())
-    gradient = problem.gradient(theta) + tilt
-    for _ in range(_NEWTON_STEPS):
+    for _ in range(_STEPS):
+        scores = problem.features @ theta
+        gradient = _gradient(problem, tilt, theta, scores)
         norm = float(np.linalg.norm(gradient))
         if norm <= tolerance:
             return Minimum(theta, norm)
-        theta, value, gradient = _newton(problem, tilt, theta, value, gradient)
+        step = -_newton(problem, scores, gradient)
+        theta = theta + _length(problem, tilt, theta, scores, step) * step
     raise TacitError(
         f"tolerance must be within reach of double precision; got {tolerance:g}, reached {norm:.2g}. Use a larger one."
     )
+
+
+def _gradient(problem: Problem, tilt: Array, theta: Array, scores: Array) -> Array:
+    return problem.features.T @ problem.loss.slopes(scores, problem.targets) + problem.strength * theta + tilt
 
 
 def _descend(problem: Problem, tilt: Array, theta: Array) -> Array:
@@ -78,32 +83,43 @@ def _descend(problem: Problem, tilt: Array, theta: Array) -> Array:
     return found.x.reshape(problem.shape)
 
 
-def _newton(
-    problem: Problem, tilt: Array, theta: Array, value: float, gradient: Array
-) -> tuple[Array, float, Array]:
-    """One step along H^{-1} gradient, halved until the value falls (or, near the end, the gradient)."""
-    step = _direction(problem, theta, gradient)
-    decrease = float((gradient * step).sum())
-    norm = float(np.linalg.norm(gradient))
-    length = 1.0
-    while length > 1e-12:
-        trial = theta - length * step
-        reached = problem.value(trial) + float((tilt * trial).sum())
-        slope = problem.gradient(trial) + tilt
-        if reached <= value - 1e-4 * length * decrease or float(np.linalg.norm(slope)) <= (1 - 1e-4 * length) * norm:
-            return trial, reached, slope
-        length /= 2
-    return theta, value, gradient
+def _length(problem: Problem, tilt: Array, theta: Array, scores: Array, step: Array) -> float:
+    """How far to go along `step`: to where the slope of the convex line function has lost half of its size.
+
+    The slope is continuous for every loss here, so that doubling and bisection find such a place; it costs no product
+    with the feature matrix but one.
+    """
+    along = problem.features @ step
+    inner = float(((problem.strength * theta + tilt) * step).sum())
+    curve = problem.strength * float((step**2).sum())
+
+    def slope(length: float) -> float:
+        slopes = problem.loss.slopes(scores + length * along, problem.targets)
+        return float((slopes * along).sum()) + inner + length * curve
+
+    goal = 0.5 * abs(slope(0.0))
+    low, high = 0.0, 1.0
+    while slope(high) < -goal and high < 2.0**60:
+        low, high = high, 2 * high
+    length = high
+    for _ in range(60):
+        at = slope(length)
+        if abs(at) <= goal:
+            break
+        low, high = (low, length) if at > 0 else (length, high)
+        length = (low + high) / 2
+    return length
 
 
-def _direction(problem: Problem, theta: Array, gradient: Array) -> Array:
-    curvatures = problem.loss.curvatures(problem.features @ theta, problem.targets)
-    if problem.dimension <= _DENSE:
-        from scipy.linalg import cho_factor, cho_solve
+def _newton(problem: Problem, scores: Array, gradient: Array) -> Array:
+    """H^{-1} gradient."""
+    curvatures = problem.loss.curvatures(scores, problem.targets)
+    if problem.dimension > _DENSE:
+        return _conjugate(problem, curvatures, gradient)
+    from scipy.linalg import cho_factor, cho_solve
 
-        factor = cho_factor(_hessian(problem, curvatures), lower=True, check_finite=False)
-        return cho_solve(factor, gradient.ravel(), check_finite=False).reshape(problem.shape)
-    return _conjugate(problem, curvatures, gradient)
+    factor = cho_factor(_hessian(problem, curvatures), lower=True, check_finite=False)
+    return cho_solve(factor, gradient.ravel(), check_finite=False).reshape(problem.shape)
 
 
 def _hessian(problem: Problem, curvatures: Array) -> Array:
