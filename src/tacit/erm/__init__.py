@@ -1,4 +1,4 @@
-"""Private empirical risk minimisation: input, objective, output and gradient perturbation as scikit-learn estimators."""
+"""Private empirical risk minimisation by input, objective, output and gradient perturbation, for scikit-learn."""
 
 from tacit.erm.classifiers import DPLinearSVC, DPLogisticRegression
 from tacit.erm.gradient import GradientDescent

@@ -58,13 +58,11 @@ class Svrg(Method):
         """See the class."""
         bound, n = lipschitz(problem, self.name), problem.records
         rate = min(self.batch_size / n, 1.0)
-        guess = terms.gaussian(steps=self.rounds)
         found = smallest(
             "noise_multiplier",
             lambda value: self.mechanism(value, rate),
             terms.target,
             relation=terms.relation,
-            start=guess,
         )
         step = Gaussian(found.value)
         std = found.value * bound

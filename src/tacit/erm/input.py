@@ -59,7 +59,7 @@ def ridge(problem: Problem, curvature: float, second: Array, first: Array, floor
 
 
 def symmetric_noise(terms: Terms, width: int, std: float) -> Array:
-    """A symmetric matrix whose image under svec (off-diagonal entries times sqrt(2)) has independent N(0, std^2) entries."""
+    """A symmetric matrix whose svec (off-diagonal entries times sqrt(2)) has independent N(0, std^2) entries."""
     full = gaussian(terms.stream, (width, width), std=std)
     upper = np.triu(full, 1) / math.sqrt(2)
     return np.diag(np.diag(full)) + upper + upper.T

@@ -53,6 +53,7 @@ def minimise(
     theta = problem.zero() if start is None else start
     if problem.dimension > _DENSE:
         theta = _descend(problem, tilt, theta)
+    norm = np.inf
     for _ in range(_STEPS):
         scores = problem.features @ theta
         gradient = _gradient(problem, tilt, theta, scores)
