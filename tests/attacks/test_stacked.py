@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -23,7 +25,7 @@ def data():
 def first_weights(models, seed=0):
     draw = np.random.default_rng(seed)
     return [
-        [draw.normal(size=pair).astype(np.float32) for pair in zip(WIDTHS, WIDTHS[1:], strict=False)]
+        [draw.normal(size=pair).astype(np.float32) for pair in pairwise(WIDTHS)]
         for _ in range(models)
     ]
 
