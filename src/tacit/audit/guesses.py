@@ -18,6 +18,7 @@ from tacit.audit.finding import Finding
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import GaussianCurve, TradeOff
+from tacit.tradeoff.root import bracketed_root
 
 VALID_WHEN = "every canary was in or out by its own fair coin, and scores were made without knowing the coins"
 _SHARES = (0.02, 0.1, 0.4, 1.0)
@@ -203,10 +204,7 @@ def _detectable(canaries: int, tried: Sequence[int], refutes: Callable[[Sequence
 
 def _accuracy(mu: float, share: float) -> float:
     """P(in | among the share / 2 highest scores) for scores N(mu/2, 1) of canaries in and N(-mu/2, 1) of those out."""
-    low, high = -40.0 - mu, 40.0 + mu
-    for _ in range(80):
-        middle = (low + high) / 2
-        above = ndtr(mu / 2 - middle) + ndtr(-mu / 2 - middle)
-        low, high = (middle, high) if above > share else (low, middle)
-    inside, outside = ndtr(mu / 2 - low), ndtr(-mu / 2 - low)
+    edge = 40.0 + mu
+    at = bracketed_root(lambda t: float(ndtr(mu / 2 - t) + ndtr(-mu / 2 - t)) - share, -edge, edge)
+    inside, outside = ndtr(mu / 2 - at), ndtr(-mu / 2 - at)
     return float(inside / (inside + outside))

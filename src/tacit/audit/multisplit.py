@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from tacit import check
@@ -12,6 +10,7 @@ from tacit.audit.bounds import clopper_pearson
 from tacit.audit.estimators import best_threshold, halves
 from tacit.audit.finding import Finding
 from tacit.relation import Relation
+from tacit.standing import Standing
 from tacit.tradeoff import ErrorPoints, TradeOff
 
 VALID_WHEN = "the records are exchangeable"
@@ -30,7 +29,8 @@ def audit_multisplit(
 
     If the median exceeds the truth, at least half of the bounds do, each with probability at most alpha / 2; by
     Markov's inequality that happens with probability at most alpha (Meinshausen, Meier & Buehlmann 2009, twice the
-    median p-value). The bound no longer depends on one lucky halving.
+    median p-value). A claim is refuted when more than half of the halvings refute it. The bound no longer depends on
+    one lucky halving.
 
     Args:
         splits: odd number of halvings.
@@ -43,29 +43,25 @@ def audit_multisplit(
     if claim is not None and claim.relation is not relation:
         raise check.fail("relation", f"{claim.relation.value}, as the claim's is", relation.value)
     alpha = (1 - confidence) / 2
-    epsilons, mus = zip(
-        *(_bounds(halves(scores, np.random.default_rng(seed)), delta, alpha) for seed in range(splits)), strict=True
-    )
-    epsilon = float(np.median(epsilons))
+    reached = [_reached(halves(scores, np.random.default_rng(seed)), delta, alpha, relation) for seed in range(splits)]
     return Finding(
         attack=scores.attack,
         estimator="multisplit",
         valid_when=VALID_WHEN,
         confidence=confidence,
         delta=delta,
-        epsilon_lower=epsilon,
-        mu_lower=float(np.median(mus)),
-        refuted=None if claim is None else epsilon > claim.epsilon(delta),
+        epsilon_lower=float(np.median([each.epsilon(delta) for each in reached])),
+        mu_lower=float(np.median([each.mu() for each in reached])),
+        refuted=None if claim is None else sum(not each <= claim for each in reached) > splits / 2,
     )
 
 
-def _bounds(parts: tuple[Scores, Scores], delta: float, alpha: float) -> tuple[float, float]:
-    """(epsilon, mu) that the second half proves at the threshold chosen on the first."""
+def _reached(parts: tuple[Scores, Scores], delta: float, alpha: float, relation: Relation) -> TradeOff:
+    """What the second half proves at the threshold chosen on the first."""
     first, second = parts
     threshold = best_threshold(first, clopper_pearson, delta, alpha)
-    judged = replace(second, threshold=threshold)
-    alarms = np.array([np.sum(judged.non_members >= threshold)])
-    misses = np.array([np.sum(judged.members < threshold)])
-    members, non_members = judged.count
-    reached = ErrorPoints(clopper_pearson(alarms, non_members, alpha / 2), clopper_pearson(misses, members, alpha / 2))
-    return reached.epsilon(delta), reached.mu(0.0)
+    alarms = np.array([np.sum(second.non_members >= threshold)])
+    misses = np.array([np.sum(second.members < threshold)])
+    members, non_members = second.count
+    points = ErrorPoints(clopper_pearson(alarms, non_members, alpha / 2), clopper_pearson(misses, members, alpha / 2))
+    return TradeOff(points, Standing.MEASURED, relation, first.attack, confidence=1 - alpha)
