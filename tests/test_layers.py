@@ -26,12 +26,17 @@ ORDER = [
     "gradients",
     "sampling",
     "models",
+    "lora",
     "training",
+    "opacus",
     "attacks",
     "audit",
     "data",
     "reports",
     "runs",
+    "sweeps",
+    "integrations",
+    "papers",
     "cli",
 ]
 TORCH_FREE = ORDER[: ORDER.index("calibration") + 1]

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,11 @@ def original_files(data_dir: Path) -> Path:
     return data_dir
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def obtain(data_dir: Path) -> Callable[[str], data.Dataset]:
-    """`load(name)`; skips the test where the folder lacks the files of this data set."""
+    """`load(name)`, once a session; skips the test where the folder lacks the files of this data set."""
 
+    @cache
     def load(name: str) -> data.Dataset:
         files = data.describe(name, data_dir=data_dir)["files"]
         lacking = [file["path"] for file in files if file["required"] and file["state"] == "missing"]

@@ -8,6 +8,7 @@ from torch import nn
 from torch.optim import Adam
 
 from tacit.accounting import Ledger, accountant
+from tacit.clipping import FlatClip
 from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingMisuse, UnsupportedModel
 from tacit.gradients import GradientSum
 from tacit.mechanisms import Gaussian
@@ -183,29 +184,28 @@ def test_a_delta_of_one_over_n_or_more_is_warned_about():
 
 
 class TestRun:
-    def plan(self, **changes):
-        return Plan(
-            **({"records": 100, "sample_rate": 0.2, "clip_norm": 0.8, "noise_multiplier": 1.3, "steps": 4} | changes)
-        )
+    def plan(self, clip_norm=0.8, **changes):
+        settings = {"records": 100, "sample_rate": 0.2, "noise_multiplier": 1.3, "steps": 4} | changes
+        return Plan(clip=FlatClip(clip_norm), **settings)
 
     def test_the_ledger_is_written_before_anything_is_released(self):
         run = PrivateRun(self.plan())
 
         broken = GradientSum(torch.zeros(3, dtype=torch.int64), {})
         with pytest.raises(InvalidInput, match="dtype"):
-            run.release(run.issue(), broken)
+            run.release(run.issue(), broken, torch.zeros(0))
         assert run.ledger.steps == 1
 
     def test_a_foreign_batch_is_refused_and_nothing_is_recorded(self):
         run, other = PrivateRun(self.plan()), PrivateRun(self.plan())
         with pytest.raises(TrainingMisuse, match="batch must be one"):
-            run.release(other.issue(), GradientSum(torch.zeros(3), {}))
+            run.release(other.issue(), GradientSum(torch.zeros(3), {}), torch.zeros(0))
         assert run.ledger.steps == 0
 
     def test_steps_of_one_plan_are_one_mechanism(self):
         assert self.plan().mechanism == Gaussian(1.3).poisson(0.2)
         assert self.plan().expected_batch_size == 20
-        assert self.plan().noise_std == pytest.approx(1.04)
+        assert self.plan().clip_norm == 0.8
 
     @pytest.mark.parametrize(
         ("name", "value"),

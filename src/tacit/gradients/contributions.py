@@ -38,6 +38,10 @@ class Contribution(Protocol):
         """Add sum_i factors_i gradient_i to `total`, which has the parameter's shape."""
         ...
 
+    def joined(self, size: int) -> Contribution:
+        """The sums of every `size` gradients in a row, shape (B / size, *parameter.shape)."""
+        ...
+
 
 @dataclass
 class Rows:
@@ -54,6 +58,9 @@ class Rows:
 
     def add_weighted(self, total: Tensor, factors: Tensor) -> None:
         total.view(-1).addmv_(self.gradients.flatten(1).t(), factors)
+
+    def joined(self, size: int) -> Rows:
+        return Rows(self.name, self.gradients.unflatten(0, (-1, size)).sum(1))
 
 
 class Outer:
@@ -130,6 +137,12 @@ class Outer:
             right = self.right[:, group].reshape(-1, self.right.shape[3])
             matrix.addmm_(left, right)
 
+    def joined(self, size: int) -> Outer:
+        """Records of one unit are further positions."""
+        left = self.left.unflatten(0, (-1, size)).permute(0, 2, 3, 1, 4).flatten(3)
+        right = self.right.unflatten(0, (-1, size)).permute(0, 2, 1, 3, 4).flatten(2, 3)
+        return Outer(self.name, left, right, self.scratch)
+
 
 class Lookup:
     """Embedding gradients: row `index[i, t]` of the table gets `gradient[i, t]`.
@@ -176,7 +189,11 @@ class Lookup:
 
     def add_weighted(self, total: Tensor, factors: Tensor) -> None:
         weighted = self.gradient * factors.view(-1, 1, 1)
-        total.index_add_(0, self.index.flatten(), weighted.reshape(-1, self.shape[1]))
+        total.view(self.shape).index_add_(0, self.index.flatten(), weighted.reshape(-1, self.shape[1]))
+
+    def joined(self, size: int) -> Lookup:
+        index, gradient = self.index.unflatten(0, (-1, size)), self.gradient.unflatten(0, (-1, size))
+        return Lookup(self.name, index.flatten(1), gradient.flatten(1, 2), self.shape)
 
 
 def _sorted(index: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,7 @@ from tacit.mechanisms.laplace import Laplace
 from tacit.mechanisms.poisson import Poisson
 from tacit.mechanisms.shuffled import Shuffled
 from tacit.mechanisms.spec import from_spec
+from tacit.mechanisms.truncated import TruncatedPoisson
 
 __all__ = [
     "Approximate",
@@ -27,5 +28,6 @@ __all__ = [
     "Poisson",
     "RandomizedResponse",
     "Shuffled",
+    "TruncatedPoisson",
     "from_spec",
 ]

@@ -28,6 +28,7 @@ def page(card: Card) -> str:
         "downward": words.downward,
         "nearest": words.nearest,
         "percent": words.percent,
+        "measured": words.measured,
         "duration": words.duration,
         "setting": words.setting,
     }
@@ -49,6 +50,7 @@ def _context(card: Card) -> dict[str, Any]:
         "guarantees": [_guarantee(result) for result in results],
         "audits": [_audit(card, audit) for audit in card.audits],
         "meaning": words.MEANING,
+        "measure": words.MEASURES[card.measure],
         "not_a_bound": words.NOT_A_BOUND,
         "legend": _legend(drawn, card.audits),
         "figures": _figures(drawn, card),
@@ -101,8 +103,9 @@ def _figures(drawn: Sequence[Result], card: Card) -> dict[str, Any]:
     from tacit.reports.plots import detections_svg, errors_svg, training_svg
 
     tradeoffs = [result.tradeoff for result in drawn]
+    curve = card.training_curve
     return {
         "errors": Markup(errors_svg(tradeoffs, card.audits)),
         "detections": Markup(detections_svg(tradeoffs, card.audits)),
-        "training": Markup(training_svg(card.training_curve)) if any(card.training_curve.values()) else None,
+        "training": Markup(training_svg(curve, measure=card.measure)) if any(curve.values()) else None,
     }

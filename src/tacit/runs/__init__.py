@@ -1,7 +1,23 @@
-"""One training run from a configuration to a card; the folder it leaves can be audited later."""
+"""One training run from a configuration to a card; the folder it leaves can be audited later.
 
-from tacit.runs.audit import audit
+Settings are light; running them loads torch, so `audit`, `train` and `Run` load on first use.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from tacit.runs.config import Config, TableConfig, config_from_table, preset_names, read_config
-from tacit.runs.train import Run, train
+
+if TYPE_CHECKING:
+    from tacit.runs.attacks import audit
+    from tacit.runs.run import Run, train
 
 __all__ = ["Config", "Run", "TableConfig", "audit", "config_from_table", "preset_names", "read_config", "train"]
+
+_HOMES = {"Run": "tacit.runs.run", "audit": "tacit.runs.attacks", "train": "tacit.runs.run"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'tacit.runs' has no attribute {name!r}")

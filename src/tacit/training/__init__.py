@@ -4,13 +4,19 @@ from tacit.training.checkpoint import load_model, save_model
 from tacit.training.engine import Private, make_private
 from tacit.training.fit import Fit, fit, fit_nonprivate
 from tacit.training.plan import Plan, PrivateRun
+from tacit.training.schedules import CosineNoise, ExponentialNoise, LinearNoise, NoiseSchedule, StepNoise
 from tacit.training.step import private_step
 
 __all__ = [
+    "CosineNoise",
+    "ExponentialNoise",
     "Fit",
+    "LinearNoise",
+    "NoiseSchedule",
     "Plan",
     "Private",
     "PrivateRun",
+    "StepNoise",
     "fit",
     "fit_nonprivate",
     "load_model",

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.utils._pytree import tree_map
 
-from tacit.errors import UnsupportedModel
+from tacit.errors import InvalidInput, UnsupportedModel
 from tacit.gradients import ClippedSum, GradientSum
 from tacit.gradients.batch import Inputs, Loss, rows, tensors
 from tacit.gradients.engine import captured
@@ -28,15 +28,19 @@ class CompiledMean:
     Raises `UnsupportedModel` when the model's gradients cannot be captured or its graph cannot be compiled.
     """
 
-    def __init__(self, clipped: ClippedSum, loss: Loss, noise_std: float, expected_batch_size: float):
+    def __init__(
+        self, clipped: ClippedSum, loss: Loss, expected_batch_size: float, max_physical_batch: int | None = None
+    ):
+        if clipped.clip.of_mean or clipped.clip.statistics:
+            raise InvalidInput(f'engine must be "eager" for {clipped.clip.type} clipping; got "compiled".')
         self._clipped, self._loss = clipped, loss
-        self._noise_std, self._expected = noise_std, expected_batch_size
-        self._multiple = max(1, round(expected_batch_size / 8))
+        self._expected, self._most = expected_batch_size, max_physical_batch
+        self._multiple = max_physical_batch or max(1, round(expected_batch_size / 8))
         self._fixed = {name: p for name, p in clipped.model.named_parameters() if name not in clipped.trainable}
         self._fixed |= dict(clipped.model.named_buffers())
         self._graphs: dict[tuple[object, ...], Graph] = {}
 
-    def __call__(self, inputs: Inputs, targets: Tensor, noise: Tensor) -> GradientSum | None:
+    def __call__(self, inputs: Inputs, targets: Tensor, noise: Tensor, noise_std: float) -> GradientSum | None:
         """(clipped sum + noise_std * noise) / expected; None for a batch with an example out of range, or an empty one.
 
         Args:
@@ -45,18 +49,32 @@ class CompiledMean:
         count = len(targets)
         if not count:
             return None
+        size, flat, scale = self._most or count, noise, noise_std
+        for start in range(0, count, size):
+            part = slice(start, start + size)
+            divisor = self._expected if start + size >= count else 1.0
+            flat = self._piece(rows(inputs, part), targets[part], flat, scale, divisor)
+            if flat is None:
+                return None
+            scale = 1.0
+        return GradientSum.of(flat, self._clipped.trainable)
+
+    def _piece(self, inputs: Inputs, targets: Tensor, flat: Tensor, scale: float, divisor: float) -> Tensor | None:
+        """(clipped sum + scale * flat) / divisor of one physical batch."""
+        count = len(targets)
         size = -(-count // self._multiple) * self._multiple
-        weights = torch.ones(size, dtype=noise.dtype, device=noise.device)
+        weights = torch.ones(size, dtype=flat.dtype, device=flat.device)
         if size > count:
             weights[count:] = 0.0
             index = torch.arange(size, device=targets.device)
             index[count:] = 0
             inputs, targets = rows(inputs, index), targets[index]
         trained, fixed = list(self._clipped.trainable.values()), list(self._fixed.values())
-        arguments = (trained, fixed, inputs, targets, weights, noise)
+        scales = flat.new_tensor([scale, divisor])
+        arguments = (trained, fixed, inputs, targets, weights, flat, scales)
         with torch.no_grad():
-            flat, near = self._graph(arguments)(*arguments)
-        return GradientSum.of(flat, self._clipped.trainable) if near else None
+            total, near = self._graph(arguments)(*arguments)
+        return total if near else None
 
     def _graph(self, arguments: tuple[Any, ...]) -> Graph:
         inputs, targets = arguments[2], arguments[3]
@@ -87,7 +105,7 @@ class CompiledMean:
     def _recorded(
         self, trace: Any, trained: list[Tensor], fixed: list[Tensor], inputs: Inputs, targets: Tensor, *rest: Tensor
     ) -> tuple[Tensor, Tensor]:
-        weights, noise = rest
+        weights, start, scales = rest
         trainable = dict(zip(self._clipped.trainable, trained, strict=True))
         constants = dict(zip(self._fixed, fixed, strict=True))
 
@@ -96,8 +114,8 @@ class CompiledMean:
             positional = positional if isinstance(positional, tuple) else (positional,)
             return functional_call(self._clipped.model, trainable | constants, positional, named)
 
-        found = captured(model, trainable, self._loss, inputs, targets, trace)
+        found = captured(model, trainable, self._loss, inputs, targets, trace, units=self._clipped.units)
         factors = self._clipped.factors(found.squared) * weights
-        flat = noise * self._noise_std
+        flat = start * scales[0]
         found.add_weighted(GradientSum.of(flat, trainable).parts, factors)
-        return flat / self._expected, self._clipped.within_range(found.squared).all()
+        return flat / scales[1], self._clipped.within_range(found.squared).all()

@@ -12,14 +12,15 @@ from torch.optim import Optimizer
 
 from tacit import check
 from tacit.accounting import Accountant, Ledger
-from tacit.clipping import FlatClip
+from tacit.clipping import Clip
 from tacit.gradients import examine
 from tacit.gradients.batch import Inputs, Loss, call, per_example, rows
 from tacit.noise import SecureStream, Stream
-from tacit.sampling import PoissonSampler
+from tacit.sampling import PoissonSampler, Sampling
 from tacit.tradeoff import Target
 from tacit.training.dataset import as_inputs, as_targets, check_data
-from tacit.training.plan import Plan, PrivateRun
+from tacit.training.plan import Plan, PrivateRun, members_of
+from tacit.training.schedules import Noise
 from tacit.training.settle import sample_rate_of, settle, steps_of
 from tacit.training.step import ENGINES, PrivateUpdate, check_mode, check_optimizer
 
@@ -48,8 +49,10 @@ def fit(
     *,
     loss: Loss,
     optimizer: Optimizer,
-    clip_norm: float,
-    noise_multiplier: float | None = None,
+    clip_norm: float | None = None,
+    clipping: Clip | None = None,
+    sampling: str | Sampling = "poisson",
+    noise_multiplier: Noise | None = None,
     target: Target | None = None,
     accountant: Accountant | str = "pld",
     sample_rate: float | None = None,
@@ -64,6 +67,7 @@ def fit(
     on_step: Callable[[int, int], None] | None = None,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
     engine: str = "auto",
+    max_physical_batch: int | None = None,
     unsafe_no_noise: bool = False,
 ) -> Fit:
     """Train `model` in place by DP-SGD (or DP-Adam, by the optimizer given) and record every step in the ledger.
@@ -78,8 +82,11 @@ def fit(
         targets: array or tensor (n, ...).
         loss: `loss(outputs, targets)` gives one value per example, shape (batch,).
         optimizer: any `torch.optim` optimizer of the model's trainable parameters.
-        clip_norm: bound on the L2 norm of one record's gradient, > 0.
-        noise_multiplier: noise std / clip_norm; or None to calibrate it to `target`.
+        clip_norm: bound on the L2 norm of one record's gradient, > 0; or give `clipping`.
+        clipping: another way to bound contributions, such as `PerLayerClip(1.0)`; its sensitivity is clip_norm below.
+        sampling: how batches are drawn: a name such as "poisson", "fixed_size" or "shuffled", or a `Sampling`.
+        noise_multiplier: noise std / clip_norm, one for all steps, a list of one for each, or a `NoiseSchedule`; None
+            to calibrate it to `target`.
         target: with `noise_multiplier`, a budget: the step that would cross it is not taken. Without, what to meet.
         accountant: the accountant that measures `target`.
         sample_rate, batch_size: probability of each record in a batch, or the expected size of a batch.
@@ -90,7 +97,7 @@ def fit(
         evaluate: called in evaluation mode without gradients after every epoch; its numbers go to the history.
         on_plan: called with the settled plan before the first step, e.g. to write down what is about to be spent.
         on_step, on_epoch: progress, called with (steps taken, steps planned) and with the newest history row.
-        engine: as in `private_step`.
+        engine, max_physical_batch: as in `private_step`.
         unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
 
     Raises:
@@ -105,6 +112,8 @@ def fit(
     plan = settle(
         records,
         clip_norm=clip_norm,
+        clipping=clipping,
+        sampling=sampling,
         noise_multiplier=noise_multiplier,
         target=target,
         accountant=accountant,
@@ -119,14 +128,22 @@ def fit(
     if on_plan is not None:
         on_plan(plan)
     run = PrivateRun(plan, stream=stream, ledger=book, budget=target, using=accountant)
-    clip, std, size = FlatClip(plan.clip_norm), plan.noise_std, plan.expected_batch_size
-    private_update = PrivateUpdate(model, optimizer, loss, clip, std, size, engine, run.stream)
+    private_update = PrivateUpdate(
+        model,
+        optimizer,
+        loss,
+        clip=plan.clip,
+        expected_batch_size=plan.expected_batch_size,
+        engine=engine,
+        stream=run.stream,
+        max_physical_batch=max_physical_batch,
+    )
 
     def step() -> None:
         batch = run.issue()
         index = torch.from_numpy(batch.indices)
-        run.charge(batch)
-        private_update(rows(x, index), y[index])
+        noise = run.charge(batch)
+        private_update(rows(x, index), y[index], noise, members_of(batch))
 
     history: list[dict[str, float]] = []
     result = Fit(plan, book, history)

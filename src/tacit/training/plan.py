@@ -3,65 +3,115 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from itertools import accumulate, groupby
 
-import torch
 from torch import Tensor
 
 from tacit import check
 from tacit.accounting import Accountant, Ledger, accountant
-from tacit.clipping import FlatClip
-from tacit.errors import BudgetExceeded, PrivacyWarning
-from tacit.gradients import GradientSum
-from tacit.mechanisms import Gaussian, Mechanism
+from tacit.clipping import Clip, FlatClip
+from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingMisuse
+from tacit.gradients import GradientSum, Members
+from tacit.mechanisms import Mechanism
 from tacit.noise import SecureStream, Stream
-from tacit.sampling import Batch, PoissonSampler
+from tacit.sampling import Batch, PoissonSampling, Sampling
 from tacit.standing import Standing
 from tacit.tradeoff import Target
+from tacit.training.release import Release, noise_size, normal_like, release
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What will run: `steps` releases of a noisy clipped sum over Poisson samples.
+    """What will run: `steps` releases of a noisy clipped sum over private samples.
 
-    One release is  (sum_{i in batch} clipped g_i + N(0, (noise_multiplier * clip_norm)^2 I)) / expected_batch_size;
-    the divisor is the expected size, never the drawn one, so the release is post-processing of the noisy sum.
+    One release is  (sum_{i in batch} clipped g_i + N(0, (noise_multiplier * sensitivity)^2 I)) / expected_batch_size,
+    sensitivity that of `clip`; the divisor is the expected size, never the drawn one, so the release is
+    post-processing of the noisy sum.
 
     Args:
         records: number of records n.
-        sample_rate: in (0, 1].
-        clip_norm: bound on the L2 norm of one record's gradient.
-        noise_multiplier: noise std / clip_norm, > 0; zero only with `unsafe_no_noise`.
+        sample_rate: in (0, 1]; probability of each unit (a record, or a user) in a batch.
+        clip: bound on one unit's contribution; a plain number means flat clipping.
+        noise_multiplier: noise std / sensitivity, > 0, or one for each step; zero only with `unsafe_no_noise`.
         steps: number of releases, >= 1.
+        sampling: how batches are drawn.
     """
 
     records: int
     sample_rate: float
-    clip_norm: float
-    noise_multiplier: float
+    clip: Clip
+    noise_multiplier: float | tuple[float, ...]
     steps: int
     unsafe_no_noise: bool = False
+    sampling: Sampling = field(default_factory=PoissonSampling)
 
     def __post_init__(self) -> None:
         check.count("records", self.records)
+        check.probability("sample_rate", self.sample_rate, open_low=True, hint="Use batch_size / n.")
         check.count("steps", self.steps, hint="Use round(epochs / sample_rate).")
-        FlatClip(self.clip_norm)
-        _ = self.mechanism
+        if not isinstance(self.clip, Clip):
+            object.__setattr__(self, "clip", FlatClip(self.clip))
+        if isinstance(self.noise_multiplier, tuple) and len(self.noise_multiplier) != self.steps:
+            raise check.fail("noise_multiplier", f"a list of {self.steps}", f"{len(self.noise_multiplier)} values")
+        every = self.sampling.steps_alike(self.records, self.sample_rate)
+        odd = [start for start in self._starts[:-1] if start % every]
+        if odd:
+            rule = f"the same for {every} steps (a pass) with {self.sampling.type} sampling"
+            raise check.fail("noise_multiplier", rule, f"a change at step {odd[0]}", f"Use StepNoise(every={every}).")
+
+    @cached_property
+    def runs(self) -> tuple[tuple[Mechanism, int], ...]:
+        """Stretches of equal steps in order: (mechanism of each step, number of steps)."""
+        if not isinstance(self.noise_multiplier, tuple):
+            return ((self._described(self.noise_multiplier), self.steps),)
+        return tuple((self._described(value), len(list(group))) for value, group in groupby(self.noise_multiplier))
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """First step of every stretch, and the end of the last."""
+        return [0, *accumulate(steps for _, steps in self.runs)]
 
     @property
     def mechanism(self) -> Mechanism:
-        """One step, as the accountants see it."""
-        return Gaussian(self.noise_multiplier, self.unsafe_no_noise).poisson(self.sample_rate)
+        """One step, as the accountants see it; raises `InvalidInput` where steps differ, for which see `record`."""
+        if len(self.runs) > 1:
+            raise InvalidInput("mechanism must be asked step by step of a plan with a noise schedule. Use `record`.")
+        return self.mechanism_at(0)
+
+    def noise_at(self, step: int) -> float:
+        """Noise multiplier of step 0, 1, ...; the last one's beyond the plan."""
+        if not isinstance(self.noise_multiplier, tuple):
+            return self.noise_multiplier
+        return self.noise_multiplier[min(step, self.steps - 1)]
+
+    def mechanism_at(self, step: int) -> Mechanism:
+        """Step 0, 1, ... as the accountants see it; beyond the plan steps are like the last."""
+        return self.runs[min(bisect_right(self._starts, step), len(self.runs)) - 1][0]
+
+    def record(self, ledger: Ledger, note: str = "", steps: int | None = None) -> None:
+        """Write the first `steps` planned steps (all by default) into `ledger`."""
+        left = self.steps if steps is None else steps
+        for mechanism, length in self.runs:
+            if left > 0:
+                ledger.add(mechanism, min(length, left), note)
+            left -= length
+
+    @property
+    def clip_norm(self) -> float:
+        """Sensitivity of one release before the division: the unit of the noise multiplier."""
+        return self.clip.sensitivity
 
     @property
     def expected_batch_size(self) -> float:
-        """Mean number of records in a batch."""
-        return self.records * self.sample_rate
+        """Mean number of units in a batch."""
+        return self.sampling.units(self.records) * self.sample_rate
 
-    @property
-    def noise_std(self) -> float:
-        """Standard deviation of the noise on every coordinate of the sum."""
-        return self.noise_multiplier * self.clip_norm
+    def _described(self, noise_multiplier: float) -> Mechanism:
+        base = self.clip.mechanism(noise_multiplier, self.unsafe_no_noise)
+        return self.sampling.mechanism(base, self.records, self.sample_rate)
 
 
 class PrivateRun:
@@ -73,6 +123,10 @@ class PrivateRun:
         ledger: where to record the steps (a new one by default).
         budget: no step is taken after which the whole ledger would miss this target.
         using: the accountant that measures the budget.
+
+    Attributes:
+        clip: the clip of the next step.
+        taken: steps taken so far.
     """
 
     def __init__(
@@ -85,9 +139,13 @@ class PrivateRun:
         using: Accountant | str = "pld",
     ):
         self.plan = plan
-        self.ledger = ledger if ledger is not None else Ledger()
+        self.clip = plan.clip
+        self.ledger = ledger if ledger is not None else Ledger(unit=plan.sampling.unit)
+        _check_ledger(plan, self.ledger)
+        for sentence in plan.sampling.assumptions:
+            self.ledger.assume(sentence)
         self.stream = stream if stream is not None else SecureStream()
-        self.sampler = PoissonSampler(plan.records, plan.sample_rate, self.stream)
+        self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
         self.taken = 0
         self._allowed = _affordable(self.ledger, plan, budget, using)
         if not self.stream.secure:
@@ -100,38 +158,54 @@ class PrivateRun:
         self._check_budget()
         return self.sampler.issue()
 
-    def charge(self, batch: Batch) -> None:
-        """Use up `batch` and record its step, before anything of it is released."""
+    def charge(self, batch: Batch) -> float:
+        """Use up `batch` and record its step, before anything of it is released; its noise multiplier."""
         self._check_budget()
         self.sampler.redeem(batch)
+        step = self.taken
         self.taken += 1
-        self.ledger.add(self.plan.mechanism, note="training")
+        self.ledger.add(self.plan.mechanism_at(step), note="training")
+        return self.plan.noise_at(step)
 
-    def release(self, batch: Batch, total: GradientSum) -> GradientSum:
-        """Noisy mean of the clipped sum of `batch`, made in place after the charge."""
-        self.charge(batch)
-        noise = normal_like(total.flat, self.stream)
-        return noisy_mean(total, noise, self.plan.noise_std, self.plan.expected_batch_size)
+    def release(self, batch: Batch, total: GradientSum, norms: Tensor) -> Release:
+        """Noisy mean of the clipped sum of `batch`, made in place after the charge; `clip` moves on."""
+        noise_multiplier = self.charge(batch)
+        noise = normal_like(total.flat, self.stream, noise_size(self.clip, total))
+        released = release(self.clip, total, norms, noise, noise_multiplier, self.plan.expected_batch_size)
+        self.clip = released.clip
+        return released
+
+    def change_noise(self, noise_multiplier: float) -> None:
+        """Use another noise multiplier from the next step on; refused where a budget was planned with this one."""
+        now = self.plan.noise_at(self.taken)
+        if noise_multiplier == now:
+            return
+        every = self.plan.sampling.steps_alike(self.plan.records, self.plan.sample_rate)
+        if self._allowed is not None or self.taken % every:
+            why = "which the budget was planned with" if self._allowed is not None else f"for {every} steps (a pass)"
+            raise TrainingMisuse(
+                f"noise_multiplier must stay {now:g}, {why}; got {noise_multiplier!r}. "
+                "Change it between passes, and give noise_multiplier instead of a target."
+            )
+        self.plan = replace(self.plan, noise_multiplier=noise_multiplier)
+
+    def change_clip(self, clip_norm: float) -> None:
+        """Clip at another bound from the next step on; the noise follows it, so the cost of a step is the same."""
+        if "clip_norm" not in {each.name for each in fields(self.clip)}:  # type: ignore[arg-type]
+            raise check.fail("clip_norm", "left as it is for bounds by group", clip_norm)
+        self.clip = replace(self.clip, clip_norm=clip_norm)  # type: ignore[type-var]
 
     def _check_budget(self) -> None:
         if self._allowed is not None and self.taken >= self._allowed:
             raise BudgetExceeded(
-                f"step {self.taken + 1} would cross the privacy budget; it was not taken. "
-                f"It allows {self._allowed} steps of {self.plan.mechanism}; use more noise or fewer steps."
+                f"step {self.taken + 1} would cross the privacy budget; it was not taken. It allows {self._allowed} "
+                f"steps such as {self.plan.mechanism_at(self.taken)}; use more noise or fewer steps."
             )
 
 
-def noisy_mean(total: GradientSum, noise: Tensor, noise_std: float, expected_batch_size: float) -> GradientSum:
-    """(sum + noise_std * noise) / expected_batch_size in place, for fresh N(0, 1) noise, one value a coordinate."""
-    total.flat.add_(noise, alpha=noise_std).div_(expected_batch_size)
-    return total
-
-
-def normal_like(flat: Tensor, stream: Stream) -> Tensor:
-    """Independent N(0, 1) values of the shape, type and device of `flat`."""
-    noise = torch.empty(flat.shape, dtype=flat.dtype)
-    stream.fill_normal(noise.numpy())
-    return noise.to(flat.device)
+def members_of(batch: Batch) -> Members | None:
+    """Which records of `batch` are clipped as one; None where each is by itself."""
+    return None if batch.owners is None else Members(batch.owners, average=batch.average)
 
 
 def warn_about_delta(delta: float | None, records: int) -> None:
@@ -141,6 +215,31 @@ def warn_about_delta(delta: float | None, records: int) -> None:
             f"delta={delta:g} is not below 1/n for n={records}: use a value below {1 / records:.2g}.",
             PrivacyWarning,
             stacklevel=3,
+        )
+
+
+def planned_ahead(ledger: Ledger, plan: Plan, steps: int) -> Ledger:
+    """A copy of `ledger` after the first `steps` steps of `plan`."""
+    trial = Ledger.from_spec(ledger.spec())
+    plan.record(trial, "training", steps)
+    return trial
+
+
+def _check_ledger(plan: Plan, ledger: Ledger) -> None:
+    """The ledger's relation and unit are those that the sampler's accounting is proven for."""
+    plan.sampling.check_relation(ledger.relation)
+    if ledger.unit != plan.sampling.unit:
+        if ledger.entries:
+            rule = f"{plan.sampling.unit!r} for {plan.sampling.type} sampling"
+            raise check.fail("unit of ledger", rule, ledger.unit, "Start a new ledger.")
+        ledger.unit = plan.sampling.unit
+    every = plan.sampling.steps_alike(plan.records, plan.sample_rate)
+    mechanisms = {mechanism for mechanism, _ in plan.runs}
+    broken = [each for each in ledger.entries if each.mechanism in mechanisms and each.steps % every]
+    if broken:
+        raise InvalidInput(
+            f"ledger must hold whole passes of {every} steps to be continued with {plan.sampling.type} sampling; "
+            f"got {broken[0].steps} steps of {broken[0].mechanism}. Start a new ledger."
         )
 
 
@@ -154,9 +253,7 @@ def _affordable(ledger: Ledger, plan: Plan, budget: Target | None, using: Accoun
     judge = accountant(using) if isinstance(using, str) else using
 
     def met(steps: int) -> bool:
-        trial = Ledger.from_spec(ledger.spec())
-        trial.add(plan.mechanism, steps)
-        return budget.met(judge(trial))
+        return budget.met(judge(planned_ahead(ledger, plan, steps)))
 
     affordable, refused = 0, plan.steps
     if met(refused):

@@ -5,6 +5,7 @@ from tacit.mechanisms.pairs.bounded_range import RangePair
 from tacit.mechanisms.pairs.discrete_gaussian import DiscreteGaussianPair, DiscreteGaussianReplacePair
 from tacit.mechanisms.pairs.gaussian import GaussianPair, GaussianReplacePair, SampledGaussianPair
 from tacit.mechanisms.pairs.laplace import LaplacePair, LaplaceReplacePair
+from tacit.mechanisms.pairs.mixed import MixedPair
 from tacit.mechanisms.pairs.pair import Pair
 from tacit.mechanisms.pairs.sampled import RevealedPair, SampledPair, SubstitutedPair, sampled_pairs
 
@@ -16,6 +17,7 @@ __all__ = [
     "GaussianReplacePair",
     "LaplacePair",
     "LaplaceReplacePair",
+    "MixedPair",
     "Pair",
     "RangePair",
     "RevealedPair",

@@ -1,0 +1,258 @@
+"""`PrivacyEngine`: private training with the calls of Opacus 1.6."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from tacit import check
+from tacit.accounting import Ledger
+from tacit.errors import PrivacyWarning
+from tacit.opacus.adaptive import Adaptive
+from tacit.opacus.criterion import PerExampleMean
+from tacit.opacus.settings import Settings
+from tacit.opacus.spent import Spent
+from tacit.opacus.validator import ModuleValidator
+from tacit.standing import Standing
+from tacit.tradeoff import Epsilon
+from tacit.training.engine import prepared, wrapped
+from tacit.training.exchange import Exchange
+from tacit.training.loader import PrivateLoader
+from tacit.training.plan import PrivateRun, warn_about_delta
+from tacit.training.settle import sample_rate_of, settle
+from tacit.training.wrapped import PrivateModel, PrivateOptimizer
+
+Parts = (
+    tuple[PrivateModel, PrivateOptimizer, PrivateLoader]
+    | tuple[PrivateModel, PrivateOptimizer, nn.Module, PrivateLoader]
+)
+_CROSS_ENTROPY = nn.CrossEntropyLoss()
+
+
+class PrivacyEngine:
+    """Makes PyTorch training private; every call writes into one ledger, so the privacy of several adds up.
+
+    Differences that matter: the sample rate is batch_size / n, not 1 / len(data_loader); noise always comes from a
+    cryptographic stream; a loss whose mean divides by something private is refused.
+
+    Args:
+        accountant: "prv" (the exact accountant `pld`), "rdp", "gdp" (the CLT, which bounds nothing and says so), or any
+            accountant of tacit.
+        secure_mode: forbids `noise_generator`; noise is secure in either case.
+
+    Attributes:
+        ledger: what ran.
+        accountant: answers `get_epsilon(delta)`.
+    """
+
+    def __init__(self, *, accountant: str = "prv", secure_mode: bool = False):
+        self.secure_mode = secure_mode
+        self.ledger = Ledger()
+        self.accountant = Spent(accountant, self.ledger)
+        self._records: int | None = None
+
+    def make_private(
+        self,
+        *,
+        module: nn.Module,
+        optimizer: Optimizer,
+        criterion: nn.Module = _CROSS_ENTROPY,
+        data_loader: DataLoader[Any],
+        noise_multiplier: float,
+        max_grad_norm: float | list[float],
+        batch_first: bool = True,
+        loss_reduction: str = "mean",
+        poisson_sampling: bool = True,
+        clipping: str = "flat",
+        noise_generator: torch.Generator | None = None,
+        grad_sample_mode: str = "hooks",
+        wrap_model: bool = True,
+        rand_on_empty: bool = False,
+        target_unclipped_quantile: float = 0.5,
+        clipbound_learning_rate: float = 0.2,
+        max_clipbound: float = 1e12,
+        min_clipbound: float = 1e-9,
+        unclipped_num_std: float | None = None,
+        unsafe_no_noise: bool = False,
+    ) -> Parts:
+        """The private (module, optimizer, loader), or (module, optimizer, criterion, loader) in ghost mode.
+
+        The loop stays as it was: `criterion(module(x), y).backward()`, `optimizer.step()`.
+
+        Args:
+            criterion: used in ghost mode, which returns it with a mean that is taken example by example.
+            data_loader: its data set, `batch_size` and `collate_fn` are used; the sample rate is batch_size / n.
+            noise_multiplier: noise std / max_grad_norm, > 0.
+            max_grad_norm: bound on the norm of one record's gradient; a list of one for each parameter with
+                clipping="per_layer".
+            loss_reduction: what the loop's loss is of the losses of its batch, "mean" or "sum"; a vector of one loss
+                per example may be given under either. Under "sum" the noisy sum is not divided by the batch size.
+            poisson_sampling: False trains on shuffled batches, accounted as such: without amplification by sampling.
+            noise_generator: makes the noise repeatable from its seed, which voids the guarantee: numbers are then
+                `claimed`.
+            grad_sample_mode: "hooks", "functorch", "ew" or "ghost"; all run on one engine.
+            target_unclipped_quantile, clipbound_learning_rate, max_clipbound, min_clipbound, unclipped_num_std: of
+                clipping="adaptive", see `Adaptive`.
+            unsafe_no_noise: allows noise_multiplier=0.
+
+        Raises:
+            InvalidInput: for an argument without a meaning here (batch_first=False, wrap_model=False,
+                rand_on_empty=True, modes of several processes), with the reason.
+            UnsupportedModel, TrainingMisuse: as `tacit.make_private`.
+        """
+        settings = Settings(
+            criterion,
+            max_grad_norm,
+            batch_first,
+            loss_reduction,
+            poisson_sampling,
+            clipping,
+            noise_generator,
+            grad_sample_mode,
+            wrap_model,
+            Adaptive(
+                target_unclipped_quantile, clipbound_learning_rate, max_clipbound, min_clipbound, unclipped_num_std
+            ),
+            rand_on_empty,
+        )
+        return self._private(
+            module,
+            optimizer,
+            data_loader,
+            settings,
+            noise_multiplier=noise_multiplier,
+            target=None,
+            epochs=1,
+            unsafe_no_noise=unsafe_no_noise,
+        )
+
+    def make_private_with_epsilon(
+        self,
+        *,
+        module: nn.Module,
+        optimizer: Optimizer,
+        criterion: nn.Module = _CROSS_ENTROPY,
+        data_loader: DataLoader[Any],
+        target_epsilon: float,
+        target_delta: float,
+        epochs: int,
+        max_grad_norm: float | list[float],
+        batch_first: bool = True,
+        loss_reduction: str = "mean",
+        poisson_sampling: bool = True,
+        clipping: str = "flat",
+        noise_generator: torch.Generator | None = None,
+        grad_sample_mode: str = "hooks",
+        wrap_model: bool = True,
+        target_unclipped_quantile: float = 0.5,
+        clipbound_learning_rate: float = 0.2,
+        max_clipbound: float = 1e12,
+        min_clipbound: float = 1e-9,
+        unclipped_num_std: float | None = None,
+    ) -> Parts:
+        """`make_private` with the smallest noise after which everything this engine ran meets the target.
+
+        Args:
+            target_epsilon, target_delta: > 0; a delta of 1/n or more is warned about.
+            epochs: passes over the returned loader; `BudgetExceeded` is raised before a step past the target.
+        """
+        settings = Settings(
+            criterion,
+            max_grad_norm,
+            batch_first,
+            loss_reduction,
+            poisson_sampling,
+            clipping,
+            noise_generator,
+            grad_sample_mode,
+            wrap_model,
+            Adaptive(
+                target_unclipped_quantile, clipbound_learning_rate, max_clipbound, min_clipbound, unclipped_num_std
+            ),
+        )
+        target = Epsilon(target_epsilon, target_delta)
+        return self._private(
+            module,
+            optimizer,
+            data_loader,
+            settings,
+            noise_multiplier=None,
+            target=target,
+            epochs=check.count("epochs", epochs),
+            unsafe_no_noise=False,
+        )
+
+    def get_epsilon(self, delta: float) -> float:
+        """The smallest epsilon at `delta` of everything that ran; an `Answer`, which knows its standing."""
+        if self._records is not None:
+            warn_about_delta(delta, self._records)
+        return self.accountant.get_epsilon(delta)
+
+    def is_compatible(
+        self, *, module: nn.Module, optimizer: Optimizer | None, data_loader: DataLoader[Any] | None
+    ) -> bool:
+        """Whether `validate` finds nothing."""
+        return ModuleValidator.is_valid(module)
+
+    def validate(self, *, module: nn.Module, optimizer: Optimizer | None, data_loader: DataLoader[Any] | None) -> None:
+        """Raise `UnsupportedModel` naming every layer of `module` that cannot be trained privately, and its fix."""
+        ModuleValidator.validate(module, strict=True)
+
+    @classmethod
+    def get_compatible_module(cls, module: nn.Module) -> nn.Module:
+        """A copy of `module` with the doctor's fixes applied; raises `UnsupportedModel` for what it cannot fix."""
+        return ModuleValidator.fix_and_validate(module)
+
+    def _private(
+        self,
+        module: nn.Module,
+        optimizer: Optimizer,
+        loader: DataLoader[Any],
+        settings: Settings,
+        *,
+        noise_multiplier: float | None,
+        target: Epsilon | None,
+        epochs: int,
+        unsafe_no_noise: bool,
+    ) -> Parts:
+        self._records = prepared(module, optimizer, loader)
+        rate = sample_rate_of(self._records, None, loader.batch_size)
+        judge = self.accountant.judge
+        if target is not None and judge.standing is not Standing.PROVEN:
+            warnings.warn(
+                f"accountant {judge.name!r} is {judge.standing.value}: noise for it would miss the target. "
+                'The exact accountant "prv" is used for the noise.',
+                PrivacyWarning,
+                stacklevel=3,
+            )
+            judge = Spent("prv", self.ledger).judge
+        flat = settle(
+            self._records,
+            clip_norm=None,
+            clipping=settings.clip(optimizer, module),
+            sampling="poisson" if settings.poisson_sampling else "shuffled",
+            noise_multiplier=noise_multiplier,
+            target=target,
+            accountant=judge,
+            sample_rate=rate,
+            batch_size=None,
+            steps=epochs * max(1, round(1 / rate)),
+            epochs=None,
+            delta=None,
+            ledger=self.ledger,
+            unsafe_no_noise=unsafe_no_noise,
+        )
+        plan = settings.refined(flat)
+        stream = settings.stream(self.secure_mode)
+        run = PrivateRun(plan, stream=stream, ledger=self.ledger, budget=target, using=judge)
+        exchange = Exchange(run, settings.loss_reduction, divided=settings.loss_reduction == "mean")
+        model, private_optimizer, private_loader, _ = wrapped(module, optimizer, loader, exchange)
+        if settings.ghost:
+            criterion = PerExampleMean(settings.criterion, settings.loss_reduction)
+            return model, private_optimizer, criterion, private_loader
+        return model, private_optimizer, private_loader
