@@ -89,6 +89,10 @@ class Method(ABC):
     resumable: ClassVar[bool] = False
 
     @abstractmethod
+    def check(self, job: Job) -> None:
+        """Raise `InvalidInput` for settings that do not fit the data, before anything is written."""
+
+    @abstractmethod
     def train(self, job: Job) -> Trained:
         """Train privately, record every release in `job.ledger`, save into `job.folder` what `load` needs."""
 
