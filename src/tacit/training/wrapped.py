@@ -101,9 +101,13 @@ class PrivateOptimizer(Optimizer):
 
     @max_grad_norm.setter
     def max_grad_norm(self, value: float) -> None:
-        self._exchange.check_between()
+        self.check_between_batches("max_grad_norm must change")
         self._exchange.run.change_clip(value)
         self._model.clipped.clip = self._exchange.run.clip
+
+    def check_between_batches(self, what: str) -> None:
+        """Raise `TrainingMisuse` when a batch has been summed up in part, or not been released yet."""
+        self._exchange.check_between(what)
 
     def steps_on(self, loader: PrivateLoader) -> bool:
         """Whether `loader` came from the same call of make_private."""
