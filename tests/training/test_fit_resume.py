@@ -132,6 +132,40 @@ def test_every_kind_of_run_goes_on(tmp_path, changes):
     assert result.ledger.hash == expected.ledger.hash
 
 
+@pytest.mark.parametrize("kind", [lambda: nn.LSTM(4, 3, num_layers=2, dropout=0.5, batch_first=True), lambda: Jitter()])
+def test_a_model_with_randomness_of_its_own_goes_on(tmp_path, kind):
+    def model():
+        torch.manual_seed(0)
+        return Last(kind())
+
+    torch.manual_seed(3)
+    whole, _, _ = run(model=model(), stream=SeededStream(5), steps=9)
+    path = tmp_path / "run.safetensors"
+    stopped(path, 4, model=model(), stream=SeededStream(5), steps=9)
+    resumed, _, _ = run(path, model=model(), stream=SeededStream(5), steps=9, resume=True)
+    assert torch.equal(flat(resumed), flat(whole))
+
+
+class Jitter(nn.Module):
+    """Noise on the activations, drawn from torch's generator by something other than dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.layer(x + 0.1 * torch.randn_like(x)), None
+
+
+class Last(nn.Module):
+    def __init__(self, body):
+        super().__init__()
+        self.body, self.head = body, nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.head(self.body(x[:, None])[0][:, -1])
+
+
 def test_a_shuffled_run_deals_out_the_rest_of_its_pass(tmp_path):
     """Of 10 batches a pass, 4 before the interruption and 6 after it hold every record once."""
     path = tmp_path / "run.safetensors"
