@@ -3,11 +3,13 @@
 from tacit.training.checkpoint import load_model, save_model
 from tacit.training.engine import Private, make_private
 from tacit.training.fit import Fit, fit, fit_nonprivate
+from tacit.training.optimizers import AdamBC
 from tacit.training.plan import Plan, PrivateRun
 from tacit.training.schedules import CosineNoise, ExponentialNoise, LinearNoise, NoiseSchedule, StepNoise
 from tacit.training.step import private_step
 
 __all__ = [
+    "AdamBC",
     "CosineNoise",
     "ExponentialNoise",
     "Fit",

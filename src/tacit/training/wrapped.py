@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from tacit.errors import InvalidInput, TrainingMisuse, UnsupportedModel
-from tacit.gradients import ClippedSum, GradientSum
+from tacit.gradients import ClippedSum, GradientSum, audit
 from tacit.gradients.batch import per_example
 from tacit.sampling import Batch
 from tacit.training.plan import PrivateRun, members_of
@@ -53,6 +53,7 @@ class PrivateModel(nn.Module):
         self.module = module
         self._exchange = exchange
         self.clipped = ClippedSum(module, exchange.run.plan.clip)
+        self._audited = False
 
     def forward(self, *inputs: Tensor) -> Tensor:
         if not self.training or not torch.is_grad_enabled():
@@ -78,6 +79,9 @@ class PrivateModel(nn.Module):
         cotangents = _cotangents(per_example(losses, len(root)), root)
         batch = self._exchange.batch
         assert batch is not None
+        if len(batch) and not self._audited:
+            audit(self.clipped, _cotangent_loss, inputs, cotangents)
+            self._audited = True
         self._exchange.total = self.clipped(_cotangent_loss, inputs, cotangents, members_of(batch))
 
     def state_dict(self, *args: Any, **named: Any) -> Any:
