@@ -23,9 +23,10 @@ def batch(records=8):
     return torch.randn(records, 4, generator=generator), torch.randint(3, (records,), generator=generator)
 
 
-@pytest.mark.parametrize(
-    "clip", [FlatClip(0.1), FlatClip(50.0), PerLayerClip(0.3), AutomaticClip(), BatchMeanClip(0.1)]
-)
+CLIPS = [FlatClip(0.1), FlatClip(50.0), PerLayerClip(0.3), BatchMeanClip(0.1)]
+
+
+@pytest.mark.parametrize("clip", [*CLIPS, AutomaticClip()])
 def test_right_gradients_pass(clip):
     for model in (net(), nn.Linear(4, 3).double(), nn.Linear(4, 3).bfloat16()):
         x, y = batch()

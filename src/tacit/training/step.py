@@ -14,8 +14,9 @@ from tacit.gradients import ClippedSum, GradientSum, Members, audit
 from tacit.gradients.batch import Inputs, Loss, batch_size
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
+from tacit.training.normals import Normals
 from tacit.training.optimizers import AdamBC
-from tacit.training.release import Release, noise_size, normal_like, release, scales
+from tacit.training.release import Release, noise_size, release, scales
 
 ENGINES = ("auto", "eager", "compiled")
 
@@ -92,7 +93,8 @@ class PrivateUpdate:
         max_physical_batch: int | None = None,
     ):
         check_optimizer(model, optimizer)
-        self._model, self._optimizer, self._loss, self._stream = model, optimizer, loss, stream
+        self._model, self._optimizer, self._loss = model, optimizer, loss
+        self._normals = Normals(stream)
         self._expected = expected_batch_size
         self._clipped = ClippedSum(model, clip, max_physical_batch=max_physical_batch)
         self._shape = GradientSum.zeros(self._clipped.trainable)
@@ -115,7 +117,7 @@ class PrivateUpdate:
             audit(self._clipped, self._loss, inputs, targets)
             self._audited = True
         clip = self._clipped.clip
-        noise = normal_like(self._shape.flat, self._stream, noise_size(clip, self._shape))
+        noise = self._normals.take(self._shape.flat, noise_size(clip, self._shape))
         std, divisor = scales(clip, noise_multiplier, self._expected)
         mean = None
         if self._compiled is not None and members is None:
