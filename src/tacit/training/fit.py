@@ -27,7 +27,7 @@ from tacit.training.dataset import Records, check_data
 from tacit.training.loop import Evaluate, Loop, check_watchers
 from tacit.training.plan import Plan, PrivateRun, members_of
 from tacit.training.precision import computed_in
-from tacit.training.resume import Keeper, check_same, opened, setting_of
+from tacit.training.resume import Keeper, check_same, mark_of, opened, setting_of
 from tacit.training.schedules import Noise
 from tacit.training.settle import sample_rate_of, settle, steps_of
 from tacit.training.step import ENGINES, PrivateUpdate, check_mode, check_optimizer
@@ -143,7 +143,7 @@ def fit(
     records, count = _ready(model, inputs, targets, loss, optimizer, precision, device)
     watchers = _watchers(callbacks, Functions(on_plan, on_step, on_epoch), progress)
     schedule = check_watchers(optimizer, scheduler, scheduler_per, watchers)
-    saved = opened(checkpoint, resume)
+    mark, saved = mark_of(checkpoint), opened(checkpoint, resume)
     book = ledger if ledger is not None else Ledger()
     before = saved.before if saved is not None else book.copy()
     plan = settle(
@@ -188,7 +188,7 @@ def fit(
     loop.spent = Spent(book, accountant, target.delta if isinstance(target, Epsilon) else delta)
     if checkpoint is not None:
         every = loop.per_epoch if checkpoint_every is None else check.count("checkpoint_every", checkpoint_every)
-        keeper = Keeper(checkpoint, every, before, setting, run, private_update, loop)
+        keeper = Keeper(checkpoint, every, mark, before, setting, run, private_update, loop)
         if saved is not None:
             keeper.restore(saved)
         loop.save = keeper.save

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -15,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.clipping import clip_from_spec
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.training.callbacks import Callback
 from tacit.training.checkpoint import Checkpoint, read_checkpoint
 from tacit.training.loop import Loop
@@ -40,6 +41,15 @@ def opened(path: str | Path | None, resume: bool) -> Checkpoint | None:
         hint = "Give resume=True to go on with that run."
         raise check.fail("checkpoint", "a new file unless resume is given", str(path), hint)
     return read_checkpoint(path)
+
+
+def mark_of(path: str | Path | None) -> tuple[int, int] | None:
+    """What tells the file `path` from any that takes its place; None while there is none."""
+    try:
+        found = os.stat(path) if path is not None else None
+    except FileNotFoundError:
+        return None
+    return (found.st_ino, found.st_mtime_ns) if found is not None else None
 
 
 def setting_of(
@@ -71,6 +81,7 @@ class Keeper:
     Args:
         path: the file; each checkpoint takes the place of the one before.
         every: steps from one checkpoint to the next.
+        mark: `mark_of(path)` from before it was read.
         before: what the ledger held when the run began.
     """
 
@@ -78,13 +89,14 @@ class Keeper:
         self,
         path: str | Path,
         every: int,
+        mark: tuple[int, int] | None,
         before: Ledger,
         setting: dict[str, str],
         run: PrivateRun,
         update: PrivateUpdate,
         loop: Loop,
     ):
-        self._path, self._every, self._before, self._setting = path, every, before, setting
+        self._path, self._every, self._mark, self._before, self._setting = path, every, mark, before, setting
         self._run, self._update, self._loop = run, update, loop
         self._written = False
 
@@ -93,10 +105,18 @@ class Keeper:
 
         Args:
             over: whether this process takes no further step.
+
+        Raises `TrainingMisuse` when another process has gone on with the run: it has counted the steps of this one up
+        to here as lost, and writing over its file would lose its own.
         """
         loop, ledger = self._loop, self._run.ledger
         if not over and loop.taken % self._every and self._written:
             return
+        if mark_of(self._path) != self._mark:
+            raise TrainingMisuse(
+                f"checkpoint must be written by one run at a time; got {str(self._path)!r} from another. "
+                "This run has ended; the other one goes on."
+            )
         ahead = 0 if over else min(self._run.left, self._every - loop.taken % self._every)
         spent = ledger.copy()
         if ahead:
@@ -112,6 +132,7 @@ class Keeper:
             state=self._state(),
         )
         saved.write(self._path)
+        self._mark = mark_of(self._path)
         self._written = True
 
     def restore(self, saved: Checkpoint) -> None:
