@@ -441,7 +441,7 @@ def test_two_processes_never_write_one_checkpoint(tmp_path):
     """The second counts what the first may have taken; the first may not take more."""
     path = tmp_path / "run.safetensors"
     taken = []
-    with pytest.raises(TrainingMisuse, match="checkpoint must be written by one run at a time; got .* from another"):
+    with pytest.raises(TrainingMisuse, match=r"checkpoint must be written by one run at a time; got .* from another"):
         run(path, checkpoint_every=4, at=6, do=lambda: taken.append(run(path, checkpoint_every=4, resume=True)))
     (_, _, second), *_ = taken
     assert [entry.steps for entry in second.ledger.entries] == [4, 4, 19]
