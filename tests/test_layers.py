@@ -32,6 +32,7 @@ ORDER = [
     "attacks",
     "audit",
     "data",
+    "erm",
     "reports",
     "runs",
     "sweeps",

@@ -74,6 +74,10 @@ class Ledger:
         """SHA-256 of the whole chain; two ledgers with the same hash record the same run."""
         return self._chain()[-1]
 
+    def __sklearn_clone__(self) -> Ledger:
+        """Itself: clones of an estimator spend from the ledger that it was given."""
+        return self
+
     def add(self, mechanism: Mechanism, steps: int = 1, note: str = "") -> None:
         """Record that `mechanism` ran `steps` >= 1 times."""
         steps = check.count("steps", steps)
