@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.clipping import clip_from_spec
-from tacit.errors import InvalidInput, TrainingMisuse
-from tacit.training.callbacks import Callback
+from tacit.errors import TrainingMisuse
 from tacit.training.checkpoint import Checkpoint, read_checkpoint
 from tacit.training.loop import Loop
 from tacit.training.plan import Plan, PrivateRun
+from tacit.training.setting import keeping
 from tacit.training.step import PrivateUpdate
 
 LOST = "lost in an interruption"
@@ -50,29 +46,6 @@ def mark_of(path: str | Path | None) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return (found.st_ino, found.st_mtime_ns) if found is not None else None
-
-
-def setting_of(
-    plan: Plan, model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler | None, callbacks: Sequence[Callback]
-) -> dict[str, str]:
-    """In words, what must be the same for a run to go on."""
-    words = {each.name: _word(getattr(plan, each.name)) for each in fields(plan)}
-    words |= {f"model {name}": f"{value.dtype} {tuple(value.shape)}" for name, value in model.state_dict().items()}
-    words["optimizer"] = type(optimizer).__name__
-    words["scheduler"] = type(scheduler).__name__ if scheduler is not None else "none"
-    words["callbacks"] = ", ".join(type(callback).__name__ for callback in _keeping(callbacks)) or "none"
-    return words
-
-
-def check_same(saved: Checkpoint, setting: dict[str, str]) -> None:
-    """Raise `InvalidInput` that names what differs between the run that was saved and this one."""
-    for name in [*setting, *saved.setting]:
-        theirs, ours = saved.setting.get(name, "nothing"), setting.get(name, "nothing")
-        if theirs != ours:
-            raise InvalidInput(
-                f"{name} must be {theirs}, with which the run of the checkpoint began; got {ours}. "
-                "Give another run a checkpoint of its own."
-            )
 
 
 class Keeper:
@@ -144,7 +117,7 @@ class Keeper:
         loop.optimizer.load_state_dict(state["optimizer"])
         if loop.scheduler is not None:
             loop.scheduler.load_state_dict(state["scheduler"])
-        for callback, kept in zip(_keeping(loop.callbacks), state["callbacks"], strict=True):
+        for callback, kept in zip(keeping(loop.callbacks), state["callbacks"], strict=True):
             callback.restore(kept)
         loop.taken, loop.stopped = saved.step, saved.stopped
         loop.history.extend(state["history"])
@@ -156,7 +129,7 @@ class Keeper:
             "model": loop.model.state_dict(),
             "optimizer": loop.optimizer.state_dict(),
             "scheduler": loop.scheduler.state_dict() if loop.scheduler is not None else None,
-            "callbacks": [callback.state() for callback in _keeping(loop.callbacks)],
+            "callbacks": [callback.state() for callback in keeping(loop.callbacks)],
             "run": self._run.state(),
             "clip": self._update.clip.spec(),
             "history": loop.history,
@@ -172,15 +145,6 @@ def _reserve(ledger: Ledger, plan: Plan, taken: int, ahead: int) -> None:
     every = plan.sampling.steps_alike(plan.records, plan.sample_rate)
     for number in range(taken // every, (taken + ahead - 1) // every + 1):
         ledger.add(plan.mechanism_at(number * every), every, LOST)
-
-
-def _word(value: object) -> str:
-    spec = getattr(value, "spec", None)
-    return str(spec()) if callable(spec) else repr(value)
-
-
-def _keeping(callbacks: Sequence[Callback]) -> list[Callback]:
-    return [callback for callback in callbacks if type(callback).state is not Callback.state]
 
 
 def _random(model: nn.Module) -> dict[str, Any]:
