@@ -14,11 +14,12 @@ from tacit.gradients import ClippedSum, GradientSum, Members, audit
 from tacit.gradients.batch import Inputs, Loss, batch_size
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
+from tacit.training.descend import descend
 from tacit.training.normals import Normals
 from tacit.training.optimizers import AdamBC
 from tacit.training.release import Release, noise_size, release, scales
 
-ENGINES = ("auto", "eager", "compiled")
+ENGINES = ("auto", "eager", "recorded", "compiled")
 
 
 def private_step(
@@ -49,8 +50,9 @@ def private_step(
         clip_norm, noise_multiplier: > 0.
         clipping: another clip than the flat one to clip_norm; its sensitivity is then clip_norm above.
         expected_batch_size: > 0; never the drawn size, which is private.
-        engine: "eager"; "compiled", which spends seconds on compiling a graph for each of a few batch sizes and pays
-            over thousands of steps; or "auto", which is eager.
+        engine: "eager"; "recorded", which records the operations of one step for each of a few batch sizes and pays
+            over hundreds of steps of small models; "compiled", which also spends seconds on compiling each recording
+            and pays over thousands; or "auto", which is eager.
         max_physical_batch: records that go through the model at a time; a larger batch is processed in pieces, and
             noise added once. The result does not depend on it.
         stream: source of the noise; a new `SecureStream` by default.
@@ -100,10 +102,13 @@ class PrivateUpdate:
         self._shape = GradientSum.zeros(self._clipped.trainable)
         self._audited = False
         self._compiled = None
-        if engine == "compiled":
+        if engine in ("recorded", "compiled"):
             from tacit.training.compiled import CompiledMean
 
-            self._compiled = CompiledMean(self._clipped, loss, expected_batch_size, max_physical_batch)
+            compiler = engine == "compiled"
+            self._compiled = CompiledMean(
+                self._clipped, loss, expected_batch_size, max_physical_batch, compiler=compiler
+            )
 
     @property
     def clip(self) -> Clip:
@@ -137,14 +142,9 @@ class PrivateUpdate:
 
 def update(trainable: dict[str, nn.Parameter], optimizer: Optimizer, released: Release) -> None:
     """Hand the gradients to the optimizer, step, and leave none behind."""
-    for name, parameter in trainable.items():
-        gradient = released.mean.parts[name]
-        parameter.grad = gradient if gradient.dtype == parameter.dtype else gradient.to(parameter.dtype)
     if isinstance(optimizer, AdamBC):
         optimizer.expect_noise(released.noise_std)
-    optimizer.step()
-    for parameter in trainable.values():
-        parameter.grad = None
+    descend(optimizer, trainable, released.mean.parts)
 
 
 def check_mode(model: nn.Module) -> None:
