@@ -10,11 +10,27 @@ from tacit.runs.config import Config, TableConfig, config_from_table, preset_nam
 
 if TYPE_CHECKING:
     from tacit.runs.attacks import audit
+    from tacit.runs.audits import audit_run
     from tacit.runs.run import Run, train
 
-__all__ = ["Config", "Run", "TableConfig", "audit", "config_from_table", "preset_names", "read_config", "train"]
+__all__ = [
+    "Config",
+    "Run",
+    "TableConfig",
+    "audit",
+    "audit_run",
+    "config_from_table",
+    "preset_names",
+    "read_config",
+    "train",
+]
 
-_HOMES = {"Run": "tacit.runs.run", "audit": "tacit.runs.attacks", "train": "tacit.runs.run"}
+_HOMES = {
+    "Run": "tacit.runs.run",
+    "audit_run": "tacit.runs.audits",
+    "audit": "tacit.runs.attacks",
+    "train": "tacit.runs.run",
+}
 
 
 def __getattr__(name: str) -> Any:
