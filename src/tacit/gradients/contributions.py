@@ -57,7 +57,7 @@ class Rows:
         return self.gradients
 
     def add_weighted(self, total: Tensor, factors: Tensor) -> None:
-        total.view(-1).addmv_(self.gradients.flatten(1).t(), factors)
+        total.view(-1).addmv_(self.gradients.reshape(len(factors), -1).t(), factors)
 
     def joined(self, size: int) -> Rows:
         return Rows(self.name, self.gradients.unflatten(0, (-1, size)).sum(1))

@@ -22,6 +22,7 @@ from tacit.gradients.batch import Inputs, Loss, call, rows, tensors
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.engine import Captured, Trace, captured, without_gradients
 from tacit.gradients.fallback import by_vmap, one_at_a_time
+from tacit.gradients.scratch import row_squares
 
 _PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101)
 _TOLERANCE = 2e-3
@@ -136,7 +137,7 @@ def _set_apart(model: nn.Module, names: Sequence[str], modules: dict[str, nn.Mod
 
 def _wrong(found: Captured, gradients: dict[str, Tensor]) -> list[str]:
     """Parameters whose unevenly weighted sum is another than by ordinary backward passes; all when norms differ."""
-    squared = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients.values()]).sum(0)
+    squared = torch.stack([row_squares(gradient) for gradient in gradients.values()]).sum(0)
     factors = 1.0 + torch.arange(len(squared), device=squared.device, dtype=squared.dtype).sin()
     sums = {name: torch.zeros_like(gradient[0]) for name, gradient in gradients.items()}
     found.add_weighted(sums, factors)

@@ -59,7 +59,7 @@ def recording() -> bool:
 
 def row_squares(rows: Tensor) -> Tensor:
     """Sum of squares of every row, shape (B,). Square and add: `norm` under-reads long float32 rows."""
-    flat = rows.flatten(1)
+    flat = rows.flatten(1) if rows.dim() > 1 else rows.unsqueeze(1)
     size = max(1, _PIECE // max(1, flat.shape[1]))
     if recording():
         # A compiled sum adds one by one in each lane; two levels keep its rounding as small as that of torch's own.

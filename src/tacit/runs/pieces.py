@@ -98,6 +98,8 @@ def optimizer_of(config: Config, model: nn.Module) -> torch.optim.Optimizer:
     """A fresh optimizer for `model`."""
     if config.optimizer == "adam":
         return torch.optim.Adam(model.parameters(), lr=config.learning_rate)
+    if config.optimizer == "adagrad":
+        return torch.optim.Adagrad(model.parameters(), lr=config.learning_rate)
     return torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=config.momentum)
 
 

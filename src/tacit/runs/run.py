@@ -77,7 +77,7 @@ def train(
         dataset=dataset.name,
         model=trained.model,
         method=f"{config.method}: {trained.algorithm}",
-        records=records,
+        records=trained.units or records,
         measure=measure.name,
         metrics={
             "test": measure(trained.predict(dataset.x_test), dataset.y_test),

@@ -20,7 +20,7 @@ from tacit.training.exchange import Exchange
 from tacit.training.loader import PrivateLoader
 from tacit.training.outputs import PrivateOutputs
 from tacit.training.step import check_mode, update
-from tacit.training.tape import Made, Numbers, Tape
+from tacit.training.tape import Made, Sizes, Tape
 
 
 class PrivateModel(nn.Module):
@@ -33,7 +33,7 @@ class PrivateModel(nn.Module):
         super().__init__()
         self.module = module
         self._exchange = exchange
-        self._numbers = Numbers()
+        self._sizes = Sizes()
         self.clipped = DeferredSum(module, exchange.run.clip)
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class PrivateModel(nn.Module):
         exchange = self._exchange
         exchange.check_first()
         check_mode(self)
-        found = cotangents(loss, made, tape, exchange.reduction, exchange.backwards, self._numbers)
+        found = cotangents(loss, made, tape, exchange.reduction, exchange.backwards, self._sizes)
         exchange.record(*self.clipped.release(recording, found, exchange.members))
 
     def state_dict(self, *args: Any, **named: Any) -> Any:

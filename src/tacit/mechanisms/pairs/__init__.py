@@ -6,6 +6,7 @@ from tacit.mechanisms.pairs.discrete_gaussian import DiscreteGaussianPair, Discr
 from tacit.mechanisms.pairs.gaussian import GaussianPair, GaussianReplacePair, SampledGaussianPair
 from tacit.mechanisms.pairs.laplace import LaplacePair, LaplaceReplacePair
 from tacit.mechanisms.pairs.mixed import MixedPair
+from tacit.mechanisms.pairs.nodes import Nodes
 from tacit.mechanisms.pairs.pair import Pair
 from tacit.mechanisms.pairs.sampled import RevealedPair, SampledPair, SubstitutedPair, sampled_pairs
 
@@ -18,6 +19,7 @@ __all__ = [
     "LaplacePair",
     "LaplaceReplacePair",
     "MixedPair",
+    "Nodes",
     "Pair",
     "RangePair",
     "RevealedPair",

@@ -61,6 +61,7 @@ class Trained:
         settings: single values for the card, no seed among them.
         history: `test` after each epoch, for the training curve; empty where there are no epochs.
         metrics: further numbers for the card.
+        units: how many units of privacy (ledger.unit) the training data holds; the records where None.
     """
 
     predict: Predict
@@ -69,6 +70,7 @@ class Trained:
     settings: Mapping[str, Scalar]
     history: Sequence[Mapping[str, float]] = ()
     metrics: Mapping[str, float | None] = field(default_factory=dict)
+    units: int | None = None
 
 
 class Method(ABC):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tacit.noise import Stream
     from tacit.runs.config import Config
     from tacit.runs.methods.base import Predict
-    from tacit.training import Fit, Plan
+    from tacit.training import Plan
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Gradient(Method):
         from tacit.runs.pieces import loss_of, network_of, optimizer_of, predictor, tested
         from tacit.tradeoff import Epsilon
         from tacit.training import fit, save_model
+        from tacit.training.plan import planned_ahead
 
         config, dataset = job.config, job.dataset
         model = network_of(config, dataset)
@@ -38,8 +39,9 @@ class Gradient(Method):
             dataset.y_train,
             loss=loss_of(dataset),
             optimizer=optimizer_of(config, model),
-            clip_norm=config.clip_norm,
-            noise_multiplier=config.noise_multiplier,
+            clipping=config.section("clip").build(config.clip_norm),
+            sampling=config.section("sampling").build(dataset),
+            noise_multiplier=config.section("noise").build(config.noise_multiplier),
             target=None if config.epsilon is None else Epsilon(config.epsilon, config.delta),
             batch_size=config.batch_size,
             epochs=config.epochs,
@@ -47,6 +49,8 @@ class Gradient(Method):
             ledger=job.ledger,
             stream=_stream(config),
             evaluate=tested(dataset),
+            engine=config.engine,
+            max_physical_batch=config.max_physical_batch,
             on_plan=write_ahead,
             on_step=lambda done, total: job.on_progress("private training", done, total),
         )
@@ -55,7 +59,8 @@ class Gradient(Method):
             predict=predictor(model, dataset),
             model=_described(config, model),
             algorithm=_ALGORITHMS[config.optimizer],
-            settings=_settings(config, fitted),
+            settings=_settings(config, fitted.plan),
+            units=fitted.plan.sampling.units(fitted.plan.records),
             history=fitted.history,
         )
 
@@ -87,7 +92,7 @@ class Gradient(Method):
         return predictor(model, job.dataset)
 
 
-_ALGORITHMS = {"sgd": "DP-SGD", "adam": "DP-Adam"}
+_ALGORITHMS = {"sgd": "DP-SGD", "adam": "DP-Adam", "adagrad": "DP-AdaGrad"}
 
 
 def _stream(config: Config) -> Stream | None:
@@ -102,16 +107,18 @@ def _described(config: Config, model: nn.Module) -> str:
     return f"{config.model}{widths}, {parameters:,} parameters"
 
 
-def _settings(config: Config, fitted: Fit) -> dict[str, Scalar]:
-    plan = fitted.plan
+def _settings(config: Config, plan: Plan) -> dict[str, Scalar]:
+    noise = plan.noise_multiplier
     return {
         "optimizer": config.optimizer,
         "learning_rate": config.learning_rate,
         "epochs": config.epochs,
         "steps": plan.steps,
+        "sampling": plan.sampling.type,
         "batch_size": config.batch_size,
         "sample_rate": plan.sample_rate,
-        "clip_norm": plan.clip_norm,
-        "noise_multiplier": plan.noise_at(0),
+        "clipping": plan.clip.type,
+        "clip_norm": config.clip_norm,
+        "noise_multiplier": f"{noise[0]:g} to {noise[-1]:g}" if isinstance(noise, tuple) else noise,
         "delta": config.delta,
     }
