@@ -115,7 +115,9 @@ def finished(
         raise Overwritten
     together, squared = _norms(capture, gradients, trainable, losses, units)
     held = sum(_held(contribution) for contribution in together.values()) // capture.batch
-    return Captured(together, squared, losses, Trace(capture.axes, capture.operations, copies, held, tuple(modules)), units)
+    return Captured(
+        together, squared, losses, Trace(capture.axes, capture.operations, copies, held, tuple(modules)), units
+    )
 
 
 @contextmanager

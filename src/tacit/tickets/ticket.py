@@ -50,7 +50,9 @@ class Ticket:
     @property
     def density(self) -> float:
         """Surviving weights over all weights that may be pruned, in [0, 1]."""
-        return sum(float(mask.sum()) for mask in self.masks.values()) / sum(mask.numel() for mask in self.masks.values())
+        return sum(float(mask.sum()) for mask in self.masks.values()) / sum(
+            mask.numel() for mask in self.masks.values()
+        )
 
     @property
     def sparsity(self) -> float:

@@ -121,7 +121,9 @@ class Direction:
         if single:
             return single
         saddle = self.general.saddle_for_delta(delta)
-        line = self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, float(np.log(delta - self.general.infinite))))
+        line = self._line(
+            saddle, lambda cumulant: saddle_for_delta(cumulant, float(np.log(delta - self.general.infinite)))
+        )
         return line or (lattice or self.general).bracket(saddle)
 
     def _for_epsilon(self, epsilon: float, lattice: Convolution | None = None) -> Local:
