@@ -152,6 +152,8 @@ class Splitter:
                 views.append(SmoothGaussian(pair.mu * steps**0.5, theta))
             elif mark:
                 views.append(marked(pair, steps, theta, 1.5 * theta, Mark(mark.place, mark.softness)))
+            elif pair.table is None:
+                raise Unsuitable
             else:
                 views.append(SmoothNodes(_Below(pair, threshold), steps, theta))
         return views
