@@ -33,6 +33,7 @@ ORDER = [
     "audit",
     "data",
     "tickets",
+    "erm",
     "reports",
     "runs",
     "sweeps",

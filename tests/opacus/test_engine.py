@@ -259,6 +259,23 @@ class TestAccounting:
         assert entry.mechanism == Gaussian(1.3).poisson(60 / 210)
         assert entry.steps == 4
 
+    def test_without_poisson_sampling_nothing_is_amplified(self):
+        engine = PrivacyEngine()
+        with pytest.warns(PrivacyWarning, match="without amplification"):
+            parts = made(engine, poisson_sampling=False, noise_multiplier=6.0)
+        assert len(parts[2]) == 10
+        for _ in range(3):
+            one_epoch(*parts)
+        assert engine.get_epsilon(1e-3) == accountant("pld")(Gaussian(6.0) * 3).epsilon(1e-3)
+
+    def test_without_poisson_sampling_a_target_is_met(self):
+        engine = PrivacyEngine()
+        with pytest.warns(PrivacyWarning, match="without amplification"):
+            parts = made(engine, poisson_sampling=False, target_epsilon=3.0)
+        one_epoch(*parts)
+        one_epoch(*parts)
+        assert 2.98 < engine.get_epsilon(1e-3) <= 3.0
+
     def test_a_noise_generator_voids_the_guarantee_and_says_so(self):
         weights = []
         for _ in range(2):
@@ -402,8 +419,6 @@ class TestMemoryManager:
 
 
 class TestValidator:
-    mixing = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.LazyLinear(2))
-
     def test_what_it_finds(self):
         model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4))
         (error,) = ModuleValidator.validate(model)

@@ -115,9 +115,8 @@ def finished(
         raise Overwritten
     together, squared = _norms(capture, gradients, trainable, losses, units)
     held = sum(_held(contribution) for contribution in together.values()) // capture.batch
-    return Captured(
-        together, squared, losses, Trace(capture.axes, capture.operations, copies, held, tuple(modules)), units
-    )
+    trace = Trace(capture.axes, capture.operations, copies, held, tuple(modules))
+    return Captured(together, squared, losses, trace, units)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from tacit.mechanisms.fixed_size import FixedSize
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Generic
 from tacit.mechanisms.laplace import Laplace
+from tacit.mechanisms.objective import ObjectivePerturbation
 from tacit.mechanisms.parallel import Parallel
 from tacit.mechanisms.shuffled import Shuffled
 from tacit.mechanisms.truncated import TruncatedPoisson
@@ -28,6 +29,7 @@ TYPES: dict[str, type[Mechanism]] = {
         RandomizedResponse,
         Approximate,
         Generic,
+        ObjectivePerturbation,
     )
 }
 _SAMPLING = ("sample_rate", "sampling", "records", "batch_size", "cap")

@@ -22,7 +22,7 @@ from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.training.engine import prepared, wrapped
 from tacit.training.exchange import Exchange
-from tacit.training.loader import PrivateLoader
+from tacit.training.loader import PrivateLoader, batches_in_a_pass
 from tacit.training.plan import PrivateRun, warn_about_delta
 from tacit.training.settle import sample_rate_of, settle
 from tacit.training.wrapped import PrivateModel, PrivateOptimizer
@@ -222,6 +222,7 @@ class PrivacyEngine:
     ) -> Parts:
         self._records = prepared(module, optimizer, loader)
         rate = sample_rate_of(self._records, None, loader.batch_size)
+        sampling = settings.sampling()
         judge = self.accountant.judge
         if target is not None and judge.standing is not Standing.PROVEN:
             warnings.warn(
@@ -235,13 +236,13 @@ class PrivacyEngine:
             self._records,
             clip_norm=None,
             clipping=settings.clip(optimizer, module),
-            sampling="poisson" if settings.poisson_sampling else "shuffled",
+            sampling=sampling,
             noise_multiplier=noise_multiplier,
             target=target,
             accountant=judge,
             sample_rate=rate,
             batch_size=None,
-            steps=epochs * max(1, round(1 / rate)),
+            steps=epochs * batches_in_a_pass(sampling, self._records, rate),
             epochs=None,
             delta=None,
             ledger=self.ledger,

@@ -36,9 +36,9 @@ class TableConfig:
 class Config:
     """Settings of `tacit train`; TOML keys, command-line flags and these fields have the same names.
 
-    Settings that belong together stand in a section, a table of its own: [clip], [sampling] and [noise] for the training
-    loop, and one for each method that has settings of its own. `sections` holds those that were given, `section` gives
-    any of them, `own` is the one of the chosen method.
+    Settings that belong together stand in a section, a table of its own: [clip], [sampling] and [noise] for the
+    training loop, and one for each method that has settings of its own. `sections` holds those that were given,
+    `section` gives any of them, `own` is the one of the chosen method.
     """
 
     name: str = "custom"

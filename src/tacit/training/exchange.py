@@ -45,9 +45,14 @@ class Exchange:
         """Which records of the batch in hand are clipped as one; None where each is by itself."""
         return members_of(self._batch) if self._batch is not None else None
 
+    @property
+    def complete(self) -> bool:
+        """Whether every piece of a batch is summed up, and nothing released yet."""
+        return self._piece is not None and self._piece.last and self._piece.recorded
+
     def open(self) -> Batch:
         """The batch to hand out next: a new one once the last has been released, else the same from its start."""
-        if self._total is not None and self._piece is not None and self._piece.last:
+        if self.complete:
             raise TrainingMisuse(
                 "step must be taken after backward on every batch; got the next batch asked for without one. "
                 "For larger batches raise batch_size and bound memory by physical_batch_size (BatchMemoryManager)."

@@ -110,6 +110,11 @@ class PrivateOptimizer(Optimizer):
         return loader.belongs_to(self._exchange)
 
     @property
+    def batch_complete(self) -> bool:
+        """Whether backward was called on the last piece of a batch, so that `step` will step."""
+        return self._exchange.complete
+
+    @property
     def expected_batch_size(self) -> float:
         """What the noisy sum is divided by."""
         return self._exchange.run.plan.expected_batch_size

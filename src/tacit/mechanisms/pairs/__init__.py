@@ -3,6 +3,7 @@
 from tacit.mechanisms.pairs.atoms import AtomPair
 from tacit.mechanisms.pairs.bounded_range import RangePair
 from tacit.mechanisms.pairs.discrete_gaussian import DiscreteGaussianPair, DiscreteGaussianReplacePair
+from tacit.mechanisms.pairs.floored import FlooredGaussianPair
 from tacit.mechanisms.pairs.gaussian import GaussianPair, GaussianReplacePair, SampledGaussianPair
 from tacit.mechanisms.pairs.laplace import LaplacePair, LaplaceReplacePair
 from tacit.mechanisms.pairs.mixed import MixedPair
@@ -14,6 +15,7 @@ __all__ = [
     "AtomPair",
     "DiscreteGaussianPair",
     "DiscreteGaussianReplacePair",
+    "FlooredGaussianPair",
     "GaussianPair",
     "GaussianReplacePair",
     "LaplacePair",

@@ -25,12 +25,12 @@ class Gradient(Method):
         from tacit.runs.pieces import loss_of, network_of, optimizer_of, predictor, tested
         from tacit.tradeoff import Epsilon
         from tacit.training import fit, save_model
-        from tacit.training.plan import planned_ahead
 
         config, dataset = job.config, job.dataset
         model = network_of(config, dataset)
 
         def write_ahead(plan: Plan) -> None:
+            job.ledger.unit = plan.sampling.unit
             job.write_ahead(*plan.runs)
 
         fitted = fit(
