@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tacit import check, models
 from tacit.data import Dataset, load, table
+from tacit.noise import SeededStream, Stream
 from tacit.runs.config import Config
 from tacit.runs.measure import measure_of
 
@@ -101,6 +102,11 @@ def optimizer_of(config: Config, model: nn.Module) -> torch.optim.Optimizer:
     if config.optimizer == "adagrad":
         return torch.optim.Adagrad(model.parameters(), lr=config.learning_rate)
     return torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=config.momentum)
+
+
+def stream_of(config: Config) -> Stream | None:
+    """The seeded stream that a configuration asks for; None for the secure one."""
+    return None if config.unsafe_seed is None else SeededStream(config.unsafe_seed)
 
 
 def loss_of(dataset: Dataset) -> Callable[[Tensor, Tensor], Tensor]:

@@ -62,7 +62,7 @@ def train(
     records = len(dataset.y_train)
     check.real("batch_size", config.batch_size, low=1, high=records, hint="It is the expected number of records.")
     folder = Path(out) if out is not None else Path("runs") / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    job = Job(config, dataset, _fresh_ledger(config, dataset), folder, on_progress)
+    job = Job(config, dataset, _fresh_ledger(config, dataset), folder, on_progress, data_dir)
     method = config.own
     write_text(folder / "config.json", json_text(config.settings()))
     trained = method.train(job)

@@ -80,8 +80,9 @@ def log_probabilities(scores: Scores, epsilon: float, relation: Relation) -> NDA
 def choose(scores: Scores, epsilon: float, stream: Stream, *, relation: Relation, method: str = "exponential") -> int:
     """Index of the ticket that the private choice picks; `choice_mechanism` says what it costs.
 
-    The exponential mechanism as the largest of score + Gumbel noise; permute-and-flip (McKenna & Sheldon 2020) looks at
-    the tickets in random order and takes one with probability exp(rate (u - max u)); its expected error is never larger.
+    The exponential mechanism as the largest of score + Gumbel noise; permute-and-flip (McKenna & Sheldon 2020) looks
+    at the tickets in random order and takes one with probability exp(rate (u - max u)); its expected error is never
+    larger.
     Drawn in double precision: timing and rounding are not protected.
     """
     check.choice("selection", method, METHODS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ class Job:
         ledger: where every release is recorded, with the run's relation; nothing private leaves a method without it.
         folder: where the method saves what `load` reads. The dispatcher writes ledger, card and settings there.
         on_progress: called with (stage, done, total) by whatever takes over two seconds.
+        data_dir: folder of the data files, for a method that reads public data besides.
     """
 
     config: Config
@@ -39,6 +41,7 @@ class Job:
     ledger: Ledger
     folder: Path
     on_progress: Progress = lambda stage, done, total: None
+    data_dir: str | os.PathLike[str] | None = None
 
     def write_ahead(self, *planned: tuple[Mechanism, int]) -> None:
         """Save the ledger as it would stand after `planned`: a run killed later never understates what was spent."""

@@ -11,7 +11,6 @@ from tacit.runs.methods.base import Job, Method, Scalar, Trained
 if TYPE_CHECKING:
     from torch import nn
 
-    from tacit.noise import Stream
     from tacit.runs.config import Config
     from tacit.runs.methods.base import Predict
     from tacit.training import Plan
@@ -22,7 +21,7 @@ class Gradient(Method):
     """Clipped and noised gradients; the settings of the training loop are keys of the configuration itself."""
 
     def train(self, job: Job) -> Trained:
-        from tacit.runs.pieces import loss_of, network_of, optimizer_of, predictor, tested
+        from tacit.runs.pieces import loss_of, network_of, optimizer_of, predictor, stream_of, tested
         from tacit.tradeoff import Epsilon
         from tacit.training import fit, save_model
 
@@ -47,7 +46,7 @@ class Gradient(Method):
             epochs=config.epochs,
             delta=config.delta,
             ledger=job.ledger,
-            stream=_stream(config),
+            stream=stream_of(config),
             evaluate=tested(dataset),
             engine=config.engine,
             max_physical_batch=config.max_physical_batch,
@@ -65,7 +64,7 @@ class Gradient(Method):
         )
 
     def twin(self, job: Job) -> Sequence[Mapping[str, float]]:
-        from tacit.runs.pieces import loss_of, network_of, optimizer_of, tested
+        from tacit.runs.pieces import loss_of, network_of, optimizer_of, stream_of, tested
         from tacit.training import fit_nonprivate
 
         config, dataset = job.config, job.dataset
@@ -78,7 +77,7 @@ class Gradient(Method):
             optimizer=optimizer_of(config, model),
             batch_size=config.batch_size,
             epochs=config.epochs,
-            stream=_stream(config),
+            stream=stream_of(config),
             evaluate=tested(dataset),
             on_step=lambda done, total: job.on_progress("non-private twin", done, total),
         )
@@ -93,12 +92,6 @@ class Gradient(Method):
 
 
 _ALGORITHMS = {"sgd": "DP-SGD", "adam": "DP-Adam", "adagrad": "DP-AdaGrad"}
-
-
-def _stream(config: Config) -> Stream | None:
-    from tacit.noise import SeededStream
-
-    return None if config.unsafe_seed is None else SeededStream(config.unsafe_seed)
 
 
 def _described(config: Config, model: nn.Module) -> str:
