@@ -70,9 +70,7 @@ class SaddleLine:
         return self.infinite + min(low, finite), self.infinite + min(high, finite)
 
 
-def saddle_line(
-    measure: Measure, saddle: Saddle, budget: int, infinite: float
-) -> SaddleLine | None:
+def saddle_line(measure: Measure, saddle: Saddle, budget: int, infinite: float) -> SaddleLine | None:
     """The line through a saddle, blurred if need be; None when its points would cost more than `budget`.
 
     `infinite` is the P-mass of runs with an infinite loss.
@@ -90,9 +88,7 @@ def saddle_line(
     return None
 
 
-def _line(
-    measure: Measure, saddle: Saddle, budget: int, blur: float, infinite: float
-) -> SaddleLine | None:
+def _line(measure: Measure, saddle: Saddle, budget: int, blur: float, infinite: float) -> SaddleLine | None:
     theta = saddle.theta
     log_moment = measure.log_moment(theta)
     log_value = saddle.log_delta - (log_moment - theta * saddle.epsilon)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ class Job:
         folder: where the method saves what `load` reads. The dispatcher writes ledger, card and settings there.
         resume: go on with the run in `folder` that was stopped.
         on_progress: called with (stage, done, total) by whatever takes over two seconds.
+        data_dir: folder of the data files, for a method that reads public data besides.
     """
 
     config: Config
@@ -43,6 +45,7 @@ class Job:
     folder: Path
     resume: bool = False
     on_progress: Progress = lambda stage, done, total: None
+    data_dir: str | os.PathLike[str] | None = None
 
     def write_ahead(self, *planned: tuple[Mechanism, int]) -> None:
         """Save the ledger as it would stand after `planned`: a run killed later never understates what was spent."""
