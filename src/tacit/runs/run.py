@@ -66,7 +66,7 @@ def train(
     method = config.own
     if resume and not method.resumable:
         raise check.fail("method", "one that can be resumed", config.method, "Start the run anew.")
-    job = Job(config, dataset, _fresh_ledger(config, dataset), folder, resume, on_progress)
+    job = Job(config, dataset, _fresh_ledger(config, dataset), folder, resume, on_progress, data_dir)
     method.check(job)
     write_text(folder / "config.json", json_text(config.settings()))
     trained = method.train(job)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
     from tacit.mechanisms import Mechanism
-    from tacit.noise import Stream
     from tacit.runs.config import Config
     from tacit.runs.methods.base import Predict
     from tacit.training import Plan
@@ -32,7 +31,7 @@ class Gradient(Method):
         check.real("batch_size", job.config.batch_size, low=1, high=_units(job), hint=hint)
 
     def train(self, job: Job) -> Trained:
-        from tacit.runs.pieces import loss_of, predictor, tested
+        from tacit.runs.pieces import loss_of, predictor, stream_of, tested
         from tacit.tradeoff import Epsilon
         from tacit.training import fit, read_checkpoint, save_model
 
@@ -57,7 +56,7 @@ class Gradient(Method):
             epochs=config.epochs,
             delta=config.delta,
             ledger=job.ledger,
-            stream=_stream(config),
+            stream=stream_of(config),
             evaluate=tested(dataset),
             scheduler=scheduler,
             scheduler_per="step",
@@ -81,7 +80,7 @@ class Gradient(Method):
         )
 
     def twin(self, job: Job) -> Sequence[Mapping[str, float]]:
-        from tacit.runs.pieces import loss_of, tested
+        from tacit.runs.pieces import loss_of, stream_of, tested
         from tacit.training import fit_nonprivate
 
         dataset = job.dataset
@@ -94,7 +93,7 @@ class Gradient(Method):
             optimizer=optimizer,
             sample_rate=_sample_rate(job),
             epochs=job.config.epochs,
-            stream=_stream(job.config),
+            stream=stream_of(job.config),
             evaluate=tested(dataset),
             scheduler=scheduler,
             scheduler_per="step",
@@ -142,12 +141,6 @@ def _left(plan: Plan, taken: int) -> Iterator[tuple[Mechanism, int]]:
 
 
 _ALGORITHMS = {"sgd": "DP-SGD", "adam": "DP-Adam", "adagrad": "DP-AdaGrad"}
-
-
-def _stream(config: Config) -> Stream | None:
-    from tacit.noise import SeededStream
-
-    return None if config.unsafe_seed is None else SeededStream(config.unsafe_seed)
 
 
 def _described(config: Config, model: nn.Module) -> str:

@@ -82,10 +82,11 @@ class Perturbation(Method):
         from tacit.erm import DPLogisticRegression
 
         config, dataset = job.config, job.dataset
+        assert config.epsilon is not None, "see check"
         return DPLogisticRegression(
             method=self.family,
             variant=self.variant,
-            epsilon=config.epsilon or 0.0,
+            epsilon=config.epsilon,
             delta=config.delta,
             relation=config.relation,
             classes=range(len(dataset.classes)),
