@@ -252,6 +252,20 @@ class TestAccounting:
         one_epoch(*parts)
         assert 3.98 < engine.get_epsilon(1e-3) <= 4.0
 
+    def test_two_runs_in_turn_share_one_target(self):
+        """As when two networks are trained against each other."""
+        engine = PrivacyEngine()
+        first, second = made(engine, target_epsilon=2.0), made(engine, target_epsilon=2.0)
+
+        def in_turn():
+            for _ in range(2):
+                one_epoch(*first)
+                one_epoch(*second)
+
+        with pytest.raises(BudgetExceeded):
+            in_turn()
+        assert 1.9 < engine.get_epsilon(1e-3) <= 2.0
+
     def test_the_rate_is_the_batch_size_over_the_records(self):
         engine = PrivacyEngine()
         one_epoch(*made(engine, data=blobs(210), batch_size=60))

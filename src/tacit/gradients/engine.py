@@ -144,7 +144,8 @@ def _norms(
     """
     dtype = torch.float32 if losses.dtype in HALF else losses.dtype
     squared = torch.zeros(units.count, len(losses) // units.size, dtype=dtype, device=losses.device)
-    row = {name: squared[units.groups.get(name, 0)] for name in trainable}
+    groups = squared.unbind()
+    row = {name: groups[units.groups.get(name, 0)] for name in trainable}
     done: dict[str, Contribution] = {}
     waiting: dict[str, list[Contribution]] = {}
 
@@ -157,7 +158,7 @@ def _norms(
                 take(pulled)
         else:
             done[contribution.name] = contribution
-            row[contribution.name] += contribution.squared_norms()
+            row[contribution.name].add_(contribution.squared_norms())
 
     for use, gradient in zip(capture.uses, gradients, strict=True):
         if gradient is not None:
@@ -168,7 +169,7 @@ def _norms(
             waiting.setdefault(pulled.name, []).append(pulled)
     for name, uses in waiting.items():
         done[name] = disjoint(uses) or merged(uses, trainable[name].shape)
-        row[name] += done[name].squared_norms()
+        row[name].add_(done[name].squared_norms())
     return done, squared
 
 

@@ -11,11 +11,21 @@ from tacit.runs.reading import config_from_table, preset_names, read_config
 
 if TYPE_CHECKING:
     from tacit.runs.attacks import audit
-    from tacit.runs.run import Run, train
+    from tacit.runs.run import Run, resume, train
 
-__all__ = ["Config", "Run", "TableConfig", "audit", "config_from_table", "preset_names", "read_config", "train"]
+__all__ = [
+    "Config",
+    "Run",
+    "TableConfig",
+    "audit",
+    "config_from_table",
+    "preset_names",
+    "read_config",
+    "resume",
+    "train",
+]
 
-_HOMES = {"Run": "tacit.runs.run", "audit": "tacit.runs.attacks", "train": "tacit.runs.run"}
+_HOMES = {"Run": "tacit.runs.run", "audit": "tacit.runs.attacks", "resume": "tacit.runs.run", "train": "tacit.runs.run"}
 
 
 def __getattr__(name: str) -> Any:

@@ -90,7 +90,7 @@ def stored_config(folder: Path, overrides: dict[str, object]) -> Config:
     """The settings of the run in `folder`, those of `overrides` that are not None replaced."""
     for name in ("config.json", "ledger.json"):
         if not (folder / name).is_file():
-            raise check.fail("RUN", f"the folder of a finished `tacit train`, with {name} in it", str(folder))
+            raise check.fail("RUN", f"the folder of a `tacit train`, with {name} in it", str(folder))
     try:
         settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:

@@ -13,9 +13,13 @@ from tacit.runs.methods import METHODS, Method
 from tacit.runs.settings import setting
 
 LOOP: dict[str, type] = {"clip": ClipSettings, "sampling": SamplingSettings, "noise": NoiseSettings}
-MODELS = ("linear", "mlp", "convnet", "text", "recommender")
-OPTIMIZERS = ("sgd", "adam", "adagrad")
-ENGINES = ("auto", "eager", "compiled")
+CHOICES = {
+    "model": ("linear", "mlp", "convnet", "text", "recommender"),
+    "optimizer": ("sgd", "adam", "adagrad"),
+    "learning_rate_schedule": ("constant", "linear", "cosine"),
+    "engine": ("auto", "eager", "compiled"),
+    "precision": ("float32", "bfloat16"),
+}
 
 
 @dataclass(frozen=True)
@@ -49,10 +53,13 @@ class Config:
     count_padding: bool = setting(False, "Of model text: padding counts in the mean, as in the paper's code.")
     optimizer: str = setting("sgd", "sgd, adam or adagrad.")
     learning_rate: float = setting(0.5, "Step size.")
+    learning_rate_schedule: str = setting("constant", "constant, or linear or cosine down to 0.")
     momentum: float = setting(0.0, "Momentum of sgd, in [0, 1).")
     batch_size: int = setting(128, "Expected size of a Poisson batch; sampling rate batch_size / n.")
     epochs: float = setting(20.0, "Expected passes over the data; round(epochs * n / batch_size) steps.")
     engine: str = setting("auto", "auto, eager or compiled.")
+    precision: str = setting("float32", "float32, or bfloat16 for the forward and backward pass.")
+    checkpoint_every: int | None = setting(None, "Steps between checkpoints; an epoch by default.")
     max_physical_batch: int | None = setting(None, "Most records in memory at once; changes no result.")
     clip_norm: float = setting(1.0, "Bound on the norm of one record's gradient.")
     noise_multiplier: float | None = setting(None, "Noise std / clip_norm.")
@@ -73,11 +80,11 @@ class Config:
         from tacit.tradeoff import Epsilon
 
         check.choice("method", self.method, METHODS)
-        check.choice("model", self.model, MODELS)
-        check.choice("optimizer", self.optimizer, OPTIMIZERS)
-        check.choice("engine", self.engine, ENGINES)
-        if self.max_physical_batch is not None:
-            check.count("max_physical_batch", self.max_physical_batch)
+        for name, options in CHOICES.items():
+            check.choice(name, getattr(self, name), options)
+        for name in ("max_physical_batch", "checkpoint_every"):
+            if getattr(self, name) is not None:
+                check.count(name, getattr(self, name))
         for name in ("hidden", "attacks"):
             if not isinstance(getattr(self, name), tuple):
                 raise check.fail(name, "a list", getattr(self, name))

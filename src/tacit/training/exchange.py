@@ -86,10 +86,10 @@ class Exchange:
         if self._piece is None or self._piece.recorded:
             raise TrainingMisuse("backward must be called once for each batch; got a second call. Step first.")
 
-    def check_between(self) -> None:
+    def check_between(self, what: str) -> None:
         """No part of a batch has been summed up yet."""
         if self._total is not None:
-            raise TrainingMisuse("max_grad_norm must change between batches; got a change after backward. Step first.")
+            raise TrainingMisuse(f"{what} between batches; got one after backward. Step first.")
 
     def record(self, total: GradientSum, norms: Tensor) -> None:
         """Add the clipped sum of the piece in hand, made of gradients with these norms."""

@@ -21,7 +21,8 @@ from tacit.noise import SecureStream, SeededStream, Stream
 from tacit.sampling import Batch, PoissonSampling, Sampling
 from tacit.standing import Standing
 from tacit.tradeoff import Target
-from tacit.training.release import Release, noise_size, normal_like, release
+from tacit.training.normals import Normals
+from tacit.training.release import Release, noise_size, release
 
 
 @dataclass(frozen=True)
@@ -147,9 +148,10 @@ class PrivateRun:
             self.ledger.assume(sentence)
         self.stream = stream if stream is not None else SecureStream()
         self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
+        self._normals = Normals(self.stream)
         self.taken = 0
         self._limit = budget, using
-        self._allowed = _affordable(self.ledger, plan, *self._limit, self.taken)
+        self._settle()
         if not self.stream.secure:
             self.ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
         if plan.unsafe_no_noise:
@@ -173,12 +175,13 @@ class PrivateRun:
         step = self.taken
         self.taken += 1
         self.ledger.add(self.plan.mechanism_at(step), note="training")
+        self._seen = self.ledger.steps
         return self.plan.noise_at(step)
 
     def release(self, batch: Batch, total: GradientSum, norms: Tensor) -> Release:
         """Noisy mean of the clipped sum of `batch`, made in place after the charge; `clip` moves on."""
         noise_multiplier = self.charge(batch)
-        noise = normal_like(total.flat, self.stream, noise_size(self.clip, total))
+        noise = self._normals.take(total.flat, noise_size(self.clip, total))
         released = release(self.clip, total, norms, noise, noise_multiplier, self.plan.expected_batch_size)
         self.clip = released.clip
         return released
@@ -203,7 +206,7 @@ class PrivateRun:
             self.ledger.advance(spent)
         self.sampler.restore(state["sampler"])
         self.taken = state["taken"]
-        self._allowed = _affordable(self.ledger, self.plan, *self._limit, self.taken)
+        self._settle()
 
     def change_noise(self, noise_multiplier: float) -> None:
         """Use another noise multiplier from the next step on; refused where a budget was planned with this one."""
@@ -225,7 +228,15 @@ class PrivateRun:
             raise check.fail("clip_norm", "left as it is for bounds by group", clip_norm)
         self.clip = replace(self.clip, clip_norm=clip_norm)  # type: ignore[type-var]
 
+    def _settle(self) -> None:
+        """Count how far the budget reaches from what the ledger holds now."""
+        self._allowed = _affordable(self.ledger, self.plan, *self._limit, self.taken)
+        self._seen = self.ledger.steps
+
     def _check_budget(self) -> None:
+        if self._allowed is not None and self.ledger.steps != self._seen:
+            # Another run wrote into the same ledger, or a checkpoint was read.
+            self._settle()
         if self._allowed is not None and self.taken >= self._allowed:
             raise BudgetExceeded(
                 f"step {self.taken + 1} would cross the privacy budget; it was not taken. It allows {self._allowed} "

@@ -55,11 +55,14 @@ class Direction:
         self.general = Convolution(parts, gap=gap, largest=largest)
         self._coarse = Convolution(parts, gap=1e-3, largest=1 << 13)
         self._compared = False
+        self._top = max(float(sum(steps * pair.largest for pair, steps in parts)), 0.0)
         self._near_delta = lru_cache(maxsize=32)(self._for_delta)
         self._near_epsilon = lru_cache(maxsize=8)(self._for_epsilon)
 
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Bounds on delta(epsilon)."""
+        if epsilon >= self._top * (1 + ALLOWANCE):
+            return self.general.infinite * (1 - ALLOWANCE), min(self.general.infinite * (1 + ALLOWANCE), 1.0)
         local = self._near_epsilon(epsilon)
         low, high = asked(local, epsilon)
         if not isinstance(local, Single) and epsilon > 0 and high - low > _WIDE * high > 1e-300:
@@ -73,8 +76,11 @@ class Direction:
         """Bounds on the smallest epsilon >= 0 with delta(epsilon) <= delta."""
         if delta < self.general.infinite * (1 + ALLOWANCE) or delta == 0.0:
             return self._at_the_end(delta)
+        floor, top = self._near_the_top(delta)
+        if floor >= top * (1 - ALLOWANCE) < np.inf:
+            return floor, top
         local = self._near_delta(delta)
-        low, high = _invert(local, delta, 0), _invert(local, delta, 1)
+        low, high = max(_invert(local, delta, 0), floor), min(_invert(local, delta, 1), top)
         if not isinstance(local, Single) and not self.general.infinite and high - low > _WIDE * high > 1e-6 * _WIDE:
             return self._between(delta, low, high)
         return low, high
@@ -107,9 +113,19 @@ class Direction:
         bounds = np.array([asked(locals_[k], float(e)) for k, e in zip(nearest, epsilons, strict=True)])
         return bounds[:, 0] * (1 - ALLOWANCE), np.minimum(bounds[:, 1] * (1 + ALLOWANCE), 1.0)
 
+    def _near_the_top(self, delta: float) -> tuple[float, float]:
+        """Bounds from the largest loss alone: with P-mass m there, delta(epsilon) >= m (1 - e^{epsilon - largest})."""
+        top = self._top
+        if self.general.infinite or not 0 < top < np.inf:
+            return 0.0, np.inf
+        log_mass = sum(steps * _log_mass_at_the_top(pair) for pair, steps in self.parts)
+        share = float(np.exp(min(np.log(delta) - log_mass, 1.0)))
+        floor = top + float(np.log1p(-share)) if share < 1 else 0.0
+        return max(floor * (1 - ALLOWANCE / 4), 0.0), top * (1 + ALLOWANCE / 4)
+
     def _at_the_end(self, delta: float) -> tuple[float, float]:
         """epsilon where only infinite losses are left: the largest finite loss, or inf if even that is too much."""
-        top = max(sum(steps * pair.largest for pair, steps in self.parts), 0.0)
+        top = self._top
         certain = self.general.infinite
         if delta < certain * (1 - ALLOWANCE):
             return float("inf"), float("inf")
@@ -168,6 +184,15 @@ class Direction:
                     f"[{floor:.6g}, {ceiling:.6g}]. Please report this composition."
                 )
         return line
+
+
+def _log_mass_at_the_top(pair: Pair) -> float:
+    """log of the P-mass of the largest loss, -inf where it is not an atom."""
+    slack = 1e-12 * abs(pair.largest)
+    nodes = pair.nodes(1.0, 0.0)
+    if nodes is None or not any(atom >= pair.largest - slack for atom in pair.atoms):
+        return -np.inf
+    return float(np.log(nodes.p[nodes.loss >= pair.largest - slack].sum()))
 
 
 def _invert(local: Local, delta: float, side: int) -> float:

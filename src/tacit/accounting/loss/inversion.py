@@ -24,7 +24,8 @@ _UNIT = 2.0**-53
 _TOLERANCE = -25.0
 _BLURRED = -19.0
 _RATIO = 1.15
-_GAPS = (3e-8, 4e-7, 1e-5)
+_GAPS = (1e-7, 4e-7, 2e-6, 1e-5, 1e-4)
+_BLURRED_BUDGET = 3
 
 
 @dataclass(frozen=True)
@@ -78,12 +79,15 @@ def saddle_line(
     """
     if measure.largest < 1.02 * saddle.theta:
         return None
-    line = _line(measure, saddle, budget, 0.0, infinite)
-    for gap in _GAPS:
-        if line is None:
-            blur = gap * max(saddle.epsilon, 0.03 / saddle.theta) / (1 + saddle.theta)
-            line = _line(measure.blurred(blur), saddle, 10 * budget, blur, infinite)
-    return line
+    for gap in (0.0, *_GAPS):
+        blur = gap * max(saddle.epsilon, 0.03 / saddle.theta) / (1 + saddle.theta)
+        try:
+            line = _line(measure.blurred(blur) if blur else measure, saddle, budget, blur, infinite)
+        except Unsuitable:
+            continue
+        if line is not None:
+            return line
+    return None
 
 
 def _line(
@@ -94,7 +98,8 @@ def _line(
     log_value = saddle.log_delta - (log_moment - theta * saddle.epsilon)
     aliases = Aliases.of(measure.log_moment, theta, largest=measure.largest)
     period = period_for(aliases, saddle.epsilon, saddle.log_delta + _TOLERANCE, 4 * saddle.spread)
-    found = _points(measure, 2 * np.pi / period, log_value + (_BLURRED if blur else _TOLERANCE), budget)
+    tolerance, most = (_BLURRED, _BLURRED_BUDGET * budget) if blur else (_TOLERANCE, budget)
+    found = _points(measure, 2 * np.pi / period, log_value + tolerance, most)
     if found is None:
         return None
     t, tails = found
