@@ -14,6 +14,7 @@ _HOMES = {
     "tacit.data": ("Dataset",),
     "tacit.errors": ("BudgetExceeded", "InvalidInput", "LeakWarning", "Refused", "TacitError"),
     "tacit.mechanisms": ("Exponential", "Gaussian", "Laplace", "Mechanism"),
+    "tacit.opacus": ("PrivacyEngine",),
     "tacit.relation": ("Relation",),
     "tacit.standing": ("Standing",),
     "tacit.tradeoff": ("Advantage", "Epsilon", "Errors", "Mu", "Target", "TradeOff"),
@@ -28,6 +29,7 @@ _ROOMS = (
     "gradients",
     "lora",
     "mechanisms",
+    "opacus",
     "reports",
     "training",
 )

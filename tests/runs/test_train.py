@@ -174,7 +174,7 @@ def test_a_table_of_ones_own(tmp_path, capsys):
         (["train", "digits", "--dataset", "digitz"], "Did you mean 'digits'"),
         (["train", "digits", "--epsilonn", "1"], "No such option: --epsilonn"),
         (["train", "digits", "--method", "gradeint"], "Did you mean 'gradient'"),
-        (["audit", "nowhere"], "RUN must be the folder of a finished"),
+        (["audit", "nowhere"], "RUN must be the folder of a `tacit train`"),
         (["data", "digitz"], "Did you mean 'digits'"),
         (["data", "--download"], "NAME must be given with --download"),
     ],
@@ -198,11 +198,11 @@ def test_a_delta_too_large_for_the_data_is_warned_about(tmp_path, capsys):
     assert "n=1438" in capsys.readouterr().err
 
 
-def test_overrides_switch_between_noise_and_epsilon():
+def test_overrides_switch_between_noise_and_epsilon(tmp_path):
     assert read_config("adult", {"epsilon": 2.0}).noise_multiplier is None
     assert read_config("digits", {"noise_multiplier": 2.0}).epsilon is None
     with pytest.raises(InvalidInput, match="convnet"):
-        train(read_config("digits", {"model": "convnet", "dataset": "breast_cancer"}), out="never")
+        train(read_config("digits", {"model": "convnet", "dataset": "breast_cancer"}), out=tmp_path / "never")
 
 
 def test_every_setting_has_a_flag(tmp_path, capsys):

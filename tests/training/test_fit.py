@@ -84,7 +84,10 @@ def test_progress_is_reported_without_any_private_number():
     steps, rows = [], []
     run(on_step=lambda taken, planned: steps.append((taken, planned)), on_epoch=rows.append, steps=12)
     assert steps == [(i, 12) for i in range(1, 13)]
-    assert rows == [{"epoch": 1.0, "steps": 10.0}, {"epoch": 1.2, "steps": 12.0}]
+    assert rows == [
+        {"epoch": 1.0, "steps": 10.0, "learning_rate": 0.5},
+        {"epoch": 1.2, "steps": 12.0, "learning_rate": 0.5},
+    ]
 
 
 def test_empty_batches_still_add_noise_and_are_recorded():

@@ -58,8 +58,31 @@ class Attack(ABC):
     name: ClassVar[str]
 
     @abstractmethod
+    def score(self, model: Model, examples: Examples) -> np.ndarray:
+        """One number for each example, shape (n,): the higher, the surer that `model` was trained on it."""
+
+    def threshold(self, member_scores: np.ndarray) -> float:
+        """From which score on the attack's own rule flags a record.
+
+        The mean score of the members, as the trainer may report it (Yeom et al. 2018), unless the attack has a rule
+        that needs nothing from the members.
+        """
+        return float(member_scores.mean())
+
     def __call__(self, model: Model, *, members: Examples, non_members: Examples) -> Scores:
         """Attack `model` on records that it was trained on and records that it was not."""
+        scores = self.score(model, joined(members, non_members))
+        flagged, others = scores[: len(members[1])], scores[len(members[1]) :]
+        return Scores(self.name, flagged, others, self.threshold(vector("scores of members", flagged)))
+
+
+def joined(members: Examples, non_members: Examples) -> Examples:
+    """Members, then non-members, as one set of examples; raises `InvalidInput` when one of them is empty."""
+    for name, (_, labels) in (("members", members), ("non_members", non_members)):
+        if len(labels) == 0:
+            raise check.fail(name, "at least one record", 0, "An attack needs members and non-members.")
+    inputs, labels = (np.concatenate([np.asarray(a), np.asarray(b)]) for a, b in zip(members, non_members, strict=True))
+    return inputs, labels
 
 
 def vector(name: str, values: object) -> np.ndarray:

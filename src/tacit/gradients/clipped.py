@@ -15,7 +15,7 @@ from tacit.errors import UnsupportedModel
 from tacit.gradients.batch import Inputs, Loss, batch_size, call, rows, tensors
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.doctor import examine
-from tacit.gradients.engine import Trace, captured, without_gradients
+from tacit.gradients.engine import Captured, Trace, captured, without_gradients
 from tacit.gradients.fallback import add_by_example
 from tacit.gradients.proof import Verdict, prove
 from tacit.gradients.scratch import Scratch
@@ -109,10 +109,7 @@ class ClippedSum:
         self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor], units: Units
     ) -> Tensor:
         """`_add` on so many records at a time as may be held."""
-        size = self._most
-        if verdict.trace is not None:
-            size = min(size, _HELD // max(1, verdict.trace.held))
-        size = max(1, size // units.size) * units.size
+        size = max(1, self._chunk(verdict) // units.size) * units.size
         if len(targets) <= size:
             return self._add(loss, inputs, targets, verdict, sums, units)
         norms = []
@@ -120,6 +117,11 @@ class ClippedSum:
             part = slice(start, start + size)
             norms.append(self._add(loss, rows(inputs, part), targets[part], verdict, sums, units.part(part)))
         return torch.cat(norms)
+
+    def _chunk(self, verdict: Verdict) -> int:
+        """How many records may go through the model at a time."""
+        held = verdict.trace.held if verdict.trace is not None else 1
+        return max(1, min(self._most, _HELD // max(1, held)))
 
     def factors(self, squared_norms: Tensor) -> Tensor:
         """Clipping factor of every squared norm, shape (groups, units), all within range."""
@@ -161,6 +163,18 @@ class ClippedSum:
                 )
         except Uncovered:
             return self._add_slowly(loss, inputs, targets, replace(verdict, vectorised=False), sums, units)
+        return self._add_found(found, loss, inputs, targets, verdict, sums, units)
+
+    def _add_found(
+        self,
+        found: Captured,
+        loss: Loss,
+        inputs: Inputs,
+        targets: Tensor,
+        verdict: Verdict,
+        sums: dict[str, Tensor],
+        units: Units,
+    ) -> Tensor:
         near = self.within_range(found.squared)
         if not near.all():
             return self._add_apart(loss, inputs, targets, verdict, sums, units, ~near.all(0))
@@ -199,7 +213,9 @@ class ClippedSum:
         key = (code, self.model.training, self._parameters, *((value.dim(), value.dtype) for value in given))
         verdict = self._verdicts.get(key)
         if verdict is None:
-            verdict = prove(self.model, self.trainable, loss, inputs, targets)
+            # A run that goes on examines the model again: what that draws must not shift the run's own randomness.
+            with torch.random.fork_rng([targets.device] if targets.is_cuda else []):
+                verdict = prove(self.model, self.trainable, loss, inputs, targets)
             if verdict.final:
                 self._verdicts[key] = verdict
         return verdict

@@ -99,12 +99,25 @@ def captured(
         reached = bool(roots) and losses.requires_grad
         weights = torch.ones_like(losses) if units.weights is None else units.weights.to(losses.dtype)
         gradients = torch.autograd.grad(losses, roots, weights, allow_unused=True) if reached else [None] * len(roots)
+    return finished(capture, gradients, trainable, losses.detach(), copies, units, modules)
+
+
+def finished(
+    capture: Capture,
+    gradients: Sequence[Tensor | None],
+    trainable: dict[str, Tensor],
+    losses: Tensor,
+    copies: bool,
+    units: Units,
+    modules: Sequence[nn.Module] = (),
+) -> Captured:
+    """What `capture` recorded, given the gradient of every root; raises `Overwritten` as `captured` does."""
     if capture.overwritten():
         raise Overwritten
-    together, squared = _norms(capture, gradients, trainable, losses.detach(), units)
-    held = sum(_held(contribution) for contribution in together.values()) // len(targets)
-    found = Trace(capture.axes, capture.operations, copies, held, modules)
-    return Captured(together, squared, losses.detach(), found, units)
+    together, squared = _norms(capture, gradients, trainable, losses, units)
+    held = sum(_held(contribution) for contribution in together.values()) // capture.batch
+    trace = Trace(capture.axes, capture.operations, copies, held, tuple(modules))
+    return Captured(together, squared, losses, trace, units)
 
 
 @contextmanager

@@ -66,6 +66,19 @@ class Sampler(ABC):
             )
         self._open = None
 
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps besides the stream's position; raises `TrainingMisuse` while a batch is open.
+
+        Who is in a batch that is still to be trained on must stay secret, so it is never written down.
+        """
+        if self._open is not None:
+            raise TrainingMisuse("a checkpoint must be taken between steps; got one while a batch is open.")
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self._open = None
+
 
 class Sampling(ABC):
     """How batches are drawn, whatever the data: it makes the sampler, and says what a step then is to an accountant.
@@ -74,11 +87,13 @@ class Sampling(ABC):
         type: name in configurations and in the JSON form.
         unit: what is sampled and protected as one.
         relations: neighbouring relations under which it can be accounted for.
+        assumptions: what its accounting rests on besides the code, for the ledger.
     """
 
     type: ClassVar[str]
     unit: ClassVar[str] = "record"
     relations: ClassVar[tuple[Relation, ...]] = tuple(Relation)
+    assumptions: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def sampler(self, records: int, sample_rate: float, stream: Stream) -> Sampler:

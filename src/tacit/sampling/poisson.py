@@ -41,10 +41,10 @@ class PoissonSampler(Sampler):
         self.records = check.count("records", records)
         self.sample_rate = check.probability("sample_rate", sample_rate, open_low=True, hint="Use batch_size / n.")
         self.expected_size = self.records * self.sample_rate
-        self._stream = stream if stream is not None else SecureStream()
+        self.stream = stream if stream is not None else SecureStream()
 
     def draw(self) -> Batch:
-        return Batch(bernoulli(self._stream, self.records, self.sample_rate))
+        return Batch(bernoulli(self.stream, self.records, self.sample_rate))
 
 
 def bernoulli(stream: Stream, records: int, rate: float) -> NDArray[np.int64]:

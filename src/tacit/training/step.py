@@ -110,6 +110,10 @@ class PrivateUpdate:
     def clip(self) -> Clip:
         return self._clipped.clip
 
+    @clip.setter
+    def clip(self, clip: Clip) -> None:
+        self._clipped.clip = clip
+
     def __call__(
         self, inputs: Inputs, targets: Tensor, noise_multiplier: float, members: Members | None = None
     ) -> None:
