@@ -32,6 +32,8 @@ ORDER = [
     "attacks",
     "audit",
     "data",
+    "tickets",
+    "erm",
     "reports",
     "runs",
     "sweeps",

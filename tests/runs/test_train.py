@@ -174,7 +174,7 @@ def test_a_table_of_ones_own(tmp_path, capsys):
         (["train", "digits", "--dataset", "digitz"], "Did you mean 'digits'"),
         (["train", "digits", "--epsilonn", "1"], "No such option: --epsilonn"),
         (["train", "digits", "--method", "gradeint"], "Did you mean 'gradient'"),
-        (["audit", "nowhere"], "RUN must be the folder of a finished"),
+        (["audit", "nowhere"], "RUN must be the folder of a `tacit train`"),
         (["data", "digitz"], "Did you mean 'digits'"),
         (["data", "--download"], "NAME must be given with --download"),
     ],

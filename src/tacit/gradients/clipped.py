@@ -213,7 +213,9 @@ class ClippedSum:
         key = (code, self.model.training, self._parameters, *((value.dim(), value.dtype) for value in given))
         verdict = self._verdicts.get(key)
         if verdict is None:
-            verdict = prove(self.model, self.trainable, loss, inputs, targets)
+            # A run that goes on examines the model again: what that draws must not shift the run's own randomness.
+            with torch.random.fork_rng([targets.device] if targets.is_cuda else []):
+                verdict = prove(self.model, self.trainable, loss, inputs, targets)
             if verdict.final:
                 self._verdicts[key] = verdict
         return verdict

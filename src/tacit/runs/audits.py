@@ -158,7 +158,7 @@ def _findings(scores: Scores, config: Config, claim: TradeOff | None) -> list[Fi
 def _twin(config: Config, dataset: Dataset, folder: Path, number: int, on_progress: Progress) -> tuple[Model, Path]:
     """Run `number`: trained as the first was, with fresh noise, or loaded if an earlier audit trained it."""
     home = folder / "audit" / f"run-{number}"
-    job = Job(config, dataset, Ledger(relation=config.relation), home, on_progress)
+    job = Job(config, dataset, Ledger(relation=config.relation), home, on_progress=on_progress)
     finished = home / "finished"
     if finished.is_file():
         return config.own.load(job), home

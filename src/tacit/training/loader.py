@@ -21,6 +21,7 @@ from torch.utils.data import (
 
 from tacit import check
 from tacit.errors import InvalidInput
+from tacit.sampling import Sampling
 from tacit.training.exchange import Exchange, Piece
 
 
@@ -45,6 +46,12 @@ def records_of(loader: object) -> int:
             stacklevel=4,
         )
     return check.count("number of records of loader", len(loader.dataset))
+
+
+def batches_in_a_pass(sampling: Sampling, records: int, sample_rate: float) -> int:
+    """Batches that cover every record once, or would on average."""
+    every = sampling.steps_alike(records, sample_rate)
+    return every if every > 1 else max(1, round(1 / sample_rate))
 
 
 class PrivateLoader:
@@ -73,7 +80,8 @@ class PrivateLoader:
     @property
     def batches(self) -> int:
         """Batches in one pass."""
-        return max(1, round(1 / self.sample_rate))
+        plan = self._exchange.run.plan
+        return batches_in_a_pass(plan.sampling, plan.records, plan.sample_rate)
 
     def belongs_to(self, exchange: Exchange) -> bool:
         """Whether its batches are those of `exchange`."""

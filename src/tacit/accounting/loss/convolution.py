@@ -11,7 +11,6 @@ from scipy import fft
 
 from tacit.accounting.loss.cumulant import Cumulant, Discrete
 from tacit.accounting.loss.fourier import LatticeSum
-from tacit.accounting.loss.jumps import JumpCumulant, SplitSum, split, split_sum
 from tacit.accounting.loss.lattice import Rounded, place_atoms, round_down, round_up
 from tacit.accounting.loss.merge import thinned
 from tacit.accounting.loss.plan import Aliases, Saddle, period_for, saddle_for_delta, saddle_for_epsilon
@@ -19,7 +18,6 @@ from tacit.mechanisms.pairs import Pair
 
 _EDGES = np.concatenate([-np.geomspace(1e5, 1e-12, 512), np.geomspace(1e-12, 1e5, 512)])
 _LARGEST = 1 << 20
-_FINE = 1 / 5000
 _COARSE = 1 << 12
 _UNEVEN = 64
 
@@ -30,8 +28,8 @@ Rounding = list[tuple[Rounded, int]]
 class Bracket:
     """The lower and the upper rounding of one composition, built for one question."""
 
-    lower: LatticeSum | SplitSum
-    upper: LatticeSum | SplitSum
+    lower: LatticeSum
+    upper: LatticeSum
 
     @property
     def theta(self) -> float:
@@ -64,6 +62,7 @@ class Convolution:
         self.largest = largest
         self.infinite = -np.expm1(sum(steps * _log1m(pair.infinite) for pair, steps in parts))
         self.lower_parts, self.upper_parts = thinned(parts)
+        self.exact = _common(parts) > 0
         self.outlines = outlines or [_outline(pair, steps) for pair, steps in self.upper_parts]
 
     def saddle_for_delta(self, delta: float) -> Saddle:
@@ -78,10 +77,13 @@ class Convolution:
             saddle = saddle_for_epsilon(self._outline_for(saddle.log_delta), epsilon)
         return saddle
 
-    def _outline_for(self, log_delta: float) -> Cumulant:
+    def outlines_for(self, log_delta: float) -> list[Discrete]:
         """The outlines without masses that are too small to matter at this delta, but could rule a high tilt."""
         floor = log_delta - 50.0 - np.log(sum(part.steps for part in self.outlines))
-        return Cumulant([part.above(floor) for part in self.outlines])
+        return [part.above(floor) for part in self.outlines]
+
+    def _outline_for(self, log_delta: float) -> Cumulant:
+        return Cumulant(self.outlines_for(log_delta))
 
     def bracket(self, saddle: Saddle) -> Bracket:
         """Both roundings, built for one saddle."""
@@ -95,29 +97,6 @@ class Convolution:
         wanted = min(_pitch_for(cumulant, theta, gap), saddle.spread / 8) / (_UNEVEN if uneven else 1) if close else 0.0
         down, up, size = self._rounded(cumulant, theta, saddle.log_delta, period, wanted, self.largest)
         return Bracket(*(LatticeSum.of(rounded, theta, saddle.epsilon, size) for rounded in (down, up)))
-
-    def split_bracket(self, epsilon: float, log_delta: float, *, largest: int = 1 << 19) -> Bracket | None:
-        """Both roundings around one epsilon, runs with a large loss apart; `log_delta` as far as it is known.
-
-        None where all or none of the losses of a step are large, and for many atoms, which are not smooth enough.
-        """
-        if any(pair.table is not None for pair, _ in self.parts):
-            return None
-        cumulant = self._outline_for(log_delta)
-        threshold = epsilon / 3
-        core_parts, jump_parts = split(cumulant.parts, threshold)
-        if not all(len(part.losses) for part in core_parts) or not any(len(part.losses) for part in jump_parts):
-            return None
-        jumps = JumpCumulant(cumulant.parts, threshold)
-        theta = jumps.tilt_for(epsilon, 0.01 / epsilon, 1e3 / epsilon)
-        core = saddle_for_epsilon(Cumulant(core_parts), epsilon)
-        aliases = Aliases.of(jumps, theta)
-        log_scale = jumps(theta) - theta * epsilon
-        period = period_for(aliases, epsilon, max(log_delta, log_scale - 30.0) - 18.0, 2 * epsilon)
-        down, up, size = self._rounded(cumulant, theta, log_delta, period, epsilon * _FINE, largest)
-        tilts = (min(core.theta, 200 / epsilon), theta)
-        lower, upper = (split_sum(rounded, threshold, tilts, epsilon, size) for rounded in (down, up))
-        return Bracket(lower, upper) if lower and upper else None
 
     def _rounded(
         self, cumulant: Cumulant, theta: float, log_delta: float, period: float, wanted: float, largest: int

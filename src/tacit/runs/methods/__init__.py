@@ -2,9 +2,11 @@
 
 from tacit.runs.methods.base import Job, Method, Trained
 from tacit.runs.methods.gradient import Gradient
+from tacit.runs.methods.ticket import TicketMethod
 
 METHODS: dict[str, type[Method]] = {
     "gradient": Gradient,
+    "ticket": TicketMethod,
 }
 
 __all__ = ["METHODS", "Job", "Method", "Trained"]
