@@ -16,6 +16,9 @@ from tacit.errors import InvalidInput, LeakWarning, MissingData
 
 WITH_FILES = [name for name in data.names() if source(name).files]
 CODES = {"imdb", "imdb_hashed", "movielens", "movielens_1m"}
+# Texts and clusters take more than five seconds.
+SLOW = {"imdb", "imdb_hashed", "purchase_standin"}
+EVERY = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in data.names()]
 BUNDLED = [name for name in data.names() if not source(name).files]
 
 
@@ -62,7 +65,7 @@ def digest(dataset: data.Dataset) -> tuple:
     return tuple(array.tobytes() for array in (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test))
 
 
-@pytest.mark.parametrize("name", data.names())
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.filterwarnings("ignore::tacit.errors.LeakWarning")
 def test_data_set(name, obtain, data_dir):
     dataset = obtain(name)

@@ -84,7 +84,10 @@ def test_progress_is_reported_without_any_private_number():
     steps, rows = [], []
     run(on_step=lambda taken, planned: steps.append((taken, planned)), on_epoch=rows.append, steps=12)
     assert steps == [(i, 12) for i in range(1, 13)]
-    assert rows == [{"epoch": 1.0, "steps": 10.0}, {"epoch": 1.2, "steps": 12.0}]
+    assert rows == [
+        {"epoch": 1.0, "steps": 10.0, "learning_rate": 0.5},
+        {"epoch": 1.2, "steps": 12.0, "learning_rate": 0.5},
+    ]
 
 
 def test_empty_batches_still_add_noise_and_are_recorded():
@@ -245,6 +248,27 @@ def test_bad_arguments_are_refused_before_the_first_step(changes, message):
     with pytest.raises(InvalidInput, match=message):
         run(model, **changes)
     assert torch.equal(before, flat(model))
+
+
+NUMBERS = {
+    "clip_norm": (0, -1.0, math.nan, math.inf, "1", True),
+    "noise_multiplier": (0, -1.0, math.nan, math.inf, "1", True),
+    "batch_size": (0, -1, 201, math.nan, "20", True),
+    "steps": (0, -5, 1.5, math.nan, "5", True),
+    "checkpoint_every": (0, -5, 1.5, math.nan, "5", True),
+    "max_physical_batch": (0, -5, 1.5, math.nan, "5", True),
+    "delta": (2.0, -1e-5, math.nan, "1e-5", True),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in NUMBERS.items() for value in values])
+def test_numbers_that_break_their_rule_are_refused_before_the_first_step(name, value, tmp_path):
+    model = small_model()
+    before = flat(model)
+    with pytest.raises(InvalidInput, match=rf"^{name} must be .*got {value!r}"):
+        run(model, checkpoint=tmp_path / "run.safetensors", **{name: value})
+    assert torch.equal(before, flat(model))
+    assert list(tmp_path.iterdir()) == []
 
 
 def _with(value, *rows):

@@ -97,6 +97,33 @@ class Ledger:
             self.unsafe.append(switch)
         self.standing = Standing.weakest(self.standing, standing)
 
+    def copy(self) -> Ledger:
+        """Another ledger of the same run so far."""
+        return Ledger.from_spec(self.spec())
+
+    def advance(self, later: Ledger) -> None:
+        """Become `later`, which must begin with everything in this ledger; raises `InvalidInput` otherwise."""
+        if (self.relation, self.unit) != (later.relation, later.unit) or not self._begins(later):
+            raise InvalidInput(
+                f"ledger must be one that the later ledger of {later.steps} steps begins with; got {self.steps} steps "
+                "that it does not hold. Start from a new Ledger()."
+            )
+        self._entries = list(later._entries)
+        for sentence in later.assumptions:
+            self.assume(sentence)
+        for switch in later.unsafe:
+            self.mark_unsafe(switch)
+        self.standing = Standing.weakest(self.standing, later.standing)
+
+    def _begins(self, later: Ledger) -> bool:
+        if not self._entries:
+            return True
+        *whole, last = self._entries
+        if len(later._entries) <= len(whole) or later._entries[: len(whole)] != whole:
+            return False
+        grown = later._entries[len(whole)]
+        return (grown.mechanism, grown.note) == (last.mechanism, last.note) and grown.steps >= last.steps
+
     def spec(self) -> dict[str, Any]:
         """JSON form: a SPEC with a note and a chain hash on every mechanism."""
         rows = [row | {"hash": link} for row, link in zip(self._rows(), self._chain()[1:], strict=True)]

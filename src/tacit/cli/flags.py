@@ -1,4 +1,4 @@
-"""Command-line flags made from settings: a field of `Config` or of a method is a flag by being declared."""
+"""Command-line flags made from settings: a field of `Config` or of a section is a flag by being declared."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from tacit.runs.config import Config
-from tacit.runs.methods import METHODS
+from tacit.runs.config import Config, sections
 
 Places = dict[str, tuple[str | None, str]]
 """Parameter name -> (section, field); the section is None for a field of `Config`."""
@@ -21,7 +20,7 @@ Places = dict[str, tuple[str | None, str]]
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     """`command(..., overrides=...)` with one flag for each setting in place of the argument `overrides`.
 
-    A field of `Config` is `--field`, a field of a method's own settings `--method-field`. `overrides` is what
+    A field of `Config` is `--field`, a field of a section `--section-field`. `overrides` is what
     `read_config` takes; settings whose flag was not given are None in it.
     """
     parameters, places = _parameters()
@@ -41,7 +40,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 def _parameters() -> tuple[list[inspect.Parameter], Places]:
     parameters, places = [], {}
-    for section, kind in [(None, Config), *METHODS.items()]:
+    for section, kind in [(None, Config), *sections().items()]:
         hints = get_type_hints(kind)
         for each in fields(kind):
             if "help" not in each.metadata:

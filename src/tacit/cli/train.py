@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tacit import check
 from tacit.cli.flags import with_settings
 from tacit.plain import json_text
 
@@ -13,20 +14,31 @@ from tacit.plain import json_text
 @with_settings
 def command(
     *,
-    preset: Annotated[str, typer.Argument(help="A preset (digits, adult, mnist, ...) or CONFIG.toml.")],
+    preset: Annotated[
+        str | None, typer.Argument(help="A preset (digits, adult, mnist, ...) or CONFIG.toml; none with --resume.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with the run in this folder, which was stopped.", metavar="RUN")
+    ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the original data files.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write; runs/NAME-DATE-TIME by default.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
     overrides: Mapping[str, Any],
 ) -> None:
     """Train privately, account, attack and write card.html, card.json, ledger.json and model.safetensors."""
+    from tacit import runs
     from tacit.cli.progress import progress_bars
     from tacit.reports import card_table
-    from tacit.runs import read_config, train
 
-    config = read_config(preset, overrides)
     with progress_bars() as on_progress:
-        run = train(config, data_dir=data_dir, out=out, on_progress=on_progress)
+        if resume is not None:
+            seed = _only_a_seed(preset, out, overrides)
+            run = runs.resume(resume, data_dir=data_dir, unsafe_seed=seed, on_progress=on_progress)
+        elif preset is not None:
+            config = runs.read_config(preset, overrides)
+            run = runs.train(config, data_dir=data_dir, out=out, on_progress=on_progress)
+        else:
+            raise check.fail("PRESET", "given unless --resume is", None, "Try digits.")
     if json:
         print(json_text(card_table(run.card)))
         return
@@ -42,3 +54,21 @@ def command(
     console.print(account_table(run.account))
     console.print(audit_table(run.audits))
     console.print(f"Card: {run.folder / 'card.html'}", soft_wrap=True)
+
+
+def _only_a_seed(preset: str | None, out: Path | None, overrides: Mapping[str, Any]) -> int | None:
+    """The seed of a seeded run to resume; any other setting is the stored one."""
+    flat = {name: value for name, value in overrides.items() if not isinstance(value, Mapping)}
+    flat |= {
+        f"{name}.{key}": value
+        for name, table in overrides.items()
+        if isinstance(table, Mapping)
+        for key, value in table.items()
+    }
+    given = [name for name, value in (flat | {"PRESET": preset, "out": out}).items() if value is not None]
+    for name in given:
+        if name != "unsafe_seed":
+            raise check.fail(
+                name, "left out with --resume", flat.get(name, preset or out), "The run keeps its settings."
+            )
+    return overrides["unsafe_seed"]

@@ -9,7 +9,7 @@ import io
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from zlib import crc32
 
@@ -58,6 +58,7 @@ def coded(reviews: list[list[str]], number: Callable[[str], int]) -> np.ndarray:
     return codes
 
 
+@cache
 def hashed(word: str) -> int:
     """A number in [FIRST, WORDS) from the word alone (CRC-32), so that nothing is read from the reviews."""
     return FIRST + crc32(word.encode()) % (WORDS - FIRST)

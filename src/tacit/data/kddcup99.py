@@ -64,10 +64,7 @@ _FILE = File(
     "kddcup99/kddcup.data_10_percent.gz",
     "8045aca0d84e70e622d1148d7df782496f6333bf6eb979a1b0837c42a9fd9561",
     2144903,
-    (
-        "https://ndownloader.figshare.com/files/5976042",
-        "http://kdd.ics.uci.edu/databases/kddcup99/kddcup.data_10_percent.gz",
-    ),
+    ("http://kdd.ics.uci.edu/databases/kddcup99/kddcup.data_10_percent.gz",),
 )
 
 

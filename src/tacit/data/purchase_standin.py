@@ -26,7 +26,8 @@ def labelled(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 
     x = np.concatenate([a9a.binary(file.content(folder, dataset="purchase_standin"))[0] for file in a9a.SOURCE.files])
     x /= np.linalg.norm(x, axis=1, keepdims=True)
-    return x, KMeans(CLUSTERS, random_state=0, n_init=10).fit_predict(x).astype(np.int64)
+    clusters = KMeans(CLUSTERS, random_state=0)
+    return x, clusters.set_params(n_init=10).fit_predict(x).astype(np.int64)
 
 
 def _read(folder: Path) -> Dataset:

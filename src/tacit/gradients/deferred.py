@@ -86,13 +86,14 @@ class DeferredSum(ClippedSum):
         for part, capture, outputs in recording.parts:
             inputs = rows(recording.inputs, part)
             norms.append(self._add_part(inputs, capture, outputs, cotangents[part], verdict, total))
-        self.clip.finish(total.flat, len(cotangents))
         return total, torch.cat([norm.to(total.flat.dtype) for norm in norms])
 
     def _examined(self, inputs: Inputs, size: int) -> Verdict:
         if not size:
             return Verdict(None, "an empty batch")
         places = tensors(inputs)[0].new_zeros(size, dtype=torch.float32)
+        if not torch.is_autocast_enabled(places.device.type):
+            return self._verdict(_projection, inputs, places)
         # Under autocast only the rounding differs; the way through the model is compared at full precision.
         with torch.autocast(places.device.type, enabled=False):
             return self._verdict(_projection, inputs, places)

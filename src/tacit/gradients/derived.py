@@ -19,10 +19,10 @@ from torch import (
 )
 from torch.utils._pytree import tree_map
 
-from tacit.gradients.contributions import Contribution, Outer, Rows
+from tacit.gradients.contributions import Contribution, Rows
+from tacit.gradients.single import Masked, Single
 
 DETACHING = {Tensor.detach, Tensor.data.__get__}  # type: ignore[attr-defined]
-_UNSEEN = 1e-30  # more than a square below the smallest float32 can hide
 _MULTIPLYING = {torch.mul, Tensor.mul}
 # Every value of the argument stands at most once in the result, so the pullback keeps norms.
 _REARRANGING = {
@@ -56,7 +56,7 @@ class Derived:
         """What a gradient in this tensor contributes to its sources."""
         names, leaves = list(self.sources), list(self.sources.values())
         if self.mask is not None:
-            if isinstance(contribution, Outer) and contribution.left.shape[1:4:2] == (1, 1):
+            if isinstance(contribution, Single):
                 return [Masked(names[0], contribution, self.mask)]
             return [Rows(names[0], contribution.rows().reshape(-1, *self.mask.shape) * self.mask)]
         if self.moved:
@@ -108,32 +108,6 @@ def derive(
         return found[-1].shown
 
     return tree_map(shown, made), found
-
-
-@dataclass
-class Masked:
-    """Gradients b a^T of W * mask in W, which are masked too."""
-
-    name: str
-    inner: Outer
-    mask: Tensor
-
-    def squared_norms(self) -> Tensor:
-        """sum_jk mask_jk^2 b_j^2 a_k^2, one more product of the layer's size; squares that underflow are covered."""
-        left = self.inner.left[:, 0, :, 0].square() + _UNSEEN
-        right = self.inner.right[:, 0, 0].square() + _UNSEEN
-        return ((left @ self.mask.square()) * right).sum(1)
-
-    def rows(self) -> Tensor:
-        return self.inner.rows().reshape(-1, *self.mask.shape) * self.mask
-
-    def add_weighted(self, total: Tensor, factors: Tensor) -> None:
-        product = torch.zeros_like(total)
-        self.inner.add_weighted(product, factors)
-        total.addcmul_(product, self.mask)
-
-    def joined(self, size: int) -> Rows:
-        return Rows(self.name, self.rows()).joined(size)
 
 
 @dataclass

@@ -14,8 +14,9 @@ from tacit.gradients.apart import apart
 from tacit.gradients.batch import Inputs, Loss, per_example
 from tacit.gradients.capture import HALF, Capture, Uncovered
 from tacit.gradients.contributions import Contribution, merged
-from tacit.gradients.derived import Disjoint, Masked, Moved, disjoint
+from tacit.gradients.derived import Disjoint, Moved, disjoint
 from tacit.gradients.scratch import Scratch
+from tacit.gradients.single import Masked, Single
 from tacit.gradients.units import ALONE, Units
 
 
@@ -96,8 +97,8 @@ def captured(
             raise Uncovered("the model takes another path than when it was examined")
         roots = [use.root for use in capture.uses]
         reached = bool(roots) and losses.requires_grad
-        whole = losses.sum() if units.weights is None else (losses * units.weights).sum()
-        gradients = torch.autograd.grad(whole, roots, allow_unused=True) if reached else [None] * len(roots)
+        weights = torch.ones_like(losses) if units.weights is None else units.weights.to(losses.dtype)
+        gradients = torch.autograd.grad(losses, roots, weights, allow_unused=True) if reached else [None] * len(roots)
     return finished(capture, gradients, trainable, losses.detach(), copies, units, modules)
 
 
@@ -115,7 +116,8 @@ def finished(
         raise Overwritten
     together, squared = _norms(capture, gradients, trainable, losses, units)
     held = sum(_held(contribution) for contribution in together.values()) // capture.batch
-    return Captured(together, squared, losses, Trace(capture.axes, capture.operations, copies, held, tuple(modules)), units)
+    trace = Trace(capture.axes, capture.operations, copies, held, tuple(modules))
+    return Captured(together, squared, losses, trace, units)
 
 
 @contextmanager
@@ -142,21 +144,26 @@ def _norms(
     A parameter that is used once is finished before the next.
     """
     dtype = torch.float32 if losses.dtype in HALF else losses.dtype
-    squared = torch.zeros(units.count, len(losses) // units.size, dtype=dtype, device=losses.device)
-    row = {name: squared[units.groups.get(name, 0)] for name in trainable}
+    sums: list[Tensor | None] = [None] * units.count
     done: dict[str, Contribution] = {}
     waiting: dict[str, list[Contribution]] = {}
+
+    def finish(contribution: Contribution) -> None:
+        done[contribution.name] = contribution
+        group, found = units.groups.get(contribution.name, 0), contribution.squared_norms().to(dtype)
+        before = sums[group]
+        sums[group] = found if before is None else before + found
 
     def take(contribution: Contribution) -> None:
         if capture.times[contribution.name] != 1:
             capture.scratch.give_up("patches")
-            waiting.setdefault(contribution.name, []).append(contribution)
+            use = contribution.outer() if isinstance(contribution, Single) else contribution
+            waiting.setdefault(use.name, []).append(use)
         elif contribution.name in capture.derived:
             for pulled in capture.derived[contribution.name].pull(contribution):
                 take(pulled)
         else:
-            done[contribution.name] = contribution
-            row[contribution.name] += contribution.squared_norms()
+            finish(contribution)
 
     for use, gradient in zip(capture.uses, gradients, strict=True):
         if gradient is not None:
@@ -166,9 +173,9 @@ def _norms(
         for pulled in capture.derived[name].pull(merged(waiting.pop(name), capture.derived[name].value.shape)):
             waiting.setdefault(pulled.name, []).append(pulled)
     for name, uses in waiting.items():
-        done[name] = disjoint(uses) or merged(uses, trainable[name].shape)
-        row[name] += done[name].squared_norms()
-    return done, squared
+        finish(disjoint(uses) or merged(uses, trainable[name].shape))
+    nothing = torch.zeros(len(losses) // units.size, dtype=dtype, device=losses.device) if None in sums else None
+    return done, torch.stack([nothing if found is None else found for found in sums])  # type: ignore[misc]
 
 
 def _held(contribution: Contribution) -> int:

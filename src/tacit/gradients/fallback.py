@@ -100,7 +100,9 @@ def clipped_rows(gradients: dict[str, Tensor], clip: Clip, units: Units = ALONE)
     Rows that are not finite become 0. Rows whose squares overflow are first divided by their largest value, and their
     factor is that of the divided row. Squares that underflow hide less than 1e-15 of norm, far below any clip_norm.
     """
-    largest = torch.stack([gradient.flatten(1).abs().amax(1) for gradient in gradients.values()]).amax(0)
+    largest = torch.stack([gradient.reshape(len(gradient), -1).abs().amax(1) for gradient in gradients.values()]).amax(
+        0
+    )
     bad = ~torch.isfinite(largest)
     scale = torch.where(~bad & (largest > 1e15), largest, torch.ones_like(largest))
     # Out of place throughout: two parameters may have been given one and the same gradient tensor.
@@ -110,7 +112,7 @@ def clipped_rows(gradients: dict[str, Tensor], clip: Clip, units: Units = ALONE)
     }
     squared = scale.new_zeros(units.count, len(scale))
     for name, gradient in safe.items():
-        squared[units.groups.get(name, 0)] += gradient.flatten(1).square().sum(1)
+        squared[units.groups.get(name, 0)] += gradient.reshape(len(gradient), -1).square().sum(1)
     norms = squared.double().sqrt() * scale.double()
     factors = clip.factors(norms.masked_fill(bad, torch.inf), rounding=torch.finfo(squared.dtype).eps) * scale.double()
     each = {name: factors[units.groups.get(name, 0)] for name in safe}

@@ -22,6 +22,7 @@ from tacit.gradients.batch import Inputs, Loss, call, rows, tensors
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.engine import Captured, Trace, captured, without_gradients
 from tacit.gradients.fallback import by_vmap, one_at_a_time
+from tacit.gradients.scratch import row_squares
 
 _PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101)
 _TOLERANCE = 2e-3
@@ -52,7 +53,7 @@ def prove(model: nn.Module, trainable: dict[str, nn.Parameter], loss: Loss, inpu
     forward pass writes into a buffer.
     """
     x, y = few([*model.parameters(), *model.buffers()], inputs, targets)
-    with _NoDropout(), _shaken(trainable):
+    with NoDropout(), _shaken(trainable):
         versions = {name: value._version for name, value in _state(model).items()}
         gradients, losses = one_at_a_time(model, loss, x, y)
         _check_state(model, versions)
@@ -136,7 +137,7 @@ def _set_apart(model: nn.Module, names: Sequence[str], modules: dict[str, nn.Mod
 
 def _wrong(found: Captured, gradients: dict[str, Tensor]) -> list[str]:
     """Parameters whose unevenly weighted sum is another than by ordinary backward passes; all when norms differ."""
-    squared = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients.values()]).sum(0)
+    squared = torch.stack([row_squares(gradient) for gradient in gradients.values()]).sum(0)
     factors = 1.0 + torch.arange(len(squared), device=squared.device, dtype=squared.dtype).sin()
     sums = {name: torch.zeros_like(gradient[0]) for name, gradient in gradients.items()}
     found.add_weighted(sums, factors)
@@ -173,7 +174,7 @@ _RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 _DROPOUT_PLACE = {**dict.fromkeys(_RECURRENT, 5), F.multi_head_attention_forward: 10, F.scaled_dot_product_attention: 4}
 
 
-class _NoDropout(TorchFunctionMode):
+class NoDropout(TorchFunctionMode):
     """Dropout is left out, so that a model runs twice alike."""
 
     _DROPOUT = frozenset(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.parametrize import remove_parametrizations
 from torch.nn.utils.spectral_norm import remove_spectral_norm
 
@@ -31,6 +32,9 @@ def fix(model: nn.Module) -> Fixed:
 
     Raises `UnsupportedModel` for what has no repair, such as layers without parameters yet.
     """
+    empty = [problem for problem in problems(model) if _empty(model.get_submodule(problem.path))]
+    if empty:
+        raise UnsupportedModel(" ".join(map(str, empty)))
     repaired, changes = copy.deepcopy(model), {}
     for problem in problems(repaired):
         repaired, line = _repair(repaired, problem)
@@ -38,6 +42,10 @@ def fix(model: nn.Module) -> Fixed:
     if left := problems(repaired):
         raise UnsupportedModel(" ".join(map(str, left)))
     return Fixed(repaired, changes)
+
+
+def _empty(layer: nn.Module) -> bool:
+    return isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params()  # type: ignore[misc]
 
 
 def _repair(model: nn.Module, problem: Problem) -> tuple[nn.Module, str]:
@@ -86,7 +94,7 @@ def _replaced(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
     if model is old:
         return new
     for parent in model.modules():
-        for name, child in parent.named_children():
+        for name, child in list(parent._modules.items()):
             if child is old:
                 setattr(parent, name, new)
     return model

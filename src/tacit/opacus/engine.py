@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +14,10 @@ from torch.utils.data import DataLoader
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.errors import PrivacyWarning
+from tacit.opacus import checkpoint
 from tacit.opacus.adaptive import Adaptive
 from tacit.opacus.criterion import PerExampleMean
+from tacit.opacus.schedulers import Scheduler
 from tacit.opacus.settings import Settings
 from tacit.opacus.spent import Spent
 from tacit.opacus.validator import ModuleValidator
@@ -22,7 +25,7 @@ from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.training.engine import prepared, wrapped
 from tacit.training.exchange import Exchange
-from tacit.training.loader import PrivateLoader
+from tacit.training.loader import PrivateLoader, batches_in_a_pass
 from tacit.training.plan import PrivateRun, warn_about_delta
 from tacit.training.settle import sample_rate_of, settle
 from tacit.training.wrapped import PrivateModel, PrivateOptimizer
@@ -208,6 +211,66 @@ class PrivacyEngine:
         """A copy of `module` with the doctor's fixes applied; raises `UnsupportedModel` for what it cannot fix."""
         return ModuleValidator.fix_and_validate(module)
 
+    def save_checkpoint(
+        self,
+        *,
+        path: str | Path,
+        module: nn.Module,
+        optimizer: Optimizer | None = None,
+        noise_scheduler: Scheduler | None = None,
+        grad_clip_scheduler: Scheduler | None = None,
+        checkpoint_dict: dict[str, Any] | None = None,
+        module_state_dict_kwargs: dict[str, Any] | None = None,
+        torch_save_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        """Write the state of everything given and the ledger to `path`, atomically and without pickle.
+
+        Args:
+            checkpoint_dict: more plain values and tensors to keep.
+            torch_save_kwargs: has no meaning here: the file is safetensors.
+
+        Raises `TrainingMisuse` between backward and step: the gradients of a batch are not written down.
+        """
+        if torch_save_kwargs:
+            raise check.fail("torch_save_kwargs", "None", torch_save_kwargs, "The file is safetensors, not a pickle.")
+        if isinstance(optimizer, PrivateOptimizer):
+            optimizer.check_between_batches("a checkpoint must be taken")
+        state = dict(checkpoint_dict or {}) | {
+            "module_state_dict": dict(module.state_dict(**(module_state_dict_kwargs or {}))),
+            "ledger": self.ledger.spec(),
+        }
+        parts = _named_parts(optimizer, noise_scheduler, grad_clip_scheduler)
+        checkpoint.write(path, state | {name: part.state_dict() for name, part in parts.items()})
+
+    def load_checkpoint(
+        self,
+        *,
+        path: str | Path,
+        module: nn.Module,
+        optimizer: Optimizer | None = None,
+        noise_scheduler: Scheduler | None = None,
+        grad_clip_scheduler: Scheduler | None = None,
+        module_load_dict_kwargs: dict[str, Any] | None = None,
+        torch_load_kwargs: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Restore what `save_checkpoint` wrote; the ledger goes on from there, the noise from a new key.
+
+        Returns everything in the file that was not restored, `checkpoint_dict` among it. Raises `InvalidInput` when
+        this engine's ledger holds steps that the file does not, or a part that is given is not in the file.
+        """
+        if torch_load_kwargs:
+            raise check.fail("torch_load_kwargs", "None", torch_load_kwargs, "The file is safetensors, not a pickle.")
+        state = checkpoint.read(path)
+        parts = _named_parts(optimizer, noise_scheduler, grad_clip_scheduler)
+        missing = [name for name in parts if name not in state]
+        if missing:
+            raise check.fail("path", f"a checkpoint with {missing[0]}", str(path), "Save it with that part.")
+        self.ledger.advance(Ledger.from_spec(state.pop("ledger")))
+        module.load_state_dict(state.pop("module_state_dict"), **(module_load_dict_kwargs or {}))
+        for name, part in parts.items():
+            part.load_state_dict(state.pop(name))
+        return state
+
     def _private(
         self,
         module: nn.Module,
@@ -222,6 +285,7 @@ class PrivacyEngine:
     ) -> Parts:
         self._records = prepared(module, optimizer, loader)
         rate = sample_rate_of(self._records, None, loader.batch_size)
+        sampling = settings.sampling()
         judge = self.accountant.judge
         if target is not None and judge.standing is not Standing.PROVEN:
             warnings.warn(
@@ -235,13 +299,13 @@ class PrivacyEngine:
             self._records,
             clip_norm=None,
             clipping=settings.clip(optimizer, module),
-            sampling="poisson" if settings.poisson_sampling else "shuffled",
+            sampling=sampling,
             noise_multiplier=noise_multiplier,
             target=target,
             accountant=judge,
             sample_rate=rate,
             batch_size=None,
-            steps=epochs * max(1, round(1 / rate)),
+            steps=epochs * batches_in_a_pass(sampling, self._records, rate),
             epochs=None,
             delta=None,
             ledger=self.ledger,
@@ -256,3 +320,15 @@ class PrivacyEngine:
             criterion = PerExampleMean(settings.criterion, settings.loss_reduction)
             return model, private_optimizer, criterion, private_loader
         return model, private_optimizer, private_loader
+
+
+def _named_parts(
+    optimizer: Optimizer | None, noise_scheduler: Scheduler | None, grad_clip_scheduler: Scheduler | None
+) -> dict[str, Any]:
+    """The parts that are given, under the names that they have in a checkpoint."""
+    parts = {
+        "optimizer_state_dict": optimizer,
+        "noise_scheduler_state_dict": noise_scheduler,
+        "grad_clip_scheduler_state_dict": grad_clip_scheduler,
+    }
+    return {name: part for name, part in parts.items() if part is not None}

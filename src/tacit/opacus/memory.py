@@ -33,6 +33,7 @@ class BatchMemoryManager:
         if not isinstance(optimizer, PrivateOptimizer) or not optimizer.steps_on(data_loader):
             rule = "the optimizer that make_private returned together with data_loader"
             raise check.fail("optimizer", rule, type(optimizer).__name__)
+        check.count("max_physical_batch_size", max_physical_batch_size)
         self._pieces = data_loader.in_pieces(max_physical_batch_size)
 
     def __enter__(self) -> PrivateLoader:

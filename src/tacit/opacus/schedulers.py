@@ -14,7 +14,7 @@ from tacit import check
 from tacit.training.wrapped import PrivateOptimizer
 
 
-class _Scheduler(ABC):
+class Scheduler(ABC):
     """Sets one attribute of a private optimizer at every `step()`, which a loop calls once an epoch.
 
     Attributes:
@@ -55,7 +55,7 @@ class _Scheduler(ABC):
         setattr(self.optimizer, self.attribute, state_dict["value"])
 
 
-class _Exponential(_Scheduler):
+class _Exponential(Scheduler):
     def __init__(self, optimizer: PrivateOptimizer, *, gamma: float, last_epoch: int = -1):
         self.gamma = check.positive("gamma", gamma)
         super().__init__(optimizer, last_epoch=last_epoch)
@@ -64,7 +64,7 @@ class _Exponential(_Scheduler):
         return self._value * (self.gamma if self.last_epoch else 1.0)
 
 
-class _Step(_Scheduler):
+class _Step(Scheduler):
     def __init__(self, optimizer: PrivateOptimizer, *, step_size: int, gamma: float, last_epoch: int = -1):
         self.step_size, self.gamma = check.count("step_size", step_size), check.positive("gamma", gamma)
         super().__init__(optimizer, last_epoch=last_epoch)
@@ -86,7 +86,7 @@ class StepNoise(_Step):
     attribute = "noise_multiplier"
 
 
-class LambdaNoise(_Scheduler):
+class LambdaNoise(Scheduler):
     """noise_multiplier = its first value * noise_lambda(epoch)."""
 
     attribute = "noise_multiplier"
@@ -111,7 +111,7 @@ class StepGradClip(_Step):
     attribute = "max_grad_norm"
 
 
-class LambdaGradClip(_Scheduler):
+class LambdaGradClip(Scheduler):
     """max_grad_norm = its first value * scheduler_function(epoch)."""
 
     attribute = "max_grad_norm"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from glob import escape
 
@@ -11,9 +12,10 @@ from torch.optim import Optimizer
 
 from tacit import check
 from tacit.clipping import Clip, FlatClip, GroupClip, PerLayerClip
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.noise import SecureStream, SeededStream, Stream
 from tacit.opacus.adaptive import Adaptive
+from tacit.sampling import PoissonSampling, Sampling, ShuffledSampling
 from tacit.training.plan import Plan
 
 MODES = ("hooks", "functorch", "ew", "ghost")
@@ -86,6 +88,18 @@ class Settings:
             )
         pairs = zip(held, self.max_grad_norm, strict=True)
         return GroupClip([(escape(names[id(parameter)]), bound) for parameter, bound in pairs])
+
+    def sampling(self) -> Sampling:
+        """Poisson sampling, or shuffled batches with a warning about their price."""
+        if self.poisson_sampling:
+            return PoissonSampling()
+        warnings.warn(
+            "poisson_sampling=False trains on shuffled batches, which are accounted without amplification by sampling: "
+            "every pass costs as much as one step on all records. Leave it True for far smaller an epsilon.",
+            PrivacyWarning,
+            stacklevel=5,
+        )
+        return ShuffledSampling()
 
     def stream(self, secure_mode: bool) -> Stream:
         """Where the noise comes from."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from tacit.errors import UnsupportedModel
-from tacit.gradients import doctor
+from tacit.gradients import fix, problems
 
 
 class ModuleValidator:
@@ -14,7 +14,7 @@ class ModuleValidator:
     @classmethod
     def validate(cls, module: nn.Module, *, strict: bool = False) -> list[UnsupportedModel]:
         """One error for everything that keeps `module` from being trained privately; `strict` raises them in one."""
-        found = doctor.problems(module)
+        found = [str(problem) for problem in problems(module)]
         if not module.training:
             found.append("the model is in eval mode. Call model.train() first.")
         if strict and found:
@@ -28,8 +28,8 @@ class ModuleValidator:
 
     @classmethod
     def fix(cls, module: nn.Module) -> nn.Module:
-        """A copy of `module` in which layers that mix examples are replaced, as the doctor proposes."""
-        return doctor.fix(module)
+        """A copy of `module` in which layers that mix examples are replaced; see `tacit.gradients.fix`."""
+        return fix(module).model
 
     @classmethod
     def fix_and_validate(cls, module: nn.Module) -> nn.Module:

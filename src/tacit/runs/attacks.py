@@ -15,9 +15,10 @@ from tacit.attacks import LossThreshold, Scores, attack_named
 from tacit.audit import AuditResult, audit_scores
 from tacit.data import Dataset
 from tacit.errors import InvalidInput, Refused
-from tacit.runs.config import Config, config_from_table
+from tacit.runs.config import Config
 from tacit.runs.methods import Job
 from tacit.runs.pieces import dataset_of
+from tacit.runs.reading import config_from_table
 from tacit.tradeoff import TradeOff
 
 Predict = Callable[[np.ndarray], np.ndarray]
@@ -36,7 +37,7 @@ def attack_model(
         on_progress("attacks", done, len(config.attacks))
         results.append(
             audit_scores(
-                _scores(name, dataset, predict),
+                scores_of(name, dataset, predict),
                 delta=config.delta,
                 relation=config.relation,
                 confidence=config.confidence,
@@ -47,7 +48,8 @@ def attack_model(
     return tuple(results)
 
 
-def _scores(name: str, dataset: Dataset, predict: Predict) -> Scores:
+def scores_of(name: str, dataset: Dataset, predict: Predict) -> Scores:
+    """Scores of a black-box attack: training records are the members, held-out records the non-members."""
     attack = attack_named(name)
     members, non_members = (dataset.x_train, dataset.y_train), (dataset.x_test, dataset.y_test)
     if dataset.task != "regression":
@@ -89,7 +91,7 @@ def stored_config(folder: Path, overrides: dict[str, object]) -> Config:
     """The settings of the run in `folder`, those of `overrides` that are not None replaced."""
     for name in ("config.json", "ledger.json"):
         if not (folder / name).is_file():
-            raise check.fail("RUN", f"the folder of a finished `tacit train`, with {name} in it", str(folder))
+            raise check.fail("RUN", f"the folder of a `tacit train`, with {name} in it", str(folder))
     try:
         settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:

@@ -9,11 +9,14 @@ from dataclasses import asdict
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 
 from tacit import check, models
 from tacit.data import Dataset, load, table
+from tacit.noise import SeededStream, Stream
 from tacit.runs.config import Config
 from tacit.runs.measure import measure_of
+from tacit.training.optimizers import AdamBC
 
 _ROWS_AT_ONCE = 4096
 
@@ -98,7 +101,25 @@ def optimizer_of(config: Config, model: nn.Module) -> torch.optim.Optimizer:
     """A fresh optimizer for `model`."""
     if config.optimizer == "adam":
         return torch.optim.Adam(model.parameters(), lr=config.learning_rate)
+    if config.optimizer == "adam_bc":
+        return AdamBC(model.parameters(), lr=config.learning_rate, floor=config.adam_floor)
+    if config.optimizer == "adagrad":
+        return torch.optim.Adagrad(model.parameters(), lr=config.learning_rate)
     return torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=config.momentum)
+
+
+def scheduler_of(config: Config, optimizer: torch.optim.Optimizer, steps: int) -> LRScheduler | None:
+    """How the learning rate goes on from step to step; None where it stays."""
+    if config.learning_rate_schedule == "cosine":
+        return CosineAnnealingLR(optimizer, T_max=steps)
+    if config.learning_rate_schedule == "linear":
+        return LambdaLR(optimizer, lambda step: max(0.0, 1 - step / steps))
+    return None
+
+
+def stream_of(config: Config) -> Stream | None:
+    """The seeded stream that a configuration asks for; None for the secure one."""
+    return None if config.unsafe_seed is None else SeededStream(config.unsafe_seed)
 
 
 def loss_of(dataset: Dataset) -> Callable[[Tensor, Tensor], Tensor]:

@@ -16,11 +16,11 @@ from tacit.audit import AuditResult
 from tacit.data import Dataset
 from tacit.plain import json_text
 from tacit.reports import Card, write_card
-from tacit.runs.attacks import attack_model, claim_of
+from tacit.runs.attacks import attack_model, claim_of, stored_config
 from tacit.runs.config import Config
 from tacit.runs.measure import constant_test, measure_of
 from tacit.runs.methods import Job
-from tacit.runs.methods.base import Progress
+from tacit.runs.methods.base import CHECKPOINT, Progress
 from tacit.runs.pieces import dataset_of
 
 _PACKAGES = ("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn")
@@ -41,6 +41,7 @@ def train(
     *,
     data_dir: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
     on_progress: Progress = lambda stage, done, total: None,
 ) -> Run:
     """Run `config` from data to card, by the method that it names.
@@ -52,6 +53,7 @@ def train(
         config: see `Config`.
         data_dir: folder of the original data files.
         out: folder to write, made if needed; `runs/NAME-DATE-TIME` by default.
+        resume: go on with the run in `out`, which was stopped; see `resume`.
         on_progress: called with (stage, done, total) as the run goes on.
 
     Raises:
@@ -60,10 +62,12 @@ def train(
     started = time.perf_counter()
     dataset = dataset_of(config, data_dir, on_progress)
     records = len(dataset.y_train)
-    check.real("batch_size", config.batch_size, low=1, high=records, hint="It is the expected number of records.")
     folder = Path(out) if out is not None else Path("runs") / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    job = Job(config, dataset, _fresh_ledger(config, dataset), folder, on_progress)
     method = config.own
+    if resume and not method.resumable:
+        raise check.fail("method", "one that can be resumed", config.method, "Start the run anew.")
+    job = Job(config, dataset, _fresh_ledger(config, dataset), folder, resume, on_progress, data_dir)
+    method.check(job)
     write_text(folder / "config.json", json_text(config.settings()))
     trained = method.train(job)
     job.ledger.save(folder / "ledger.json")
@@ -77,7 +81,7 @@ def train(
         dataset=dataset.name,
         model=trained.model,
         method=f"{config.method}: {trained.algorithm}",
-        records=records,
+        records=trained.units or records,
         measure=measure.name,
         metrics={
             "test": measure(trained.predict(dataset.x_test), dataset.y_test),
@@ -97,7 +101,33 @@ def train(
         wall_seconds=time.perf_counter() - started,
     )
     write_card(card, folder)
+    (folder / CHECKPOINT).unlink(missing_ok=True)
     return Run(folder, card, answers, audits)
+
+
+def resume(
+    run: str | os.PathLike[str],
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    unsafe_seed: int | None = None,
+    on_progress: Progress = lambda stage, done, total: None,
+) -> Run:
+    """Go on with the run in the folder `run`, which was stopped, from its last checkpoint to the card.
+
+    The settings are those it began with. Steps that may have been taken after the checkpoint count as spent, beside
+    those that are taken again.
+
+    Args:
+        unsafe_seed: of a seeded run, whose seed is kept nowhere.
+
+    Raises:
+        InvalidInput: the folder is no run, or one that is finished.
+    """
+    folder = Path(run)
+    config = stored_config(folder, {"unsafe_seed": unsafe_seed})
+    if (folder / "card.json").exists():
+        raise check.fail("RUN", "the folder of a run that was stopped", str(folder), "This one is finished.")
+    return train(config, data_dir=data_dir, out=folder, resume=True, on_progress=on_progress)
 
 
 def _fresh_ledger(config: Config, dataset: Dataset) -> Ledger:

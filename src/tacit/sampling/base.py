@@ -66,6 +66,19 @@ class Sampler(ABC):
             )
         self._open = None
 
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps besides the stream's position; raises `TrainingMisuse` while a batch is open.
+
+        Who is in a batch that is still to be trained on must stay secret, so it is never written down.
+        """
+        if self._open is not None:
+            raise TrainingMisuse("a checkpoint must be taken between steps; got one while a batch is open.")
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self._open = None
+
 
 class Sampling(ABC):
     """How batches are drawn, whatever the data: it makes the sampler, and says what a step then is to an accountant.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,3 +62,11 @@ class ShuffledSampler(Sampler):
             self._left = permutation(self._stream, self.records)
         batch, self._left = self._left[: self.batch_size], self._left[self.batch_size :]
         return Batch(np.sort(batch))
+
+    def state(self) -> dict[str, Any]:
+        """The records that this pass has still to deal out; their order amplifies nothing, so it is no secret."""
+        return super().state() | {"left": self._left}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
+        self._left = state["left"]

@@ -7,19 +7,19 @@ from torch import Tensor
 
 from tacit.errors import InvalidInput
 from tacit.gradients.batch import per_example
-from tacit.training.tape import Cut, Made, Numbers, Tape
+from tacit.training.tape import Cut, Made, Sizes, Tape
 
 REDUCTIONS = ("none", "mean", "sum")
 
 
-def cotangents(loss: Tensor, made: Made, tape: Tape, reduction: str, turn: int, numbers: Numbers) -> Tensor:
+def cotangents(loss: Tensor, made: Made, tape: Tape, reduction: str, turn: int, sizes: Sizes) -> Tensor:
     """d loss_i / d outputs_i for every example i, shape of the outputs.
 
     A vector of one loss per example is taken as it is. A single number, under `reduction` "mean" or "sum", is undone:
     a mean by the number of examples in this batch. That every example's loss is its own, and that the number is the
     mean or the sum of them, is checked on every batch: the loss is computed again from one example alone (its place
-    given by `turn`) and at the first turn from several, and the gradients must agree. `numbers` is the loop's memory of
-    which numbers in its losses are batch sizes.
+    given by `turn`) and at the first turn from several, and the gradients must agree. `sizes` is the loop's memory of
+    which sizes in its losses are the batch's.
 
     Raises `InvalidInput` for a loss of another form, or with terms that do not come from the outputs.
     """
@@ -39,7 +39,7 @@ def cotangents(loss: Tensor, made: Made, tape: Tape, reduction: str, turn: int, 
     if batch > 1:
         if loss.dim() and turn == 0:
             _check_rows(loss, root, found)
-        _check_alone(found, made, tape, "none" if loss.dim() else reduction, turn, numbers.cuts(tape))
+        _check_alone(found, made, tape, "none" if loss.dim() else reduction, turn, sizes.cuts(tape))
     return found
 
 
@@ -79,9 +79,10 @@ def _agrees(found: Tensor, made: Made, tape: Tape, reduction: str, index: Tensor
 
 def _close(left: Tensor, right: Tensor) -> bool:
     tolerance = _TOLERANCE.get(right.dtype, 1e-4)
-    largest = float(right.abs().nan_to_num(0.0, 0.0, 0.0).amax()) if right.numel() else 0.0
-    least = tolerance * largest + torch.finfo(right.dtype).tiny
-    return torch.allclose(left, right, rtol=tolerance, atol=least, equal_nan=True)
+    size = right.abs()
+    least = tolerance * size.nan_to_num(0.0, 0.0, 0.0).amax() if right.numel() else 0.0
+    near = (left - right).abs() <= tolerance * size + least + torch.finfo(right.dtype).tiny
+    return bool((near | (left.isnan() & right.isnan()) | (left == right)).all())
 
 
 _TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 5e-2}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -45,9 +45,14 @@ class Exchange:
         """Which records of the batch in hand are clipped as one; None where each is by itself."""
         return members_of(self._batch) if self._batch is not None else None
 
+    @property
+    def complete(self) -> bool:
+        """Whether every piece of a batch is summed up, and nothing released yet."""
+        return self._piece is not None and self._piece.last and self._piece.recorded
+
     def open(self) -> Batch:
         """The batch to hand out next: a new one once the last has been released, else the same from its start."""
-        if self._total is not None and self._piece is not None and self._piece.last:
+        if self.complete:
             raise TrainingMisuse(
                 "step must be taken after backward on every batch; got the next batch asked for without one. "
                 "For larger batches raise batch_size and bound memory by physical_batch_size (BatchMemoryManager)."
@@ -81,10 +86,10 @@ class Exchange:
         if self._piece is None or self._piece.recorded:
             raise TrainingMisuse("backward must be called once for each batch; got a second call. Step first.")
 
-    def check_between(self) -> None:
+    def check_between(self, what: str) -> None:
         """No part of a batch has been summed up yet."""
         if self._total is not None:
-            raise TrainingMisuse("max_grad_norm must change between batches; got a change after backward. Step first.")
+            raise TrainingMisuse(f"{what} between batches; got one after backward. Step first.")
 
     def record(self, total: GradientSum, norms: Tensor) -> None:
         """Add the clipped sum of the piece in hand, made of gradients with these norms."""
@@ -110,6 +115,8 @@ class Exchange:
             return None
         self._batch = self._piece = self._total = None
         released = self.run.release(batch, total, torch.cat(self._norms))
-        if not self.divided:
-            released.mean.flat.mul_(self.run.plan.expected_batch_size)
-        return released
+        if self.divided:
+            return released
+        size = self.run.plan.expected_batch_size
+        released.mean.flat.mul_(size)
+        return replace(released, noise_std=released.noise_std * size)

@@ -21,6 +21,7 @@ from torch.utils.data import (
 
 from tacit import check
 from tacit.errors import InvalidInput
+from tacit.sampling import Sampling
 from tacit.training.exchange import Exchange, Piece
 
 
@@ -47,6 +48,12 @@ def records_of(loader: object) -> int:
     return check.count("number of records of loader", len(loader.dataset))
 
 
+def batches_in_a_pass(sampling: Sampling, records: int, sample_rate: float) -> int:
+    """Batches that cover every record once, or would on average."""
+    every = sampling.steps_alike(records, sample_rate)
+    return every if every > 1 else max(1, round(1 / sample_rate))
+
+
 class PrivateLoader:
     """Batches of the original loader's data set as the private sampler draws them.
 
@@ -57,9 +64,6 @@ class PrivateLoader:
     def __init__(self, loader: DataLoader[Any], exchange: Exchange, physical_batch_size: int | None = None):
         if physical_batch_size is not None:
             check.count("physical_batch_size", physical_batch_size)
-            if exchange.run.clip.of_mean:
-                hint = "The mean of a batch is clipped as a whole."
-                raise check.fail("physical_batch_size", "None with this clipping", physical_batch_size, hint)
         self.dataset = loader.dataset
         self.collate_fn: Callable[[list[Any]], Any] = loader.collate_fn or default_collate
         self.physical_batch_size = physical_batch_size
@@ -73,7 +77,8 @@ class PrivateLoader:
     @property
     def batches(self) -> int:
         """Batches in one pass."""
-        return max(1, round(1 / self.sample_rate))
+        plan = self._exchange.run.plan
+        return batches_in_a_pass(plan.sampling, plan.records, plan.sample_rate)
 
     def belongs_to(self, exchange: Exchange) -> bool:
         """Whether its batches are those of `exchange`."""

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import accumulate, groupby
+from typing import Any
 
 from torch import Tensor
 
@@ -16,11 +17,12 @@ from tacit.clipping import Clip, FlatClip
 from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingMisuse
 from tacit.gradients import GradientSum, Members
 from tacit.mechanisms import Mechanism
-from tacit.noise import SecureStream, Stream
+from tacit.noise import SecureStream, SeededStream, Stream
 from tacit.sampling import Batch, PoissonSampling, Sampling
 from tacit.standing import Standing
 from tacit.tradeoff import Target
-from tacit.training.release import Release, noise_size, normal_like, release
+from tacit.training.normals import Normals
+from tacit.training.release import Release, noise_size, release
 
 
 @dataclass(frozen=True)
@@ -91,13 +93,13 @@ class Plan:
         """Step 0, 1, ... as the accountants see it; beyond the plan steps are like the last."""
         return self.runs[min(bisect_right(self._starts, step), len(self.runs)) - 1][0]
 
-    def record(self, ledger: Ledger, note: str = "", steps: int | None = None) -> None:
-        """Write the first `steps` planned steps (all by default) into `ledger`."""
-        left = self.steps if steps is None else steps
-        for mechanism, length in self.runs:
-            if left > 0:
-                ledger.add(mechanism, min(length, left), note)
-            left -= length
+    def record(self, ledger: Ledger, note: str = "", steps: int | None = None, *, start: int = 0) -> None:
+        """Write `steps` planned steps from step `start` on (all by default) into `ledger`."""
+        end = self.steps if steps is None else start + steps
+        for (mechanism, length), first in zip(self.runs, self._starts, strict=False):
+            inside = min(first + length, end) - max(first, start)
+            if inside > 0:
+                ledger.add(mechanism, inside, note)
 
     @property
     def clip_norm(self) -> float:
@@ -146,12 +148,20 @@ class PrivateRun:
             self.ledger.assume(sentence)
         self.stream = stream if stream is not None else SecureStream()
         self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
+        self._normals = Normals(self.stream)
         self.taken = 0
-        self._allowed = _affordable(self.ledger, plan, budget, using)
+        self._limit = budget, using
+        self._settle()
         if not self.stream.secure:
             self.ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
         if plan.unsafe_no_noise:
             self.ledger.mark_unsafe("unsafe_no_noise")
+
+    @property
+    def left(self) -> int:
+        """How many of the planned steps may still be taken."""
+        allowed = self.plan.steps if self._allowed is None else min(self.plan.steps, self._allowed)
+        return allowed - self.taken
 
     def issue(self) -> Batch:
         """The next batch; raises `BudgetExceeded` when no further step may be taken."""
@@ -165,15 +175,38 @@ class PrivateRun:
         step = self.taken
         self.taken += 1
         self.ledger.add(self.plan.mechanism_at(step), note="training")
+        self._seen = self.ledger.steps
         return self.plan.noise_at(step)
 
     def release(self, batch: Batch, total: GradientSum, norms: Tensor) -> Release:
         """Noisy mean of the clipped sum of `batch`, made in place after the charge; `clip` moves on."""
         noise_multiplier = self.charge(batch)
-        noise = normal_like(total.flat, self.stream, noise_size(self.clip, total))
+        noise = self._normals.take(total.flat, noise_size(self.clip, total))
         released = release(self.clip, total, norms, noise, noise_multiplier, self.plan.expected_batch_size)
         self.clip = released.clip
         return released
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps besides the ledger; of the stream only the position of a seeded one."""
+        stream = self.stream.state() if isinstance(self.stream, SeededStream) else None
+        return {"taken": self.taken, "sampler": self.sampler.state(), "stream": stream}
+
+    def restore(self, state: dict[str, Any], *, ledger: Ledger, spent: Ledger) -> None:
+        """Go on where `state` was taken; a secure stream draws from its new key.
+
+        Args:
+            ledger: what had run by then.
+            spent: that, and what a process that was killed may have run since, and shown in its logs. All of it counts,
+                but for a seeded stream, which takes those steps again exactly as they were: one release.
+        """
+        if isinstance(self.stream, SeededStream) and state["stream"] is not None:
+            self.stream.restore(state["stream"])
+            self.ledger.advance(ledger)
+        else:
+            self.ledger.advance(spent)
+        self.sampler.restore(state["sampler"])
+        self.taken = state["taken"]
+        self._settle()
 
     def change_noise(self, noise_multiplier: float) -> None:
         """Use another noise multiplier from the next step on; refused where a budget was planned with this one."""
@@ -195,7 +228,15 @@ class PrivateRun:
             raise check.fail("clip_norm", "left as it is for bounds by group", clip_norm)
         self.clip = replace(self.clip, clip_norm=clip_norm)  # type: ignore[type-var]
 
+    def _settle(self) -> None:
+        """Count how far the budget reaches from what the ledger holds now."""
+        self._allowed = _affordable(self.ledger, self.plan, *self._limit, self.taken)
+        self._seen = self.ledger.steps
+
     def _check_budget(self) -> None:
+        if self._allowed is not None and self.ledger.steps != self._seen:
+            # Another run wrote into the same ledger, or a checkpoint was read.
+            self._settle()
         if self._allowed is not None and self.taken >= self._allowed:
             raise BudgetExceeded(
                 f"step {self.taken + 1} would cross the privacy budget; it was not taken. It allows {self._allowed} "
@@ -218,10 +259,10 @@ def warn_about_delta(delta: float | None, records: int) -> None:
         )
 
 
-def planned_ahead(ledger: Ledger, plan: Plan, steps: int) -> Ledger:
-    """A copy of `ledger` after the first `steps` steps of `plan`."""
-    trial = Ledger.from_spec(ledger.spec())
-    plan.record(trial, "training", steps)
+def planned_ahead(ledger: Ledger, plan: Plan, steps: int, *, start: int = 0) -> Ledger:
+    """A copy of `ledger` after `steps` steps of `plan` from step `start` on."""
+    trial = ledger.copy()
+    plan.record(trial, "training", steps, start=start)
     return trial
 
 
@@ -243,8 +284,8 @@ def _check_ledger(plan: Plan, ledger: Ledger) -> None:
         )
 
 
-def _affordable(ledger: Ledger, plan: Plan, budget: Target | None, using: Accountant | str) -> int | None:
-    """How many of the planned steps keep `budget` met; None without a budget.
+def _affordable(ledger: Ledger, plan: Plan, budget: Target | None, using: Accountant | str, taken: int) -> int | None:
+    """How many steps of the plan keep `budget` met, the `taken` ones that the ledger holds among them; None without.
 
     The guarantee worsens with every step, so bisection finds it.
     """
@@ -253,9 +294,9 @@ def _affordable(ledger: Ledger, plan: Plan, budget: Target | None, using: Accoun
     judge = accountant(using) if isinstance(using, str) else using
 
     def met(steps: int) -> bool:
-        return budget.met(judge(planned_ahead(ledger, plan, steps)))
+        return budget.met(judge(planned_ahead(ledger, plan, steps - taken, start=taken)))
 
-    affordable, refused = 0, plan.steps
+    affordable, refused = taken, plan.steps
     if met(refused):
         return plan.steps
     while refused - affordable > 1:

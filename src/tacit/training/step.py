@@ -10,13 +10,16 @@ from torch.optim import Optimizer
 from tacit import check
 from tacit.clipping import Clip, clip_of
 from tacit.errors import TrainingMisuse
-from tacit.gradients import ClippedSum, GradientSum, Members
+from tacit.gradients import ClippedSum, GradientSum, Members, audit
 from tacit.gradients.batch import Inputs, Loss, batch_size
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
-from tacit.training.release import Release, noise_size, normal_like, release, scales
+from tacit.training.descend import descend
+from tacit.training.normals import Normals
+from tacit.training.optimizers import AdamBC
+from tacit.training.release import Release, noise_size, release, scales
 
-ENGINES = ("auto", "eager", "compiled")
+ENGINES = ("auto", "eager", "recorded", "compiled")
 
 
 def private_step(
@@ -47,8 +50,9 @@ def private_step(
         clip_norm, noise_multiplier: > 0.
         clipping: another clip than the flat one to clip_norm; its sensitivity is then clip_norm above.
         expected_batch_size: > 0; never the drawn size, which is private.
-        engine: "eager"; "compiled", which spends seconds on compiling a graph for each of a few batch sizes and pays
-            over thousands of steps; or "auto", which is eager.
+        engine: "eager"; "recorded", which records the operations of one step for each of a few batch sizes and pays
+            over hundreds of steps of small models; "compiled", which also spends seconds on compiling each recording
+            and pays over thousands; or "auto", which is eager.
         max_physical_batch: records that go through the model at a time; a larger batch is processed in pieces, and
             noise added once. The result does not depend on it.
         stream: source of the noise; a new `SecureStream` by default.
@@ -91,27 +95,38 @@ class PrivateUpdate:
         max_physical_batch: int | None = None,
     ):
         check_optimizer(model, optimizer)
-        self._model, self._optimizer, self._loss, self._stream = model, optimizer, loss, stream
+        self._model, self._optimizer, self._loss = model, optimizer, loss
+        self._normals = Normals(stream)
         self._expected = expected_batch_size
         self._clipped = ClippedSum(model, clip, max_physical_batch=max_physical_batch)
         self._shape = GradientSum.zeros(self._clipped.trainable)
+        self._audited = False
         self._compiled = None
-        if engine == "compiled":
+        if engine in ("recorded", "compiled"):
             from tacit.training.compiled import CompiledMean
 
-            self._compiled = CompiledMean(self._clipped, loss, expected_batch_size, max_physical_batch)
+            compiler = engine == "compiled"
+            self._compiled = CompiledMean(
+                self._clipped, loss, expected_batch_size, max_physical_batch, compiler=compiler
+            )
 
     @property
     def clip(self) -> Clip:
         return self._clipped.clip
 
+    @clip.setter
+    def clip(self, clip: Clip) -> None:
+        self._clipped.clip = clip
+
     def __call__(
         self, inputs: Inputs, targets: Tensor, noise_multiplier: float, members: Members | None = None
     ) -> None:
         check_mode(self._model)
-        batch_size(inputs, targets)
+        if batch_size(inputs, targets) and not self._audited:
+            audit(self._clipped, self._loss, inputs, targets)
+            self._audited = True
         clip = self._clipped.clip
-        noise = normal_like(self._shape.flat, self._stream, noise_size(clip, self._shape))
+        noise = self._normals.take(self._shape.flat, noise_size(clip, self._shape))
         std, divisor = scales(clip, noise_multiplier, self._expected)
         mean = None
         if self._compiled is not None and members is None:
@@ -127,12 +142,9 @@ class PrivateUpdate:
 
 def update(trainable: dict[str, nn.Parameter], optimizer: Optimizer, released: Release) -> None:
     """Hand the gradients to the optimizer, step, and leave none behind."""
-    for name, parameter in trainable.items():
-        gradient = released.mean.parts[name]
-        parameter.grad = gradient if gradient.dtype == parameter.dtype else gradient.to(parameter.dtype)
-    optimizer.step()
-    for parameter in trainable.values():
-        parameter.grad = None
+    if isinstance(optimizer, AdamBC):
+        optimizer.expect_noise(released.noise_std)
+    descend(optimizer, trainable, released.mean.parts)
 
 
 def check_mode(model: nn.Module) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import combinations, count
 from typing import Any
 
 import torch
@@ -32,8 +32,11 @@ class Entry:
 
     def run(self, device: str, now: Callable[[Any], Any]) -> Any:
         """The operation again, on `now` of every argument."""
+        arguments, named = mapped(self.arguments, now), mapped(self.named, now)
+        if self.differentiable and self.autocast is None and torch.is_grad_enabled():
+            return self.operation(*arguments, **named)
         with torch.set_grad_enabled(self.differentiable), _autocast(device, self.autocast):
-            return self.operation(*mapped(self.arguments, now), **mapped(self.named, now))
+            return self.operation(*arguments, **named)
 
     @property
     def sources(self) -> set[int]:
@@ -41,9 +44,9 @@ class Entry:
         return {made.entry for made in flat((self.arguments, self.named)) if isinstance(made, Made)}
 
     @property
-    def numbers(self) -> list[int]:
-        """The whole numbers among its arguments."""
-        return [value for value in flat((self.arguments, self.named)) if _is_number(value)]
+    def sized(self) -> list[Tensor | int]:
+        """The whole numbers and the tensors with a length among its arguments."""
+        return [value for value in flat((self.arguments, self.named)) if _has_size(value)]
 
 
 @dataclass(frozen=True)
@@ -51,25 +54,27 @@ class Cut:
     """How values from outside the tape follow the rows of a smaller batch.
 
     Attributes:
-        tensors: "blocks" cuts tensors whose first axis is batch x positions, example by example; "rows" only those
-            whose first axis is the batch; "none" cuts none.
-        numbers: the whole numbers, by entry and place among its numbers, that are multiples of the batch size.
+        following: the sizes, by entry and place among its sizes, that are multiples of the batch size: numbers shrink
+            with it, tensors are cut, example by example.
+        counting: those of tensors 0, 1, 2, ... that begin at 0 again.
     """
 
-    tensors: str
-    numbers: frozenset[tuple[int, int]]
+    following: frozenset[tuple[int, int]]
+    counting: frozenset[tuple[int, int]]
 
-    def rows(self, value: Tensor, index: Tensor, batch: int) -> Tensor:
-        """The rows `index` of a tensor of a batch."""
-        if self.tensors == "none" or not value.dim() or not len(value) or len(value) % batch:
+    def __call__(self, value: Any, place: tuple[int, int], index: Tensor, batch: int) -> Any:
+        """A value of the batch as one of the rows `index` alone."""
+        if place not in self.following:
             return value
-        if len(value) == batch:
-            return value[index]
-        return value.unflatten(0, (batch, -1))[index].flatten(0, 1) if self.tensors == "blocks" else value
+        if not isinstance(value, Tensor):
+            return value // batch * len(index)
+        if place in self.counting:
+            return value[: len(value) // batch * len(index)]
+        return value[index] if len(value) == batch else value.unflatten(0, (batch, -1))[index].flatten(0, 1)
 
 
-class Numbers:
-    """Which whole numbers in a loop's losses are the batch size or multiples of it, learnt from batch to batch.
+class Sizes:
+    """Which sizes in a loop's losses are the batch size or multiples of it, learnt from batch to batch.
 
     One that is a multiple of the size of one batch only may be so by chance; the same multiple of two different sizes
     is not.
@@ -79,31 +84,48 @@ class Numbers:
         self._fixed: set[tuple[object, ...]] = set()
         self._following: set[tuple[object, ...]] = set()
         self._once: dict[tuple[object, ...], tuple[int, int]] = {}
+        self._not_counting: set[tuple[object, ...]] = set()
 
     def cuts(self, tape: Tape) -> list[Cut]:
-        """Every way of cutting that is still possible."""
-        batch = len(tape.root)
-        sure, unsure = set(), set()
+        """Every way of cutting that is still possible, the likeliest first."""
+        sure, unsure, counting = set(), [], set()
         for place, entry in enumerate(tape.entries, start=1):
-            for order, value in enumerate(entry.numbers):
+            for order, value in enumerate(entry.sized):
                 key = (entry.operation, place, order)
-                self._learn(key, value, batch)
+                self._learn(key, value, len(tape.root))
                 if key in self._following:
                     sure.add((place, order))
                 elif key not in self._fixed:
-                    unsure.add((place, order))
-        ways = [frozenset(sure | unsure), frozenset(sure)] if unsure else [frozenset(sure)]
-        return [Cut(tensors, numbers) for tensors in ("blocks", "rows", "none") for numbers in ways]
+                    unsure.append((place, order))
+                if isinstance(value, Tensor) and key not in self._not_counting:
+                    counting.add((place, order))
+        ways = [frozenset(sure | set(chosen)) for chosen in _subsets(unsure)]
+        kinds = [frozenset(), frozenset(counting)] if counting else [frozenset()]
+        return [Cut(way, kind) for kind in kinds for way in ways]
 
-    def _learn(self, key: tuple[object, ...], value: int, batch: int) -> None:
+    def _learn(self, key: tuple[object, ...], sized: Tensor | int, batch: int) -> None:
+        if isinstance(sized, Tensor) and key not in self._not_counting and not _counts(sized):
+            self._not_counting.add(key)
         if key in self._fixed or key in self._following:
             return
+        value = len(sized) if isinstance(sized, Tensor) else sized
         if value < batch or value % batch:
             self._fixed.add(key)
             return
         before, size = self._once.setdefault(key, (value, batch))
         if size != batch:
             (self._following if before * batch == value * size else self._fixed).add(key)
+
+
+def _subsets(values: list[tuple[int, int]]) -> list[tuple[tuple[int, int], ...]]:
+    """All subsets, larger ones first; of many values only those that leave out one, all but one, or all."""
+    lengths = range(len(values), -1, -1)
+    if len(values) > _MANY:
+        lengths = (len(values), len(values) - 1, 1, 0)
+    return [chosen for length in lengths for chosen in combinations(values, length)]
+
+
+_MANY = 5
 
 
 @dataclass
@@ -126,7 +148,7 @@ class Tape:
 
     def again(self, wanted: Made, index: Tensor, cut: Cut) -> tuple[Tensor, Tensor]:
         """What became `wanted`, computed from the rows `index` of the outputs alone; and those rows, a leaf."""
-        batch, size = len(self.root), len(index)
+        batch = len(self.root)
         rows = self.root.detach()[index].requires_grad_()
         values: dict[int, Any] = {0: rows.view_as(rows)}
         needed = self._needed(wanted)
@@ -135,10 +157,8 @@ class Tape:
                 orders = count()
 
                 def now(value: Any, place: int = place, orders: Iterator[int] = orders) -> Any:
-                    if isinstance(value, Tensor):
-                        return cut.rows(value, index, batch)
-                    if _is_number(value):
-                        return value // batch * size if (place, next(orders)) in cut.numbers else value
+                    if _has_size(value):
+                        return cut(value, (place, next(orders)), index, batch)
                     return _item(values, value) if isinstance(value, Made) else value
 
                 values[place] = entry.run(rows.device.type, now)
@@ -181,8 +201,12 @@ def flat(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _has_size(value: Any) -> bool:
+    return bool(value.dim()) if isinstance(value, Tensor) else isinstance(value, int) and not isinstance(value, bool)
+
+
+def _counts(value: Tensor) -> bool:
+    return value.dim() == 1 and torch.equal(value, torch.arange(len(value), device=value.device))
 
 
 def _item(values: dict[int, Any], made: Made) -> Any:

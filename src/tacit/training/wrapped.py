@@ -13,14 +13,15 @@ from torch.optim import Optimizer
 
 from tacit import check
 from tacit.errors import TrainingMisuse
+from tacit.gradients import audit
 from tacit.gradients.batch import Inputs, tensors
-from tacit.gradients.deferred import DeferredSum, Recording
+from tacit.gradients.deferred import DeferredSum, Recording, inner_product
 from tacit.training.cotangents import cotangents
 from tacit.training.exchange import Exchange
 from tacit.training.loader import PrivateLoader
 from tacit.training.outputs import PrivateOutputs
 from tacit.training.step import check_mode, update
-from tacit.training.tape import Made, Numbers, Tape
+from tacit.training.tape import Made, Sizes, Tape
 
 
 class PrivateModel(nn.Module):
@@ -33,8 +34,9 @@ class PrivateModel(nn.Module):
         super().__init__()
         self.module = module
         self._exchange = exchange
-        self._numbers = Numbers()
+        self._sizes = Sizes()
         self.clipped = DeferredSum(module, exchange.run.clip)
+        self._audited = False
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
         if not self.training or not torch.is_grad_enabled():
@@ -49,7 +51,10 @@ class PrivateModel(nn.Module):
         exchange = self._exchange
         exchange.check_first()
         check_mode(self)
-        found = cotangents(loss, made, tape, exchange.reduction, exchange.backwards, self._numbers)
+        found = cotangents(loss, made, tape, exchange.reduction, exchange.backwards, self._sizes)
+        if len(found) and not self._audited:
+            audit(self.clipped, inner_product, recording.inputs, found)
+            self._audited = True
         exchange.record(*self.clipped.release(recording, found, exchange.members))
 
     def state_dict(self, *args: Any, **named: Any) -> Any:
@@ -101,13 +106,22 @@ class PrivateOptimizer(Optimizer):
 
     @max_grad_norm.setter
     def max_grad_norm(self, value: float) -> None:
-        self._exchange.check_between()
+        self.check_between_batches("max_grad_norm must change")
         self._exchange.run.change_clip(value)
         self._model.clipped.clip = self._exchange.run.clip
+
+    def check_between_batches(self, what: str) -> None:
+        """Raise `TrainingMisuse` when a batch has been summed up in part, or not been released yet."""
+        self._exchange.check_between(what)
 
     def steps_on(self, loader: PrivateLoader) -> bool:
         """Whether `loader` came from the same call of make_private."""
         return loader.belongs_to(self._exchange)
+
+    @property
+    def batch_complete(self) -> bool:
+        """Whether backward was called on the last piece of a batch, so that `step` will step."""
+        return self._exchange.complete
 
     @property
     def expected_batch_size(self) -> float:

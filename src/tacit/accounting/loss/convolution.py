@@ -11,15 +11,14 @@ from scipy import fft
 
 from tacit.accounting.loss.cumulant import Cumulant, Discrete
 from tacit.accounting.loss.fourier import LatticeSum
-from tacit.accounting.loss.jumps import JumpCumulant, SplitSum, split, split_sum
 from tacit.accounting.loss.lattice import Rounded, place_atoms, round_down, round_up
 from tacit.accounting.loss.merge import thinned
 from tacit.accounting.loss.plan import Aliases, Saddle, period_for, saddle_for_delta, saddle_for_epsilon
 from tacit.mechanisms.pairs import Pair
 
 _EDGES = np.concatenate([-np.geomspace(1e5, 1e-12, 512), np.geomspace(1e-12, 1e5, 512)])
+_APPROACH = np.geomspace(1e-9, 0.5, 40)
 _LARGEST = 1 << 20
-_FINE = 1 / 5000
 _COARSE = 1 << 12
 _UNEVEN = 64
 
@@ -30,8 +29,8 @@ Rounding = list[tuple[Rounded, int]]
 class Bracket:
     """The lower and the upper rounding of one composition, built for one question."""
 
-    lower: LatticeSum | SplitSum
-    upper: LatticeSum | SplitSum
+    lower: LatticeSum
+    upper: LatticeSum
 
     @property
     def theta(self) -> float:
@@ -64,6 +63,8 @@ class Convolution:
         self.largest = largest
         self.infinite = -np.expm1(sum(steps * _log1m(pair.infinite) for pair, steps in parts))
         self.lower_parts, self.upper_parts = thinned(parts)
+        self.exact = _common(parts) > 0
+        """Whether all losses lie on one lattice, where nothing is rounded."""
         self.outlines = outlines or [_outline(pair, steps) for pair, steps in self.upper_parts]
 
     def saddle_for_delta(self, delta: float) -> Saddle:
@@ -78,10 +79,13 @@ class Convolution:
             saddle = saddle_for_epsilon(self._outline_for(saddle.log_delta), epsilon)
         return saddle
 
-    def _outline_for(self, log_delta: float) -> Cumulant:
+    def outlines_for(self, log_delta: float) -> list[Discrete]:
         """The outlines without masses that are too small to matter at this delta, but could rule a high tilt."""
         floor = log_delta - 50.0 - np.log(sum(part.steps for part in self.outlines))
-        return Cumulant([part.above(floor) for part in self.outlines])
+        return [part.above(floor) for part in self.outlines]
+
+    def _outline_for(self, log_delta: float) -> Cumulant:
+        return Cumulant(self.outlines_for(log_delta))
 
     def bracket(self, saddle: Saddle) -> Bracket:
         """Both roundings, built for one saddle."""
@@ -95,29 +99,6 @@ class Convolution:
         wanted = min(_pitch_for(cumulant, theta, gap), saddle.spread / 8) / (_UNEVEN if uneven else 1) if close else 0.0
         down, up, size = self._rounded(cumulant, theta, saddle.log_delta, period, wanted, self.largest)
         return Bracket(*(LatticeSum.of(rounded, theta, saddle.epsilon, size) for rounded in (down, up)))
-
-    def split_bracket(self, epsilon: float, log_delta: float, *, largest: int = 1 << 19) -> Bracket | None:
-        """Both roundings around one epsilon, runs with a large loss apart; `log_delta` as far as it is known.
-
-        None where all or none of the losses of a step are large, and for many atoms, which are not smooth enough.
-        """
-        if any(pair.table is not None for pair, _ in self.parts):
-            return None
-        cumulant = self._outline_for(log_delta)
-        threshold = epsilon / 3
-        core_parts, jump_parts = split(cumulant.parts, threshold)
-        if not all(len(part.losses) for part in core_parts) or not any(len(part.losses) for part in jump_parts):
-            return None
-        jumps = JumpCumulant(cumulant.parts, threshold)
-        theta = jumps.tilt_for(epsilon, 0.01 / epsilon, 1e3 / epsilon)
-        core = saddle_for_epsilon(Cumulant(core_parts), epsilon)
-        aliases = Aliases.of(jumps, theta)
-        log_scale = jumps(theta) - theta * epsilon
-        period = period_for(aliases, epsilon, max(log_delta, log_scale - 30.0) - 18.0, 2 * epsilon)
-        down, up, size = self._rounded(cumulant, theta, log_delta, period, epsilon * _FINE, largest)
-        tilts = (min(core.theta, 200 / epsilon), theta)
-        lower, upper = (split_sum(rounded, threshold, tilts, epsilon, size) for rounded in (down, up))
-        return Bracket(lower, upper) if lower and upper else None
 
     def _rounded(
         self, cumulant: Cumulant, theta: float, log_delta: float, period: float, wanted: float, largest: int
@@ -136,7 +117,7 @@ class Convolution:
             anchor = upper.atoms[0] if upper.atoms else _anchor(upper, part, theta, pitch)
             first = anchor + pitch * (np.floor((low - anchor) / pitch) - 4)
             points = int(np.ceil((high - first) / pitch)) + 5
-            exact = place_atoms(upper, first, pitch, points) if upper.discrete else None
+            exact = place_atoms(upper, first, pitch, points) if upper.discrete or upper.table is not None else None
             up.append((exact or round_up(upper, first, pitch, points), count))
             down.append((exact or round_down(lower, first, pitch, points, theta, close=largest > _COARSE), count))
         return down, up, size
@@ -161,7 +142,8 @@ def _log1m(x: float) -> float:
 
 def _outline(pair: Pair, steps: int) -> Discrete:
     """The pair merged into a few hundred cells: close enough to plan with, not a bound that is used."""
-    p, q = pair.cells(_EDGES)
+    near = [atom + sign * abs(atom) * _APPROACH for atom in pair.atoms for sign in (-1, 1)]
+    p, q = pair.cells(np.unique(np.concatenate([_EDGES, *near])))
     keep = (p > 0) & (q > 0)
     return Discrete(np.log(p[keep] / q[keep]), np.log(p[keep]), steps)
 
@@ -192,16 +174,29 @@ def _pitch_for(cumulant: Cumulant, theta: float, gap: float) -> float:
 
 
 def _common(parts: Sequence[tuple[Pair, int]]) -> float:
-    """The distance of two losses where every part has those two and no others: then nothing is rounded; else 0."""
-    distances = {abs(pair.atoms[1] - pair.atoms[0]) for pair, _ in parts if pair.discrete and len(pair.atoms) == 2}
-    return distances.pop() if len(distances) == 1 and all(pair.discrete for pair, _ in parts) else 0.0
+    """The distance of neighbouring losses where all parts have the same; then nothing is rounded; else 0."""
+    distances = [_distance(pair) for pair, _ in parts]
+    return distances[0] if distances and np.ptp(distances) == 0.0 else 0.0
+
+
+def _distance(pair: Pair) -> float:
+    if pair.table is not None:
+        losses = pair.table[0] if len(pair.table[0]) < _COARSE else np.zeros(0)
+    else:
+        losses = np.unique(pair.atoms) if pair.discrete else np.zeros(0)
+    gaps = np.diff(losses)
+    if not len(gaps) or np.ptp(gaps) > 1e-12 * np.abs(losses).max():
+        return 0.0
+    return float(losses[-1] - losses[0]) / len(gaps)
 
 
 def _aligned(parts: Sequence[tuple[Pair, int]], pitch: float) -> float:
-    """The largest pitch up to `pitch` that divides the distance between the first atoms of the busiest such part."""
+    """A pitch near `pitch` that divides the distance between the first atoms of the busiest such part, or the reverse."""
     atomic = [(steps, pair.atoms) for pair, steps in parts if len(pair.atoms) > 1]
     if not atomic:
         return pitch
     _, atoms = max(atomic)
     distance = abs(atoms[1] - atoms[0])
-    return distance / np.ceil(distance / pitch) if distance else pitch
+    if not distance:
+        return pitch
+    return distance / np.ceil(distance / pitch) if distance > pitch else distance * np.ceil(pitch / distance)

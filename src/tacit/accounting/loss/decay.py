@@ -8,10 +8,10 @@ _QUANTILES = np.array([0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97])
 _MARGIN = 1.25
 
 
-def log_decay(losses: np.ndarray, weights: np.ndarray, density: np.ndarray, t: np.ndarray) -> np.ndarray:
+def log_decay(losses: np.ndarray, weights: np.ndarray, density: np.ndarray | None, t: np.ndarray) -> np.ndarray:
     """An upper bound on log |phi| over [t_j, t_{j+1}] for each j, from nodes of increasing loss.
 
-    `weights` are the tilted masses of the nodes and `density` the density of the tilted loss there. Two bounds hold
+    `weights` are the tilted masses of the nodes and `density` the density of the tilted loss there, if it has one. Two bounds hold
     for every t, and the smaller counts.
 
     1. With D the difference of two independent losses, 1 - |phi|^2 = E(1 - cos tD), and 1 - cos x >= 2 x^2 / pi^2 for
@@ -33,6 +33,8 @@ def log_decay(losses: np.ndarray, weights: np.ndarray, density: np.ndarray, t: n
     moments = [total[high] - total[low] for total in (first, second, third)]
     variance = np.where(high - low >= 6, moments[0] * moments[2] - moments[1] ** 2, 0.0)
     fall = np.clip(4 * low_t**2 / np.pi**2 * variance.max(axis=0) / _MARGIN, 0.0, 1 - 1e-9)
+    if density is None:
+        return 0.5 * np.log1p(-fall)
     variation = np.cumsum(np.abs(np.diff(density, append=0.0))[::-1])[::-1] + density
     cuts = np.unique(np.linspace(0, len(losses) - 1, 64).astype(int))
     parts = np.minimum(first[cuts][:, None] + _MARGIN * variation[cuts][:, None] / low_t, 1.0).min(axis=0)

@@ -8,24 +8,25 @@ from typing import Protocol
 
 import numpy as np
 
-from tacit.accounting.loss.convolution import Bracket, Convolution
-from tacit.accounting.loss.gaussian import SampledGaussian
+from tacit.accounting.loss.apart import Splitter
+from tacit.accounting.loss.convolution import Convolution
 from tacit.accounting.loss.inversion import SaddleLine, saddle_line
+from tacit.accounting.loss.measure import Product
 from tacit.accounting.loss.plan import Saddle, saddle_for_delta, saddle_for_epsilon
-from tacit.accounting.loss.schedule import SmoothSchedule
 from tacit.accounting.loss.single import Single
-from tacit.accounting.loss.smooth import Smooth, SmoothCumulant, Unsuitable, smooth
+from tacit.accounting.loss.smooth import SmoothCumulant, Unsuitable
+from tacit.accounting.loss.views import as_gaussian, views
 from tacit.errors import Refused
-from tacit.mechanisms.pairs import GaussianReplacePair, Pair, SampledGaussianPair
+from tacit.mechanisms.pairs import Pair
 from tacit.tradeoff.root import bracketed_root
 
 ALLOWANCE = 1e-9
 """Relative widening of every delta and epsilon for rounding in moments and masses, which stays below 1e-10."""
 
 _POINTS = 20_000
-_FEW = 24
 _ROUGH = 1 << 11
-_WIDE = 3e-5
+_TINY = 1e-33
+_WIDE = 2e-7
 _PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
 
 
@@ -55,16 +56,19 @@ class Direction:
         self.general = Convolution(parts, gap=gap, largest=largest)
         self._coarse = Convolution(parts, gap=1e-3, largest=1 << 13)
         self._compared = False
+        self._top = max(float(sum(steps * pair.largest for pair, steps in parts)), 0.0)
         self._near_delta = lru_cache(maxsize=32)(self._for_delta)
         self._near_epsilon = lru_cache(maxsize=8)(self._for_epsilon)
 
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Bounds on delta(epsilon)."""
+        if epsilon >= self._top * (1 + ALLOWANCE):
+            return self.general.infinite * (1 - ALLOWANCE), min(self.general.infinite * (1 + ALLOWANCE), 1.0)
         local = self._near_epsilon(epsilon)
         low, high = asked(local, epsilon)
-        if isinstance(local, Bracket) and epsilon > 0 and high - low > _WIDE * high > 1e-300:
+        if not isinstance(local, Single) and epsilon > 0 and high - low > _WIDE * high > 1e-300:
             middle = float(np.log(max(high * low, high**2 * 1e-10)) / 2)
-            apart = self.general.split_bracket(epsilon, middle)
+            apart = None if self.general.infinite else self._splitter(middle).at(epsilon, middle)
             other = asked(apart, epsilon) if apart else (0.0, 1.0)
             low, high = max(low, other[0]), min(high, other[1])
         return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
@@ -73,33 +77,33 @@ class Direction:
         """Bounds on the smallest epsilon >= 0 with delta(epsilon) <= delta."""
         if delta < self.general.infinite * (1 + ALLOWANCE) or delta == 0.0:
             return self._at_the_end(delta)
+        floor, top = self._near_the_top(delta)
+        if floor >= top * (1 - ALLOWANCE) < np.inf:
+            return floor, top
         local = self._near_delta(delta)
-        low, high = _invert(local, delta, 0), _invert(local, delta, 1)
-        if isinstance(local, Bracket) and high - low > _WIDE * high > 1e-6 * _WIDE:
+        low, high = max(_invert(local, delta, 0), floor), min(_invert(local, delta, 1), top)
+        if not isinstance(local, Single) and not self.general.infinite and high - low > _WIDE * high > 1e-6 * _WIDE:
             return self._between(delta, low, high)
         return low, high
 
+    def _splitter(self, log_delta: float) -> Splitter:
+        return Splitter(self.parts, self.general.outlines_for(log_delta), _POINTS)
+
     def _between(self, delta: float, low: float, high: float) -> tuple[float, float]:
         """Bounds on epsilon with the runs of a large loss apart, searched for between two known bounds."""
-        log_delta = float(np.log(delta - self.general.infinite))
-        a, b = float(np.log(max(low, 1e-3 * high))), float(np.log(high))
-        middle = (a + b) / 2
-        for _ in range(12):
-            local = self.general.split_bracket(float(np.exp(middle)), log_delta, largest=1 << 13)
+        log_delta = float(np.log(delta))
+        splitter = self._splitter(log_delta)
+        epsilon = splitter.epsilon_for(log_delta, max(low, 1e-3 * high), high)
+        for _ in range(4):
+            local = splitter.at(epsilon, log_delta)
             if local is None:
-                b, middle = middle, (a + middle) / 2
-                continue
-            bounds = asked(local, float(np.exp(middle)))
-            a, b = (middle, b) if sum(bounds) > 2 * delta else (a, middle)
-            fall = float(np.log(max(sum(bounds) / 2, 1e-320)) - log_delta) / 6
-            step = fall if a < middle + fall < b else (a + b) / 2 - middle
-            if abs(step) < 0.01:
                 break
-            middle += step
-        local = self.general.split_bracket(float(np.exp(middle)), log_delta)
-        if local is None:
-            return low, high
-        return max(low, _invert(local, delta, 0)), min(high, _invert(local, delta, 1))
+            found = max(low, _invert(local, delta, 0)), min(high, _invert(local, delta, 1))
+            if found[1] < 1.03 * epsilon and epsilon < 1.03 * found[1]:
+                return found
+            low, high = found
+            epsilon = high
+        return low, high
 
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bounds on delta at many epsilons, from a few questions that lie near all of them; wider than `delta`."""
@@ -110,9 +114,19 @@ class Direction:
         bounds = np.array([asked(locals_[k], float(e)) for k, e in zip(nearest, epsilons, strict=True)])
         return bounds[:, 0] * (1 - ALLOWANCE), np.minimum(bounds[:, 1] * (1 + ALLOWANCE), 1.0)
 
+    def _near_the_top(self, delta: float) -> tuple[float, float]:
+        """Bounds from the largest loss alone: with P-mass m there, delta(epsilon) >= m (1 - e^{epsilon - largest})."""
+        top = self._top
+        if self.general.infinite or not 0 < top < np.inf:
+            return 0.0, np.inf
+        log_mass = sum(steps * _log_mass_at_the_top(pair) for pair, steps in self.parts)
+        share = float(np.exp(min(np.log(delta) - log_mass, 1.0)))
+        floor = top + float(np.log1p(-share)) if share < 1 else 0.0
+        return max(floor * (1 - ALLOWANCE / 4), 0.0), top * (1 + ALLOWANCE / 4)
+
     def _at_the_end(self, delta: float) -> tuple[float, float]:
         """epsilon where only infinite losses are left: the largest finite loss, or inf if even that is too much."""
-        top = max(sum(steps * pair.largest for pair, steps in self.parts), 0.0)
+        top = self._top
         certain = self.general.infinite
         if delta < certain * (1 - ALLOWANCE):
             return float("inf"), float("inf")
@@ -124,7 +138,9 @@ class Direction:
         if single:
             return single
         saddle = self.general.saddle_for_delta(delta)
-        line = self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, float(np.log(delta))))
+        line = self._line(
+            saddle, lambda cumulant: saddle_for_delta(cumulant, float(np.log(delta - self.general.infinite)))
+        )
         return line or (lattice or self.general).bracket(saddle)
 
     def _for_epsilon(self, epsilon: float, lattice: Convolution | None = None) -> Local:
@@ -140,60 +156,52 @@ class Direction:
         return Single(pair) if len(self.parts) == 1 and steps == 1 else None
 
     def _line(self, saddle: Saddle, refine: Callable[[SmoothCumulant], Saddle]) -> SaddleLine | None:
-        try:
-            return self._refined_line(saddle, refine)
-        except Unsuitable:
+        if self.general.exact:
             return None
+        discrete = any(as_gaussian(pair)[1] < np.inf for pair, _ in self.parts)
+        for limited, widest in ((True, 4e-7), (False, 1e-5), (True, 1.0), (False, 1.0)) if discrete else ((False, 1.0),):
+            try:
+                line = self._refined_line(saddle, refine, widest, limited=limited)
+            except Unsuitable:
+                continue
+            if line:
+                return self._agreed(line, saddle)
+        return None
 
-    def _refined_line(self, saddle: Saddle, refine: Callable[[SmoothCumulant], Saddle]) -> SaddleLine | None:
+    def _refined_line(
+        self, saddle: Saddle, refine: Callable[[SmoothCumulant], Saddle], widest: float, *, limited: bool
+    ) -> SaddleLine | None:
         for _ in range(4):
-            views = self._views(saddle)
-            if views is None:
-                return None
-            refined = refine(SmoothCumulant(views, saddle.theta))
+            seen = views(self.parts, saddle.theta, saddle.log_delta, limited=limited)
+            refined = refine(SmoothCumulant(seen, saddle.theta))
             close = abs(np.log(refined.theta / saddle.theta)) < 0.3
             saddle = refined
             if close:
                 break
-        views = self._views(saddle)
-        line = saddle_line(views, saddle, _POINTS) if views else None
-        return self._agreed(line, saddle) if line else None
+        seen = views(self.parts, saddle.theta, saddle.log_delta, limited=limited)
+        return saddle_line(Product(seen, saddle.theta), saddle, _POINTS, self.general.infinite, widest=widest)
 
     def _agreed(self, line: SaddleLine, saddle: Saddle) -> SaddleLine:
         """The line, once a coarse lattice of the same composition has bounds that overlap with its own."""
         if not self._compared:
             self._compared = True
             rough = Convolution(self.parts, largest=_ROUGH, outlines=self.general.outlines).bracket(saddle)
-            (low, high), (floor, ceiling) = asked(line, saddle.epsilon), asked(rough, saddle.epsilon)
-            if low * (1 - ALLOWANCE) > ceiling or floor > high * (1 + ALLOWANCE):
+            (low, high), (floor, ceiling) = asked(line, line.epsilon), asked(rough, line.epsilon)
+            if low * (1 - ALLOWANCE) > ceiling + _TINY or floor > high * (1 + ALLOWANCE) + _TINY:
                 raise Refused(
-                    f"two engines disagree at epsilon {saddle.epsilon:.6g}: delta in [{low:.6g}, {high:.6g}] against "
+                    f"two engines disagree at epsilon {line.epsilon:.6g}: delta in [{low:.6g}, {high:.6g}] against "
                     f"[{floor:.6g}, {ceiling:.6g}]. Please report this composition."
                 )
         return line
 
-    def _views(self, saddle: Saddle) -> list[Smooth] | None:
-        """Every part seen as smooth, many sampled Gaussians of a kind together; None if some part is not smooth."""
-        theta, log_delta = saddle.theta, saddle.log_delta
-        views: list[Smooth] = []
-        kinds: dict[object, list[tuple[SampledGaussian, int]]] = {}
-        for pair, steps in self.parts:
-            if isinstance(pair, SampledGaussianPair | GaussianReplacePair):
-                kinds.setdefault((type(pair), getattr(pair, "remove", True)), []).append((pair, steps))
-                continue
-            view = smooth(pair, steps, theta, log_delta)
-            if view is None:
-                return None
-            views.append(view)
-        for members in kinds.values():
-            if len(members) > _FEW:
-                views.append(SmoothSchedule(members, theta, log_delta))
-                continue
-            found = [smooth(pair, steps, theta, log_delta) for pair, steps in members]
-            if None in found:
-                return None
-            views += [view for view in found if view is not None]
-        return views
+
+def _log_mass_at_the_top(pair: Pair) -> float:
+    """log of the P-mass of the largest loss, -inf where it is not an atom."""
+    slack = 1e-12 * abs(pair.largest)
+    nodes = pair.nodes(1.0, 0.0)
+    if nodes is None or not any(atom >= pair.largest - slack for atom in pair.atoms):
+        return -np.inf
+    return float(np.log(nodes.p[nodes.loss >= pair.largest - slack].sum()))
 
 
 def _invert(local: Local, delta: float, side: int) -> float:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from tacit.accounting.loss.complex_log import log1p
 from tacit.mechanisms.pairs import GaussianReplacePair, SampledGaussianPair
@@ -13,7 +14,8 @@ from tacit.mechanisms.pairs import GaussianReplacePair, SampledGaussianPair
 SampledGaussian = SampledGaussianPair | GaussianReplacePair
 
 _LONGEST = 20_000
-_DEPTHS = np.array([0.2, 0.4, 0.65, 0.95])
+_DEPTHS = np.array([0.1, 0.2, 0.4, 0.65, 0.95])
+_GROWTH = 5.0
 _RAISES = np.array([0.0, 1.0])
 
 
@@ -35,6 +37,31 @@ def log_mix(rate: complex, y: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """Of each outcome u the share Phi((place - u) / softness), or of the rest the share Phi((end - u) / softness)."""
+
+    place: float
+    softness: float
+    end: float | None = None
+
+    def log_share(self, z: np.ndarray) -> np.ndarray:
+        """log of the share at complex u, an entire function."""
+        if self.end is None:
+            return log_ndtr((self.place - z) / self.softness)
+        return log_ndtr((z - self.place) / self.softness) + log_ndtr((self.end - z) / self.softness)
+
+    @property
+    def last(self) -> float:
+        """Beyond it nothing is taken of the first share, which is below e^-120 there."""
+        return self.place + 15 * self.softness
+
+    def beyond(self, shift: float) -> float:
+        """log of a bound on what neither share takes, for u normal around `shift`."""
+        beyond = float(log_ndtr((shift - (self.end or np.inf)) / np.hypot(1.0, self.softness)))
+        return float(np.logaddexp(beyond, log_ndtr(-15.0) + log_ndtr(shift - self.last)))
+
+
+@dataclass(frozen=True)
 class Line:
     """Nodes on Im u = height (u is the noise in standard deviations): log of P-mass times step, and the loss."""
 
@@ -45,8 +72,13 @@ class Line:
     loss: np.ndarray
 
 
-def on_line(pair: SampledGaussian, u: np.ndarray, step: float, height: float, *, whole: bool = False) -> Line:
-    """The pair seen at u + i height; the standard normal law of u is that of N_0. `whole` keeps complex parameters."""
+def on_line(
+    pair: SampledGaussian, u: np.ndarray, step: float, height: float, *, whole: bool = False, mark: Mark | None = None
+) -> Line:
+    """The pair seen at u + i height; the standard normal law of u is that of N_0. `whole` keeps complex parameters.
+
+    Of every outcome the share of `mark` is taken.
+    """
     z = u + 1j * height if height else u.astype(complex)
     half = 0.5 / pair.sigma**2
     up = log_mix(pair.rate, z / pair.sigma - half)
@@ -56,6 +88,8 @@ def on_line(pair: SampledGaussian, u: np.ndarray, step: float, height: float, *,
     else:
         loss, log_ratio = (up, up) if pair.remove else (-up, 0.0)
     log_mass = -(z**2) / 2 + log_ratio + (np.log(step) - 0.5 * np.log(2 * np.pi))
+    if mark:
+        log_mass = log_mass + mark.log_share(z)
     return (
         Line(step, height, u, log_mass, loss)
         if height or whole
@@ -97,6 +131,31 @@ def reach(pair: SampledGaussian, theta: float, log_cut: float, log_ignored: floa
     return float(u[kept[0]]) - coarse, float(u[kept[-1]]) + coarse
 
 
+def marked_reach(
+    pair: SampledGaussian, thetas: tuple[float, float], mark: Mark, log_cut: float
+) -> tuple[tuple[float, float], float] | None:
+    """An interval of u outside of which the marked masses, tilted or not, are relatively below e^log_cut.
+
+    With it, log of the marked mass under the first tilt, roughly. Unmarked outcomes far beyond the place of the mark
+    are left out (`Mark.beyond`); None where a tilt makes them matter.
+    """
+    low, high = _roots(pair, max(thetas))
+    margin = float(np.sqrt(-2 * log_cut))
+    end = mark.last if mark.end is None else max(high + margin, mark.end + margin)
+    u = np.linspace(low - margin, max(end, mark.place + 1.0), 4000)
+    line = on_line(pair, u, float(u[1] - u[0]), 0.0, mark=mark)
+    kept = np.zeros(len(u), dtype=bool)
+    log_moment = 0.0
+    for theta in (-1.0, 0.0, *thetas[::-1]):
+        tilted = line.log_mass + theta * line.loss
+        kept |= tilted > tilted.max() + log_cut
+        log_moment = float(tilted.max() + np.log(np.exp(tilted - tilted.max()).sum()))
+    if kept[-1]:
+        return None
+    place = np.flatnonzero(kept)
+    return (float(u[max(place[0] - 1, 0)]), float(u[min(place[-1] + 1, len(u) - 1)])), log_moment
+
+
 def _ends_light(pair: SampledGaussian, theta: float, end: float, log_cut: float) -> bool:
     """Whether the tilted density on the last two units before `end` is negligible against its largest before them."""
     line = on_line(pair, np.linspace(-12.0, end, 400), 1.0, 0.0)
@@ -131,8 +190,10 @@ def _roots(pair: SampledGaussian, theta: float) -> tuple[float, float]:
     return left, max(top, 1 / pair.sigma)
 
 
-def choose_line(pair: SampledGaussian, theta: float, log_moment: float, ends: tuple[float, float],
-                largest_t: float, log_tolerance: float) -> tuple[float, float]:  # fmt: skip
+def choose_line(
+    pair: SampledGaussian, theta: float, log_moment: float, ends: tuple[float, float],
+    largest_t: float, log_tolerance: float, mark: Mark | None = None,
+) -> tuple[float, float]:  # fmt: skip
     """(step, height) of the coarsest trapezoid rule whose error, relative to the moment, is below e^log_tolerance.
 
     For an integrand g that is analytic between the lines height -+ d the error of step h is at most
@@ -149,16 +210,20 @@ def choose_line(pair: SampledGaussian, theta: float, log_moment: float, ends: tu
         for height in depth * raises:
             if depth + height > 0.97 * np.pi * pair.sigma or height > 1.6:
                 continue
-            far = _log_size(pair, u, sign * (height + depth), theta, largest_t)
-            near = far if largest_t == 0 else _log_size(pair, u, sign * (height - depth), theta, largest_t)
+            if height and _log_size(pair, u, sign * height, theta, 0.0, mark) > log_moment + _GROWTH:
+                continue
+            far = _log_size(pair, u, sign * (height + depth), theta, largest_t, mark)
+            near = far if largest_t == 0 else _log_size(pair, u, sign * (height - depth), theta, largest_t, mark)
             bound = np.logaddexp(far, near)
             need = max(bound - log_moment + np.log(2.0), 0.0) - log_tolerance
             best = max(best, (2 * np.pi * depth / need, sign * height))
     return best
 
 
-def _log_size(pair: SampledGaussian, u: np.ndarray, height: float, theta: float, largest_t: float) -> float:
-    line = on_line(pair, u, float(u[1] - u[0]), height)
+def _log_size(
+    pair: SampledGaussian, u: np.ndarray, height: float, theta: float, largest_t: float, mark: Mark | None
+) -> float:
+    line = on_line(pair, u, float(u[1] - u[0]), height, mark=mark)
     exponent = np.real(line.log_mass) + theta * np.real(line.loss) + largest_t * np.maximum(-np.imag(line.loss), 0.0)
     top = float(exponent.max())
     return top + float(np.log(np.exp(exponent - top).sum()))

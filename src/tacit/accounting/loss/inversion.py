@@ -1,23 +1,34 @@
-"""Saddle-line Fourier inversion: delta of a smooth composition at a cost that does not depend on its steps.
+"""Saddle-line Fourier inversion: delta of a composition at a cost that does not depend on its steps.
 
 delta(epsilon) = (1 / 2 pi) int e^{K(z) - z epsilon} / (z (z + 1)) dt over z = theta + i t, theta > 0, by the trapezoid
-rule of step 2 pi / R. Its only errors are the aliases delta(epsilon + k R) (`Aliases`), the terms left out beyond
-the last t (`Smooth.log_decay`), the quadrature of each moment and rounding (`Smooth.log_phi`).
+rule of step 2 pi / R. Its only errors are the aliases delta(epsilon + k R) (`Aliases`), the terms left out
+(`Measure.log_decay`), the quadrature of each moment and rounding (`Measure.transform`).
+
+Where the characteristic function does not decay, as with atoms, a plain Gaussian step of small variance v is composed
+with the rest. Its delta D(v) is an upper bound, as one can always leave a result out. With b_w(x) the derivative of
+the Gaussian profile delta_w(x) with respect to its variance w, b_w <= sqrt(v / w) e^{(v - w) / 8} b_v for w <= v, so
+that D(v) - D(0) = E int_0^v b_w(epsilon - L) dw <= 2 v e^{v / 8} D'(v), and D'(v) is (1 / 4 pi) int e^{K(z) - z epsilon}.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.accounting.loss.measure import Measure
 from tacit.accounting.loss.plan import Aliases, Saddle, period_for
-from tacit.accounting.loss.smooth import Smooth
+from tacit.accounting.loss.smooth import Unsuitable
 
 _UNIT = 2.0**-53
 _TOLERANCE = -25.0
+_BLURRED = -18.0
 _RATIO = 1.15
+_GAPS = (1e-7, 4e-7, 9e-7, 3e-6, 1e-5, 1e-4)
+_MOST_BLUR = 0.1
+_BLURRED_POINTS = 300_000
+_BLURRED_COST = 3e8
+_SMALL = 1e-20
 
 
 @dataclass(frozen=True)
@@ -31,79 +42,108 @@ class SaddleLine:
     mean: float
     t: np.ndarray
     phi: np.ndarray
-    slack: np.ndarray
-    tail: float
+    error: np.ndarray
+    tails: tuple[float, float]
     aliases: Aliases
+    infinite: float
+    blur: float
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta(epsilon)."""
         z = self.theta + 1j * self.t
-        terms = self.phi * np.exp(-1j * self.t * (epsilon - self.mean)) / (z * (z + 1))
-        terms[1:] *= 2
-        size = np.abs(terms)
-        phase = 4 * _UNIT * self.t * (abs(epsilon) + abs(self.mean))
-        value = float(terms.real.sum()) / self.period
-        error = float(size @ (np.expm1(np.minimum(self.slack, 50.0)) + phase + 16 * _UNIT)) / self.period + self.tail
+        turn = np.exp(-1j * self.t * (epsilon - self.mean))
+        turn[1:] *= 2
+        terms = self.phi * turn
+        phase = 4 * _UNIT * self.t * (abs(epsilon) + abs(self.mean)) + 16 * _UNIT
+        unsure = np.abs(terms) * phase + self.error * np.abs(turn)
         log_scale = self.log_moment - self.theta * epsilon
         exponent = 8 * _UNIT * (abs(self.log_moment) + abs(self.theta * epsilon))
+        blurred = 0.0
+        if self.blur:
+            rise = (float(terms.real.sum()) + float(unsure.sum())) / (2 * self.period) + self.tails[1]
+            blurred = 2 * self.blur * np.exp(self.blur / 8) * max(rise, 0.0)
+        kernel = 1 / (z * (z + 1))
+        value = float((terms * kernel).real.sum()) / self.period
+        error = float(unsure @ np.abs(kernel)) / self.period + self.tails[0]
         above = _exp(self.aliases.above(epsilon, self.period) - log_scale)
-        below, unsure = (_exp(log - log_scale) for log in self.aliases.below(epsilon, self.period))
-        low = _exp(log_scale - exponent) * max(value - error - above - below, 0.0)
-        high = _exp(log_scale + exponent) * max(value + error - below + unsure, 0.0)
-        return min(low, 1.0), min(high, 1.0)
+        below, unknown = (_exp(log - log_scale) for log in self.aliases.below(epsilon, self.period))
+        low = _exp(log_scale - exponent) * max(value - error - above - below - blurred, 0.0)
+        high = _exp(log_scale + exponent) * max(value + error - below + unknown, 0.0)
+        finite = 1 - self.infinite
+        return self.infinite + min(low, finite), self.infinite + min(high, finite)
 
 
-def saddle_line(parts: Sequence[Smooth], saddle: Saddle, budget: int) -> SaddleLine | None:
-    """The line through a saddle; None when more than `budget` points would be needed to certify it."""
+def saddle_line(
+    measure: Measure, saddle: Saddle, budget: int, infinite: float, *, widest: float = 1.0
+) -> SaddleLine | None:
+    """The line through a saddle, blurred if need be; None when its points would cost more than `budget`.
+
+    `infinite` is the P-mass of runs with an infinite loss. The blur takes up to about `widest` of epsilon.
+    """
+    if measure.largest < 1.02 * saddle.theta:
+        return None
+    for gap in (0.0, *(gap for gap in _GAPS if gap <= widest)):
+        blur = min(gap * max(saddle.epsilon, 0.03 / saddle.theta) / (1 + saddle.theta), _MOST_BLUR)
+        try:
+            line = _line(measure.blurred(blur) if blur else measure, saddle, budget, blur, infinite)
+        except Unsuitable:
+            continue
+        if line is not None:
+            return line
+    return None
+
+
+def _line(measure: Measure, saddle: Saddle, budget: int, blur: float, infinite: float) -> SaddleLine | None:
     theta = saddle.theta
-
-    def cumulant(rate: float) -> float:
-        return sum(part.steps * part.log_moment(rate) for part in parts)
-
-    if min(part.largest for part in parts) < 1.02 * theta:
-        return None
-    log_moment = cumulant(theta)
+    log_moment = measure.log_moment(theta)
     log_value = saddle.log_delta - (log_moment - theta * saddle.epsilon)
-    aliases = Aliases.of(cumulant, theta, largest=min(part.largest for part in parts))
+    aliases = Aliases.of(measure.log_moment, theta, largest=measure.largest)
     period = period_for(aliases, saddle.epsilon, saddle.log_delta + _TOLERANCE, 4 * saddle.spread)
-    found = _last(parts, theta, period, log_value)
-    if found is None or found[0] * period / (2 * np.pi) > budget:
+    tolerance, most = (_BLURRED, _BLURRED_POINTS) if blur else (_TOLERANCE, budget)
+    found = _points(measure, 2 * np.pi / period, log_value + tolerance, most)
+    if found is None or (blur and len(found[0]) * measure.nodes(float(found[0][-1])) > _BLURRED_COST):
         return None
-    last, tail = found
-    t = 2 * np.pi / period * np.arange(int(np.ceil(last * period / (2 * np.pi))) + 1)
-    log_phi, slack = np.zeros(len(t), dtype=complex), np.zeros(len(t))
-    mean = 0.0
-    for part in parts:
-        value, error = part.log_phi(t)
-        log_phi += value
-        slack += error
-        mean += part.steps * part.mean_and_variance()[0]
+    t, tails = found
+    phi, error = measure.transform(t)
+    tails = (tails[0] + float(np.exp(log_value - 40.0)), tails[1])
+    size = np.abs(phi) + error
+    light = (size < _SMALL * np.exp(min(log_value, 0.0))) & (t > 0)
+    tails = (
+        tails[0] + float((size[light] / t[light] ** 2).sum()) * 2 / period,
+        tails[1] + float(size[light].sum()) / period,
+    )
+    t, phi, error = t[~light], phi[~light], error[~light]
     return SaddleLine(
-        theta,
-        saddle.epsilon,
-        period,
-        log_moment,
-        mean,
-        t,
-        np.exp(log_phi),
-        slack,
-        tail + np.exp(log_value - 40.0),
-        aliases,
+        theta, saddle.epsilon, period, log_moment, measure.mean, t, phi, error, tails, aliases, infinite, blur
     )
 
 
-def _last(parts: Sequence[Smooth], theta: float, period: float, log_value: float) -> tuple[float, float] | None:
-    """(last t, bound on the terms beyond it) such that these stay below the tolerance; None if that is out of reach."""
-    variance = sum(part.steps * part.mean_and_variance()[1] for part in parts)
-    t = variance**-0.5 * _RATIO ** np.arange(160)
-    log_phi = sum((part.steps * part.log_decay(t) for part in parts), np.zeros(len(t) - 1))
-    spacing = 2 * np.pi / period
+def _points(
+    measure: Measure, spacing: float, log_tolerance: float, budget: int
+) -> tuple[np.ndarray, tuple[float, float]] | None:
+    """The multiples of `spacing` that matter, and bounds on what all others add to delta and to D'; None if too many.
+
+    All cells between frequencies of a geometric series are kept but those whose bounds are negligible together.
+    """
+    if not measure.variance > 0:
+        raise Unsuitable
+    t = measure.variance**-0.5 * _RATIO ** np.arange(160)
+    log_phi = measure.log_decay(t)
+    low, high = t, np.append(t[1:], np.inf)
     with np.errstate(under="ignore"):
-        cells = np.exp(log_phi) * (1 / t[:-1] - 1 / t[1:] + spacing / t[:-1] ** 2) / np.pi
-        beyond = np.exp(log_phi[-1]) * (1 / t[-1] + spacing / t[-1] ** 2) / np.pi
-    tails = np.cumsum(np.append(cells, beyond)[::-1])[::-1]
-    small = np.flatnonzero(tails <= np.exp(log_value + _TOLERANCE))
-    return (float(t[small[0]]), float(tails[small[0]])) if len(small) else None
+        phi = np.exp(np.append(log_phi, log_phi[-1]))
+        cells = phi * (1 / low - 1 / high + spacing / low**2) / np.pi
+        slopes = np.append(phi[:-1] * (np.diff(t) + spacing) / (2 * np.pi), 0.0)
+    order = np.argsort(cells)
+    dropped = order[np.cumsum(cells[order]) <= np.exp(log_tolerance)]
+    kept = np.setdiff1d(np.arange(len(cells)), dropped)
+    if len(kept) and kept[-1] == len(t) - 1:
+        return None
+    ranges = [(0.0, float(t[0])), *((float(low[j]), float(high[j])) for j in kept)]
+    if sum(b - a for a, b in ranges) / spacing > budget:
+        return None
+    index = [np.arange(np.floor(a / spacing), np.ceil(b / spacing) + 2) for a, b in ranges]
+    return spacing * np.unique(np.concatenate(index)), (float(cells[dropped].sum()), float(slopes[dropped].sum()))
 
 
 def _exp(x: float) -> float:

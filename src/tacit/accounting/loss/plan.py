@@ -107,6 +107,11 @@ class Aliases:
         return float(np.logaddexp(self.above(epsilon, period), self.below(epsilon, period)[1]))
 
 
+def log_chernoff(rate: float, value: float, epsilon: float) -> float:
+    """log of the Chernoff bound on delta(epsilon), from K(rate) = value."""
+    return value - rate * epsilon + rate * np.log(rate) - (1 + rate) * np.log1p(rate)
+
+
 def period_for(aliases: Aliases, epsilon: float, log_tolerance: float, smallest: float) -> float:
     """The smallest period, to a few percent, whose unknown aliases stay below e^log_tolerance."""
     low, high = smallest, smallest

@@ -16,7 +16,8 @@ import numpy as np
 
 from tacit.accounting.loss.complex_log import log1p
 from tacit.accounting.loss.gaussian import SampledGaussian, choose_line, on_line, reach, varied
-from tacit.accounting.loss.smooth import Smooth, SmoothSampled, Unsuitable, shifted_sum
+from tacit.accounting.loss.smooth import Smooth, SmoothSampled, Unsuitable
+from tacit.accounting.loss.sums import shifted_sum
 
 _UNIT = 2.0**-53
 _RADII = (6.0, 4.0, 3.0, 2.5, 2.0, 1.7, 1.5, 1.35, 1.25)
@@ -185,7 +186,7 @@ class SmoothSchedule(Smooth):
             for point in _ellipse(*panel.corners, axis, radius):
                 line = on_line(varied(self.kind, *np.exp(point)), u, step, height, whole=True)
                 weights = np.exp(line.log_mass + self.theta * line.loss)
-                change, _ = shifted_sum(weights, line.loss, t)
+                change, _ = shifted_sum(weights, line.loss, t, float(t[1]))
                 change = change + weights.sum() - 1
                 size = np.maximum(size, np.abs(change))
             if not np.all(size < 0.8):
@@ -199,7 +200,7 @@ def _log_phi(
 ) -> tuple[np.ndarray, np.ndarray]:
     line = on_line(view.pair, u, step, height)
     weights = np.exp(line.log_mass + view.theta * line.loss - view.moment)
-    change, size = shifted_sum(weights, line.loss - view.mean, t)
+    change, size = shifted_sum(weights, line.loss - view.mean, t, float(t[1]))
     return log1p(change), size
 
 

@@ -10,12 +10,14 @@ import numpy as np
 
 from tacit.accounting.loss.complex_log import log1p
 from tacit.accounting.loss.decay import log_decay
-from tacit.accounting.loss.gaussian import SampledGaussian, choose_line, on_line, reach, slope
-from tacit.mechanisms.pairs import GaussianPair, GaussianReplacePair, Pair, SampledGaussianPair
+from tacit.accounting.loss.gaussian import Mark, SampledGaussian, choose_line, on_line, slope
+from tacit.accounting.loss.sums import shifted_sum
+from tacit.mechanisms.pairs import SampledGaussianPair
 
 _UNIT = 2.0**-53
-_WIDEST = 2000.0
 _MOST_NODES = 20_000
+_HEIGHTS = np.array([0.3, 0.7, 1.2, 1.8])
+_MARGIN = 1.01
 
 
 class Unsuitable(Exception):
@@ -48,9 +50,13 @@ class Smooth(ABC):
     def log_decay(self, t: np.ndarray) -> np.ndarray:
         """Upper bound on log |phi| of one step over each [t_j, t_{j+1}]."""
 
+    def nodes(self, frequency: float) -> int:
+        """How many terms `log_phi` sums for each t up to `frequency`."""
+        return 1
+
     @abstractmethod
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """log E_theta e^{it(L - mean)} of all steps, and a bound on the error of that logarithm."""
+        """log E_theta e^{it(L - mean)} of all steps at multiples t of t[1] > 0, and a bound on its error."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,34 @@ class SmoothGaussian(Smooth):
         return self.steps * value.astype(complex), self.steps * 4 * _UNIT * np.abs(value)
 
 
+class Limited(Smooth):
+    """A view that is right up to some frequency, and claims nothing beyond."""
+
+    def __init__(self, view: Smooth, limit: float):
+        self._view, self.limit = view, limit
+        self.steps, self.theta, self.largest = view.steps, view.theta, view.largest
+
+    def log_moment(self, theta: float) -> float:
+        return self._view.log_moment(theta)
+
+    def jet(self, theta: float) -> tuple[float, float, float]:
+        return self._view.jet(theta)
+
+    def mean_and_variance(self) -> tuple[float, float]:
+        return self._view.mean_and_variance()
+
+    def log_decay(self, t: np.ndarray) -> np.ndarray:
+        return np.where(t[1:] <= self.limit, self._view.log_decay(t), 0.0)
+
+    def nodes(self, frequency: float) -> int:
+        return self._view.nodes(frequency)
+
+    def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if t[-1] > self.limit:
+            raise Unsuitable
+        return self._view.log_phi(t)
+
+
 class SmoothSampled(Smooth):
     """A Poisson-subsampled Gaussian step by the trapezoid rule over its noise."""
 
@@ -88,14 +122,16 @@ class SmoothSampled(Smooth):
         ends: tuple[float, float],
         *,
         step: float = 0.0,
+        mark: Mark | None = None,
+        log_moment: float = 0.0,
     ):
-        self.pair, self.steps, self.theta, self.largest, self.ends = pair, steps, theta, largest, ends
+        self.pair, self.steps, self.theta, self.largest, self.ends, self.mark = pair, steps, theta, largest, ends, mark
         self.log_tolerance = -36.0 - np.log(steps)
-        step = step or choose_line(pair, theta, 0.0, self.ends, 0.0, self.log_tolerance)[0]
+        step = step or choose_line(pair, theta, log_moment, self.ends, 0.0, self.log_tolerance, mark)[0]
         if step <= 0 or (ends[1] - ends[0]) / step > _MOST_NODES:
             raise Unsuitable
         u = np.arange(self.ends[0], self.ends[1] + step, step)
-        self.real = on_line(pair, u, step, 0.0)
+        self.real = on_line(pair, u, step, 0.0, mark=mark)
         self.moment = self.log_moment(theta)
         exponent = self.real.log_mass + theta * self.real.loss
         self.weights = np.exp(exponent - exponent.max())
@@ -108,7 +144,7 @@ class SmoothSampled(Smooth):
         exponent = self.real.log_mass + theta * loss
         top = float(exponent.max())
         direct = top + float(np.log(np.exp(exponent - top).sum()))
-        if abs(direct) > 0.5 or top > 0 or float(np.max(self.real.log_mass - loss)) > 0:
+        if self.mark or abs(direct) > 0.5 or top > 0 or float(np.max(self.real.log_mass - loss)) > 0:
             return direct
         with np.errstate(over="ignore", invalid="ignore"):
             small = np.exp(self.real.log_mass) * (np.expm1(theta * loss) + theta * np.expm1(-loss))
@@ -126,21 +162,43 @@ class SmoothSampled(Smooth):
     def log_decay(self, t: np.ndarray) -> np.ndarray:
         density = self.weights / self.real.step / slope(self.pair, self.real.u)
         order = slice(None, None, -1) if self.real.loss[0] > self.real.loss[-1] else slice(None)
-        return log_decay(self.real.loss[order], self.weights[order], density[order], t)
+        decay = log_decay(self.real.loss[order], self.weights[order], density[order], t)
+        return np.minimum(decay, self._raised_decay(t[:-1]))
+
+    def _raised_decay(self, t: np.ndarray) -> np.ndarray:
+        """log of int |e^{(theta + it) L}| dP on lines where Im L >= 0: it bounds log |phi| and falls as t grows."""
+        sign = -1.0 if isinstance(self.pair, SampledGaussianPair) and not self.pair.remove else 1.0
+        bound = np.zeros(len(t))
+        for height in np.minimum(_HEIGHTS, 0.9 * np.pi * self.pair.sigma * _HEIGHTS / _HEIGHTS[-1]):
+            line = on_line(self.pair, self.real.u, self.real.step, sign * height, mark=self.mark)
+            exponent = np.real(line.log_mass) + self.theta * np.real(line.loss) - self.moment
+            size = np.exp(np.minimum(exponent - np.multiply.outer(t, np.imag(line.loss)), 700.0)).sum(axis=1)
+            bound = np.minimum(bound, np.log(_MARGIN * size + 1e-300))
+        return bound
+
+    def nodes(self, frequency: float) -> int:
+        return 2 * len(self.real.u)
 
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        step, height = choose_line(self.pair, self.theta, self.moment, self.ends, float(t[-1]), self.log_tolerance)
+        change, error = self.change(t, self.mean)
+        modulus = np.maximum(np.abs(1 + change) - error, 1e-300)
+        value = log1p(change)
+        relative = error / modulus + 4 * _UNIT * np.abs(value)
+        return self.steps * value, -self.steps * np.log1p(-np.minimum(relative, 0.5))
+
+    def change(self, t: np.ndarray, mean: float) -> tuple[np.ndarray, np.ndarray]:
+        """E_theta e^{it(L - mean)} - 1 of one step, and a bound on its error."""
+        step, height = choose_line(
+            self.pair, self.theta, self.moment, self.ends, float(t[-1]), self.log_tolerance, self.mark
+        )
         if step <= 0 or (self.ends[1] - self.ends[0]) / step > _MOST_NODES:
             raise Unsuitable
         keep = np.flatnonzero(self.weights > np.exp(self.log_tolerance - 12.0))
         low, high = float(self.real.u[keep[0]]), float(self.real.u[keep[-1]])
-        line = on_line(self.pair, np.arange(low - step, high + 2 * step, step), step, height)
+        line = on_line(self.pair, np.arange(low - step, high + 2 * step, step), step, height, mark=self.mark)
         weights = np.exp(line.log_mass + self.theta * line.loss - self.moment)
-        change, size = shifted_sum(weights, line.loss - self.mean, t)
-        error = 2 * np.exp(self.log_tolerance) + 16 * _UNIT * size
-        modulus = np.maximum(np.abs(1 + change) - error, 1e-300)
-        relative = error / modulus + 4 * _UNIT
-        return self.steps * log1p(change), -self.steps * np.log1p(-np.minimum(relative, 0.5))
+        change, size = shifted_sum(weights, line.loss - mean, t, float(t[1]))
+        return change, 2 * np.exp(self.log_tolerance) + 16 * _UNIT * size
 
 
 class SmoothCumulant:
@@ -158,38 +216,3 @@ class SmoothCumulant:
         jets = [(view.steps, view.jet(theta)) for view in self._views]
         value, first, second = (sum(steps * jet[k] for steps, jet in jets) for k in range(3))
         return value, first, second
-
-
-def shifted_sum(weights: np.ndarray, offset: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """sum_k w_k (e^{i t l_k} - 1) for complex w and l, and the sum of sizes that its rounding error scales with."""
-    value = np.empty(len(t), dtype=complex)
-    size = np.empty(len(t))
-    block = max(1, 400_000 // len(weights))
-    real, imag = np.real(offset), np.imag(offset)
-    for start in range(0, len(t), block):
-        s = t[start : start + block, None]
-        growth = np.expm1(-s * imag)
-        half = 0.5 * s * real
-        sine = np.sin(half)
-        factor = (growth + 1) * 2 * sine
-        value[start : start + block] = (growth - factor * sine) @ weights + 1j * ((factor * np.cos(half)) @ weights)
-        size[start : start + block] = (np.abs(half) * (1 + np.abs(growth)) + np.abs(growth)) @ np.abs(weights)
-    return value, size
-
-
-def smooth(pair: Pair, steps: int, theta: float, log_delta: float) -> Smooth | None:
-    """The smooth view of a pair at one tilt, or None where its loss has atoms or its tilted mass spreads too far."""
-    if isinstance(pair, GaussianPair):
-        return SmoothGaussian(pair.mu * steps**0.5, theta)
-    if not isinstance(pair, SampledGaussianPair | GaussianReplacePair):
-        return None
-    log_cut = -38.0 - np.log(steps)
-    log_ignored = min(log_delta, 0.0) + log_cut
-    own = reach(pair, theta, log_cut, log_ignored)
-    if own is None or own[1] - own[0] > _WIDEST * min(1.0, pair.sigma):
-        return None
-    for largest in (3 * theta + 5, 2 * theta + 3, 1.5 * theta, 1.2 * theta, 1.05 * theta):
-        ends = reach(pair, largest, log_cut, log_ignored)
-        if ends is not None and ends[1] - ends[0] < min(20 + 2 * (own[1] - own[0]), _WIDEST * min(1.0, pair.sigma)):
-            return SmoothSampled(pair, steps, theta, largest, (min(own[0], ends[0]), max(own[1], ends[1])))
-    return SmoothSampled(pair, steps, theta, theta, own)

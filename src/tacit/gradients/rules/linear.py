@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from tacit.gradients.capture import Capture, Uncovered, captures
 from tacit.gradients.contributions import Contribution, Outer, Rows
+from tacit.gradients.single import Single
 
 
 @captures(F.linear)
@@ -20,13 +21,19 @@ def linear(capture: Capture, input: Tensor, weight: Tensor, bias: Tensor | None 
     kept = capture.keep(input)
 
     def contribute(gradient: Tensor) -> list[Contribution]:
-        left = capture.by_example(gradient, axis, 1)
         found: list[Contribution] = []
+        if gradient.dim() == 2 and len(gradient) == capture.batch:
+            if weight_name:
+                found.append(Single(weight_name, gradient, kept, capture.scratch))
+            if bias_name:
+                found.append(Rows(bias_name, gradient))
+            return found
+        left = capture.by_example(gradient, axis, 1)
         if weight_name:
             right = capture.by_example(kept, axis, 1)
             found.append(Outer(weight_name, left.mT.unsqueeze(1), right.unsqueeze(1), capture.scratch))
         if bias_name:
-            found.append(Rows(bias_name, left[:, 0] if left.shape[1] == 1 else left.sum(1)))
+            found.append(Rows(bias_name, left.sum(1)))
         return found
 
     return capture.root(F.linear(input, weight, bias), (kept,), contribute)

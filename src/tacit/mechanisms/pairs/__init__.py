@@ -7,6 +7,7 @@ from tacit.mechanisms.pairs.floored import FlooredGaussianPair
 from tacit.mechanisms.pairs.gaussian import GaussianPair, GaussianReplacePair, SampledGaussianPair
 from tacit.mechanisms.pairs.laplace import LaplacePair, LaplaceReplacePair
 from tacit.mechanisms.pairs.mixed import MixedPair
+from tacit.mechanisms.pairs.nodes import Nodes
 from tacit.mechanisms.pairs.pair import Pair
 from tacit.mechanisms.pairs.sampled import RevealedPair, SampledPair, SubstitutedPair, sampled_pairs
 
@@ -20,6 +21,7 @@ __all__ = [
     "LaplacePair",
     "LaplaceReplacePair",
     "MixedPair",
+    "Nodes",
     "Pair",
     "RangePair",
     "RevealedPair",

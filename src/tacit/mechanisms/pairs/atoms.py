@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.mechanisms.pairs.nodes import Nodes
 from tacit.mechanisms.pairs.pair import Pair
 
 
@@ -47,6 +48,9 @@ class AtomPair(Pair):
     @property
     def unseen(self) -> float:
         return max(1.0 - sum(self.q), 0.0) if self.certain else 0.0
+
+    def nodes(self, theta: float, frequency: float) -> Nodes:
+        return Nodes(np.array(self.losses), np.array(self.p), np.array(self.q))
 
     def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         index = np.searchsorted(edges, np.array(self.losses), side="left")

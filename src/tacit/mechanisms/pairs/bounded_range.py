@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.mechanisms.pairs.atoms import AtomPair
+from tacit.mechanisms.pairs.nodes import Nodes, legendre
 from tacit.mechanisms.pairs.pair import Pair
 
 
@@ -33,6 +34,11 @@ class RangePair(Pair):
         q = np.expm1(t - self.epsilon) / (np.expm1(-self.epsilon) * np.exp(t))
         p = np.exp(t) * q
         return AtomPair((t - self.epsilon, t), (float(1 - p), float(p)), (float(1 - q), float(q)))
+
+    def nodes(self, theta: float, frequency: float) -> Nodes:
+        y, weight = legendre(-self.epsilon, self.epsilon, theta, frequency)
+        scale = weight / (2 * -np.expm1(-self.epsilon))
+        return Nodes(y, scale * np.exp((y - self.epsilon) / 2), scale * np.exp(-(y + self.epsilon) / 2))
 
     def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         bounds = np.clip(np.concatenate([[-self.epsilon], edges, [self.epsilon]]), -self.epsilon, self.epsilon)

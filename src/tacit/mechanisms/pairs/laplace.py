@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.mechanisms.pairs.nodes import Nodes, legendre
 from tacit.mechanisms.pairs.pair import Pair, between, log_mixture, unmixed
 
 
@@ -22,6 +23,13 @@ class LaplacePair(Pair):
     @property
     def atoms(self) -> tuple[float, ...]:
         return (-self.epsilon, self.epsilon)
+
+    def nodes(self, theta: float, frequency: float) -> Nodes:
+        ends = np.array([self.epsilon, -self.epsilon])
+        y, weight = legendre(-self.epsilon, self.epsilon, theta, frequency)
+        p, q = (weight / 4 * np.exp((sign * y - self.epsilon) / 2) for sign in (1, -1))
+        masses = np.array([0.5, np.exp(-self.epsilon) / 2])
+        return Nodes(ends, masses, masses[::-1]).joined(Nodes(y, p, q))
 
     def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         loss = np.asarray(edges, dtype=float)
@@ -51,6 +59,15 @@ class LaplaceReplacePair(Pair):
     def atoms(self) -> tuple[float, ...]:
         ends = log_mixture(self.rate, np.array([self.epsilon, -self.epsilon]))
         return (float(ends[1] - ends[0]), float(ends[0] - ends[1]))
+
+    def nodes(self, theta: float, frequency: float) -> Nodes:
+        """For x > 0 the loss is log(1-p + p e^y) - log(1-p + p e^{-epsilon}), y = min(2x - epsilon, epsilon)."""
+        y, weight = legendre(-self.epsilon, self.epsilon, theta, frequency)
+        y = np.append(y, self.epsilon)
+        base = np.append(weight / 4 * np.exp(-(y[:-1] + self.epsilon) / 2), np.exp(-self.epsilon) / 2)
+        up, down = (log_mixture(self.rate, z) for z in (y, np.array(-self.epsilon)))
+        right = Nodes(up - down, base * np.exp(up), base * np.exp(down))
+        return right.joined(Nodes(-right.loss, right.q, right.p))
 
     def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         loss = np.asarray(edges, dtype=float)

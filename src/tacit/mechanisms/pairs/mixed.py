@@ -29,6 +29,10 @@ class MixedPair(Pair):
     def largest(self) -> float:
         return max(self.usual.largest, self.rare.largest)
 
+    @property
+    def reached(self) -> bool:
+        return False
+
     def attained(self, share: float) -> Pair:
         return self.least.attained(share)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.mechanisms.pairs.nodes import Nodes
+
 
 @dataclass(frozen=True)
 class Pair(ABC):
@@ -47,12 +49,24 @@ class Pair(ABC):
         """Whether `atoms` are all finite losses."""
         return False
 
+    @property
+    def reached(self) -> bool:
+        """Whether one step alone of the family reaches this pair at each epsilon, by one mechanism or another."""
+        return True
+
     def attained(self, share: float) -> Pair:
         """A pair of some mechanism of the family: the pair itself, unless it is an envelope that none reaches.
 
         Of several such mechanisms, `share` in [0, 1) picks one that is bad at that share of the largest loss.
         """
         return self
+
+    def nodes(self, theta: float, frequency: float) -> Nodes | None:
+        """Finite losses with the E_P e^{zL} of this pair for |Re z| <= theta, |Im z| <= frequency; None if unknown.
+
+        Each moment is met up to e^`LOG_TOLERANCE` of its value at Im z = 0. Infinite losses are left out.
+        """
+        return None
 
     @abstractmethod
     def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from tacit.mechanisms.pairs.nodes import Nodes
 from tacit.mechanisms.pairs.pair import Pair, log_mixture, unmixed
 
 
@@ -69,6 +70,19 @@ class SampledPair(Pair):
     def unseen(self) -> float:
         return 0.0 if self.remove else self.rate * self.base.unseen
 
+    def nodes(self, theta: float, frequency: float) -> Nodes | None:
+        base = self.base.nodes(theta, frequency)
+        if base is None:
+            return None
+        loss, p, q = base.columns
+        if self.remove:
+            mixed = Nodes(log_mixture(self.rate, loss), (1 - self.rate) * q + self.rate * p, q)
+            end, (high, low) = np.log1p(-self.rate), ((1 - self.rate) * self.base.unseen, self.base.unseen)
+        else:
+            mixed = Nodes(-log_mixture(self.rate, -loss), p, (1 - self.rate) * p + self.rate * q)
+            end, (high, low) = -np.log1p(-self.rate), (self.base.infinite, (1 - self.rate) * self.base.infinite)
+        return mixed.joined(Nodes(np.array([end]), np.array([high]), np.array([low]))) if high else mixed
+
     def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         loss = np.asarray(edges, dtype=float)
         if self.remove:
@@ -115,6 +129,13 @@ class RevealedPair(Pair):
     @property
     def unseen(self) -> float:
         return self.rate * self.base.unseen
+
+    def nodes(self, theta: float, frequency: float) -> Nodes | None:
+        base = self.base.nodes(theta, frequency)
+        if base is None:
+            return None
+        still = np.array([1 - self.rate])
+        return Nodes(np.zeros(1), still, still).joined(Nodes(base.loss, self.rate * base.p, self.rate * base.q))
 
     def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         p, q = self.base.cells(edges)
