@@ -53,7 +53,9 @@ def test_the_guarantee_meets_the_target_and_the_ledger_agrees(method, epsilon, r
 def test_perturbations_of_convex_problems_tend_to_the_optimum(method, loss):
     case = problem(loss, records=60)
     best = minimise(case).theta
-    gaps = [case.mean_gap(run(method, case, epsilon, stream=SeededStream(1))[0].theta, best) for epsilon in (1.0, 1e4, 1e7)]
+    gaps = [
+        case.mean_gap(run(method, case, epsilon, stream=SeededStream(1))[0].theta, best) for epsilon in (1.0, 1e4, 1e7)
+    ]
     assert gaps[2] < 1e-8
     assert gaps[2] <= gaps[1] <= gaps[0]
 
@@ -104,7 +106,9 @@ def test_unbounded_gradients_are_refused(method):
 
 
 @pytest.mark.parametrize("target", [Advantage(0.05), Mu(0.3)])
-@pytest.mark.parametrize("method", [m for m in PROVEN if m.name in ("exact", "gaussian", "descent", "aggregate", "pure")])
+@pytest.mark.parametrize(
+    "method", [m for m in PROVEN if m.name in ("exact", "gaussian", "descent", "aggregate", "pure")]
+)
 def test_any_target(method, target):
     given = Terms(target, Ledger(), SecureStream())
     result = method.release(problem(Logistic(), records=60), given)
@@ -134,7 +138,8 @@ def test_the_papers_method_is_claimed_with_its_floor_beside_it():
 def test_fresh_noise_draws_anew_in_every_step():
     case = problem(Logistic(), records=30, strength=3.0)
     once, fresh, again = (
-        run(PaperInput(steps=5, fresh_noise=fresh), case, stream=SeededStream(2))[0].theta for fresh in (False, True, True)
+        run(PaperInput(steps=5, fresh_noise=fresh), case, stream=SeededStream(2))[0].theta
+        for fresh in (False, True, True)
     )
     np.testing.assert_array_equal(fresh, again)
     assert not np.allclose(once, fresh)
