@@ -29,18 +29,13 @@ from tacit.tradeoff import Mu
 
 NOISE = "noise is drawn anew for every fit, and the check compares two fits"
 CALL = "noise is drawn anew for every call, and the check compares two calls"
-CLASSIFIER = {
-    name: NOISE for name in ("check_classifier_data_not_an_array", "check_supervised_y_2d", "check_fit_idempotent")
-}
-REGRESSOR = {
-    name: NOISE
-    for name in (
-        "check_regressor_data_not_an_array",
-        "check_supervised_y_2d",
-        "check_regressors_int",
-        "check_fit_idempotent",
-    )
-}
+CLASSIFIER = dict.fromkeys(
+    ("check_classifier_data_not_an_array", "check_supervised_y_2d", "check_fit_idempotent"), NOISE
+)
+REGRESSOR = dict.fromkeys(
+    ("check_regressor_data_not_an_array", "check_supervised_y_2d", "check_regressors_int", "check_fit_idempotent"),
+    NOISE,
+)
 EXPECTED = [
     (DPLogisticRegression, CLASSIFIER),
     (DPLinearSVC, CLASSIFIER),

@@ -26,6 +26,8 @@ from tacit.errors import LeakWarning
 from tacit.plain import json_text
 
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
+BINARY = {("objective", "chaudhuri"), ("objective", "kifer_pure"), ("objective", "kifer"), ("input", "fukuchi")}
+"""Methods whose proof needs one score for each record."""
 Progress = Callable[[str, int, int], None]
 
 
@@ -91,7 +93,7 @@ def compare(
             warnings.simplefilter("ignore", LeakWarning)
             rows.append(_without_privacy(dataset, kind, relation, seed))
             for method, variant in pairs:
-                if kind == "logistic" and len(dataset.classes) > 2 and variant in ("chaudhuri", "kifer", "kifer_pure"):
+                if kind == "logistic" and len(dataset.classes) > 2 and (method, variant) in BINARY:
                     continue
                 rows += [_one(dataset, kind, method, variant, e, relation, seed, settings or {}) for e in epsilons]
     on_progress("comparison", len(jobs), len(jobs))

@@ -78,7 +78,7 @@ class ApproximateMinima(Method):
 
 
 def _ratio(epsilon: float, delta: float, events: int) -> float:
-    """std / sensitivity: the published (1 + sqrt(2 log(1 / delta))) / epsilon below 1, the exact value from there on."""
+    """std / sensitivity: the published (1 + sqrt(2 log(1 / delta))) / epsilon below 1, the exact value from there."""
     if epsilon < 1:
         return (1 + math.sqrt(2 * math.log(1 / delta))) / epsilon
     return 1 / gaussian_mu(epsilon, delta / events)
