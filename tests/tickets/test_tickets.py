@@ -1,5 +1,7 @@
 """Tickets: masks, pruning, files, transfer, data-free masks and generation."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -66,7 +68,7 @@ def test_biases_and_scales_are_never_pruned():
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4), torch.nn.Linear(4, 2))
     assert prunable(model) == ["0.weight", "2.weight"]
     assert prunable(model, ["2.*"]) == ["2.weight"]
-    with pytest.raises(InvalidInput, match="patterns must be fitting one of 0.weight, 2.weight"):
+    with pytest.raises(InvalidInput, match=r"patterns must be fitting one of 0\.weight, 2\.weight"):
         prunable(model, ["conv*"])
 
 
@@ -134,7 +136,7 @@ def test_data_free_masks_keep_what_they_are_asked_to():
     model = network()
     kept = dict.fromkeys(prunable(model), 0.25)
     for masks in (random_masks(model, kept, torch.Generator().manual_seed(0)), start_magnitude_masks(model, kept)):
-        for name, mask in masks.items():
+        for mask in masks.values():
             assert int(mask.sum()) == round(0.25 * mask.numel())
     largest = start_magnitude_masks(model, kept)["0.weight"]
     weight = model.get_parameter("0.weight").detach().abs()
@@ -162,7 +164,7 @@ def test_generation_rewinds_prunes_and_goes_on_where_it_was_stopped(tmp_path):
     start = {name: value.detach().clone() for name, value in network().named_parameters()}
     whole = iterative_tickets(network(), x, y, rounds=3, **arguments)
     assert [round(each.density, 2) for each in whole] == pytest.approx([0.69, 0.48, 0.33], abs=0.04)
-    for earlier, later in zip(whole, whole[1:], strict=False):
+    for earlier, later in pairwise(whole):
         assert all(bool((later.masks[name] <= earlier.masks[name]).all()) for name in later.masks)
     assert all(torch.equal(whole[-1].start[name], value) for name, value in start.items())
     assert whole[0].measured["accuracy"] > 0.6

@@ -112,6 +112,8 @@ def scheduler_of(config: Config, optimizer: torch.optim.Optimizer, steps: int) -
     if config.learning_rate_schedule == "linear":
         return LambdaLR(optimizer, lambda step: max(0.0, 1 - step / steps))
     return None
+
+
 def stream_of(config: Config) -> Stream | None:
     """The seeded stream that a configuration asks for; None for the secure one."""
     return None if config.unsafe_seed is None else SeededStream(config.unsafe_seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tacit import check
 from tacit.calibration import smallest
@@ -43,6 +44,7 @@ class Spending:
     mechanism: Mechanism
 
 
+@lru_cache(maxsize=64)
 def spend(
     mode: str, target: Epsilon, *, search: Phase, training: Phase, relation: Relation, selection: str = "exponential"
 ) -> Spending:

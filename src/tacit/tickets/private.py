@@ -132,12 +132,15 @@ class PrivateTicket:
         inner = Ledger(relation=self.ledger.relation) if self.plan.mode == "T4" else self.ledger
         if self.plan.mode == "T4":
             self.ledger.add(self.spending.mechanism, note="planned: ticket, choice and training")
-        ticket = self._ticket(inner, on_step)
+        ticket = self.find(inner, on_step)
         model = ticket.apply(self.build())
         fitted = self._fit(model, self.plan.epochs, self.spending.training, inner, "training", evaluate, on_step)
         return TicketRun(solid(model), ticket, self.ledger, self.spending, history=fitted.history)
 
-    def _ticket(self, ledger: Ledger, on_step: Callable[[str, int, int], None]) -> Ticket:
+    def find(
+        self, ledger: Ledger, on_step: Callable[[str, int, int], None] = lambda stage, done, total: None
+    ) -> Ticket:
+        """The chosen ticket alone, its releases in `ledger`; `run` goes on to train it."""
         if self.plan.mode == "T1":
             return self.candidates[0]
         if self.plan.mode == "paper":

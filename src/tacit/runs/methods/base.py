@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from tacit import check
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -90,6 +92,12 @@ class Method(ABC):
     """
 
     resumable: ClassVar[bool] = False
+
+    def check(self, job: Job) -> None:
+        """Raise `InvalidInput` for settings that do not fit the data, before anything is written."""
+        records = len(job.dataset.y_train)
+        hint = "It is the expected number of records."
+        check.real("batch_size", job.config.batch_size, low=1, high=records, hint=hint)
 
     @abstractmethod
     def train(self, job: Job) -> Trained:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from tacit import check
 from tacit.runs.methods.base import CHECKPOINT, Job, Method, Scalar, Trained
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ class Gradient(Method):
     """Clipped and noised gradients; the settings of the training loop are keys of the configuration itself."""
 
     resumable: ClassVar[bool] = True
+
+    def check(self, job: Job) -> None:
+        hint = "It is the expected number of records."
+        check.real("batch_size", job.config.batch_size, low=1, high=_units(job), hint=hint)
 
     def train(self, job: Job) -> Trained:
         from tacit.runs.pieces import loss_of, predictor, stream_of, tested
@@ -116,12 +121,14 @@ def _parts(job: Job) -> tuple[nn.Module, Optimizer, LRScheduler | None]:
 
 
 def _sample_rate(job: Job) -> float:
-    """batch_size / number of units of privacy, which are records unless whole users are sampled."""
-    from tacit.sampling import sampling_of
-    from tacit.training.settle import sample_rate_of
+    return job.config.batch_size / _units(job)
 
-    units = sampling_of(job.config.section("sampling").build(job.dataset)).units(len(job.dataset.y_train))
-    return sample_rate_of(units, None, job.config.batch_size)
+
+def _units(job: Job) -> int:
+    """The number of records, or of users where whole users are sampled."""
+    from tacit.sampling import sampling_of
+
+    return sampling_of(job.config.section("sampling").build(job.dataset)).units(len(job.dataset.y_train))
 
 
 def _left(plan: Plan, taken: int) -> Iterator[tuple[Mechanism, int]]:
