@@ -104,19 +104,21 @@ def white_box(
     from tacit.training import fit
 
     known = trained_with(config, folder)
-    noise, rate, steps = (known.get(name) for name in ("noise_multiplier", "sample_rate", "steps"))
-    plain = known.get("sampling") == "poisson" and known.get("clipping") == "flat" and isinstance(noise, int | float)
-    if config.method != "gradient" or dataset.task == "regression" or not plain or rate is None:
+    noise, rate = known.get("noise_multiplier"), known.get("sample_rate")
+    constant = isinstance(noise, int | float) and isinstance(rate, int | float)
+    plain = (known.get("sampling"), known.get("clipping")) == ("poisson", "flat") and constant
+    if config.method != "gradient" or dataset.task == "regression" or not plain:
         hint = "It audits DP-SGD of classifiers, of flat clipping, Poisson batches and constant noise."
         raise check.fail("attack", "another one for this run", WHITE_BOX, hint)
     if config.relation != Relation.ADD_REMOVE:
         raise check.fail("relation", f"add_remove for {WHITE_BOX}", config.relation, "Its canaries come and go.")
+    noise, rate = float(known["noise_multiplier"]), float(known["sample_rate"])
     train = partial(
         fit,
         clip_norm=config.clip_norm,
         noise_multiplier=noise,
         sample_rate=rate,
-        steps=steps,
+        steps=int(known["steps"]),
         on_step=lambda done, total: on_progress("training with canaries", done, total),
     )
     lane = CanaryLane(
