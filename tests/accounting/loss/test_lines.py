@@ -13,6 +13,7 @@ from tacit.accounting.loss.apart import Splitter
 from tacit.accounting.loss.convolution import Convolution
 from tacit.accounting.loss.direction import Direction
 from tacit.accounting.loss.inversion import SaddleLine
+from tacit.accounting.loss.smooth import Unsuitable
 from tacit.accounting.loss.views import as_gaussian
 from tacit.mechanisms.pairs import (
     AtomPair,
@@ -122,8 +123,7 @@ def test_runs_apart_agree_with_the_lattice_at_every_threshold(
     for share in (0.5, 0.33, 0.2):
         try:
             apart = splitter._at(saddle.epsilon, log_delta, share * saddle.epsilon, 0.1)
-        except Exception as error:
-            assert type(error).__name__ == "Unsuitable"
+        except Unsuitable:
             continue
         bounds += [apart.bounds(saddle.epsilon)] if apart else []
     assert max(low for low, _ in bounds) <= min(high for _, high in bounds) * (1 + 1e-9)

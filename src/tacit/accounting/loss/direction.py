@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from tacit.accounting.loss.apart import Splitter
-from tacit.accounting.loss.convolution import Bracket, Convolution
+from tacit.accounting.loss.convolution import Convolution
 from tacit.accounting.loss.inversion import SaddleLine, saddle_line
 from tacit.accounting.loss.measure import Product
 from tacit.accounting.loss.plan import Saddle, saddle_for_delta, saddle_for_epsilon
@@ -138,7 +138,9 @@ class Direction:
         if single:
             return single
         saddle = self.general.saddle_for_delta(delta)
-        line = self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, float(np.log(delta - self.general.infinite))))
+        line = self._line(
+            saddle, lambda cumulant: saddle_for_delta(cumulant, float(np.log(delta - self.general.infinite)))
+        )
         return line or (lattice or self.general).bracket(saddle)
 
     def _for_epsilon(self, epsilon: float, lattice: Convolution | None = None) -> Local:
@@ -157,7 +159,9 @@ class Direction:
         if self.general.exact:
             return None
         discrete = any(as_gaussian(pair)[1] < np.inf for pair, _ in self.parts)
-        for limited, widest in ((True, 4e-7), (False, 1e-5), (True, 1.0), (False, 1.0)) if discrete else ((False, 1.0),):
+        for limited, widest in (
+            ((True, 4e-7), (False, 1e-5), (True, 1.0), (False, 1.0)) if discrete else ((False, 1.0),)
+        ):
             try:
                 line = self._refined_line(saddle, refine, widest, limited=limited)
             except Unsuitable:
