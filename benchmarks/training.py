@@ -1,139 +1,46 @@
 """Time and memory of one private step, as ratios to plain PyTorch on the same batch, all measured in one run.
 
-    python benchmarks/training.py [--model NAME ...] [--rounds 5] [--threads 1] [--opacus]
+    python benchmarks/training.py [--models NAME ...] [--rounds 5] [--threads 1] [--json FILE]
 
 Every round runs each way once, one after the other, so that a slow spell of the machine hits all of them; the printed
 ratio is the median over rounds of process CPU time. Steps draw noise from the secure stream, clip at 1 and update by
-SGD.
+SGD. Memory is what a process of its own holds at most during steps, beyond its imports. "compile" is the seconds that
+the first step of the compiled way takes with an empty cache.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD
 
-from tacit.models import convnet, linear, mlp
 from tacit.training import private_step
 
-Step = Callable[[], None]
+sys.path.insert(0, str(Path(__file__).parent))
+from training_models import MODELS, Batch, Case
+
+Step = Callable[[], object]
 
 
-@dataclass(frozen=True)
-class Case:
-    """A model and one batch for it."""
-
-    build: Callable[[], nn.Module]
-    inputs: Callable[[], Tensor | tuple[Tensor, ...]]
-    classes: int
-    batch: int
-
-
-class Bag(nn.Module):
-    """Mean of word vectors, then a small classifier."""
-
-    def __init__(self, words: int = 10000, width: int = 16):
-        super().__init__()
-        self.table = nn.Embedding(words, width)
-        self.head = mlp(width, 2)
-
-    def forward(self, words: Tensor) -> Tensor:
-        return self.head(self.table(words).mean(1))
-
-
-class Ratings(nn.Module):
-    """Neural collaborative filtering with the widths of Bu et al. 2020."""
-
-    def __init__(self, users: int = 6040, items: int = 3706):
-        super().__init__()
-        self.tables = nn.ModuleList([nn.Embedding(n, d) for n, d in ((users, 5), (items, 5), (users, 10), (items, 10))])
-        self.head = nn.Linear(25, 5)
-
-    def forward(self, users: Tensor, items: Tensor) -> Tensor:
-        user, item, deep_user, deep_item = (
-            table(index) for table, index in zip(self.tables, (users, items, users, items), strict=True)
-        )
-        return self.head(torch.cat([user * item, deep_user, deep_item], 1))
-
-
-class Transformer(nn.Module):
-    """Pre-norm language model that predicts one class from the mean of its positions."""
-
-    def __init__(self, words: int = 5000, width: int = 256, layers: int = 4, heads: int = 4, length: int = 128):
-        super().__init__()
-        self.table, self.position = nn.Embedding(words, width), nn.Parameter(torch.zeros(1, length, width))
-        self.blocks = nn.ModuleList([Block(width, heads) for _ in range(layers)])
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words)
-
-    def forward(self, words: Tensor) -> Tensor:
-        x = self.table(words) + self.position
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.norm(x)).mean(1)
-
-
-class Block(nn.Module):
-    def __init__(self, width: int, heads: int):
-        super().__init__()
-        self.heads = heads
-        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, length, width = x.shape
-        q, k, v = self.qkv(self.first(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        x = x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, length, width))
-        return x + self.down(F.gelu(self.up(self.second(x))))
-
-
-class Residual(nn.Module):
-    def __init__(self, before: int, after: int, stride: int):
-        super().__init__()
-        self.first = nn.Conv2d(before, after, 3, stride, 1, bias=False)
-        self.second = nn.Conv2d(after, after, 3, 1, 1, bias=False)
-        self.norms = nn.ModuleList([nn.GroupNorm(32, after), nn.GroupNorm(32, after)])
-        self.skip = nn.Conv2d(before, after, 1, stride, bias=False) if stride > 1 else nn.Identity()
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.norms[1](self.second(F.relu(self.norms[0](self.first(x)))))
-        return F.relu(y + self.skip(x))
-
-
-def resnet() -> nn.Module:
-    """ResNet-18 with group normalisation, for 32 x 32 images."""
-    blocks: list[nn.Module] = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.GroupNorm(32, 64), nn.ReLU()]
-    for before, after in ((64, 64), (64, 128), (128, 256), (256, 512)):
-        blocks += [Residual(before, after, 1 + (before != after)), Residual(after, after, 1)]
-    return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
-
-
-CASES = {
-    "adult": Case(lambda: mlp(123, 2), lambda: (torch.rand(256, 123) < 0.1).float(), 2, 256),
-    "logistic": Case(lambda: linear(100, 100), lambda: torch.randn(200, 100), 100, 200),
-    "mlp256": Case(lambda: mlp(100, 100, hidden=(256, 256)), lambda: torch.randn(200, 100), 100, 200),
-    "mlp784": Case(lambda: mlp(784, 10, hidden=(300, 100)), lambda: torch.randn(400, 784), 10, 400),
-    "mnist": Case(convnet, lambda: torch.rand(256, 1, 28, 28), 10, 256),
-    "imdb": Case(Bag, lambda: torch.randint(10000, (512, 256)), 2, 512),
-    "ncf": Case(Ratings, lambda: (torch.randint(6040, (10000,)), torch.randint(3706, (10000,))), 5, 10000),
-    "transformer": Case(Transformer, lambda: torch.randint(5000, (8, 128)), 5000, 8),
-    "resnet18": Case(resnet, lambda: torch.randn(8, 3, 32, 32), 10, 8),
-}
-
-
-def plain(case: Case, inputs: Tensor | tuple[Tensor, ...], targets: Tensor) -> Step:
+def plain(case: Case, inputs: Batch, targets: Tensor) -> Step:
     """Ordinary training: mean loss, backward, SGD."""
     model = case.build()
-    optimizer = SGD(model.parameters(), lr=0.1)
+    optimizer = SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
     given = inputs if isinstance(inputs, tuple) else (inputs,)
 
     def step() -> None:
@@ -144,15 +51,31 @@ def plain(case: Case, inputs: Tensor | tuple[Tensor, ...], targets: Tensor) -> S
     return step
 
 
-def tacit(engine: str, case: Case, inputs: Tensor | tuple[Tensor, ...], targets: Tensor) -> Step:
+def plain_compiled(case: Case, inputs: Batch, targets: Tensor) -> Step:
+    """Ordinary training under torch.compile."""
+    model = case.build()
+    optimizer = SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    given = inputs if isinstance(inputs, tuple) else (inputs,)
+    loss = torch.compile(lambda: F.cross_entropy(model(*given), targets))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+
+    return step
+
+
+def tacit(engine: str, case: Case, inputs: Batch, targets: Tensor) -> Step:
     """The private step of this library."""
     model = case.build()
+    optimizer = SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
     settings = {"clip_norm": 1.0, "noise_multiplier": 1.0, "expected_batch_size": case.batch, "engine": engine}
-    step = private_step(model, SGD(model.parameters(), lr=0.1), _losses, **settings)
+    step = private_step(model, optimizer, _losses, **settings)
     return lambda: step(inputs, targets)
 
 
-def opacus(mode: str, case: Case, inputs: Tensor | tuple[Tensor, ...], targets: Tensor) -> Step:
+def opacus(mode: str, case: Case, inputs: Batch, targets: Tensor) -> Step:
     """Opacus with hooks or ghost clipping, its accountant and data loader left out."""
     from opacus.grad_sample.utils import wrap_model
     from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
@@ -160,13 +83,15 @@ def opacus(mode: str, case: Case, inputs: Tensor | tuple[Tensor, ...], targets: 
 
     given = inputs if isinstance(inputs, tuple) else (inputs,)
     common = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "expected_batch_size": case.batch}
+    built = case.build()
+    sgd = SGD([p for p in built.parameters() if p.requires_grad], lr=0.1)
     if mode == "hooks":
-        model = wrap_model(case.build(), "hooks")
-        optimizer = DPOptimizer(SGD(model.parameters(), lr=0.1), **common)
+        model = wrap_model(built, "hooks")
+        optimizer = DPOptimizer(sgd, **common)
         criterion = nn.CrossEntropyLoss()
     else:
-        model = wrap_model(case.build(), "ghost", max_grad_norm=1.0, use_ghost_clipping=True)
-        optimizer = DPOptimizerFastGradientClipping(SGD(model.parameters(), lr=0.1), **common)
+        model = wrap_model(built, "ghost", max_grad_norm=1.0, use_ghost_clipping=True)
+        optimizer = DPOptimizerFastGradientClipping(sgd, **common)
         criterion = DPLossFastGradientClipping(model, optimizer, nn.CrossEntropyLoss(), "mean")
 
     def step() -> None:
@@ -177,36 +102,77 @@ def opacus(mode: str, case: Case, inputs: Tensor | tuple[Tensor, ...], targets: 
     return step
 
 
-WAYS: dict[str, Callable[[Case, Tensor | tuple[Tensor, ...], Tensor], Step]] = {
+WAYS: dict[str, Callable[[Case, Batch, Tensor], Step]] = {
     "plain": plain,
-    "tacit eager": lambda *given: tacit("eager", *given),
-    "tacit compiled": lambda *given: tacit("compiled", *given),
+    "plain compiled": plain_compiled,
+    "eager": lambda *given: tacit("eager", *given),
+    "recorded": lambda *given: tacit("recorded", *given),
+    "compiled": lambda *given: tacit("compiled", *given),
     "opacus hooks": lambda *given: opacus("hooks", *given),
     "opacus ghost": lambda *given: opacus("ghost", *given),
 }
 
 
-def measure(name: str, rounds: int, ways: list[str]) -> dict[str, float | None]:
-    """Median seconds of CPU time a step, by way; None where a way cannot run the model."""
-    case = CASES[name]
+def prepared(name: str, way: str) -> Step:
+    """One way to take a step of a model, on its batch."""
+    case = MODELS[name]
     torch.manual_seed(0)
-    inputs, targets = case.inputs(), torch.randint(case.classes, (case.batch,))
+    inputs, targets = case.inputs(case.batch), torch.randint(case.classes, (case.batch,))
+    torch.manual_seed(0)
+    return WAYS[way](case, inputs, targets)
+
+
+def times(name: str, rounds: int, ways: list[str]) -> tuple[dict[str, float], float | None]:
+    """Median seconds of CPU time a step, by way that runs; and the seconds of the compiled way's first step."""
     steps: dict[str, Step] = {}
+    first = None
     for way in ways:
-        torch.manual_seed(0)
+        start = time.perf_counter()
         try:
-            steps[way] = WAYS[way](case, inputs, targets)
-            for _ in range(3):
-                steps[way]()
+            steps[way] = prepared(name, way)
+            steps[way]()
+            first = time.perf_counter() - start if way == "compiled" else first
+            steps[way]()
         except Exception as error:
-            print(f"  {name}: {way} cannot run: {type(error).__name__}: {str(error)[:100]}")
+            print(f"  {name}: {way} cannot run: {type(error).__name__}: {str(error)[:100]}", file=sys.stderr)
             steps.pop(way, None)
-    times: dict[str, list[float]] = {way: [] for way in steps}
-    repeats = max(1, int(0.4 / _seconds(steps["plain"], 3)))
+    found: dict[str, list[float]] = {way: [] for way in steps}
+    repeats = max(1, int(0.3 / _seconds(steps["plain"], 2)))
     for _ in range(rounds):
         for way, step in steps.items():
-            times[way].append(_seconds(step, repeats))
-    return {way: statistics.median(times[way]) if way in times else None for way in ways}
+            most = max(1, int(2.0 / _seconds(step, 1)))
+            found[way].append(_seconds(step, min(repeats, most)))
+    return {way: statistics.median(values) for way, values in found.items()}, first
+
+
+def memory(name: str, way: str) -> float | None:
+    """MB that steps hold at most, beyond the imports, in a process of their own; None where they cannot run."""
+    command = [sys.executable, __file__, "--measure-memory", name, way]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return float(done.stdout) if done.returncode == 0 and done.stdout.strip() else None
+
+
+def _measure_memory(name: str, way: str) -> float:
+    if way.startswith("opacus"):
+        import opacus.optimizers  # noqa: F401
+    if "compiled" in way:
+        prepared("adult", way)()
+    else:
+        prepared("adult", "plain")()
+    before = _resident("VmRSS")
+    step = prepared(name, way)
+    for _ in range(2):
+        step()
+    # Forget the peak of compilation; what it left behind still counts.
+    Path("/proc/self/clear_refs").write_text("5")
+    for _ in range(2):
+        step()
+    return _resident("VmHWM") - before
+
+
+def _resident(field: str) -> float:
+    status = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in status if line.startswith(field)).split()[1]) / 1024
 
 
 def _seconds(step: Step, repeats: int) -> float:
@@ -220,25 +186,81 @@ def _losses(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs, targets, reduction="none")
 
 
+def row(name: str, rounds: int, ways: list[str], with_memory: bool) -> dict[str, object]:
+    """Everything about one model: milliseconds of the plain step, ratios by way, goals."""
+    case = MODELS[name]
+    seconds, first = times(name, rounds, ways)
+    ratios = {way: round(value / seconds["plain"], 3) for way, value in seconds.items()}
+    megabytes = {way: memory(name, way) for way in seconds} if with_memory else {}
+    base = megabytes.get("plain")
+    return {
+        "model": name,
+        "batch": case.batch,
+        "plain_ms": round(seconds["plain"] * 1e3, 3),
+        "time": ratios,
+        "compile_seconds": None if first is None else round(first, 1),
+        "megabytes": megabytes,
+        "memory": {way: round(value / base, 3) for way, value in megabytes.items() if value and base},
+        "goals": {"eager": case.eager, "compiled": case.compiled, "memory": case.memory},
+    }
+
+
+def _print(found: dict[str, object]) -> None:
+    goals, peers = found["goals"], [found["time"].get(f"opacus {mode}") for mode in ("hooks", "ghost")]
+    best = min((value for value in peers if value), default=None)
+    parts = [f"{found['model']:17s} plain {found['plain_ms']:9.2f} ms "]
+    for way, goal in (("eager", goals["eager"]), ("recorded", goals["eager"]), ("compiled", goals["compiled"])):
+        if way in found["time"]:
+            parts.append(f"{way} {found['time'][way]:5.2f} (goal {goal})")
+    if "plain compiled" in found["time"]:
+        parts.append(f"plain compiled {found['time']['plain compiled']:5.2f}")
+    if best:
+        parts.append(f"opacus {best:6.2f}")
+    if found["compile_seconds"] is not None:
+        parts.append(f"compile {found['compile_seconds']:.0f} s")
+    if found["memory"]:
+        shown = ", ".join(f"{way} {value:.2f}" for way, value in found["memory"].items() if way != "plain")
+        parts.append(f"memory: {shown} (goal {goals['memory']})")
+    print("  ".join(parts), flush=True)
+
+
+def _store(path: str, rows: list[dict[str, object]], threads: int) -> None:
+    versions = {name: version(name) for name in ("torch", "numpy", "opacus")}
+    facts = {
+        "command": " ".join(["python", "benchmarks/training.py", *sys.argv[1:]]),
+        "versions": versions | {"python": platform.python_version(), "machine": platform.machine()},
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "rows": rows,
+    }
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(json.dumps(facts, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", action="append", choices=list(CASES))
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=[way for way in WAYS if way != "plain"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--opacus", action="store_true", help="also measure opacus, where it is installed")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--json", metavar="FILE", help="also store everything there")
+    parser.add_argument("--measure-memory", nargs=2, metavar=("MODEL", "WAY"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore")
-    ways = [way for way in WAYS if options.opacus or not way.startswith("opacus")]
-    for name in options.model or CASES:
-        found = measure(name, options.rounds, ways)
-        base = found["plain"]
-        if options.json:
-            print(json.dumps({"model": name, "threads": options.threads, "seconds": found}))
-        elif base:
-            ratios = "  ".join(f"{way} {value / base:.2f}" for way, value in found.items() if value and way != "plain")
-            print(f"{name}: plain {base * 1e3:.2f} ms;  {ratios}", flush=True)
+    if options.measure_memory:
+        print(_measure_memory(*options.measure_memory))
+        return
+    rows = []
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+        for name in options.models:
+            ways = ["plain", *(way for way in options.ways if way != "plain")]
+            rows.append(row(name, options.rounds, ways, not options.no_memory))
+            _print(rows[-1])
+            if options.json:
+                _store(options.json, rows, options.threads)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,26 @@
-"""One thread for each worker: two workers that both spread over all cores would only wait for each other."""
+"""One thread for each worker: two workers that both spread over all cores would only wait for each other.
+
+Where the original files lie: TACIT_DATA, else `../shared/data` beside the checkout.
+"""
 
 import os
+from pathlib import Path
+
+import pytest
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of the original files, whether or not it is there."""
+    return Path(os.environ.get("TACIT_DATA") or Path(__file__).parents[2] / "shared" / "data")
+
+
+@pytest.fixture(scope="session")
+def original_files(data_dir: Path) -> Path:
+    """The folder of the original files; without it the test is skipped."""
+    if not data_dir.is_dir():
+        pytest.skip(f"no original data files: {data_dir} does not exist; set TACIT_DATA to a folder that has them")
+    return data_dir

@@ -1,4 +1,4 @@
-"""Every Python block of the readme runs as printed."""
+"""Every Python block of the readme and of the pages runs as printed."""
 
 import re
 from pathlib import Path
@@ -6,13 +6,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = {
+    f"{page.name} block {number}": block
+    for page in PAGES
+    for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
+}
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_block(number, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", BLOCKS)
+def test_block(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    exec(compile(BLOCKS[number], f"README block {number}", "exec"), {})
+    exec(compile(BLOCKS[name], name, "exec"), {})
 
 
 def test_links_of_the_readme_exist():

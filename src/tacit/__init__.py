@@ -14,12 +14,25 @@ _HOMES = {
     "tacit.data": ("Dataset",),
     "tacit.errors": ("BudgetExceeded", "InvalidInput", "LeakWarning", "Refused", "TacitError"),
     "tacit.mechanisms": ("Exponential", "Gaussian", "Laplace", "Mechanism"),
+    "tacit.opacus": ("PrivacyEngine",),
     "tacit.relation": ("Relation",),
     "tacit.standing": ("Standing",),
     "tacit.tradeoff": ("Advantage", "Epsilon", "Errors", "Mu", "Target", "TradeOff"),
     "tacit.training": ("fit", "make_private", "private_step"),
 }
-_ROOMS = ("accounting", "attacks", "audit", "calibration", "data", "gradients", "mechanisms", "reports", "training")
+_ROOMS = (
+    "accounting",
+    "attacks",
+    "audit",
+    "calibration",
+    "data",
+    "gradients",
+    "lora",
+    "mechanisms",
+    "opacus",
+    "reports",
+    "training",
+)
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 

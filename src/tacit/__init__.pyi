@@ -14,6 +14,7 @@ from tacit.mechanisms import Exponential as Exponential
 from tacit.mechanisms import Gaussian as Gaussian
 from tacit.mechanisms import Laplace as Laplace
 from tacit.mechanisms import Mechanism as Mechanism
+from tacit.opacus import PrivacyEngine as PrivacyEngine
 from tacit.relation import Relation as Relation
 from tacit.standing import Standing as Standing
 from tacit.tradeoff import Advantage as Advantage

@@ -16,6 +16,8 @@ from tacit.tradeoff import Target, TradeOff
 
 _RELATIVE = 1e-7
 _LIMITS = (1e-4, 1e8)
+_STRIDE = math.log(4)
+_ASIDE = 0.01
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def noise_multiplier(
         step: Mechanism = Gaussian(value)
         return (step if sample_rate is None else step.poisson(sample_rate)) * steps
 
-    return smallest("noise_multiplier", build, target, using=using, relation=relation, start=_limit(build, target))
+    return smallest("noise_multiplier", build, target, using=using, relation=relation)
 
 
 def smallest(
@@ -54,15 +56,26 @@ def smallest(
     *,
     using: Accountant | str = "pld",
     relation: Relation | str = Relation.ADD_REMOVE,
-    start: float = 1.0,
 ) -> Calibrated:
     """The smallest value for which `build(value)` meets `target`, to one part in 10^7 on the safe side.
 
-    `build` must describe less leakage as the value grows (a noise multiplier, a noise scale). A good guess as
-    `start` saves questions to the accountant, a bad one costs a few.
+    `build` must describe less leakage as the value grows (a noise multiplier, a noise scale). The central limit
+    theorem tells where to start, which saves questions to the accountant.
     """
     judge = _judge(using)
-    relation = Relation.parse(relation)
+    start, slope = _limit(parameter, build, target) if judge.name != "clt" else (0.0, -1.0)
+    return _smallest(parameter, build, target, judge, Relation.parse(relation), start, slope)
+
+
+def _smallest(
+    parameter: str,
+    build: Callable[[float], Mechanism | Ledger],
+    target: Target,
+    judge: Accountant,
+    relation: Relation,
+    start: float,
+    slope: float,
+) -> Calibrated:
 
     def at(log_value: float) -> TradeOff:
         return judge(build(math.exp(log_value)), relation=relation)
@@ -73,8 +86,9 @@ def smallest(
         known[log_value] = at(log_value)
         return target.excess(known[log_value])
 
-    low, high = _bracket(parameter, excess, target, math.log(start))
-    log_value = _safe_root(excess, low, high, _RELATIVE)
+    log_value = _safe_root(excess, start, slope)
+    if log_value is None:
+        raise check.fail(parameter, f"able to meet {target}", f"nothing up to {_LIMITS[1]:g}")
     return Calibrated(parameter, math.exp(log_value), known[log_value])
 
 
@@ -148,55 +162,44 @@ def _judge(using: Accountant | str) -> Accountant:
     return accountant(using) if isinstance(using, str) else using
 
 
-def _limit(build: Callable[[float], Mechanism], target: Target) -> float:
-    """The noise multiplier by the central limit theorem, a cheap guess; 1 where that gives none."""
+def _limit(parameter: str, build: Callable[[float], Mechanism | Ledger], target: Target) -> tuple[float, float]:
+    """The log of the value by the central limit theorem, and the slope of the excess there; (0, -1) without one."""
+    judge = accountant("clt")
     try:
-        return smallest("noise_multiplier", build, target, using="clt").value
+        log_value = math.log(_smallest(parameter, build, target, judge, Relation.ADD_REMOVE, 0.0, -1.0).value)
+        beside = target.excess(judge(build(math.exp(log_value - _ASIDE))))
     except TacitError:
-        return 1.0
+        return 0.0, -1.0
+    return log_value, -beside / _ASIDE
 
 
-def _bracket(
-    parameter: str, excess: Callable[[float], float], target: Target, start: float
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Two (log value, excess) of which only the larger meets the target, in growing strides from `start`."""
-    lowest, highest = math.log(_LIMITS[0]), math.log(_LIMITS[1])
-    low = high = (start, excess(start))
-    stride = max(1.5 * abs(low[1]), 1e-4) if math.isfinite(low[1]) else math.log(4)
-    stride = min(stride, math.log(4))
-    while high[1] > 0.0:
-        low, high = high, (high[0] + stride, excess(high[0] + stride))
-        if high[1] > 0.0 and high[0] > highest:
-            raise check.fail(parameter, f"able to meet {target}", f"nothing up to {_LIMITS[1]:g}")
-        stride = min(2 * stride, math.log(4))
-    while low[1] <= 0.0 and low[0] > lowest:
-        low, high = (low[0] - stride, excess(low[0] - stride)), low
-        stride = min(2 * stride, math.log(4))
-    return low, high
+def _safe_root(excess: Callable[[float], float], x: float, slope: float) -> float | None:
+    """A point at which the decreasing `excess` is <= 0, within `_RELATIVE` above its sign change; None beyond limits.
 
-
-def _safe_root(
-    excess: Callable[[float], float], low: tuple[float, float], high: tuple[float, float], width: float
-) -> float:
-    """A point within `width` above the sign change of the decreasing `excess` at which excess <= 0.
-
-    Secant steps that overshoot by their own expected error, so that the bracket closes from both sides; bisection
-    when the bracket hardly shrinks. Unlike a plain root search it always ends where the target is met.
+    Secant steps that overshoot by their own expected error, so that they end where the target is met; a stride or a
+    bisection when they bring nothing.
     """
-    slow, previous, last_move = 0, high[0] - low[0], high[0] - low[0]
-    older, newer = low, high
-    while high[0] - low[0] > width:
-        slope = (newer[1] - older[1]) / (newer[0] - older[0]) if newer[0] != older[0] else 0.0
-        move = -newer[1] / slope if math.isfinite(slope) and slope < 0.0 else math.nan
-        x = newer[0] + move + math.copysign(max(0.4 * width, min(0.1 * abs(move), abs(move * last_move))), move)
-        if not low[0] < x < high[0] or slow > 3:
-            x, slow = (low[0] + high[0]) / 2, 0
-        last_move = abs(x - newer[0])
-        older, newer = newer, (x, excess(x))
-        if newer[1] <= 0.0:
-            high = newer
-        else:
-            low = newer
-        slow = slow + 1 if high[0] - low[0] > previous / 2 else 0
-        previous = high[0] - low[0]
-    return high[0]
+    low, high, lowest, highest = -math.inf, math.inf, math.log(_LIMITS[0]), math.log(_LIMITS[1])
+    before, last_move, idle, gap = (math.nan, math.nan), _STRIDE, 0, math.inf
+    while True:
+        value = excess(x)
+        low, high = (x, high) if value > 0.0 else (low, x)
+        idle, gap = (0, high - low) if high - low < gap / 2 else (idle + 1, gap)
+        steepness = (value - before[1]) / (x - before[0]) if x != before[0] else math.nan
+        slope = steepness if -math.inf < steepness < 0.0 else slope
+        if low >= highest:
+            return None
+        if high - low <= _RELATIVE or -_RELATIVE <= value / -slope <= 0.0 or high <= lowest:
+            return high
+        move = max(-_STRIDE, min(-value / slope, _STRIDE))
+        before, x = (x, value), x + move + max(0.3 * _RELATIVE, min(0.1 * abs(move), abs(move * last_move)))
+        last_move = move
+        if not low < x < high or idle > 4:
+            x, idle = _apart(low, high), 0
+
+
+def _apart(low: float, high: float) -> float:
+    """The middle of two points, or a stride beyond the one that is finite."""
+    if math.isfinite(low) and math.isfinite(high):
+        return (low + high) / 2
+    return low + _STRIDE if math.isfinite(low) else high - _STRIDE

@@ -77,6 +77,28 @@ def test_noise_multipliers_of_jayaraman_and_evans(name, published):
         assert found == pytest.approx(sigma, rel=1e-3)
 
 
+def test_renyi_noise_multipliers_of_jayaraman_and_evans():
+    """5,000 Poisson steps at rate .02; their bisection stops at a relative 8e-3, which shows at epsilon .1."""
+    published = {
+        0.1: 68.36,
+        0.5: 13.77,
+        1: 6.999,
+        5: 1.669,
+        10: 1.057,
+        50: 0.551,
+        100: 0.445,
+        500: 0.2753,
+        1000: 0.2194,
+    }
+    for epsilon, sigma in published.items():
+        off = 8e-3 if epsilon == 0.1 else 1e-3
+        below, above = (
+            accountant("rdp_je")(Gaussian(sigma * change).poisson(0.02) * 5000).epsilon(1e-5)
+            for change in (1 + off, 1 - off)
+        )
+        assert below < epsilon < above
+
+
 def test_renyi_divergence_agrees_with_dp_accounting():
     rdp = pytest.importorskip("dp_accounting.rdp")
     event = pytest.importorskip("dp_accounting")

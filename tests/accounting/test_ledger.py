@@ -7,6 +7,7 @@ import pytest
 from tacit.accounting import Ledger
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Exponential, Gaussian, Laplace
+from tacit.standing import Standing
 
 
 def _ledger():
@@ -62,3 +63,44 @@ def test_schedules_expand_and_merge():
         Gaussian(1.0).poisson(0.1): 2,
         Gaussian(2.0).poisson(0.1): 1,
     }
+
+
+class TestAdvance:
+    def grown(self, *, steps=50, **last):
+        later = _ledger()
+        later.add(Gaussian(1.1).poisson(0.01), steps, **last)
+        return later
+
+    def test_it_becomes_the_later_ledger(self):
+        later = self.grown(note="train")
+        later.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
+        for earlier in (_ledger(), self.grown(note="train", steps=20), later.copy()):
+            earlier.advance(later)
+            assert earlier.hash == later.hash
+            assert earlier.standing is Standing.CLAIMED
+        new = Ledger(relation="replace_one", unit="user")
+        new.advance(later)
+        assert new.hash == later.hash
+
+    def test_what_it_knows_beyond_is_kept(self):
+        earlier = _ledger()
+        earlier.mark_unsafe("unsafe_no_noise", Standing.CLAIMED)
+        earlier.assume("records are distinct")
+        earlier.advance(self.grown())
+        assert earlier.unsafe == ["unsafe_no_noise"]
+        assert earlier.standing is Standing.CLAIMED
+        assert earlier.assumptions == ["the validation set is public", "records are distinct"]
+
+    def test_a_later_ledger_without_its_entries_is_refused(self):
+        for earlier, later in (
+            (self.grown(steps=51), self.grown(steps=50)),
+            (self.grown(note="train"), self.grown(note="other")),
+            (self.grown(), _ledger()),
+            (_ledger(), Ledger(relation="replace_one", unit="user")),
+            (Ledger(), _ledger()),
+            (Ledger(relation="replace_one"), _ledger()),
+        ):
+            before = earlier.hash
+            with pytest.raises(InvalidInput, match="ledger must be one that the later ledger"):
+                earlier.advance(later)
+            assert earlier.hash == before

@@ -1,7 +1,7 @@
-"""Where the original files lie: TACIT_DATA, else `../shared/data` beside the checkout."""
+"""Data sets, each loaded once."""
 
-import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,23 +10,10 @@ from tacit import data
 
 
 @pytest.fixture(scope="session")
-def data_dir() -> Path:
-    """The folder of the original files, whether or not it is there."""
-    return Path(os.environ.get("TACIT_DATA") or Path(__file__).parents[3] / "shared" / "data")
-
-
-@pytest.fixture(scope="session")
-def original_files(data_dir: Path) -> Path:
-    """The folder of the original files; without it the test is skipped."""
-    if not data_dir.is_dir():
-        pytest.skip(f"no original data files: {data_dir} does not exist; set TACIT_DATA to a folder that has them")
-    return data_dir
-
-
-@pytest.fixture
 def obtain(data_dir: Path) -> Callable[[str], data.Dataset]:
-    """`load(name)`; skips the test where the folder lacks the files of this data set."""
+    """`load(name)`, once a session; skips the test where the folder lacks the files of this data set."""
 
+    @cache
     def load(name: str) -> data.Dataset:
         files = data.describe(name, data_dir=data_dir)["files"]
         lacking = [file["path"] for file in files if file["required"] and file["state"] == "missing"]

@@ -15,6 +15,10 @@ from tacit.data.registry import source
 from tacit.errors import InvalidInput, LeakWarning, MissingData
 
 WITH_FILES = [name for name in data.names() if source(name).files]
+CODES = {"imdb", "imdb_hashed", "movielens", "movielens_1m"}
+# Texts and clusters take more than five seconds.
+SLOW = {"imdb", "imdb_hashed", "purchase_standin"}
+EVERY = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in data.names()]
 BUNDLED = [name for name in data.names() if not source(name).files]
 
 
@@ -25,15 +29,14 @@ def check_dataset(dataset: data.Dataset, facts: dict) -> None:
     assert list(dataset.leaks) == facts["leaks"]
     low, high = dataset.bounds
     for x, y in ((dataset.x_train, dataset.y_train), (dataset.x_test, dataset.y_test)):
-        assert x.dtype == np.float32
+        assert x.dtype == (np.int64 if dataset.name in CODES else np.float32)
         assert list(x.shape[1:]) == facts["features"]
         assert x.flags.c_contiguous
         assert np.isfinite(x).all()
         assert (x >= low).all()
         assert (x <= high).all()
-        assert y.dtype == np.int64
         assert y.shape == (len(x),)
-        assert set(np.unique(y)) == set(range(len(dataset.classes)))
+        check_answers(dataset, y)
     if dataset.feature_names is not None:
         assert len(set(dataset.feature_names)) == dataset.x_train.shape[1]
     for kind in ("source: ", "licence: ", "preprocessing: ", "split: "):
@@ -41,14 +44,28 @@ def check_dataset(dataset: data.Dataset, facts: dict) -> None:
     assert dataset.public_facts[0] == (
         f"number of rows: {facts['rows']['train']} for training, {facts['rows']['test']} for testing"
     )
-    assert {"classes", "bounds"} <= set(dataset.public_facts)
+    answers = "target_range" if facts["task"] == "regression" else "classes"
+    assert {answers, "bounds"} <= set(dataset.public_facts)
+    assert dataset.task == facts["task"]
+
+
+def check_answers(dataset: data.Dataset, y: np.ndarray) -> None:
+    """Every declared class occurs, or every value lies in the declared range."""
+    if dataset.task == "regression":
+        low, high = dataset.target_range
+        assert y.dtype == np.float32
+        assert ((y >= low) & (y <= high)).all()
+        assert dataset.classes == ()
+    else:
+        assert y.dtype == np.int64
+        assert set(np.unique(y)) == set(range(len(dataset.classes)))
 
 
 def digest(dataset: data.Dataset) -> tuple:
     return tuple(array.tobytes() for array in (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test))
 
 
-@pytest.mark.parametrize("name", data.names())
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.filterwarnings("ignore::tacit.errors.LeakWarning")
 def test_data_set(name, obtain, data_dir):
     dataset = obtain(name)
@@ -93,11 +110,11 @@ def test_description(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name in data.names() if source(name).leaks])
-def test_leaky_preparation_is_reported(name, data_dir, obtain):
-    with pytest.warns(LeakWarning, match="came from private data"):
-        obtain(name)
+def test_leaky_preparation_is_reported(name, tmp_path):
+    with pytest.warns(LeakWarning, match="came from private data"), pytest.raises(MissingData):
+        data.load(name, data_dir=tmp_path)
     with pytest.raises(InvalidInput, match="declared as public in strict mode"):
-        data.load(name, data_dir=data_dir, strict=True)
+        data.load(name, data_dir=tmp_path, strict=True)
 
 
 @pytest.mark.parametrize("name", BUNDLED)

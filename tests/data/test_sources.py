@@ -25,6 +25,10 @@ pytestmark = [
         ("har", 0.9491),
         ("isolet", 0.9589),
         ("cifar100_pca50", 0.1618),
+        ("bank_marketing", 0.9101),
+        ("breast_cancer_wisconsin", 0.9634),
+        ("creditcard", 0.9411),
+        ("kddcup99", 0.9984),
     ],
 )
 def test_logistic_regression_reaches_the_known_accuracy(name, expected, obtain):
@@ -81,6 +85,7 @@ def test_kmnist_rows_follow_the_files(tmp_path):
         ("fashion_mnist", (6000,) * 10, (1000,) * 10),
         ("har", (1226, 1073, 986, 1286, 1374, 1407), (496, 471, 420, 491, 532, 537)),
         ("cifar100_pca50", (500,) * 100, (100,) * 100),
+        pytest.param("imdb_hashed", (12500, 12500), (12500, 12500), marks=pytest.mark.slow),
     ],
 )
 def test_published_class_counts(name, train, test, obtain):
@@ -141,3 +146,53 @@ def test_adult_a9a_is_the_last_of_ten_folds(obtain):
 def test_a9a_and_adult_agree_on_the_labels(obtain):
     assert np.array_equal(obtain("a9a").y_train, obtain("adult").y_train)
     assert np.array_equal(obtain("a9a").y_test, obtain("adult").y_test)
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("bank_marketing", (36548, 4640)),
+        ("breast_cancer_wisconsin", (458, 241)),
+        ("creditcard", (492, 492)),
+        ("abalone_over9", (2096, 2081)),
+        ("movielens", (6110, 11370, 27145, 34174, 21201)),
+    ],
+)
+def test_published_counts_of_all_rows(name, counts, obtain):
+    dataset = obtain(name)
+    assert tuple(np.bincount(np.concatenate([dataset.y_train, dataset.y_test]))) == counts
+
+
+def test_abalone_by_hand(obtain):
+    dataset = obtain("abalone")
+    x = np.concatenate([dataset.x_train, dataset.x_test])
+    # The first line: M,0.455,0.365,0.095,0.514,0.2245,0.101,0.15,15
+    first = [1, 0, 0, 0.455, 0.365, 0.095 / 0.5, 0.514 / 3, 0.2245 / 1.5, 0.101, 0.15]
+    row = int(np.argmin(np.abs(x - np.array(first, dtype=np.float32)).sum(axis=1)))
+    assert x[row] == pytest.approx(first, abs=1e-6)
+    assert np.concatenate([dataset.y_train, dataset.y_test])[row] == 15
+
+
+def test_a_missing_mark_becomes_the_declared_constant(obtain):
+    dataset = obtain("breast_cancer_wisconsin")
+    assert len(dataset.x_train) + len(dataset.x_test) == 699
+    assert '"?"' in "".join(dataset.notes)
+
+
+def test_connections_of_the_whole_file_and_their_logarithms(obtain):
+    dataset = obtain("kddcup99")
+    assert dataset.feature_names is not None
+    place = dataset.feature_names.index("src_bytes")
+    bytes_sent = np.expm1(dataset.x_train[:, place].astype(float) * np.log1p(1e9))
+    # smurf sends 1032 bytes a connection and is more than half of the published file.
+    assert np.mean(np.abs(bytes_sent - 1032) < 1) > 0.4
+    assert 0.18 < np.mean(np.concatenate([dataset.y_train, dataset.y_test]) == 0) < 0.21
+
+
+@pytest.mark.slow
+def test_the_standin_has_unit_rows_and_a_hundred_clusters(obtain):
+    dataset = obtain("purchase_standin")
+    assert np.linalg.norm(dataset.x_train, axis=1) == pytest.approx(1, abs=1e-5)
+    assert len(dataset.classes) == 100
+    # Stratified: no class is more than one row apart between the two parts.
+    assert np.abs(np.bincount(dataset.y_train) - np.bincount(dataset.y_test)).max() <= 1

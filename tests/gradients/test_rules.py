@@ -295,32 +295,45 @@ class Hidden(nn.Module):
         return self.layer(Doubling.apply(x, self.scale))
 
 
-class Attention(nn.Module):
+class Odd(nn.Module):
+    """A product that no rule covers."""
+
     def __init__(self):
         super().__init__()
-        self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
+        self.weight = nn.Parameter(floats(4, 4))
 
-    def forward(self, x):
-        return self.attention(x, x, x)[0]
+    def forward(self, x, scale=1.0):
+        return {"y": torch.einsum("...i,ij->...j", x, self.weight) * scale, "kind": "odd"}
 
 
-class Recurrent(nn.Module):
-    def __init__(self, kind):
+class Partly(nn.Module):
+    """One odd module, used twice, among ordinary layers, with dropout around it."""
+
+    def __init__(self):
         super().__init__()
-        self.layer = kind(5, 4, batch_first=True)
+        self.first, self.odd, self.last = nn.Linear(5, 4), Odd(), nn.Linear(4, 3)
 
     def forward(self, x):
-        return self.layer(x)[0]
+        x = F.dropout(torch.tanh(self.first(x)), 0.0, self.training)
+        return self.last(torch.tanh(self.odd(self.odd(x)["y"], scale=2.0)["y"]))
+
+
+class Outside(nn.Module):
+    """A parameter of one module that another uses in an odd way."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.part = nn.Linear(4, 4), nn.ModuleDict({"inner": Odd()})
+
+    def forward(self, x):
+        return torch.einsum("bi,ij->bj", torch.tanh(self.first(x)), self.part["inner"].weight)
 
 
 FALLBACK = {
-    "masked": (Masked, floats(5, 5)),
-    "parametrised": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(5, 3)), floats(5, 5)),
     "hidden": (Hidden, floats(5, 5)),
-    "attention": (Attention, floats(5, 4, 6)),
-    "lstm": (lambda: Recurrent(nn.LSTM), floats(5, 4, 5)),
-    "gru": (lambda: Recurrent(nn.GRU), floats(5, 4, 5)),
-    "bilinear": (lambda: nn.Bilinear(4, 3, 2), (floats(5, 4), floats(5, 3))),
+    "partly": (Partly, floats(5, 5)),
+    "partly, with positions": (Partly, floats(5, 3, 5)),
+    "outside": (Outside, floats(5, 4)),
 }
 
 
@@ -337,6 +350,14 @@ def test_models_that_no_rule_covers_are_still_right(case):
     if case == "hidden":
         nn.init.normal_(model.layer.weight)
     check(model, inputs, torch.zeros(5), fast=False, loss=loss)
+
+
+def test_only_the_odd_module_runs_apart():
+    engine = ClippedSum(Partly(), FlatClip(1.0))
+    assert engine.why_slow(readout, floats(5, 5), torch.zeros(5)).startswith("odd by copies of its parameters")
+    trace = engine.trace(readout, floats(5, 5), torch.zeros(5))
+    assert trace.apart == (engine.model.odd,)
+    assert "forward" not in vars(engine.model.odd)
 
 
 def test_an_embedding_that_looks_at_the_whole_batch_is_not_captured():

@@ -29,6 +29,24 @@ def test_the_keystream_does_not_depend_on_how_it_is_asked_for():
     assert np.array_equal(whole.bits(50_000), np.concatenate([parts.bits(n) for n in (0, 1, 16_384, 33_615)]))
 
 
+@pytest.mark.parametrize("drawn", [0, 1, 2, 33_333])
+def test_a_seeded_stream_goes_on_where_its_state_was_taken(drawn):
+    stream, resumed = SeededStream(1), SeededStream(1)
+    stream.bits(drawn)
+    resumed.bits(7)
+    resumed.restore(stream.state())
+    assert resumed.state() == stream.state()
+    assert np.array_equal(resumed.normal(1001), stream.normal(1001))
+    assert stream.state().keys() == {"drawn", "fingerprint"}
+
+
+def test_the_state_of_another_seed_is_refused_and_secure_streams_have_none():
+    with pytest.raises(InvalidInput, match="stream must be the seeded stream that the run began with"):
+        SeededStream(1).restore(SeededStream(2).state())
+    assert not hasattr(SecureStream(), "state")
+    assert not hasattr(SecureStream(), "restore")
+
+
 @pytest.mark.parametrize("seed", [-1, 1.5, "1", True, None])
 def test_bad_seeds_are_refused(seed):
     with pytest.raises(InvalidInput, match="seed must be an integer >= 0"):

@@ -92,7 +92,8 @@ def test_fit_takes_the_engine():
 
 
 def test_what_cannot_be_captured_cannot_be_compiled():
-    model = nn.utils.parametrizations.weight_norm(nn.Linear(4, 2))
+    model = nn.Bilinear(4, 4, 2)
     step = private_step(model, plain_sgd(model), cross_entropy, engine="compiled", **SETTINGS)
+    x, y = blobs(16)
     with pytest.raises(UnsupportedModel, match=r'cannot be compiled: .* uses .*Use engine="eager"'):
-        step(*blobs(16))
+        step((x, x), y)

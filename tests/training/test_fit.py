@@ -8,6 +8,7 @@ from torch import nn
 from torch.optim import Adam
 
 from tacit.accounting import Ledger, accountant
+from tacit.clipping import FlatClip
 from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingMisuse, UnsupportedModel
 from tacit.gradients import GradientSum
 from tacit.mechanisms import Gaussian
@@ -83,7 +84,10 @@ def test_progress_is_reported_without_any_private_number():
     steps, rows = [], []
     run(on_step=lambda taken, planned: steps.append((taken, planned)), on_epoch=rows.append, steps=12)
     assert steps == [(i, 12) for i in range(1, 13)]
-    assert rows == [{"epoch": 1.0, "steps": 10.0}, {"epoch": 1.2, "steps": 12.0}]
+    assert rows == [
+        {"epoch": 1.0, "steps": 10.0, "learning_rate": 0.5},
+        {"epoch": 1.2, "steps": 12.0, "learning_rate": 0.5},
+    ]
 
 
 def test_empty_batches_still_add_noise_and_are_recorded():
@@ -183,29 +187,28 @@ def test_a_delta_of_one_over_n_or_more_is_warned_about():
 
 
 class TestRun:
-    def plan(self, **changes):
-        return Plan(
-            **({"records": 100, "sample_rate": 0.2, "clip_norm": 0.8, "noise_multiplier": 1.3, "steps": 4} | changes)
-        )
+    def plan(self, clip_norm=0.8, **changes):
+        settings = {"records": 100, "sample_rate": 0.2, "noise_multiplier": 1.3, "steps": 4} | changes
+        return Plan(clip=FlatClip(clip_norm), **settings)
 
     def test_the_ledger_is_written_before_anything_is_released(self):
         run = PrivateRun(self.plan())
 
         broken = GradientSum(torch.zeros(3, dtype=torch.int64), {})
         with pytest.raises(InvalidInput, match="dtype"):
-            run.release(run.issue(), broken)
+            run.release(run.issue(), broken, torch.zeros(0))
         assert run.ledger.steps == 1
 
     def test_a_foreign_batch_is_refused_and_nothing_is_recorded(self):
         run, other = PrivateRun(self.plan()), PrivateRun(self.plan())
         with pytest.raises(TrainingMisuse, match="batch must be one"):
-            run.release(other.issue(), GradientSum(torch.zeros(3), {}))
+            run.release(other.issue(), GradientSum(torch.zeros(3), {}), torch.zeros(0))
         assert run.ledger.steps == 0
 
     def test_steps_of_one_plan_are_one_mechanism(self):
         assert self.plan().mechanism == Gaussian(1.3).poisson(0.2)
         assert self.plan().expected_batch_size == 20
-        assert self.plan().noise_std == pytest.approx(1.04)
+        assert self.plan().clip_norm == 0.8
 
     @pytest.mark.parametrize(
         ("name", "value"),
@@ -245,6 +248,27 @@ def test_bad_arguments_are_refused_before_the_first_step(changes, message):
     with pytest.raises(InvalidInput, match=message):
         run(model, **changes)
     assert torch.equal(before, flat(model))
+
+
+NUMBERS = {
+    "clip_norm": (0, -1.0, math.nan, math.inf, "1", True),
+    "noise_multiplier": (0, -1.0, math.nan, math.inf, "1", True),
+    "batch_size": (0, -1, 201, math.nan, "20", True),
+    "steps": (0, -5, 1.5, math.nan, "5", True),
+    "checkpoint_every": (0, -5, 1.5, math.nan, "5", True),
+    "max_physical_batch": (0, -5, 1.5, math.nan, "5", True),
+    "delta": (2.0, -1e-5, math.nan, "1e-5", True),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in NUMBERS.items() for value in values])
+def test_numbers_that_break_their_rule_are_refused_before_the_first_step(name, value, tmp_path):
+    model = small_model()
+    before = flat(model)
+    with pytest.raises(InvalidInput, match=rf"^{name} must be .*got {value!r}"):
+        run(model, checkpoint=tmp_path / "run.safetensors", **{name: value})
+    assert torch.equal(before, flat(model))
+    assert list(tmp_path.iterdir()) == []
 
 
 def _with(value, *rows):

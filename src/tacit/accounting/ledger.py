@@ -74,6 +74,10 @@ class Ledger:
         """SHA-256 of the whole chain; two ledgers with the same hash record the same run."""
         return self._chain()[-1]
 
+    def __sklearn_clone__(self) -> Ledger:
+        """Itself: clones of an estimator spend from the ledger that it was given."""
+        return self
+
     def add(self, mechanism: Mechanism, steps: int = 1, note: str = "") -> None:
         """Record that `mechanism` ran `steps` >= 1 times."""
         steps = check.count("steps", steps)
@@ -92,6 +96,33 @@ class Ledger:
         if switch not in self.unsafe:
             self.unsafe.append(switch)
         self.standing = Standing.weakest(self.standing, standing)
+
+    def copy(self) -> Ledger:
+        """Another ledger of the same run so far."""
+        return Ledger.from_spec(self.spec())
+
+    def advance(self, later: Ledger) -> None:
+        """Become `later`, which must begin with everything in this ledger; raises `InvalidInput` otherwise."""
+        if (self.relation, self.unit) != (later.relation, later.unit) or not self._begins(later):
+            raise InvalidInput(
+                f"ledger must be one that the later ledger of {later.steps} steps begins with; got {self.steps} steps "
+                "that it does not hold. Start from a new Ledger()."
+            )
+        self._entries = list(later._entries)
+        for sentence in later.assumptions:
+            self.assume(sentence)
+        for switch in later.unsafe:
+            self.mark_unsafe(switch)
+        self.standing = Standing.weakest(self.standing, later.standing)
+
+    def _begins(self, later: Ledger) -> bool:
+        if not self._entries:
+            return True
+        *whole, last = self._entries
+        if len(later._entries) <= len(whole) or later._entries[: len(whole)] != whole:
+            return False
+        grown = later._entries[len(whole)]
+        return (grown.mechanism, grown.note) == (last.mechanism, last.note) and grown.steps >= last.steps
 
     def spec(self) -> dict[str, Any]:
         """JSON form: a SPEC with a note and a chain hash on every mechanism."""

@@ -11,6 +11,7 @@ from tacit.standing import Standing
 from tacit.tradeoff import Curve
 
 ORDERS = np.concatenate([1 + np.arange(1, 100) / 10, np.arange(60, 300) / 5, np.arange(60.0, 100.0)])
+JE_ORDERS = np.concatenate([1 + np.arange(1, 1000) / 100, np.arange(12.0, 1200.0)])
 
 
 class MomentsCurve(Curve):
@@ -46,6 +47,17 @@ class Moments(Accountant):
 
     name: ClassVar[str] = "moments"
     standing: ClassVar[Standing] = Standing.PROVEN
+    orders: ClassVar[np.ndarray] = ORDERS
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
-        return MomentsCurve(ORDERS, mechanism.rdp(ORDERS, relation))
+        return MomentsCurve(self.orders, mechanism.rdp(self.orders, relation))
+
+
+class RdpPublished(Moments):
+    """Renyi composition as Jayaraman & Evans (2019) calibrate it: the same bound on their finer and longer grid.
+
+    The grid is {1 + x/100 : x = 1..999}, {12, 13, ..., 1199}.
+    """
+
+    name: ClassVar[str] = "rdp_je"
+    orders: ClassVar[np.ndarray] = JE_ORDERS

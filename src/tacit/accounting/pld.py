@@ -53,7 +53,7 @@ class Pld(Accountant):
 
 def _single(directions: Sequence[Parts]) -> bool:
     """One step alone, where an envelope is what the family reaches at each epsilon."""
-    return all(len(parts) == 1 and parts[0][1] == 1 for parts in directions)
+    return all(len(parts) == 1 and parts[0][1] == 1 and parts[0][0].reached for parts in directions)
 
 
 def _attained(directions: Sequence[Parts], share: float) -> list[Parts]:

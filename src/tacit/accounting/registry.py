@@ -14,7 +14,7 @@ from tacit.accounting.cdp import Cdp
 from tacit.accounting.clt import Clt
 from tacit.accounting.generic import Generic, GenericSound
 from tacit.accounting.ledger import Ledger
-from tacit.accounting.moments import Moments
+from tacit.accounting.moments import Moments, RdpPublished
 from tacit.accounting.naive import Naive, NaivePublished
 from tacit.accounting.optimal import Optimal
 from tacit.accounting.pld import Pld
@@ -29,6 +29,7 @@ ACCOUNTANTS: dict[str, Accountant] = {
         Pld,
         Rdp,
         Moments,
+        RdpPublished,
         GenericSound,
         Zcdp,
         Cdp,

@@ -1,6 +1,11 @@
-"""Membership attacks: they get models as callables, and never train the model that they attack."""
+"""Membership and attribute attacks: they get models as callables, and never train the model that they attack."""
 
+from tacit.attacks.attribute import Attribute, attributes, confusion_posterior, loss_posterior, mean_advantage
 from tacit.attacks.base import Attack, Examples, Model, Scores
+from tacit.attacks.entropy import Entropy, ModifiedEntropy
+from tacit.attacks.gradient_norm import GradientNorm
+from tacit.attacks.label_only import LabelOnly
+from tacit.attacks.likelihood_ratio import LikelihoodRatioOffline, LikelihoodRatioOnline
 from tacit.attacks.loss_threshold import LossThreshold, record_losses
 from tacit.attacks.metrics import (
     accuracy_loss,
@@ -14,25 +19,61 @@ from tacit.attacks.metrics import (
     pure_bound,
     roc,
 )
-from tacit.attacks.registry import ATTACKS, attack_named
+from tacit.attacks.outputs import class_probabilities, logit_confidence
+from tacit.attacks.quantile import QuantileRegression
+from tacit.attacks.recipe import Recipe
+from tacit.attacks.reference import References, Trainer, half_splits, train_references
+from tacit.attacks.registry import ATTACKS, INFORMED, attack_named
+from tacit.attacks.relative import RelativeMembership
+from tacit.attacks.several import Overlap, overlaps, shared_members
+from tacit.attacks.shadow import ShadowModels, shadow_splits
+from tacit.attacks.stacked import Stack, train_stacked
 
 __all__ = [
     "ATTACKS",
+    "INFORMED",
     "Attack",
+    "Attribute",
+    "Entropy",
     "Examples",
+    "GradientNorm",
+    "LabelOnly",
+    "LikelihoodRatioOffline",
+    "LikelihoodRatioOnline",
     "LossThreshold",
     "Model",
+    "ModifiedEntropy",
+    "Overlap",
+    "QuantileRegression",
+    "Recipe",
+    "References",
+    "RelativeMembership",
     "Scores",
+    "ShadowModels",
+    "Stack",
+    "Trainer",
     "accuracy_loss",
     "advantage",
     "approximate_bound",
     "attack_named",
+    "attributes",
+    "class_probabilities",
+    "confusion_posterior",
     "error_rates",
     "gaussian_bound",
+    "half_splits",
+    "logit_confidence",
+    "loss_posterior",
+    "mean_advantage",
     "members_at_fpr",
+    "overlaps",
     "ppv",
     "ppv_at_priors",
     "pure_bound",
     "record_losses",
     "roc",
+    "shadow_splits",
+    "shared_members",
+    "train_references",
+    "train_stacked",
 ]

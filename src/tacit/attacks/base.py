@@ -58,8 +58,34 @@ class Attack(ABC):
     name: ClassVar[str]
 
     @abstractmethod
+    def score(self, model: Model, examples: Examples) -> np.ndarray:
+        """One number for each example, shape (n,): the higher, the surer that `model` was trained on it."""
+
+    def threshold(self, member_scores: np.ndarray) -> float:
+        """From which score on the attack's own rule flags a record.
+
+        The mean score of the members, as the trainer may report it (Yeom et al. 2018), unless the attack has a rule
+        that needs nothing from the members.
+        """
+        return float(member_scores.mean())
+
     def __call__(self, model: Model, *, members: Examples, non_members: Examples) -> Scores:
         """Attack `model` on records that it was trained on and records that it was not."""
+        scores = self.score(model, joined(members, non_members))
+        flagged, others = scores[: len(members[1])], scores[len(members[1]) :]
+        return Scores(self.name, flagged, others, self.threshold(vector("scores of members", flagged)))
+
+
+def joined(members: Examples, non_members: Examples) -> Examples:
+    """Members, then non-members, as one set of examples; raises `InvalidInput` when one is empty or shapes differ."""
+    for name, (_, labels) in (("members", members), ("non_members", non_members)):
+        if len(labels) == 0:
+            raise check.fail(name, "at least one record", 0, "An attack needs members and non-members.")
+    parts = [np.asarray(inputs) for inputs, _ in (members, non_members)]
+    if parts[0].shape[1:] != parts[1].shape[1:]:
+        shapes = f"{parts[0].shape} and {parts[1].shape}"
+        raise check.fail("members and non_members", "records of one shape", shapes)
+    return np.concatenate(parts), np.concatenate([np.asarray(members[1]), np.asarray(non_members[1])])
 
 
 def vector(name: str, values: object) -> np.ndarray:

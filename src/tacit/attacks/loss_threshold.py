@@ -8,6 +8,7 @@ import numpy as np
 
 from tacit import check
 from tacit.attacks.base import Attack, Examples, Model, Scores, vector
+from tacit.attacks.outputs import class_probabilities
 
 LEAST_PROBABILITY = 1e-6
 
@@ -27,33 +28,19 @@ class LossThreshold(Attack):
     def __init__(self, *, training_loss: float | None = None):
         self.training_loss = None if training_loss is None else check.real("training_loss", training_loss, low=0.0)
 
-    def __call__(self, model: Model, *, members: Examples, non_members: Examples) -> Scores:
-        return self.from_losses(record_losses(model, members), record_losses(model, non_members))
+    def score(self, model: Model, examples: Examples) -> np.ndarray:
+        return -record_losses(model, examples)
+
+    def threshold(self, member_scores: np.ndarray) -> float:
+        return float(member_scores.mean()) if self.training_loss is None else -self.training_loss
 
     def from_losses(self, member_losses: np.ndarray, non_member_losses: np.ndarray) -> Scores:
         """The same attack one step lower: from the loss of each member, shape (n,), and non-member, shape (m,)."""
-        members = vector("member losses", member_losses)
-        non_members = vector("non-member losses", non_member_losses)
-        bar = float(members.mean()) if self.training_loss is None else self.training_loss
-        return Scores(self.name, -members, -non_members, -bar)
+        members = -vector("member losses", member_losses)
+        return Scores(self.name, members, -vector("non-member losses", non_member_losses), self.threshold(members))
 
 
 def record_losses(model: Model, examples: Examples) -> np.ndarray:
-    """-log max(p[y], 1e-6) of each example, shape (n,).
-
-    Raises `InvalidInput` when lengths differ, labels are not classes of the model, or the model's answers are not
-    probabilities (rows in [0, 1] that sum to 1 within 1e-3).
-    """
-    inputs, labels = examples
-    labels = np.asarray(labels)
-    probabilities = np.asarray(model(inputs), dtype=float)
-    if probabilities.ndim != 2 or len(probabilities) != len(labels) or labels.ndim != 1:
-        got = f"{probabilities.shape} for labels of shape {labels.shape}"
-        raise check.fail("model output", "of shape (n, classes), one row for each label", got)
-    total = probabilities.sum(axis=1)
-    if not (np.all(probabilities >= 0) and np.all(np.abs(total - 1) <= 1e-3)):
-        raise check.fail("model output", "class probabilities", "other numbers", "Apply a softmax to the logits.")
-    classes = probabilities.shape[1]
-    if labels.dtype.kind not in "iu" or np.any(labels < 0) or np.any(labels >= classes):
-        raise check.fail("labels", f"integers in [0, {classes})", f"{labels.dtype} labels with others among them")
+    """-log max(p[y], 1e-6) of each example, shape (n,); raises `InvalidInput` as `class_probabilities` does."""
+    probabilities, labels = class_probabilities(model, examples)
     return -np.log(np.maximum(probabilities[np.arange(len(labels)), labels], LEAST_PROBABILITY))

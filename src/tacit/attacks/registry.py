@@ -1,10 +1,31 @@
-"""Attacks by name."""
+"""Attacks by name: those that need the model alone, and those that need more."""
 
 from tacit import check
 from tacit.attacks.base import Attack
+from tacit.attacks.entropy import Entropy, ModifiedEntropy
+from tacit.attacks.gradient_norm import GradientNorm
+from tacit.attacks.label_only import LabelOnly
+from tacit.attacks.likelihood_ratio import LikelihoodRatioOffline, LikelihoodRatioOnline
 from tacit.attacks.loss_threshold import LossThreshold
+from tacit.attacks.quantile import QuantileRegression
+from tacit.attacks.relative import RelativeMembership
+from tacit.attacks.shadow import ShadowModels
 
-ATTACKS: dict[str, type[Attack]] = {kind.name: kind for kind in (LossThreshold,)}
+ATTACKS: dict[str, type[Attack]] = {kind.name: kind for kind in (LossThreshold, Entropy, ModifiedEntropy, LabelOnly)}
+"""What attacks with the answers of the model alone."""
+
+INFORMED: dict[str, type[Attack]] = {
+    kind.name: kind
+    for kind in (
+        GradientNorm,
+        QuantileRegression,
+        ShadowModels,
+        LikelihoodRatioOffline,
+        LikelihoodRatioOnline,
+        RelativeMembership,
+    )
+}
+"""What needs the weights, public records or shadow models too."""
 
 
 def attack_named(name: str) -> Attack:

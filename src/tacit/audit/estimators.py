@@ -4,6 +4,7 @@
 |---|---|---|---|
 | `fixed` | the attack's own | Clopper-Pearson | the threshold was fixed before these records were scored |
 | `split` | best of one half, scored on the other | Clopper-Pearson | the records are exchangeable |
+| `bonferroni` | all, through ranks fixed beforehand | Clopper-Pearson, alpha shared out | always |
 | `dkw` | all | Dvoretzky-Kiefer-Wolfowitz | always |
 | `band` | all | the smaller of that and Clopper-Pearson at fixed ranks, alpha shared out | always |
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from tacit import check
 from tacit.attacks import Scores, roc
-from tacit.audit.bounds import RateBound, band, clopper_pearson, dkw
+from tacit.audit.bounds import RateBound, band, clopper_pearson, dkw, ranks
 
 Chooser = Callable[[Scores, RateBound, float, float], tuple[Scores, np.ndarray]]
 
@@ -78,25 +79,33 @@ def _all(scores: Scores, bound: RateBound, delta: float, alpha: float) -> tuple[
 
 
 def _best_of_half(scores: Scores, bound: RateBound, delta: float, alpha: float) -> tuple[Scores, np.ndarray]:
-    """One half picks the threshold of the largest epsilon bound at `delta` (then advantage); the other is judged."""
-    if min(scores.count) < 2:
-        raise check.fail("scores", "of two members and two non-members at least to split", scores.count)
-    first, second = _halves(scores)
-    fpr, tpr, thresholds = roc(first)
-    false_alarms, misses = _counts(first, thresholds)
-    fpr_high = bound(false_alarms, len(first.non_members), alpha / 2)
-    fnr_high = bound(misses, len(first.members), alpha / 2)
+    """One half, drawn with a public seed, picks the threshold; the other is judged."""
+    first, second = halves(scores, np.random.default_rng(0))
+    best = best_threshold(first, bound, delta, alpha)
+    return replace(second, threshold=best), np.array([best])
+
+
+def best_threshold(scores: Scores, bound: RateBound, delta: float, alpha: float) -> float:
+    """The threshold of the largest epsilon bound at `delta` on these records (then of the largest advantage)."""
+    fpr, tpr, thresholds = roc(scores)
+    false_alarms, misses = _counts(scores, thresholds)
+    fpr_high = bound(false_alarms, len(scores.non_members), alpha / 2)
+    fnr_high = bound(misses, len(scores.members), alpha / 2)
     with np.errstate(divide="ignore"):
         one = np.log(np.maximum(1 - delta - fnr_high, 0.0) / fpr_high)
         other = np.log(np.maximum(1 - delta - fpr_high, 0.0) / fnr_high)
     epsilon = np.maximum(np.maximum(one, other), 0.0)
     best = max(range(len(thresholds)), key=lambda i: (epsilon[i], tpr[i] - fpr[i]))
-    return replace(second, threshold=float(thresholds[best])), thresholds[best : best + 1]
+    return float(thresholds[best])
 
 
-def _halves(scores: Scores) -> tuple[Scores, Scores]:
-    """A random half of the members and non-members each, and the rest; the draw is fixed, and no secret."""
-    draw = np.random.default_rng(0)
+def halves(scores: Scores, draw: np.random.Generator) -> tuple[Scores, Scores]:
+    """A random half of the members and non-members each, and the rest; the draw is no secret.
+
+    Raises `InvalidInput` unless there are two of each.
+    """
+    if min(scores.count) < 2:
+        raise check.fail("scores", "of two members and two non-members at least to split", scores.count)
     members, non_members = draw.permutation(scores.members), draw.permutation(scores.non_members)
     m, n = len(members) // 2, len(non_members) // 2
     first = replace(scores, members=members[:m], non_members=non_members[:n])
@@ -108,6 +117,7 @@ ESTIMATORS: dict[str, Estimator] = {
     for estimator in (
         Estimator("fixed", clopper_pearson, _own),
         Estimator("split", clopper_pearson, _best_of_half),
+        Estimator("bonferroni", ranks, _all),
         Estimator("dkw", dkw, _all),
         Estimator("band", band, _all),
     )

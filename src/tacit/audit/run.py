@@ -33,7 +33,7 @@ def audit_scores(
     Args:
         scores: an attack's scores; `split` needs two members and two non-members.
         delta: the claim's delta in [0, 1].
-        estimator: `fixed`, `split`, `dkw` or `band`; see `tacit.audit.estimators` for when each is valid.
+        estimator: `fixed`, `split`, `bonferroni`, `dkw` or `band`; see `tacit.audit.estimators` for when each is valid.
         trials: `independent` runs of the membership game, or `records` of one model; see `Trials`.
         relation: between the two worlds of the game: adding canaries tests add/remove, swapping them replace-one.
         confidence: in (0, 1).

@@ -10,7 +10,7 @@ import warnings
 import typer
 from typer.exceptions import TyperException
 
-from tacit.cli import account, audit, calibrate, data, train
+from tacit.cli import account, audit, calibrate, data, doctor, reproduce, results, sweep, train
 from tacit.errors import LeakWarning, PrivacyWarning, TacitError
 
 app = typer.Typer(
@@ -26,6 +26,10 @@ for _name, _module in {
     "calibrate": calibrate,
     "audit": audit,
     "data": data,
+    "doctor": doctor,
+    "reproduce": reproduce,
+    "sweep": sweep,
+    "results": results,
 }.items():
     app.command(_name)(_module.command)
 

@@ -1,7 +1,7 @@
 """`tacit data`: which data sets there are, which files they need, and fetching them."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,14 +28,21 @@ def command(
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("name", "train", "test", "features", "classes", "here", box=None)
+    table = Table("name", "train", "test", "features", "answers", "here", box=None)
     for fact in facts:
         shape = " x ".join(map(str, fact["features"]))
         rows = (str(fact["rows"]["train"]), str(fact["rows"]["test"]))
-        table.add_row(fact["name"], *rows, shape, str(len(fact["classes"])), "yes" if fact["present"] else "no")
+        table.add_row(fact["name"], *rows, shape, _answers(fact), "yes" if fact["present"] else "no")
     console = Console()
     console.print(table)
     for fact in facts if name else []:
         console.print(f"{fact['summary']}\nLicence: {fact['licence']}", highlight=False)
         for file in fact["files"]:
             console.print(f"{file['path']}  {file['bytes']} bytes  {file['state']}", highlight=False, soft_wrap=True)
+
+
+def _answers(fact: dict[str, Any]) -> str:
+    return "numbers" if fact["task"] == "regression" else f"{len(fact['classes'])} {_KINDS[fact['task']]}"
+
+
+_KINDS = {"classification": "classes", "ratings": "stars"}

@@ -26,3 +26,24 @@ def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
             progress.update(progress.task_ids[bars[stage]], completed=done, total=total)
 
         yield on_progress
+
+
+@contextmanager
+def sweep_bar(name: str) -> Iterator[Callable[[int, int, float], None]]:
+    """A callback (done, total, expected seconds left) that draws one bar."""
+    columns = (
+        TextColumn(name),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), refresh_per_second=2) as progress:
+        bar = progress.add_task(name, total=None, left="")
+
+        def on_progress(done: int, total: int, seconds_left: float) -> None:
+            minutes, seconds = divmod(round(seconds_left), 60)
+            left = f"about {minutes}:{seconds:02d} left" if done < total else "done"
+            progress.update(bar, completed=done, total=total, left=left)
+
+        yield on_progress

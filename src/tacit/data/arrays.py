@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit import check
-from tacit.data import labels
+from tacit.data.answers import TASKS, class_indices, values
 from tacit.data.dataset import Bounds, Dataset, rows_fact, split_note
 from tacit.data.leak import report
 from tacit.data.places import bad_cells, listed
 from tacit.data.split import split
 
-_HOW = {"classes": "[...]", "bounds": "(low, high)"}
+_HOW = {"classes": "[...]", "bounds": "(low, high)", "target_range": "(low, high)"}
 
 
 def from_arrays(
@@ -22,10 +22,13 @@ def from_arrays(
     x_test: ArrayLike | None = None,
     y_test: ArrayLike | None = None,
     classes: Sequence[object] | None = None,
+    task: str = "classification",
+    target_range: tuple[float, float] | None = None,
     bounds: tuple[ArrayLike, ArrayLike] | None = None,
     feature_names: Sequence[str] | None = None,
     name: str = "arrays",
     notes: Sequence[str] = (),
+    codes: bool = False,
     test_fraction: float = 0.2,
     seed: int = 0,
     strict: bool = False,
@@ -37,40 +40,48 @@ def from_arrays(
         y_train: labels, (rows,): values of `classes`, or indices when the classes are words.
         x_test, y_test: the test rows; both left out, `split` holds out `test_fraction` of the rows.
         classes: every class that can occur, public knowledge. None reads them from the labels: a leak.
+        task: "classification", "ratings" (classes that read as numbers) or "regression".
+        target_range: lowest and highest answer of a regression, public knowledge. None reads them: a leak.
         bounds: lowest and highest value, two numbers or two arrays that broadcast against one row, public
             knowledge. None reads them from the features: a leak.
         feature_names: one name for each column of a table.
         name, notes: for cards and tables.
+        codes: the features are numbers of words, users or items, kept as int64.
         test_fraction, seed: see `split`; used only without test arrays.
         strict: a leak is an error instead of a `LeakWarning`.
 
     Raises:
         InvalidInput: empty arrays, widths or lengths that differ, NaN or infinity (rows and columns are
-            named), labels outside the classes, one class only, values outside the bounds, or a leak in
-            strict mode.
+            named), labels outside the classes, one class only, values outside the bounds or the target range,
+            or a leak in strict mode.
     """
-    x, y = _part("train", x_train, y_train, feature_names)
+    kind = np.int64 if codes else np.float32
+    x, y = _part("train", x_train, y_train, feature_names, kind)
     notes = tuple(notes)
     if x_test is None and y_test is None:
         train, test = split(len(x), test_fraction=test_fraction, seed=seed)
         x, x_held, y, y_held = x[train], x[test], y[train], y[test]
         notes += (split_note(test_fraction, seed),)
     else:
-        x_held, y_held = _part("test", x_test, y_test, feature_names)
+        x_held, y_held = _part("test", x_test, y_test, feature_names, kind)
     if x.shape[1:] != x_held.shape[1:]:
         raise check.fail("x_test", f"rows of shape {x.shape[1:]}, as in x_train", x_held.shape[1:])
 
-    leaks = tuple(what for what, given in (("classes", classes), ("bounds", bounds)) if given is None)
+    regression = check.choice("task", task, TASKS) == "regression"
+    answers = ("target_range", target_range) if regression else ("classes", classes)
+    leaks = tuple(what for what, given in (answers, ("bounds", bounds)) if given is None)
     for what in leaks:
         report(what, f"Pass {what}={_HOW[what]} from public knowledge.", strict=strict)
-    known = labels.declared("classes", labels.read_classes(y, y_held) if classes is None else classes)
     limits = _read_bounds(x, x_held) if bounds is None else _bounds(bounds, x.shape[1:])
     columns = _columns(feature_names, x)
     _inside("x_train", x, limits, columns)
     _inside("x_test", x_held, limits, columns)
-    y, y_held = labels.indices("y_train", y, known), labels.indices("y_test", y_held, known)
-    if len(present := np.unique(y)) < 2:
-        raise check.fail("y_train", "labels of at least two classes", [known[index] for index in present])
+    known, span = (), (0.0, 1.0)
+    if regression:
+        y, y_held, span = values(y, y_held, target_range)
+    else:
+        y, y_held, known = class_indices(y, y_held, classes, task=task)
+    public = (what for what in (answers[0], "bounds") if what not in leaks)
     return Dataset(
         name=name,
         x_train=x,
@@ -81,15 +92,17 @@ def from_arrays(
         bounds=limits,
         feature_names=None if feature_names is None else tuple(feature_names),
         notes=notes,
-        public_facts=(rows_fact(len(x), len(x_held)), *(what for what in ("classes", "bounds") if what not in leaks)),
+        public_facts=(rows_fact(len(x), len(x_held)), *public),
         leaks=leaks,
+        task=task,
+        target_range=span,
     )
 
 
 def _part(
-    part: str, x: ArrayLike | None, y: ArrayLike | None, feature_names: Sequence[str] | None
+    part: str, x: ArrayLike | None, y: ArrayLike | None, feature_names: Sequence[str] | None, kind: type
 ) -> tuple[np.ndarray, np.ndarray]:
-    features, answers = _numbers(f"x_{part}", x, feature_names), np.asarray(y)
+    features, answers = _numbers(f"x_{part}", x, feature_names, kind), np.asarray(y)
     if answers.ndim != 1:
         raise check.fail(f"y_{part}", "one label for each row, shape (rows,)", answers.shape)
     if len(features) != len(answers):
@@ -98,14 +111,16 @@ def _part(
     return features, answers
 
 
-def _numbers(name: str, values: ArrayLike | None, feature_names: Sequence[str] | None) -> np.ndarray:
-    array = np.asarray(values)
+def _numbers(name: str, given: ArrayLike | None, feature_names: Sequence[str] | None, kind: type) -> np.ndarray:
+    array = np.asarray(given)
     if array.dtype.kind not in "biuf":
         raise check.fail(name, "an array of numbers", f"dtype {array.dtype}", "Encode text columns first.")
+    if kind is np.int64 and array.dtype.kind not in "iu":
+        raise check.fail(name, "an array of integers, because codes=True", f"dtype {array.dtype}")
     if array.ndim < 2 or array.size == 0:
         raise check.fail(name, "of shape (rows, features) with at least one of each", array.shape)
     with np.errstate(over="ignore"):
-        array = np.ascontiguousarray(array, dtype=np.float32)
+        array = np.ascontiguousarray(array, dtype=kind)
     finite = np.isfinite(array)
     if not finite.all():
         rows, places = np.nonzero(~finite.reshape(len(array), -1))

@@ -4,10 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.data.arrays import from_arrays
-from tacit.data.dataset import Dataset
-from tacit.data.encoding import encode
-from tacit.data.source import Source
+from tacit.data.tabular import Columns, named, tabular
 
 # Ten measures of a nucleus: (largest mean or worst value, largest standard error). Public constants: the
 # ranges published with the data, rounded up; larger values saturate.
@@ -28,32 +25,22 @@ BOUNDS = (
     | {f"{measure} error": (0.0, error) for measure, (_, error) in _HIGHEST.items()}
     | {f"worst {measure}": (0.0, value) for measure, (value, _) in _HIGHEST.items()}
 )
-_CLASSES = ("malignant", "benign")
-_LICENCE = "CC BY 4.0 (UCI Machine Learning Repository; attribution: W. Wolberg, O. Mangasarian, N. Street)"
 
 
-def _read(_: Path) -> Dataset:
+def _read(_: Path) -> tuple[Columns, np.ndarray]:
     from sklearn.datasets import load_breast_cancer
 
     values, y = load_breast_cancer(return_X_y=True)
-    x, names = encode(dict(zip(BOUNDS, np.asarray(values).T, strict=True)), bounds=BOUNDS, categories={})
-    return from_arrays(
-        x,
-        y_train=y,
-        classes=_CLASSES,
-        bounds=(0.0, 1.0),
-        feature_names=names,
-        name="breast_cancer",
-        notes=("source: bundled with scikit-learn", f"licence: {_LICENCE}", "preprocessing: scaled by declared bounds"),
-    )
+    return named(np.asarray(values), list(BOUNDS)), np.asarray(y)
 
 
-SOURCE = Source(
-    name="breast_cancer",
+SOURCE = tabular(
+    "breast_cancer",
     summary="measures of cell nuclei, scaled",
     rows=(455, 114),
-    features=(len(BOUNDS),),
-    classes=_CLASSES,
-    licence=_LICENCE,
+    licence="CC BY 4.0 (UCI Machine Learning Repository; attribution: W. Wolberg, O. Mangasarian, N. Street)",
+    origin="bundled with scikit-learn",
     read=_read,
+    bounds=BOUNDS,
+    classes=("malignant", "benign"),
 )

@@ -15,15 +15,18 @@ class Dataset:
 
     Attributes:
         name: what cards and tables call it.
-        x_train, x_test: float32, (rows, features) for tables and (rows, channels, height, width) for images.
-        y_train, y_test: int64 indices into `classes`, (rows,).
-        classes: names of the classes, declared rather than learned.
+        x_train, x_test: float32, (rows, features) for tables and (rows, channels, height, width) for images; int64
+            (rows, places) for numbers of words, users or items.
+        y_train, y_test: int64 indices into `classes`, (rows,); for a regression float32 values.
+        classes: names of the classes, declared rather than learned; none for a regression.
         bounds: lowest and highest value of the features: one pair of numbers, or a pair of arrays that
             broadcast against one row.
         feature_names: one name for each column of a table, or None.
         notes: source, licence, preprocessing, split.
         public_facts: what is treated as known to everybody.
         leaks: what was read from the data without being paid for; empty for a sound pipeline.
+        task: "classification", "ratings" (classes that are numbers) or "regression".
+        target_range: lowest and highest value that the answer of a regression can have, declared.
     """
 
     name: str
@@ -37,6 +40,8 @@ class Dataset:
     notes: tuple[str, ...] = ()
     public_facts: tuple[str, ...] = ()
     leaks: tuple[str, ...] = ()
+    task: str = "classification"
+    target_range: tuple[float, float] = (0.0, 1.0)
 
     def resplit(self, *, test_fraction: float = 0.2, seed: int = 0) -> "Dataset":
         """The same rows, pooled and split anew by `split`; for repeated runs over random splits."""

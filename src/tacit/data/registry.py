@@ -6,7 +6,27 @@ from pathlib import Path
 from typing import Any
 
 from tacit import check
-from tacit.data import a9a, adult, breast_cancer, cifar100, digits, fashion_mnist, har, iris, isolet, kmnist, mnist
+from tacit.data import (
+    a9a,
+    abalone,
+    adult,
+    bank_marketing,
+    breast_cancer,
+    breast_cancer_wisconsin,
+    cifar100,
+    creditcard,
+    digits,
+    fashion_mnist,
+    har,
+    imdb,
+    iris,
+    isolet,
+    kddcup99,
+    kmnist,
+    mnist,
+    movielens,
+    purchase_standin,
+)
 from tacit.data.dataset import Dataset
 from tacit.data.fetch import fetch
 from tacit.data.files import data_folder
@@ -29,6 +49,17 @@ _SOURCES: dict[str, Source] = {
         har.SOURCE,
         isolet.SOURCE,
         cifar100.SOURCE,
+        purchase_standin.SOURCE,
+        imdb.SOURCE,
+        imdb.HASHED,
+        movielens.SOURCE,
+        movielens.MILLION,
+        bank_marketing.SOURCE,
+        kddcup99.SOURCE,
+        breast_cancer_wisconsin.SOURCE,
+        creditcard.SOURCE,
+        abalone.SOURCE,
+        abalone.OVER_NINE,
     )
 }
 
@@ -58,7 +89,7 @@ def load(name: str, *, data_dir: str | os.PathLike[str] | None = None, strict: b
     """
     known = source(name)
     for what in known.leaks:
-        report(what, "The published files came so; the guarantee starts after it.", strict=strict)
+        report(what, known.leak_remedy, strict=strict)
     return replace(known.read(data_folder(data_dir)), leaks=known.leaks)
 
 
@@ -66,7 +97,7 @@ def describe(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> di
     """Facts about the data set `name` without reading it, ready for JSON.
 
     Keys: name, summary, rows (train, test; what `load` would give with the files now there), features
-    (shape of one example), classes, licence, leaks, folder (where the files are looked for; None for
+    (shape of one example), task, classes, licence, leaks, folder (where the files are looked for; None for
     bundled data), files (path, bytes, sha256, required, state: "present", "missing" or "altered") and
     present (whether `load` would find all it requires).
     """
@@ -82,6 +113,7 @@ def describe(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> di
         "summary": known.summary,
         "rows": {"train": train, "test": test},
         "features": list(known.features),
+        "task": known.task,
         "classes": list(known.classes),
         "licence": known.licence,
         "leaks": list(known.leaks),

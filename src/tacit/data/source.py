@@ -17,12 +17,14 @@ class Source:
         summary: one line.
         rows: training and test rows.
         features: shape of one example.
-        classes: names of the classes.
+        classes: names of the classes; none for a regression.
         licence: and who asks to be cited.
         read: data folder -> Dataset.
         files: the original files; none for data bundled with a dependency.
         fewer_rows: training and test rows when the files that are not required are missing.
         leaks: what the preparation of these files read from the data.
+        leak_remedy: what to do about them.
+        task: as `Dataset.task`.
     """
 
     name: str
@@ -35,3 +37,5 @@ class Source:
     files: tuple[File, ...] = ()
     fewer_rows: tuple[int, int] | None = None
     leaks: tuple[str, ...] = ()
+    leak_remedy: str = "The published files came so; the guarantee starts after it."
+    task: str = "classification"

@@ -7,7 +7,8 @@ any parameter gradient, gives all that per-example gradients are made of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,21 +17,48 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from tacit.gradients.contributions import Contribution
+from tacit.gradients.derived import DETACHING, Derived, derive
 from tacit.gradients.scratch import Scratch
 
-Rule = Callable[..., Tensor]
+Rule = Callable[..., Any]
 RULES: dict[Callable[..., Any], Rule] = {}
+FLEXIBLE: set[Callable[..., Any]] = set()
+COMPOSITES: dict[Callable[..., Any], Rule] = {}
 
 
 class Uncovered(Exception):
-    """An operation uses a trainable parameter in a way that no rule covers; the message names both."""
+    """An operation uses a trainable parameter in a way that no rule covers; the message names both.
+
+    Attributes:
+        names: the parameters, where they are known.
+    """
+
+    def __init__(self, message: str, names: Sequence[str] = ()):
+        super().__init__(message)
+        self.names = tuple(names)
 
 
-def captures(*operations: Callable[..., Any]) -> Callable[[Rule], Rule]:
-    """Register a rule for `operations`: called as rule(capture, *arguments), it returns the operation's output."""
+def captures(*operations: Callable[..., Any], flexible: bool = False) -> Callable[[Rule], Rule]:
+    """Register a rule for `operations`: called as rule(capture, *arguments), it returns the operation's output.
+
+    A `flexible` rule is asked only where another operand has a batch axis; without one the operation makes a new
+    tensor from parameters alone, which is then followed like a parameter.
+    """
 
     def register(rule: Rule) -> Rule:
         RULES.update(dict.fromkeys(operations, rule))
+        if flexible:
+            FLEXIBLE.update(operations)
+        return rule
+
+    return register
+
+
+def composes(*operations: Callable[..., Any]) -> Callable[[Rule], Rule]:
+    """Register a rule that does `operations` by smaller ones, each passed to `capture.apply`."""
+
+    def register(rule: Rule) -> Rule:
+        COMPOSITES.update(dict.fromkeys(operations, rule))
         return rule
 
     return register
@@ -68,34 +96,89 @@ class Capture(TorchFunctionMode):
     ):
         super().__init__()
         self.scratch = scratch if scratch is not None else Scratch()
-        self._names = names
+        self._names = dict(names)
+        self._leaves: dict[str, Tensor] = {}
         self.batch = batch
         self._known = axes
         self._copies = copies
         self.axes: list[int | None] = []
         self.uses: list[Use] = []
         self.operations: list[tuple[str, ...]] = []
+        self.derived: dict[str, Derived] = {}
+        self.times: Counter[str] = Counter()
+        self.paused = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         touched = self._touched(args) or (kwargs and self._touched(kwargs.values()))
         if kwargs.get("inplace") is True:
             kwargs = kwargs | {"inplace": False}
-        if not touched:
+        if not touched or self.paused or func in DETACHING or not torch.is_grad_enabled():
             return func(*args, **kwargs)
+        if func in COMPOSITES:
+            return COMPOSITES[func](self, *args, **kwargs)
         rule = RULES.get(func)
-        if rule is not None and torch.is_grad_enabled():
-            self.operations.append((func.__name__, *touched))
+        if rule is None:
+            return self._unruled(func, args, kwargs, touched)
+        if func in FLEXIBLE and self._constant(args, kwargs):
+            return self._derived(func, args, kwargs, touched)
+        self.operations.append((func.__name__, *touched))
+        self.times.update(touched)
+        try:
             return rule(self, *args, **kwargs)
-        return self._unruled(func, args, kwargs, touched)
+        except Uncovered as error:
+            error.names = error.names or tuple(source for name in touched for source in self.sources(name))
+            raise
+
+    def apply(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """`func` as if the model had called it."""
+        return self.__torch_function__(func, (), args, kwargs)
 
     def _unruled(self, func: Any, args: Any, kwargs: Any, touched: list[str]) -> Any:
         result = func(*args, **kwargs)
-        name = getattr(func, "__name__", str(func))
-        through = func in _DETACHING or not torch.is_grad_enabled()
-        if through or not any(isinstance(value, Tensor) and value.is_floating_point() for value in _items(result)):
+        made = [value for value in _items(result) if isinstance(value, Tensor) and value.is_floating_point()]
+        if all(id(value) in self._names for value in made):
             return result
-        raise Uncovered(f"{name} uses {', '.join(touched)}")
+        if not self._constant(args, kwargs):
+            raise self.uncovered(f"{getattr(func, '__name__', func)} uses {{}}", touched)
+        return self._derived(func, args, kwargs, touched)
+
+    def _derived(self, func: Any, args: Any, kwargs: Any, touched: list[str]) -> Any:
+        """The result of `func` on parameters alone, followed from now on like a parameter."""
+        self.operations.append((func.__name__, *touched))
+        known = {key: name for key, name in self._names.items() if name in touched}
+        result, found = derive(func, args, kwargs, known, self._leaf, self.derived)
+        if not self.following and self._batchy([one.shown for one in found]):
+            raise self.uncovered(f"{func.__name__} repeats {{}} along the batch", touched)
+        for one in found:
+            name = f"@{len(self.derived)}"
+            self.derived[name] = one
+            self._names[id(one.shown)] = name
+            self.times.update(list(one.sources))
+        return result
+
+    def _leaf(self, name: str, parameter: Tensor) -> Tensor:
+        """The parameter as a root of what is derived from it."""
+        if name not in self._leaves:
+            self._leaves[name] = parameter.detach().requires_grad_()
+        return self._leaves[name]
+
+    def _constant(self, args: Any, kwargs: Any) -> bool:
+        """Whether none of the operands has a batch axis."""
+        return self.recall(lambda: 0 if self._batchy((*args, *kwargs.values())) else None) is None
+
+    def _batchy(self, values: Any) -> bool:
+        others = (value for value in _tensors(values) if id(value) not in self._names)
+        return any(self.batch_axis(value.shape) is not None for value in others)
+
+    def uncovered(self, message: str, names: Sequence[str]) -> Uncovered:
+        """The error that `message`, which has a {} for the names, describes."""
+        real = list(dict.fromkeys(source for name in names for source in self.sources(name)))
+        return Uncovered(message.format(", ".join(real)), real)
+
+    def sources(self, name: str) -> list[str]:
+        """The parameters that `name` is, or is made from."""
+        return list(self.derived[name].sources) if name in self.derived else [name]
 
     def _touched(self, values: Any) -> list[str]:
         found = []
@@ -117,17 +200,29 @@ class Capture(TorchFunctionMode):
 
         The axis may also hold batch x positions, example by example.
         """
-        if self._known is not None:
-            if len(self.axes) >= len(self._known):
-                raise Uncovered("the model takes another path than when it was examined")
-            axis = self._known[len(self.axes)]
-            if axis is not None and (axis >= tensor.dim() or tensor.shape[axis] % self.batch):
-                raise Uncovered("an operation has another batch axis than when the model was examined")
-        else:
-            sizes = tensor.shape[: tensor.dim() - trailing]
-            axis = next((i for i, size in enumerate(sizes) if size and size % self.batch == 0), None)
-        self.axes.append(axis)
+        axis = self.recall(lambda: self.batch_axis(tensor.shape[: tensor.dim() - trailing]))
+        if axis is not None and (axis >= tensor.dim() or tensor.shape[axis] % self.batch):
+            raise Uncovered("an operation has another batch axis than when the model was examined")
         return axis
+
+    def batch_axis(self, sizes: Sequence[int]) -> int | None:
+        """The first of `sizes` that holds the batch, for an examination's batch."""
+        return next((axis for axis, size in enumerate(sizes) if size and size % self.batch == 0), None)
+
+    @property
+    def following(self) -> bool:
+        """Whether an earlier capture is followed; otherwise this is an examination."""
+        return self._known is not None
+
+    def recall(self, find: Callable[[], int | None]) -> int | None:
+        """What `find` gave when the model was examined, in the same place of its path."""
+        if self._known is None:
+            self.axes.append(find())
+        elif len(self.axes) < len(self._known):
+            self.axes.append(self._known[len(self.axes)])
+        else:
+            raise Uncovered("the model takes another path than when it was examined")
+        return self.axes[-1]
 
     def batched(self, tensor: Tensor, trailing: int) -> tuple[Tensor, int]:
         """`tensor` with its batch axis; one that has none is repeated for every example along a new first axis."""
@@ -169,7 +264,14 @@ class Capture(TorchFunctionMode):
 
 
 HALF = (torch.float16, torch.bfloat16)
-_DETACHING = {Tensor.detach, Tensor.data.__get__}  # type: ignore[attr-defined]
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
 
 
 def _items(value: Any) -> list[Any]:

@@ -9,16 +9,18 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from tacit.clipping import FlatClip
+from tacit import check
+from tacit.clipping import Clip, FlatClip
 from tacit.errors import UnsupportedModel
 from tacit.gradients.batch import Inputs, Loss, batch_size, call, rows, tensors
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.doctor import examine
-from tacit.gradients.engine import Trace, captured, without_gradients
+from tacit.gradients.engine import Captured, Trace, captured, without_gradients
 from tacit.gradients.fallback import add_by_example
 from tacit.gradients.proof import Verdict, prove
 from tacit.gradients.scratch import Scratch
 from tacit.gradients.total import GradientSum
+from tacit.gradients.units import Members, Units
 
 _FAR = 1e30  # squared norms beyond this are left to the fallback, which rescales
 _HELD = 2**26  # values that contributions may hold at a time
@@ -58,34 +60,71 @@ def clipped_sum(
 
 
 class ClippedSum:
-    """`clipped_sum` for many batches of one model, whose trainable parameters are those of now."""
+    """`clipped_sum` for many batches of one model, whose trainable parameters are those of now, under any clip.
 
-    def __init__(self, model: nn.Module, clip: FlatClip):
+    Args:
+        clip: of the next batch; may be exchanged for another of the same groups between batches.
+        max_physical_batch: records that go through the model at a time; the sum does not depend on it. A unit of
+            several records is never split.
+    """
+
+    def __init__(self, model: nn.Module, clip: Clip, *, max_physical_batch: int | None = None):
         examine(model)
         self.model, self.clip = model, clip
         self.trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.groups = clip.groups(list(self.trainable))
+        self.units = Units(self.groups)
+        self._most = _HELD
+        if max_physical_batch is not None:
+            self._most = check.count("max_physical_batch", max_physical_batch)
         self._scratch = Scratch()
         self._verdicts = _VERDICTS.setdefault(model, {})
         self._parameters = tuple((id(parameter), parameter.shape) for parameter in self.trainable.values())
 
-    def __call__(self, loss: Loss, inputs: Inputs, targets: Tensor) -> tuple[GradientSum, Tensor]:
-        """The clipped sum and the norms of one batch; see `clipped_sum`."""
+    def __call__(
+        self, loss: Loss, inputs: Inputs, targets: Tensor, members: Members | None = None
+    ) -> tuple[GradientSum, Tensor]:
+        """The clipped sum and the norms of one batch; see `clipped_sum`.
+
+        Args:
+            members: which records are clipped as one; every record by itself by default. There is one norm a unit.
+        """
         batch = batch_size(inputs, targets)
         total = GradientSum.zeros(self.trainable)
         if not batch:
             return total, total.flat.new_zeros(0)
         verdict = self._verdict(loss, inputs, targets)
-        if verdict.trace is None:
-            return total, self._add_slowly(loss, inputs, targets, verdict, total.parts)
-        size = max(1, _HELD // max(1, verdict.trace.held))
-        if batch <= size:
-            return total, self._add(loss, inputs, targets, verdict, total.parts)
-        parts = [slice(start, start + size) for start in range(0, batch, size)]
-        norms = [self._add(loss, rows(inputs, part), targets[part], verdict, total.parts) for part in parts]
-        return total, torch.cat(norms)
+        if members is None:
+            norms = self._add_pieces(loss, inputs, targets, verdict, total.parts, self.units)
+        else:
+            norms = total.flat.new_zeros(members.count)
+            for owners, index, weights in members.blocks(targets.device):
+                units = Units(self.groups, index.shape[1], weights.flatten().to(total.flat.dtype))
+                x, y = rows(inputs, index.flatten()), targets[index.flatten()]
+                norms[owners] = self._add_pieces(loss, x, y, verdict, total.parts, units).to(norms.dtype)
+        self.clip.finish(total.flat, len(norms))
+        return total, norms
+
+    def _add_pieces(
+        self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor], units: Units
+    ) -> Tensor:
+        """`_add` on so many records at a time as may be held."""
+        size = max(1, self._chunk(verdict) // units.size) * units.size
+        if len(targets) <= size:
+            return self._add(loss, inputs, targets, verdict, sums, units)
+        norms = []
+        for start in range(0, len(targets), size):
+            part = slice(start, start + size)
+            norms.append(self._add(loss, rows(inputs, part), targets[part], verdict, sums, units.part(part)))
+        return torch.cat(norms)
+
+    def _chunk(self, verdict: Verdict) -> int:
+        """How many records may go through the model at a time."""
+        held = verdict.trace.held if verdict.trace is not None else 1
+        return max(1, min(self._most, _HELD // max(1, held)))
 
     def factors(self, squared_norms: Tensor) -> Tensor:
-        """Clipping factor of every squared norm that is within range."""
+        """Clipping factor of every squared norm, shape (groups, units), all within range."""
         return self.clip.factors(squared_norms.sqrt(), rounding=torch.finfo(squared_norms.dtype).eps)
 
     @staticmethod
@@ -104,7 +143,12 @@ class ClippedSum:
         """Why this model goes through the fallback; empty when its gradients are captured."""
         return self._verdict(loss, inputs, targets).reason
 
-    def _add(self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor]) -> Tensor:
+    def _add(
+        self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor], units: Units
+    ) -> Tensor:
+        """Add the clipped gradients of all units to `sums`; their norms."""
+        if verdict.trace is None:
+            return self._add_slowly(loss, inputs, targets, verdict, sums, units)
         try:
             with without_gradients(self.trainable):
                 found = captured(
@@ -115,30 +159,51 @@ class ClippedSum:
                     targets,
                     verdict.trace,
                     scratch=self._scratch,
+                    units=units,
                 )
         except Uncovered:
-            return self._add_slowly(loss, inputs, targets, replace(verdict, vectorised=False), sums)
+            return self._add_slowly(loss, inputs, targets, replace(verdict, vectorised=False), sums, units)
+        return self._add_found(found, loss, inputs, targets, verdict, sums, units)
+
+    def _add_found(
+        self,
+        found: Captured,
+        loss: Loss,
+        inputs: Inputs,
+        targets: Tensor,
+        verdict: Verdict,
+        sums: dict[str, Tensor],
+        units: Units,
+    ) -> Tensor:
         near = self.within_range(found.squared)
         if not near.all():
-            return self._add_apart(loss, inputs, targets, verdict, sums, ~near)
+            return self._add_apart(loss, inputs, targets, verdict, sums, units, ~near.all(0))
         found.add_weighted(sums, self.factors(found.squared))
-        return found.squared.sqrt()
+        return (found.squared[0] if len(found.squared) == 1 else found.squared.sum(0)).sqrt()
 
     def _add_slowly(
-        self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor]
+        self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor], units: Units
     ) -> Tensor:
         vectorised = verdict.vectorised
-        return add_by_example(self.model, loss, inputs, targets, self.clip, sums, vectorised=vectorised)
+        return add_by_example(self.model, loss, inputs, targets, self.clip, sums, vectorised=vectorised, units=units)
 
     def _add_apart(
-        self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor], far: Tensor
+        self,
+        loss: Loss,
+        inputs: Inputs,
+        targets: Tensor,
+        verdict: Verdict,
+        sums: dict[str, Tensor],
+        units: Units,
+        far: Tensor,
     ) -> Tensor:
-        """Examples out of range go through the fallback, the others again without them: 0 times NaN is NaN."""
+        """Units out of range go through the fallback, the others again without them: 0 times NaN is NaN."""
         norms = torch.empty(far.shape, dtype=next(iter(sums.values())).dtype, device=far.device)
-        away, near = far.nonzero().flatten(), (~far).nonzero().flatten()
-        norms[away] = self._add_slowly(loss, rows(inputs, away), targets[away], verdict, sums)
-        if len(near):
-            norms[near] = self._add(loss, rows(inputs, near), targets[near], verdict, sums).to(norms.dtype)
+        for chosen, add in ((far, self._add_slowly), (~far, self._add)):
+            if chosen.any():
+                index = chosen.repeat_interleave(units.size).nonzero().flatten()
+                x, y = rows(inputs, index), targets[index]
+                norms[chosen] = add(loss, x, y, verdict, sums, units.part(index)).to(norms.dtype)
         return norms
 
     def _verdict(self, loss: Loss, inputs: Inputs, targets: Tensor) -> Verdict:
@@ -148,7 +213,9 @@ class ClippedSum:
         key = (code, self.model.training, self._parameters, *((value.dim(), value.dtype) for value in given))
         verdict = self._verdicts.get(key)
         if verdict is None:
-            verdict = prove(self.model, self.trainable, loss, inputs, targets)
+            # A run that goes on examines the model again: what that draws must not shift the run's own randomness.
+            with torch.random.fork_rng([targets.device] if targets.is_cuda else []):
+                verdict = prove(self.model, self.trainable, loss, inputs, targets)
             if verdict.final:
                 self._verdicts[key] = verdict
         return verdict

@@ -38,6 +38,10 @@ class Contribution(Protocol):
         """Add sum_i factors_i gradient_i to `total`, which has the parameter's shape."""
         ...
 
+    def joined(self, size: int) -> Contribution:
+        """The sums of every `size` gradients in a row, shape (B / size, *parameter.shape)."""
+        ...
+
 
 @dataclass
 class Rows:
@@ -53,7 +57,10 @@ class Rows:
         return self.gradients
 
     def add_weighted(self, total: Tensor, factors: Tensor) -> None:
-        total.view(-1).addmv_(self.gradients.flatten(1).t(), factors)
+        total.view(-1).addmv_(self.gradients.reshape(len(factors), -1).t(), factors)
+
+    def joined(self, size: int) -> Rows:
+        return Rows(self.name, self.gradients.unflatten(0, (-1, size)).sum(1))
 
 
 class Outer:
@@ -96,7 +103,7 @@ class Outer:
     def _single(self) -> Tensor:
         if self.left.shape[1] == 1:
             left, right = row_squares(self.left), row_squares(self.right)
-            return left.add_(self._unseen()).mul_(right.add_(self._unseen()))
+            return (left + self._unseen()) * (right + self._unseen())
         left, right = self.left.square().sum((2, 3)), self.right.square().sum((2, 3))
         return ((left + self._unseen()) * (right + self._unseen())).sum(1)
 
@@ -121,14 +128,21 @@ class Outer:
             total.view(-1).addmv_(self._matrices.flatten(1).t(), factors)
             return
         groups, outputs = self.left.shape[1:3]
-        weighted = self.left * factors.view(-1, 1, 1, 1)
-        if weighted.shape[1:4:2] == (1, 1):
-            total.view(outputs, -1).addmm_(weighted[:, 0, :, 0].t(), self.right[:, 0, 0])
+        if self.left.shape[1:4:2] == (1, 1):
+            weighted = self.left[:, 0, :, 0] * factors.view(-1, 1)
+            total.view(outputs, -1).addmm_(weighted.t(), self.right[:, 0, 0])
             return
+        weighted = self.left * factors.view(-1, 1, 1, 1)
         for group, matrix in enumerate(total.view(groups, outputs, -1)):
             left = weighted[:, group].transpose(0, 1).reshape(outputs, -1)
             right = self.right[:, group].reshape(-1, self.right.shape[3])
             matrix.addmm_(left, right)
+
+    def joined(self, size: int) -> Outer:
+        """Records of one unit are further positions."""
+        left = self.left.unflatten(0, (-1, size)).permute(0, 2, 3, 1, 4).flatten(3)
+        right = self.right.unflatten(0, (-1, size)).permute(0, 2, 1, 3, 4).flatten(2, 3)
+        return Outer(self.name, left, right, self.scratch)
 
 
 class Lookup:
@@ -176,7 +190,11 @@ class Lookup:
 
     def add_weighted(self, total: Tensor, factors: Tensor) -> None:
         weighted = self.gradient * factors.view(-1, 1, 1)
-        total.index_add_(0, self.index.flatten(), weighted.reshape(-1, self.shape[1]))
+        total.view(self.shape).index_add_(0, self.index.flatten(), weighted.reshape(-1, self.shape[1]))
+
+    def joined(self, size: int) -> Lookup:
+        index, gradient = self.index.unflatten(0, (-1, size)), self.gradient.unflatten(0, (-1, size))
+        return Lookup(self.name, index.flatten(1), gradient.flatten(1, 2), self.shape)
 
 
 def _sorted(index: Tensor) -> tuple[Tensor, Tensor]:

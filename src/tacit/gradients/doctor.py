@@ -2,28 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
 
 from tacit.errors import UnsupportedModel
 
+_GROUPS = (32, 16, 8, 4, 2, 1)
 
-def problems(model: nn.Module) -> list[str]:
-    """One sentence for every layer that mixes examples or keeps statistics of private data, with its fix."""
+
+@dataclass(frozen=True)
+class Problem:
+    """A layer that cannot be trained privately.
+
+    Attributes:
+        path: where it is in the model; empty for the model itself.
+        layer: its type.
+        reason, fix: what is wrong, as the end of a sentence, and what to do, as a sentence.
+    """
+
+    path: str
+    layer: str
+    reason: str
+    fix: str
+
+    def __str__(self) -> str:
+        name = f"layer {self.path!r} ({self.layer})" if self.path else f"the model ({self.layer})"
+        return f"{name} {self.reason}. {self.fix}"
+
+
+def problems(model: nn.Module) -> list[Problem]:
+    """Every layer that mixes examples, keeps statistics of private data or changes weights in its forward pass.
+
+    What cannot be seen from the types of layers is found by `leakage` and by the examination of the first batch.
+    """
     found = []
     for path, layer in model.named_modules():
-        name = f"layer {path!r} ({type(layer).__name__})" if path else f"the model ({type(layer).__name__})"
-        if isinstance(layer, _InstanceNorm):
-            if layer.track_running_stats:
-                found.append(f"{name} keeps statistics of the data. Set track_running_stats=False.")
-        elif isinstance(layer, _BatchNorm):
-            groups = next(groups for groups in (32, 16, 8, 4, 2, 1) if not layer.num_features % groups)
-            fix = f"nn.GroupNorm({groups}, {layer.num_features})"
-            found.append(f"{name} mixes the examples of a batch. Replace it by {fix}.")
-        elif isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():  # type: ignore[misc]
-            found.append(f"{name} has no parameters yet. Run the model once before making it private.")
+        for reason, fix in _of(layer):
+            found.append(Problem(path, type(layer).__name__, reason, fix))
     return found
 
 
@@ -33,6 +55,63 @@ def examine(model: nn.Module) -> None:
         raise UnsupportedModel(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     found = problems(model)
     if found:
-        raise UnsupportedModel(" ".join(found))
+        raise UnsupportedModel(" ".join(map(str, found)))
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UnsupportedModel("the model has no trainable parameter. Set requires_grad=True on what is to be trained.")
+
+
+def groups(layer: nn.Module, channels: int) -> int:
+    """Groups for the group normalisation that replaces a batch normalisation of `channels`.
+
+    A group of one channel would lose its mean; without positions, as `BatchNorm1d` allows, two values say too little.
+    """
+    least = 3 if isinstance(layer, nn.BatchNorm1d) else 2
+    return next((count for count in _GROUPS if not channels % count and channels // count >= least), 1)
+
+
+def spectral(layer: nn.Module) -> tuple[str, bool] | None:
+    """Name of the weight that this layer normalises by its spectral norm, and whether by parametrisation."""
+    for name, parametrisation in getattr(layer, "parametrizations", nn.ModuleDict()).items():
+        if any(isinstance(part, _SpectralNorm) for part in parametrisation.children()):
+            return name, True
+    hooks = layer._forward_pre_hooks.values()
+    return next(((hook.name, False) for hook in hooks if isinstance(hook, SpectralNorm)), None)
+
+
+def _of(layer: nn.Module) -> Iterator[tuple[str, str]]:
+    """Reason and fix of everything that is wrong with one layer."""
+    for kind, look in _LOOKS:
+        if isinstance(layer, kind):
+            yield from look(layer)
+    if spectral(layer) is not None:
+        yield "updates vectors in every forward pass (spectral_norm)", "Remove it, or use weight_norm."
+
+
+def _batch_norm(layer: nn.Module) -> Iterator[tuple[str, str]]:
+    assert isinstance(layer, _BatchNorm)
+    channels = layer.num_features
+    fix = f"Replace it by nn.GroupNorm({groups(layer, channels)}, {channels})." if channels else "Use nn.GroupNorm."
+    yield "mixes the examples of a batch", fix
+
+
+def _instance_norm(layer: nn.Module) -> Iterator[tuple[str, str]]:
+    if getattr(layer, "track_running_stats", False):
+        yield "keeps statistics of the data", "Set track_running_stats=False."
+
+
+def _lazy(layer: nn.Module) -> Iterator[tuple[str, str]]:
+    if layer.has_uninitialized_params():  # type: ignore[operator]
+        yield "has no parameters yet", "Run the model once before making it private."
+
+
+def _table(layer: nn.Module) -> Iterator[tuple[str, str]]:
+    if getattr(layer, "max_norm", None) is not None:
+        yield "rescales the rows that a batch looks up, without noise (max_norm)", "Set max_norm=None."
+
+
+_LOOKS: tuple[tuple[type | tuple[type, ...], Callable[[nn.Module], Iterator[tuple[str, str]]]], ...] = (
+    (_InstanceNorm, _instance_norm),
+    (_BatchNorm, _batch_norm),
+    (LazyModuleMixin, _lazy),
+    ((nn.Embedding, nn.EmbeddingBag), _table),
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,10 +10,14 @@ import torch
 from torch import Tensor, nn
 
 import tacit.gradients.rules  # noqa: F401  (registers every rule)
+from tacit.gradients.apart import apart
 from tacit.gradients.batch import Inputs, Loss, per_example
 from tacit.gradients.capture import HALF, Capture, Uncovered
 from tacit.gradients.contributions import Contribution, merged
+from tacit.gradients.derived import Disjoint, Moved, disjoint
 from tacit.gradients.scratch import Scratch
+from tacit.gradients.single import Masked, Single
+from tacit.gradients.units import ALONE, Units
 
 
 @dataclass
@@ -26,27 +29,34 @@ class Trace:
         operations: every operation on trainable parameters, in order.
         copies: whether activations must be copied because the model writes into them.
         held: values that one example's contributions hold in memory.
+        apart: modules that run with a copy of their parameters for every example.
     """
 
     axes: list[int | None]
     operations: list[tuple[str, ...]]
     copies: bool
     held: int
+    apart: tuple[nn.Module, ...] = ()
 
 
 @dataclass
 class Captured:
-    """Contributions of one batch by parameter name, squared gradient norms, losses, and the trace that was followed."""
+    """Contributions of one batch by parameter name, squared gradient norms, losses, and the trace that was followed.
+
+    `squared` has shape (groups, units): one unit is a record, or several records together.
+    """
 
     contributions: dict[str, Contribution]
     squared: Tensor
     losses: Tensor
     trace: Trace
+    units: Units
 
     def add_weighted(self, sums: dict[str, Tensor], factors: Tensor) -> None:
-        """Add sum_i factors_i gradient_i to `sums`."""
+        """Add sum_i factors_i gradient_i to `sums`; `factors` has the shape of `squared`, or (units,) for one group."""
+        each = factors.view(self.squared.shape).unbind()
         for name, contribution in self.contributions.items():
-            contribution.add_weighted(sums[name], factors.to(sums[name].dtype))
+            contribution.add_weighted(sums[name], each[self.units.groups.get(name, 0)].to(sums[name].dtype))
 
 
 class Overwritten(Exception):
@@ -62,33 +72,52 @@ def captured(
     trace: Trace | None,
     copies: bool = False,
     scratch: Scratch | None = None,
+    modules: Sequence[nn.Module] = (),
+    units: Units = ALONE,
 ) -> Captured:
-    """Contributions of every parameter to the per-example gradients of one batch.
+    """Contributions of every parameter to the per-example gradients of one batch, or to those of its units.
 
     Args:
         model: inputs -> outputs, by the tensors in `trainable`, none of which may require a gradient.
         trace: the path to follow; None to find it.
-        copies: when there is no trace, whether activations are copied.
+        copies, modules: when there is no trace, whether activations are copied, and which modules run apart.
+        units: what is clipped as one.
 
     Raises `Uncovered` when the model leaves the path of `trace`, or uses a parameter in a way that no rule covers, and
     `Overwritten` when it writes into an activation that was recorded.
     """
     names = {id(parameter): name for name, parameter in trainable.items()}
     copies = copies if trace is None else trace.copies
+    modules = tuple(modules) if trace is None else trace.apart
     capture = Capture(names, len(targets), None if trace is None else trace.axes, copies, scratch)
     with torch.enable_grad():
-        with capture:
+        with apart(capture, modules), capture:
             losses = per_example(loss(model(inputs), targets), len(targets))
         if trace is not None and capture.operations != trace.operations:
             raise Uncovered("the model takes another path than when it was examined")
         roots = [use.root for use in capture.uses]
         reached = bool(roots) and losses.requires_grad
-        gradients = torch.autograd.grad(losses.sum(), roots, allow_unused=True) if reached else [None] * len(roots)
+        weights = torch.ones_like(losses) if units.weights is None else units.weights.to(losses.dtype)
+        gradients = torch.autograd.grad(losses, roots, weights, allow_unused=True) if reached else [None] * len(roots)
+    return finished(capture, gradients, trainable, losses.detach(), copies, units, modules)
+
+
+def finished(
+    capture: Capture,
+    gradients: Sequence[Tensor | None],
+    trainable: dict[str, Tensor],
+    losses: Tensor,
+    copies: bool,
+    units: Units,
+    modules: Sequence[nn.Module] = (),
+) -> Captured:
+    """What `capture` recorded, given the gradient of every root; raises `Overwritten` as `captured` does."""
     if capture.overwritten():
         raise Overwritten
-    together, squared = _norms(capture, gradients, trainable, losses.detach())
-    held = sum(_held(contribution) for contribution in together.values()) // len(targets)
-    return Captured(together, squared, losses.detach(), Trace(capture.axes, capture.operations, copies, held))
+    together, squared = _norms(capture, gradients, trainable, losses, units)
+    held = sum(_held(contribution) for contribution in together.values()) // capture.batch
+    trace = Trace(capture.axes, capture.operations, copies, held, tuple(modules))
+    return Captured(together, squared, losses, trace, units)
 
 
 @contextmanager
@@ -104,28 +133,53 @@ def without_gradients(trainable: dict[str, nn.Parameter]) -> Iterator[None]:
 
 
 def _norms(
-    capture: Capture, gradients: Sequence[Tensor | None], trainable: dict[str, Tensor], losses: Tensor
+    capture: Capture,
+    gradients: Sequence[Tensor | None],
+    trainable: dict[str, Tensor],
+    losses: Tensor,
+    units: Units,
 ) -> tuple[dict[str, Contribution], Tensor]:
-    """Contributions by name and the sum of their squared norms; a parameter used once is finished before the next."""
-    times = Counter(name for operation in capture.operations for name in operation[1:])
-    squared = torch.zeros_like(losses, dtype=torch.float32 if losses.dtype in HALF else losses.dtype)
+    """Contributions by name and the sums of their squared norms, shape (groups, units).
+
+    A parameter that is used once is finished before the next.
+    """
+    dtype = torch.float32 if losses.dtype in HALF else losses.dtype
+    sums: list[Tensor | None] = [None] * units.count
     done: dict[str, Contribution] = {}
     waiting: dict[str, list[Contribution]] = {}
+
+    def finish(contribution: Contribution) -> None:
+        done[contribution.name] = contribution
+        group, found = units.groups.get(contribution.name, 0), contribution.squared_norms().to(dtype)
+        before = sums[group]
+        sums[group] = found if before is None else before + found
+
+    def take(contribution: Contribution) -> None:
+        if capture.times[contribution.name] != 1:
+            capture.scratch.give_up("patches")
+            use = contribution.outer() if isinstance(contribution, Single) else contribution
+            waiting.setdefault(use.name, []).append(use)
+        elif contribution.name in capture.derived:
+            for pulled in capture.derived[contribution.name].pull(contribution):
+                take(pulled)
+        else:
+            finish(contribution)
+
     for use, gradient in zip(capture.uses, gradients, strict=True):
-        if gradient is None:
-            continue
-        for contribution in use.contribute(gradient.float() if gradient.dtype in HALF else gradient):
-            if times[contribution.name] == 1:
-                done[contribution.name] = contribution
-                squared += contribution.squared_norms()
-            else:
-                capture.scratch.give_up("patches")
-                waiting.setdefault(contribution.name, []).append(contribution)
+        if gradient is not None:
+            for contribution in use.contribute(gradient.float() if gradient.dtype in HALF else gradient):
+                take(contribution if units.size == 1 else contribution.joined(units.size))
+    for name in [name for name in capture.derived if name in waiting]:
+        for pulled in capture.derived[name].pull(merged(waiting.pop(name), capture.derived[name].value.shape)):
+            waiting.setdefault(pulled.name, []).append(pulled)
     for name, uses in waiting.items():
-        done[name] = merged(uses, trainable[name].shape)
-        squared += done[name].squared_norms()
-    return done, squared
+        finish(disjoint(uses) or merged(uses, trainable[name].shape))
+    nothing = torch.zeros(len(losses) // units.size, dtype=dtype, device=losses.device) if None in sums else None
+    return done, torch.stack([nothing if found is None else found for found in sums])  # type: ignore[misc]
 
 
 def _held(contribution: Contribution) -> int:
-    return sum(value.numel() for value in vars(contribution).values() if isinstance(value, Tensor))
+    parts = [contribution.inner] if isinstance(contribution, Masked | Moved) else []
+    parts += contribution.parts if isinstance(contribution, Disjoint) else []
+    own = sum(value.numel() for value in vars(contribution).values() if isinstance(value, Tensor))
+    return own + sum(_held(part) for part in parts)

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from tacit.clipping import FlatClip
+from tacit.clipping import Clip
 from tacit.gradients.batch import Inputs, Loss, call, per_example, rows
+from tacit.gradients.units import ALONE, Units
 
 _ELEMENTS = 2**22  # per-example gradient values held at a time
 
@@ -17,23 +18,26 @@ def add_by_example(
     loss: Loss,
     inputs: Inputs,
     targets: Tensor,
-    clip: FlatClip,
+    clip: Clip,
     sums: dict[str, Tensor],
     *,
     vectorised: bool,
+    units: Units = ALONE,
 ) -> Tensor:
-    """Add every example's clipped gradient to `sums`, a chunk of per-example gradients at a time; unclipped norms.
+    """Add every unit's clipped gradient to `sums`, a chunk of per-example gradients at a time; unclipped norms.
 
     Every example runs through the model as a batch of one, so no layer can mix examples. `vectorised` uses
     `torch.func`, which not every model runs under.
     """
     norms = [next(iter(sums.values())).new_zeros(0)]
-    size = max(1, _ELEMENTS // sum(total.numel() for total in sums.values()))
+    values = sum(total.numel() for total in sums.values())
+    size = max(1, _ELEMENTS // (values * units.size)) * units.size
     for start in range(0, len(targets), size):
         part = slice(start, start + size)
         x, y = rows(inputs, part), targets[part]
         found = by_vmap(model, loss, x, y) if vectorised else one_at_a_time(model, loss, x, y)[0]
-        norm, gradients = clipped_rows(found, clip)
+        weights = None if units.weights is None else units.weights[part]
+        norm, gradients = clipped_rows(_joined(found, units.size, weights), clip, units)
         norms.append(norm)
         for name, gradient in gradients.items():
             sums[name] += gradient.sum(0)
@@ -81,13 +85,24 @@ def rows_of_one(example: Inputs) -> tuple[Tensor, ...] | dict[str, Tensor]:
     return tuple(value.unsqueeze(0) for value in (example if isinstance(example, tuple) else (example,)))
 
 
-def clipped_rows(gradients: dict[str, Tensor], clip: FlatClip) -> tuple[Tensor, dict[str, Tensor]]:
+def _joined(gradients: dict[str, Tensor], size: int, weights: Tensor | None) -> dict[str, Tensor]:
+    """Sums of the weighted gradients of every `size` records in a row."""
+    if weights is not None:
+        gradients = {name: gradient * _along(weights, gradient) for name, gradient in gradients.items()}
+    if size == 1:
+        return gradients
+    return {name: gradient.unflatten(0, (-1, size)).sum(1) for name, gradient in gradients.items()}
+
+
+def clipped_rows(gradients: dict[str, Tensor], clip: Clip, units: Units = ALONE) -> tuple[Tensor, dict[str, Tensor]]:
     """Unclipped norms, and the clipped gradients.
 
     Rows that are not finite become 0. Rows whose squares overflow are first divided by their largest value, and their
     factor is that of the divided row. Squares that underflow hide less than 1e-15 of norm, far below any clip_norm.
     """
-    largest = torch.stack([gradient.flatten(1).abs().amax(1) for gradient in gradients.values()]).amax(0)
+    largest = torch.stack([gradient.reshape(len(gradient), -1).abs().amax(1) for gradient in gradients.values()]).amax(
+        0
+    )
     bad = ~torch.isfinite(largest)
     scale = torch.where(~bad & (largest > 1e15), largest, torch.ones_like(largest))
     # Out of place throughout: two parameters may have been given one and the same gradient tensor.
@@ -95,11 +110,14 @@ def clipped_rows(gradients: dict[str, Tensor], clip: FlatClip) -> tuple[Tensor, 
         name: (gradient / _along(scale, gradient)).masked_fill(_along(bad, gradient), 0.0)
         for name, gradient in gradients.items()
     }
-    squared = torch.stack([gradient.flatten(1).square().sum(1) for gradient in safe.values()]).sum(0)
-    norm = squared.double().sqrt() * scale.double()
-    factor = clip.factors(norm, rounding=torch.finfo(squared.dtype).eps) * scale.double()
-    clipped = {name: gradient * _along(factor.to(gradient.dtype), gradient) for name, gradient in safe.items()}
-    return norm.masked_fill(bad, torch.inf).to(squared.dtype), clipped
+    squared = scale.new_zeros(units.count, len(scale))
+    for name, gradient in safe.items():
+        squared[units.groups.get(name, 0)] += gradient.reshape(len(gradient), -1).square().sum(1)
+    norms = squared.double().sqrt() * scale.double()
+    factors = clip.factors(norms.masked_fill(bad, torch.inf), rounding=torch.finfo(squared.dtype).eps) * scale.double()
+    each = {name: factors[units.groups.get(name, 0)] for name in safe}
+    clipped = {name: gradient * _along(each[name].to(gradient.dtype), gradient) for name, gradient in safe.items()}
+    return norms.square().sum(0).sqrt().masked_fill(bad, torch.inf).to(squared.dtype), clipped
 
 
 def _along(values: Tensor, gradient: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ ways: captured together, and one at a time by ordinary backward passes. A model 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,11 +20,13 @@ from torch.overrides import TorchFunctionMode
 from tacit.errors import TacitError, UnsupportedModel
 from tacit.gradients.batch import Inputs, Loss, call, rows, tensors
 from tacit.gradients.capture import Uncovered
-from tacit.gradients.engine import Captured, Overwritten, Trace, captured, without_gradients
+from tacit.gradients.engine import Captured, Trace, captured, without_gradients
 from tacit.gradients.fallback import by_vmap, one_at_a_time
+from tacit.gradients.scratch import row_squares
 
 _PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101)
 _TOLERANCE = 2e-3
+_ATTEMPTS = 20  # captures of the model with more and more of its modules apart
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Verdict:
 
     Attributes:
         trace: the path for captures to follow; None when gradients go through the fallback.
-        reason: why there is no trace.
+        reason: why there is no trace, or which modules of it run apart; empty when every operation is covered.
         vectorised: whether the fallback may use `torch.func`; one example at a time otherwise.
         final: whether other examples could not show more.
     """
@@ -50,15 +52,17 @@ def prove(model: nn.Module, trainable: dict[str, nn.Parameter], loss: Loss, inpu
     Raises `UnsupportedModel`, naming the layer, when an example's loss depends on the others in its batch or the
     forward pass writes into a buffer.
     """
-    x, y = _few(trainable, inputs, targets)
-    with _NoDropout(), _shaken(trainable):
-        versions = {name: buffer._version for name, buffer in model.named_buffers()}
+    x, y = few([*model.parameters(), *model.buffers()], inputs, targets)
+    with NoDropout(), _shaken(trainable):
+        versions = {name: value._version for name, value in _state(model).items()}
         gradients, losses = one_at_a_time(model, loss, x, y)
-        _check_buffers(model, versions)
+        _check_state(model, versions)
         if not all(torch.isfinite(value).all() for value in (losses, *gradients.values())):
             return Verdict(None, "examples with a loss or gradient that is not finite", final=False)
         _check_mixing(model, loss, x, y, losses)
         verdict = _capture(model, trainable, loss, x, y, gradients, losses)
+        if verdict.trace is not None:
+            return verdict
         return replace(verdict, vectorised=_vectorised(model, loss, x, y, gradients))
 
 
@@ -88,48 +92,59 @@ def _capture(
     gradients: dict[str, Tensor],
     losses: Tensor,
 ) -> Verdict:
-    reason = ""
-    for copies in (False, True):
+    copies, modules, reason = False, dict[str, nn.Module](), ""
+    for _ in range(_ATTEMPTS):
         try:
-            found = _together(model, trainable, loss, x, y, copies)
+            with without_gradients(trainable):
+                run = partial(call, model)
+                found = captured(run, dict(trainable), loss, x, y, None, copies, modules=list(modules.values()))
         except Uncovered as error:
-            return Verdict(None, str(error))
+            reason, wrong = str(error), error.names
         except TacitError:
             raise
-        except (Overwritten, RuntimeError) as error:
-            reason = str(error)
+        except Exception as error:
+            # Activations that are overwritten need copies; else a model may object in many ways, yet it did run alone.
+            if copies:
+                return Verdict(None, f"{type(error).__name__}: {error}")
+            copies = True
             continue
-        if not _close(found.losses, losses):
-            return Verdict(None, "random operations other than dropout")
-        if not _same(found, gradients):
-            return Verdict(None, "an operation that capture does not see")
-        return Verdict(found.trace)
+        else:
+            if not _close(found.losses, losses):
+                return Verdict(None, "random operations other than dropout")
+            wrong = _wrong(found, gradients)
+            if not wrong:
+                slow = f"{', '.join(modules)} by copies of its parameters ({reason})" if modules else ""
+                return Verdict(found.trace, slow)
+            reason = f"an operation that capture does not see uses {', '.join(wrong)}"
+        if not _set_apart(model, wrong, modules):
+            break
     return Verdict(None, reason)
 
 
-def _together(
-    model: nn.Module,
-    trainable: dict[str, nn.Parameter],
-    loss: Loss,
-    x: Inputs,
-    y: Tensor,
-    copies: bool,
-) -> Captured:
-    with without_gradients(trainable):
-        return captured(partial(call, model), dict(trainable), loss, x, y, None, copies)
+def _set_apart(model: nn.Module, names: Sequence[str], modules: dict[str, nn.Module]) -> bool:
+    """Add the innermost module around each of `names` that is not among `modules`; False where that is the model."""
+    for name in names:
+        path = name.rpartition(".")[0]
+        while path in modules:
+            path = path.rpartition(".")[0]
+        if not path:
+            return False
+        for inner in [known for known in modules if known.startswith(f"{path}.")]:
+            del modules[inner]
+        modules[path] = model.get_submodule(path)
+    return bool(names)
 
 
-def _same(found: Captured, gradients: dict[str, Tensor]) -> bool:
-    """Norms of every example, and one unevenly weighted sum, agree."""
-    squared = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients.values()]).sum(0)
-    if not _close(found.squared.sqrt(), squared.sqrt()):
-        return False
+def _wrong(found: Captured, gradients: dict[str, Tensor]) -> list[str]:
+    """Parameters whose unevenly weighted sum is another than by ordinary backward passes; all when norms differ."""
+    squared = torch.stack([row_squares(gradient) for gradient in gradients.values()]).sum(0)
     factors = 1.0 + torch.arange(len(squared), device=squared.device, dtype=squared.dtype).sin()
     sums = {name: torch.zeros_like(gradient[0]) for name, gradient in gradients.items()}
     found.add_weighted(sums, factors)
     expected = {name: torch.tensordot(factors.to(g.dtype), g, dims=1) for name, g in gradients.items()}
-    distance = sum(float((sums[name] - expected[name]).square().sum()) for name in sums) ** 0.5
-    return distance <= _TOLERANCE * float((factors * squared.sqrt()).sum()) + 1e-12
+    allowed = _TOLERANCE * float((factors * squared.sqrt()).sum()) + 1e-12
+    wrong = [name for name in sums if float((sums[name] - expected[name]).norm()) > allowed / len(sums) ** 0.5]
+    return wrong or ([] if _close(found.squared.sqrt(), squared.sqrt()) else list(sums))
 
 
 def _close(left: Tensor, right: Tensor) -> bool:
@@ -137,12 +152,12 @@ def _close(left: Tensor, right: Tensor) -> bool:
     return bool(((left - right).abs() <= _TOLERANCE * right.abs() + 1e-4 * scale + 1e-12).all())
 
 
-def _few(trainable: dict[str, nn.Parameter], inputs: Inputs, targets: Tensor) -> tuple[Inputs, Tensor]:
-    """A prime number of examples that divides no size of a parameter or of the inputs, so that axes show themselves.
+def few(constants: Iterable[Tensor], inputs: Inputs, targets: Tensor) -> tuple[Inputs, Tensor]:
+    """A prime number of examples that divides no size of `constants` or of the inputs, so that axes show themselves.
 
     When the batch has fewer, examples repeat with a little noise on real-valued inputs.
     """
-    sizes = {size for p in trainable.values() for size in p.shape} | {s for x in tensors(inputs) for s in x.shape[1:]}
+    sizes = {size for value in constants for size in value.shape} | {s for x in tensors(inputs) for s in x.shape[1:]}
     count = next((prime for prime in _PRIMES if all(size % prime for size in sizes)), _PRIMES[-1])
     index = torch.arange(count, device=targets.device) % len(targets)
     few = rows(inputs, index)
@@ -155,7 +170,11 @@ def _few(trainable: dict[str, nn.Parameter], inputs: Inputs, targets: Tensor) ->
     return few, targets[index]
 
 
-class _NoDropout(TorchFunctionMode):
+_RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
+_DROPOUT_PLACE = {**dict.fromkeys(_RECURRENT, 5), F.multi_head_attention_forward: 10, F.scaled_dot_product_attention: 4}
+
+
+class NoDropout(TorchFunctionMode):
     """Dropout is left out, so that a model runs twice alike."""
 
     _DROPOUT = frozenset(
@@ -168,9 +187,14 @@ class _NoDropout(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in self._DROPOUT:
             return args[0] if args else kwargs["input"]
-        if func is F.scaled_dot_product_attention and kwargs:
-            kwargs = kwargs | {"dropout_p": 0.0}
-        return func(*args, **(kwargs or {}))
+        kwargs = dict(kwargs or {})
+        if "dropout_p" in kwargs:
+            kwargs["dropout_p"] = 0.0
+        at = _DROPOUT_PLACE.get(func)
+        if at is not None and len(args) > at:
+            at += func in _RECURRENT and not isinstance(args[3], bool)  # packed sequences come with their sizes
+            args = (*args[:at], 0.0, *args[at + 1 :])
+        return func(*args, **kwargs)
 
 
 @contextmanager
@@ -188,11 +212,16 @@ def _shaken(trainable: dict[str, nn.Parameter]) -> Iterator[None]:
             parameter.data.copy_(before[name])
 
 
-def _check_buffers(model: nn.Module, versions: dict[str, int]) -> None:
-    written = [name for name, buffer in model.named_buffers() if buffer._version != versions.get(name, 0)]
+def _state(model: nn.Module) -> dict[str, Tensor]:
+    return dict(model.named_buffers()) | dict(model.named_parameters())
+
+
+def _check_state(model: nn.Module, versions: dict[str, int]) -> None:
+    written = [name for name, value in _state(model).items() if value._version != versions.get(name, 0)]
     if written:
+        kind = "parameter" if written[0] in dict(model.named_parameters()) else "buffer"
         raise UnsupportedModel(
-            f"layer {written[0].rpartition('.')[0]!r} writes the buffer {written[0]!r} during training, which would "
+            f"layer {written[0].rpartition('.')[0]!r} writes the {kind} {written[0]!r} during training, which would "
             "keep private data in the model. Remove the statistic, or compute it on public data."
         )
 

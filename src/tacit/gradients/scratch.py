@@ -7,7 +7,9 @@ a small model.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -15,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.nn import functional as F
 
 _SHORT = 64
+_FUSED = ContextVar("_FUSED", default=False)
 _PIECE = 2**17  # values squared at a time: they stay in the cache
 
 
@@ -53,18 +56,28 @@ class Scratch:
 
 
 def recording() -> bool:
-    """Whether a graph is being recorded for compilation, which manages its own memory."""
+    """Whether a graph is being recorded, which manages its own memory."""
     return get_proxy_mode() is not None
+
+
+@contextmanager
+def fused() -> Iterator[None]:
+    """What is recorded inside will be fused into loops by a compiler."""
+    mark = _FUSED.set(True)
+    try:
+        yield
+    finally:
+        _FUSED.reset(mark)
 
 
 def row_squares(rows: Tensor) -> Tensor:
     """Sum of squares of every row, shape (B,). Square and add: `norm` under-reads long float32 rows."""
-    flat = rows.flatten(1)
+    flat = rows.flatten(1) if rows.dim() > 1 else rows.unsqueeze(1)
     size = max(1, _PIECE // max(1, flat.shape[1]))
-    if recording():
+    if _FUSED.get():
         # A compiled sum adds one by one in each lane; two levels keep its rounding as small as that of torch's own.
         return F.pad(flat, (0, -flat.shape[1] % _SHORT)).square().view(len(flat), -1, _SHORT).sum(2).sum(1)
-    if len(flat) <= size:
+    if len(flat) <= size or recording():
         return flat.square().sum(1)
     square = torch.empty(size, flat.shape[1], dtype=flat.dtype, device=flat.device)
     pieces = [torch.mul(piece, piece, out=square[: len(piece)]).sum(1) for piece in flat.split(size)]

@@ -9,9 +9,12 @@ from tacit.mechanisms.fixed_size import FixedSize
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Generic
 from tacit.mechanisms.laplace import Laplace
+from tacit.mechanisms.objective import ObjectivePerturbation
+from tacit.mechanisms.parallel import Parallel, alternatives
 from tacit.mechanisms.poisson import Poisson
 from tacit.mechanisms.shuffled import Shuffled
 from tacit.mechanisms.spec import from_spec
+from tacit.mechanisms.truncated import TruncatedPoisson
 
 __all__ = [
     "Approximate",
@@ -24,8 +27,12 @@ __all__ = [
     "Generic",
     "Laplace",
     "Mechanism",
+    "ObjectivePerturbation",
+    "Parallel",
     "Poisson",
     "RandomizedResponse",
     "Shuffled",
+    "TruncatedPoisson",
+    "alternatives",
     "from_spec",
 ]

@@ -96,5 +96,5 @@ def check_batches(mechanism: Any) -> None:
     check.count("records", mechanism.records)
     if check.count("batch_size", mechanism.batch_size) > mechanism.records:
         raise check.fail("batch_size", f"at most records = {mechanism.records}", mechanism.batch_size)
-    if mechanism.base.type in ("poisson", "compose", "fixed_size", "shuffled"):
+    if mechanism.base.type in ("poisson", "compose", "fixed_size", "shuffled", "truncated_poisson"):
         raise InvalidInput(f"{mechanism.type} must be applied to one unsampled mechanism; got {mechanism.base}.")

@@ -30,7 +30,7 @@ class Poisson(Mechanism):
 
     def __post_init__(self) -> None:
         check.probability("sample_rate", self.sample_rate, open_low=True, hint="Use batch_size / n.")
-        if self.base.type in ("poisson", "compose", "fixed_size", "shuffled"):
+        if self.base.type in ("poisson", "compose", "fixed_size", "shuffled", "truncated_poisson"):
             raise InvalidInput(f"poisson must be applied to one unsampled mechanism; got {self.base}.")
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:

@@ -13,7 +13,10 @@ from tacit.mechanisms.fixed_size import FixedSize
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Generic
 from tacit.mechanisms.laplace import Laplace
+from tacit.mechanisms.objective import ObjectivePerturbation
+from tacit.mechanisms.parallel import Parallel
 from tacit.mechanisms.shuffled import Shuffled
+from tacit.mechanisms.truncated import TruncatedPoisson
 
 TYPES: dict[str, type[Mechanism]] = {
     kind.type: kind
@@ -26,9 +29,11 @@ TYPES: dict[str, type[Mechanism]] = {
         RandomizedResponse,
         Approximate,
         Generic,
+        ObjectivePerturbation,
     )
 }
-_SAMPLING = ("sample_rate", "sampling", "records", "batch_size")
+_SAMPLING = ("sample_rate", "sampling", "records", "batch_size", "cap")
+_SAMPLINGS = ("poisson", "fixed_size", "shuffled", "truncated_poisson")
 _LEDGER = ("steps", "note", "hash")
 
 
@@ -40,7 +45,9 @@ def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
     """
     if not isinstance(entry, dict):
         raise check.fail("mechanism", 'a table such as {"type": "gaussian", "noise_multiplier": 1.0}', entry)
-    kind = TYPES[check.choice("type", entry.get("type"), TYPES)]
+    if entry.get("type") == Parallel.type:
+        return _parallel(entry), check.count("steps", entry.get("steps", 1))
+    kind = TYPES[check.choice("type", entry.get("type"), [*TYPES, Parallel.type])]
     own = {field.name: field.default is MISSING for field in fields(kind)}
     check.keys(f"a {kind.type} mechanism", entry.keys() - {"type"}, [*own, *_SAMPLING, *_LEDGER])
     for name, required in own.items():
@@ -58,18 +65,34 @@ def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
     return Compose.of(*((mechanism, 1) for mechanism in each)), 1
 
 
+def _parallel(entry: dict[str, Any]) -> Parallel:
+    check.keys("a parallel mechanism", entry.keys() - {"type"}, ["branches", *_LEDGER])
+    branches = entry.get("branches")
+    if not isinstance(branches, list) or not all(isinstance(branch, list) for branch in branches):
+        raise check.fail("branches", "a list of lists of mechanisms", branches)
+    return Parallel(tuple(Compose.of(*(from_spec(row) for row in branch)) for branch in branches))
+
+
 def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> Mechanism:
     base = kind(**{key: entry[key] for key in own if key in entry})
-    sampling = check.choice("sampling", entry.get("sampling", "poisson"), ["poisson", "fixed_size", "shuffled"])
+    sampling = check.choice("sampling", entry.get("sampling", "poisson"), _SAMPLINGS)
     if sampling == "poisson":
-        _refuse(entry, ("records", "batch_size"), "poisson")
+        _refuse(entry, ("records", "batch_size", "cap"), "poisson")
         return base.poisson(entry["sample_rate"]) if "sample_rate" in entry else base
-    _refuse(entry, ("sample_rate",), sampling)
-    for name in ("records", "batch_size"):
-        if name not in entry:
-            raise check.fail(name, f"given for {sampling} batches", None)
+    if sampling == "truncated_poisson":
+        _refuse(entry, ("batch_size",), sampling)
+        _need(entry, ("sample_rate", "records", "cap"), sampling)
+        return TruncatedPoisson(base, entry["sample_rate"], entry["records"], entry["cap"])  # type: ignore[arg-type]
+    _refuse(entry, ("sample_rate", "cap"), sampling)
+    _need(entry, ("records", "batch_size"), sampling)
     transform = FixedSize if sampling == "fixed_size" else Shuffled
     return transform(base, check.count("records", entry["records"]), check.count("batch_size", entry["batch_size"]))
+
+
+def _need(entry: dict[str, Any], names: tuple[str, ...], sampling: str) -> None:
+    for name in names:
+        if name not in entry:
+            raise check.fail(name, f"given for {sampling} batches", None)
 
 
 def _refuse(entry: dict[str, Any], names: tuple[str, ...], sampling: str) -> None:

@@ -17,6 +17,7 @@ from tacit import check
 
 _PAIRS = 16384  # pairs of normals drawn at a time: every buffer stays in the second-level cache
 _ZEROS = bytes(8 * _PAIRS)
+_WORDS_A_BLOCK = 2  # an AES block has 128 bits
 
 Size = int | tuple[int, ...]
 
@@ -59,8 +60,8 @@ class _KeyStream(Stream):
     def __init__(self, key: bytes):
         self._rekey(key)
 
-    def _rekey(self, key: bytes) -> None:
-        self._encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    def _rekey(self, key: bytes, block: int = 0) -> None:
+        self._encryptor = Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(16, "big"))).encryptor()
 
     def bits(self, count: int) -> NDArray[np.uint64]:
         words = np.empty(count, np.uint64)
@@ -99,7 +100,26 @@ class SeededStream(_KeyStream):
 
     def __init__(self, seed: int):
         self.seed = check.count("seed", seed, minimum=0)
-        super().__init__(hashlib.sha256(f"tacit seeded stream {self.seed}".encode()).digest())
+        self._key = hashlib.sha256(f"tacit seeded stream {self.seed}".encode()).digest()
+        self._drawn = 0
+        super().__init__(self._key)
+
+    def bits(self, count: int) -> NDArray[np.uint64]:
+        self._drawn += count
+        return super().bits(count)
+
+    def state(self) -> dict[str, int | str]:
+        """How many words were drawn, and a fingerprint of the seed; the seed itself is not in it."""
+        fingerprint = hashlib.sha256(b"fingerprint of " + self._key).hexdigest()[:16]
+        return {"drawn": self._drawn, "fingerprint": fingerprint}
+
+    def restore(self, state: dict[str, int | str]) -> None:
+        """Go on where `state` was taken; raises `InvalidInput` for the state of another seed."""
+        if state["fingerprint"] != self.state()["fingerprint"]:
+            raise check.fail("stream", "the seeded stream that the run began with", "another seed")
+        self._drawn = check.count("drawn", state["drawn"], minimum=0)
+        self._rekey(self._key, self._drawn // _WORDS_A_BLOCK)
+        super().bits(self._drawn % _WORDS_A_BLOCK)
 
 
 _LIVE: weakref.WeakSet[SecureStream] = weakref.WeakSet()

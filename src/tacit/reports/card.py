@@ -12,6 +12,7 @@ from tacit.accounting import Account, Ledger
 from tacit.atomic import write_text
 from tacit.audit import AuditResult
 from tacit.plain import json_text, plain
+from tacit.reports import words
 
 Scalar = str | int | float | bool | None
 
@@ -27,11 +28,12 @@ class Card:
     Attributes:
         dataset, model, method: what was trained, on what and how, in a few words each.
         records: how many units (ledger.unit) the training data holds.
-        metrics: `test` and `nonprivate_test` accuracies in [0, 1] (None when not measured), and any others.
+        metrics: `test` and `nonprivate_test` by `measure` (None when not measured), and any others.
         account: every accountant's answer at one delta, and the refusals.
         ledger: what ran.
         audits: what attacks found.
-        training_curve: accuracy after each epoch under `private` and `nonprivate`.
+        measure: "accuracy", in [0, 1], or "rmse", in the units of the answers.
+        training_curve: `measure` after each epoch under `private` and `nonprivate`.
         settings: what the run was configured with, single values only.
         versions: of the programs that ran.
         wall_seconds: from start to card.
@@ -53,8 +55,10 @@ class Card:
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     title: str = "Privacy card"
+    measure: str = "accuracy"
 
     def __post_init__(self) -> None:
+        check.choice("measure", self.measure, words.MEASURES)
         check.count("records", self.records)
         check.real("wall_seconds", self.wall_seconds, low=0.0)
         if "test" not in self.metrics:
@@ -76,6 +80,7 @@ def card_table(card: Card) -> dict[str, Any]:
             "records": card.records,
             "model": card.model,
             "method": card.method,
+            "measure": card.measure,
             "metrics": {"nonprivate_test": None} | dict(card.metrics),
             "unit": card.ledger.unit,
             "relation": card.ledger.relation.value,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tacit.accounting import Result
 from tacit.audit import AuditResult
@@ -11,27 +11,34 @@ from tacit.reports import words
 from tacit.reports.card import Card, refuted
 from tacit.standing import Standing
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
 _VACUOUS = 0.99
 """Advantage from which a curve lies on the axes and is left out of the picture."""
 
 
 def page(card: Card) -> str:
     """The card as HTML: every string escaped, no script, nothing loaded from anywhere."""
+    return environment().get_template("card.html.j2").render(_context(card))
+
+
+def environment() -> Environment:
+    """The packaged templates, with autoescape and the filters that round to the safe side."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("tacit.reports", "templates")
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters |= {
         "upward": words.upward,
         "downward": words.downward,
         "nearest": words.nearest,
         "percent": words.percent,
+        "measured": words.measured,
         "duration": words.duration,
         "setting": words.setting,
     }
-    return environment.get_template("card.html.j2").render(_context(card))
+    return made
 
 
 def _context(card: Card) -> dict[str, Any]:
@@ -49,6 +56,7 @@ def _context(card: Card) -> dict[str, Any]:
         "guarantees": [_guarantee(result) for result in results],
         "audits": [_audit(card, audit) for audit in card.audits],
         "meaning": words.MEANING,
+        "measure": words.MEASURES[card.measure],
         "not_a_bound": words.NOT_A_BOUND,
         "legend": _legend(drawn, card.audits),
         "figures": _figures(drawn, card),
@@ -101,8 +109,9 @@ def _figures(drawn: Sequence[Result], card: Card) -> dict[str, Any]:
     from tacit.reports.plots import detections_svg, errors_svg, training_svg
 
     tradeoffs = [result.tradeoff for result in drawn]
+    curve = card.training_curve
     return {
         "errors": Markup(errors_svg(tradeoffs, card.audits)),
         "detections": Markup(detections_svg(tradeoffs, card.audits)),
-        "training": Markup(training_svg(card.training_curve)) if any(card.training_curve.values()) else None,
+        "training": Markup(training_svg(curve, measure=card.measure)) if any(curve.values()) else None,
     }

@@ -51,8 +51,8 @@ def detections_svg(tradeoffs: Sequence[TradeOff], audits: Sequence[AuditResult])
         return inline_svg(figure, description="Members found against type I error of the best possible attack.")
 
 
-def training_svg(curve: Mapping[str, Sequence[float]]) -> str:
-    """Accuracy after each epoch, one line for each of `private` and `nonprivate`."""
+def training_svg(curve: Mapping[str, Sequence[float]], *, measure: str = "accuracy") -> str:
+    """`measure` after each epoch, one line for each of `private` and `nonprivate`."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -64,11 +64,12 @@ def training_svg(curve: Mapping[str, Sequence[float]]) -> str:
             epochs = range(1, len(values) + 1)
             marker = "o" if len(values) < 3 else None
             axes.plot(epochs, values, color=INK[name], linewidth=1.8, dashes=dashes, marker=marker, markersize=4)
-        axes.set(xlabel="epoch", ylabel="accuracy")
+        axes.set(xlabel="epoch", ylabel=measure)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+        if measure == "accuracy":
+            axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
         axes.grid(axis="y", color=INK["faint"], linewidth=0.4, alpha=0.5)
-        return inline_svg(figure, description="Accuracy after each epoch of training.")
+        return inline_svg(figure, description=f"Test {measure} after each epoch of training.")
 
 
 def _square(across: str, up: str) -> tuple[Any, Any]:

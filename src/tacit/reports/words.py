@@ -24,6 +24,7 @@ MEANING = {
 }
 NOT_A_BOUND = "A number that is not proven is not a bound."
 FALSE_ALARMS = 0.05
+MEASURES = {"accuracy": "Test accuracy", "rmse": "Test RMSE"}
 
 
 def upward(value: float | None, digits: int = 4) -> str:
@@ -49,6 +50,11 @@ def leakage(value: float, standing: Standing) -> str:
 def percent(value: float | None) -> str:
     """A fraction as a percentage with one decimal."""
     return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def measured(value: float | None, measure: str) -> str:
+    """A test result: accuracies as percentages, anything else to four digits."""
+    return percent(value) if measure == "accuracy" else nearest(value)
 
 
 def percent_upward(value: float) -> str:

@@ -1,7 +1,42 @@
-"""One training run from a configuration to a card; the folder it leaves can be audited later."""
+"""One training run from a configuration to a card; the folder it leaves can be audited later.
 
-from tacit.runs.audit import audit
-from tacit.runs.config import Config, TableConfig, config_from_table, preset_names, read_config
-from tacit.runs.train import Run, train
+Settings are light; running them loads torch, so `audit`, `train` and `Run` load on first use.
+"""
 
-__all__ = ["Config", "Run", "TableConfig", "audit", "config_from_table", "preset_names", "read_config", "train"]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tacit.runs.config import Config, TableConfig
+from tacit.runs.reading import config_from_table, preset_names, read_config
+
+if TYPE_CHECKING:
+    from tacit.runs.attacks import audit
+    from tacit.runs.audits import audit_run
+    from tacit.runs.run import Run, resume, train
+
+__all__ = [
+    "Config",
+    "Run",
+    "TableConfig",
+    "audit",
+    "audit_run",
+    "config_from_table",
+    "preset_names",
+    "read_config",
+    "resume",
+    "train",
+]
+
+_HOMES = {
+    "Run": "tacit.runs.run",
+    "audit_run": "tacit.runs.audits",
+    "audit": "tacit.runs.attacks",
+    "resume": "tacit.runs.run",
+    "train": "tacit.runs.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'tacit.runs' has no attribute {name!r}")

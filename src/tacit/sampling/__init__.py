@@ -1,5 +1,27 @@
 """Private samplers: they alone issue the batches that are trained on."""
 
-from tacit.sampling.poisson import Batch, PoissonSampler
+from tacit.sampling.base import Batch, Sampler, Sampling
+from tacit.sampling.fixed_size import FixedSizeSampler, FixedSizeSampling
+from tacit.sampling.grouped import GroupedPoissonSampler, GroupedPoissonSampling
+from tacit.sampling.poisson import PoissonSampler, PoissonSampling
+from tacit.sampling.registry import SAMPLINGS, sampling_of
+from tacit.sampling.shuffled import ShuffledSampler, ShuffledSampling
+from tacit.sampling.truncated import TruncatedPoissonSampler, TruncatedPoissonSampling
 
-__all__ = ["Batch", "PoissonSampler"]
+__all__ = [
+    "SAMPLINGS",
+    "Batch",
+    "FixedSizeSampler",
+    "FixedSizeSampling",
+    "GroupedPoissonSampler",
+    "GroupedPoissonSampling",
+    "PoissonSampler",
+    "PoissonSampling",
+    "Sampler",
+    "Sampling",
+    "ShuffledSampler",
+    "ShuffledSampling",
+    "TruncatedPoissonSampler",
+    "TruncatedPoissonSampling",
+    "sampling_of",
+]

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit import check
-from tacit.errors import TrainingMisuse
+from tacit.mechanisms import Mechanism
 from tacit.noise import SecureStream, Stream
+from tacit.sampling.base import Batch, Sampler, Sampling
 
 
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """The records of one batch, ascending and without repetition; each issued batch is its own token."""
+@dataclass(frozen=True)
+class PoissonSampling(Sampling):
+    """Every record independently with probability `sample_rate`; the exact accounting of Poisson subsampling."""
 
-    indices: NDArray[np.int64]
+    type: ClassVar[str] = "poisson"
 
-    def __len__(self) -> int:
-        return len(self.indices)
+    def sampler(self, records: int, sample_rate: float, stream: Stream) -> PoissonSampler:
+        return PoissonSampler(records, sample_rate, stream)
+
+    def mechanism(self, base: Mechanism, records: int, sample_rate: float) -> Mechanism:
+        return base.poisson(sample_rate)
 
 
-class PoissonSampler:
-    """Issues Poisson batches and takes each back exactly once, so that only what it drew can be trained on.
-
-    A batch that was issued but not used is issued again: leaving a batch out, or looking at one before training,
-    cannot bend the distribution that the accountant assumes.
+class PoissonSampler(Sampler):
+    """Poisson batches, their records in ascending order.
 
     Args:
         records: number of records, >= 1.
@@ -38,31 +40,14 @@ class PoissonSampler:
     def __init__(self, records: int, sample_rate: float, stream: Stream | None = None):
         self.records = check.count("records", records)
         self.sample_rate = check.probability("sample_rate", sample_rate, open_low=True, hint="Use batch_size / n.")
-        self._stream = stream if stream is not None else SecureStream()
-        self._open: Batch | None = None
+        self.expected_size = self.records * self.sample_rate
+        self.stream = stream if stream is not None else SecureStream()
 
-    @property
-    def expected_size(self) -> float:
-        """Mean size of a batch."""
-        return self.records * self.sample_rate
-
-    def issue(self) -> Batch:
-        """The batch to train on next; the same one until it has been redeemed."""
-        if self._open is None:
-            self._open = Batch(_bernoulli(self._stream, self.records, self.sample_rate))
-        return self._open
-
-    def redeem(self, batch: Batch) -> None:
-        """Take back `batch`; raises `TrainingMisuse` unless it is the one issued last and not yet used."""
-        if batch is not self._open or batch is None:
-            raise TrainingMisuse(
-                "batch must be one that the private sampler issued and that was not used before; got another. "
-                "Train on what the private loader yields, once each."
-            )
-        self._open = None
+    def draw(self) -> Batch:
+        return Batch(bernoulli(self.stream, self.records, self.sample_rate))
 
 
-def _bernoulli(stream: Stream, records: int, rate: float) -> NDArray[np.int64]:
+def bernoulli(stream: Stream, records: int, rate: float) -> NDArray[np.int64]:
     """Positions of the successes of `records` independent trials: skips between successes are geometric."""
     if rate > 0.2:
         return np.flatnonzero(stream.uniform(records) < rate) if rate < 1.0 else np.arange(records)

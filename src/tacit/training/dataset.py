@@ -3,15 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from tacit import check
 from tacit.errors import InvalidInput
 from tacit.gradients.batch import Inputs, Loss, batch_size, call, per_example, rows, tensors
+from tacit.sampling import Batch
+from tacit.training.stacked import stacked
+
+
+@dataclass(frozen=True)
+class Records:
+    """Every training record, where it lies, and the device that its batches are put on."""
+
+    inputs: Inputs
+    targets: Tensor
+    device: torch.device
+
+    @classmethod
+    def of(cls, model: nn.Module, inputs: Any, targets: Any, device: str | torch.device | None) -> Records:
+        """Arrays, tensors, or a `torch.utils.data` data set or loader (without targets) as checked tensors.
+
+        Raises `InvalidInput` for values that are no finite numbers, and for records on another device than the model
+        unless `device` asks that batches be put there.
+        """
+        if isinstance(inputs, Dataset | DataLoader):
+            if targets is not None:
+                raise check.fail("targets", "left out with a data set, which holds them", type(targets).__name__)
+            inputs, targets = stacked(inputs)
+        elif targets is None:
+            raise check.fail("targets", "given unless inputs is a torch.utils.data data set", None)
+        records = cls(as_inputs(inputs), as_targets(targets), _device_of(model))
+        records._check_devices(device)
+        return records
+
+    def batch(self, batch: Batch) -> tuple[Inputs, Tensor]:
+        """Inputs and targets of `batch`, on the device of the model."""
+        index = torch.from_numpy(batch.indices).to(self.targets.device)
+        return _moved(rows(self.inputs, index), self.device), self.targets[index].to(self.device)
+
+    def _check_devices(self, asked: str | torch.device | None) -> None:
+        if asked is not None:
+            wanted = _device(asked)
+            if (wanted.type, wanted.index or 0) != (self.device.type, self.device.index or 0):
+                hint = f"Move the model with model.to({str(asked)!r}) before making its optimizer."
+                raise check.fail("device", f"that of the model, {self.device}", str(asked), hint)
+            return
+        for value in (*tensors(self.inputs), self.targets):
+            if value.device != self.device:
+                raise InvalidInput(
+                    f"inputs and targets must be on the device of the model, {self.device}; got {value.device}. "
+                    f'Give device="{self.device}" to have every batch moved there, or move the data once.'
+                )
 
 
 def as_inputs(inputs: Any) -> Inputs:
@@ -28,27 +77,27 @@ def as_targets(targets: Any) -> Tensor:
     return _tensor("targets", targets)
 
 
-def check_data(model: nn.Module, loss: Loss, inputs: Inputs, targets: Tensor) -> int:
+def check_data(model: nn.Module, loss: Loss, records: Records) -> int:
     """Number of records, after the model and the loss have run on the first two of them.
 
     Raises `InvalidInput` for empty data, lengths or widths that do not fit, labels outside the classes that the model
     puts out, and a loss that does not give one value per example.
     """
-    records = batch_size(inputs, targets)
-    if not records:
+    count = batch_size(records.inputs, records.targets)
+    if not count:
         raise check.fail("inputs", "at least one record", 0)
-    few = slice(0, 2)
-    shapes = [tuple(value.shape) for value in tensors(inputs)]
+    few, targets = records.batch(Batch(np.arange(min(2, count))))
+    shapes = [tuple(value.shape) for value in tensors(records.inputs)]
     try:
         with torch.no_grad():
-            outputs = call(model, rows(inputs, few))
+            outputs = call(model, few)
     except RuntimeError as error:
         raise InvalidInput(f"inputs must be of the shape that the model takes; got {shapes}. {error}") from None
     if isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1:
-        _check_labels(targets, outputs.shape[1])
+        _check_labels(records.targets, outputs.shape[1])
     with torch.no_grad():
-        per_example(loss(outputs, targets[few]), len(targets[few]))
-    return records
+        per_example(loss(outputs, targets), len(targets))
+    return count
 
 
 def _check_labels(targets: Tensor, classes: int) -> None:
@@ -64,7 +113,7 @@ def _check_labels(targets: Tensor, classes: int) -> None:
 
 def _tensor(name: str, value: Any) -> Tensor:
     try:
-        tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+        tensor = value if isinstance(value, Tensor) else torch.as_tensor(_writable(value))
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"{name} must be an array of numbers; got {type(value).__name__}. {error}") from None
     if tensor.dtype == torch.float64 and not isinstance(value, Tensor):
@@ -74,6 +123,30 @@ def _tensor(name: str, value: Any) -> Tensor:
         if len(bad):
             raise InvalidInput(f"{name} must be finite; got NaN or infinity at {_where(bad)}. Impute or drop them.")
     return tensor
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next(parameter.device for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _device(asked: str | torch.device) -> torch.device:
+    try:
+        return torch.device(asked)
+    except (RuntimeError, TypeError):
+        raise check.fail("device", 'a torch device such as "cpu" or "cuda"', asked) from None
+
+
+def _moved(inputs: Inputs, device: torch.device) -> Inputs:
+    if isinstance(inputs, Tensor):
+        return inputs.to(device)
+    if isinstance(inputs, dict):
+        return {name: value.to(device) for name, value in inputs.items()}
+    return tuple(value.to(device) for value in inputs)
+
+
+def _writable(value: Any) -> np.ndarray:
+    """`value` as an array that torch may share: data frames hand out read-only views."""
+    return np.require(np.asarray(value), requirements="W")
 
 
 def _where(bad: Tensor) -> str:

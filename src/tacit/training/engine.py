@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
 from typing import Any, NamedTuple
 
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from tacit import check
 from tacit.accounting import Accountant, Ledger
+from tacit.clipping import Clip
+from tacit.errors import TrainingMisuse
 from tacit.gradients import examine
 from tacit.noise import Stream
+from tacit.sampling import Sampling
 from tacit.tradeoff import Target
+from tacit.training.exchange import Exchange
+from tacit.training.loader import PrivateLoader, records_of
 from tacit.training.plan import PrivateRun
+from tacit.training.schedules import Noise
 from tacit.training.settle import settle
 from tacit.training.step import check_optimizer
-from tacit.training.wrapped import Exchange, PrivateLoader, PrivateModel, PrivateOptimizer
+from tacit.training.wrapped import PrivateModel, PrivateOptimizer
 
 
 class Private(NamedTuple):
@@ -34,8 +39,10 @@ def make_private(
     optimizer: Optimizer,
     loader: DataLoader[Any],
     *,
-    clip_norm: float,
-    noise_multiplier: float | None = None,
+    clip_norm: float | None = None,
+    clipping: Clip | None = None,
+    sampling: str | Sampling = "poisson",
+    noise_multiplier: Noise | None = None,
     target: Target | None = None,
     accountant: Accountant | str = "pld",
     sample_rate: float | None = None,
@@ -43,6 +50,7 @@ def make_private(
     epochs: float | None = None,
     delta: float | None = None,
     ledger: Ledger | None = None,
+    physical_batch_size: int | None = None,
     stream: Stream | None = None,
     unsafe_no_noise: bool = False,
 ) -> Private:
@@ -62,6 +70,9 @@ def make_private(
         loader: only its data set, `batch_size` and `collate_fn` are used.
         sample_rate: batch_size / number of records by default.
         steps, epochs: how long the run is planned to be; with `target` no step goes past it.
+        physical_batch_size: the loader yields each batch in pieces of at most so many records. The loop is the same:
+            backward on every piece; `step` waits for the last, adds noise once and divides by the expected size of
+            the whole batch.
 
     Raises:
         TrainingMisuse: the original loader is iterated, backward is called twice on a batch or never, the model is in
@@ -69,18 +80,15 @@ def make_private(
         InvalidInput: a loss that is one number, or that mixes examples.
         BudgetExceeded: before the step that would cross `target`.
     """
-    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
-        raise check.fail("loader", "a DataLoader of a data set with a length", type(loader).__name__)
-    examine(model)
-    check_optimizer(model, optimizer)
-    assert isinstance(loader.dataset, Sized)
-    records = check.count("number of records of loader", len(loader.dataset))
+    records = prepared(model, optimizer, loader)
     if sample_rate is None and loader.batch_size is None:
         raise check.fail("sample_rate", "given for a loader without batch_size", None, "Use batch_size / n.")
     book = ledger if ledger is not None else Ledger()
     plan = settle(
         records,
         clip_norm=clip_norm,
+        clipping=clipping,
+        sampling=sampling,
         noise_multiplier=noise_multiplier,
         target=target,
         accountant=accountant,
@@ -92,6 +100,31 @@ def make_private(
         ledger=book,
         unsafe_no_noise=unsafe_no_noise,
     )
-    exchange = Exchange(PrivateRun(plan, stream=stream, ledger=book, budget=target, using=accountant))
+    run = PrivateRun(plan, stream=stream, ledger=book, budget=target, using=accountant)
+    return wrapped(model, optimizer, loader, Exchange(run), physical_batch_size)
+
+
+def prepared(model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]) -> int:
+    """Number of records of `loader`, after a check that the three can be trained privately together."""
+    if isinstance(model, PrivateModel) or isinstance(optimizer, PrivateOptimizer):
+        raise TrainingMisuse(
+            "model and optimizer must be the original ones; got one that is private already. "
+            "Pass private.model.module and private.optimizer.original."
+        )
+    records = records_of(loader)
+    examine(model)
+    check_optimizer(model, optimizer)
+    return records
+
+
+def wrapped(
+    model: nn.Module,
+    optimizer: Optimizer,
+    loader: DataLoader[Any],
+    exchange: Exchange,
+    physical_batch_size: int | None = None,
+) -> Private:
+    """The private counterparts around the run in `exchange`."""
     private = PrivateModel(model, exchange)
-    return Private(private, PrivateOptimizer(optimizer, private, exchange), PrivateLoader(loader, exchange), book)
+    private_loader = PrivateLoader(loader, exchange, physical_batch_size)
+    return Private(private, PrivateOptimizer(optimizer, private, exchange), private_loader, exchange.run.ledger)

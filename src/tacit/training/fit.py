@@ -1,29 +1,35 @@
-"""`fit`: a whole private training run on arrays, and its non-private twin."""
+"""`fit`: a whole private training run on data in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
-from tacit import check
+from tacit import accounting, check
 from tacit.accounting import Accountant, Ledger
-from tacit.clipping import FlatClip
-from tacit.gradients import examine
-from tacit.gradients.batch import Inputs, Loss, call, per_example, rows
-from tacit.noise import SecureStream, Stream
-from tacit.sampling import PoissonSampler
-from tacit.tradeoff import Target
-from tacit.training.dataset import as_inputs, as_targets, check_data
-from tacit.training.plan import Plan, PrivateRun
-from tacit.training.settle import sample_rate_of, settle, steps_of
-from tacit.training.step import ENGINES, PrivateUpdate, check_mode, check_optimizer
-
-Evaluate = Callable[[nn.Module], dict[str, float]]
+from tacit.clipping import Clip
+from tacit.errors import Refused
+from tacit.gradients.batch import Loss
+from tacit.noise import Stream
+from tacit.sampling import Sampling
+from tacit.tradeoff import Epsilon, Target
+from tacit.training.callbacks import Callback, Functions, Row
+from tacit.training.loop import Evaluate, Loop, check_watchers
+from tacit.training.plan import Plan, PrivateRun, members_of
+from tacit.training.precision import computed_in
+from tacit.training.ready import batch_size_of, ready, watchers_of
+from tacit.training.resume import Keeper, mark_of, opened
+from tacit.training.schedules import Noise
+from tacit.training.setting import check_same, setting_of
+from tacit.training.settle import settle
+from tacit.training.step import ENGINES, PrivateUpdate
 
 
 @dataclass(frozen=True)
@@ -33,23 +39,28 @@ class Fit:
     Attributes:
         plan: what was planned.
         ledger: what ran.
-        history: for every epoch its number, the steps so far, and what `evaluate` measured.
+        history: for every epoch its number, the steps so far, the learning rate, what `evaluate` measured and, where
+            a delta is known, `epsilon`: what the ledger costs so far by the run's accountant, with its standing.
+        stopped: why the run ended before its last planned step; empty when it did not.
     """
 
     plan: Plan
     ledger: Ledger
-    history: list[dict[str, float]] = field(default_factory=list)
+    history: list[Row] = field(default_factory=list)
+    stopped: str = ""
 
 
 def fit(
     model: nn.Module,
     inputs: Any,
-    targets: Any,
+    targets: Any = None,
     *,
     loss: Loss,
     optimizer: Optimizer,
-    clip_norm: float,
-    noise_multiplier: float | None = None,
+    clip_norm: float | None = None,
+    clipping: Clip | None = None,
+    sampling: str | Sampling = "poisson",
+    noise_multiplier: Noise | None = None,
     target: Target | None = None,
     accountant: Accountant | str = "pld",
     sample_rate: float | None = None,
@@ -60,10 +71,21 @@ def fit(
     ledger: Ledger | None = None,
     stream: Stream | None = None,
     evaluate: Evaluate | None = None,
-    on_plan: Callable[[Plan], None] | None = None,
-    on_step: Callable[[int, int], None] | None = None,
-    on_epoch: Callable[[dict[str, float]], None] | None = None,
+    scheduler: LRScheduler | None = None,
+    scheduler_per: str = "epoch",
+    callbacks: Sequence[Callback] = (),
+    on_plan: Callable[[Plan], object] | None = None,
+    on_step: Callable[[int, int], object] | None = None,
+    on_epoch: Callable[[Row], object] | None = None,
+    progress: bool = False,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int | None = None,
+    resume: bool = False,
+    stop_at_budget: bool = False,
     engine: str = "auto",
+    max_physical_batch: int | None = None,
+    precision: str = "float32",
+    device: str | torch.device | None = None,
     unsafe_no_noise: bool = False,
 ) -> Fit:
     """Train `model` in place by DP-SGD (or DP-Adam, by the optimizer given) and record every step in the ledger.
@@ -74,141 +96,118 @@ def fit(
 
     Args:
         model: in train mode; no layer may mix examples.
-        inputs: array or tensor (n, ...), or a tuple or dict of them for models with several arguments; finite.
-        targets: array or tensor (n, ...).
+        inputs: array, data frame or tensor (n, ...), or a tuple or dict of them for models with several arguments;
+            finite. Or a `torch.utils.data` data set or loader, read into memory once.
+        targets: array or tensor (n, ...); left out for a data set.
         loss: `loss(outputs, targets)` gives one value per example, shape (batch,).
         optimizer: any `torch.optim` optimizer of the model's trainable parameters.
-        clip_norm: bound on the L2 norm of one record's gradient, > 0.
-        noise_multiplier: noise std / clip_norm; or None to calibrate it to `target`.
+        clip_norm: bound on the L2 norm of one record's gradient, > 0; or give `clipping`.
+        clipping: another way to bound contributions, such as `PerLayerClip(1.0)`; its sensitivity is clip_norm below.
+        sampling: how batches are drawn: a name such as "poisson", "fixed_size" or "shuffled", or a `Sampling`.
+        noise_multiplier: noise std / clip_norm, one for all steps, a list of one for each, or a `NoiseSchedule`; None
+            to calibrate it to `target`.
         target: with `noise_multiplier`, a budget: the step that would cross it is not taken. Without, what to meet.
-        accountant: the accountant that measures `target`.
-        sample_rate, batch_size: probability of each record in a batch, or the expected size of a batch.
+        accountant: the accountant that measures `target`, and the epsilon in the history.
+        sample_rate, batch_size: probability of each record in a batch, or the expected size of a batch (that of the
+            loader by default, where one is given).
         epochs, steps: number of steps, round(epochs / sample_rate) in the first case.
         delta: warned about when >= 1/n (read off an `Epsilon` target).
         ledger: continued if given; a new one otherwise.
         stream: source of sampling and noise; a new `SecureStream` by default.
         evaluate: called in evaluation mode without gradients after every epoch; its numbers go to the history.
+        scheduler: learning-rate schedule of `optimizer`, stepped once per "epoch" or "step", as `scheduler_per` says.
+        callbacks: see `Callback`; `EarlyStopping` and `TensorBoard` are some.
         on_plan: called with the settled plan before the first step, e.g. to write down what is about to be spent.
-        on_step, on_epoch: progress, called with (steps taken, steps planned) and with the newest history row.
-        engine: as in `private_step`.
+        on_step, on_epoch: called with (steps taken, steps planned), and with the newest history row.
+        progress: show a progress bar.
+        checkpoint: file that keeps everything the run needs to go on; see `read_checkpoint`.
+        checkpoint_every: steps between checkpoints; an epoch by default.
+        resume: go on from `checkpoint` if it is there. Steps that an earlier process may have taken after it are in
+            the ledger as lost, so that nothing is understated. A secure stream draws from a new key.
+        stop_at_budget: end in order when the next step would cross `target`, instead of raising.
+        engine, max_physical_batch: as in `private_step`.
+        precision: "float32", or "bfloat16" for the forward and backward pass only.
+        device: that of the model, to have each batch moved there; by default data must lie there already.
         unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
 
     Raises:
-        InvalidInput, UnsupportedModel, TrainingMisuse: before any step, when an argument breaks its rule.
+        InvalidInput, UnsupportedModel, TrainingMisuse: before any step, when an argument breaks its rule, a checkpoint
+            of another run or an unreadable one among them.
         BudgetExceeded: before the step that would cross `target`; the ledger records what ran.
+        KeyboardInterrupt: after the step in progress, and a last checkpoint.
 
     Source: Abadi et al. 2016, Algorithm 1; Bu et al. 2020, Algorithms NoisySGD and NoisyAdam.
     """
     check.choice("engine", engine, ENGINES)
-    x, y, records = _ready(model, inputs, targets, loss, optimizer)
+    records, count = ready(model, inputs, targets, loss, optimizer, precision, device)
+    watchers = watchers_of(callbacks, Functions(on_plan, on_step, on_epoch), progress)
+    schedule = check_watchers(optimizer, scheduler, scheduler_per, watchers)
+    mark, saved = mark_of(checkpoint), opened(checkpoint, resume)
     book = ledger if ledger is not None else Ledger()
+    before = saved.before if saved is not None else book.copy()
     plan = settle(
-        records,
+        count,
         clip_norm=clip_norm,
+        clipping=clipping,
+        sampling=sampling,
         noise_multiplier=noise_multiplier,
         target=target,
         accountant=accountant,
         sample_rate=sample_rate,
-        batch_size=batch_size,
+        batch_size=batch_size_of(inputs, batch_size, sample_rate),
         steps=steps,
         epochs=epochs,
         delta=delta,
-        ledger=book,
+        ledger=before,
         unsafe_no_noise=unsafe_no_noise,
     )
-    if on_plan is not None:
-        on_plan(plan)
+    setting = setting_of(plan, model, optimizer, schedule, watchers)
+    if saved is not None:
+        check_same(saved, setting)
     run = PrivateRun(plan, stream=stream, ledger=book, budget=target, using=accountant)
-    clip, std, size = FlatClip(plan.clip_norm), plan.noise_std, plan.expected_batch_size
-    private_update = PrivateUpdate(model, optimizer, loss, clip, std, size, engine, run.stream)
+    private_update = PrivateUpdate(
+        model,
+        optimizer,
+        loss,
+        clip=plan.clip,
+        expected_batch_size=plan.expected_batch_size,
+        engine=engine,
+        stream=run.stream,
+        max_physical_batch=max_physical_batch,
+    )
 
     def step() -> None:
         batch = run.issue()
-        index = torch.from_numpy(batch.indices)
-        run.charge(batch)
-        private_update(rows(x, index), y[index])
+        noise = run.charge(batch)
+        with computed_in(model, precision):
+            private_update(*records.batch(batch), noise, members_of(batch))
 
-    history: list[dict[str, float]] = []
-    result = Fit(plan, book, history)
-    _loop(model, step, plan.sample_rate, plan.steps, history, evaluate, on_step, on_epoch)
-    return result
-
-
-def fit_nonprivate(
-    model: nn.Module,
-    inputs: Any,
-    targets: Any,
-    *,
-    loss: Loss,
-    optimizer: Optimizer,
-    sample_rate: float | None = None,
-    batch_size: float | None = None,
-    epochs: float | None = None,
-    steps: int | None = None,
-    stream: Stream | None = None,
-    evaluate: Evaluate | None = None,
-    on_step: Callable[[int, int], None] | None = None,
-    on_epoch: Callable[[dict[str, float]], None] | None = None,
-) -> list[dict[str, float]]:
-    """The same loop WITHOUT clipping, noise or any privacy: the baseline that `fit` is compared with.
-
-    Arguments as in `fit`; returns the history.
-    """
-    x, y, records = _ready(model, inputs, targets, loss, optimizer)
-    rate = sample_rate_of(records, sample_rate, batch_size)
-    sampler = PoissonSampler(records, rate, stream if stream is not None else SecureStream())
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-    def step() -> None:
-        batch = sampler.issue()
-        sampler.redeem(batch)
-        index = torch.from_numpy(batch.indices)
-        losses = per_example(loss(call(model, rows(x, index)), y[index]), len(batch))
-        gradients = torch.autograd.grad(losses.sum() / sampler.expected_size, trained, allow_unused=True)
-        for parameter, gradient in zip(trained, gradients, strict=True):
-            parameter.grad = gradient
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    history: list[dict[str, float]] = []
-    _loop(model, step, rate, steps_of(rate, steps, epochs), history, evaluate, on_step, on_epoch)
-    return history
+    loop = Loop(model, optimizer, step, plan.sample_rate, plan.steps, evaluate, schedule, scheduler_per, watchers)
+    loop.stop_at_budget = stop_at_budget
+    loop.spent = Spent(book, accountant, target.delta if isinstance(target, Epsilon) else delta)
+    if checkpoint is not None:
+        every = loop.per_epoch if checkpoint_every is None else check.count("checkpoint_every", checkpoint_every)
+        keeper = Keeper(checkpoint, every, mark, before, setting, run, private_update, loop)
+        if saved is not None:
+            keeper.restore(saved)
+        loop.save = keeper.save
+    for watcher in watchers:
+        watcher.on_plan(plan)
+    loop.run()
+    return Fit(plan, book, loop.history, loop.stopped)
 
 
-def _ready(model: nn.Module, inputs: Any, targets: Any, loss: Loss, optimizer: Optimizer) -> tuple[Inputs, Tensor, int]:
-    examine(model)
-    check_mode(model)
-    check_optimizer(model, optimizer)
-    x, y = as_inputs(inputs), as_targets(targets)
-    return x, y, check_data(model, loss, x, y)
+class Spent:
+    """What `ledger` costs by `accountant` at `delta`, as a number of a history row; none without a delta."""
 
+    def __init__(self, ledger: Ledger, accountant: Accountant | str, delta: float | None):
+        self._ledger, self._delta = ledger, delta
+        self._judge = accounting.accountant(accountant) if isinstance(accountant, str) else accountant
 
-def _loop(
-    model: nn.Module,
-    step: Callable[[], None],
-    sample_rate: float,
-    steps: int,
-    history: list[dict[str, float]],
-    evaluate: Evaluate | None,
-    on_step: Callable[[int, int], None] | None,
-    on_epoch: Callable[[dict[str, float]], None] | None,
-) -> None:
-    per_epoch = max(1, round(1 / sample_rate))
-    for taken in range(1, steps + 1):
-        step()
-        if on_step is not None:
-            on_step(taken, steps)
-        if taken % per_epoch == 0 or taken == steps:
-            row = {"epoch": round(taken * sample_rate, 6), "steps": float(taken)}
-            history.append(row | (_evaluated(model, evaluate) if evaluate is not None else {}))
-            if on_epoch is not None:
-                on_epoch(history[-1])
-
-
-def _evaluated(model: nn.Module, evaluate: Evaluate) -> dict[str, float]:
-    model.eval()
-    try:
-        with torch.no_grad():
-            return evaluate(model)
-    finally:
-        model.train()
+    def __call__(self) -> Row:
+        if self._delta is None:
+            return {}
+        try:
+            return {"epsilon": self._judge(self._ledger).epsilon(self._delta)}
+        except Refused:
+            return {}

@@ -3,65 +3,117 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from itertools import accumulate, groupby
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from tacit import check
 from tacit.accounting import Accountant, Ledger, accountant
-from tacit.clipping import FlatClip
-from tacit.errors import BudgetExceeded, PrivacyWarning
-from tacit.gradients import GradientSum
-from tacit.mechanisms import Gaussian, Mechanism
-from tacit.noise import SecureStream, Stream
-from tacit.sampling import Batch, PoissonSampler
+from tacit.clipping import Clip, FlatClip
+from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingMisuse
+from tacit.gradients import GradientSum, Members
+from tacit.mechanisms import Mechanism
+from tacit.noise import SecureStream, SeededStream, Stream
+from tacit.sampling import Batch, PoissonSampling, Sampling
 from tacit.standing import Standing
 from tacit.tradeoff import Target
+from tacit.training.normals import Normals
+from tacit.training.release import Release, noise_size, release
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What will run: `steps` releases of a noisy clipped sum over Poisson samples.
+    """What will run: `steps` releases of a noisy clipped sum over private samples.
 
-    One release is  (sum_{i in batch} clipped g_i + N(0, (noise_multiplier * clip_norm)^2 I)) / expected_batch_size;
-    the divisor is the expected size, never the drawn one, so the release is post-processing of the noisy sum.
+    One release is  (sum_{i in batch} clipped g_i + N(0, (noise_multiplier * sensitivity)^2 I)) / expected_batch_size,
+    sensitivity that of `clip`; the divisor is the expected size, never the drawn one, so the release is
+    post-processing of the noisy sum.
 
     Args:
         records: number of records n.
-        sample_rate: in (0, 1].
-        clip_norm: bound on the L2 norm of one record's gradient.
-        noise_multiplier: noise std / clip_norm, > 0; zero only with `unsafe_no_noise`.
+        sample_rate: in (0, 1]; probability of each unit (a record, or a user) in a batch.
+        clip: bound on one unit's contribution; a plain number means flat clipping.
+        noise_multiplier: noise std / sensitivity, > 0, or one for each step; zero only with `unsafe_no_noise`.
         steps: number of releases, >= 1.
+        sampling: how batches are drawn.
     """
 
     records: int
     sample_rate: float
-    clip_norm: float
-    noise_multiplier: float
+    clip: Clip
+    noise_multiplier: float | tuple[float, ...]
     steps: int
     unsafe_no_noise: bool = False
+    sampling: Sampling = field(default_factory=PoissonSampling)
 
     def __post_init__(self) -> None:
         check.count("records", self.records)
+        check.probability("sample_rate", self.sample_rate, open_low=True, hint="Use batch_size / n.")
         check.count("steps", self.steps, hint="Use round(epochs / sample_rate).")
-        FlatClip(self.clip_norm)
-        _ = self.mechanism
+        if not isinstance(self.clip, Clip):
+            object.__setattr__(self, "clip", FlatClip(self.clip))
+        if isinstance(self.noise_multiplier, tuple) and len(self.noise_multiplier) != self.steps:
+            raise check.fail("noise_multiplier", f"a list of {self.steps}", f"{len(self.noise_multiplier)} values")
+        every = self.sampling.steps_alike(self.records, self.sample_rate)
+        odd = [start for start in self._starts[:-1] if start % every]
+        if odd:
+            rule = f"the same for {every} steps (a pass) with {self.sampling.type} sampling"
+            raise check.fail("noise_multiplier", rule, f"a change at step {odd[0]}", f"Use StepNoise(every={every}).")
+
+    @cached_property
+    def runs(self) -> tuple[tuple[Mechanism, int], ...]:
+        """Stretches of equal steps in order: (mechanism of each step, number of steps)."""
+        if not isinstance(self.noise_multiplier, tuple):
+            return ((self._described(self.noise_multiplier), self.steps),)
+        return tuple((self._described(value), len(list(group))) for value, group in groupby(self.noise_multiplier))
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """First step of every stretch, and the end of the last."""
+        return [0, *accumulate(steps for _, steps in self.runs)]
 
     @property
     def mechanism(self) -> Mechanism:
-        """One step, as the accountants see it."""
-        return Gaussian(self.noise_multiplier, self.unsafe_no_noise).poisson(self.sample_rate)
+        """One step, as the accountants see it; raises `InvalidInput` where steps differ, for which see `record`."""
+        if len(self.runs) > 1:
+            raise InvalidInput("mechanism must be asked step by step of a plan with a noise schedule. Use `record`.")
+        return self.mechanism_at(0)
+
+    def noise_at(self, step: int) -> float:
+        """Noise multiplier of step 0, 1, ...; the last one's beyond the plan."""
+        if not isinstance(self.noise_multiplier, tuple):
+            return self.noise_multiplier
+        return self.noise_multiplier[min(step, self.steps - 1)]
+
+    def mechanism_at(self, step: int) -> Mechanism:
+        """Step 0, 1, ... as the accountants see it; beyond the plan steps are like the last."""
+        return self.runs[min(bisect_right(self._starts, step), len(self.runs)) - 1][0]
+
+    def record(self, ledger: Ledger, note: str = "", steps: int | None = None, *, start: int = 0) -> None:
+        """Write `steps` planned steps from step `start` on (all by default) into `ledger`."""
+        end = self.steps if steps is None else start + steps
+        for (mechanism, length), first in zip(self.runs, self._starts, strict=False):
+            inside = min(first + length, end) - max(first, start)
+            if inside > 0:
+                ledger.add(mechanism, inside, note)
+
+    @property
+    def clip_norm(self) -> float:
+        """Sensitivity of one release before the division: the unit of the noise multiplier."""
+        return self.clip.sensitivity
 
     @property
     def expected_batch_size(self) -> float:
-        """Mean number of records in a batch."""
-        return self.records * self.sample_rate
+        """Mean number of units in a batch."""
+        return self.sampling.units(self.records) * self.sample_rate
 
-    @property
-    def noise_std(self) -> float:
-        """Standard deviation of the noise on every coordinate of the sum."""
-        return self.noise_multiplier * self.clip_norm
+    def _described(self, noise_multiplier: float) -> Mechanism:
+        base = self.clip.mechanism(noise_multiplier, self.unsafe_no_noise)
+        return self.sampling.mechanism(base, self.records, self.sample_rate)
 
 
 class PrivateRun:
@@ -73,6 +125,10 @@ class PrivateRun:
         ledger: where to record the steps (a new one by default).
         budget: no step is taken after which the whole ledger would miss this target.
         using: the accountant that measures the budget.
+
+    Attributes:
+        clip: the clip of the next step.
+        taken: steps taken so far.
     """
 
     def __init__(
@@ -85,53 +141,112 @@ class PrivateRun:
         using: Accountant | str = "pld",
     ):
         self.plan = plan
-        self.ledger = ledger if ledger is not None else Ledger()
+        self.clip = plan.clip
+        self.ledger = ledger if ledger is not None else Ledger(unit=plan.sampling.unit)
+        _check_ledger(plan, self.ledger)
+        for sentence in plan.sampling.assumptions:
+            self.ledger.assume(sentence)
         self.stream = stream if stream is not None else SecureStream()
-        self.sampler = PoissonSampler(plan.records, plan.sample_rate, self.stream)
+        self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
+        self._normals = Normals(self.stream)
         self.taken = 0
-        self._allowed = _affordable(self.ledger, plan, budget, using)
+        self._limit = budget, using
+        self._settle()
         if not self.stream.secure:
             self.ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
         if plan.unsafe_no_noise:
             self.ledger.mark_unsafe("unsafe_no_noise")
+
+    @property
+    def left(self) -> int:
+        """How many of the planned steps may still be taken."""
+        allowed = self.plan.steps if self._allowed is None else min(self.plan.steps, self._allowed)
+        return allowed - self.taken
 
     def issue(self) -> Batch:
         """The next batch; raises `BudgetExceeded` when no further step may be taken."""
         self._check_budget()
         return self.sampler.issue()
 
-    def charge(self, batch: Batch) -> None:
-        """Use up `batch` and record its step, before anything of it is released."""
+    def charge(self, batch: Batch) -> float:
+        """Use up `batch` and record its step, before anything of it is released; its noise multiplier."""
         self._check_budget()
         self.sampler.redeem(batch)
+        step = self.taken
         self.taken += 1
-        self.ledger.add(self.plan.mechanism, note="training")
+        self.ledger.add(self.plan.mechanism_at(step), note="training")
+        self._seen = self.ledger.steps
+        return self.plan.noise_at(step)
 
-    def release(self, batch: Batch, total: GradientSum) -> GradientSum:
-        """Noisy mean of the clipped sum of `batch`, made in place after the charge."""
-        self.charge(batch)
-        noise = normal_like(total.flat, self.stream)
-        return noisy_mean(total, noise, self.plan.noise_std, self.plan.expected_batch_size)
+    def release(self, batch: Batch, total: GradientSum, norms: Tensor) -> Release:
+        """Noisy mean of the clipped sum of `batch`, made in place after the charge; `clip` moves on."""
+        noise_multiplier = self.charge(batch)
+        noise = self._normals.take(total.flat, noise_size(self.clip, total))
+        released = release(self.clip, total, norms, noise, noise_multiplier, self.plan.expected_batch_size)
+        self.clip = released.clip
+        return released
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps besides the ledger; of the stream only the position of a seeded one."""
+        stream = self.stream.state() if isinstance(self.stream, SeededStream) else None
+        return {"taken": self.taken, "sampler": self.sampler.state(), "stream": stream}
+
+    def restore(self, state: dict[str, Any], *, ledger: Ledger, spent: Ledger) -> None:
+        """Go on where `state` was taken; a secure stream draws from its new key.
+
+        Args:
+            ledger: what had run by then.
+            spent: that, and what a process that was killed may have run since, and shown in its logs. All of it counts,
+                but for a seeded stream, which takes those steps again exactly as they were: one release.
+        """
+        if isinstance(self.stream, SeededStream) and state["stream"] is not None:
+            self.stream.restore(state["stream"])
+            self.ledger.advance(ledger)
+        else:
+            self.ledger.advance(spent)
+        self.sampler.restore(state["sampler"])
+        self.taken = state["taken"]
+        self._settle()
+
+    def change_noise(self, noise_multiplier: float) -> None:
+        """Use another noise multiplier from the next step on; refused where a budget was planned with this one."""
+        now = self.plan.noise_at(self.taken)
+        if noise_multiplier == now:
+            return
+        every = self.plan.sampling.steps_alike(self.plan.records, self.plan.sample_rate)
+        if self._allowed is not None or self.taken % every:
+            why = "which the budget was planned with" if self._allowed is not None else f"for {every} steps (a pass)"
+            raise TrainingMisuse(
+                f"noise_multiplier must stay {now:g}, {why}; got {noise_multiplier!r}. "
+                "Change it between passes, and give noise_multiplier instead of a target."
+            )
+        self.plan = replace(self.plan, noise_multiplier=noise_multiplier)
+
+    def change_clip(self, clip_norm: float) -> None:
+        """Clip at another bound from the next step on; the noise follows it, so the cost of a step is the same."""
+        if "clip_norm" not in {each.name for each in fields(self.clip)}:  # type: ignore[arg-type]
+            raise check.fail("clip_norm", "left as it is for bounds by group", clip_norm)
+        self.clip = replace(self.clip, clip_norm=clip_norm)  # type: ignore[type-var]
+
+    def _settle(self) -> None:
+        """Count how far the budget reaches from what the ledger holds now."""
+        self._allowed = _affordable(self.ledger, self.plan, *self._limit, self.taken)
+        self._seen = self.ledger.steps
 
     def _check_budget(self) -> None:
+        if self._allowed is not None and self.ledger.steps != self._seen:
+            # Another run wrote into the same ledger, or a checkpoint was read.
+            self._settle()
         if self._allowed is not None and self.taken >= self._allowed:
             raise BudgetExceeded(
-                f"step {self.taken + 1} would cross the privacy budget; it was not taken. "
-                f"It allows {self._allowed} steps of {self.plan.mechanism}; use more noise or fewer steps."
+                f"step {self.taken + 1} would cross the privacy budget; it was not taken. It allows {self._allowed} "
+                f"steps such as {self.plan.mechanism_at(self.taken)}; use more noise or fewer steps."
             )
 
 
-def noisy_mean(total: GradientSum, noise: Tensor, noise_std: float, expected_batch_size: float) -> GradientSum:
-    """(sum + noise_std * noise) / expected_batch_size in place, for fresh N(0, 1) noise, one value a coordinate."""
-    total.flat.add_(noise, alpha=noise_std).div_(expected_batch_size)
-    return total
-
-
-def normal_like(flat: Tensor, stream: Stream) -> Tensor:
-    """Independent N(0, 1) values of the shape, type and device of `flat`."""
-    noise = torch.empty(flat.shape, dtype=flat.dtype)
-    stream.fill_normal(noise.numpy())
-    return noise.to(flat.device)
+def members_of(batch: Batch) -> Members | None:
+    """Which records of `batch` are clipped as one; None where each is by itself."""
+    return None if batch.owners is None else Members(batch.owners, average=batch.average)
 
 
 def warn_about_delta(delta: float | None, records: int) -> None:
@@ -144,8 +259,33 @@ def warn_about_delta(delta: float | None, records: int) -> None:
         )
 
 
-def _affordable(ledger: Ledger, plan: Plan, budget: Target | None, using: Accountant | str) -> int | None:
-    """How many of the planned steps keep `budget` met; None without a budget.
+def planned_ahead(ledger: Ledger, plan: Plan, steps: int, *, start: int = 0) -> Ledger:
+    """A copy of `ledger` after `steps` steps of `plan` from step `start` on."""
+    trial = ledger.copy()
+    plan.record(trial, "training", steps, start=start)
+    return trial
+
+
+def _check_ledger(plan: Plan, ledger: Ledger) -> None:
+    """The ledger's relation and unit are those that the sampler's accounting is proven for."""
+    plan.sampling.check_relation(ledger.relation)
+    if ledger.unit != plan.sampling.unit:
+        if ledger.entries:
+            rule = f"{plan.sampling.unit!r} for {plan.sampling.type} sampling"
+            raise check.fail("unit of ledger", rule, ledger.unit, "Start a new ledger.")
+        ledger.unit = plan.sampling.unit
+    every = plan.sampling.steps_alike(plan.records, plan.sample_rate)
+    mechanisms = {mechanism for mechanism, _ in plan.runs}
+    broken = [each for each in ledger.entries if each.mechanism in mechanisms and each.steps % every]
+    if broken:
+        raise InvalidInput(
+            f"ledger must hold whole passes of {every} steps to be continued with {plan.sampling.type} sampling; "
+            f"got {broken[0].steps} steps of {broken[0].mechanism}. Start a new ledger."
+        )
+
+
+def _affordable(ledger: Ledger, plan: Plan, budget: Target | None, using: Accountant | str, taken: int) -> int | None:
+    """How many steps of the plan keep `budget` met, the `taken` ones that the ledger holds among them; None without.
 
     The guarantee worsens with every step, so bisection finds it.
     """
@@ -154,11 +294,9 @@ def _affordable(ledger: Ledger, plan: Plan, budget: Target | None, using: Accoun
     judge = accountant(using) if isinstance(using, str) else using
 
     def met(steps: int) -> bool:
-        trial = Ledger.from_spec(ledger.spec())
-        trial.add(plan.mechanism, steps)
-        return budget.met(judge(trial))
+        return budget.met(judge(planned_ahead(ledger, plan, steps - taken, start=taken)))
 
-    affordable, refused = 0, plan.steps
+    affordable, refused = taken, plan.steps
     if met(refused):
         return plan.steps
     while refused - affordable > 1:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tacit import check
 from tacit.accounting import Accountant, Ledger
 from tacit.calibration import smallest
+from tacit.clipping import Clip, clip_of
 from tacit.errors import InvalidInput
-from tacit.mechanisms import Gaussian
+from tacit.sampling import Sampling, sampling_of
 from tacit.tradeoff import Epsilon, Target
-from tacit.training.plan import Plan, warn_about_delta
+from tacit.training.plan import Plan, planned_ahead, warn_about_delta
+from tacit.training.schedules import Noise, resolved
 
 
 def settle(
     records: int,
     *,
-    clip_norm: float,
-    noise_multiplier: float | None,
+    clip_norm: float | None,
+    clipping: Clip | None = None,
+    sampling: str | Sampling = "poisson",
+    noise_multiplier: Noise | None,
     target: Target | None,
     accountant: Accountant | str,
     sample_rate: float | None,
@@ -28,14 +34,18 @@ def settle(
 ) -> Plan:
     """The plan for `records`; with `target` and no `noise_multiplier`, the noise that meets the target.
 
-    sample_rate = batch_size / records and steps = round(epochs / sample_rate) where those are given instead.
+    sample_rate = batch_size / units and steps = round(epochs / sample_rate) where those are given instead; units are
+    the records, or what `sampling` puts in their place.
     """
-    rate = sample_rate_of(records, sample_rate, batch_size)
+    clip, how = clip_of(clip_norm, clipping), sampling_of(sampling)
+    units = how.units(records)
+    rate = sample_rate_of(units, sample_rate, batch_size)
     planned = steps_of(rate, steps, epochs)
-    warn_about_delta(target.delta if isinstance(target, Epsilon) else delta, records)
-    if noise_multiplier is None:
-        noise_multiplier = _calibrated(rate, planned, target, accountant, ledger)
-    return Plan(records, rate, clip_norm, noise_multiplier, planned, unsafe_no_noise)
+    warn_about_delta(target.delta if isinstance(target, Epsilon) else delta, units)
+    how.check_relation(ledger.relation)
+    if noise_multiplier is not None:
+        return Plan(records, rate, clip, resolved(noise_multiplier, planned), planned, unsafe_no_noise, how)
+    return _calibrated(Plan(records, rate, clip, 1.0, planned, unsafe_no_noise, how), target, accountant, ledger)
 
 
 def sample_rate_of(records: int, sample_rate: float | None, batch_size: float | None) -> float:
@@ -61,13 +71,13 @@ def _one_of(first: str, left: object, second: str, right: object) -> None:
         raise InvalidInput(f"{first} must be given exactly when {second} is not; got {got}. Give one of the two.")
 
 
-def _calibrated(rate: float, steps: int, target: Target | None, accountant: Accountant | str, ledger: Ledger) -> float:
+def _calibrated(plan: Plan, target: Target | None, accountant: Accountant | str, ledger: Ledger) -> Plan:
+    """`plan` with the smallest noise after which `ledger` still meets `target`."""
     if target is None:
         raise check.fail("noise_multiplier", "given unless a target is", None, "Use e.g. 1.0 or target=Epsilon(...).")
 
     def after(noise_multiplier: float) -> Ledger:
-        trial = Ledger.from_spec(ledger.spec())
-        trial.add(Gaussian(noise_multiplier).poisson(rate), steps)
-        return trial
+        return planned_ahead(ledger, replace(plan, noise_multiplier=noise_multiplier), plan.steps)
 
-    return smallest("noise_multiplier", after, target, using=accountant, relation=ledger.relation).value
+    found = smallest("noise_multiplier", after, target, using=accountant, relation=ledger.relation)
+    return replace(plan, noise_multiplier=found.value)

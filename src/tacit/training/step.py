@@ -8,15 +8,18 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tacit import check
-from tacit.clipping import FlatClip
+from tacit.clipping import Clip, clip_of
 from tacit.errors import TrainingMisuse
-from tacit.gradients import ClippedSum, GradientSum
+from tacit.gradients import ClippedSum, GradientSum, Members, audit
 from tacit.gradients.batch import Inputs, Loss, batch_size
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
-from tacit.training.plan import noisy_mean, normal_like
+from tacit.training.descend import descend
+from tacit.training.normals import Normals
+from tacit.training.optimizers import AdamBC
+from tacit.training.release import Release, noise_size, release, scales
 
-ENGINES = ("auto", "eager", "compiled")
+ENGINES = ("auto", "eager", "recorded", "compiled")
 
 
 def private_step(
@@ -24,10 +27,12 @@ def private_step(
     optimizer: Optimizer,
     loss: Loss,
     *,
-    clip_norm: float,
+    clip_norm: float | None = None,
+    clipping: Clip | None = None,
     noise_multiplier: float,
     expected_batch_size: float,
     engine: str = "auto",
+    max_physical_batch: int | None = None,
     stream: Stream | None = None,
     unsafe_no_noise: bool = False,
 ) -> Callable[[Inputs, Tensor], None]:
@@ -43,65 +48,103 @@ def private_step(
         optimizer: any `torch.optim` optimizer of exactly the model's trainable parameters.
         loss: `loss(outputs, targets)` gives one value per example, shape (batch,).
         clip_norm, noise_multiplier: > 0.
+        clipping: another clip than the flat one to clip_norm; its sensitivity is then clip_norm above.
         expected_batch_size: > 0; never the drawn size, which is private.
-        engine: "eager"; "compiled", which spends seconds on compiling a graph for each of a few batch sizes and pays
-            over thousands of steps; or "auto", which is eager.
+        engine: "eager"; "recorded", which records the operations of one step for each of a few batch sizes and pays
+            over hundreds of steps of small models; "compiled", which also spends seconds on compiling each recording
+            and pays over thousands; or "auto", which is eager.
+        max_physical_batch: records that go through the model at a time; a larger batch is processed in pieces, and
+            noise added once. The result does not depend on it.
         stream: source of the noise; a new `SecureStream` by default.
 
     Source: Abadi et al. 2016, Algorithm 1; the fixed divisor as in Bu et al. 2020 with m = p n.
     """
     check.choice("engine", engine, ENGINES)
     check.positive("expected_batch_size", expected_batch_size)
-    clip = FlatClip(clip_norm)
-    noise_std = Gaussian(noise_multiplier, unsafe_no_noise).noise_multiplier * clip.sensitivity
-    source = stream if stream is not None else SecureStream()
-    return PrivateUpdate(model, optimizer, loss, clip, noise_std, expected_batch_size, engine, source)
+    Gaussian(noise_multiplier, unsafe_no_noise)
+    private_update = PrivateUpdate(
+        model,
+        optimizer,
+        loss,
+        clip=clip_of(clip_norm, clipping),
+        expected_batch_size=expected_batch_size,
+        engine=engine,
+        stream=stream if stream is not None else SecureStream(),
+        max_physical_batch=max_physical_batch,
+    )
+    return lambda inputs, targets: private_update(inputs, targets, noise_multiplier)
 
 
 class PrivateUpdate:
-    """The update that `private_step` describes, for many batches."""
+    """The update that `private_step` describes, for many batches; the noise multiplier is given step by step.
+
+    Attributes:
+        clip: the clip of the next step.
+    """
 
     def __init__(
         self,
         model: nn.Module,
         optimizer: Optimizer,
         loss: Loss,
-        clip: FlatClip,
-        noise_std: float,
+        *,
+        clip: Clip,
         expected_batch_size: float,
         engine: str,
         stream: Stream,
+        max_physical_batch: int | None = None,
     ):
         check_optimizer(model, optimizer)
-        self._model, self._optimizer, self._loss, self._stream = model, optimizer, loss, stream
-        self._noise_std, self._expected = noise_std, expected_batch_size
-        self._clipped = ClippedSum(model, clip)
-        self._shape = GradientSum.zeros(self._clipped.trainable).flat
+        self._model, self._optimizer, self._loss = model, optimizer, loss
+        self._normals = Normals(stream)
+        self._expected = expected_batch_size
+        self._clipped = ClippedSum(model, clip, max_physical_batch=max_physical_batch)
+        self._shape = GradientSum.zeros(self._clipped.trainable)
+        self._audited = False
         self._compiled = None
-        if engine == "compiled":
+        if engine in ("recorded", "compiled"):
             from tacit.training.compiled import CompiledMean
 
-            self._compiled = CompiledMean(self._clipped, loss, noise_std, expected_batch_size)
+            compiler = engine == "compiled"
+            self._compiled = CompiledMean(
+                self._clipped, loss, expected_batch_size, max_physical_batch, compiler=compiler
+            )
 
-    def __call__(self, inputs: Inputs, targets: Tensor) -> None:
+    @property
+    def clip(self) -> Clip:
+        return self._clipped.clip
+
+    @clip.setter
+    def clip(self, clip: Clip) -> None:
+        self._clipped.clip = clip
+
+    def __call__(
+        self, inputs: Inputs, targets: Tensor, noise_multiplier: float, members: Members | None = None
+    ) -> None:
         check_mode(self._model)
-        batch_size(inputs, targets)
-        noise = normal_like(self._shape, self._stream)
-        mean = self._compiled(inputs, targets, noise) if self._compiled is not None else None
-        if mean is None:
-            total, _ = self._clipped(self._loss, inputs, targets)
-            mean = noisy_mean(total, noise, self._noise_std, self._expected)
-        update(self._clipped.trainable, self._optimizer, mean)
+        if batch_size(inputs, targets) and not self._audited:
+            audit(self._clipped, self._loss, inputs, targets)
+            self._audited = True
+        clip = self._clipped.clip
+        noise = self._normals.take(self._shape.flat, noise_size(clip, self._shape))
+        std, divisor = scales(clip, noise_multiplier, self._expected)
+        mean = None
+        if self._compiled is not None and members is None:
+            mean = self._compiled(inputs, targets, noise, std)
+        if mean is not None:
+            released = Release(mean, std / divisor, clip)
+        else:
+            total, norms = self._clipped(self._loss, inputs, targets, members)
+            released = release(clip, total, norms, noise, noise_multiplier, self._expected)
+        self._clipped.clip = released.clip
+        update(self._clipped.trainable, self._optimizer, released)
 
 
-def update(trainable: dict[str, nn.Parameter], optimizer: Optimizer, mean: GradientSum) -> None:
+def update(trainable: dict[str, nn.Parameter], optimizer: Optimizer, released: Release) -> None:
     """Hand the gradients to the optimizer, step, and leave none behind."""
-    for name, parameter in trainable.items():
-        gradient = mean.parts[name]
-        parameter.grad = gradient if gradient.dtype == parameter.dtype else gradient.to(parameter.dtype)
-    optimizer.step()
-    for parameter in trainable.values():
-        parameter.grad = None
+    if isinstance(optimizer, AdamBC):
+        optimizer.expect_noise(released.noise_std)
+    descend(optimizer, trainable, released.mean.parts)
 
 
 def check_mode(model: nn.Module) -> None:

@@ -1,89 +1,79 @@
-"""The model, optimizer and loader that `make_private` hands back: an ordinary loop over them is a private run."""
+"""The model and optimizer that `make_private` hands back: an ordinary loop over them is a private run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import copy
+import inspect
+from functools import partial
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, TensorDataset, default_collate
 
-from tacit.clipping import FlatClip
-from tacit.errors import InvalidInput, TrainingMisuse, UnsupportedModel
-from tacit.gradients import ClippedSum, GradientSum
-from tacit.gradients.batch import per_example
-from tacit.sampling import Batch
-from tacit.training.plan import PrivateRun
+from tacit import check
+from tacit.errors import TrainingMisuse
+from tacit.gradients import audit
+from tacit.gradients.batch import Inputs, tensors
+from tacit.gradients.deferred import DeferredSum, Recording, inner_product
+from tacit.training.cotangents import cotangents
+from tacit.training.exchange import Exchange
+from tacit.training.loader import PrivateLoader
+from tacit.training.outputs import PrivateOutputs
 from tacit.training.step import check_mode, update
-
-
-class Exchange:
-    """What the three parts tell one another: the batch in hand and its clipped sum."""
-
-    def __init__(self, run: PrivateRun):
-        self.run = run
-        self.batch: Batch | None = None
-        self.total: GradientSum | None = None
-
-
-class PrivateOutputs(Tensor):
-    """Outputs of a private model; what is computed from them must end in `losses.backward()`, one loss per example."""
-
-    backpropagate: Callable[[Tensor], None]
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = super().__torch_function__(func, types, args, kwargs or {})
-        if isinstance(result, PrivateOutputs):
-            origin = next((value for value in _flat((args, kwargs)) if isinstance(value, PrivateOutputs)), None)
-            if hasattr(origin, "backpropagate"):
-                result.backpropagate = origin.backpropagate  # type: ignore[union-attr]
-        return result
-
-    def backward(self, *_: Any, **__: Any) -> None:  # type: ignore[override]
-        self.backpropagate(self.as_subclass(Tensor))
+from tacit.training.tape import Made, Sizes, Tape
 
 
 class PrivateModel(nn.Module):
-    """`module` whose training-mode outputs carry private gradients; in evaluation mode it is `module` itself."""
+    """`module` whose training-mode outputs carry private gradients; in evaluation mode it is `module` itself.
+
+    State dictionaries are those of `module`, a copy is a copy of `module` alone, and other attributes are its own.
+    """
 
     def __init__(self, module: nn.Module, exchange: Exchange):
         super().__init__()
         self.module = module
         self._exchange = exchange
-        self.clipped = ClippedSum(module, FlatClip(exchange.run.plan.clip_norm))
+        self._sizes = Sizes()
+        self.clipped = DeferredSum(module, exchange.run.clip)
+        self._audited = False
 
-    def forward(self, *inputs: Tensor) -> Tensor:
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
         if not self.training or not torch.is_grad_enabled():
-            return self.module(*inputs)
-        batch = self._exchange.batch
-        if batch is None or any(len(value) != len(batch) for value in inputs):
-            raise TrainingMisuse(
-                "model must be given the batch that the private loader yielded last; got another. "
-                "Iterate the loader that make_private returned, not the original one."
-            )
-        outputs = self.module(*inputs)
-        if not isinstance(outputs, Tensor):
-            raise UnsupportedModel(f"the model must return one tensor; got {type(outputs).__name__}.")
-        root = outputs.detach().requires_grad_()
-        private = root.view_as(root).as_subclass(PrivateOutputs)
-        private.backpropagate = lambda losses: self._backpropagate(losses, root, inputs)
-        return private
+            return self.module(*inputs, **named)
+        given = _together(self.module, inputs, named)
+        self._exchange.check_size([len(value) for value in tensors(given)])
+        recording = self.clipped.record(given)
+        root = recording.outputs.requires_grad_()
+        return PrivateOutputs.of(root, partial(self._backpropagate, recording))
 
-    def _backpropagate(self, losses: Tensor, root: Tensor, inputs: tuple[Tensor, ...]) -> None:
-        if self._exchange.total is not None:
-            raise TrainingMisuse("backward must be called once for each batch; got a second call. Step first.")
+    def _backpropagate(self, recording: Recording, loss: Tensor, made: Made, tape: Tape) -> None:
+        exchange = self._exchange
+        exchange.check_first()
         check_mode(self)
-        cotangents = _cotangents(per_example(losses, len(root)), root)
-        self._exchange.total, _ = self.clipped(_cotangent_loss, inputs, cotangents)
+        found = cotangents(loss, made, tape, exchange.reduction, exchange.backwards, self._sizes)
+        if len(found) and not self._audited:
+            audit(self.clipped, inner_product, recording.inputs, found)
+            self._audited = True
+        exchange.record(*self.clipped.release(recording, found, exchange.members))
 
     def state_dict(self, *args: Any, **named: Any) -> Any:
         return self.module.state_dict(*args, **named)
 
     def load_state_dict(self, *args: Any, **named: Any) -> Any:
         return self.module.load_state_dict(*args, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> nn.Module:
+        return copy.deepcopy(self.module, memo)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a private model cannot be pickled; save its state_dict() instead.")
 
 
 class PrivateOptimizer(Optimizer):
@@ -94,8 +84,49 @@ class PrivateOptimizer(Optimizer):
         self.original = optimizer
         self._model = model
         self._exchange = exchange
-        self.defaults = optimizer.defaults
-        self._step_count = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("original", "_model", "_exchange"):
+            raise AttributeError(name)
+        return getattr(self.original, name)
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Noise of the steps to come, std / clip_norm; each step is recorded with the noise that it had."""
+        return self._exchange.run.plan.noise_at(self._exchange.run.taken)
+
+    @noise_multiplier.setter
+    def noise_multiplier(self, value: float) -> None:
+        self._exchange.run.change_noise(value)
+
+    @property
+    def max_grad_norm(self) -> float:
+        """Bound on the L2 norm of one record's gradient in the batches to come; the noise follows it."""
+        return self._exchange.run.clip.sensitivity
+
+    @max_grad_norm.setter
+    def max_grad_norm(self, value: float) -> None:
+        self.check_between_batches("max_grad_norm must change")
+        self._exchange.run.change_clip(value)
+        self._model.clipped.clip = self._exchange.run.clip
+
+    def check_between_batches(self, what: str) -> None:
+        """Raise `TrainingMisuse` when a batch has been summed up in part, or not been released yet."""
+        self._exchange.check_between(what)
+
+    def steps_on(self, loader: PrivateLoader) -> bool:
+        """Whether `loader` came from the same call of make_private."""
+        return loader.belongs_to(self._exchange)
+
+    @property
+    def batch_complete(self) -> bool:
+        """Whether backward was called on the last piece of a batch, so that `step` will step."""
+        return self._exchange.complete
+
+    @property
+    def expected_batch_size(self) -> float:
+        """What the noisy sum is divided by."""
+        return self._exchange.run.plan.expected_batch_size
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
@@ -111,87 +142,37 @@ class PrivateOptimizer(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.original.load_state_dict(state_dict)
 
+    def add_param_group(self, param_group: dict[str, Any]) -> NoReturn:
+        raise TrainingMisuse("optimizer must hold its parameters before make_private; got a group added after it.")
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.original.zero_grad(set_to_none)
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Add noise to the clipped sum of the batch in hand, record it in the ledger, and let the original step."""
+        """Add noise to the clipped sum of the batch in hand, record it in the ledger, and let the original step.
+
+        After a piece of a batch that is not its last, nothing happens.
+        """
         check_mode(self._model)
-        batch, total = self._exchange.batch, self._exchange.total
-        if closure is not None or batch is None or total is None:
-            raise TrainingMisuse(
-                "step must follow losses.backward() on a batch of the private loader; got none since the last step. "
-                'Compute the losses from model(inputs) in train mode with reduction="none".'
-            )
-        self._exchange.batch = self._exchange.total = None
-        update(self._model.clipped.trainable, self.original, self._exchange.run.release(batch, total))
+        if closure is not None:
+            raise check.fail("closure", "None", type(closure).__name__, "Call losses.backward() before step().")
+        released = self._exchange.release()
+        if released is not None:
+            self._model.clipped.clip = released.clip
+            update(self._model.clipped.trainable, self.original, released)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a private optimizer cannot be copied or pickled; save its state_dict() instead.")
 
 
-class PrivateLoader:
-    """Poisson batches of the original loader's data set, about 1 / sample_rate of them in one pass."""
-
-    def __init__(self, loader: DataLoader[Any], exchange: Exchange):
-        self.dataset = loader.dataset
-        self._collate = loader.collate_fn or default_collate
-        self._exchange = exchange
-
-    def __len__(self) -> int:
-        return max(1, round(1 / self._exchange.run.plan.sample_rate))
-
-    def __iter__(self) -> Iterator[Any]:
-        for _ in range(len(self)):
-            self._exchange.batch = self._exchange.run.issue()
-            self._exchange.total = None
-            yield self._gathered(self._exchange.batch)
-
-    def _gathered(self, batch: Batch) -> Any:
-        if isinstance(self.dataset, TensorDataset):
-            index = torch.from_numpy(batch.indices)
-            return [tensor[index] for tensor in self.dataset.tensors]
-        if len(batch):
-            return self._collate([self.dataset[i] for i in batch.indices.tolist()])
-        # An empty batch still needs its shapes and types: those of the first record, none of its values.
-        return _emptied(self._collate([self.dataset[0]]))
-
-
-def _cotangent_loss(outputs: Tensor, cotangents: Tensor) -> Tensor:
-    """The loss whose gradient with respect to the outputs is `cotangents`."""
-    return (outputs * cotangents).flatten(1).sum(1)
-
-
-def _cotangents(losses: Tensor, root: Tensor) -> Tensor:
-    """d losses_i / d outputs_i, after checking that losses_i depends on no other row of the outputs.
-
-    The check compares the gradients of two differently weighted sums of the losses.
-    """
-    if not len(losses):
-        return torch.zeros_like(root)
-    weights = 1.0 + torch.arange(1, len(losses) + 1, dtype=losses.dtype, device=losses.device).mul(0.6180339887).frac()
-    (plain,) = torch.autograd.grad(losses.sum(), root, retain_graph=True)
-    (weighted,) = torch.autograd.grad((losses * weights).sum(), root)
-    expected = plain * weights.view(-1, *[1] * (root.dim() - 1))
-    tolerance = 1e-4 * weighted.abs().nan_to_num().amax() + torch.finfo(root.dtype).tiny
-    if ((weighted - expected).abs() > tolerance).any():
-        raise InvalidInput(
-            "losses must each depend on their own example only; got losses that mix the batch. "
-            'Use reduction="none" and no statistics of the batch.'
-        )
-    return plain
-
-
-def _emptied(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value[:0]
-    if isinstance(value, dict):
-        return {key: _emptied(item) for key, item in value.items()}
-    return type(value)(_emptied(item) for item in value) if isinstance(value, list | tuple) else value
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, list | tuple):
-        for item in value:
-            yield from _flat(item)
-    elif isinstance(value, dict):
-        yield from _flat(list(value.values()))
-    else:
-        yield value
+def _together(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> Inputs:
+    """The arguments of the model as a tuple of tensors, or as a dict of named ones where any was given by its name."""
+    if named:
+        bound = inspect.signature(module.forward).bind(*inputs, **named)
+        named = {name: value for name, value in bound.arguments.items() if value is not None}
+    for name, value in named.items() if named else enumerate(inputs):
+        if not isinstance(value, Tensor) or not value.dim():
+            rule = "a tensor whose first axis is the batch"
+            hint = "Set options on the module before make_private."
+            raise check.fail(f"argument {name!r} of the model", rule, type(value).__name__, hint)
+    return named or inputs

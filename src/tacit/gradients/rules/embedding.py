@@ -52,26 +52,55 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
-    """Sum or mean of the rows of each bag, one bag an example: every row gets b, times its weight or 1 / length."""
+    """Sum, mean or largest values of the rows of each bag; an example has one bag or more, one after the other.
+
+    Every row of a bag gets its output gradient b times its weight (sum) or over the length of the bag (mean); of the
+    largest values each sends its part of b to the row where it stands.
+    """
     name = _table(capture, weight, max_norm, scale_grad_by_freq)
-    if mode == "max" or input.dim() != 2 or (per_sample_weights is not None and per_sample_weights.requires_grad):
-        raise Uncovered(f"embedding_bag uses {name} with mode={mode!r} on indices of {input.dim()} axes")
-    capture.axis(input, 1)
-    index = capture.keep(input)
-    counted = torch.ones_like(index, dtype=weight.dtype)
+    starts = None if offsets is None else offsets[: len(offsets) - include_last_offset]
+    if capture.axis(input if starts is None else starts, 0) != 0:
+        raise Uncovered("embedding_bag runs on bags that are no multiple of the batch")
+    scales = None if per_sample_weights is None else per_sample_weights.detach()
+    if starts is None:
+        index, present = input, torch.ones_like(input, dtype=torch.bool)
+    else:
+        index, present = _bags(input, starts)
+        scales = None if scales is None else _bags(scales, starts)[0]
     if padding_idx is not None:
-        counted = (index != padding_idx % len(weight)).to(weight.dtype)
-    share = counted if per_sample_weights is None else counted * per_sample_weights.detach()
-    if mode == "mean":
-        share = counted / counted.sum(1, keepdim=True).clamp(min=1)
+        present = present & (index != padding_idx % len(weight))
+    index, present = capture.keep(index), present.to(weight.dtype)
 
     def contribute(gradient: Tensor) -> list[Contribution]:
-        return [Lookup(name, index, gradient.unsqueeze(1) * share.unsqueeze(2), weight.shape)]
+        if mode == "max":
+            values = F.embedding(index, weight.detach()).masked_fill(present.unsqueeze(2) == 0, -torch.inf)
+            taken = torch.zeros_like(values).scatter_(1, values.argmax(1, keepdim=True), 1.0)
+            share = taken * present.unsqueeze(2)
+        else:
+            share = (present if scales is None else present * scales).unsqueeze(2)
+            share = share / present.sum(1).clamp(min=1).view(-1, 1, 1) if mode == "mean" else share
+        rows = gradient.unsqueeze(1) * share
+        shape = (capture.batch, -1)
+        return [Lookup(name, index.reshape(shape), rows.reshape(*shape, rows.shape[2]), weight.shape)]
 
     output = F.embedding_bag(
-        input, weight.detach(), mode=mode, per_sample_weights=per_sample_weights, padding_idx=padding_idx
+        input,
+        weight.detach(),
+        offsets,
+        mode=mode,
+        per_sample_weights=per_sample_weights,
+        include_last_offset=include_last_offset,
+        padding_idx=padding_idx,
     )
     return capture.root(output, (index,), contribute)
+
+
+def _bags(values: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+    """Bags that start at `starts` of the flat `values`, filled up to the longest, and which places are real."""
+    lengths = torch.diff(starts, append=starts.new_tensor([len(values)]))
+    places = torch.arange(max(1, int(lengths.max())), device=values.device)
+    present = places < lengths.unsqueeze(1)
+    return values[(starts.unsqueeze(1) + places).clamp(max=len(values) - 1)] * present, present
 
 
 def _table(capture: Capture, weight: Tensor, max_norm: float | None, scale_grad_by_freq: bool) -> str:

@@ -5,22 +5,23 @@ Such a parameter is repeated for every example; the gradient of its copies is th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tacit.gradients.capture import Capture, Uncovered, captures
-from tacit.gradients.contributions import Contribution, Rows
+from tacit.gradients.capture import Capture, Uncovered, captures, composes
+from tacit.gradients.contributions import Contribution, Lookup, Outer, Rows
 
 _ARITHMETIC = (
-    (torch.add, Tensor.add, torch.add),
-    (torch.sub, Tensor.sub, torch.sub),
-    (torch.mul, Tensor.mul, torch.mul),
-    (torch.div, Tensor.div, torch.div),
-    (Tensor.__rsub__, None, torch.rsub),
-    (Tensor.__rdiv__, None, lambda left, right: right / left),
+    ((torch.add, Tensor.add, Tensor.add_), torch.add),
+    ((torch.sub, Tensor.sub, Tensor.sub_), torch.sub),
+    ((torch.mul, Tensor.mul, Tensor.mul_), torch.mul),
+    ((torch.div, Tensor.div, Tensor.div_), torch.div),
+    ((Tensor.__rsub__,), torch.rsub),
+    ((Tensor.__rdiv__,), lambda left, right: right / left),
 )
 
 
@@ -35,7 +36,7 @@ def _copies(capture: Capture, parameter: Tensor, dims: int) -> Tensor:
     assert name is not None
 
     def contribute(gradient: Tensor) -> list[Contribution]:
-        return [Rows(name, gradient.reshape(capture.batch, *parameter.shape))]
+        return [Rows(name, gradient.reshape(capture.batch, *(parameter.shape or (1,))))]
 
     return capture.root(copies.detach(), (), contribute)
 
@@ -55,18 +56,79 @@ def _arithmetic(operation: Any) -> Any:
     return rule
 
 
-for _function, _method, _operation in _ARITHMETIC:
-    captures(*(known for known in (_function, _method) if known is not None))(_arithmetic(_operation))
+for _functions, _operation in _ARITHMETIC:
+    captures(*_functions, flexible=True)(_arithmetic(_operation))
 
 
 @captures(Tensor.expand)
 def expand(capture: Capture, parameter: Tensor, *sizes: Any) -> Tensor:
-    """A class token: (1, ...) repeated along the batch."""
-    shape = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
-    known = capture.axis(parameter.detach().expand(*shape), 0)
-    if known != 0 or shape[0] != capture.batch or parameter.dim() != len(shape) or parameter.shape[0] != 1:
-        raise Uncovered(f"expand repeats {capture.name(parameter)} along another axis than the batch")
-    return _copies(capture, parameter, parameter.dim()).expand(*shape)
+    """A class token: one row repeated along the batch, on whichever axis that is."""
+    return _repeated(capture, parameter, parameter.detach().expand(*sizes).shape)
+
+
+@captures(Tensor.repeat)
+def repeat(capture: Capture, parameter: Tensor, *times: Any) -> Tensor:
+    """The same by how often each axis is repeated."""
+    counts = times[0] if len(times) == 1 and not isinstance(times[0], int) else times
+    shape = parameter.detach().reshape(*[1] * (len(counts) - parameter.dim()), *parameter.shape).shape
+    if any(size > 1 and count > 1 for size, count in zip(shape, counts, strict=True)):
+        raise Uncovered(f"{capture.name(parameter)} is repeated along an axis where it has several values")
+    return _repeated(capture, parameter, [size * count for size, count in zip(shape, counts, strict=True)])
+
+
+def _repeated(capture: Capture, parameter: Tensor, shape: Sequence[int]) -> Tensor:
+    name, axis = capture.name(parameter), capture.recall(lambda: capture.batch_axis(shape))
+    whole = parameter.detach().reshape(*[1] * (len(shape) - parameter.dim()), *parameter.shape)
+    if name is None or axis is None or shape[axis] != capture.batch or whole.shape[axis] != 1:
+        raise Uncovered(f"{name} is repeated along another axis than the batch")
+    copies = whole.movedim(axis, 0).expand(capture.batch, *whole.shape[:axis], *whole.shape[axis + 1 :])
+
+    def contribute(gradient: Tensor) -> list[Contribution]:
+        return [Rows(name, gradient.reshape(capture.batch, *parameter.shape))]
+
+    return capture.root(copies.detach(), (), contribute).movedim(0, axis).expand(*shape)
+
+
+@captures(Tensor.__getitem__, torch.index_select, flexible=True)
+def rows_of(capture: Capture, parameter: Tensor, *index: Any) -> Tensor:
+    """Rows of a parameter by integers of every example, as an embedding."""
+    name, chosen = capture.name(parameter), index[-1]
+    whole = isinstance(chosen, Tensor) and not chosen.is_floating_point() and chosen.dtype != torch.bool
+    if name is None or not whole or (len(index) == 2 and index[0] != 0):
+        raise Uncovered(f"{name} is indexed by something else than integers along its first axis")
+    axis = capture.axis(chosen, 0)
+    if axis is None:
+        raise Uncovered(f"{name} is indexed by something without a batch axis")
+    kept = capture.keep(chosen) % len(parameter)
+    table = torch.Size((len(parameter), parameter[0].numel()))
+
+    def contribute(gradient: Tensor) -> list[Contribution]:
+        values = gradient.reshape(*kept.shape, table[1])
+        return [Lookup(name, capture.by_example(kept, axis, 0), capture.by_example(values, axis, 1), table)]
+
+    return capture.root(parameter.detach()[chosen], (kept,), contribute)
+
+
+@captures(torch.matmul, Tensor.matmul, torch.mm, Tensor.mm, Tensor.__matmul__, flexible=True)
+def product(capture: Capture, left: Tensor, right: Tensor) -> Tensor:
+    """x W for a matrix W: a linear layer of W^T."""
+    name = capture.name(right)
+    if name is None or capture.name(left) or right.dim() != 2:
+        raise Uncovered(f"{name or capture.name(left)} is multiplied in another way than x W")
+    left, axis = capture.batched(left, 1)
+    kept = capture.keep(left)
+
+    def contribute(gradient: Tensor) -> list[Contribution]:
+        outputs, inputs = capture.by_example(gradient, axis, 1), capture.by_example(kept, axis, 1)
+        return [Outer(name, inputs.mT.unsqueeze(1), outputs.unsqueeze(1), capture.scratch)]
+
+    return capture.root(torch.matmul(left, right.detach()), (kept,), contribute)
+
+
+@composes(torch.addmm)
+def affine(capture: Capture, shift: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """shift + x W."""
+    return capture.apply(torch.add, capture.apply(torch.matmul, left, right), shift)
 
 
 @captures(F.prelu)

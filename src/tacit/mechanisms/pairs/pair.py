@@ -49,6 +49,11 @@ class Pair(ABC):
         """Whether `atoms` are all finite losses."""
         return False
 
+    @property
+    def reached(self) -> bool:
+        """Whether one step alone of the family reaches this pair at each epsilon, by one mechanism or another."""
+        return True
+
     def attained(self, share: float) -> Pair:
         """A pair of some mechanism of the family: the pair itself, unless it is an envelope that none reaches.
 

@@ -1,27 +1,11 @@
-"""The models of the presets, with the initialisation that the papers' code used."""
+"""The convolutional network of Bu et al. 2020."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from itertools import pairwise
 
 from torch import nn
 
 from tacit import check
-
-
-def linear(inputs: int, classes: int) -> nn.Module:
-    """Logistic regression: (batch, inputs) -> (batch, classes) logits."""
-    return mlp(inputs, classes, hidden=())
-
-
-def mlp(inputs: int, classes: int, *, hidden: Sequence[int] = (16,)) -> nn.Module:
-    """Fully connected ReLU network: (batch, inputs) -> (batch, classes) logits."""
-    widths = [check.count("inputs", inputs), *(check.count("hidden", width) for width in hidden)]
-    layers: list[nn.Module] = []
-    for before, after in pairwise(widths):
-        layers += [nn.Linear(before, after), nn.ReLU()]
-    return glorot(nn.Sequential(*layers, nn.Linear(widths[-1], check.count("classes", classes))))
+from tacit.models.start import glorot
 
 
 def convnet(shape: tuple[int, int, int] = (1, 28, 28), classes: int = 10) -> nn.Module:
@@ -52,16 +36,6 @@ def convnet(shape: tuple[int, int, int] = (1, 28, 28), classes: int = 10) -> nn.
             nn.Linear(32, check.count("classes", classes)),
         )
     )
-
-
-def glorot(model: nn.Module) -> nn.Module:
-    """Glorot-uniform weights and zero biases (Glorot & Bengio 2010) in every linear and convolution layer."""
-    for layer in model.modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d):
-            nn.init.xavier_uniform_(layer.weight)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
-    return model
 
 
 def _same_padding(size: int) -> int:

@@ -7,24 +7,27 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from torch import nn
+import numpy as np
 
 from tacit import check
 from tacit.accounting import Ledger, accountant
-from tacit.attacks import attack_named
+from tacit.attacks import LossThreshold, Scores, attack_named
 from tacit.audit import AuditResult, audit_scores
 from tacit.data import Dataset
 from tacit.errors import InvalidInput, Refused
-from tacit.runs.config import Config, config_from_table
-from tacit.runs.pieces import dataset_of, network_of, probabilities
+from tacit.runs.config import Config
+from tacit.runs.methods import Job
+from tacit.runs.pieces import dataset_of
+from tacit.runs.reading import config_from_table
 from tacit.tradeoff import TradeOff
-from tacit.training import load_model
+
+Predict = Callable[[np.ndarray], np.ndarray]
 
 
 def attack_model(
     config: Config,
     dataset: Dataset,
-    model: nn.Module,
+    predict: Predict,
     claim: TradeOff | None,
     on_progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> tuple[AuditResult, ...]:
@@ -32,14 +35,9 @@ def attack_model(
     results = []
     for done, name in enumerate(config.attacks):
         on_progress("attacks", done, len(config.attacks))
-        scores = attack_named(name)(
-            probabilities(model),
-            members=(dataset.x_train, dataset.y_train),
-            non_members=(dataset.x_test, dataset.y_test),
-        )
         results.append(
             audit_scores(
-                scores,
+                scores_of(name, dataset, predict),
                 delta=config.delta,
                 relation=config.relation,
                 confidence=config.confidence,
@@ -48,6 +46,18 @@ def attack_model(
         )
         on_progress("attacks", done + 1, len(config.attacks))
     return tuple(results)
+
+
+def scores_of(name: str, dataset: Dataset, predict: Predict) -> Scores:
+    """Scores of a black-box attack: training records are the members, held-out records the non-members."""
+    attack = attack_named(name)
+    members, non_members = (dataset.x_train, dataset.y_train), (dataset.x_test, dataset.y_test)
+    if dataset.task != "regression":
+        return attack(predict, members=members, non_members=non_members)
+    if not isinstance(attack, LossThreshold):
+        raise check.fail("attack", "loss_threshold for a regression", name, "The others need class probabilities.")
+    losses = [(predict(x) - y) ** 2 for x, y in (members, non_members)]
+    return attack.from_losses(*losses)
 
 
 def claim_of(ledger: Ledger) -> TradeOff | None:
@@ -70,19 +80,20 @@ def audit(
     Raises `InvalidInput` when the folder is not a complete run or an attack is unknown.
     """
     folder = Path(run)
-    for name in ("config.json", "ledger.json", "model.safetensors"):
+    config = stored_config(folder, {"attacks": None if attacks is None else list(attacks), "confidence": confidence})
+    dataset = dataset_of(config, data_dir)
+    ledger = Ledger.load(folder / "ledger.json")
+    predict = config.own.load(Job(config, dataset, ledger, folder))
+    return attack_model(config, dataset, predict, claim_of(ledger))
+
+
+def stored_config(folder: Path, overrides: dict[str, object]) -> Config:
+    """The settings of the run in `folder`, those of `overrides` that are not None replaced."""
+    for name in ("config.json", "ledger.json"):
         if not (folder / name).is_file():
-            raise check.fail("RUN", f"the folder of a finished `tacit train`, with {name} in it", str(folder))
+            raise check.fail("RUN", f"the folder of a `tacit train`, with {name} in it", str(folder))
     try:
         settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise InvalidInput(f"config.json must be JSON; got a damaged file. {error}") from None
-    if attacks is not None:
-        settings["attacks"] = list(attacks)
-    if confidence is not None:
-        settings["confidence"] = confidence
-    config = config_from_table(settings)
-    dataset = dataset_of(config, data_dir)
-    model = network_of(config, dataset)
-    load_model(model, folder / "model.safetensors")
-    return attack_model(config, dataset, model, claim_of(Ledger.load(folder / "ledger.json")))
+    return config_from_table(settings | {key: value for key, value in overrides.items() if value is not None})

@@ -1,0 +1,138 @@
+"""`tacit doctor`: whether a model can be trained privately, and what to change."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tacit.plain import json_text
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+def command(
+    model: Annotated[str, typer.Argument(help="Where the model is: package.module:Class or file.py:Class.")],
+    fix: Annotated[bool, typer.Option("--fix", help="Print the repaired model and the code that repairs it.")] = False,
+    input_shape: Annotated[
+        str | None, typer.Option(help="Shape of one example, e.g. 3,32,32: also test numerically.")
+    ] = None,
+    vocabulary: Annotated[int | None, typer.Option(help="Inputs are integers below this.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Find layers that mix the examples of a batch or keep private data, with the fix; exit code 2 if there are any."""
+    from tacit import gradients
+
+    network = _load(model)
+    found = gradients.problems(network)
+    changes: dict[str, str] = {}
+    if fix and found:
+        network, changes = gradients.fix(network)
+    leaks, speed = [], None
+    if input_shape is not None and not gradients.problems(network):
+        inputs = _inputs(input_shape, vocabulary)
+        leaks = gradients.leakage(network, inputs)
+        speed = None if leaks else _speed(network, inputs)
+    rows = [{"path": p.path, "layer": p.layer, "reason": p.reason, "fix": p.fix} for p in found]
+    rows += [{"path": leak.path, "layer": leak.layer, "reason": str(leak), "fix": ""} for leak in leaks]
+    healthy = not leaks and (fix or not found)
+    if json:
+        print(json_text({"problems": rows, "changes": changes, "slow": speed, "healthy": healthy}))
+    else:
+        _print(rows, changes, network if fix else None, speed)
+    if not healthy:
+        raise typer.Exit(2)
+
+
+def _load(where: str) -> nn.Module:
+    """The model at MODULE:CLASS: a module, or something that makes one when called without arguments."""
+    from torch import nn
+
+    from tacit import check
+
+    hint = "Write e.g. package.module:Class or file.py:Class."
+    source, _, name = where.partition(":")
+    if not source or not name:
+        raise check.fail("MODULE:CLASS", "a module and a class", where, hint)
+    try:
+        found = _module(source)
+    except (ImportError, OSError, SyntaxError) as error:
+        raise check.fail("MODULE", "importable", source, f"{error}.") from error
+    names = sorted(key for key in vars(found) if not key.startswith("_"))
+    check.choice(f"CLASS of {source}", name, names)
+    made = getattr(found, name)
+    if not isinstance(made, nn.Module):
+        try:
+            made = made()
+        except TypeError as error:
+            raise check.fail("CLASS", "callable without arguments", name, f"{error}. Write a function.") from error
+    if not isinstance(made, nn.Module):
+        raise check.fail("CLASS", "a torch.nn.Module or a function that returns one", type(made).__name__)
+    return made
+
+
+def _module(source: str) -> object:
+    if not source.endswith(".py"):
+        sys.path.insert(0, str(Path.cwd()))
+        return importlib.import_module(source)
+    spec = importlib.util.spec_from_file_location(Path(source).stem, source)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _inputs(shape: str, vocabulary: int | None) -> Tensor:
+    import torch
+
+    from tacit import check
+
+    try:
+        sizes = [check.count("input_shape", int(size)) for size in shape.split(",") if size.strip()]
+    except ValueError as error:
+        raise check.fail("input_shape", "positive integers separated by commas", shape, "E.g. 3,32,32.") from error
+    if vocabulary is not None:
+        return torch.randint(check.count("vocabulary", vocabulary), (4, *sizes))
+    return torch.randn(4, *sizes)
+
+
+def _speed(model: nn.Module, inputs: Tensor) -> str:
+    """Why gradients take a slower way; empty when every operation is covered."""
+    import torch
+
+    from tacit.clipping import FlatClip
+    from tacit.gradients import ClippedSum
+
+    def readout(outputs: Tensor, _: Tensor) -> Tensor:
+        return outputs.flatten(1).square().sum(1)
+
+    return ClippedSum(model.train(), FlatClip(1.0)).why_slow(readout, inputs, torch.zeros(len(inputs)))
+
+
+def _print(rows: list[dict[str, str]], changes: dict[str, str], repaired: nn.Module | None, speed: str | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if rows:
+        table = Table(box=None)
+        for column in ("layer", "type", "problem", "fix"):
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            table.add_row(row["path"] or "(the model)", row["layer"], row["reason"], row["fix"])
+        console.print(table)
+    else:
+        console.print("No layer mixes examples or keeps private data.")
+    if speed is not None:
+        console.print("Every operation is covered: the fast way." if not speed else f"Slower way: {speed}.")
+    if repaired is not None and changes:
+        console.print(
+            "\nThe repaired model:", str(repaired), "\nThe same in code:", *changes.values(), sep="\n", markup=False
+        )
+        console.print("or  model, changes = tacit.gradients.fix(model)", markup=False)

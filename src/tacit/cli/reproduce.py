@@ -1,0 +1,79 @@
+"""`tacit reproduce`: the papers' tables and figures, published value beside ours."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tacit.plain import json_text
+
+
+def command(
+    paper: Annotated[str | None, typer.Argument(help="all, PAPER or PAPER/ITEM; without it, the list.")] = None,
+    quick: Annotated[bool, typer.Option("--quick/--full", help="Reduced sizes, or the papers' own.")] = True,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the original data files.")] = None,
+    store: Annotated[Path, typer.Option(help="SQLite file that makes a stopped run go on.")] = Path("results.sqlite"),
+    out: Annotated[Path | None, typer.Option(help="Write PAPER/ITEM.json and figures into this folder.")] = None,
+    docs: Annotated[Path | None, typer.Option(help="Write a page PAPER.md into this folder, from --out.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes; the number of cores by default.")] = None,
+    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Recompute the tables and figures of the papers; exit code 1 when a row misses its tolerance."""
+    if paper is None:
+        _list(json)
+        return
+    from rich.console import Console
+
+    from tacit.cli.progress import sweep_bar
+    from tacit.papers import estimate, reproduce
+    from tacit.papers.page import write_pages
+    from tacit.sweeps import Store
+
+    size, kept = "quick" if quick else "full", Store(store)
+    seconds = estimate(paper, size=size, store=kept, data_dir=data_dir, workers=workers)
+    Console(stderr=True).print(f"about {seconds / 60:.0f} minutes" if seconds > 90 else f"about {seconds:.0f} seconds")
+    with sweep_bar(f"reproduce {paper}") as on_progress:
+        done = reproduce(
+            paper,
+            size=size,
+            store=kept,
+            data_dir=data_dir,
+            workers=workers,
+            engine=engine,
+            on_progress=on_progress,
+        )
+    if out is not None:
+        for each in done:
+            each.save(out)
+        if docs is not None:
+            write_pages(out, docs, dict.fromkeys(each.paper.key for each in done))
+    rows = [row for each in done for row in each.rows]
+    if json:
+        print(json_text([row.plain() for row in rows]))
+    else:
+        from tacit.reports import reproduction_table
+
+        for each in done:
+            title = f"{each.paper.key}/{each.item.name}: {each.item.title}"
+            Console().print(reproduction_table(title, [row.plain() for row in each.rows]))
+    if any(row.passed is False for row in rows):
+        raise typer.Exit(1)
+
+
+def _list(json: bool) -> None:
+    from tacit.papers import PAPERS
+
+    listed = [
+        {"paper": paper.key, "item": item.name, "title": item.title}
+        for paper in PAPERS.values()
+        for item in paper.items
+    ]
+    if json:
+        print(json_text(listed))
+        return
+    from rich.console import Console
+
+    from tacit.reports import plain_table
+
+    Console().print(plain_table(listed))

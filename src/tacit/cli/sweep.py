@@ -1,0 +1,45 @@
+"""`tacit sweep`: a grid of runs that continues where it was stopped."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tacit.plain import json_text
+
+
+def command(
+    grid: Annotated[
+        Path, typer.Argument(help="TOML file: preset, [fixed] settings, [grid] lists.", metavar="FILE.toml")
+    ],
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the original data files.")] = None,
+    store: Annotated[Path, typer.Option(help="SQLite file of results.")] = Path("results.sqlite"),
+    workers: Annotated[int | None, typer.Option(help="Processes; the number of cores by default.")] = None,
+    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run every combination of a grid; what is stored already is not run again."""
+    from tacit.cli.progress import sweep_bar
+    from tacit.sweeps import Store, sweep, table
+    from tacit.sweeps.grid import read_grid
+
+    plan = read_grid(grid)
+    with sweep_bar(plan.name) as on_progress:
+        results = sweep(
+            plan.name,
+            plan.tasks,
+            Store(store),
+            data_dir=data_dir,
+            workers=workers,
+            engine=engine,
+            on_progress=on_progress,
+        )
+    rows = table(results)
+    if json:
+        print(json_text(rows))
+        return
+    from rich.console import Console
+
+    from tacit.reports import plain_table
+
+    Console().print(plain_table(rows))

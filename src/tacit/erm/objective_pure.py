@@ -1,0 +1,122 @@
+"""Objective perturbation under pure epsilon-DP (Chaudhuri, Monteleoni & Sarwate 2011; Kifer, Smith & Thakurta 2012)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tacit import check
+from tacit.erm.minima import strength_for
+from tacit.erm.problem import Problem
+from tacit.erm.radial import radial
+from tacit.erm.release import Method, Release, Terms, lipschitz
+from tacit.erm.solver import TOLERANCE, minimise
+from tacit.mechanisms import Approximate
+from tacit.standing import Standing
+
+_ROUNDING = 1e-3
+
+
+@dataclass(frozen=True)
+class PureObjective(Method):
+    """argmin F(theta) + <b, theta>, density of b proportional to e^{-rate ||b||}, rate = epsilon' / (s G).
+
+    s = 1 for add/remove, 2 for replace-one. By the change of variables b = -grad F(theta) the loss is at most
+    rate * s G + log_volume, so epsilon' = epsilon - log_volume(strength); the strength is raised to where log_volume is
+    `volume_share` of epsilon if it would be more. A thousandth of epsilon pays for the solver's tolerance: a radial
+    noise of rate epsilon / 1000 per 2 tolerance / strength (see `rounded_minimiser`).
+
+    Args:
+        volume_share: in (0, 1).
+    """
+
+    family: ClassVar[str] = "objective"
+    name: ClassVar[str] = "pure"
+    standing: ClassVar[Standing] = Standing.PROVEN
+    verdict: ClassVar[str] = "pure epsilon-DP with the exact volume term; solver tolerance paid for"
+    pure: ClassVar[bool] = True
+    volume_share: float = 0.2
+    tolerance: float = TOLERANCE
+
+    def __post_init__(self) -> None:
+        check.probability("volume_share", self.volume_share, open_low=True, open_high=True)
+
+    def budget(self, problem: Problem, epsilon: float) -> tuple[float, float]:
+        """(epsilon', strength): what is left for the linear term, and the strength that leaves it."""
+        strength = max(problem.strength, strength_for(problem.loss, self.volume_share * epsilon))
+        return epsilon - problem.loss.log_volume(strength), strength
+
+    def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
+        """E ||b|| / prior_norm, E ||b|| = p k / rate."""
+        left, _ = self.budget(problem.with_strength(0.0), terms.pure_epsilon())
+        bound = terms.relation.sensitivity * lipschitz(problem, self.name)
+        return problem.dimension * bound / left / prior_norm
+
+    def release(self, problem: Problem, terms: Terms) -> Release:
+        """See the class."""
+        bound = terms.relation.sensitivity * lipschitz(problem, self.name)
+        epsilon = terms.pure_epsilon()
+        left, strength = self.budget(problem, epsilon * (1 - _ROUNDING))
+        mechanism = Approximate(epsilon, 0.0)
+        terms.charge(mechanism, "objective perturbation")
+        linear = radial(terms.stream, problem.shape, rate=left / bound)
+        found = minimise(problem.with_strength(strength), linear=linear, tolerance=self.tolerance)
+        rate = _ROUNDING * epsilon * strength / (2 * self.tolerance)
+        theta = found.theta + radial(terms.stream, problem.shape, rate=rate)
+        facts = {"rate": left / bound, "strength": strength}
+        return Release(theta, mechanism, terms.relation, terms.standing, facts=facts)
+
+
+@dataclass(frozen=True)
+class ChaudhuriObjective(PureObjective):
+    """The published budget: with c = smoothness, epsilon' = epsilon - 2 log(1 + c / strength).
+
+    Where that is not positive, strength = c / (e^{epsilon / 4} - 1) and epsilon' = epsilon / 2, which the first formula
+    at the new strength confirms exactly. Rank-one Hessians only (scores of length 1).
+
+    Source: Chaudhuri et al. 2011, Algorithm 2 and Theorem 9, for sums.
+    """
+
+    name: ClassVar[str] = "chaudhuri"
+    verdict: ClassVar[str] = "pure epsilon-DP as published; solver tolerance paid for"
+
+    def budget(self, problem: Problem, epsilon: float) -> tuple[float, float]:
+        """See the class."""
+        _rank_one(problem, self.name)
+        c = problem.loss.smoothness
+        left = epsilon - 2 * math.log1p(c / problem.strength) if problem.strength else -math.inf
+        if left > 0:
+            return left, problem.strength
+        strength = c / math.expm1(epsilon / 4)
+        return min(epsilon / 2, epsilon - 2 * math.log1p(c / strength)), strength
+
+
+@dataclass(frozen=True)
+class KiferPureObjective(PureObjective):
+    """Half of epsilon for the linear term, half for the volume: strength >= 2 c / epsilon, rate = epsilon / (2 s G).
+
+    Source: Kifer et al. 2012, Algorithm 1 with the Gamma distribution, for sums; s = 2 repairs replace-one.
+    """
+
+    name: ClassVar[str] = "kifer_pure"
+    verdict: ClassVar[str] = "pure epsilon-DP as published; solver tolerance paid for"
+
+    def budget(self, problem: Problem, epsilon: float) -> tuple[float, float]:
+        """See the class."""
+        _rank_one(problem, self.name)
+        return epsilon / 2, max(problem.strength, 2 * problem.loss.smoothness / epsilon)
+
+
+def _rank_one(problem: Problem, method: str) -> None:
+    if problem.loss.outputs != 1:
+        raise check.fail(
+            "classes", f"two for objective perturbation by {method!r}", problem.loss.outputs, "Use 'pure'."
+        )
+
+
+def coordinate_variance(dimension: int, rate: float) -> float:
+    """Variance of one coordinate of radial noise: E ||b||^2 / d = (d + 1) / rate^2."""
+    return float((np.float64(dimension) + 1) / rate**2)

@@ -1,0 +1,132 @@
+"""Preprocessing by declared constants alone: nothing is learned, so nothing is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+
+from tacit import check
+from tacit.data.places import bad_cells
+from tacit.erm.base import checked_rows
+from tacit.erm.design import declared_bounds
+
+Array = np.ndarray
+
+
+class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """x -> (clip(x, low, high) - center) / scale, after log(1 + x - low) where asked; every constant is declared.
+
+    Args:
+        data_bounds: (low, high) of the columns, numbers or one value for each column.
+        center: what becomes 0, likewise; the middle of the bounds by default.
+        scale: > 0, what becomes 1; by default the largest distance from the center, so that |x| <= 1.
+        log: take log(1 + x - low) of values, bounds and center first, for columns of long tails: True or False, or
+            one of them for each column.
+    """
+
+    def __init__(
+        self,
+        *,
+        data_bounds: tuple[Any, Any] = (0.0, 1.0),
+        center: Any = None,
+        scale: Any = None,
+        log: bool | Sequence[bool] = False,
+    ):
+        self.data_bounds = data_bounds
+        self.center = center
+        self.scale = scale
+        self.log = log
+
+    def fit(self, X: Any, y: Any = None) -> PublicScaler:
+        """Check the shape of X and the declared constants; no value of X is read beyond that."""
+        columns = checked_rows(self, X, reset=True).shape[1]
+        low, high = (np.broadcast_to(end, (columns,)) for end in declared_bounds(self.data_bounds, columns))
+        self._low, self._high = low, high
+        self._log = _columns("log", self.log, columns, bool)
+        ends = self._bent(low), self._bent(high)
+        middle = (ends[0] + ends[1]) / 2
+        given = None if self.center is None else _columns("center", self.center, columns, float)
+        self.center_ = middle if given is None else self._bent(given)
+        reach = np.maximum(np.abs(ends[0] - self.center_), np.abs(ends[1] - self.center_))
+        self.scale_ = np.where(reach > 0, reach, 1.0)
+        if self.scale is not None:
+            self.scale_ = _columns("scale", self.scale, columns, float)
+            if not (self.scale_ > 0).all():
+                raise check.fail("scale", "> 0 in every column", self.scale)
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """Scaled rows, float64 of the shape of X."""
+        check_is_fitted(self)
+        X = np.clip(checked_rows(self, X, reset=False), self._low, self._high)
+        return (self._bent(X) - self.center_) / self.scale_
+
+    def _bent(self, values: Array) -> Array:
+        return np.where(self._log, np.log1p(np.maximum(values - self._low, 0.0)), values)
+
+
+class PublicOneHot(TransformerMixin, BaseEstimator):
+    """One 0/1 column for each declared category of each column.
+
+    Args:
+        categories: for each column the list of its values, or one list of values for every column. None is refused:
+            they are not read from the data.
+        centered: subtract 1 / (number of categories), which shortens rows and costs a linear model nothing.
+        unknown: "error" for an undeclared value, or "zero" for a row of zeros in its place.
+    """
+
+    def __init__(self, *, categories: Sequence[Any] | None = None, centered: bool = False, unknown: str = "error"):
+        self.categories = categories
+        self.centered = centered
+        self.unknown = unknown
+
+    def fit(self, X: Any, y: Any = None) -> PublicOneHot:
+        """Check the shape of X and the declared categories."""
+        X = validate_data(self, X, dtype=None, ensure_all_finite=False)
+        check.choice("unknown", self.unknown, ("error", "zero"))
+        if self.categories is None:
+            hint = "Pass the values of every column from public knowledge; reading them from the data would leak."
+            raise check.fail("categories", "declared", None, hint)
+        shared = all(isinstance(known, str) or not isinstance(known, Sequence) for known in self.categories)
+        lists = [self.categories] * X.shape[1] if shared else self.categories
+        if len(lists) != X.shape[1] or not all(len(known) for known in lists):
+            raise check.fail("categories", f"a list of values for each of {X.shape[1]} columns", self.categories)
+        self.categories_ = [list(known) for known in lists]
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """float64 (n, all categories)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=None, ensure_all_finite=False)
+        blocks = [X[:, [place]] == np.array(known, dtype=X.dtype) for place, known in enumerate(self.categories_)]
+        missed = np.stack([~block.any(axis=1) for block in blocks], axis=1)
+        if self.unknown == "error" and missed.any():
+            rows, places = np.nonzero(missed)
+            raise bad_cells("X", "one of the declared categories in every cell", rows, np.unique(places))
+        return np.hstack([block - (1 / block.shape[1] if self.centered else 0.0) for block in blocks]).astype(float)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """column_category, for every category."""
+        check_is_fitted(self)
+        names: Any = _check_feature_names_in(self, input_features)
+        pairs = zip(names, self.categories_, strict=True)
+        return np.array([f"{name}_{value}" for name, known in pairs for value in known], dtype=object)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def _columns(name: str, value: Any, columns: int, kind: type) -> Array:
+    try:
+        return np.broadcast_to(np.asarray(value, dtype=kind), (columns,))
+    except (TypeError, ValueError):
+        raise check.fail(name, f"one value, or one for each of {columns} columns", value) from None

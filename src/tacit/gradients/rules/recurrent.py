@@ -1,0 +1,236 @@
+"""Recurrent layers, unrolled in time, so that the gradient at every gate is seen.
+
+The products of all inputs with the input weights are one gradient root: its gradient d_t at time t is that of the
+gates, which gives every weight. With h the hidden states before each step,
+
+    W_ih: sum_t d_t x_t^T     W_hh: sum_t d_t h_{t-1}^T     both biases: sum_t d_t
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tacit.gradients.capture import Capture, Uncovered, captures, composes
+from tacit.gradients.contributions import Contribution, Outer, Rows
+
+Names = tuple[str | None, ...]
+
+
+@dataclass
+class Run:
+    """One layer in one direction over the whole sequence.
+
+    Attributes:
+        outputs: (T, B, H), or (T, B, proj) with a projection.
+        last: hidden state and, for an LSTM, cell state after the last step.
+    """
+
+    outputs: Tensor
+    last: tuple[Tensor, ...]
+
+
+Layer = Callable[[Capture, Tensor, tuple[Tensor, ...], Sequence[Tensor], bool], Run]
+
+
+def _lstm(capture: Capture, x: Tensor, state: tuple[Tensor, ...], weights: Sequence[Tensor], backwards: bool) -> Run:
+    """i, f, g, o = gates;  c' = sigmoid(f) c + sigmoid(i) tanh(g);  h' = P (sigmoid(o) tanh(c'))."""
+    hidden, cell = state
+    weight, projection = weights[1].detach(), weights[-1] if len(weights) in (3, 5) else None
+    gates, before = _gates(capture, x, weights), []
+    outputs, inner, shift = [], [], None
+    if projection is not None and capture.name(projection):
+        shift = _projection_root(capture, x, projection, inner, backwards)
+    for time in _times(len(x), backwards):
+        before.append(hidden)
+        i, f, g, o = torch.addmm(gates.roots[time], hidden, weight.t()).chunk(4, 1)
+        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+        hidden = o.sigmoid() * cell.tanh()
+        if projection is not None:
+            inner.append(hidden.detach())
+            hidden = F.linear(hidden, projection.detach())
+            hidden = hidden if shift is None else hidden + shift[time]
+        outputs.append(hidden)
+    gates.keep(before, backwards)
+    return Run(_stacked(outputs, backwards), (hidden, cell))
+
+
+def _gru(capture: Capture, x: Tensor, state: tuple[Tensor, ...], weights: Sequence[Tensor], backwards: bool) -> Run:
+    """r, z = sigmoid(gates);  n = tanh(x_n + r h_n);  h' = (1 - z) n + z h, where h_n is the hidden part of a gate."""
+    (hidden,) = state
+    weight, bias = weights[1].detach(), weights[3].detach() if len(weights) > 2 else None
+    gates, before, outputs, resets = _gates(capture, x, weights, together=False), [], [], []
+    for time in _times(len(x), backwards):
+        before.append(hidden)
+        (x_r, x_z, x_n), (h_r, h_z, h_n) = gates.roots[time].chunk(3, 1), F.linear(hidden, weight, bias).chunk(3, 1)
+        reset, update = (x_r + h_r).sigmoid(), (x_z + h_z).sigmoid()
+        resets.append(reset.detach())
+        new = (x_n + reset * h_n).tanh()
+        hidden = new + update * (hidden - new)
+        outputs.append(hidden)
+    scale = torch.ones_like(gates.roots)
+    scale[..., -hidden.shape[1] :] = _stacked(resets, backwards)
+    gates.keep(before, backwards, scale)
+    return Run(_stacked(outputs, backwards), (hidden,))
+
+
+def _simple(activation: Callable[[Tensor], Tensor]) -> Layer:
+    """h' = tanh(gate) or max(gate, 0)."""
+
+    def layer(
+        capture: Capture, x: Tensor, state: tuple[Tensor, ...], weights: Sequence[Tensor], backwards: bool
+    ) -> Run:
+        (hidden,) = state
+        gates, before, outputs = _gates(capture, x, weights), [], []
+        for time in _times(len(x), backwards):
+            before.append(hidden)
+            hidden = activation(torch.addmm(gates.roots[time], hidden, weights[1].detach().t()))
+            outputs.append(hidden)
+        gates.keep(before, backwards)
+        return Run(_stacked(outputs, backwards), (hidden,))
+
+    return layer
+
+
+class _Gates:
+    """Products of the inputs with the input weights as a gradient root, and what its gradient gives.
+
+    Attributes:
+        roots: (T, B, gates).
+    """
+
+    def __init__(self, capture: Capture, x: Tensor, weights: Sequence[Tensor], together: bool):
+        self.hidden = self.scale = torch.empty(0)
+        bias = None
+        if len(weights) > 3:
+            bias = weights[2].detach() + weights[3].detach() if together else weights[2].detach()
+        names = [capture.name(weight) for weight in weights]
+        kept = capture.keep(x)
+
+        def contribute(gradient: Tensor) -> list[Contribution]:
+            left = gradient.transpose(0, 1)
+            inner = left * self.scale.transpose(0, 1) if len(self.scale) else left
+            found: list[Contribution] = []
+            for name, side, right in ((names[0], left, kept), (names[1], inner, self.hidden)):
+                if name:
+                    found.append(Outer(name, side.mT.unsqueeze(1), right.transpose(0, 1).unsqueeze(1), capture.scratch))
+            if len(weights) > 3:
+                found += [Rows(name, side.sum(1)) for name, side in zip(names[2:4], (left, inner), strict=True) if name]
+            return found
+
+        self.roots = capture.root(F.linear(x, weights[0].detach(), bias), (kept,), contribute)
+
+    def keep(self, before: list[Tensor], backwards: bool, scale: Tensor | None = None) -> None:
+        """Remember the hidden states before each step, and what the hidden part of the gates is multiplied by."""
+        self.hidden = _stacked([hidden.detach() for hidden in before], backwards)
+        self.scale = self.scale if scale is None else scale
+
+
+def _gates(capture: Capture, x: Tensor, weights: Sequence[Tensor], together: bool = True) -> _Gates:
+    return _Gates(capture, x, weights, together)
+
+
+def _projection_root(capture: Capture, x: Tensor, weight: Tensor, inner: list[Tensor], backwards: bool) -> Tensor:
+    """Zeros that are added to what the projection gives; their gradient is that of its output."""
+    name = capture.name(weight)
+    assert name is not None
+    zeros = x.detach().new_zeros(len(x), x.shape[1], len(weight))
+
+    def contribute(gradient: Tensor) -> list[Contribution]:
+        right = _stacked(inner, backwards).transpose(0, 1)
+        return [Outer(name, gradient.permute(1, 2, 0).unsqueeze(1), right.unsqueeze(1), capture.scratch)]
+
+    return capture.root(zeros, (), contribute)
+
+
+def _times(length: int, backwards: bool) -> range:
+    return range(length - 1, -1, -1) if backwards else range(length)
+
+
+def _stacked(steps: list[Tensor], backwards: bool) -> Tensor:
+    return torch.stack(steps[::-1] if backwards else steps)
+
+
+def _rule(layer: Layer, states: int) -> Callable[..., Any]:
+    """A rule for a whole module: any number of layers, one or two directions."""
+
+    def rule(
+        capture: Capture,
+        input: Tensor,
+        start: Any,
+        weights: Any,
+        has_biases: Any,
+        layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool = False,
+    ) -> tuple[Tensor, ...]:
+        if not isinstance(has_biases, bool):
+            raise Uncovered("a recurrent layer runs on a packed sequence")
+        if input.dim() != 3 or capture.axis(input, 1) != (0 if batch_first else 1):
+            raise Uncovered("a recurrent layer runs on an input without a batch axis where it expects one")
+        directions = 2 if bidirectional else 1
+        given = start if states == 2 else (start,)
+        each = len(weights) // (layers * directions)
+        x, last = input.transpose(0, 1) if batch_first else input, []
+        for depth in range(layers):
+            runs = []
+            for direction in range(directions):
+                place = depth * directions + direction
+                mine = weights[place * each : (place + 1) * each]
+                runs.append(layer(capture, x, tuple(state[place] for state in given), mine, direction == 1))
+            x = runs[0].outputs if directions == 1 else torch.cat([run.outputs for run in runs], 2)
+            last += [run.last for run in runs]
+            if dropout and train and depth < layers - 1:
+                x = F.dropout(x, dropout, True)
+        outputs = x.transpose(0, 1) if batch_first else x
+        return (outputs, *(torch.stack(parts) for parts in zip(*last, strict=True)))
+
+    return rule
+
+
+captures(torch.lstm)(_rule(_lstm, 2))
+captures(torch.gru)(_rule(_gru, 1))
+captures(torch.rnn_tanh)(_rule(_simple(torch.tanh), 1))
+captures(torch.rnn_relu)(_rule(_simple(torch.relu), 1))
+
+
+def _cell(capture: Capture, input: Tensor, hidden: Tensor, weights: Sequence[Tensor | None]) -> tuple[Tensor, Tensor]:
+    w_ih, w_hh, b_ih, b_hh = (*weights, None, None)[:4]
+    return capture.apply(F.linear, input, w_ih, b_ih), capture.apply(F.linear, hidden, w_hh, b_hh)
+
+
+@composes(torch.lstm_cell)
+def lstm_cell(capture: Capture, input: Tensor, state: Sequence[Tensor], *weights: Tensor | None) -> tuple[Tensor, ...]:
+    """One step of an LSTM as two linear layers."""
+    x, h = _cell(capture, input, state[0], weights)
+    i, f, g, o = (x + h).chunk(4, 1)
+    cell = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
+    return o.sigmoid() * cell.tanh(), cell
+
+
+@composes(torch.gru_cell)
+def gru_cell(capture: Capture, input: Tensor, hidden: Tensor, *weights: Tensor | None) -> Tensor:
+    """One step of a GRU as two linear layers."""
+    x, h = _cell(capture, input, hidden, weights)
+    (x_r, x_z, x_n), (h_r, h_z, h_n) = x.chunk(3, 1), h.chunk(3, 1)
+    new = (x_n + (x_r + h_r).sigmoid() * h_n).tanh()
+    return new + (x_z + h_z).sigmoid() * (hidden - new)
+
+
+@composes(torch.rnn_tanh_cell)
+def tanh_cell(capture: Capture, input: Tensor, hidden: Tensor, *weights: Tensor | None) -> Tensor:
+    """One step of a plain recurrent layer as two linear layers."""
+    return torch.tanh(sum(_cell(capture, input, hidden, weights)))  # type: ignore[arg-type]
+
+
+@composes(torch.rnn_relu_cell)
+def relu_cell(capture: Capture, input: Tensor, hidden: Tensor, *weights: Tensor | None) -> Tensor:
+    """One step of a plain recurrent layer as two linear layers."""
+    return torch.relu(sum(_cell(capture, input, hidden, weights)))  # type: ignore[arg-type]

@@ -1,0 +1,66 @@
+"""Matrix gradients of layers that an example uses at one position only, which is what most small models do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tacit.gradients.contributions import Outer, Rows
+from tacit.gradients.scratch import Scratch, row_squares
+
+_UNSEEN = 1e-30  # more than a square below the smallest float32 can hide
+
+
+@dataclass
+class Single:
+    """Gradients left right^T, whose norm is |left| |right|; left is (B, p), right is (B, d)."""
+
+    name: str
+    left: Tensor
+    right: Tensor
+    scratch: Scratch
+
+    def squared_norms(self) -> Tensor:
+        # A sum of squares that is multiplied by another must not hide what underflowed.
+        unseen = _UNSEEN * max(self.left.shape[1], self.right.shape[1])
+        return (row_squares(self.left) + unseen) * (row_squares(self.right) + unseen)
+
+    def rows(self) -> Tensor:
+        return self.left.unsqueeze(2) * self.right.unsqueeze(1)
+
+    def add_weighted(self, total: Tensor, factors: Tensor) -> None:
+        weighted = self.left * factors.unsqueeze(1)
+        total.addmm_(weighted.t(), self.right)
+
+    def outer(self) -> Outer:
+        """The same as a sum over one position."""
+        left, right = self.left.unsqueeze(1).unsqueeze(3), self.right.unsqueeze(1).unsqueeze(1)
+        return Outer(self.name, left, right, self.scratch)
+
+    def joined(self, size: int) -> Outer:
+        return self.outer().joined(size)
+
+
+@dataclass
+class Masked:
+    """Gradients left right^T of W * mask in W, which are masked too."""
+
+    name: str
+    inner: Single
+    mask: Tensor
+
+    def squared_norms(self) -> Tensor:
+        """sum_jk mask_jk^2 left_j^2 right_k^2: one more product of the layer's size."""
+        left, right = self.inner.left.square() + _UNSEEN, self.inner.right.square() + _UNSEEN
+        return ((left @ self.mask.square()) * right).sum(1)
+
+    def rows(self) -> Tensor:
+        return self.inner.rows() * self.mask
+
+    def add_weighted(self, total: Tensor, factors: Tensor) -> None:
+        weighted = self.inner.left * factors.unsqueeze(1)
+        total.addcmul_(weighted.t() @ self.inner.right, self.mask)
+
+    def joined(self, size: int) -> Rows:
+        return Rows(self.name, self.rows()).joined(size)

@@ -1,0 +1,64 @@
+"""Adaptive clipping with the arguments that Opacus has for it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from tacit import check
+from tacit.clipping import AdaptiveClip
+
+
+@dataclass(frozen=True)
+class BoundedAdaptiveClip(AdaptiveClip):
+    """`AdaptiveClip` whose bound stays in [lowest, highest]."""
+
+    lowest: float = 1e-9
+    highest: float = 1e12
+
+    def after(self, norms: Tensor, noise: Tensor, noise_multiplier: float, expected_batch_size: float) -> AdaptiveClip:
+        following = super().after(norms, noise, noise_multiplier, expected_batch_size)
+        return replace(following, clip_norm=min(max(following.clip_norm, self.lowest), self.highest))
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """Adaptive clipping as Opacus asks for it (Andrew et al. 2021).
+
+    Args:
+        target_unclipped_quantile: share of the records to be left unclipped, in (0, 1).
+        clipbound_learning_rate: > 0.
+        max_clipbound, min_clipbound: the bound stays between them.
+        unclipped_num_std: noise of the count of unclipped records; more than half the noise multiplier. None for 5
+            times the noise multiplier, where the count costs half a percent.
+    """
+
+    target_unclipped_quantile: float = 0.5
+    clipbound_learning_rate: float = 0.2
+    max_clipbound: float = 1e12
+    min_clipbound: float = 1e-9
+    unclipped_num_std: float | None = None
+
+    def split(self, max_grad_norm: float, noise_multiplier: float) -> tuple[AdaptiveClip, float]:
+        """The clip, and the noise multiplier of the gradient that together with the count costs `noise_multiplier`.
+
+        1 / noise_multiplier^2 = 1 / gradient_noise^2 + 1 / (2 unclipped_num_std)^2  (Theorem 1 there).
+        """
+        check.positive("noise_multiplier", noise_multiplier, "Adaptive clipping counts under noise.")
+        check.real("max_clipbound", self.max_clipbound, low=self.min_clipbound, open_low=True)
+        count = 2 * (5 * noise_multiplier if self.unclipped_num_std is None else self.unclipped_num_std)
+        hint = f"It is more than half of noise_multiplier, {noise_multiplier:g}."
+        check.real("unclipped_num_std", count / 2, low=noise_multiplier / 2, open_low=True, hint=hint)
+        # A trifle more than exactly, so that rounding never makes the step dearer than a flat one.
+        gradient = (1 + 1e-12) / math.sqrt(noise_multiplier**-2 - count**-2)
+        clip = BoundedAdaptiveClip(
+            max_grad_norm,
+            self.target_unclipped_quantile,
+            self.clipbound_learning_rate,
+            count / gradient,
+            self.min_clipbound,
+            self.max_clipbound,
+        )
+        return clip, gradient

@@ -1,0 +1,126 @@
+"""Noise and clipping bounds that change from epoch to epoch, driven by the loop like learning-rate schedulers.
+
+Each step is recorded with the noise that it had, so the accounting follows whatever a scheduler does. A scheduler may
+look at the epoch only, never at the data.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from tacit import check
+from tacit.training.wrapped import PrivateOptimizer
+
+
+class Scheduler(ABC):
+    """Sets one attribute of a private optimizer at every `step()`, which a loop calls once an epoch.
+
+    Attributes:
+        last_epoch: number of calls so far.
+        base: the attribute's value at first.
+    """
+
+    attribute: ClassVar[str]
+
+    def __init__(self, optimizer: PrivateOptimizer, *, last_epoch: int = -1):
+        if not isinstance(optimizer, PrivateOptimizer):
+            raise check.fail("optimizer", "the optimizer that make_private returned", type(optimizer).__name__)
+        self.optimizer = optimizer
+        self.last_epoch = last_epoch
+        self.base = self._value
+        self.step()
+
+    @property
+    def _value(self) -> float:
+        return getattr(self.optimizer, self.attribute)
+
+    @abstractmethod
+    def _next(self) -> float:
+        """The value for epoch `last_epoch`; at 0 the first of all."""
+
+    def step(self) -> None:
+        """Begin the next epoch."""
+        self.last_epoch += 1
+        setattr(self.optimizer, self.attribute, self._next())
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` goes on from."""
+        return {"last_epoch": self.last_epoch, "base": self.base, "value": self._value}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken."""
+        self.last_epoch, self.base = state_dict["last_epoch"], state_dict["base"]
+        setattr(self.optimizer, self.attribute, state_dict["value"])
+
+
+class _Exponential(Scheduler):
+    def __init__(self, optimizer: PrivateOptimizer, *, gamma: float, last_epoch: int = -1):
+        self.gamma = check.positive("gamma", gamma)
+        super().__init__(optimizer, last_epoch=last_epoch)
+
+    def _next(self) -> float:
+        return self._value * (self.gamma if self.last_epoch else 1.0)
+
+
+class _Step(Scheduler):
+    def __init__(self, optimizer: PrivateOptimizer, *, step_size: int, gamma: float, last_epoch: int = -1):
+        self.step_size, self.gamma = check.count("step_size", step_size), check.positive("gamma", gamma)
+        super().__init__(optimizer, last_epoch=last_epoch)
+
+    def _next(self) -> float:
+        falls = self.last_epoch and self.last_epoch % self.step_size == 0
+        return self._value * (self.gamma if falls else 1.0)
+
+
+class ExponentialNoise(_Exponential):
+    """noise_multiplier *= gamma, every epoch."""
+
+    attribute = "noise_multiplier"
+
+
+class StepNoise(_Step):
+    """noise_multiplier *= gamma, every `step_size` epochs."""
+
+    attribute = "noise_multiplier"
+
+
+class LambdaNoise(Scheduler):
+    """noise_multiplier = its first value * noise_lambda(epoch)."""
+
+    attribute = "noise_multiplier"
+
+    def __init__(self, optimizer: PrivateOptimizer, *, noise_lambda: Callable[[int], float], last_epoch: int = -1):
+        self.noise_lambda = noise_lambda
+        super().__init__(optimizer, last_epoch=last_epoch)
+
+    def _next(self) -> float:
+        return self.base * self.noise_lambda(self.last_epoch)
+
+
+class ExponentialGradClip(_Exponential):
+    """max_grad_norm *= gamma, every epoch."""
+
+    attribute = "max_grad_norm"
+
+
+class StepGradClip(_Step):
+    """max_grad_norm *= gamma, every `step_size` epochs."""
+
+    attribute = "max_grad_norm"
+
+
+class LambdaGradClip(Scheduler):
+    """max_grad_norm = its first value * scheduler_function(epoch)."""
+
+    attribute = "max_grad_norm"
+
+    def __init__(
+        self, optimizer: PrivateOptimizer, *, scheduler_function: Callable[[int], float], last_epoch: int = -1
+    ):
+        self.scheduler_function = scheduler_function
+        super().__init__(optimizer, last_epoch=last_epoch)
+
+    def _next(self) -> float:
+        return self.base * self.scheduler_function(self.last_epoch)

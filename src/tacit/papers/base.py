@@ -1,0 +1,98 @@
+"""What a paper is to `tacit reproduce`: items, each a list of tasks and the rows that their results give."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from tacit.standing import Standing
+from tacit.sweeps import Task
+
+SIZES = ("quick", "full")
+
+Figures = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of a paper beside ours.
+
+    Attributes:
+        paper, item: where it stands.
+        quantity: what it is, in a few words.
+        published: the paper's value, or None where none could be recovered or none was published.
+        ours: what this library measured or computed.
+        tolerance: by how much `ours` may differ from `published`; None for a row that is only shown.
+        standing: of `ours` where it is a privacy number; "measured" otherwise.
+    """
+
+    paper: str
+    item: str
+    quantity: str
+    published: float | None
+    ours: float | None
+    tolerance: float | None = None
+    standing: Standing = Standing.MEASURED
+
+    @property
+    def difference(self) -> float | None:
+        """ours - published."""
+        return None if self.published is None or self.ours is None else self.ours - self.published
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether the difference is within the tolerance; None where there is nothing to compare."""
+        if self.published is None or self.tolerance is None:
+            return None
+        return self.difference is not None and abs(self.difference) <= self.tolerance
+
+    def plain(self) -> dict[str, Any]:
+        """The row as `tacit reproduce --json` prints it."""
+        return {
+            "paper": self.paper,
+            "item": self.item,
+            "quantity": self.quantity,
+            "published": self.published,
+            "ours": self.ours,
+            "difference": self.difference,
+            "tolerance": self.tolerance,
+            "pass": self.passed,
+            "standing": self.standing.value,
+        }
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table or figure.
+
+    Attributes:
+        name: as in `tacit reproduce PAPER/NAME`.
+        title: one line.
+        tasks: size ("quick" or "full") -> what has to run.
+        rows: (size, values of those tasks in order) -> the rows.
+        figures: the same -> SVG drawings by name, where people would rather look.
+    """
+
+    name: str
+    title: str
+    tasks: Callable[[str], list[Task]]
+    rows: Callable[[str, Sequence[Any]], list[Row]]
+    figures: Callable[[str, Sequence[Any]], Figures] = lambda size, values: {}
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper by its key, with everything of it that is recomputed, and what a reader should make of it."""
+
+    key: str
+    title: str
+    items: tuple[Item, ...]
+    reading: str = ""
+
+
+def published(package: str) -> dict[str, Any]:
+    """The published numbers and tolerances beside the code that recomputes them (published.toml)."""
+    return tomllib.loads(resources.files(package).joinpath("published.toml").read_text(encoding="utf-8"))

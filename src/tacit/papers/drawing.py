@@ -1,0 +1,74 @@
+"""Line drawings of the papers' figures as files that stand alone."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_COLOURS = ("#1f5fa8", "#b5482a", "#3c7d3c", "#7a4f9a", "#8a6d1c", "#4a4a4a")
+
+Points = tuple[Sequence[float] | Any, Sequence[float] | Any]
+
+
+def lines_svg(
+    lines: Mapping[str, Points],
+    *,
+    across: str,
+    up: str,
+    log_across: bool = False,
+    log_up: bool = False,
+    square: bool = False,
+    dashed: str = "",
+    bars: Mapping[str, Sequence[float]] | None = None,
+) -> str:
+    """An SVG file of labelled lines.
+
+    Args:
+        lines: label -> (x, y).
+        across, up: the axes.
+        square: both axes from 0 to 1.
+        dashed: lines whose label begins so are dashed.
+        bars: label -> half-widths of error bars.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    style: Any = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "tacit",
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(4.4, 4.2) if square else (5.6, 3.4), layout="constrained")
+        axes = figure.add_subplot()
+        for colour, (label, (x, y)) in zip(_COLOURS * 3, lines.items(), strict=False):
+            dash = "--" if dashed and label.startswith(dashed) else "-"
+            error = (bars or {}).get(label)
+            axes.errorbar(
+                x,
+                y,
+                yerr=error,
+                color=colour,
+                linestyle=dash,
+                label=label,
+                linewidth=1.5,
+                capsize=2,
+                marker="o" if len(x) < 12 else "",
+                markersize=3,
+            )
+        axes.set(xlabel=across, ylabel=up)
+        if log_across:
+            axes.set_xscale("log")
+        if log_up:
+            axes.set_yscale("log")
+        if square:
+            axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        axes.grid(color="#cccccc", linewidth=0.4)
+        axes.legend(frameon=False, fontsize=8)
+        buffer = io.StringIO()
+        nothing: Any = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(buffer, format="svg", metadata=nothing)
+    return buffer.getvalue()

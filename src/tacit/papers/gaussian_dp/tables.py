@@ -1,0 +1,154 @@
+"""Tables 1 to 4: privacy columns and test results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from statistics import mean
+from typing import Any
+
+from tacit.papers.base import Item, Row, published
+from tacit.papers.gaussian_dp.baselines import table_2_task, table_4_task
+from tacit.papers.gaussian_dp.privacy import cost_rows, cost_task
+from tacit.papers.runs import history_task
+from tacit.sweeps import Task
+
+KEY = "gaussian-dp"
+NUMBERS = published("tacit.papers.gaussian_dp")
+_SEEDS = (0, 1, 2)
+_MNIST_EPOCH, _ADULT_EPOCH, _IMDB_EPOCH, _MOVIELENS_EPOCH = 7.0, 0.6, 8.0, 1.0
+
+
+def _table_1_tasks(size: str) -> list[Task]:
+    table = NUMBERS["table_1"]
+    rate, n = table["batch_size"] / table["records"], table["records"]
+    tasks = [
+        cost_task(row["sigma"], rate, round(row["epochs"] * n / table["batch_size"]), table["delta"])
+        for row in table["rows"]
+    ]
+    if size == "full":
+        tasks += [_mnist(row, seed) for row in table["rows"] for seed in _SEEDS]
+    return tasks
+
+
+def _mnist(row: dict[str, Any], seed: int) -> Task:
+    return history_task(
+        "mnist",
+        seed,
+        seconds=_MNIST_EPOCH * row["epochs"],
+        noise_multiplier=row["sigma"],
+        learning_rate=row["learning_rate"],
+        clip_norm=row["clip_norm"],
+        epochs=row["epochs"],
+    )
+
+
+def _table_1_rows(size: str, values: Sequence[Any]) -> list[Row]:
+    table, make = NUMBERS["table_1"], partial(Row, KEY, "table-1")
+    runs = values[len(table["rows"]) :]
+    rows: list[Row] = []
+    for index, row in enumerate(table["rows"]):
+        prefix = f"sigma {row['sigma']}, {row['epochs']} epochs: "
+        rows += cost_rows(make, prefix, values[index], row, table["tolerance"])
+        own = runs[index * len(_SEEDS) : (index + 1) * len(_SEEDS)]
+        if own:
+            ours = 100 * mean(run["test"][-1] for run in own)
+            words = f"{prefix}test accuracy %, mean of {len(own)}"
+            rows.append(make(words, row["accuracy"], round(ours, 3), table["tolerance"]["accuracy"]))
+    return rows
+
+
+def _table_2_tasks(size: str) -> list[Task]:
+    table = NUMBERS["table_2"]
+    seeds = _SEEDS if size == "full" else _SEEDS[:1]
+    return [
+        _cost_of(table, table["batch_size"] / table["records"]),
+        table_2_task(),
+        *(history_task("adult", seed, seconds=18 * _ADULT_EPOCH) for seed in seeds),
+        *(history_task("adult", seed, seconds=20 * _ADULT_EPOCH, private=False, epochs=20) for seed in seeds),
+    ]
+
+
+def _table_2_rows(size: str, values: Sequence[Any]) -> list[Row]:
+    """Nothing of the table's body was recovered, so nothing of it is compared."""
+    make, (cost, baselines, *runs) = partial(Row, KEY, "table-2"), values
+    private, plain = _halves(runs)
+    return [
+        *cost_rows(make, "sigma 0.55, 18 epochs: ", cost, {}, {}),
+        make("NoisySGD test accuracy %", None, private),
+        make("non-private test accuracy %", None, plain),
+        *(make(f"{name} test accuracy %", None, round(value, 3)) for name, value in baselines.items()),
+    ]
+
+
+def _table_3_tasks(size: str) -> list[Task]:
+    table = NUMBERS["table_3"]
+    tasks = [_cost_of(table, table["batch_size"] / table["records"])]
+    if size == "full":
+        names = ("imdb_literal", "imdb")
+        tasks += [history_task(name, seed, seconds=9 * _IMDB_EPOCH) for name in names for seed in _SEEDS]
+        tasks += [history_task(names[0], s, seconds=20 * _IMDB_EPOCH, private=False, epochs=20) for s in _SEEDS]
+    return tasks
+
+
+def _table_3_rows(size: str, values: Sequence[Any]) -> list[Row]:
+    table, make = NUMBERS["table_3"], partial(Row, KEY, "table-3")
+    rows = cost_rows(make, "sigma 0.56, 9 epochs: ", values[0], table, table["tolerance"])
+    if size == "full":
+        count, tolerance = len(_SEEDS), table["tolerance"]["accuracy"]
+        literal, masked, plain = (_percent(values[1 + k * count : 1 + (k + 1) * count]) for k in range(3))
+        rows += [
+            make("NoisyAdam, padding counted in the mean, test accuracy %", table["private"], literal, tolerance),
+            make("NoisyAdam, padding left out of the mean, test accuracy %", None, masked),
+            make("non-private, padding counted, test accuracy %", table["nonprivate"], plain, tolerance),
+        ]
+    return rows
+
+
+def _table_4_tasks(size: str) -> list[Task]:
+    table = NUMBERS["table_4"]
+    seeds = _SEEDS if size == "full" else _SEEDS[:1]
+    return [
+        _cost_of(table, table["sample_rate"]),
+        table_4_task(),
+        *(history_task("movielens", seed, seconds=20 * _MOVIELENS_EPOCH) for seed in seeds),
+        *(history_task("movielens", seed, seconds=20 * _MOVIELENS_EPOCH, private=False) for seed in seeds),
+    ]
+
+
+def _table_4_rows(size: str, values: Sequence[Any]) -> list[Row]:
+    """MovieLens-100K stands in for 1M: errors are shown, not compared."""
+    table, make, (cost, baselines, *runs) = NUMBERS["table_4"], partial(Row, KEY, "table-4"), values
+    private, plain = _halves(runs, scale=1.0)
+    return [
+        *cost_rows(make, "sigma 0.6, 20 epochs: ", cost, table, table["tolerance"]),
+        make("NoisyAdam RMSE on 100K (published on 1M)", table["private_1m"], private),
+        make("non-private RMSE on 100K (published on 1M)", table["nonprivate_1m"], plain),
+        *(
+            make(f"{name} RMSE on 100K (published on 1M)", table["baselines_1m"].get(name), round(value, 4))
+            for name, value in baselines.items()
+        ),
+    ]
+
+
+def _cost_of(table: dict[str, Any], rate: float) -> Task:
+    return cost_task(table["sigma"], rate, round(table["epochs"] / rate), table["delta"])
+
+
+def _halves(runs: Sequence[Any], scale: float = 100.0) -> tuple[float, float]:
+    """Mean final result of the private runs, which come first, and of as many non-private ones."""
+    half = len(runs) // 2
+    first, second = (round(scale * mean(run["test"][-1] for run in part), 4) for part in (runs[:half], runs[half:]))
+    return first, second
+
+
+def _percent(runs: Sequence[Any]) -> float:
+    return round(100 * mean(run["test"][-1] for run in runs), 3)
+
+
+ITEMS = (
+    Item("table-1", "MNIST, NoisySGD: six settings", _table_1_tasks, _table_1_rows),
+    Item("table-2", "Adult, NoisySGD, with classical baselines", _table_2_tasks, _table_2_rows),
+    Item("table-3", "IMDb, NoisyAdam", _table_3_tasks, _table_3_rows),
+    Item("table-4", "MovieLens, NoisyAdam, with recommender baselines", _table_4_tasks, _table_4_rows),
+)

@@ -1,0 +1,112 @@
+"""What a training method is: its own settings, and how it trains, compares itself and is loaded again."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from tacit import check
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tacit.accounting import Ledger
+    from tacit.data import Dataset
+    from tacit.mechanisms import Mechanism
+    from tacit.runs.config import Config
+
+    Predict = Callable[[np.ndarray], np.ndarray]
+
+CHECKPOINT = "checkpoint.safetensors"
+"""The file in a run's folder from which it can go on; gone once the run is finished."""
+Progress = Callable[[str, int, int], None]
+Scalar = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a method gets.
+
+    Attributes:
+        config: every setting; the method's own are its own fields.
+        dataset: what to train and test on.
+        ledger: where every release is recorded, with the run's relation; nothing private leaves a method without it.
+        folder: where the method saves what `load` reads. The dispatcher writes ledger, card and settings there.
+        resume: go on with the run in `folder` that was stopped.
+        on_progress: called with (stage, done, total) by whatever takes over two seconds.
+        data_dir: folder of the data files, for a method that reads public data besides.
+    """
+
+    config: Config
+    dataset: Dataset
+    ledger: Ledger
+    folder: Path
+    resume: bool = False
+    on_progress: Progress = lambda stage, done, total: None
+    data_dir: str | os.PathLike[str] | None = None
+
+    def write_ahead(self, *planned: tuple[Mechanism, int]) -> None:
+        """Save the ledger as it would stand after `planned`: a run killed later never understates what was spent."""
+        from tacit.accounting import Ledger
+
+        ahead = Ledger.from_spec(self.ledger.spec())
+        for mechanism, steps in planned:
+            ahead.add(mechanism, steps, "planned training")
+        ahead.save(self.folder / "ledger.json")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a method gives back for the card.
+
+    Attributes:
+        predict: inputs (n, ...) to class probabilities (n, classes), or to values (n,) for a regression.
+        model: what was trained, in a few words.
+        algorithm: how, in a few words, e.g. "DP-SGD".
+        settings: single values for the card, no seed among them.
+        history: `test` after each epoch, for the training curve; empty where there are no epochs.
+        metrics: further numbers for the card.
+        units: how many units of privacy (ledger.unit) the training data holds; the records where None.
+    """
+
+    predict: Predict
+    model: str
+    algorithm: str
+    settings: Mapping[str, Scalar]
+    history: Sequence[Mapping[str, float]] = ()
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    units: int | None = None
+
+
+class Method(ABC):
+    """One way to train privately: a frozen dataclass whose fields are the keys of its own TOML section.
+
+    A module of a method imports nothing heavy at its top: the command line reads the fields for its flags.
+
+    Attributes:
+        resumable: whether `train` can go on with a run that was stopped.
+    """
+
+    resumable: ClassVar[bool] = False
+
+    def check(self, job: Job) -> None:
+        """Raise `InvalidInput` for settings that do not fit the data, before anything is written."""
+        records = len(job.dataset.y_train)
+        hint = "It is the expected number of records."
+        check.real("batch_size", job.config.batch_size, low=1, high=records, hint=hint)
+
+    @abstractmethod
+    def train(self, job: Job) -> Trained:
+        """Train privately, record every release in `job.ledger`, save into `job.folder` what `load` needs."""
+
+    @abstractmethod
+    def twin(self, job: Job) -> Sequence[Mapping[str, float]]:
+        """The history of the same training without privacy; its last `test` stands beside the private one."""
+
+    @abstractmethod
+    def load(self, job: Job) -> Predict:
+        """The `predict` of the run in `job.folder`; raises `InvalidInput` where that is not complete."""

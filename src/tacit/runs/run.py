@@ -1,0 +1,143 @@
+"""`train`: data -> private training -> every accountant -> attacks -> card, ledger and model in one folder."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tacit import check
+from tacit.accounting import Account, Ledger, account
+from tacit.atomic import write_text
+from tacit.audit import AuditResult
+from tacit.data import Dataset
+from tacit.plain import json_text
+from tacit.reports import Card, write_card
+from tacit.runs.attacks import attack_model, claim_of, stored_config
+from tacit.runs.config import Config
+from tacit.runs.measure import constant_test, measure_of
+from tacit.runs.methods import Job
+from tacit.runs.methods.base import CHECKPOINT, Progress
+from tacit.runs.pieces import dataset_of
+
+_PACKAGES = ("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: what `tacit train` prints, and the folder with everything else."""
+
+    folder: Path
+    card: Card
+    account: Account
+    audits: tuple[AuditResult, ...]
+
+
+def train(
+    config: Config,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    on_progress: Progress = lambda stage, done, total: None,
+) -> Run:
+    """Run `config` from data to card, by the method that it names.
+
+    The folder gets `card.html`, `card.json`, `ledger.json`, `model.safetensors` and `config.json`. The ledger is
+    written with the whole planned run before the first step, so a killed run never understates what was spent.
+
+    Args:
+        config: see `Config`.
+        data_dir: folder of the original data files.
+        out: folder to write, made if needed; `runs/NAME-DATE-TIME` by default.
+        resume: go on with the run in `out`, which was stopped; see `resume`.
+        on_progress: called with (stage, done, total) as the run goes on.
+
+    Raises:
+        InvalidInput, MissingData: before any training.
+    """
+    started = time.perf_counter()
+    dataset = dataset_of(config, data_dir, on_progress)
+    records = len(dataset.y_train)
+    folder = Path(out) if out is not None else Path("runs") / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    method = config.own
+    if resume and not method.resumable:
+        raise check.fail("method", "one that can be resumed", config.method, "Start the run anew.")
+    job = Job(config, dataset, _fresh_ledger(config, dataset), folder, resume, on_progress, data_dir)
+    method.check(job)
+    write_text(folder / "config.json", json_text(config.settings()))
+    trained = method.train(job)
+    job.ledger.save(folder / "ledger.json")
+    twin = method.twin(job)
+    on_progress("accounting", 0, 1)
+    answers = account(job.ledger, delta=config.delta)
+    on_progress("accounting", 1, 1)
+    audits = attack_model(config, dataset, trained.predict, claim_of(job.ledger), on_progress)
+    measure = measure_of(dataset)
+    card = Card(
+        dataset=dataset.name,
+        model=trained.model,
+        method=f"{config.method}: {trained.algorithm}",
+        records=trained.units or records,
+        measure=measure.name,
+        metrics={
+            "test": measure(trained.predict(dataset.x_test), dataset.y_test),
+            "nonprivate_test": twin[-1]["test"] if twin else None,
+            "constant_test": constant_test(dataset),
+            **trained.metrics,
+        },
+        account=answers,
+        ledger=job.ledger,
+        audits=audits,
+        training_curve={
+            "private": [row["test"] for row in trained.history],
+            "nonprivate": [row["test"] for row in twin],
+        },
+        settings=trained.settings,
+        versions=_versions(),
+        wall_seconds=time.perf_counter() - started,
+    )
+    write_card(card, folder)
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+    return Run(folder, card, answers, audits)
+
+
+def resume(
+    run: str | os.PathLike[str],
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    unsafe_seed: int | None = None,
+    on_progress: Progress = lambda stage, done, total: None,
+) -> Run:
+    """Go on with the run in the folder `run`, which was stopped, from its last checkpoint to the card.
+
+    The settings are those it began with. Steps that may have been taken after the checkpoint count as spent, beside
+    those that are taken again.
+
+    Args:
+        unsafe_seed: of a seeded run, whose seed is kept nowhere.
+
+    Raises:
+        InvalidInput: the folder is no run, or one that is finished.
+    """
+    folder = Path(run)
+    config = stored_config(folder, {"unsafe_seed": unsafe_seed})
+    if (folder / "card.json").exists():
+        raise check.fail("RUN", "the folder of a run that was stopped", str(folder), "This one is finished.")
+    return train(config, data_dir=data_dir, out=folder, resume=True, on_progress=on_progress)
+
+
+def _fresh_ledger(config: Config, dataset: Dataset) -> Ledger:
+    ledger = Ledger(relation=config.relation)
+    ledger.assume("Each record belongs to one unit, and the number of training records is public.")
+    ledger.assume("Test results, attacks and any choice of settings made by looking at them are outside the guarantee.")
+    for leak in dataset.leaks:
+        ledger.assume(f"Read from the data without being paid for: {leak}")
+    return ledger
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _PACKAGES}

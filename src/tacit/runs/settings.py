@@ -1,0 +1,22 @@
+"""A setting: one dataclass field that is a TOML key, a command-line flag and a documented attribute at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field, fields
+from typing import Any
+
+from tacit import check
+
+
+def setting(default: Any, help: str, *, flag: str | None = None) -> Any:
+    """A field with its `default` and its one line of `help`; `flag` where the flag is not the field's name."""
+    return field(default=default, metadata={"help": help} | ({"flag": flag} if flag else {}))
+
+
+def known(kind: type, given: Mapping[str, Any], *, where: str, required: Iterable[str] = ()) -> dict[str, Any]:
+    """The values `given` for fields of `kind`, lists as tuples; raises `InvalidInput` with the nearest known name."""
+    check.keys(where, given, [each.name for each in fields(kind)])
+    for name in sorted(set(required) - given.keys()):
+        raise check.fail(name, f"given in {where}", None)
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}

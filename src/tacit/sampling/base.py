@@ -1,0 +1,133 @@
+"""`Sampling`, how batches are drawn, and `Sampler`, which draws them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import check
+from tacit.errors import InvalidInput, TrainingMisuse
+from tacit.mechanisms import Mechanism
+from tacit.noise import Stream
+from tacit.relation import Relation
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The records of one batch, each once; each issued batch is its own token.
+
+    Attributes:
+        indices: the records.
+        owners: unit of every record, numbered 0, 1, ... within the batch; None where every record is its own unit.
+        average: whether the gradient of a unit is the mean of its records' instead of their sum.
+    """
+
+    indices: NDArray[np.int64]
+    owners: NDArray[np.int64] | None = None
+    average: bool = False
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class Sampler(ABC):
+    """Issues batches and takes each back exactly once, so that only what it drew can be trained on.
+
+    A batch that was issued but not used is issued again: leaving a batch out, or looking at one before training,
+    cannot bend the distribution that the accountant assumes.
+
+    Attributes:
+        expected_size: mean number of units (records, or users) in a batch.
+    """
+
+    expected_size: float
+    _open: Batch | None = None
+
+    @abstractmethod
+    def draw(self) -> Batch:
+        """A fresh batch."""
+
+    def issue(self) -> Batch:
+        """The batch to train on next; the same one until it has been redeemed."""
+        if self._open is None:
+            self._open = self.draw()
+        return self._open
+
+    def redeem(self, batch: Batch) -> None:
+        """Take back `batch`; raises `TrainingMisuse` unless it is the one issued last and not yet used."""
+        if batch is not self._open or batch is None:
+            raise TrainingMisuse(
+                "batch must be one that the private sampler issued and that was not used before; got another. "
+                "Train on what the private loader yields, once each."
+            )
+        self._open = None
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps besides the stream's position; raises `TrainingMisuse` while a batch is open.
+
+        Who is in a batch that is still to be trained on must stay secret, so it is never written down.
+        """
+        if self._open is not None:
+            raise TrainingMisuse("a checkpoint must be taken between steps; got one while a batch is open.")
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self._open = None
+
+
+class Sampling(ABC):
+    """How batches are drawn, whatever the data: it makes the sampler, and says what a step then is to an accountant.
+
+    Attributes:
+        type: name in configurations and in the JSON form.
+        unit: what is sampled and protected as one.
+        relations: neighbouring relations under which it can be accounted for.
+        assumptions: what its accounting rests on besides the code, for the ledger.
+    """
+
+    type: ClassVar[str]
+    unit: ClassVar[str] = "record"
+    relations: ClassVar[tuple[Relation, ...]] = tuple(Relation)
+    assumptions: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def sampler(self, records: int, sample_rate: float, stream: Stream) -> Sampler:
+        """A sampler of `records` records, each unit in a batch with probability `sample_rate` in (0, 1]."""
+
+    @abstractmethod
+    def mechanism(self, base: Mechanism, records: int, sample_rate: float) -> Mechanism:
+        """What one step of `base` on such a batch is to an accountant."""
+
+    def units(self, records: int) -> int:
+        """How many units the records belong to."""
+        return records
+
+    def steps_alike(self, records: int, sample_rate: float) -> int:
+        """Noise may change only after so many steps; 1 where it may change at any."""
+        return 1
+
+    def check_relation(self, relation: Relation) -> None:
+        """Raise `InvalidInput` for a relation under which nothing is proven."""
+        if relation not in self.relations:
+            names = " or ".join(each.value for each in self.relations)
+            raise InvalidInput(
+                f"relation must be {names} for {self.type} sampling; got {relation.value}. "
+                f'Pass ledger=Ledger(relation="{self.relations[0].value}").'
+            )
+
+    def spec(self) -> dict[str, Any]:
+        """JSON form, without any record's key."""
+        return {"type": self.type}
+
+
+def whole_batch(records: int, sample_rate: float) -> int:
+    """records * sample_rate as an integer >= 1; raises `InvalidInput` where it is none."""
+    size = records * sample_rate
+    if round(size) < 1 or abs(size - round(size)) > 1e-6:
+        raise check.fail("batch_size", f"an integer in [1, {records}]", size, "Batches have exactly this size.")
+    return round(size)

@@ -1,0 +1,20 @@
+"""Every sampling that needs no more than a name."""
+
+from __future__ import annotations
+
+from tacit import check
+from tacit.sampling.base import Sampling
+from tacit.sampling.fixed_size import FixedSizeSampling
+from tacit.sampling.poisson import PoissonSampling
+from tacit.sampling.shuffled import ShuffledSampling
+
+SAMPLINGS: dict[str, type[Sampling]] = {
+    kind.type: kind for kind in (PoissonSampling, FixedSizeSampling, ShuffledSampling)
+}
+
+
+def sampling_of(sampling: str | Sampling) -> Sampling:
+    """`sampling` itself, or the one of that name; raises `InvalidInput` with the list and the nearest name."""
+    if isinstance(sampling, Sampling):
+        return sampling
+    return SAMPLINGS[check.choice("sampling", sampling, SAMPLINGS)]()

@@ -1,0 +1,128 @@
+"""Running the tasks of a sweep: what is stored is not run again, the rest goes to an engine."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tacit import check
+from tacit.errors import TacitError
+from tacit.sweeps.store import Result, Store
+from tacit.sweeps.task import Task
+
+Progress = Callable[[int, int, float], None]
+ENGINES = ("local", "ray")
+
+Finished = tuple[int, Any, float]
+Folder = str | os.PathLike[str] | None
+
+
+def sweep(
+    name: str,
+    tasks: Sequence[Task],
+    store: Store,
+    *,
+    data_dir: Folder = None,
+    workers: int | None = None,
+    engine: str = "local",
+    on_progress: Progress = lambda done, total, seconds_left: None,
+) -> list[Result]:
+    """The results of all tasks, in their order; each is stored the moment it is finished.
+
+    Args:
+        name: of the sweep, kept beside every result.
+        tasks: what to run. Equal tasks run once.
+        store: where finished tasks are looked up and kept. A task counts as finished only for the same settings, code
+            and data, so a killed sweep that is started again runs what is missing and nothing else.
+        data_dir: folder of the data files, for the tasks that read them; a fingerprint of it is part of their keys.
+        workers: processes (the number of cores by default), each with one torch thread.
+        engine: "local" (joblib) or "ray" (needs the extra `ray`; uses the cluster that ray finds, or starts a local
+            one).
+        on_progress: called with (done, total, expected seconds left).
+    """
+    check.choice("engine", engine, ENGINES)
+    workers = check.count("workers", workers if workers is not None else os.cpu_count() or 1)
+    keys = [task.key(data_dir) for task in tasks]
+    found = {key: result for key in dict.fromkeys(keys) if (result := store.find(key)) is not None}
+    missing = {key: task for key, task in zip(keys, tasks, strict=True) if key not in found}
+    clock = _Clock(list(missing.values()), workers)
+    total = len(found) + len(missing)
+    on_progress(len(found), total, clock.left())
+    run = _ray if engine == "ray" else _local
+    order = list(missing)
+    for index, value, seconds in run([missing[key] for key in order], workers, data_dir):
+        found[order[index]] = store.add(order[index], name, missing[order[index]], value, seconds)
+        clock.count(missing[order[index]], seconds)
+        on_progress(len(found), total, clock.left())
+    return [found[key] for key in keys]
+
+
+def expected_seconds(
+    tasks: Sequence[Task], store: Store, *, data_dir: Folder = None, workers: int | None = None
+) -> float:
+    """Time that `sweep` would need for what is not stored yet, from the tasks' own estimates."""
+    missing = {key: task for task in tasks if store.find(key := task.key(data_dir)) is None}
+    return _Clock(list(missing.values()), workers or os.cpu_count() or 1).left()
+
+
+class _Clock:
+    """Time left: the tasks' own estimates, corrected by how long the finished ones took."""
+
+    def __init__(self, tasks: Sequence[Task], workers: int):
+        self._longest = max((task.seconds for task in tasks), default=0.0)
+        self._open = sum(task.seconds for task in tasks)
+        self._expected, self._spent, self._workers = 0.0, 0.0, workers
+
+    def count(self, task: Task, seconds: float) -> None:
+        self._open -= task.seconds
+        self._expected += task.seconds
+        self._spent += seconds
+
+    def left(self) -> float:
+        pace = self._spent / self._expected if self._expected else 1.0
+        return pace * max(self._open / self._workers, min(self._longest, self._open), 0.0)
+
+
+def _local(tasks: Sequence[Task], workers: int, data_dir: Folder) -> Iterator[Finished]:
+    if workers == 1 or len(tasks) <= 1:
+        yield from (_timed(index, task, data_dir) for index, task in enumerate(tasks))
+        return
+    from joblib import Parallel, delayed, parallel_config
+
+    with parallel_config("loky", inner_max_num_threads=1):
+        pool = Parallel(n_jobs=min(workers, len(tasks)), return_as="generator_unordered")
+        yield from pool(delayed(_alone)(index, task, data_dir) for index, task in enumerate(tasks))  # type: ignore[misc]
+
+
+def _ray(tasks: Sequence[Task], workers: int, data_dir: Folder) -> Iterator[Finished]:
+    try:
+        import ray  # type: ignore[import-not-found]
+    except ImportError:
+        raise check.fail("engine", "local unless ray is installed", "ray", "pip install 'tacit[ray]'.") from None
+
+    if not ray.is_initialized():
+        ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
+    remote = ray.remote(_alone)
+    waiting = [remote.remote(index, task, data_dir) for index, task in enumerate(tasks)]
+    while waiting:
+        done, waiting = ray.wait(waiting, num_returns=1)
+        yield ray.get(done[0])
+
+
+def _alone(index: int, task: Task, data_dir: Folder) -> Finished:
+    """Run in a worker process, where several torch threads would only fight for the cores."""
+    import torch
+
+    torch.set_num_threads(1)
+    return _timed(index, task, data_dir)
+
+
+def _timed(index: int, task: Task, data_dir: Folder) -> Finished:
+    start = time.perf_counter()
+    try:
+        value = task.call(data_dir)
+    except TacitError as error:
+        raise type(error)(f"{task.function} with {dict(task.settings)}: {error}") from None
+    return index, value, time.perf_counter() - start

@@ -1,0 +1,79 @@
+"""A task: an importable function and its plain settings, identified by what its result depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tacit import check
+from tacit.plain import plain
+
+_WORDS_ONLY = ("cli", "reports")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run of a sweep.
+
+    Attributes:
+        function: "package.module:name" of a function that takes `settings` as keyword arguments and returns plain
+            values (numbers, text, lists, dicts).
+        settings: plain values; all that the result depends on besides the code and the data.
+        seconds: expected cost, for the estimate of the time left.
+        reads_data: whether the function also takes `data_dir`, the folder of the data files.
+    """
+
+    function: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 1.0
+    reads_data: bool = False
+
+    def __post_init__(self) -> None:
+        if self.function.count(":") != 1:
+            raise check.fail("function", "given as package.module:name", self.function)
+        check.positive("seconds", self.seconds)
+        try:
+            json.dumps(plain(dict(self.settings)), allow_nan=False)
+        except (TypeError, ValueError):
+            raise check.fail("settings", "plain values that JSON can hold", self.settings) from None
+
+    def call(self, data_dir: str | os.PathLike[str] | None = None) -> Any:
+        """Run the function, in this process."""
+        module, name = self.function.split(":")
+        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return function(**self.settings, **({"data_dir": data_dir} if self.reads_data else {}))
+
+    def key(self, data_dir: str | os.PathLike[str] | None = None) -> str:
+        """SHA-256 of the function, the settings, the code of the package and, if the task reads it, the data."""
+        data = data_fingerprint(data_dir) if self.reads_data else ""
+        parts = [self.function, plain(dict(self.settings)), code_fingerprint(), data]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def code_fingerprint() -> str:
+    """SHA-256 of the package's source, without the rooms that only word and draw results."""
+    root = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        if path.relative_to(root).parts[0] not in _WORDS_ONLY:
+            digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+@cache
+def data_fingerprint(folder: str | os.PathLike[str] | None) -> str:
+    """SHA-256 of the names and sizes of the files in a data folder; loaders check the content of what they read."""
+    if folder is None:
+        return ""
+    root = Path(folder)
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    listed = [(str(path.relative_to(root)), path.stat().st_size) for path in files]
+    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()

@@ -1,0 +1,135 @@
+"""The loader of a private run: batches that the private sampler drew, in pieces that fit into memory."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sized
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
+
+from tacit import check
+from tacit.errors import InvalidInput
+from tacit.sampling import Sampling
+from tacit.training.exchange import Exchange, Piece
+
+
+def records_of(loader: object) -> int:
+    """Number of records of a loader that a private sampler can stand in for; raises `InvalidInput` for any other."""
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        raise check.fail("loader", "a DataLoader of a data set with a length", type(loader).__name__)
+    assert isinstance(loader.dataset, Sized)
+    sampler = loader.sampler
+    plain = isinstance(sampler, SequentialSampler) or (
+        isinstance(sampler, RandomSampler) and not sampler.replacement and len(sampler) == len(loader.dataset)
+    )
+    if loader.batch_size is not None and not plain:
+        raise InvalidInput(
+            f"loader must be without a sampler of its own, the private sampler takes its place; got "
+            f"{type(sampler).__name__}. For a part of the data use torch.utils.data.Subset."
+        )
+    if loader.num_workers:
+        warnings.warn(
+            f"num_workers={loader.num_workers} is not used: private batches are gathered in this process. "
+            "Decode the records beforehand if that is slow.",
+            stacklevel=4,
+        )
+    return check.count("number of records of loader", len(loader.dataset))
+
+
+def batches_in_a_pass(sampling: Sampling, records: int, sample_rate: float) -> int:
+    """Batches that cover every record once, or would on average."""
+    every = sampling.steps_alike(records, sample_rate)
+    return every if every > 1 else max(1, round(1 / sample_rate))
+
+
+class PrivateLoader:
+    """Batches of the original loader's data set as the private sampler draws them.
+
+    One pass yields as many batches as the plan has steps in a pass over the data, about 1 / sample_rate; each comes in
+    pieces of at most `physical_batch_size` records when that is given, and the optimizer steps after the last.
+    """
+
+    def __init__(self, loader: DataLoader[Any], exchange: Exchange, physical_batch_size: int | None = None):
+        if physical_batch_size is not None:
+            check.count("physical_batch_size", physical_batch_size)
+            if exchange.run.clip.of_mean:
+                hint = "The mean of a batch is clipped as a whole."
+                raise check.fail("physical_batch_size", "None with this clipping", physical_batch_size, hint)
+        self.dataset = loader.dataset
+        self.collate_fn: Callable[[list[Any]], Any] = loader.collate_fn or default_collate
+        self.physical_batch_size = physical_batch_size
+        self._original, self._exchange = loader, exchange
+
+    @property
+    def sample_rate(self) -> float:
+        """Probability of each record in each batch."""
+        return self._exchange.run.plan.sample_rate
+
+    @property
+    def batches(self) -> int:
+        """Batches in one pass."""
+        plan = self._exchange.run.plan
+        return batches_in_a_pass(plan.sampling, plan.records, plan.sample_rate)
+
+    def belongs_to(self, exchange: Exchange) -> bool:
+        """Whether its batches are those of `exchange`."""
+        return self._exchange is exchange
+
+    def in_pieces(self, physical_batch_size: int) -> PrivateLoader:
+        """The same run's loader with another bound on what is in memory at a time."""
+        return PrivateLoader(self._original, self._exchange, physical_batch_size)
+
+    def __len__(self) -> int:
+        if self.physical_batch_size is None:
+            return self.batches
+        return math.ceil(
+            self.batches * max(1.0, self._exchange.run.plan.expected_batch_size / self.physical_batch_size)
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(self.batches):
+            batch = self._exchange.open()
+            size = self.physical_batch_size or max(1, len(batch))
+            if batch.owners is not None:
+                # A unit of several records is clipped as one, so it stays in one piece.
+                size = max(1, len(batch))
+            starts = range(0, max(1, len(batch)), size)
+            for start in starts:
+                indices = batch.indices[start : start + size]
+                self._exchange.hand_out(Piece(len(indices), start == starts[-1]))
+                yield self._gathered(indices)
+
+    def _gathered(self, indices: np.ndarray) -> Any:
+        if type(self.dataset) is TensorDataset and self.collate_fn is default_collate:
+            index = torch.from_numpy(indices)
+            return [tensor[index.to(tensor.device)] for tensor in self.dataset.tensors]
+        if len(indices):
+            return self.collate_fn(self._records(indices.tolist()))
+        # An empty batch still needs its shapes and types: those of the first record, none of its values.
+        return _emptied(self.collate_fn(self._records([0])))
+
+    def _records(self, indices: list[int]) -> list[Any]:
+        together = getattr(self.dataset, "__getitems__", None)
+        return together(indices) if together is not None else [self.dataset[i] for i in indices]
+
+
+def _emptied(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value[:0]
+    if isinstance(value, dict):
+        return {key: _emptied(item) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_emptied(item) for item in value))
+    return type(value)(_emptied(item) for item in value) if isinstance(value, list | tuple) else value

@@ -1,0 +1,160 @@
+"""What lets a private run stop at any moment and go on without understating what it spent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tacit import check
+from tacit.accounting import Ledger
+from tacit.clipping import clip_from_spec
+from tacit.errors import TrainingMisuse
+from tacit.training.checkpoint import Checkpoint, read_checkpoint
+from tacit.training.loop import Loop
+from tacit.training.plan import Plan, PrivateRun
+from tacit.training.setting import keeping
+from tacit.training.step import PrivateUpdate
+
+LOST = "lost in an interruption"
+
+
+def opened(path: str | Path | None, resume: bool) -> Checkpoint | None:
+    """The checkpoint to go on from; None to begin.
+
+    Raises `InvalidInput` where a run would write over the checkpoint of an earlier one, whose ledger would be lost.
+    """
+    if path is None:
+        if resume:
+            raise check.fail("checkpoint", "given to resume from it", None, 'Use e.g. checkpoint="run.safetensors".')
+        return None
+    if not Path(path).exists():
+        return None
+    if not resume:
+        hint = "Give resume=True to go on with that run."
+        raise check.fail("checkpoint", "a new file unless resume is given", str(path), hint)
+    return read_checkpoint(path)
+
+
+def mark_of(path: str | Path | None) -> tuple[int, int] | None:
+    """What tells the file `path` from any that takes its place; None while there is none."""
+    try:
+        found = os.stat(path) if path is not None else None
+    except FileNotFoundError:
+        return None
+    return (found.st_ino, found.st_mtime_ns) if found is not None else None
+
+
+class Keeper:
+    """Writes checkpoints of a run, and puts a saved state back into its parts.
+
+    Args:
+        path: the file; each checkpoint takes the place of the one before.
+        every: steps from one checkpoint to the next.
+        mark: `mark_of(path)` from before it was read.
+        before: what the ledger held when the run began.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        every: int,
+        mark: tuple[int, int] | None,
+        before: Ledger,
+        setting: dict[str, str],
+        run: PrivateRun,
+        update: PrivateUpdate,
+        loop: Loop,
+    ):
+        self._path, self._every, self._mark, self._before, self._setting = path, every, mark, before, setting
+        self._run, self._update, self._loop = run, update, loop
+        self._written = False
+
+    def save(self, over: bool) -> None:
+        """Write a checkpoint if one is due; no step that it does not cover may be taken before the next.
+
+        Args:
+            over: whether this process takes no further step.
+
+        Raises `TrainingMisuse` when another process has gone on with the run: it has counted the steps of this one up
+        to here as lost, and writing over its file would lose its own.
+        """
+        loop, ledger = self._loop, self._run.ledger
+        if not over and loop.taken % self._every and self._written:
+            return
+        if mark_of(self._path) != self._mark:
+            raise TrainingMisuse(
+                f"checkpoint must be written by one run at a time; got {str(self._path)!r} from another. "
+                "This run has ended; the other one goes on."
+            )
+        ahead = 0 if over else min(self._run.left, self._every - loop.taken % self._every)
+        spent = ledger.copy()
+        if ahead:
+            _reserve(spent, self._run.plan, loop.taken, ahead)
+        saved = Checkpoint(
+            step=loop.taken,
+            steps=loop.steps,
+            setting=self._setting,
+            before=self._before,
+            ledger=ledger,
+            spent=spent,
+            stopped=loop.stopped,
+            state=self._state(),
+        )
+        saved.write(self._path)
+        self._mark = mark_of(self._path)
+        self._written = True
+
+    def restore(self, saved: Checkpoint) -> None:
+        """Put the state of `saved` into the run, the loop and everything they hold."""
+        loop, state = self._loop, saved.state
+        self._run.restore(state["run"], ledger=saved.ledger, spent=saved.spent)
+        self._update.clip = clip_from_spec(state["clip"])
+        loop.model.load_state_dict(state["model"])
+        loop.optimizer.load_state_dict(state["optimizer"])
+        if loop.scheduler is not None:
+            loop.scheduler.load_state_dict(state["scheduler"])
+        for callback, kept in zip(keeping(loop.callbacks), state["callbacks"], strict=True):
+            callback.restore(kept)
+        loop.taken, loop.stopped = saved.step, saved.stopped
+        loop.history.extend(state["history"])
+        _restore_random(loop.model, state["random"])
+
+    def _state(self) -> dict[str, Any]:
+        loop = self._loop
+        return {
+            "model": loop.model.state_dict(),
+            "optimizer": loop.optimizer.state_dict(),
+            "scheduler": loop.scheduler.state_dict() if loop.scheduler is not None else None,
+            "callbacks": [callback.state() for callback in keeping(loop.callbacks)],
+            "run": self._run.state(),
+            "clip": self._update.clip.spec(),
+            "history": loop.history,
+            "random": _random(loop.model),
+        }
+
+
+def _reserve(ledger: Ledger, plan: Plan, taken: int, ahead: int) -> None:
+    """Record that the `ahead` steps after `taken` may run and be lost.
+
+    Where batches are disjoint within a pass, a broken pass costs what a whole one does: each that is touched counts.
+    """
+    every = plan.sampling.steps_alike(plan.records, plan.sample_rate)
+    for number in range(taken // every, (taken + ahead - 1) // every + 1):
+        ledger.add(plan.mechanism_at(number * every), every, LOST)
+
+
+def _random(model: nn.Module) -> dict[str, Any]:
+    """State of torch's generators, of which dropout draws; privacy noise never does."""
+    devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
+    return {"cpu": torch.get_rng_state()} | {str(device): torch.cuda.get_rng_state(device) for device in devices}
+
+
+def _restore_random(model: nn.Module, state: dict[str, Any]) -> None:
+    torch.set_rng_state(state["cpu"])
+    for device in {parameter.device for parameter in model.parameters()}:
+        if str(device) in state and device.type == "cuda":
+            torch.cuda.set_rng_state(state[str(device)], device)

@@ -1,0 +1,217 @@
+"""A record of what a loss makes of a model's outputs, from which the loss can be computed again from fewer examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from itertools import combinations, count
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Made:
+    """Where a value on the tape came from: entry `entry` (0: the outputs), or item `item` of several it returned."""
+
+    entry: int
+    item: int | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One operation, its arguments with `Made` in place of values on the tape, and the modes that it ran under."""
+
+    operation: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    named: dict[str, Any]
+    differentiable: bool
+    autocast: torch.dtype | None
+
+    def run(self, device: str, now: Callable[[Any], Any]) -> Any:
+        """The operation again, on `now` of every argument."""
+        arguments, named = mapped(self.arguments, now), mapped(self.named, now)
+        if self.differentiable and self.autocast is None and torch.is_grad_enabled():
+            return self.operation(*arguments, **named)
+        with torch.set_grad_enabled(self.differentiable), _autocast(device, self.autocast):
+            return self.operation(*arguments, **named)
+
+    @property
+    def sources(self) -> set[int]:
+        """The entries that its arguments came from."""
+        return {made.entry for made in flat((self.arguments, self.named)) if isinstance(made, Made)}
+
+    @property
+    def sized(self) -> list[Tensor | int]:
+        """The whole numbers and the tensors with a length among its arguments."""
+        return [value for value in flat((self.arguments, self.named)) if _has_size(value)]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How values from outside the tape follow the rows of a smaller batch.
+
+    Attributes:
+        following: the sizes, by entry and place among its sizes, that are multiples of the batch size: numbers shrink
+            with it, tensors are cut, example by example.
+        counting: those of tensors 0, 1, 2, ... that begin at 0 again.
+    """
+
+    following: frozenset[tuple[int, int]]
+    counting: frozenset[tuple[int, int]]
+
+    def __call__(self, value: Any, place: tuple[int, int], index: Tensor, batch: int) -> Any:
+        """A value of the batch as one of the rows `index` alone."""
+        if place not in self.following:
+            return value
+        if not isinstance(value, Tensor):
+            return value // batch * len(index)
+        if place in self.counting:
+            return value[: len(value) // batch * len(index)]
+        return value[index] if len(value) == batch else value.unflatten(0, (batch, -1))[index].flatten(0, 1)
+
+
+class Sizes:
+    """Which sizes in a loop's losses are the batch size or multiples of it, learnt from batch to batch.
+
+    One that is a multiple of the size of one batch only may be so by chance; the same multiple of two different sizes
+    is not.
+    """
+
+    def __init__(self) -> None:
+        self._fixed: set[tuple[object, ...]] = set()
+        self._following: set[tuple[object, ...]] = set()
+        self._once: dict[tuple[object, ...], tuple[int, int]] = {}
+        self._not_counting: set[tuple[object, ...]] = set()
+
+    def cuts(self, tape: Tape) -> list[Cut]:
+        """Every way of cutting that is still possible, the likeliest first."""
+        sure, unsure, counting = set(), [], set()
+        for place, entry in enumerate(tape.entries, start=1):
+            for order, value in enumerate(entry.sized):
+                key = (entry.operation, place, order)
+                self._learn(key, value, len(tape.root))
+                if key in self._following:
+                    sure.add((place, order))
+                elif key not in self._fixed:
+                    unsure.append((place, order))
+                if isinstance(value, Tensor) and key not in self._not_counting:
+                    counting.add((place, order))
+        ways = [frozenset(sure | set(chosen)) for chosen in _subsets(unsure)]
+        kinds = [frozenset(), frozenset(counting)] if counting else [frozenset()]
+        return [Cut(way, kind) for kind in kinds for way in ways]
+
+    def _learn(self, key: tuple[object, ...], sized: Tensor | int, batch: int) -> None:
+        if isinstance(sized, Tensor) and key not in self._not_counting and not _counts(sized):
+            self._not_counting.add(key)
+        if key in self._fixed or key in self._following:
+            return
+        value = len(sized) if isinstance(sized, Tensor) else sized
+        if value < batch or value % batch:
+            self._fixed.add(key)
+            return
+        before, size = self._once.setdefault(key, (value, batch))
+        if size != batch:
+            (self._following if before * batch == value * size else self._fixed).add(key)
+
+
+def _subsets(values: list[tuple[int, int]]) -> list[tuple[tuple[int, int], ...]]:
+    """All subsets, larger ones first; of many values only those that leave out one, all but one, or all."""
+    lengths = range(len(values), -1, -1)
+    if len(values) > _MANY:
+        lengths = (len(values), len(values) - 1, 1, 0)
+    return [chosen for length in lengths for chosen in combinations(values, length)]
+
+
+_MANY = 5
+
+
+@dataclass
+class Tape:
+    """Every operation on a model's outputs, in order.
+
+    Attributes:
+        root: the outputs, a leaf that requires a gradient.
+    """
+
+    root: Tensor
+    entries: list[Entry] = field(default_factory=list)
+
+    def append(self, operation: Callable[..., Any], arguments: Any, named: Any) -> int:
+        """Record an operation that has run, with `Made` in place of values on the tape; the number of its entry."""
+        device = self.root.device.type
+        autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        self.entries.append(Entry(operation, arguments, named, torch.is_grad_enabled(), autocast))
+        return len(self.entries)
+
+    def again(self, wanted: Made, index: Tensor, cut: Cut) -> tuple[Tensor, Tensor]:
+        """What became `wanted`, computed from the rows `index` of the outputs alone; and those rows, a leaf."""
+        batch = len(self.root)
+        rows = self.root.detach()[index].requires_grad_()
+        values: dict[int, Any] = {0: rows.view_as(rows)}
+        needed = self._needed(wanted)
+        for place, entry in enumerate(self.entries, start=1):
+            if place in needed:
+                orders = count()
+
+                def now(value: Any, place: int = place, orders: Iterator[int] = orders) -> Any:
+                    if _has_size(value):
+                        return cut(value, (place, next(orders)), index, batch)
+                    return _item(values, value) if isinstance(value, Made) else value
+
+                values[place] = entry.run(rows.device.type, now)
+        return _item(values, wanted), rows
+
+    def _needed(self, wanted: Made) -> set[int]:
+        """The entries that `wanted` is made of, with those that wrote into any of them."""
+        needed = {wanted.entry}
+        for place in range(len(self.entries), 0, -1):
+            entry = self.entries[place - 1]
+            if place in needed or (writes(entry.operation) and entry.sources & needed):
+                needed |= {place, *entry.sources}
+        return needed
+
+
+def writes(operation: Callable[..., Any]) -> bool:
+    """Whether an operation changes one of its arguments."""
+    name = getattr(operation, "__name__", "")
+    return name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """`change` of everything inside lists, tuples and dicts."""
+    if isinstance(value, dict):
+        return {key: mapped(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [mapped(item, change) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    return change(value)
+
+
+def flat(value: Any) -> Iterator[Any]:
+    """Everything inside lists, tuples and dicts."""
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from flat(item)
+    elif isinstance(value, dict):
+        yield from flat(list(value.values()))
+    else:
+        yield value
+
+
+def _has_size(value: Any) -> bool:
+    return bool(value.dim()) if isinstance(value, Tensor) else isinstance(value, int) and not isinstance(value, bool)
+
+
+def _counts(value: Tensor) -> bool:
+    return value.dim() == 1 and torch.equal(value, torch.arange(len(value), device=value.device))
+
+
+def _item(values: dict[int, Any], made: Made) -> Any:
+    return values[made.entry] if made.item is None else values[made.entry][made.item]
+
+
+def _autocast(device: str, dtype: torch.dtype | None) -> AbstractContextManager[Any]:
+    return torch.autocast(device, dtype) if dtype is not None else nullcontext()

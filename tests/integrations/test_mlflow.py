@@ -1,0 +1,19 @@
+"""Results of a sweep as MLflow runs."""
+
+import pytest
+
+from tacit.integrations.mlflow import log_results
+from tacit.sweeps import Store, Task, sweep
+
+
+def test_settings_become_parameters_and_numbers_metrics(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    tracking = pytest.importorskip("mlflow.tracking")
+    uri = (tmp_path / "mlruns").as_uri()
+    tasks = [Task("tests.sweeps.chores:square", {"x": x, "folder": str(tmp_path)}) for x in (2, 3)]
+    log_results(sweep("squares", tasks, Store(tmp_path / "s.sqlite"), workers=1), uri)
+    client = tracking.MlflowClient(uri)
+    experiment = client.get_experiment_by_name("squares")
+    runs = client.search_runs([experiment.experiment_id])
+    assert sorted((run.data.params["x"], run.data.metrics["square"]) for run in runs) == [("2", 4.0), ("3", 9.0)]
+    assert all(run.info.status == "FINISHED" for run in runs)

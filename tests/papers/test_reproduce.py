@@ -1,0 +1,118 @@
+"""`tacit reproduce`: every item runs, resumes, and puts its numbers beside the published ones."""
+
+import json
+
+import pytest
+
+from tacit.cli import main
+from tacit.errors import InvalidInput
+from tacit.papers import PAPERS, Item, Paper, Row, estimate, items_of, reproduce
+from tacit.papers.base import published
+from tacit.papers.page import page_text
+from tacit.standing import Standing
+from tacit.sweeps import Store, Task
+
+
+def row(**given):
+    return Row("paper", "item", "quantity", **({"published": 1.0, "ours": 1.2, "tolerance": 0.1} | given))
+
+
+def test_a_row_passes_within_its_tolerance_and_only_there():
+    assert row(ours=1.09).passed is True
+    assert row().passed is False
+    assert row(ours=None).passed is False
+    assert row(published=None).passed is None
+    assert row(tolerance=None).passed is None
+    assert row().plain() == {
+        "paper": "paper",
+        "item": "item",
+        "quantity": "quantity",
+        "published": 1.0,
+        "ours": 1.2,
+        "difference": pytest.approx(0.2),
+        "tolerance": 0.1,
+        "pass": False,
+        "standing": "measured",
+    }
+
+
+def test_items_are_found_by_name_and_typos_name_the_nearest():
+    assert len(items_of("all")) == sum(len(paper.items) for paper in PAPERS.values())
+    assert [item.name for _, item in items_of("gaussian-dp/table-1")] == ["table-1"]
+    with pytest.raises(InvalidInput, match="Did you mean 'gaussian-dp'"):
+        items_of("gausian-dp")
+    with pytest.raises(InvalidInput, match="Did you mean 'table-1'"):
+        items_of("gaussian-dp/tabel-1")
+
+
+def test_table_1_prints_every_published_privacy_number(tmp_path):
+    (done,) = reproduce("gaussian-dp/table-1", size="quick", store=Store(tmp_path / "s.sqlite"), workers=1)
+    compared = [each for each in done.rows if each.tolerance is not None]
+    assert len(compared) == 18
+    assert all(each.passed for each in compared)
+    standings = {each.quantity.rsplit(": ")[-1]: each.standing for each in done.rows}
+    assert standings["epsilon by the CLT"] is Standing.ASYMPTOTIC
+    assert standings["epsilon, exact"] is Standing.PROVEN
+
+
+def test_a_reproduction_is_stored_and_not_run_again(tmp_path, capsys):
+    store, out, docs = tmp_path / "s.sqlite", tmp_path / "results", tmp_path / "docs"
+    arguments = ["reproduce", "gaussian-dp/figure-3", "--store", str(store), "--workers", "1", "--json"]
+    assert main([*arguments, "--out", str(out), "--docs", str(docs)]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {"paper", "item", "quantity", "published", "ours", "tolerance", "pass", "standing"} <= rows[0].keys()
+    assert [each["pass"] for each in rows] == [True, True, None]
+    saved = json.loads((out / "gaussian-dp" / "figure-3.json").read_text())
+    assert saved["rows"] == rows
+    assert saved["versions"]["python"]
+    page = (docs / "gaussian-dp.md").read_text()
+    assert "77.6" in page
+    assert "tacit reproduce gaussian-dp/figure-3 --quick" in page
+    drawn = list((docs / "gaussian-dp").glob("*.svg"))
+    assert len(drawn) == len(saved["figures"]) == 1
+    assert drawn[0].read_text().count("<svg") == 1
+    assert estimate("gaussian-dp/figure-3", size="quick", store=Store(store)) == 0.0
+
+
+def test_a_missed_tolerance_is_exit_code_1_and_a_typo_2(tmp_path, monkeypatch, capsys):
+    wrong = Item("wrong", "a wrong number", lambda size: [], lambda size, values: [row()])
+    monkeypatch.setitem(PAPERS, "wrong-paper", Paper("wrong-paper", "Wrong", (wrong,)))
+    assert main(["reproduce", "wrong-paper", "--store", str(tmp_path / "s")]) == 1
+    assert "MISS" in capsys.readouterr().out
+    assert main(["reproduce", "wrong-papr", "--store", str(tmp_path / "s")]) == 2
+    assert main(["reproduce"]) == 0
+    assert "table-1" in capsys.readouterr().out
+
+
+def test_the_page_says_what_missed():
+    item = {
+        "item": "i",
+        "title": "Title",
+        "rows": [row().plain()],
+        "figures": [],
+        "size": "quick",
+        "runs": [],
+        "task_seconds": 1.0,
+        "machine": "m",
+        "command": "c",
+        "versions": {},
+    }
+    text = page_text(Paper("key", "A paper", (), "What to make of it."), [item])
+    assert "| quantity | 1 | 1.2 | 0.2 | 0.1 | **no** | measured |" in text
+    assert "What to make of it." in text
+
+
+@pytest.mark.parametrize("item", [item for _, item in items_of("all")], ids=lambda item: item.name)
+def test_every_item_is_planned_in_both_sizes(item):
+    for size in ("quick", "full"):
+        for task in item.tasks(size):
+            assert isinstance(task, Task)
+            assert task.key()
+    seconds = sum(task.seconds for task in item.tasks("quick"))
+    assert seconds <= 120
+
+
+def test_published_numbers_lie_beside_the_code():
+    for paper in PAPERS.values():
+        package = f"tacit.papers.{paper.key.replace('-', '_')}"
+        assert published(package)

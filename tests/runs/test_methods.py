@@ -1,0 +1,105 @@
+"""The dispatcher: a method is one file and one line, and its settings are TOML keys and flags by being declared."""
+
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tacit.cli.flags import with_settings
+from tacit.errors import InvalidInput
+from tacit.mechanisms import Gaussian
+from tacit.runs import audit, read_config, train
+from tacit.runs.methods import METHODS, Job, Method, Trained
+from tacit.runs.settings import setting
+
+
+@dataclass(frozen=True)
+class Guess(Method):
+    """Guesses a class that a noisy count would have chosen."""
+
+    bias: float = setting(0.0, "How much the first class is favoured.")
+    rounds: int = setting(1, "Releases.")
+
+    def check(self, job: Job) -> None:
+        if self.rounds > 100:
+            raise InvalidInput("rounds must be at most 100.")
+
+    def train(self, job: Job) -> Trained:
+        job.write_ahead((Gaussian(2.0), self.rounds))
+        job.ledger.add(Gaussian(2.0), self.rounds, "guessing")
+        (job.folder / "guess.json").write_text("{}")
+        return Trained(self.load(job), "a guess", "guessing", {"bias": self.bias}, metrics={"kept": 3.0})
+
+    def twin(self, job: Job) -> Sequence[Mapping[str, float]]:
+        return [{"test": 0.25}]
+
+    def load(self, job: Job):
+        classes = len(job.dataset.classes)
+        chances = np.full(classes, (1 - self.bias) / classes) + np.eye(classes)[0] * self.bias
+        return lambda inputs: np.tile(chances, (len(inputs), 1))
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch):
+    monkeypatch.setitem(METHODS, "guess", Guess)
+
+
+def test_a_method_gets_its_section_and_gives_the_card_what_it_needs(tmp_path):
+    (tmp_path / "mine.toml").write_text(
+        'dataset = "iris"\nmethod = "guess"\nepsilon = 1.0\ndelta = 1e-3\nbatch_size = 8\n'
+        "[guess]\nbias = 0.5\nrounds = 3\n"
+    )
+    config = read_config(str(tmp_path / "mine.toml"), {})
+    assert config.own == Guess(0.5, 3)
+    run = train(config, out=tmp_path / "run")
+    card = json.loads((tmp_path / "run" / "card.json").read_text())
+    assert card["method"] == "guess: guessing"
+    assert card["settings"] == {"bias": 0.5}
+    assert card["metrics"]["kept"] == 3.0
+    assert card["metrics"]["nonprivate_test"] == 0.25
+    assert card["measure"] == "accuracy"
+    assert run.card.ledger.steps == 3
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["guess"] == {"bias": 0.5, "rounds": 3}
+    assert audit(tmp_path / "run")[0].row() == run.audits[0].row()
+
+
+def test_nothing_is_written_before_the_check(tmp_path):
+    settings = {"dataset": "iris", "method": "guess", "guess": {"rounds": 101}}
+    with pytest.raises(InvalidInput, match="rounds must be at most 100"):
+        train(read_config("digits", settings), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_sections_are_overridden_and_checked(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('dataset = "iris"\nmethod = "guess"\nepsilon = 1.0\n[guess]\nrounds = 3\n')
+    assert read_config(str(path), {"guess": {"bias": 0.25, "rounds": None}}).own == Guess(0.25, 3)
+    path.write_text('dataset = "iris"\nmethod = "guess"\nepsilon = 1.0\n[guess]\nround = 3\n')
+    with pytest.raises(InvalidInput, match=r"key of \[guess\] must be one of bias, rounds; got 'round'. Did you mean"):
+        read_config(str(path), {})
+    path.write_text('dataset = "iris"\nguess = 3\nepsilon = 1.0\n')
+    with pytest.raises(InvalidInput, match=r"guess must be a \[guess\] section"):
+        read_config(str(path), {})
+    path.write_text("epsilon = 1.0\n[gues]\nrounds = 3\n")
+    with pytest.raises(InvalidInput, match="Did you mean 'guess'"):
+        read_config(str(path), {})
+
+
+def test_settings_of_a_method_are_flags():
+    seen = {}
+
+    @with_settings
+    def command(*, preset: str, overrides: Mapping[str, object]) -> None:
+        seen.update(preset=preset, overrides=overrides)
+
+    parameters = inspect.signature(command).parameters
+    assert {"preset", "learning_rate", "attack", "guess_bias", "guess_rounds"} <= set(parameters)
+    assert "overrides" not in parameters
+    nothing = dict.fromkeys(set(parameters) - {"preset"})
+    command(**nothing | {"preset": "digits", "guess_bias": 0.5, "hidden": [3, 4], "attack": []})
+    assert seen["overrides"]["guess"] == {"bias": 0.5, "rounds": None}
+    assert seen["overrides"]["hidden"] == (3, 4)
+    assert seen["overrides"]["attacks"] is None

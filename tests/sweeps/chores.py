@@ -1,0 +1,31 @@
+"""Tasks of the tests below; importable, so that worker processes can run them."""
+
+import os
+import time
+from pathlib import Path
+
+from tacit.errors import InvalidInput
+
+
+def square(x, folder):
+    Path(folder, f"ran-{x}-{time.time_ns()}").touch()
+    return {"square": x * x}
+
+
+def slow(x, folder):
+    time.sleep(0.3)
+    return square(x, folder)
+
+
+def refuse(x):
+    raise InvalidInput(f"x must be other; got {x}.")
+
+
+def threads():
+    import torch
+
+    return {"threads": torch.get_num_threads(), "process": os.getpid()}
+
+
+def listing(data_dir):
+    return sorted(path.name for path in Path(data_dir).iterdir())

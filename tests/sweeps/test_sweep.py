@@ -1,0 +1,138 @@
+"""Sweeps: every task once, results kept as they come, nothing run twice."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tacit.errors import InvalidInput
+from tacit.sweeps import Store, Task, expected_seconds, export, sweep, table
+
+ROOT = Path(__file__).parents[2]
+
+
+def tasks(folder, count=4, name="square"):
+    return [Task(f"tests.sweeps.chores:{name}", {"x": x, "folder": str(folder)}) for x in range(count)]
+
+
+def runs(folder):
+    return sorted(path.name.split("-")[1] for path in folder.glob("ran-*"))
+
+
+def test_results_come_in_the_order_of_the_tasks_and_are_not_run_again(tmp_path):
+    store = Store(tmp_path / "store.sqlite")
+    first = sweep("squares", tasks(tmp_path), store, workers=1)
+    assert [result.value for result in first] == [{"square": x * x} for x in range(4)]
+    again = sweep("squares", tasks(tmp_path, 6), Store(store.path), workers=1)
+    assert [result.value["square"] for result in again] == [0, 1, 4, 9, 16, 25]
+    assert runs(tmp_path) == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_equal_tasks_run_once(tmp_path):
+    results = sweep("squares", [*tasks(tmp_path, 2), *tasks(tmp_path, 2)], Store(tmp_path / "s.sqlite"), workers=1)
+    assert [result.value["square"] for result in results] == [0, 1, 0, 1]
+    assert runs(tmp_path) == ["0", "1"]
+
+
+def test_worker_processes_have_one_torch_thread(tmp_path):
+    chores = [Task("tests.sweeps.chores:threads", {}), *tasks(tmp_path, 1)]
+    value = sweep("threads", chores, Store(tmp_path / "s.sqlite"), workers=2)[0].value
+    assert value["threads"] == 1
+    assert value["process"] != os.getpid()
+
+
+def test_a_killed_sweep_continues_where_it_was(tmp_path):
+    code = (
+        "from tacit.sweeps import Store, sweep; from tests.sweeps.test_sweep import tasks;"
+        f"sweep('s', tasks({str(tmp_path)!r}, 20, 'slow'), Store({str(tmp_path / 's.sqlite')!r}), workers=1)"
+    )
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment)
+    deadline = time.monotonic() + 60
+    while len(runs(tmp_path)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    kept = len(Store(tmp_path / "s.sqlite").results("s"))
+    assert 1 <= kept < 20
+    before = len(runs(tmp_path))
+    results = sweep("s", tasks(tmp_path, 20, "slow"), Store(tmp_path / "s.sqlite"), workers=2)
+    assert len(results) == 20
+    assert len(runs(tmp_path)) == before + 20 - kept
+
+
+def test_data_are_part_of_what_a_task_is(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a").write_text("1")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "b").write_text("22")
+    store, task = Store(tmp_path / "s.sqlite"), Task("tests.sweeps.chores:listing", reads_data=True)
+    assert sweep("d", [task], store, data_dir=data)[0].value == ["a"]
+    assert sweep("d", [task], store, data_dir=other)[0].value == ["b"]
+    assert len(store.results()) == 2
+
+
+def test_progress_counts_what_is_stored_and_estimates_the_rest(tmp_path):
+    seen = []
+    store = Store(tmp_path / "s.sqlite")
+    sweep("s", tasks(tmp_path, 2), store, workers=1)
+    assert expected_seconds(tasks(tmp_path, 4), store, workers=2) == pytest.approx(1.0)
+    sweep("s", tasks(tmp_path, 4), store, workers=1, on_progress=lambda *given: seen.append(given))
+    assert [row[:2] for row in seen] == [(2, 4), (3, 4), (4, 4)]
+    assert seen[0][2] == pytest.approx(2.0)
+    assert seen[-1][2] == 0.0
+
+
+def test_a_refusal_names_the_task(tmp_path):
+    with pytest.raises(InvalidInput, match=r"chores:refuse with \{'x': 3\}: x must be other"):
+        sweep("s", [Task("tests.sweeps.chores:refuse", {"x": 3})], Store(tmp_path / "s.sqlite"), workers=1)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_results_are_exported(tmp_path, suffix):
+    pandas = pytest.importorskip("pandas")
+    results = sweep("squares", tasks(tmp_path, 3), Store(tmp_path / "s.sqlite"), workers=1)
+    path = tmp_path / f"out{suffix}"
+    export(results, path)
+    frame = pandas.read_csv(path) if suffix == ".csv" else pandas.read_parquet(path)
+    assert frame["square"].tolist() == [0, 1, 4]
+    assert frame["x"].tolist() == [0, 1, 2]
+    assert table(results)[2]["sweep"] == "squares"
+
+
+@pytest.mark.parametrize(
+    ("act", "sentence"),
+    [
+        (lambda folder: Task("no-colon"), "function must be given as package.module:name"),
+        (lambda folder: Task("a:b", {"x": object()}), "settings must be plain values"),
+        (lambda folder: sweep("s", [], Store(folder / "s"), engine="slurm"), "engine must be one of local, ray"),
+        (lambda folder: sweep("s", [], Store(folder / "s"), workers=0), "workers must be an integer >= 1"),
+        (lambda folder: export([], folder / "x.xlsx"), "path must be a .csv or .parquet file"),
+    ],
+)
+def test_bad_input(tmp_path, act, sentence):
+    with pytest.raises(InvalidInput, match=sentence):
+        act(tmp_path)
+
+
+def test_a_file_that_is_no_store_is_refused(tmp_path):
+    path = tmp_path / "text.sqlite"
+    path.write_text("not a database at all, but some text that is long enough to be read as one" * 20)
+    with pytest.raises(InvalidInput, match="store must be a file of results"):
+        Store(path)
+
+
+@pytest.mark.slow
+def test_two_ray_workers(tmp_path):
+    ray = pytest.importorskip("ray")
+    try:
+        results = sweep("ray", tasks(tmp_path, 4), Store(tmp_path / "s.sqlite"), workers=2, engine="ray")
+    finally:
+        ray.shutdown()
+    assert [result.value["square"] for result in results] == [0, 1, 4, 9]

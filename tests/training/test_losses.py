@@ -1,0 +1,227 @@
+"""What a loop may do between the outputs of a private model and `backward()`, and what is refused."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+from tacit.errors import InvalidInput, TrainingMisuse, UnsupportedModel
+from tacit.gradients import clipped_sum
+from tacit.noise import SeededStream
+from tacit.opacus import PrivacyEngine
+from tacit.training import make_private
+from tests.training.cases import blobs, cross_entropy, flat, plain_sgd, small_model
+
+
+def opacus_shaped(model=None, data=None, reduction="mean", batch_size=20):
+    model = model or small_model()
+    loader = DataLoader(TensorDataset(*(data or blobs())), batch_size=batch_size)
+    return PrivacyEngine().make_private(
+        module=model,
+        optimizer=plain_sgd(model, 1.0),
+        data_loader=loader,
+        noise_multiplier=0.0,
+        max_grad_norm=0.3,
+        loss_reduction=reduction,
+        unsafe_no_noise=True,
+    )
+
+
+def several_steps(parts, loss):
+    model, optimizer, loader = parts
+    for x, y in loader:
+        loss(model(x), y).backward()
+        optimizer.step()
+
+
+MEANS = {
+    "criterion": lambda o, y: nn.CrossEntropyLoss()(o, y),
+    "mean of losses": lambda o, y: F.cross_entropy(o, y, reduction="none").mean(),
+    "sum over length": lambda o, y: F.cross_entropy(o, y, reduction="none").sum() / len(y),
+    "times a constant": lambda o, y: 0.5 * F.cross_entropy(o, y) + 0.5 * F.cross_entropy(o, y),
+    "one loss per example": lambda o, y: F.cross_entropy(o, y, reduction="none"),
+    "log softmax": lambda o, y: F.nll_loss(F.log_softmax(o, dim=1), y),
+    "gather": lambda o, y: -o.log_softmax(1).gather(1, y.unsqueeze(1)).mean(),
+    "one hot": lambda o, y: -(F.one_hot(y, 2) * o.log_softmax(1)).sum() / o.shape[0],
+    "float": lambda o, y: F.cross_entropy(o.float(), y),
+    "indexed": lambda o, y: -o.log_softmax(1)[torch.arange(len(y)), y].mean(),
+}
+NO_MEANS = {
+    "sum": lambda o, y: F.cross_entropy(o, y, reduction="sum"),
+    "class weights": lambda o, y: F.cross_entropy(o, y, weight=torch.tensor([1.0, 4.0])),
+    "ignored targets": lambda o, y: F.cross_entropy(o, y, ignore_index=1),
+    "divided by what the batch holds": lambda o, y: F.cross_entropy(o, y, reduction="none").sum() / (1 + y.sum()),
+    "statistics of the batch": lambda o, y: F.cross_entropy(o - o.mean(0), y),
+    "detached statistics": lambda o, y: (
+        F.cross_entropy(o, y, reduction="none") / F.cross_entropy(o, y).detach().sqrt()
+    ).mean(),
+    "statistics without gradients": lambda o, y: F.cross_entropy(o, y) / _norm(o),
+    "hardest example": lambda o, y: F.cross_entropy(o, y, reduction="none").max(),
+    "contrast": lambda o, y: F.cross_entropy(o @ o.T, torch.arange(len(o))),
+    "neighbours": lambda o, y: F.cross_entropy(o.flip(0), y),
+}
+
+
+@torch.no_grad()
+def _norm(outputs):
+    return outputs.square().mean().sqrt() + 1
+
+
+class TestMeans:
+    @pytest.mark.parametrize("form", MEANS)
+    def test_every_form_of_the_mean_gives_the_same_step(self, form):
+        weights = []
+        for loss in (MEANS["criterion"], MEANS[form]):
+            model = small_model()
+            parts = opacus_shaped(model, batch_size=200)
+            several_steps(parts, loss)
+            weights.append(flat(model))
+        torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-6)
+
+    @pytest.mark.parametrize("form", MEANS)
+    def test_every_form_of_the_mean_is_accepted_on_batches_of_all_sizes(self, form):
+        several_steps(opacus_shaped(batch_size=4), MEANS[form])
+
+    @pytest.mark.parametrize("form", NO_MEANS)
+    def test_what_is_no_mean_of_own_losses_is_refused(self, form):
+        with pytest.raises(InvalidInput, match="loss must be the mean over the batch of one loss per example"):
+            several_steps(opacus_shaped(), NO_MEANS[form])
+
+    def test_sums(self):
+        several_steps(opacus_shaped(reduction="sum"), lambda o, y: F.cross_entropy(o, y, reduction="sum"))
+        several_steps(opacus_shaped(reduction="sum"), lambda o, y: F.cross_entropy(o, y, reduction="none").sum())
+        with pytest.raises(InvalidInput, match="loss must be the sum over the batch"):
+            several_steps(opacus_shaped(reduction="sum"), lambda o, y: F.cross_entropy(o, y))
+
+    def test_positions_flattened_into_the_batch(self):
+        class Tagger(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table, self.head = nn.Embedding(12, 6), nn.Linear(6, 3)
+
+            def forward(self, words):
+                return self.head(self.table(words))
+
+        words = torch.randint(12, (60, 5), generator=torch.Generator().manual_seed(0))
+        parts = opacus_shaped(Tagger(), (words, words % 3))
+        several_steps(parts, lambda o, y: F.cross_entropy(o.view(-1, 3), y.view(-1)))
+        several_steps(parts, lambda o, y: F.cross_entropy(o.reshape(o.shape[0] * o.shape[1], 3), y.flatten()))
+        with pytest.raises(InvalidInput, match="loss must be the mean over the batch"):
+            several_steps(parts, lambda o, y: F.cross_entropy(o.view(-1, 3), y.view(-1), ignore_index=0))
+
+    def test_class_weights_as_many_as_examples(self):
+        """A vector of the batch's length that is none of its rows."""
+        model = nn.Linear(4, 20)
+        x, _ = blobs()
+        weight = torch.linspace(1.0, 2.0, 20)
+        parts = opacus_shaped(model, (x, torch.arange(200) % 20), batch_size=20)
+        several_steps(parts, lambda o, y: F.cross_entropy(o, y, weight=weight, reduction="none"))
+
+    def test_writing_into_what_came_of_the_outputs(self):
+        def loss(outputs, targets):
+            scores = outputs * 1.0
+            scores[:, 0] += 1.0
+            scores.mul_(2.0)
+            return F.cross_entropy(scores, targets)
+
+        several_steps(opacus_shaped(), loss)
+
+    def test_metrics_beside_the_loss(self):
+        def loss(outputs, targets):
+            correct = (outputs.argmax(1) == targets).float().mean().item()
+            values, indices = outputs.detach().max(1)
+            assert 0.0 <= correct <= 1.0
+            assert values.numpy().shape == indices.numpy().shape
+            return F.cross_entropy(outputs, targets)
+
+        several_steps(opacus_shaped(), loss)
+
+
+class TestPerExample:
+    def test_statistics_that_are_detached_are_refused(self):
+        model = small_model()
+        loader = DataLoader(TensorDataset(*blobs()), batch_size=20)
+        parts = make_private(model, plain_sgd(model), loader, clip_norm=1.0, noise_multiplier=1.0, epochs=1)
+        x, y = next(iter(parts.loader))
+        losses = cross_entropy(parts.model(x), y)
+        with pytest.raises(InvalidInput, match="losses must each depend on their own example only"):
+            (losses / losses.detach().mean()).backward()
+
+    def test_a_division_by_the_drawn_batch_is_refused_once_batches_differ(self):
+        model = small_model()
+        loader = DataLoader(TensorDataset(*blobs()), batch_size=20)
+        stream = SeededStream(0)
+        parts = make_private(
+            model, plain_sgd(model), loader, clip_norm=1.0, noise_multiplier=1.0, epochs=1, stream=stream
+        )
+
+        def loop():
+            for x, y in parts.loader:
+                (cross_entropy(parts.model(x), y) / len(y)).backward()
+                parts.optimizer.step()
+
+        with pytest.raises(InvalidInput, match="losses must each depend on their own example only"):
+            loop()
+        assert parts.ledger.steps < len(parts.loader)
+
+    def test_a_constant_that_happens_to_be_the_batch_size_is_no_division_by_it(self):
+        model = small_model()
+        loader = DataLoader(TensorDataset(*blobs()), batch_size=20)
+        parts = make_private(model, plain_sgd(model), loader, clip_norm=1.0, noise_multiplier=1.0, epochs=4)
+        for _ in range(4):
+            for x, y in parts.loader:
+                (cross_entropy(parts.model(x), y) / 20).backward()
+                parts.optimizer.step()
+
+
+class TestPastTheOutputs:
+    def test_a_penalty_on_parameters(self):
+        parts = opacus_shaped()
+        with pytest.raises(InvalidInput, match="Use the optimizer's weight_decay for a penalty"):
+            several_steps(parts, lambda o, y: F.cross_entropy(o, y) + 0.01 * parts[0].module[0].weight.square().sum())
+
+    def test_a_criterion_with_parameters(self):
+        scale = nn.Parameter(torch.ones(()))
+        with pytest.raises(InvalidInput, match="a term in another one"):
+            several_steps(opacus_shaped(), lambda o, y: F.cross_entropy(scale * o, y))
+
+    def test_two_calls_of_the_model(self):
+        model, _, loader = opacus_shaped()
+        x, y = next(iter(loader))
+        with pytest.raises(InvalidInput, match="the outputs of one call of the private model"):
+            F.cross_entropy(model(x) + model(-x), y).backward()
+
+    def test_inputs_written_into(self):
+        model, _, loader = opacus_shaped()
+        x, y = next(iter(loader))
+        x = x.clone()
+        outputs = model(x)
+        x.zero_()
+        with pytest.raises(TrainingMisuse, match="the inputs must stay as they are until backward"):
+            F.cross_entropy(outputs, y).backward()
+
+    def test_arguments_of_backward(self):
+        model, _, loader = opacus_shaped()
+        x, y = next(iter(loader))
+        with pytest.raises(TypeError, match="takes no gradient"):
+            cross_entropy(model(x), y).backward(torch.ones(len(y)))
+        F.cross_entropy(model(x), y).backward(retain_graph=True)
+
+    def test_outputs_without_a_row_for_each_example(self):
+        class Pooled(nn.Linear):
+            def forward(self, x):
+                return super().forward(x).mean(0)
+
+        model, _, loader = opacus_shaped(Pooled(4, 2))
+        with pytest.raises(UnsupportedModel, match="one row for each"):
+            model(next(iter(loader))[0])
+
+    def test_the_losses_of_a_batch_of_one(self):
+        model = small_model()
+        parts = opacus_shaped(model, blobs(1), batch_size=1)
+        x, y = blobs(1)
+        total, _ = clipped_sum(small_model(), cross_entropy, x, y, clip_norm=0.3)
+        before = flat(model)
+        several_steps(parts, lambda o, t: F.cross_entropy(o, t))
+        torch.testing.assert_close(before - flat(model), torch.cat([g.flatten() for g in total.values()]))
