@@ -31,7 +31,8 @@ def audit(clipped: ClippedSum, loss: Loss, inputs: Inputs, targets: Tensor) -> N
     x, y = rows(inputs, few), targets[few]
     model, clip = clipped.model, clipped.clip if not clipped.clip.of_mean else FlatClip(clipped.clip.sensitivity)
     worst = float("inf")
-    with NoDropout():
+    # A run that goes on is audited again: what that draws must not shift the run's own randomness.
+    with torch.random.fork_rng([targets.device] if targets.is_cuda else []), NoDropout():
         if _random(model, loss, x, y):
             return
         total, _ = ClippedSum(model, clip)(loss, x, y)
