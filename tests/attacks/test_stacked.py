@@ -24,10 +24,7 @@ def data():
 
 def first_weights(models, seed=0):
     draw = np.random.default_rng(seed)
-    return [
-        [draw.normal(size=pair).astype(np.float32) for pair in pairwise(WIDTHS)]
-        for _ in range(models)
-    ]
+    return [[draw.normal(size=pair).astype(np.float32) for pair in pairwise(WIDTHS)] for _ in range(models)]
 
 
 def network(matrices):

@@ -105,7 +105,9 @@ def test_a_users_gradient_is_clipped_as_one(average, physical):
     rows = per_record(x, y)
     summed = torch.zeros_like(total.flat, dtype=torch.float64)
     for user in range(4):
-        mine = [torch.cat([row[name].flatten() for name in NAMES]) for row, o in zip(rows, owners, strict=True) if o == user]
+        mine = [
+            torch.cat([row[name].flatten() for name in NAMES]) for row, o in zip(rows, owners, strict=True) if o == user
+        ]
         gradient = sum(mine) / (len(mine) if average else 1)
         assert float(norms[user]) == pytest.approx(float(gradient.norm()), rel=1e-5)
         summed += gradient * min(1.0, 0.7 / float(gradient.norm()))

@@ -91,7 +91,9 @@ def test_the_chance_of_a_full_sample_is_the_binomial_tail():
     assert step.full >= binom(50, 0.1).sf(7)
     assert TruncatedPoisson(Gaussian(1.0), 0.1, 50, 51).full == 0.0
     whole = TruncatedPoisson(Gaussian(1.0), 0.1, 50, 51)
-    assert whole.dominating_pairs(Relation.ADD_REMOVE) == Gaussian(1.0).poisson(0.1).dominating_pairs(Relation.ADD_REMOVE)
+    assert whole.dominating_pairs(Relation.ADD_REMOVE) == Gaussian(1.0).poisson(0.1).dominating_pairs(
+        Relation.ADD_REMOVE
+    )
 
 
 @pytest.mark.parametrize("rate", [0.05, 1.0])
