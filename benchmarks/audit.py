@@ -1,6 +1,7 @@
 """The goals of attacks and audits, each measured by one command.
 
     python benchmarks/audit.py leak           what attacks find in an overfitted model, private or not
+    python benchmarks/audit.py shadow-attacks the same by attacks with shadow models
     python benchmarks/audit.py shadows        stacked shadow models against one by one
     python benchmarks/audit.py white-box      empirical over certified epsilon through the production path
     python benchmarks/audit.py black-box      the same from 200 final models
@@ -25,20 +26,26 @@ from typing import Any
 
 import numpy as np
 import torch
+from audit_coverage import coverage
 from torch import nn
 from torch.nn import functional as F
 
 from tacit import attacks, audit
 from tacit.accounting import accountant
+from tacit.atomic import write_text
+from tacit.attacks.recipe import PRECISIONS
 from tacit.mechanisms import Gaussian
 from tacit.models import linear, mlp
 from tacit.runs.canaries import CanaryLane
+from tacit.runs.worst_case import WorstCase
 from tacit.training import fit
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "audit.json"
-DELTA, WIDTHS, SEED = 1e-5, (256, 256), 21312
+CACHE = ROOT / "runs" / "benchmark-shadows"
+DELTA, WIDTHS, SEED, MODELS = 1e-5, (256, 256), 21312, 32
 Examples = tuple[np.ndarray, np.ndarray]
+Figures = Iterator[tuple[str, dict[str, Any]]]
 
 
 @contextmanager
@@ -86,53 +93,74 @@ def answers(model: nn.Module) -> attacks.Model:
     return predict
 
 
-def leak(data_dir: str | None) -> dict[str, Any]:
+def leak(data_dir: str | None) -> Figures:
     """Jayaraman & Evans's setting: 10000 records, 2x256 network, Adam .01, batch 200, 100 epochs."""
     data, rows = cifar(data_dir)
     members, others = part(data, rows["train"]), part(data, rows["test"])
-    spent: dict[str, float] = {}
-    recipe = attacks.Recipe(hidden=WIDTHS)
-    with cpu(spent, "target"):
-        included = np.zeros((1, len(data[1])), bool)
-        included[0, rows["train"]] = True
-        target = attacks.train_stacked(data, included, recipe=recipe, classes=100, seed=SEED).model(0)
-    found = {name: told(attacks.attack_named(name), target, members, others) for name in attacks.ATTACKS}
-    with cpu(spent, "shadow models"):
-        found["shadow_models"] = told(shokri(data, rows["pool"]), target, members, others)
-    with cpu(spent, "likelihood ratio"):
-        found |= references(data, rows, target, members, others)
-    found["quantile_regression"] = told(
-        attacks.QuantileRegression(part(data, rows["pool"][:10000])), target, members, others
+    target = overfitted(data, rows)
+    accuracy = {name: hits(target, examples) for name, examples in (("train", members), ("test", others))}
+    yield "accuracy", accuracy
+    for name in attacks.ATTACKS:
+        yield name, told(attacks.attack_named(name), target, members, others)
+    yield (
+        "quantile_regression",
+        told(attacks.QuantileRegression(part(data, rows["pool"][:10000])), target, members, others),
     )
     chosen = attacks.attributes(members[0], seed=SEED)
-    inference = {
-        each.__name__: attacks.mean_advantage(
-            [each(target, members=members, non_members=others, attribute=one) for one in chosen]
+    for each in (attacks.loss_posterior, attacks.confusion_posterior):
+        found = [each(target, members=members, non_members=others, attribute=one) for one in chosen]
+        yield each.__name__, {"attribute_advantage": attacks.mean_advantage(found)}
+    private = private_runs(members, others)
+    yield "private", private | {"accuracy_loss": 1 - private["test"] / accuracy["test"]}
+
+
+def shadow_attacks(data_dir: str | None) -> Figures:
+    """Attacks with shadow models on the same target."""
+    data, rows = cifar(data_dir)
+    members, others = part(data, rows["train"]), part(data, rows["test"])
+    target = overfitted(data, rows)
+    yield "loss_threshold", told(attacks.LossThreshold(), target, members, others)
+    both = np.concatenate([rows["train"], rows["test"]])
+    included = attacks.half_splits(MODELS, len(both), seed=SEED)
+    with cpu(spent := {}, "seconds"):
+        stack = attacks.train_stacked(
+            part(data, both),
+            included,
+            recipe=attacks.Recipe(hidden=WIDTHS, precision="bfloat16"),
+            classes=100,
+            seed=SEED,
+            folder=CACHE,
+            on_progress=lambda done, total: print("shadow models", done, total, flush=True),
         )
-        for each in (attacks.loss_posterior, attacks.confusion_posterior)
-    }
-    with cpu(spent, "private"):
-        private = private_runs(members, others)
-    accuracy = {name: hits(target, examples) for name, examples in (("train", members), ("test", others))}
-    return {
-        "accuracy": accuracy,
-        "attacks": found,
-        "attribute_advantage": inference,
-        "private": private | {"accuracy_loss": 1 - private["test"] / accuracy["test"]},
-        "cpu_seconds": spent,
-    }
+    yield "training", {"models": MODELS, "cpu": spent["seconds"]}
+    known = stack.references(included)
+    for attack in (
+        attacks.LikelihoodRatioOnline(known),
+        attacks.LikelihoodRatioOffline(known),
+        attacks.RelativeMembership(known, part(data, rows["pool"][:5000])),
+    ):
+        yield attack.name, told(attack, target, members, others)
+    with cpu(spent, "shokri"):
+        attack = shokri(data, rows["pool"])
+    yield "shadow_models", told(attack, target, members, others) | {"cpu_training": spent["shokri"]}
+
+
+def overfitted(data: Examples, rows: dict[str, np.ndarray]) -> attacks.Model:
+    """The target, trained without privacy."""
+    included = np.zeros((1, len(data[1])), bool)
+    included[0, rows["train"]] = True
+    recipe = attacks.Recipe(hidden=WIDTHS)
+    return attacks.train_stacked(data, included, recipe=recipe, classes=100, seed=SEED).model(0)
 
 
 def told(attack: attacks.Attack, model: attacks.Model, members: Examples, others: Examples) -> dict[str, float]:
     """Advantage, PPV and the share of members found at .1 % false positives."""
     scores = attack(model, members=members, non_members=others)
-    row = {
+    return {
         "advantage": attacks.advantage(scores),
         "ppv": attacks.ppv(scores),
         "tpr_at_0.001": float(attacks.members_at_fpr(scores, 0.001).mean()),
     }
-    print(f"{attack.name:22s}", row, flush=True)
-    return row
 
 
 def hits(model: attacks.Model, examples: Examples) -> float:
@@ -156,24 +184,7 @@ def shokri(data: Examples, pool: np.ndarray) -> attacks.ShadowModels:
     )
 
 
-def references(
-    data: Examples, rows: dict[str, np.ndarray], target: attacks.Model, members: Examples, others: Examples
-) -> dict[str, Any]:
-    """LiRA and RMIA with 32 models on random halves of members and non-members."""
-    both = np.concatenate([rows["train"], rows["test"]])
-    included = attacks.half_splits(32, len(both), seed=SEED)
-    recipe = attacks.Recipe(hidden=WIDTHS, precision="bfloat16")
-    stack = attacks.train_stacked(part(data, both), included, recipe=recipe, classes=100, seed=SEED)
-    known = stack.references(included)
-    chosen = (
-        attacks.LikelihoodRatioOnline(known),
-        attacks.LikelihoodRatioOffline(known),
-        attacks.RelativeMembership(known, part(data, rows["pool"][:5000])),
-    )
-    return {attack.name: told(attack, target, members, others) for attack in chosen}
-
-
-def private_runs(members: Examples, others: Examples, *, noise: float = 0.2194, runs: int = 2) -> dict[str, Any]:
+def private_runs(members: Examples, others: Examples, *, noise: float = 0.2194, runs: int = 1) -> dict[str, Any]:
     """DP-Adam at the noise of the paper's RDP epsilon 1000."""
     scores, accuracy = [], []
     for run in range(runs):
@@ -191,7 +202,6 @@ def private_runs(members: Examples, others: Examples, *, noise: float = 0.2194, 
         )
         scores.append(attacks.LossThreshold()(answers(model), members=members, non_members=others))
         accuracy.append(hits(answers(model), others))
-        print("private run", run, attacks.advantage(scores[-1]), attacks.ppv(scores[-1]), accuracy[-1], flush=True)
     return {
         "yeom_advantage": [attacks.advantage(each) for each in scores],
         "yeom_ppv": [attacks.ppv(each) for each in scores],
@@ -201,26 +211,28 @@ def private_runs(members: Examples, others: Examples, *, noise: float = 0.2194, 
     }
 
 
-def shadows(data_dir: str | None) -> dict[str, Any]:
+def shadows(data_dir: str | None) -> Figures:
     """CPU time of a model-step in groups of several sizes against nn.Module and Adam, alternating."""
     data, rows = cifar(data_dir)
     mine = part(data, rows["train"])
-    table: dict[str, Any] = {}
     for name, widths in (("mlp", WIDTHS), ("logistic", ())):
-        alone, together = [], {}
+        alone: list[float] = []
+        together: dict[str, list[float]] = {}
         for _ in range(3):
-            alone.append(one_by_one(mine, widths, 150))
-            for precision in attacks.recipe.PRECISIONS:
+            alone.append(one_by_one(mine, widths, 100))
+            for precision in PRECISIONS:
                 for group in (4, 8, 16, 64):
-                    spent = stacked(mine, widths, group, precision, 40)
+                    spent = stacked(mine, widths, group, precision, 20)
                     together.setdefault(f"{precision} x{group}", []).append(spent)
         base = float(np.median(alone))
-        table[name] = {"one_by_one_ms": base * 1e3} | {
-            way: {"ms": float(np.median(times)) * 1e3, "speedup": base / float(np.median(times))}
-            for way, times in together.items()
-        }
-        print(name, json.dumps(table[name], indent=1), flush=True)
-    return table
+        yield (
+            name,
+            {"one_by_one_ms": base * 1e3}
+            | {
+                way: {"ms": float(np.median(times)) * 1e3, "speedup": base / float(np.median(times))}
+                for way, times in together.items()
+            },
+        )
 
 
 def one_by_one(data: Examples, widths: tuple[int, ...], steps: int) -> float:
@@ -245,20 +257,20 @@ def stacked(data: Examples, widths: tuple[int, ...], group: int, precision: str,
     return (time.process_time() - start) / steps / group
 
 
-def white_box(data_dir: str | None) -> dict[str, Any]:
+def white_box(data_dir: str | None) -> Figures:
     """n = 10000, B = 200, T = 5000, 2x256 network: half of 10000 Dirac canaries are among the 10000 records."""
     records, canaries, rate, steps = 10000, 10000, 0.02, 5000
     draw = np.random.default_rng(0)
     x, y = draw.normal(size=(records, 50)).astype(np.float32), draw.integers(0, 100, records)
-    table: dict[str, Any] = {}
     for epsilon, noise in ((1, 5.376), (2, 2.932), (4, 1.697), (8, 1.090)):
-        train = partial(fit, clip_norm=1.0, noise_multiplier=noise, sample_rate=rate, steps=steps)
+        train = partial(fit, clip_norm=1.0, noise_multiplier=noise, sample_rate=rate)
         spent: dict[str, float] = {}
-        with cpu(spent, "without"):
+        with cpu(spent, "a fifth of it without canaries"):
             model = mlp(50, 100, hidden=WIDTHS)
-            train(model, x, y, loss=cross_entropy, optimizer=torch.optim.Adam(model.parameters(), lr=0.01))
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+            train(model, x, y, loss=cross_entropy, optimizer=optimizer, steps=steps // 5)
         lane = CanaryLane(
-            train,
+            partial(train, steps=steps),
             lambda: mlp(50, 100, hidden=WIDTHS),
             x[: records - canaries // 2],
             y[: records - canaries // 2],
@@ -269,11 +281,9 @@ def white_box(data_dir: str | None) -> dict[str, Any]:
             observers=[audit.LikelihoodRatio(noise, rate)],
             width=canaries,
         )
-        with cpu(spent, "with"):
+        with cpu(spent, "with canaries"):
             scores = audit.one_run(lane, attack="white_box", canaries=canaries)
-        table[str(epsilon)] = judged(scores, noise, rate, steps, spent)
-        print(epsilon, json.dumps(table[str(epsilon)]), flush=True)
-    return table
+        yield str(epsilon), judged(scores, noise, rate, steps, spent)
 
 
 def judged(scores: attacks.Scores, noise: float, rate: float, steps: int, spent: dict[str, float]) -> dict[str, Any]:
@@ -299,77 +309,111 @@ def judged(scores: attacks.Scores, noise: float, rate: float, steps: int, spent:
         "ratio": {name: value / certified for name, value in found.items()},
         "detectable_mu": by_counts.detectable_mu,
         "cpu_seconds": spent,
-        "lane_cost": spent["with"] / spent["without"] - 1,
+        "lane_cost": spent["with canaries"] / spent["a fifth of it without canaries"] / 5 - 1,
     }
 
 
-def broken(data_dir: str | None) -> dict[str, Any]:
+def black_box(data_dir: str | None) -> Figures:
+    """100 models with the canary and 100 without at epsilon 10: only the final model's answers are seen."""
+    for name, hidden in (("logistic", ()), ("mlp", (64, 64))):
+        game = WorstCase(hidden=hidden, records=200, epsilon=10.0, delta=DELTA, steps=50)
+        with cpu(spent := {}, "seconds"):
+            scores = audit.many_runs(game.trial, attack="black_box", runs=100, threshold=game.threshold)
+        claim = game.claim
+        found = audit.audit_scores(scores, delta=DELTA, trials="independent", estimator="fixed", claim=claim)
+        steps = game.steps
+        family = audit.noise_family(
+            lambda s, steps=steps: Gaussian(s) * steps, low=game.noise / 2, high=game.noise * 20
+        )
+        yield (
+            name,
+            {
+                "certified": float(claim.epsilon(DELTA)),
+                "gaussian family": audit.refute_family(
+                    audit.gaussian_family(), found.refutes, delta=DELTA
+                ).epsilon_lower,
+                "noise family": audit.refute_family(family, found.refutes, delta=DELTA).epsilon_lower,
+                "fixed": found.epsilon_lower,
+                "normal": audit.audit_normal(scores, delta=DELTA).epsilon_lower,
+                "refuted": found.refutes(claim),
+                "cpu_seconds": spent["seconds"],
+            },
+        )
+
+
+def broken(data_dir: str | None) -> Figures:
     """Each broken trainer, one run of Dirac canaries, two scores at half of the failure probability of 1e-3."""
     sys.path.insert(0, str(ROOT))
     from tests.audit.broken import BROKEN, Claim, sound
 
     claim = Claim(clip_norm=0.7, noise_multiplier=2.0, sample_rate=0.05, steps=200)
     curve = accountant("pld")(claim.mechanism)
-    table: dict[str, Any] = {"claimed_epsilon": float(curve.epsilon(DELTA)), "claimed_mu": float(curve.mu())}
-    draw = np.random.default_rng(0)
-    x, y = draw.normal(size=(400, 10)).astype(np.float32), draw.integers(0, 3, 400)
+    yield "claim", {"epsilon": float(curve.epsilon(DELTA)), "mu": float(curve.mu())}
     for name, trainer in ({"nothing": sound} | BROKEN).items():
         for canaries in (400, 4000, 20000):
-            ratio = audit.LikelihoodRatio(claim.noise_multiplier, claim.sample_rate)
-            jumps, flips = audit.Jumps(claim.noise_multiplier), []
-            lane = CanaryLane(
-                partial(trainer, claim),
-                lambda: linear(10, 3),
-                x,
-                y,
-                classes=3,
-                optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1),
-                clip_norm=claim.clip_norm,
-                sample_rate=claim.sample_rate,
-                observers=[ratio, jumps],
-                width=canaries,
+            results = both_scores(partial(trainer, claim), claim, curve, canaries)
+            found = any(result.refutes(curve) for result in results)
+            yield (
+                f"{name}, {canaries} canaries",
+                {
+                    "refuted": found,
+                    "mu_lower": max(result.mu_lower for result in results),
+                    "detectable_mu": results[0].detectable_mu,
+                    "detectable_epsilon": results[0].detectable_epsilon,
+                },
             )
-            keep: Callable[[np.ndarray], np.ndarray] = lambda coins, lane=lane, flips=flips: (
-                flips.append(coins) or lane(coins)
-            )
-            first = audit.one_run(keep, attack="ratio", canaries=canaries)
-            second = attacks.Scores("jumps", jumps.total[flips[0]], jumps.total[~flips[0]], 0.0)
-            results = [
-                audit.audit_scores(s, delta=DELTA, trials="independent", confidence=0.9995, claim=curve)
-                for s in (first, second)
-            ]
-            row = {
-                "refuted": any(result.refutes(curve) for result in results),
-                "mu_lower": max(result.mu_lower for result in results),
-                "detectable_mu": results[0].detectable_mu,
-                "detectable_epsilon": results[0].detectable_epsilon,
-            }
-            table.setdefault(name, {})[str(canaries)] = row
-            print(f"{name:22s} {canaries:6d}", row, flush=True)
-            if row["refuted"]:
+            if found:
                 break
-    return table
 
 
-COMMANDS: dict[str, Callable[[str | None], dict[str, Any]]] = {
+def both_scores(train: Any, claim: Any, curve: Any, canaries: int) -> list[audit.AuditResult]:
+    """The likelihood ratio and the jumps of one run, each audited at 99.95 %."""
+    draw = np.random.default_rng(0)
+    ratio = audit.LikelihoodRatio(claim.noise_multiplier, claim.sample_rate)
+    jumps, flips = audit.Jumps(claim.noise_multiplier), []
+    lane = CanaryLane(
+        train,
+        lambda: linear(10, 3),
+        draw.normal(size=(400, 10)).astype(np.float32),
+        draw.integers(0, 3, 400),
+        classes=3,
+        optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1),
+        clip_norm=claim.clip_norm,
+        sample_rate=claim.sample_rate,
+        observers=[ratio, jumps],
+        width=canaries,
+    )
+    first = audit.one_run(lambda coins: flips.append(coins) or lane(coins), attack="ratio", canaries=canaries)
+    second = attacks.Scores("jumps", jumps.total[flips[0]], jumps.total[~flips[0]], 0.0)
+    return [
+        audit.audit_scores(scores, delta=DELTA, trials="independent", confidence=0.9995, claim=curve)
+        for scores in (first, second)
+    ]
+
+
+COMMANDS: dict[str, Callable[[str | None], Figures]] = {
     "leak": leak,
+    "shadow-attacks": shadow_attacks,
     "shadows": shadows,
     "white-box": white_box,
+    "black-box": black_box,
+    "coverage": coverage,
     "broken": broken,
 }
 
 
 def main() -> None:
-    """Run one command and keep its figures."""
+    """Run one command, and keep each of its figures as it comes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("--data-dir", help="folder of the original data files")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    figures = COMMANDS[given.command](given.data_dir)
-    known = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(known | {given.command: figures}, indent=1) + "\n")
+    for name, figures in COMMANDS[given.command](given.data_dir):
+        print(f"{name}: {json.dumps(figures)}", flush=True)
+        known = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+        known.setdefault(given.command, {})[name] = figures
+        write_text(RESULTS, json.dumps(known, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ ORDER = [
     "attacks",
     "audit",
     "data",
+    "tickets",
     "erm",
     "reports",
     "runs",

@@ -21,6 +21,18 @@ def write_bytes(path: str | Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        _settle_name(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _settle_name(folder: Path) -> None:
+    """Make a new name in `folder` outlast a loss of power, as the content does."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

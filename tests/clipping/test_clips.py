@@ -55,7 +55,7 @@ def data(records=7, seed=3):
 
 def expected(clip, x, y):
     """The finished sum by the formulas, one record and one group at a time."""
-    total = {name: 0.0 for name in NAMES}
+    total = dict.fromkeys(NAMES, 0.0)
     for row in per_record(x, y):
         for names, bound in BOUNDS[type(clip)](clip):
             length = math.sqrt(sum(float(row[name].square().sum()) for name in names))
@@ -152,9 +152,9 @@ class TestGroups:
         assert GroupClip({"*.bias": 1.0, "*": 1.0}).groups(NAMES) == {"0.weight": 1, "0.bias": 0, "2.weight": 1}
 
     def test_patterns_that_do_not_fit_the_model(self):
-        with pytest.raises(InvalidInput, match="bounds must cover every trainable parameter; got none for '2.weight'"):
+        with pytest.raises(InvalidInput, match=r"bounds must cover every .*; got none for '2\.weight'"):
             GroupClip({"0.*": 1.0}).groups(NAMES)
-        with pytest.raises(InvalidInput, match="bounds must name parameters of the model; got '1.weight'"):
+        with pytest.raises(InvalidInput, match=r"bounds must name parameters of the model; got '1\.weight'"):
             GroupClip({"1.weight": 1.0, "*": 1.0}).groups(NAMES)
         with pytest.raises(InvalidInput, match="bounds must be at least one pattern"):
             GroupClip({})

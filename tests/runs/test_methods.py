@@ -23,6 +23,10 @@ class Guess(Method):
     bias: float = setting(0.0, "How much the first class is favoured.")
     rounds: int = setting(1, "Releases.")
 
+    def check(self, job: Job) -> None:
+        if self.rounds > 100:
+            raise InvalidInput("rounds must be at most 100.")
+
     def train(self, job: Job) -> Trained:
         job.write_ahead((Gaussian(2.0), self.rounds))
         job.ledger.add(Gaussian(2.0), self.rounds, "guessing")
@@ -60,6 +64,13 @@ def test_a_method_gets_its_section_and_gives_the_card_what_it_needs(tmp_path):
     assert run.card.ledger.steps == 3
     assert json.loads((tmp_path / "run" / "config.json").read_text())["guess"] == {"bias": 0.5, "rounds": 3}
     assert audit(tmp_path / "run")[0].row() == run.audits[0].row()
+
+
+def test_nothing_is_written_before_the_check(tmp_path):
+    settings = {"dataset": "iris", "method": "guess", "guess": {"rounds": 101}}
+    with pytest.raises(InvalidInput, match="rounds must be at most 100"):
+        train(read_config("digits", settings), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_sections_are_overridden_and_checked(tmp_path):

@@ -250,6 +250,27 @@ def test_bad_arguments_are_refused_before_the_first_step(changes, message):
     assert torch.equal(before, flat(model))
 
 
+NUMBERS = {
+    "clip_norm": (0, -1.0, math.nan, math.inf, "1", True),
+    "noise_multiplier": (0, -1.0, math.nan, math.inf, "1", True),
+    "batch_size": (0, -1, 201, math.nan, "20", True),
+    "steps": (0, -5, 1.5, math.nan, "5", True),
+    "checkpoint_every": (0, -5, 1.5, math.nan, "5", True),
+    "max_physical_batch": (0, -5, 1.5, math.nan, "5", True),
+    "delta": (2.0, -1e-5, math.nan, "1e-5", True),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in NUMBERS.items() for value in values])
+def test_numbers_that_break_their_rule_are_refused_before_the_first_step(name, value, tmp_path):
+    model = small_model()
+    before = flat(model)
+    with pytest.raises(InvalidInput, match=rf"^{name} must be .*got {value!r}"):
+        run(model, checkpoint=tmp_path / "run.safetensors", **{name: value})
+    assert torch.equal(before, flat(model))
+    assert list(tmp_path.iterdir()) == []
+
+
 def _with(value, *rows):
     x, y = blobs()
     for row, column in rows:

@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, MultiStepLR, OneCycleLR
 
 from tacit.accounting import Ledger, accountant
 from tacit.clipping import AdaptiveClip, AutomaticClip, PerLayerClip
-from tacit.errors import BudgetExceeded, InvalidInput
+from tacit.errors import BudgetExceeded, InvalidInput, TrainingMisuse
 from tacit.mechanisms import Gaussian, Laplace
 from tacit.noise import SecureStream, SeededStream
 from tacit.relation import Relation
@@ -435,6 +435,20 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_no_step_goes_past_it(tmp_pat
     assert (saved.step, saved.spent.steps) == (4, 8)
     assert list(tmp_path.iterdir()) == [path]
     assert run(path, checkpoint_every=4, resume=True)[2].ledger.steps == 23 + 4
+
+
+def test_two_processes_never_write_one_checkpoint(tmp_path):
+    """The second counts what the first may have taken; the first may not take more."""
+    path = tmp_path / "run.safetensors"
+    taken = []
+    with pytest.raises(TrainingMisuse, match=r"checkpoint must be written by one run at a time; got .* from another"):
+        run(path, checkpoint_every=4, at=6, do=lambda: taken.append(run(path, checkpoint_every=4, resume=True)))
+    (_, _, second), *_ = taken
+    assert [entry.steps for entry in second.ledger.entries] == [4, 4, 19]
+    assert read_checkpoint(path).spent.hash == second.ledger.hash
+    other = tmp_path / "new.safetensors"
+    with pytest.raises(TrainingMisuse, match="one run at a time"):
+        run(other, on_plan=lambda plan: shutil.copy(path, other))
 
 
 def test_a_second_interrupt_is_not_waited_for(tmp_path):

@@ -4,10 +4,10 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from tacit.accounting.ledger import Ledger
-from tacit.mechanisms import Mechanism
+from tacit.mechanisms import Mechanism, alternatives
 from tacit.relation import Relation
 from tacit.standing import Standing
-from tacit.tradeoff import Curve, GaussianCurve, TradeOff
+from tacit.tradeoff import Curve, GaussianCurve, TradeOff, worst
 
 PERFECT = GaussianCurve(0.0)
 
@@ -28,7 +28,10 @@ class Accountant(ABC):
             ledger = Ledger.of(ledger, relation=relation)
         if not ledger.entries:
             return TradeOff(PERFECT, Standing.PROVEN, ledger.relation, self.name, floor=PERFECT)
-        curve, floor = self.curves(ledger.mechanism.accountable(), ledger.relation)
+        found = [self.curves(each.accountable(), ledger.relation) for each in alternatives(ledger.mechanism)]
+        curve = worst([curve for curve, _ in found])
+        floors = [floor for _, floor in found if floor is not None]
+        floor = worst(floors) if floors else None
         standing = Standing.weakest(self.standing, ledger.standing)
         return TradeOff(curve, standing, ledger.relation, self.name, floor=floor)
 

@@ -77,12 +77,15 @@ class Attack(ABC):
 
 
 def joined(members: Examples, non_members: Examples) -> Examples:
-    """Members, then non-members, as one set of examples; raises `InvalidInput` when one of them is empty."""
+    """Members, then non-members, as one set of examples; raises `InvalidInput` when one is empty or shapes differ."""
     for name, (_, labels) in (("members", members), ("non_members", non_members)):
         if len(labels) == 0:
             raise check.fail(name, "at least one record", 0, "An attack needs members and non-members.")
-    inputs, labels = (np.concatenate([np.asarray(a), np.asarray(b)]) for a, b in zip(members, non_members, strict=True))
-    return inputs, labels
+    parts = [np.asarray(inputs) for inputs, _ in (members, non_members)]
+    if parts[0].shape[1:] != parts[1].shape[1:]:
+        shapes = f"{parts[0].shape} and {parts[1].shape}"
+        raise check.fail("members and non_members", "records of one shape", shapes)
+    return np.concatenate(parts), np.concatenate([np.asarray(members[1]), np.asarray(non_members[1])])
 
 
 def vector(name: str, values: object) -> np.ndarray:

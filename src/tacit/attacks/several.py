@@ -19,7 +19,7 @@ class Overlap:
 
     Attributes:
         members, non_members: how many of either are.
-        ppv: members / (members + non_members), 0 if none.
+        ppv: fraction of members among them, half of all being members (as `metrics.ppv`); 0 if none is flagged.
         chance: the fraction that guesses by fair coins, independent over the runs, would flag that often.
     """
 
@@ -41,7 +41,8 @@ def overlaps(scores: Sequence[Scores]) -> list[Overlap]:
     rows = []
     for least in range(runs + 1):
         found, wrong = int(np.sum(inside >= least)), int(np.sum(outside >= least))
-        value = found / (found + wrong) if found + wrong else 0.0
+        tpr, fpr = found / len(inside), wrong / len(outside)
+        value = tpr / (tpr + fpr) if found + wrong else 0.0
         rows.append(Overlap(least, found, wrong, value, _at_least(least, runs)))
     return rows
 

@@ -16,6 +16,7 @@ from tacit.audit.guesses import (
 )
 from tacit.audit.multisplit import audit_multisplit
 from tacit.audit.normal import audit_normal, normal_points, separation
+from tacit.audit.report import Report
 from tacit.audit.result import AuditResult, Trials
 from tacit.audit.run import audit_scores
 from tacit.audit.sequential import SequentialAudit, SequentialBound
@@ -30,6 +31,7 @@ __all__ = [
     "Lane",
     "LikelihoodRatio",
     "Refuted",
+    "Report",
     "SequentialAudit",
     "SequentialBound",
     "Trial",

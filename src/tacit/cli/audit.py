@@ -11,22 +11,50 @@ from tacit.plain import json_text
 def command(
     run: Annotated[Path, typer.Argument(help="Folder of a finished `tacit train`.", metavar="RUN")],
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the original data files.")] = None,
-    attack: Annotated[list[str] | None, typer.Option(help="Only this attack (repeatable).")] = None,
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this attack (repeatable), e.g. loss_threshold, lira_offline, white_box."),
+    ] = None,
     confidence: Annotated[float | None, typer.Option(help="Of every bound, in (0, 1).")] = None,
+    runs: Annotated[int, typer.Option(help="Attack this run and twins with fresh noise: so many in all.")] = 1,
+    shadows: Annotated[int, typer.Option(help="Shadow models for the attacks that need them.")] = 32,
+    canaries: Annotated[int, typer.Option(help="Canaries of the white-box audit.")] = 2000,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """What attacks find in the model of RUN: advantage, PPV and lower bounds with their confidence."""
-    from tacit.runs import audit
+    """What attacks find in the model of RUN; writes audit.html and audit.json there."""
+    from tacit.cli.progress import progress_bars
+    from tacit.reports import audit_table_of, write_audit
+    from tacit.runs import audit_run
 
-    results = audit(run, data_dir=data_dir, attacks=attack, confidence=confidence)
+    with progress_bars() as on_progress:
+        report = audit_run(
+            run,
+            data_dir=data_dir,
+            attacks=attack,
+            confidence=confidence,
+            runs=runs,
+            shadows=shadows,
+            canaries=canaries,
+            on_progress=on_progress,
+        )
+    page = write_audit(report, run, title=run.resolve().name)
     if json:
-        print(json_text({"audits": [result.row() for result in results]}))
+        print(json_text(audit_table_of(report)))
         return
     from rich.console import Console
 
     from tacit.reports import audit_table
+    from tacit.reports.audit_tables import finding_table, overlap_table
 
     console = Console()
-    console.print(audit_table(results))
-    for result in results:
-        console.print(result.statement, style="dim")
+    console.print(audit_table(report.results))
+    if report.findings:
+        console.print(finding_table(report.findings))
+    for name, rows in report.overlaps.items():
+        console.print(overlap_table(name, rows))
+    for statement in dict.fromkeys(result.statement for result in report.results):
+        console.print(statement, style="dim")
+    for result in report.results:
+        if report.refutes(result):
+            console.print(f"{result.attack} refutes the claim.", style="bold red")
+    console.print(f"{page}", style="dim")

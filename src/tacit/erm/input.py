@@ -72,7 +72,7 @@ class Aggregate(Method):
     ||phi_i|| <= Phi = sqrt(a^2 + c^2), so the sum is one Gaussian step, mu = Phi / s (zero-out: the record's
     contribution is zeroed, its share of noise kept) or 2 Phi / s (replace-one), whatever is computed from it. Each
     contributor adds its own w_i before a secure sum, so against whoever sees a single message it has
-    mu_local = 2 Phi sqrt(n) / s: the exchange rate between local and central is exactly sqrt(n) (times 2 / sensitivity).
+    mu_local = 2 Phi sqrt(n) / s: the exchange rate between local and central is exactly sqrt(n), times 2 / s.
     theta solves the ridge equations of `moments`, with the strength lifted to the spectral norm that the noise has
     in expectation, a public number.
 
@@ -103,12 +103,9 @@ class Aggregate(Method):
         std = step.noise_multiplier * math.sqrt(n / (n - self.withheld))
         terms.ledger.assume(SHARES)
         terms.charge(step, "sum of perturbed statistics")
-        curvature, answers = moments(problem)
-        bound, a, c = answer_bound(problem), math.sqrt(self.second_share), math.sqrt(1 - self.second_share)
-        # The n shares of variance s^2 / n add up to one draw of variance s^2.
-        second = problem.features.T @ problem.features + symmetric_noise(terms, width, std / a)
-        first = problem.features.T @ answers + gaussian(terms.stream, problem.shape, std=std * bound / c)
-        floor = curvature * math.sqrt(2 * width) * std / a
+        second, first = self.statistics(problem, terms, std)
+        curvature, _ = moments(problem)
+        floor = curvature * math.sqrt(2 * width) * std / math.sqrt(self.second_share)
         facts = {"noise_std": std, "local_noise_std": std / math.sqrt(n), "strength": max(problem.strength, floor)}
         return Release(
             ridge(problem, curvature, second, first, floor),
@@ -117,6 +114,21 @@ class Aggregate(Method):
             terms.standing,
             local_mu=2 * math.sqrt(n) / std,
             facts=facts,
+        )
+
+    def statistics(self, problem: Problem, terms: Terms, std: float) -> tuple[Array, Array]:
+        """(sum x x^T, sum x answer^T) with the sum of the contributors' noise, in their own units.
+
+        The n shares of variance std^2 / n add up to one draw of variance std^2.
+        """
+        a, c = math.sqrt(self.second_share), math.sqrt(1 - self.second_share)
+        _, answers = moments(problem)
+        second = problem.features.T @ problem.features
+        first = problem.features.T @ answers
+        scale = std * answer_bound(problem) / c
+        return (
+            second + symmetric_noise(terms, problem.shape[0], std / a),
+            first + gaussian(terms.stream, problem.shape, std=scale),
         )
 
 
@@ -148,12 +160,9 @@ class _Messages(Method):
         std = 2 * math.hypot(1.0, self.label_scale) / mu
         terms.ledger.assume(SHARES)
         terms.charge(mechanism, f"{self.name} messages")
-        curvature, answers = moments(problem)
-        bound = answer_bound(problem)
-        private = problem.private_columns
-        rows = problem.features.copy()
-        rows[:, :private] += gaussian(terms.stream, (problem.records, private), std=std)
-        sent = self.label_scale / bound * answers + gaussian(terms.stream, answers.shape, std=std)
+        rows, sent = self.messages(problem, terms, std)
+        curvature, _ = moments(problem)
+        bound, private = answer_bound(problem), problem.private_columns
         second = rows.T @ rows
         second[np.arange(private), np.arange(private)] -= problem.records * std**2
         first = rows.T @ sent * (bound / self.label_scale)
@@ -166,6 +175,14 @@ class _Messages(Method):
             local_mu=mu,
             facts={"noise_std": std, "strength": max(problem.strength, floor)},
         )
+
+    def messages(self, problem: Problem, terms: Terms, std: float) -> tuple[Array, Array]:
+        """(perturbed rows (n, p), perturbed tau answer / A (n, k)); the intercept's constant is public and stays."""
+        rows, private = problem.features.copy(), problem.private_columns
+        rows[:, :private] += gaussian(terms.stream, (problem.records, private), std=std)
+        _, answers = moments(problem)
+        scaled = self.label_scale / answer_bound(problem) * answers
+        return rows, scaled + gaussian(terms.stream, answers.shape, std=std)
 
 
 @dataclass(frozen=True)

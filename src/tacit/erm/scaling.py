@@ -25,7 +25,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """x -> (clip(x) - mean) / deviation with a private mean and deviation of every column.
 
     With u in [-1, 1] the column mapped by its declared bounds, a record's (u, u^2) over all d columns has norm at most
-    sqrt(2 d); their sum is released once by the Gaussian mechanism. Deviations are kept above a hundredth of the bounds.
+    sqrt(2 d); their sum is released once by the Gaussian mechanism. Deviations are kept above 1 / 100 of the bounds.
 
     Args:
         epsilon, delta, target: the guarantee of one fit.

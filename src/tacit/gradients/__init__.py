@@ -1,5 +1,6 @@
 """Clipped sums of per-example gradients for any `torch.nn.Module`."""
 
+from tacit.gradients.audit import audit
 from tacit.gradients.clipped import ClippedSum, clipped_sum
 from tacit.gradients.doctor import Problem, examine, problems
 from tacit.gradients.leakage import Leak, leakage
@@ -14,6 +15,7 @@ __all__ = [
     "Leak",
     "Members",
     "Problem",
+    "audit",
     "clipped_sum",
     "examine",
     "fix",

@@ -53,7 +53,7 @@ def prove(model: nn.Module, trainable: dict[str, nn.Parameter], loss: Loss, inpu
     forward pass writes into a buffer.
     """
     x, y = few([*model.parameters(), *model.buffers()], inputs, targets)
-    with _NoDropout(), _shaken(trainable):
+    with NoDropout(), _shaken(trainable):
         versions = {name: value._version for name, value in _state(model).items()}
         gradients, losses = one_at_a_time(model, loss, x, y)
         _check_state(model, versions)
@@ -174,7 +174,7 @@ _RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 _DROPOUT_PLACE = {**dict.fromkeys(_RECURRENT, 5), F.multi_head_attention_forward: 10, F.scaled_dot_product_attention: 4}
 
 
-class _NoDropout(TorchFunctionMode):
+class NoDropout(TorchFunctionMode):
     """Dropout is left out, so that a model runs twice alike."""
 
     _DROPOUT = frozenset(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ class Units:
     size: int = 1
     weights: Tensor | None = None
 
-    @property
+    @cached_property
     def count(self) -> int:
         """How many groups there are."""
         return max(self.groups.values(), default=0) + 1

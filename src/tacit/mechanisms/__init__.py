@@ -10,6 +10,7 @@ from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Generic
 from tacit.mechanisms.laplace import Laplace
 from tacit.mechanisms.objective import ObjectivePerturbation
+from tacit.mechanisms.parallel import Parallel, alternatives
 from tacit.mechanisms.poisson import Poisson
 from tacit.mechanisms.shuffled import Shuffled
 from tacit.mechanisms.spec import from_spec
@@ -27,9 +28,11 @@ __all__ = [
     "Laplace",
     "Mechanism",
     "ObjectivePerturbation",
+    "Parallel",
     "Poisson",
     "RandomizedResponse",
     "Shuffled",
     "TruncatedPoisson",
+    "alternatives",
     "from_spec",
 ]

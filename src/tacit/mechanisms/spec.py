@@ -14,6 +14,7 @@ from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Generic
 from tacit.mechanisms.laplace import Laplace
 from tacit.mechanisms.objective import ObjectivePerturbation
+from tacit.mechanisms.parallel import Parallel
 from tacit.mechanisms.shuffled import Shuffled
 from tacit.mechanisms.truncated import TruncatedPoisson
 
@@ -44,7 +45,9 @@ def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
     """
     if not isinstance(entry, dict):
         raise check.fail("mechanism", 'a table such as {"type": "gaussian", "noise_multiplier": 1.0}', entry)
-    kind = TYPES[check.choice("type", entry.get("type"), TYPES)]
+    if entry.get("type") == Parallel.type:
+        return _parallel(entry), check.count("steps", entry.get("steps", 1))
+    kind = TYPES[check.choice("type", entry.get("type"), [*TYPES, Parallel.type])]
     own = {field.name: field.default is MISSING for field in fields(kind)}
     check.keys(f"a {kind.type} mechanism", entry.keys() - {"type"}, [*own, *_SAMPLING, *_LEDGER])
     for name, required in own.items():
@@ -60,6 +63,14 @@ def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
         return _one(kind, own, entry), steps
     each = [_one(kind, own, entry | {key: entry[key][i] for key in varying}) for i in range(steps)]
     return Compose.of(*((mechanism, 1) for mechanism in each)), 1
+
+
+def _parallel(entry: dict[str, Any]) -> Parallel:
+    check.keys("a parallel mechanism", entry.keys() - {"type"}, ["branches", *_LEDGER])
+    branches = entry.get("branches")
+    if not isinstance(branches, list) or not all(isinstance(branch, list) for branch in branches):
+        raise check.fail("branches", "a list of lists of mechanisms", branches)
+    return Parallel(tuple(Compose.of(*(from_spec(row) for row in branch)) for branch in branches))
 
 
 def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> Mechanism:

@@ -1,6 +1,17 @@
 """Reports: the privacy card, its figures and terminal tables. They format; they never compute."""
 
+from tacit.reports.audit_page import audit_table_of, write_audit
 from tacit.reports.card import Card, card_table, write_card
 from tacit.reports.tables import account_table, audit_table, plain_table, reproduction_table
 
-__all__ = ["Card", "account_table", "audit_table", "card_table", "plain_table", "reproduction_table", "write_card"]
+__all__ = [
+    "Card",
+    "account_table",
+    "audit_table",
+    "audit_table_of",
+    "card_table",
+    "plain_table",
+    "reproduction_table",
+    "write_audit",
+    "write_card",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tacit.accounting import Result
 from tacit.audit import AuditResult
@@ -11,19 +11,25 @@ from tacit.reports import words
 from tacit.reports.card import Card, refuted
 from tacit.standing import Standing
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
 _VACUOUS = 0.99
 """Advantage from which a curve lies on the axes and is left out of the picture."""
 
 
 def page(card: Card) -> str:
     """The card as HTML: every string escaped, no script, nothing loaded from anywhere."""
+    return environment().get_template("card.html.j2").render(_context(card))
+
+
+def environment() -> Environment:
+    """The packaged templates, with autoescape and the filters that round to the safe side."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("tacit.reports", "templates")
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters |= {
         "upward": words.upward,
         "downward": words.downward,
         "nearest": words.nearest,
@@ -32,7 +38,7 @@ def page(card: Card) -> str:
         "duration": words.duration,
         "setting": words.setting,
     }
-    return environment.get_template("card.html.j2").render(_context(card))
+    return made
 
 
 def _context(card: Card) -> dict[str, Any]:

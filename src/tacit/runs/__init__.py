@@ -11,6 +11,7 @@ from tacit.runs.reading import config_from_table, preset_names, read_config
 
 if TYPE_CHECKING:
     from tacit.runs.attacks import audit
+    from tacit.runs.audits import audit_run
     from tacit.runs.run import Run, resume, train
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Run",
     "TableConfig",
     "audit",
+    "audit_run",
     "config_from_table",
     "preset_names",
     "read_config",
@@ -25,7 +27,13 @@ __all__ = [
     "train",
 ]
 
-_HOMES = {"Run": "tacit.runs.run", "audit": "tacit.runs.attacks", "resume": "tacit.runs.run", "train": "tacit.runs.run"}
+_HOMES = {
+    "Run": "tacit.runs.run",
+    "audit_run": "tacit.runs.audits",
+    "audit": "tacit.runs.attacks",
+    "resume": "tacit.runs.run",
+    "train": "tacit.runs.run",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -37,7 +37,7 @@ def attack_model(
         on_progress("attacks", done, len(config.attacks))
         results.append(
             audit_scores(
-                _scores(name, dataset, predict),
+                scores_of(name, dataset, predict),
                 delta=config.delta,
                 relation=config.relation,
                 confidence=config.confidence,
@@ -48,7 +48,8 @@ def attack_model(
     return tuple(results)
 
 
-def _scores(name: str, dataset: Dataset, predict: Predict) -> Scores:
+def scores_of(name: str, dataset: Dataset, predict: Predict) -> Scores:
+    """Scores of a black-box attack: training records are the members, held-out records the non-members."""
     attack = attack_named(name)
     members, non_members = (dataset.x_train, dataset.y_train), (dataset.x_test, dataset.y_test)
     if dataset.task != "regression":

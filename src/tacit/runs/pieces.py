@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 
 from tacit import check, models
 from tacit.data import Dataset, load, table
+from tacit.noise import SeededStream, Stream
 from tacit.runs.config import Config
 from tacit.runs.measure import measure_of
 
@@ -111,6 +112,11 @@ def scheduler_of(config: Config, optimizer: torch.optim.Optimizer, steps: int) -
     if config.learning_rate_schedule == "linear":
         return LambdaLR(optimizer, lambda step: max(0.0, 1 - step / steps))
     return None
+
+
+def stream_of(config: Config) -> Stream | None:
+    """The seeded stream that a configuration asks for; None for the secure one."""
+    return None if config.unsafe_seed is None else SeededStream(config.unsafe_seed)
 
 
 def loss_of(dataset: Dataset) -> Callable[[Tensor, Tensor], Tensor]:

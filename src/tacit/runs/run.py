@@ -62,12 +62,12 @@ def train(
     started = time.perf_counter()
     dataset = dataset_of(config, data_dir, on_progress)
     records = len(dataset.y_train)
-    check.real("batch_size", config.batch_size, low=1, high=records, hint="It is the expected number of records.")
     folder = Path(out) if out is not None else Path("runs") / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     method = config.own
     if resume and not method.resumable:
         raise check.fail("method", "one that can be resumed", config.method, "Start the run anew.")
-    job = Job(config, dataset, _fresh_ledger(config, dataset), folder, resume, on_progress)
+    job = Job(config, dataset, _fresh_ledger(config, dataset), folder, resume, on_progress, data_dir)
+    method.check(job)
     write_text(folder / "config.json", json_text(config.settings()))
     trained = method.train(job)
     job.ledger.save(folder / "ledger.json")

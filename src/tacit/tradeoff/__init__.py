@@ -1,6 +1,6 @@
 """Trade-off functions, their answers and the targets that they can meet."""
 
-from tacit.tradeoff.curve import Curve, EpsilonCurve, ErrorPoints, GaussianCurve, ProfileCurve
+from tacit.tradeoff.curve import Curve, EpsilonCurve, ErrorPoints, GaussianCurve, ProfileCurve, WorstCurve, worst
 from tacit.tradeoff.target import Advantage, Epsilon, Errors, Mu, Target, target_of
 from tacit.tradeoff.tradeoff import Answer, TradeOff
 
@@ -17,5 +17,7 @@ __all__ = [
     "ProfileCurve",
     "Target",
     "TradeOff",
+    "WorstCurve",
     "target_of",
+    "worst",
 ]

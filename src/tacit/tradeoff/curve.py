@@ -8,7 +8,7 @@ beta(alpha) = max_eps max{1 - delta(eps) - e^eps alpha, e^{-eps} (1 - delta(eps)
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -174,6 +174,30 @@ class EpsilonCurve(Curve):
             middle = (low + high) / 2
             low, high = (low, middle) if self.epsilon(float(np.exp(middle))) <= epsilon else (middle, high)
         return float(np.exp(high))
+
+
+class WorstCurve(Curve):
+    """The largest leakage among several curves, at every epsilon."""
+
+    def __init__(self, curves: Sequence[Curve]):
+        self._curves = curves
+
+    def delta(self, epsilon: float) -> float:
+        return max(curve.delta(epsilon) for curve in self._curves)
+
+    def epsilon(self, delta: float) -> float:
+        return max(curve.epsilon(delta) for curve in self._curves)
+
+    def mu(self, slack: float) -> float:
+        return max(curve.mu(slack) for curve in self._curves)
+
+    def mu_floor(self, slack: float) -> float:
+        return max(curve.mu_floor(slack) for curve in self._curves)
+
+
+def worst(curves: Sequence[Curve]) -> Curve:
+    """The one curve, or the largest of several."""
+    return curves[0] if len(curves) == 1 else WorstCurve(curves)
 
 
 class ErrorPoints(Curve):

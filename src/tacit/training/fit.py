@@ -1,4 +1,4 @@
-"""`fit`: a whole private training run on data in memory, and its non-private twin."""
+"""`fit`: a whole private training run on data in memory."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader
 
 from tacit import accounting, check
 from tacit.accounting import Accountant, Ledger
 from tacit.clipping import Clip
 from tacit.errors import Refused
-from tacit.gradients import examine
-from tacit.gradients.batch import Loss, call, per_example
-from tacit.noise import SecureStream, Stream
-from tacit.sampling import PoissonSampler, Sampling
+from tacit.gradients.batch import Loss
+from tacit.noise import Stream
+from tacit.sampling import Sampling
 from tacit.tradeoff import Epsilon, Target
 from tacit.training.callbacks import Callback, Functions, Row
-from tacit.training.dataset import Records, check_data
 from tacit.training.loop import Evaluate, Loop, check_watchers
 from tacit.training.plan import Plan, PrivateRun, members_of
 from tacit.training.precision import computed_in
-from tacit.training.resume import Keeper, check_same, opened, setting_of
+from tacit.training.ready import batch_size_of, ready, watchers_of
+from tacit.training.resume import Keeper, mark_of, opened
 from tacit.training.schedules import Noise
-from tacit.training.settle import sample_rate_of, settle, steps_of
-from tacit.training.step import ENGINES, PrivateUpdate, check_mode, check_optimizer
+from tacit.training.setting import check_same, setting_of
+from tacit.training.settle import settle
+from tacit.training.step import ENGINES, PrivateUpdate
 
 
 @dataclass(frozen=True)
@@ -140,10 +139,10 @@ def fit(
     Source: Abadi et al. 2016, Algorithm 1; Bu et al. 2020, Algorithms NoisySGD and NoisyAdam.
     """
     check.choice("engine", engine, ENGINES)
-    records, count = _ready(model, inputs, targets, loss, optimizer, precision, device)
-    watchers = _watchers(callbacks, Functions(on_plan, on_step, on_epoch), progress)
+    records, count = ready(model, inputs, targets, loss, optimizer, precision, device)
+    watchers = watchers_of(callbacks, Functions(on_plan, on_step, on_epoch), progress)
     schedule = check_watchers(optimizer, scheduler, scheduler_per, watchers)
-    saved = opened(checkpoint, resume)
+    mark, saved = mark_of(checkpoint), opened(checkpoint, resume)
     book = ledger if ledger is not None else Ledger()
     before = saved.before if saved is not None else book.copy()
     plan = settle(
@@ -155,7 +154,7 @@ def fit(
         target=target,
         accountant=accountant,
         sample_rate=sample_rate,
-        batch_size=_batch_size(inputs, batch_size, sample_rate),
+        batch_size=batch_size_of(inputs, batch_size, sample_rate),
         steps=steps,
         epochs=epochs,
         delta=delta,
@@ -188,7 +187,7 @@ def fit(
     loop.spent = Spent(book, accountant, target.delta if isinstance(target, Epsilon) else delta)
     if checkpoint is not None:
         every = loop.per_epoch if checkpoint_every is None else check.count("checkpoint_every", checkpoint_every)
-        keeper = Keeper(checkpoint, every, before, setting, run, private_update, loop)
+        keeper = Keeper(checkpoint, every, mark, before, setting, run, private_update, loop)
         if saved is not None:
             keeper.restore(saved)
         loop.save = keeper.save
@@ -196,58 +195,6 @@ def fit(
         watcher.on_plan(plan)
     loop.run()
     return Fit(plan, book, loop.history, loop.stopped)
-
-
-def fit_nonprivate(
-    model: nn.Module,
-    inputs: Any,
-    targets: Any = None,
-    *,
-    loss: Loss,
-    optimizer: Optimizer,
-    sample_rate: float | None = None,
-    batch_size: float | None = None,
-    epochs: float | None = None,
-    steps: int | None = None,
-    stream: Stream | None = None,
-    evaluate: Evaluate | None = None,
-    scheduler: LRScheduler | None = None,
-    scheduler_per: str = "epoch",
-    callbacks: Sequence[Callback] = (),
-    on_step: Callable[[int, int], object] | None = None,
-    on_epoch: Callable[[Row], object] | None = None,
-    progress: bool = False,
-    precision: str = "float32",
-    device: str | torch.device | None = None,
-) -> list[Row]:
-    """The same loop WITHOUT clipping, noise or any privacy: the baseline that `fit` is compared with.
-
-    Arguments as in `fit`; returns the history.
-    """
-    records, count = _ready(model, inputs, targets, loss, optimizer, precision, device)
-    watchers = _watchers(callbacks, Functions(None, on_step, on_epoch), progress)
-    schedule = check_watchers(optimizer, scheduler, scheduler_per, watchers)
-    rate = sample_rate_of(count, sample_rate, _batch_size(inputs, batch_size, sample_rate))
-    sampler = PoissonSampler(count, rate, stream if stream is not None else SecureStream())
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-    def step() -> None:
-        batch = sampler.issue()
-        sampler.redeem(batch)
-        x, y = records.batch(batch)
-        with computed_in(model, precision):
-            outputs = call(model, x)
-        losses = per_example(loss(outputs, y), len(batch))
-        gradients = torch.autograd.grad(losses.sum() / sampler.expected_size, trained, allow_unused=True)
-        for parameter, gradient in zip(trained, gradients, strict=True):
-            parameter.grad = gradient
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    planned = steps_of(rate, steps, epochs)
-    loop = Loop(model, optimizer, step, rate, planned, evaluate, schedule, scheduler_per, watchers)
-    loop.run()
-    return loop.history
 
 
 class Spent:
@@ -264,32 +211,3 @@ class Spent:
             return {"epsilon": self._judge(self._ledger).epsilon(self._delta)}
         except Refused:
             return {}
-
-
-def _ready(
-    model: nn.Module,
-    inputs: Any,
-    targets: Any,
-    loss: Loss,
-    optimizer: Optimizer,
-    precision: str,
-    device: str | torch.device | None,
-) -> tuple[Records, int]:
-    """The records and their number, checked with all that is given."""
-    examine(model)
-    check_mode(model)
-    check_optimizer(model, optimizer)
-    records = Records.of(model, inputs, targets, device)
-    with computed_in(model, precision):
-        return records, check_data(model, loss, records)
-
-
-def _watchers(callbacks: Sequence[Callback], functions: Callback, progress: bool) -> list[Callback]:
-    from tacit.training.display import ProgressBar
-
-    return [functions, *callbacks, *([ProgressBar()] if progress else [])]
-
-
-def _batch_size(inputs: Any, batch_size: float | None, sample_rate: float | None) -> float | None:
-    given = batch_size is not None or sample_rate is not None
-    return inputs.batch_size if isinstance(inputs, DataLoader) and not given else batch_size

@@ -21,7 +21,8 @@ from tacit.noise import SecureStream, SeededStream, Stream
 from tacit.sampling import Batch, PoissonSampling, Sampling
 from tacit.standing import Standing
 from tacit.tradeoff import Target
-from tacit.training.release import Release, noise_size, normal_like, release
+from tacit.training.normals import Normals
+from tacit.training.release import Release, noise_size, release
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,7 @@ class PrivateRun:
             self.ledger.assume(sentence)
         self.stream = stream if stream is not None else SecureStream()
         self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
+        self._normals = Normals(self.stream)
         self.taken = 0
         self._limit = budget, using
         self._settle()
@@ -179,7 +181,7 @@ class PrivateRun:
     def release(self, batch: Batch, total: GradientSum, norms: Tensor) -> Release:
         """Noisy mean of the clipped sum of `batch`, made in place after the charge; `clip` moves on."""
         noise_multiplier = self.charge(batch)
-        noise = normal_like(total.flat, self.stream, noise_size(self.clip, total))
+        noise = self._normals.take(total.flat, noise_size(self.clip, total))
         released = release(self.clip, total, norms, noise, noise_multiplier, self.plan.expected_batch_size)
         self.clip = released.clip
         return released

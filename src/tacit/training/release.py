@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from tacit.clipping import Clip
 from tacit.gradients import GradientSum
-from tacit.noise import Stream
 
 
 @dataclass(frozen=True)
@@ -40,9 +38,10 @@ def release(
     """
     size = total.flat.numel()
     std, divisor = scales(clip, noise_multiplier, expected_batch_size)
-    total.flat.add_(noise[:size], alpha=std).div_(divisor)
-    following = clip.after(norms, noise[size:], noise_multiplier, expected_batch_size)
-    return Release(total, std / divisor, following)
+    total.flat.add_(noise[:size] if clip.statistics else noise, alpha=std).div_(divisor)
+    if clip.statistics:
+        clip = clip.after(norms, noise[size:], noise_multiplier, expected_batch_size)
+    return Release(total, std / divisor, clip)
 
 
 def scales(clip: Clip, noise_multiplier: float, expected_batch_size: float) -> tuple[float, float]:
@@ -53,10 +52,3 @@ def scales(clip: Clip, noise_multiplier: float, expected_batch_size: float) -> t
 def noise_size(clip: Clip, total: GradientSum) -> int:
     """How many normal values one step takes."""
     return total.flat.numel() + clip.statistics
-
-
-def normal_like(flat: Tensor, stream: Stream, size: int | None = None) -> Tensor:
-    """`size` independent N(0, 1) values, as many as `flat` has by default, of its type and on its device."""
-    noise = torch.empty(flat.numel() if size is None else size, dtype=flat.dtype)
-    stream.fill_normal(noise.numpy())
-    return noise.to(flat.device)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields
+import os
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.clipping import clip_from_spec
-from tacit.errors import InvalidInput
-from tacit.training.callbacks import Callback
+from tacit.errors import TrainingMisuse
 from tacit.training.checkpoint import Checkpoint, read_checkpoint
 from tacit.training.loop import Loop
 from tacit.training.plan import Plan, PrivateRun
+from tacit.training.setting import keeping
 from tacit.training.step import PrivateUpdate
 
 LOST = "lost in an interruption"
@@ -42,27 +39,13 @@ def opened(path: str | Path | None, resume: bool) -> Checkpoint | None:
     return read_checkpoint(path)
 
 
-def setting_of(
-    plan: Plan, model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler | None, callbacks: Sequence[Callback]
-) -> dict[str, str]:
-    """In words, what must be the same for a run to go on."""
-    words = {each.name: _word(getattr(plan, each.name)) for each in fields(plan)}
-    words |= {f"model {name}": f"{value.dtype} {tuple(value.shape)}" for name, value in model.state_dict().items()}
-    words["optimizer"] = type(optimizer).__name__
-    words["scheduler"] = type(scheduler).__name__ if scheduler is not None else "none"
-    words["callbacks"] = ", ".join(type(callback).__name__ for callback in _keeping(callbacks)) or "none"
-    return words
-
-
-def check_same(saved: Checkpoint, setting: dict[str, str]) -> None:
-    """Raise `InvalidInput` that names what differs between the run that was saved and this one."""
-    for name in [*setting, *saved.setting]:
-        theirs, ours = saved.setting.get(name, "nothing"), setting.get(name, "nothing")
-        if theirs != ours:
-            raise InvalidInput(
-                f"{name} must be {theirs}, with which the run of the checkpoint began; got {ours}. "
-                "Give another run a checkpoint of its own."
-            )
+def mark_of(path: str | Path | None) -> tuple[int, int] | None:
+    """What tells the file `path` from any that takes its place; None while there is none."""
+    try:
+        found = os.stat(path) if path is not None else None
+    except FileNotFoundError:
+        return None
+    return (found.st_ino, found.st_mtime_ns) if found is not None else None
 
 
 class Keeper:
@@ -71,6 +54,7 @@ class Keeper:
     Args:
         path: the file; each checkpoint takes the place of the one before.
         every: steps from one checkpoint to the next.
+        mark: `mark_of(path)` from before it was read.
         before: what the ledger held when the run began.
     """
 
@@ -78,13 +62,14 @@ class Keeper:
         self,
         path: str | Path,
         every: int,
+        mark: tuple[int, int] | None,
         before: Ledger,
         setting: dict[str, str],
         run: PrivateRun,
         update: PrivateUpdate,
         loop: Loop,
     ):
-        self._path, self._every, self._before, self._setting = path, every, before, setting
+        self._path, self._every, self._mark, self._before, self._setting = path, every, mark, before, setting
         self._run, self._update, self._loop = run, update, loop
         self._written = False
 
@@ -93,10 +78,18 @@ class Keeper:
 
         Args:
             over: whether this process takes no further step.
+
+        Raises `TrainingMisuse` when another process has gone on with the run: it has counted the steps of this one up
+        to here as lost, and writing over its file would lose its own.
         """
         loop, ledger = self._loop, self._run.ledger
         if not over and loop.taken % self._every and self._written:
             return
+        if mark_of(self._path) != self._mark:
+            raise TrainingMisuse(
+                f"checkpoint must be written by one run at a time; got {str(self._path)!r} from another. "
+                "This run has ended; the other one goes on."
+            )
         ahead = 0 if over else min(self._run.left, self._every - loop.taken % self._every)
         spent = ledger.copy()
         if ahead:
@@ -112,6 +105,7 @@ class Keeper:
             state=self._state(),
         )
         saved.write(self._path)
+        self._mark = mark_of(self._path)
         self._written = True
 
     def restore(self, saved: Checkpoint) -> None:
@@ -123,7 +117,7 @@ class Keeper:
         loop.optimizer.load_state_dict(state["optimizer"])
         if loop.scheduler is not None:
             loop.scheduler.load_state_dict(state["scheduler"])
-        for callback, kept in zip(_keeping(loop.callbacks), state["callbacks"], strict=True):
+        for callback, kept in zip(keeping(loop.callbacks), state["callbacks"], strict=True):
             callback.restore(kept)
         loop.taken, loop.stopped = saved.step, saved.stopped
         loop.history.extend(state["history"])
@@ -135,7 +129,7 @@ class Keeper:
             "model": loop.model.state_dict(),
             "optimizer": loop.optimizer.state_dict(),
             "scheduler": loop.scheduler.state_dict() if loop.scheduler is not None else None,
-            "callbacks": [callback.state() for callback in _keeping(loop.callbacks)],
+            "callbacks": [callback.state() for callback in keeping(loop.callbacks)],
             "run": self._run.state(),
             "clip": self._update.clip.spec(),
             "history": loop.history,
@@ -151,15 +145,6 @@ def _reserve(ledger: Ledger, plan: Plan, taken: int, ahead: int) -> None:
     every = plan.sampling.steps_alike(plan.records, plan.sample_rate)
     for number in range(taken // every, (taken + ahead - 1) // every + 1):
         ledger.add(plan.mechanism_at(number * every), every, LOST)
-
-
-def _word(value: object) -> str:
-    spec = getattr(value, "spec", None)
-    return str(spec()) if callable(spec) else repr(value)
-
-
-def _keeping(callbacks: Sequence[Callback]) -> list[Callback]:
-    return [callback for callback in callbacks if type(callback).state is not Callback.state]
 
 
 def _random(model: nn.Module) -> dict[str, Any]:

@@ -10,12 +10,14 @@ from torch.optim import Optimizer
 from tacit import check
 from tacit.clipping import Clip, clip_of
 from tacit.errors import TrainingMisuse
-from tacit.gradients import ClippedSum, GradientSum, Members
+from tacit.gradients import ClippedSum, GradientSum, Members, audit
 from tacit.gradients.batch import Inputs, Loss, batch_size
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
 from tacit.training.descend import descend
-from tacit.training.release import Release, noise_size, normal_like, release, scales
+from tacit.training.normals import Normals
+from tacit.training.optimizers import AdamBC
+from tacit.training.release import Release, noise_size, release, scales
 
 ENGINES = ("auto", "eager", "recorded", "compiled")
 
@@ -93,10 +95,12 @@ class PrivateUpdate:
         max_physical_batch: int | None = None,
     ):
         check_optimizer(model, optimizer)
-        self._model, self._optimizer, self._loss, self._stream = model, optimizer, loss, stream
+        self._model, self._optimizer, self._loss = model, optimizer, loss
+        self._normals = Normals(stream)
         self._expected = expected_batch_size
         self._clipped = ClippedSum(model, clip, max_physical_batch=max_physical_batch)
         self._shape = GradientSum.zeros(self._clipped.trainable)
+        self._audited = False
         self._compiled = None
         if engine in ("recorded", "compiled"):
             from tacit.training.compiled import CompiledMean
@@ -118,9 +122,11 @@ class PrivateUpdate:
         self, inputs: Inputs, targets: Tensor, noise_multiplier: float, members: Members | None = None
     ) -> None:
         check_mode(self._model)
-        batch_size(inputs, targets)
+        if batch_size(inputs, targets) and not self._audited:
+            audit(self._clipped, self._loss, inputs, targets)
+            self._audited = True
         clip = self._clipped.clip
-        noise = normal_like(self._shape.flat, self._stream, noise_size(clip, self._shape))
+        noise = self._normals.take(self._shape.flat, noise_size(clip, self._shape))
         std, divisor = scales(clip, noise_multiplier, self._expected)
         mean = None
         if self._compiled is not None and members is None:
@@ -136,6 +142,8 @@ class PrivateUpdate:
 
 def update(trainable: dict[str, nn.Parameter], optimizer: Optimizer, released: Release) -> None:
     """Hand the gradients to the optimizer, step, and leave none behind."""
+    if isinstance(optimizer, AdamBC):
+        optimizer.expect_noise(released.noise_std)
     descend(optimizer, trainable, released.mean.parts)
 
 

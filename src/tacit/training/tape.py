@@ -32,8 +32,11 @@ class Entry:
 
     def run(self, device: str, now: Callable[[Any], Any]) -> Any:
         """The operation again, on `now` of every argument."""
+        arguments, named = mapped(self.arguments, now), mapped(self.named, now)
+        if self.differentiable and self.autocast is None and torch.is_grad_enabled():
+            return self.operation(*arguments, **named)
         with torch.set_grad_enabled(self.differentiable), _autocast(device, self.autocast):
-            return self.operation(*mapped(self.arguments, now), **mapped(self.named, now))
+            return self.operation(*arguments, **named)
 
     @property
     def sources(self) -> set[int]:

@@ -13,8 +13,9 @@ from torch.optim import Optimizer
 
 from tacit import check
 from tacit.errors import TrainingMisuse
+from tacit.gradients import audit
 from tacit.gradients.batch import Inputs, tensors
-from tacit.gradients.deferred import DeferredSum, Recording
+from tacit.gradients.deferred import DeferredSum, Recording, inner_product
 from tacit.training.cotangents import cotangents
 from tacit.training.exchange import Exchange
 from tacit.training.loader import PrivateLoader
@@ -35,6 +36,7 @@ class PrivateModel(nn.Module):
         self._exchange = exchange
         self._sizes = Sizes()
         self.clipped = DeferredSum(module, exchange.run.clip)
+        self._audited = False
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
         if not self.training or not torch.is_grad_enabled():
@@ -50,6 +52,9 @@ class PrivateModel(nn.Module):
         exchange.check_first()
         check_mode(self)
         found = cotangents(loss, made, tape, exchange.reduction, exchange.backwards, self._sizes)
+        if len(found) and not self._audited:
+            audit(self.clipped, inner_product, recording.inputs, found)
+            self._audited = True
         exchange.record(*self.clipped.release(recording, found, exchange.members))
 
     def state_dict(self, *args: Any, **named: Any) -> Any:

@@ -14,7 +14,7 @@ from tacit.accounting.loss.inversion import SaddleLine, saddle_line
 from tacit.accounting.loss.jumps import Jumps, Marked, MarkedGaussian, MarkedTable, marked
 from tacit.accounting.loss.measure import Product
 from tacit.accounting.loss.plan import Saddle, log_chernoff, saddle_for_epsilon
-from tacit.accounting.loss.smooth import Smooth, SmoothCumulant, SmoothGaussian, Unsuitable
+from tacit.accounting.loss.smooth import Limited, Smooth, SmoothCumulant, SmoothGaussian, Unsuitable
 from tacit.accounting.loss.views import as_gaussian
 from tacit.mechanisms.pairs import GaussianPair, GaussianReplacePair, Nodes, Pair, SampledGaussianPair
 
@@ -60,7 +60,8 @@ class Splitter:
     """Builds `Apart` for a composition of sampled Gaussians, discrete Gaussians and plain Gaussians."""
 
     def __init__(self, parts: Parts, outlines: Sequence[Discrete], budget: int):
-        self._parts = [(as_gaussian(pair) or pair, steps) for pair, steps in parts]
+        self._parts = [(as_gaussian(pair)[0], steps) for pair, steps in parts]
+        self._limit = min(as_gaussian(pair)[1] for pair, _ in parts)
         self._outlines, self._budget = outlines, budget
 
     def epsilon_for(self, log_delta: float, low: float, high: float) -> float:
@@ -99,12 +100,16 @@ class Splitter:
         if core is None:
             return None
         theta = _Outline(core_parts, jump_parts).tilt_for(epsilon)
-        jumps = self._jumps(theta, threshold, marks)
+        jumps = self._jumps(theta, threshold, marks, log_delta)
         line = saddle_line(jumps, _saddle(jumps, theta, epsilon), self._budget, 0.0)
         if line is None:
             return None
-        pairs = zip(self._parts, marks, strict=True)
-        left_out = sum(steps * float(np.exp(mark.beyond(1 / pair.sigma))) for (pair, steps), mark in pairs if mark)
+        left_out = 0.0
+        for (pair, steps), mark in zip(self._parts, marks, strict=True):
+            if mark:
+                left_out += steps * float(np.exp(mark.beyond(1 / pair.sigma)))
+            elif pair.table is not None:
+                left_out += steps * float(pair.table[1][_far(pair, steps, log_delta)].sum())
         return Apart(line, core, left_out)
 
     def _mark(self, pair: Pair, steps: int, threshold: float, softness: float, log_delta: float) -> Mark | None:
@@ -114,17 +119,18 @@ class Splitter:
         place = _place(pair, threshold)
         return Mark(place, softness * min(1.0, pair.sigma), max(end, place + 1.0))
 
-    def _jumps(self, theta: float, threshold: float, marks: Sequence[Mark | None]) -> Jumps:
+    def _jumps(self, theta: float, threshold: float, marks: Sequence[Mark | None], log_delta: float) -> Jumps:
         largest = 3 * theta + 5
         found: list[Marked] = []
         plain: list[Smooth] = []
         for (pair, steps), mark in zip(self._parts, marks, strict=True):
             if isinstance(pair, GaussianPair):
-                plain.append(SmoothGaussian(pair.mu * steps**0.5, theta))
+                plain.append(Limited(SmoothGaussian(pair.mu * steps**0.5, theta), self._limit))
             elif mark:
-                found.append(MarkedGaussian(pair, steps, theta, largest, mark))
+                found.append(MarkedGaussian(pair, steps, theta, largest, mark, self._limit))
             elif pair.table is not None:
-                found.append(MarkedTable(*pair.table[:2], steps, theta, threshold))
+                keep = ~_far(pair, steps, log_delta)
+                found.append(MarkedTable(pair.table[0][keep], pair.table[1][keep], steps, theta, threshold))
             else:
                 raise Unsuitable
         return Jumps(found, plain, theta, largest)
@@ -149,9 +155,10 @@ class Splitter:
         views: list[Smooth] = []
         for (pair, steps), mark in zip(self._parts, marks, strict=True):
             if isinstance(pair, GaussianPair):
-                views.append(SmoothGaussian(pair.mu * steps**0.5, theta))
+                views.append(Limited(SmoothGaussian(pair.mu * steps**0.5, theta), self._limit))
             elif mark:
-                views.append(marked(pair, steps, theta, 1.5 * theta, Mark(mark.place, mark.softness)))
+                below = marked(pair, steps, theta, 1.5 * theta, Mark(mark.place, mark.softness))
+                views.append(Limited(below, self._limit))
             elif pair.table is None:
                 raise Unsuitable
             else:
@@ -189,6 +196,13 @@ class _Below(Pair):
         nodes = self.nodes(0.0, 0.0)
         index = np.searchsorted(edges, nodes.loss, side="left")
         return np.bincount(index, nodes.p, len(edges) + 1), np.bincount(index, nodes.q, len(edges) + 1)
+
+
+def _far(pair: Pair, steps: int, log_delta: float) -> np.ndarray:
+    """Which losses of a table are so high and so rare that all of them together do not matter."""
+    assert pair.table is not None
+    beyond = np.cumsum(pair.table[1][::-1])[::-1]
+    return beyond < np.exp(log_delta + _NEGLIGIBLE) / steps
 
 
 def _place(pair: SampledGaussian, threshold: float) -> float:

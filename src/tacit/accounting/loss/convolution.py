@@ -17,6 +17,7 @@ from tacit.accounting.loss.plan import Aliases, Saddle, period_for, saddle_for_d
 from tacit.mechanisms.pairs import Pair
 
 _EDGES = np.concatenate([-np.geomspace(1e5, 1e-12, 512), np.geomspace(1e-12, 1e5, 512)])
+_APPROACH = np.geomspace(1e-9, 0.5, 40)
 _LARGEST = 1 << 20
 _COARSE = 1 << 12
 _UNEVEN = 64
@@ -63,6 +64,7 @@ class Convolution:
         self.infinite = -np.expm1(sum(steps * _log1m(pair.infinite) for pair, steps in parts))
         self.lower_parts, self.upper_parts = thinned(parts)
         self.exact = _common(parts) > 0
+        """Whether all losses lie on one lattice, where nothing is rounded."""
         self.outlines = outlines or [_outline(pair, steps) for pair, steps in self.upper_parts]
 
     def saddle_for_delta(self, delta: float) -> Saddle:
@@ -115,7 +117,7 @@ class Convolution:
             anchor = upper.atoms[0] if upper.atoms else _anchor(upper, part, theta, pitch)
             first = anchor + pitch * (np.floor((low - anchor) / pitch) - 4)
             points = int(np.ceil((high - first) / pitch)) + 5
-            exact = place_atoms(upper, first, pitch, points) if upper.discrete else None
+            exact = place_atoms(upper, first, pitch, points) if upper.discrete or upper.table is not None else None
             up.append((exact or round_up(upper, first, pitch, points), count))
             down.append((exact or round_down(lower, first, pitch, points, theta, close=largest > _COARSE), count))
         return down, up, size
@@ -140,7 +142,8 @@ def _log1m(x: float) -> float:
 
 def _outline(pair: Pair, steps: int) -> Discrete:
     """The pair merged into a few hundred cells: close enough to plan with, not a bound that is used."""
-    p, q = pair.cells(_EDGES)
+    near = [atom + sign * abs(atom) * _APPROACH for atom in pair.atoms for sign in (-1, 1)]
+    p, q = pair.cells(np.unique(np.concatenate([_EDGES, *near])))
     keep = (p > 0) & (q > 0)
     return Discrete(np.log(p[keep] / q[keep]), np.log(p[keep]), steps)
 
@@ -171,16 +174,29 @@ def _pitch_for(cumulant: Cumulant, theta: float, gap: float) -> float:
 
 
 def _common(parts: Sequence[tuple[Pair, int]]) -> float:
-    """The distance of two losses where every part has those two and no others: then nothing is rounded; else 0."""
-    distances = {abs(pair.atoms[1] - pair.atoms[0]) for pair, _ in parts if pair.discrete and len(pair.atoms) == 2}
-    return distances.pop() if len(distances) == 1 and all(pair.discrete for pair, _ in parts) else 0.0
+    """The distance of neighbouring losses where all parts have the same; then nothing is rounded; else 0."""
+    distances = [_distance(pair) for pair, _ in parts]
+    return distances[0] if distances and np.ptp(distances) == 0.0 else 0.0
+
+
+def _distance(pair: Pair) -> float:
+    if pair.table is not None:
+        losses = pair.table[0] if len(pair.table[0]) < _COARSE else np.zeros(0)
+    else:
+        losses = np.unique(pair.atoms) if pair.discrete else np.zeros(0)
+    gaps = np.diff(losses)
+    if not len(gaps) or np.ptp(gaps) > 1e-12 * np.abs(losses).max():
+        return 0.0
+    return float(losses[-1] - losses[0]) / len(gaps)
 
 
 def _aligned(parts: Sequence[tuple[Pair, int]], pitch: float) -> float:
-    """The largest pitch up to `pitch` that divides the distance between the first atoms of the busiest such part."""
+    """A pitch near `pitch` that divides the distance between the first atoms of the busiest such part, or the reverse."""
     atomic = [(steps, pair.atoms) for pair, steps in parts if len(pair.atoms) > 1]
     if not atomic:
         return pitch
     _, atoms = max(atomic)
     distance = abs(atoms[1] - atoms[0])
-    return distance / np.ceil(distance / pitch) if distance else pitch
+    if not distance:
+        return pitch
+    return distance / np.ceil(distance / pitch) if distance > pitch else distance * np.ceil(pitch / distance)

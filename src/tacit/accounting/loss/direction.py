@@ -9,13 +9,13 @@ from typing import Protocol
 import numpy as np
 
 from tacit.accounting.loss.apart import Splitter
-from tacit.accounting.loss.convolution import Bracket, Convolution
+from tacit.accounting.loss.convolution import Convolution
 from tacit.accounting.loss.inversion import SaddleLine, saddle_line
 from tacit.accounting.loss.measure import Product
 from tacit.accounting.loss.plan import Saddle, saddle_for_delta, saddle_for_epsilon
 from tacit.accounting.loss.single import Single
 from tacit.accounting.loss.smooth import SmoothCumulant, Unsuitable
-from tacit.accounting.loss.views import views
+from tacit.accounting.loss.views import as_gaussian, views
 from tacit.errors import Refused
 from tacit.mechanisms.pairs import Pair
 from tacit.tradeoff.root import bracketed_root
@@ -25,6 +25,7 @@ ALLOWANCE = 1e-9
 
 _POINTS = 20_000
 _ROUGH = 1 << 11
+_TINY = 1e-33
 _WIDE = 2e-7
 _PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
 
@@ -137,7 +138,9 @@ class Direction:
         if single:
             return single
         saddle = self.general.saddle_for_delta(delta)
-        line = self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, float(np.log(delta - self.general.infinite))))
+        line = self._line(
+            saddle, lambda cumulant: saddle_for_delta(cumulant, float(np.log(delta - self.general.infinite)))
+        )
         return line or (lattice or self.general).bracket(saddle)
 
     def _for_epsilon(self, epsilon: float, lattice: Convolution | None = None) -> Local:
@@ -155,32 +158,38 @@ class Direction:
     def _line(self, saddle: Saddle, refine: Callable[[SmoothCumulant], Saddle]) -> SaddleLine | None:
         if self.general.exact:
             return None
-        try:
-            return self._refined_line(saddle, refine)
-        except Unsuitable:
-            return None
+        discrete = any(as_gaussian(pair)[1] < np.inf for pair, _ in self.parts)
+        for limited, widest in ((True, 4e-7), (False, 1e-5), (True, 1.0), (False, 1.0)) if discrete else ((False, 1.0),):
+            try:
+                line = self._refined_line(saddle, refine, widest, limited=limited)
+            except Unsuitable:
+                continue
+            if line:
+                return self._agreed(line, saddle)
+        return None
 
-    def _refined_line(self, saddle: Saddle, refine: Callable[[SmoothCumulant], Saddle]) -> SaddleLine | None:
+    def _refined_line(
+        self, saddle: Saddle, refine: Callable[[SmoothCumulant], Saddle], widest: float, *, limited: bool
+    ) -> SaddleLine | None:
         for _ in range(4):
-            seen = views(self.parts, saddle.theta, saddle.log_delta)
+            seen = views(self.parts, saddle.theta, saddle.log_delta, limited=limited)
             refined = refine(SmoothCumulant(seen, saddle.theta))
             close = abs(np.log(refined.theta / saddle.theta)) < 0.3
             saddle = refined
             if close:
                 break
-        seen = views(self.parts, saddle.theta, saddle.log_delta)
-        line = saddle_line(Product(seen, saddle.theta), saddle, _POINTS, self.general.infinite)
-        return self._agreed(line, saddle) if line else None
+        seen = views(self.parts, saddle.theta, saddle.log_delta, limited=limited)
+        return saddle_line(Product(seen, saddle.theta), saddle, _POINTS, self.general.infinite, widest=widest)
 
     def _agreed(self, line: SaddleLine, saddle: Saddle) -> SaddleLine:
         """The line, once a coarse lattice of the same composition has bounds that overlap with its own."""
         if not self._compared:
             self._compared = True
             rough = Convolution(self.parts, largest=_ROUGH, outlines=self.general.outlines).bracket(saddle)
-            (low, high), (floor, ceiling) = asked(line, saddle.epsilon), asked(rough, saddle.epsilon)
-            if low * (1 - ALLOWANCE) > ceiling or floor > high * (1 + ALLOWANCE):
+            (low, high), (floor, ceiling) = asked(line, line.epsilon), asked(rough, line.epsilon)
+            if low * (1 - ALLOWANCE) > ceiling + _TINY or floor > high * (1 + ALLOWANCE) + _TINY:
                 raise Refused(
-                    f"two engines disagree at epsilon {saddle.epsilon:.6g}: delta in [{low:.6g}, {high:.6g}] against "
+                    f"two engines disagree at epsilon {line.epsilon:.6g}: delta in [{low:.6g}, {high:.6g}] against "
                     f"[{floor:.6g}, {ceiling:.6g}]. Please report this composition."
                 )
         return line

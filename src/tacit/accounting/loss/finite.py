@@ -19,8 +19,9 @@ _EDGES = 600
 class SmoothNodes(Smooth):
     """A step by `Pair.nodes`. Its characteristic function need not decay: atoms keep it up at every frequency."""
 
-    def __init__(self, pair: Pair, steps: int, theta: float):
-        self.pair, self.steps, self.theta = pair, steps, theta
+    def __init__(self, pair: Pair, steps: int, theta: float, log_ignored: float = -np.inf):
+        """Losses so high that their P-mass is below e^log_ignored are left out: the caller adds it to its error."""
+        self.pair, self.steps, self.theta, self._log_ignored = pair, steps, theta, log_ignored
         self.largest = 3 * theta + 5
         self.real = self._nodes(0.0)
         self.moment = self.log_moment(theta)
@@ -33,7 +34,10 @@ class SmoothNodes(Smooth):
             raise Unsuitable from None
         if nodes is None or len(nodes.loss) > _MOST:
             raise Unsuitable
-        return nodes
+        if self.pair.table is None or self._log_ignored == -np.inf:
+            return nodes
+        last = len(nodes.p) - int(np.searchsorted(np.cumsum(nodes.p[::-1]), np.exp(self._log_ignored)))
+        return Nodes(nodes.loss[:last], nodes.p[:last], nodes.q[:last])
 
     def log_moment(self, theta: float) -> float:
         """As sum p = 1 - infinite and sum p e^{-loss} = 1 - unseen, the digits of small moments can be kept."""
@@ -74,6 +78,9 @@ class SmoothNodes(Smooth):
         decay = log_decay(loss[order], weights[order], None, t)
         decay[-1] = 0.0  # Nothing is claimed for the frequencies beyond, which the last cell stands for.
         return decay
+
+    def nodes(self, frequency: float) -> int:
+        return len(self._nodes(frequency).loss)
 
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         value, size = np.empty(len(t), dtype=complex), np.empty(len(t))

@@ -22,10 +22,13 @@ from tacit.accounting.loss.smooth import Unsuitable
 
 _UNIT = 2.0**-53
 _TOLERANCE = -25.0
-_BLURRED = -19.0
+_BLURRED = -18.0
 _RATIO = 1.15
-_GAPS = (1e-7, 4e-7, 2e-6, 1e-5, 1e-4)
-_BLURRED_BUDGET = 3
+_GAPS = (1e-7, 4e-7, 9e-7, 3e-6, 1e-5, 1e-4)
+_MOST_BLUR = 0.1
+_BLURRED_POINTS = 300_000
+_BLURRED_COST = 3e8
+_SMALL = 1e-20
 
 
 @dataclass(frozen=True)
@@ -71,16 +74,16 @@ class SaddleLine:
 
 
 def saddle_line(
-    measure: Measure, saddle: Saddle, budget: int, infinite: float
+    measure: Measure, saddle: Saddle, budget: int, infinite: float, *, widest: float = 1.0
 ) -> SaddleLine | None:
     """The line through a saddle, blurred if need be; None when its points would cost more than `budget`.
 
-    `infinite` is the P-mass of runs with an infinite loss.
+    `infinite` is the P-mass of runs with an infinite loss. The blur takes up to about `widest` of epsilon.
     """
     if measure.largest < 1.02 * saddle.theta:
         return None
-    for gap in (0.0, *_GAPS):
-        blur = gap * max(saddle.epsilon, 0.03 / saddle.theta) / (1 + saddle.theta)
+    for gap in (0.0, *(gap for gap in _GAPS if gap <= widest)):
+        blur = min(gap * max(saddle.epsilon, 0.03 / saddle.theta) / (1 + saddle.theta), _MOST_BLUR)
         try:
             line = _line(measure.blurred(blur) if blur else measure, saddle, budget, blur, infinite)
         except Unsuitable:
@@ -90,21 +93,26 @@ def saddle_line(
     return None
 
 
-def _line(
-    measure: Measure, saddle: Saddle, budget: int, blur: float, infinite: float
-) -> SaddleLine | None:
+def _line(measure: Measure, saddle: Saddle, budget: int, blur: float, infinite: float) -> SaddleLine | None:
     theta = saddle.theta
     log_moment = measure.log_moment(theta)
     log_value = saddle.log_delta - (log_moment - theta * saddle.epsilon)
     aliases = Aliases.of(measure.log_moment, theta, largest=measure.largest)
     period = period_for(aliases, saddle.epsilon, saddle.log_delta + _TOLERANCE, 4 * saddle.spread)
-    tolerance, most = (_BLURRED, _BLURRED_BUDGET * budget) if blur else (_TOLERANCE, budget)
+    tolerance, most = (_BLURRED, _BLURRED_POINTS) if blur else (_TOLERANCE, budget)
     found = _points(measure, 2 * np.pi / period, log_value + tolerance, most)
-    if found is None:
+    if found is None or (blur and len(found[0]) * measure.nodes(float(found[0][-1])) > _BLURRED_COST):
         return None
     t, tails = found
     phi, error = measure.transform(t)
     tails = (tails[0] + float(np.exp(log_value - 40.0)), tails[1])
+    size = np.abs(phi) + error
+    light = (size < _SMALL * np.exp(min(log_value, 0.0))) & (t > 0)
+    tails = (
+        tails[0] + float((size[light] / t[light] ** 2).sum()) * 2 / period,
+        tails[1] + float(size[light].sum()) / period,
+    )
+    t, phi, error = t[~light], phi[~light], error[~light]
     return SaddleLine(
         theta, saddle.epsilon, period, log_moment, measure.mean, t, phi, error, tails, aliases, infinite, blur
     )

@@ -38,6 +38,11 @@ class Marked(ABC):
     def changes(self, t: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """For outcomes without and with a mark: E_theta e^{it(L - mean)} - 1, and a bound on its error."""
 
+    @property
+    @abstractmethod
+    def nodes(self) -> int:
+        """The number of terms of each transform."""
+
     @abstractmethod
     def log_decay(self, t: np.ndarray) -> np.ndarray:
         """Upper bound on log |E_theta e^{itL}| of marked outcomes over each [t_j, t_{j+1}]."""
@@ -46,8 +51,9 @@ class Marked(ABC):
 class MarkedGaussian(Marked):
     """A Poisson-subsampled Gaussian step; the marks are a smooth function of its noise."""
 
-    def __init__(self, pair: SampledGaussian, steps: int, theta: float, largest: float, mark: Mark):
-        self.steps = steps
+    def __init__(self, pair: SampledGaussian, steps: int, theta: float, largest: float, mark: Mark, limit: float):
+        """Nothing is claimed for frequencies beyond `limit`."""
+        self.steps, self._limit = steps, limit
         self.sides = [marked(pair, steps, theta, largest, share) for share in (replace(mark, end=None), mark)]
         self.mean = self.sides[0].mean
         self._marks = float(np.exp(self.sides[1].log_moment(0.0)))
@@ -60,10 +66,16 @@ class MarkedGaussian(Marked):
         return float(np.log1p(np.exp(core.log_mass) @ np.expm1(theta * core.loss) - self._marks)), high
 
     def changes(self, t: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        if t[-1] > self._limit:
+            raise Unsuitable
         return [side.change(t, self.mean) for side in self.sides]
 
+    @property
+    def nodes(self) -> int:
+        return sum(side.nodes(0.0) for side in self.sides)
+
     def log_decay(self, t: np.ndarray) -> np.ndarray:
-        return self.sides[1].log_decay(t)
+        return np.where(t[1:] <= self._limit, self.sides[1].log_decay(t), 0.0)
 
 
 def marked(pair: SampledGaussian, steps: int, theta: float, largest: float, mark: Mark) -> SmoothSampled:
@@ -108,6 +120,10 @@ class MarkedTable(Marked):
             value, size = shifted_sum(weights[keep], self.loss[where][keep] - self.mean, t, float(t[1]))
             found.append((value, 16 * _UNIT * size + 1e-20))
         return found
+
+    @property
+    def nodes(self) -> int:
+        return len(self.loss)
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
         return np.zeros(len(t) - 1)
@@ -169,6 +185,9 @@ class Jumps(Measure):
         phi = np.exp(log_core - scale) * np.expm1(rise)
         error = np.abs(phi) * np.expm1(np.minimum(slack, 50.0))
         return phi, error + np.abs(np.exp(log_core + rise - scale)) * np.expm1(np.minimum(2 * unsure, 50.0))
+
+    def nodes(self, frequency: float) -> int:
+        return sum(each.nodes for each in self.marked)
 
     def blurred(self, variance: float) -> Measure:
         return Jumps(self.marked, [*self.plain, SmoothGaussian(variance**0.5, self.theta)], self.theta, self.largest)

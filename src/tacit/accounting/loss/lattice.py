@@ -30,14 +30,15 @@ class Rounded:
 
 def place_atoms(pair: Pair, first: float, pitch: float, size: int) -> Rounded | None:
     """The pair itself where all its losses lie on the lattice (up to rounding), else None."""
-    atoms = np.sort(np.array(pair.atoms))
+    nodes = pair.nodes(1.0, 0.0) if pair.discrete else None
+    atoms, p = (nodes.loss, nodes.p) if nodes else pair.table[:2] if pair.table is not None else (np.zeros(0),) * 2
     index = np.round((atoms - first) / pitch).astype(int)
     if np.max(np.abs(first + index * pitch - atoms), initial=0.0) > 1e-13 * (1 + np.abs(atoms).max(initial=0.0)):
         return None
-    p, _ = pair.cells((atoms[1:] + atoms[:-1]) / 2)
-    if len(np.unique(index)) < len(index) or index[0] < 0 or index[-1] >= size:
+    heavy = p > 1e-300
+    if not heavy.any() or index[heavy].min() < 0 or index[heavy].max() >= size:
         return None
-    return Rounded(first, pitch, np.bincount(index, p, size), pair.infinite)
+    return Rounded(first, pitch, np.bincount(index[heavy], p[heavy], size), pair.infinite)
 
 
 def round_up(pair: Pair, first: float, pitch: float, size: int) -> Rounded:
@@ -64,7 +65,7 @@ def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float, *
     is smooth, and exactly around the bulk (`_chained`). What remains is a common shift down of the lattice, and the
     few cells that it does not cover move down by one point. Any edges give a lower bound; good ones a close one.
     """
-    if pair.table is not None:
+    if pair.table is not None and close:
         return _shared(pair, pair.table, first, pitch, size)
     points = first + pitch * np.arange(size)
     edges = points[:-1] + pitch / 2

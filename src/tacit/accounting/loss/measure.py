@@ -33,6 +33,10 @@ class Measure(ABC):
         """phi = E e^{(theta + it) L - it mean} / E e^{theta L} at multiples of t[1] > 0, with a bound on its error."""
 
     @abstractmethod
+    def nodes(self, frequency: float) -> int:
+        """How many terms `transform` sums for each t up to `frequency`."""
+
+    @abstractmethod
     def blurred(self, variance: float) -> Measure:
         """Composed with a plain Gaussian step of this variance."""
 
@@ -60,6 +64,9 @@ class Product(Measure):
             slack += error
         phi = np.exp(log_phi)
         return phi, np.abs(phi) * np.expm1(np.minimum(slack, 50.0))
+
+    def nodes(self, frequency: float) -> int:
+        return sum(part.nodes(frequency) for part in self.parts)
 
     def blurred(self, variance: float) -> Measure:
         return Product([*self.parts, SmoothGaussian(variance**0.5, self.theta)], self.theta)

@@ -50,6 +50,10 @@ class Smooth(ABC):
     def log_decay(self, t: np.ndarray) -> np.ndarray:
         """Upper bound on log |phi| of one step over each [t_j, t_{j+1}]."""
 
+    def nodes(self, frequency: float) -> int:
+        """How many terms `log_phi` sums for each t up to `frequency`."""
+        return 1
+
     @abstractmethod
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """log E_theta e^{it(L - mean)} of all steps at multiples t of t[1] > 0, and a bound on its error."""
@@ -76,6 +80,34 @@ class SmoothGaussian(Smooth):
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         value = -((self.mu * t) ** 2) / 2
         return self.steps * value.astype(complex), self.steps * 4 * _UNIT * np.abs(value)
+
+
+class Limited(Smooth):
+    """A view that is right up to some frequency, and claims nothing beyond."""
+
+    def __init__(self, view: Smooth, limit: float):
+        self._view, self.limit = view, limit
+        self.steps, self.theta, self.largest = view.steps, view.theta, view.largest
+
+    def log_moment(self, theta: float) -> float:
+        return self._view.log_moment(theta)
+
+    def jet(self, theta: float) -> tuple[float, float, float]:
+        return self._view.jet(theta)
+
+    def mean_and_variance(self) -> tuple[float, float]:
+        return self._view.mean_and_variance()
+
+    def log_decay(self, t: np.ndarray) -> np.ndarray:
+        return np.where(t[1:] <= self.limit, self._view.log_decay(t), 0.0)
+
+    def nodes(self, frequency: float) -> int:
+        return self._view.nodes(frequency)
+
+    def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if t[-1] > self.limit:
+            raise Unsuitable
+        return self._view.log_phi(t)
 
 
 class SmoothSampled(Smooth):
@@ -143,6 +175,9 @@ class SmoothSampled(Smooth):
             size = np.exp(np.minimum(exponent - np.multiply.outer(t, np.imag(line.loss)), 700.0)).sum(axis=1)
             bound = np.minimum(bound, np.log(_MARGIN * size + 1e-300))
         return bound
+
+    def nodes(self, frequency: float) -> int:
+        return 2 * len(self.real.u)
 
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         change, error = self.change(t, self.mean)

@@ -95,8 +95,10 @@ def _thinned(table: tuple[np.ndarray, np.ndarray, np.ndarray], stride: int, thet
     loss, p, q = (column[::stride] for column in table)
     with np.errstate(divide="ignore"):
         tilted = np.log(p) + theta * loss
-        light = (tilted < tilted.max() + LOG_TOLERANCE) & (np.log(np.maximum(p, q)) < LOG_TOLERANCE)
-    return Nodes(loss[~light], stride * p[~light], stride * q[~light])
+        heavy = (tilted > tilted.max() + LOG_TOLERANCE) | (np.log(np.maximum(p, q)) > LOG_TOLERANCE)
+    place = np.flatnonzero(heavy)
+    kept = slice(place[0], place[-1] + 1)
+    return Nodes(loss[kept], stride * p[kept], stride * q[kept])
 
 
 def _integers(scale: float, shift: int) -> np.ndarray:

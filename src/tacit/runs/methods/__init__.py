@@ -2,9 +2,15 @@
 
 from tacit.runs.methods.base import Job, Method, Trained
 from tacit.runs.methods.gradient import Gradient
+from tacit.runs.methods.perturbation import Input, Objective, Output
+from tacit.runs.methods.ticket import TicketMethod
 
 METHODS: dict[str, type[Method]] = {
     "gradient": Gradient,
+    "input": Input,
+    "objective": Objective,
+    "output": Output,
+    "ticket": TicketMethod,
 }
 
 __all__ = ["METHODS", "Job", "Method", "Trained"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
+
+from tacit import check
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +38,7 @@ class Job:
         folder: where the method saves what `load` reads. The dispatcher writes ledger, card and settings there.
         resume: go on with the run in `folder` that was stopped.
         on_progress: called with (stage, done, total) by whatever takes over two seconds.
+        data_dir: folder of the data files, for a method that reads public data besides.
     """
 
     config: Config
@@ -43,6 +47,7 @@ class Job:
     folder: Path
     resume: bool = False
     on_progress: Progress = lambda stage, done, total: None
+    data_dir: str | os.PathLike[str] | None = None
 
     def write_ahead(self, *planned: tuple[Mechanism, int]) -> None:
         """Save the ledger as it would stand after `planned`: a run killed later never understates what was spent."""
@@ -87,6 +92,12 @@ class Method(ABC):
     """
 
     resumable: ClassVar[bool] = False
+
+    def check(self, job: Job) -> None:
+        """Raise `InvalidInput` for settings that do not fit the data, before anything is written."""
+        records = len(job.dataset.y_train)
+        hint = "It is the expected number of records."
+        check.real("batch_size", job.config.batch_size, low=1, high=records, hint=hint)
 
     @abstractmethod
     def train(self, job: Job) -> Trained:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from tacit import check
 from tacit.runs.methods.base import CHECKPOINT, Job, Method, Scalar, Trained
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
     from tacit.mechanisms import Mechanism
-    from tacit.noise import Stream
     from tacit.runs.config import Config
     from tacit.runs.methods.base import Predict
     from tacit.training import Plan
@@ -26,8 +26,12 @@ class Gradient(Method):
 
     resumable: ClassVar[bool] = True
 
+    def check(self, job: Job) -> None:
+        hint = "It is the expected number of records."
+        check.real("batch_size", job.config.batch_size, low=1, high=_units(job), hint=hint)
+
     def train(self, job: Job) -> Trained:
-        from tacit.runs.pieces import loss_of, predictor, tested
+        from tacit.runs.pieces import loss_of, predictor, stream_of, tested
         from tacit.tradeoff import Epsilon
         from tacit.training import fit, read_checkpoint, save_model
 
@@ -52,7 +56,7 @@ class Gradient(Method):
             epochs=config.epochs,
             delta=config.delta,
             ledger=job.ledger,
-            stream=_stream(config),
+            stream=stream_of(config),
             evaluate=tested(dataset),
             scheduler=scheduler,
             scheduler_per="step",
@@ -76,7 +80,7 @@ class Gradient(Method):
         )
 
     def twin(self, job: Job) -> Sequence[Mapping[str, float]]:
-        from tacit.runs.pieces import loss_of, tested
+        from tacit.runs.pieces import loss_of, stream_of, tested
         from tacit.training import fit_nonprivate
 
         dataset = job.dataset
@@ -89,7 +93,7 @@ class Gradient(Method):
             optimizer=optimizer,
             sample_rate=_sample_rate(job),
             epochs=job.config.epochs,
-            stream=_stream(job.config),
+            stream=stream_of(job.config),
             evaluate=tested(dataset),
             scheduler=scheduler,
             scheduler_per="step",
@@ -117,12 +121,14 @@ def _parts(job: Job) -> tuple[nn.Module, Optimizer, LRScheduler | None]:
 
 
 def _sample_rate(job: Job) -> float:
-    """batch_size / number of units of privacy, which are records unless whole users are sampled."""
-    from tacit.sampling import sampling_of
-    from tacit.training.settle import sample_rate_of
+    return job.config.batch_size / _units(job)
 
-    units = sampling_of(job.config.section("sampling").build(job.dataset)).units(len(job.dataset.y_train))
-    return sample_rate_of(units, None, job.config.batch_size)
+
+def _units(job: Job) -> int:
+    """The number of records, or of users where whole users are sampled."""
+    from tacit.sampling import sampling_of
+
+    return sampling_of(job.config.section("sampling").build(job.dataset)).units(len(job.dataset.y_train))
 
 
 def _left(plan: Plan, taken: int) -> Iterator[tuple[Mechanism, int]]:
@@ -135,12 +141,6 @@ def _left(plan: Plan, taken: int) -> Iterator[tuple[Mechanism, int]]:
 
 
 _ALGORITHMS = {"sgd": "DP-SGD", "adam": "DP-Adam", "adagrad": "DP-AdaGrad"}
-
-
-def _stream(config: Config) -> Stream | None:
-    from tacit.noise import SeededStream
-
-    return None if config.unsafe_seed is None else SeededStream(config.unsafe_seed)
 
 
 def _described(config: Config, model: nn.Module) -> str:

@@ -1,0 +1,87 @@
+"""The first-step audit: a few records of the first real batch, against ordinary backward passes in double precision."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from tacit.clipping import Clip, FlatClip
+from tacit.errors import UnsupportedModel
+from tacit.gradients.batch import Inputs, Loss, call, rows
+from tacit.gradients.clipped import ClippedSum
+from tacit.gradients.fallback import clipped_rows, one_at_a_time
+from tacit.gradients.proof import NoDropout
+from tacit.gradients.units import Units
+
+_FEW = 3
+_TOLERANCE = 1e-3
+
+
+def audit(clipped: ClippedSum, loss: Loss, inputs: Inputs, targets: Tensor) -> None:
+    """Compare the clipped sum of a few records with a loop over them in float64, dropout off.
+
+    The model, the loss, the records and the clip are those of the run. Models that are random beyond dropout are left
+    out, and records whose gradient is not finite; a model that runs in one precision only is compared in that.
+
+    Raises `UnsupportedModel` when the sum is off by more than a thousandth of the longest there can be.
+    """
+    few = slice(0, _FEW)
+    x, y = rows(inputs, few), targets[few]
+    model, clip = clipped.model, clipped.clip if not clipped.clip.of_mean else FlatClip(clipped.clip.sensitivity)
+    worst = float("inf")
+    with NoDropout():
+        if _random(model, loss, x, y):
+            return
+        total, _ = ClippedSum(model, clip)(loss, x, y)
+        # Rounding of the model itself, on a badly conditioned record, shows in double precision only.
+        for wider in (True, False):
+            expected, scale = _loop(model, clip, loss, x, y, wider)
+            if not expected.isfinite().all():
+                return
+            worst = min(worst, float((total.flat.double() - expected).norm()) / max(scale, 1e-6 * clip.sensitivity))
+            if worst <= _tolerance(model):
+                return
+    raise UnsupportedModel(
+        "the clipped gradients of the first records must equal those of a loop over them; got a relative difference "
+        f"of {worst:.1e}. The model uses a parameter in a way that was not seen: report it, with the model."
+    )
+
+
+def _tolerance(model: nn.Module) -> float:
+    """Half precision cannot be compared more closely than to its own rounding."""
+    dtypes = {parameter.dtype for parameter in model.parameters()}
+    half = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    return 0.1 if half or dtypes & {torch.float16, torch.bfloat16} else _TOLERANCE
+
+
+def _loop(model: nn.Module, clip: Clip, loss: Loss, x: Inputs, y: Tensor, wider: bool) -> tuple[Tensor, float]:
+    """The sum of the clipped gradients, and the sum of their lengths."""
+    gradients = None
+    if wider:
+        try:
+            gradients, _ = one_at_a_time(copy.deepcopy(model).double(), loss, _doubled(x), _doubled(y))  # type: ignore[arg-type]
+        except Exception:
+            # Models with a fixed precision or state that cannot be copied fail in many ways; the other loop runs.
+            gradients = None
+    if gradients is None:
+        gradients, _ = one_at_a_time(model, loss, x, y)
+    units = Units(clip.groups(list(gradients)))
+    _, rowwise = clipped_rows({name: value.double() for name, value in gradients.items()}, clip, units)
+    each = torch.cat([value.flatten(1) for value in rowwise.values()], 1)
+    return each.sum(0), float(each.norm(dim=1).sum())
+
+
+def _doubled(value: Inputs) -> Inputs:
+    if isinstance(value, tuple):
+        return tuple(each.double() if each.is_floating_point() else each for each in value)
+    if isinstance(value, dict):
+        return {name: each.double() if each.is_floating_point() else each for name, each in value.items()}
+    return value.double() if value.is_floating_point() else value
+
+
+def _random(model: nn.Module, loss: Loss, x: Inputs, y: Tensor) -> bool:
+    with torch.no_grad():
+        first, second = (loss(call(model, x), y) for _ in range(2))
+    return not torch.equal(first.nan_to_num(), second.nan_to_num())

@@ -1,0 +1,169 @@
+"""`audit`: every attack on the folder of an earlier run, canaries through its training, and its twins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from tacit import check
+from tacit.accounting import Ledger
+from tacit.attacks import ATTACKS, INFORMED, Model, Scores, overlaps
+from tacit.audit import (
+    AuditResult,
+    Finding,
+    LikelihoodRatio,
+    Report,
+    audit_normal,
+    audit_one_run_curve,
+    audit_scores,
+    one_run,
+)
+from tacit.data import Dataset
+from tacit.relation import Relation
+from tacit.runs.attacks import claim_of, scores_of, stored_config
+from tacit.runs.config import Config
+from tacit.runs.informed import Informed, noise_of
+from tacit.runs.methods import Job
+from tacit.runs.methods.base import Progress
+from tacit.runs.pieces import dataset_of
+from tacit.tradeoff import TradeOff
+
+WHITE_BOX = "white_box"
+
+
+def attack_names() -> list[str]:
+    """What `tacit audit --attack` takes."""
+    return [*ATTACKS, *INFORMED, WHITE_BOX]
+
+
+def audit_run(
+    run: str | os.PathLike[str],
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    attacks: Iterable[str] | None = None,
+    confidence: float | None = None,
+    runs: int = 1,
+    shadows: int = 32,
+    canaries: int = 2000,
+    on_progress: Progress = lambda stage, done, total: None,
+) -> Report:
+    """Attack the model in the folder of an earlier `train`.
+
+    Args:
+        run: the folder. Shadow models and twins are kept in `audit/` there; a stopped audit goes on from them.
+        data_dir: folder of the original data files.
+        attacks: names as in `attack_names`; those of the run's settings by default.
+        confidence: of every bound, in (0, 1); that of the run's settings by default.
+        runs: how many runs to attack: this one, and twins trained alike with fresh noise.
+        shadows: models for the attacks that compare with shadow models.
+        canaries: of the white-box audit, which trains once more with half of them among the records.
+        on_progress: called with (stage, done, total).
+
+    Raises:
+        InvalidInput: the folder is not a complete run, an attack is unknown or does not fit the run.
+    """
+    folder = Path(run)
+    config = stored_config(folder, {"confidence": confidence})
+    names = list(config.attacks if attacks is None else attacks)
+    for name in names:
+        check.choice("attack", name, attack_names())
+    runs = check.count("runs", runs)
+    dataset, ledger = dataset_of(config, data_dir), Ledger.load(folder / "ledger.json")
+    claim = claim_of(ledger)
+    informed = Informed(config, dataset, folder, check.count("shadows", shadows, minimum=2), on_progress)
+    targets = [(config.own.load(Job(config, dataset, ledger, folder)), folder)]
+    targets += [_twin(config, dataset, folder, number, on_progress) for number in range(2, runs + 1)]
+    results, findings, shared = [], [], {}
+    for done, name in enumerate(names):
+        on_progress("attacks", done, len(names))
+        if name == WHITE_BOX:
+            scores = white_box(config, dataset, folder, canaries=canaries, on_progress=on_progress)
+            results.append(_judged(scores, config, claim, trials="independent"))
+            findings += _findings(scores, config, claim)
+            continue
+        seen = [_attacked(name, informed, *target) for target in targets]
+        results.append(_judged(seen[0], config, claim, trials="records"))
+        if runs > 1:
+            shared[name] = tuple(overlaps(seen))
+    on_progress("attacks", len(names), len(names))
+    return Report(config.delta, tuple(results), tuple(findings), shared, claim)
+
+
+def white_box(
+    config: Config, dataset: Dataset, folder: Path, *, canaries: int, on_progress: Progress = lambda *_: None
+) -> Scores:
+    """Scores of Dirac canaries after one more training of the run, half of them among the records.
+
+    The run's own settings train it: the same clipping bound, noise, sampling rate and steps, through `fit`.
+    """
+    from functools import partial
+
+    from tacit.runs.canaries import CanaryLane
+    from tacit.runs.pieces import network_of, optimizer_of
+    from tacit.training import fit
+
+    noise = noise_of(config, folder)
+    if config.method != "gradient" or dataset.task == "regression" or noise is None:
+        raise check.fail("attack", "another one for this run", WHITE_BOX, "It audits DP-SGD of classifiers.")
+    if config.relation != Relation.ADD_REMOVE:
+        raise check.fail("relation", f"add_remove for {WHITE_BOX}", config.relation, "Its canaries come and go.")
+    rate = config.batch_size / len(dataset.y_train)
+    train = partial(
+        fit,
+        clip_norm=config.clip_norm,
+        noise_multiplier=noise,
+        sample_rate=rate,
+        steps=max(1, round(config.epochs / rate)),
+        on_step=lambda done, total: on_progress("training with canaries", done, total),
+    )
+    lane = CanaryLane(
+        train,
+        lambda: network_of(config, dataset),
+        dataset.x_train,
+        dataset.y_train,
+        classes=len(dataset.classes),
+        optimizer=lambda model: optimizer_of(config, model),
+        clip_norm=config.clip_norm,
+        sample_rate=rate,
+        observers=[LikelihoodRatio(noise, rate)],
+        width=canaries,
+    )
+    return one_run(lane, attack=WHITE_BOX, canaries=canaries)
+
+
+def _attacked(name: str, informed: Informed, predict: Model, home: Path) -> Scores:
+    return informed(name, predict, home=home) if name in INFORMED else scores_of(name, informed.dataset, predict)
+
+
+def _judged(scores: Scores, config: Config, claim: TradeOff | None, *, trials: str) -> AuditResult:
+    return audit_scores(
+        scores,
+        delta=config.delta,
+        trials=trials,
+        relation=config.relation,
+        confidence=config.confidence,
+        claim=claim,
+    )
+
+
+def _findings(scores: Scores, config: Config, claim: TradeOff | None) -> list[Finding]:
+    delta, confidence = config.delta, config.confidence
+    return [
+        audit_normal(scores, delta=delta, confidence=confidence, claim=claim, relation=config.relation),
+        audit_one_run_curve(scores, delta=delta, confidence=confidence, claim=claim),
+    ]
+
+
+def _twin(config: Config, dataset: Dataset, folder: Path, number: int, on_progress: Progress) -> tuple[Model, Path]:
+    """Run `number`: trained as the first was, with fresh noise, or loaded if an earlier audit trained it."""
+    home = folder / "audit" / f"run-{number}"
+    job = Job(config, dataset, Ledger(relation=config.relation), home, on_progress=on_progress)
+    finished = home / "finished"
+    if finished.is_file():
+        return config.own.load(job), home
+    home.mkdir(parents=True, exist_ok=True)
+    predict = config.own.train(job).predict
+    job.ledger.save(home / "ledger.json")
+    finished.touch()
+    return predict, home

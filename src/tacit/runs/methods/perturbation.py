@@ -1,0 +1,138 @@
+"""Input, objective and output perturbation of logistic regression, by the estimators of `tacit.erm`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tacit import check
+from tacit.runs.methods.base import Job, Method, Trained
+from tacit.runs.settings import setting
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tacit.runs.methods.base import Predict
+
+
+@dataclass(frozen=True)
+class Perturbation(Method):
+    """One release of a convex model; of the training loop's settings only epsilon, delta and relation are used."""
+
+    family: ClassVar[str]
+    variant: str | None = setting(None, "A name of tacit.erm.METHODS for this method; its proven default if left out.")
+    regularization: float | None = setting(None, "lambda >= 0; by default from n, the width and the target.")
+    norm_bound: float | None = setting(None, "Public bound on a row's norm; by default what the bounds allow.")
+
+    def check(self, job: Job) -> None:
+        config, dataset = job.config, job.dataset
+        if config.epsilon is None:
+            raise check.fail("epsilon", f"given for method {config.method}", None, "Its noise is calibrated.")
+        if dataset.task == "regression" or dataset.x_train.dtype.kind != "f":
+            raise check.fail("dataset", f"one of classes and numbers for method {config.method}", dataset.name)
+
+    def train(self, job: Job) -> Trained:
+        from safetensors.numpy import save
+
+        from tacit import atomic
+
+        estimator = self._estimator(job)
+        job.on_progress("private training", 0, 1)
+        estimator.fit(_rows(job.dataset.x_train), job.dataset.y_train)
+        job.ledger.save(job.folder / "ledger.json")
+        weights = {"coef": estimator.coef_, "intercept": estimator.intercept_}
+        atomic.write_bytes(job.folder / "model.safetensors", save(weights))
+        job.on_progress("private training", 1, 1)
+        local = estimator.local_guarantee_
+        found = None if local is None else local.epsilon(job.config.delta)
+        return Trained(
+            predict=_predictor(**weights),
+            model=f"logistic regression, {weights['coef'].size + weights['intercept'].size:,} parameters",
+            algorithm=f"{estimator.method_.family} perturbation, {estimator.method_.name}",
+            settings={
+                "regularization": float(estimator.regularization_),
+                "delta": job.config.delta,
+                "local epsilon": None if found is None else f"{float(found):.4g} ({found.standing.value})",
+            },
+        )
+
+    def twin(self, job: Job) -> Sequence[Mapping[str, float]]:
+        from sklearn.linear_model import LogisticRegression
+
+        from tacit.runs.measure import measure_of
+
+        dataset = job.dataset
+        job.on_progress("non-private twin", 0, 1)
+        model = LogisticRegression(max_iter=300).fit(_rows(dataset.x_train), dataset.y_train)
+        job.on_progress("non-private twin", 1, 1)
+        return [{"test": measure_of(dataset)(model.predict_proba(_rows(dataset.x_test)), dataset.y_test)}]
+
+    def load(self, job: Job) -> Predict:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        path = job.folder / "model.safetensors"
+        try:
+            return _predictor(**load(path.read_bytes()))
+        except (OSError, SafetensorError, TypeError):
+            raise check.fail("RUN", "the folder of a finished run, with model.safetensors in it", str(path)) from None
+
+    def _estimator(self, job: Job) -> Any:
+        from tacit.erm import DPLogisticRegression
+
+        config, dataset = job.config, job.dataset
+        assert config.epsilon is not None, "see check"
+        return DPLogisticRegression(
+            method=self.family,
+            variant=self.variant,
+            epsilon=config.epsilon,
+            delta=config.delta,
+            relation=config.relation,
+            classes=range(len(dataset.classes)),
+            data_bounds=tuple(_rows(end, like=dataset.x_train) for end in dataset.bounds),
+            norm_bound=self.norm_bound,
+            regularization="auto" if self.regularization is None else self.regularization,
+            ledger=job.ledger,
+            strict=config.strict,
+            unsafe_seed=config.unsafe_seed,
+        )
+
+
+class Input(Perturbation):
+    """Noise on the records themselves."""
+
+    family = "input"
+
+
+class Objective(Perturbation):
+    """Noise in the function that is minimised."""
+
+    family = "objective"
+
+
+class Output(Perturbation):
+    """Noise on the minimiser."""
+
+    family = "output"
+
+
+def _rows(values: Any, like: np.ndarray | None = None) -> Any:
+    """Rows as flat tables; a bound, a number or an array that broadcasts against one row of `like`, as a flat row."""
+    import numpy as np
+
+    if like is not None:
+        return np.broadcast_to(np.asarray(values, dtype=float), like.shape[1:]).reshape(-1)
+    return values.reshape(len(values), -1)
+
+
+def _predictor(coef: np.ndarray, intercept: np.ndarray) -> Predict:
+    """Class probabilities of the linear scores."""
+    import numpy as np
+    from scipy.special import softmax
+
+    def answer(inputs: np.ndarray) -> np.ndarray:
+        scores = _rows(inputs) @ coef.T + intercept
+        return softmax(np.hstack([np.zeros_like(scores), scores]) if scores.shape[1] == 1 else scores, axis=1)
+
+    return answer

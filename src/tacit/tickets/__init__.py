@@ -1,0 +1,47 @@
+"""Lottery tickets under differential privacy: prune, choose privately, train the winner privately."""
+
+from tacit.tickets.budget import MODES, Spending, spend
+from tacit.tickets.generate import iterative_tickets, train_masked, winning
+from tacit.tickets.private import PrivateTicket, TicketPlan, TicketRun
+from tacit.tickets.prune import by_magnitude, paper_shares, random_masks, start_magnitude_masks, synflow_masks
+from tacit.tickets.select import (
+    Explained,
+    Scores,
+    choice_mechanism,
+    choose,
+    count_scores,
+    explain,
+    log_probabilities,
+    paper_scores,
+)
+from tacit.tickets.ticket import Mask, Ticket, prunable, solid, transfer
+
+__all__ = [
+    "MODES",
+    "Explained",
+    "Mask",
+    "PrivateTicket",
+    "Scores",
+    "Spending",
+    "Ticket",
+    "TicketPlan",
+    "TicketRun",
+    "by_magnitude",
+    "choice_mechanism",
+    "choose",
+    "count_scores",
+    "explain",
+    "iterative_tickets",
+    "log_probabilities",
+    "paper_scores",
+    "paper_shares",
+    "prunable",
+    "random_masks",
+    "solid",
+    "spend",
+    "start_magnitude_masks",
+    "synflow_masks",
+    "train_masked",
+    "transfer",
+    "winning",
+]

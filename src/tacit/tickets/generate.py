@@ -1,0 +1,162 @@
+"""Lottery tickets by iterative magnitude pruning with rewind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from tacit import check
+from tacit.errors import InvalidInput
+from tacit.tickets.prune import by_magnitude, paper_shares, whole
+from tacit.tickets.ticket import Ticket, prunable
+
+Progress = Callable[[int, int], None]
+Accuracy = Callable[[nn.Module], float]
+_REPORT = 50
+
+
+def iterative_tickets(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    provenance: str,
+    accuracy: Accuracy,
+    rounds: int = 12,
+    iterations: int = 5000,
+    learning_rate: float = 0.1,
+    batch_size: int = 400,
+    shares: Mapping[str, float] | None = None,
+    patterns: Sequence[str] = ("*.weight", "weight"),
+    seed: int = 0,
+    folder: str | Path | None = None,
+    on_progress: Progress = lambda done, total: None,
+) -> list[Ticket]:
+    """Train the masked network from its start, prune by magnitude, rewind, again (Frankle & Carbin 2019).
+
+    Nothing here is private: the masks depend on `inputs` and `targets` without any noise. With public data that is
+    harmless; with private data the tickets are the paper's ("paper"), whose claimed protection is refuted.
+
+    Args:
+        model: at its start; used as workspace.
+        inputs, targets: data (n, ...) and labels (n,).
+        provenance: "public" or "paper".
+        accuracy: of a trained network, in [0, 1], e.g. on test data.
+        rounds: T >= 1; as many prunings and tickets.
+        iterations: SGD steps of each training.
+        shares: share of each layer's surviving weights that goes in a round; the paper's 30/30/20 % by default.
+        patterns: names of the weights that may be pruned; biases never are.
+        seed: public seed of the batches.
+        folder: keeps every finished round; a stopped generation goes on there.
+        on_progress: called with (iterations done, iterations in all).
+
+    Returns:
+        The tickets, densest first. `measured` has "accuracy", that of the network trained with exactly this mask, and
+        "before", that of the network whose weights the last pruning looked at.
+    """
+    check.choice("provenance", provenance, ("public", "paper"))
+    check.count("rounds", rounds)
+    check.count("iterations", iterations)
+    names = prunable(model, patterns)
+    shares = dict(shares) if shares is not None else paper_shares(names)
+    start = {name: value.detach().clone() for name, value in model.named_parameters()}
+    fresh = Ticket(whole(model, names), start, provenance, f"magnitude pruning, {iterations} iterations a round")
+    tickets = _finished(folder, fresh)
+    total = (rounds + 1) * iterations
+    for round_ in range(rounds + 1):
+        if round_ < len(tickets) - 1:
+            continue
+        generator = torch.Generator().manual_seed(1_000_003 * seed + round_)
+        step = partial(_shifted, on_progress, round_ * iterations, total)
+        train_masked(
+            model, tickets[-1], inputs, targets, iterations, learning_rate, batch_size, generator, on_progress=step
+        )
+        reached = float(accuracy(model))
+        masks = by_magnitude({name: model.get_parameter(name) for name in names}, tickets[-1].masks, shares)
+        tickets[-1] = replace(tickets[-1], measured=dict(tickets[-1].measured) | {"accuracy": reached})
+        tickets.append(replace(fresh, masks=masks, measured={"before": reached}))
+        _keep(folder, tickets, round_)
+    return tickets[1 : rounds + 1]
+
+
+def train_masked(
+    model: nn.Module,
+    ticket: Ticket,
+    inputs: Tensor,
+    targets: Tensor,
+    iterations: int,
+    learning_rate: float,
+    batch_size: int,
+    generator: torch.Generator,
+    *,
+    on_progress: Callable[[int], None] = lambda done: None,
+) -> None:
+    """Plain SGD on the cross-entropy from the ticket's start; pruned weights stay zero. Batches are drawn uniformly."""
+    named = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, value in ticket.start.items():
+            named[name].copy_(value * ticket.masks[name] if name in ticket.masks else value)
+    values = list(named.values())
+    masks: list[Tensor | None] = [ticket.masks.get(name) for name in named]
+    for done in range(1, iterations + 1):
+        chosen = torch.randint(len(targets), (min(batch_size, len(targets)),), generator=generator)
+        loss = nn.functional.cross_entropy(model(inputs[chosen]), targets[chosen])
+        gradients = torch.autograd.grad(loss, values)
+        with torch.no_grad():
+            for value, gradient, mask in zip(values, gradients, masks, strict=True):
+                value.sub_(gradient, alpha=learning_rate)
+                if mask is not None:
+                    value.mul_(mask)
+        if done % _REPORT == 0 or done == iterations:
+            on_progress(done)
+
+
+def _shifted(on_progress: Progress, before: int, total: int, done: int) -> None:
+    on_progress(before + done, total)
+
+
+def _path(folder: str | Path, round_: int) -> Path:
+    return Path(folder) / f"ticket-{round_:02d}.safetensors"
+
+
+def _keep(folder: str | Path | None, tickets: Sequence[Ticket], round_: int) -> None:
+    """The next round's ticket first: a round counts as finished when its own file has an accuracy."""
+    if folder is not None:
+        tickets[round_ + 1].save(_path(folder, round_ + 1))
+        tickets[round_].save(_path(folder, round_))
+
+
+def _finished(folder: str | Path | None, fresh: Ticket) -> list[Ticket]:
+    """The tickets in `folder` up to the first that is not measured, or the fresh one; of the same start only."""
+    found: list[Ticket] = []
+    while folder is not None and _path(folder, len(found)).exists():
+        ticket = Ticket.load(_path(folder, len(found)))
+        described = (ticket.provenance, ticket.note) == (fresh.provenance, fresh.note)
+        if not described or not _same(ticket.start, fresh.start):
+            raise InvalidInput(f"folder must hold tickets of this model and these data; got {str(folder)!r} of others.")
+        found.append(ticket)
+        if "accuracy" not in ticket.measured:
+            return found
+    return found or [fresh]
+
+
+def _same(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def winning(tickets: Sequence[Ticket], reference: float, *, largest_density: float = 0.1) -> Ticket:
+    """The smallest ticket among those nearest in accuracy to `reference`, density <= `largest_density` (section 4.5).
+
+    "Nearest" is by whole percentage points, so that a slightly worse but smaller ticket wins.
+    Raises `InvalidInput` when no ticket is sparse enough.
+    """
+    small = [ticket for ticket in tickets if ticket.density <= largest_density]
+    if not small:
+        least = min(ticket.density for ticket in tickets)
+        raise check.fail("largest_density", f"at least {least:.3g}, the sparsest ticket's", largest_density)
+    return min(small, key=lambda ticket: (round(100 * abs(ticket.measured["accuracy"] - reference)), ticket.density))

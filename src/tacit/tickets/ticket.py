@@ -1,0 +1,152 @@
+"""`Ticket`: masks, the weights to rewind to, and where both came from."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from tacit import atomic, check
+from tacit.errors import InvalidInput
+
+PROVENANCES = ("public", "private", "paper")
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A sparse network at its start.
+
+    Attributes:
+        masks: parameter name -> 1 where a weight survives, 0 where it is pruned; of the weights that may be pruned.
+        start: parameter name -> initial values of every parameter.
+        provenance: "public" (no private data were touched), "private" (post-processing of a private release, paid for
+            in a ledger) or "paper" (read off private data as the paper does, which protects nothing).
+        note: how it was made.
+    """
+
+    masks: Mapping[str, Tensor]
+    start: Mapping[str, Tensor]
+    provenance: str
+    note: str = ""
+    measured: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check.choice("provenance", self.provenance, PROVENANCES)
+        unknown = sorted(self.masks.keys() - self.start.keys())
+        if unknown or not self.masks:
+            raise check.fail("masks", "of parameters that have a start", ", ".join(unknown) or "no mask")
+        for name, mask in self.masks.items():
+            if mask.shape != self.start[name].shape or not bool(((mask == 0) | (mask == 1)).all()):
+                raise check.fail(f"mask of {name}", f"zeros and ones of shape {tuple(self.start[name].shape)}", mask)
+
+    @property
+    def density(self) -> float:
+        """Surviving weights over all weights that may be pruned, in [0, 1]."""
+        return sum(float(mask.sum()) for mask in self.masks.values()) / sum(
+            mask.numel() for mask in self.masks.values()
+        )
+
+    @property
+    def sparsity(self) -> float:
+        """1 - density."""
+        return 1.0 - self.density
+
+    def apply(self, model: nn.Module) -> nn.Module:
+        """`model` at the ticket's start with its masks in place: pruned weights are zero and get no gradient.
+
+        The masks are parametrisations, so any optimizer and any private trainer can be used; `solid` removes them.
+
+        Raises `InvalidInput` when the model has other parameters than the ticket.
+        """
+        own = dict(model.named_parameters())
+        if own.keys() != self.start.keys() or any(own[name].shape != value.shape for name, value in self.start.items()):
+            raise check.fail("model", "of the ticket's architecture", type(model).__name__, "See `transfer`.")
+        with torch.no_grad():
+            for name, value in self.start.items():
+                own[name].copy_(value)
+        for name, mask in self.masks.items():
+            path, _, leaf = name.rpartition(".")
+            parametrize.register_parametrization(model.get_submodule(path), leaf, Mask(mask.to(own[name])))
+        return model
+
+    def save(self, path: str | Path) -> None:
+        """Write one safetensors file, atomically; masks as bytes."""
+        tensors = {f"mask.{name}": mask.to(torch.uint8) for name, mask in self.masks.items()}
+        tensors |= {f"start.{name}": value.detach().cpu().contiguous() for name, value in self.start.items()}
+        described = {"provenance": self.provenance, "note": self.note, "measured": json.dumps(dict(self.measured))}
+        atomic.write_bytes(path, save(tensors, described))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Ticket:
+        """Read what `save` wrote; raises `InvalidInput` when the file is not a complete ticket."""
+        if not Path(path).exists():
+            raise check.fail("path", "a ticket file that exists", str(path))
+        try:
+            with safe_open(str(path), "pt") as file:
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                described = file.metadata() or {}
+        except SafetensorError as error:
+            raise InvalidInput(f"path must be a complete ticket file; got {str(path)!r}. {error}") from None
+        masks = {n.removeprefix("mask."): t.float() for n, t in tensors.items() if n.startswith("mask.")}
+        start = {n.removeprefix("start."): t for n, t in tensors.items() if n.startswith("start.")}
+        measured = json.loads(described.get("measured", "{}"))
+        return cls(masks, start, described.get("provenance", ""), described.get("note", ""), measured)
+
+
+class Mask(nn.Module):
+    """The parametrisation weight -> weight * mask."""
+
+    mask: Tensor
+
+    def __init__(self, mask: Tensor):
+        super().__init__()
+        self.register_buffer("mask", mask)
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight * self.mask
+
+
+def prunable(model: nn.Module, patterns: Sequence[str] = ("*.weight", "weight")) -> list[str]:
+    """Names of the parameters that may be pruned: two or more dimensions, and a name that fits one of `patterns`.
+
+    Biases and the scales of norm layers are never pruned. Raises `InvalidInput` when nothing is left.
+    """
+    named = [name for name, value in model.named_parameters() if value.dim() >= 2]
+    found = [name for name in named if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+    if not found:
+        raise check.fail("patterns", f"fitting one of {', '.join(named) or 'no weight at all'}", list(patterns))
+    return found
+
+
+def solid(model: nn.Module) -> nn.Module:
+    """`model` with its masks multiplied into the weights: pruned weights are exact zeros, in place."""
+    for module in list(model.modules()):
+        for leaf in list(getattr(module, "parametrizations", {})):
+            parametrize.remove_parametrizations(module, leaf, leave_parametrized=True)
+    return model
+
+
+def transfer(ticket: Ticket, model: nn.Module) -> Ticket:
+    """The ticket for another architecture: masks and start of every layer that both have, the rest of `model` dense.
+
+    Layers match by name and shape; a new output layer, or an input layer of another width, starts as `model` has it
+    and keeps all its weights.
+
+    Raises `InvalidInput` when no masked layer matches.
+    """
+    own = {name: value.detach().clone() for name, value in model.named_parameters()}
+    shared = [name for name, value in own.items() if name in ticket.start and ticket.start[name].shape == value.shape]
+    masks = {name: ticket.masks[name] for name in shared if name in ticket.masks}
+    if not masks:
+        raise check.fail("model", "one that shares a masked layer with the ticket", type(model).__name__)
+    masks |= {name: torch.ones_like(own[name]) for name in ticket.masks.keys() & own.keys() - masks.keys()}
+    start = own | {name: ticket.start[name] for name in shared}
+    return Ticket(masks, start, ticket.provenance, f"{ticket.note}; transferred", ticket.measured)

@@ -1,0 +1,88 @@
+"""Optimizers that know of the noise in the gradients they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from tacit import check
+from tacit.errors import TrainingMisuse
+
+
+class AdamBC(Optimizer):
+    """Adam whose second moment is freed of the noise that privacy adds (DP-AdamBC, Tang, Shpilevskiy & Lecuyer 2023).
+
+    With g the noisy mean gradient and s its noise's standard deviation on every coordinate,
+
+        m = beta_1 m + (1 - beta_1) g            v = beta_2 v + (1 - beta_2) g^2      f = beta_2 f + (1 - beta_2) s^2
+        theta -= lr m' / sqrt(max(v' - f', floor))
+
+    where ' divides by 1 - beta^t. Adam itself divides by sqrt(v'), in which s^2 = (noise_multiplier clip_norm /
+    expected_batch_size)^2 drowns the gradient's own second moment. s is told by the private step before every update,
+    so that noise schedules and adaptive clips are followed; it is public, and the update is post-processing.
+
+    Args:
+        params: as for every `torch.optim` optimizer.
+        lr: > 0.
+        betas: both in [0, 1).
+        floor: > 0; smallest second moment, in squared units of the gradient. Choose it near the square of a typical
+            gradient coordinate: where v' - f' is only noise, the step is lr m' / sqrt(floor).
+
+    Source: Tang, Shpilevskiy & Lecuyer 2023, Algorithm 1.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor] | Iterable[dict[str, Any]],
+        lr: float = 1e-3,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        floor: float = 5e-8,
+    ):
+        check.positive("lr", lr)
+        for beta in betas:
+            check.probability("betas", beta, open_high=True)
+        check.positive("floor", floor)
+        super().__init__(params, {"lr": lr, "betas": betas, "floor": floor})
+        self._noise_std: float | None = None
+
+    def expect_noise(self, std: float) -> None:
+        """Told by the private step: the noise of the gradients now set is N(0, std^2) on every coordinate."""
+        self._noise_std = check.real("std", std, low=0.0)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """One update; raises `TrainingMisuse` when no private step has told the noise of these gradients."""
+        if closure is not None or self._noise_std is None:
+            raise TrainingMisuse(
+                "AdamBC must step on gradients of a private step; got others. Pass it to fit, make_private or "
+                "private_step, which tell it the noise."
+            )
+        noise, self._noise_std = self._noise_std**2, None
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._move(parameter, group, noise)
+
+    def _move(self, parameter: Tensor, group: dict[str, Any], noise: float) -> None:
+        gradient, state = parameter.grad, self.state[parameter]
+        assert gradient is not None
+        if not state:
+            state |= {
+                "step": 0,
+                "noise": 0.0,
+                "first": torch.zeros_like(gradient),
+                "second": torch.zeros_like(gradient),
+            }
+        fast, slow = group["betas"]
+        state["step"] += 1
+        state["noise"] = slow * state["noise"] + (1 - slow) * noise
+        state["first"].lerp_(gradient, 1 - fast)
+        state["second"].mul_(slow).addcmul_(gradient, gradient, value=1 - slow)
+        seen = 1 - slow ** state["step"]
+        own = (state["second"] - state["noise"]).div_(seen).clamp_(min=group["floor"])
+        parameter.addcdiv_(state["first"], own.sqrt_(), value=-group["lr"] / (1 - fast ** state["step"]))

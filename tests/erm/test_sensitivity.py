@@ -1,0 +1,167 @@
+"""Neighbour replay: adversarial searches over neighbours find no contribution above the one that a method states."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tacit.erm.design import Design
+from tacit.erm.gradient import clipped_sum
+from tacit.erm.input import Aggregate, Local, answer_bound, moments
+from tacit.erm.losses import HuberHinge, Logistic, Softmax, Squared
+from tacit.erm.output import minimiser_sensitivity
+from tacit.erm.output_descent import GradientDescentOutput
+from tacit.erm.problem import Problem
+from tacit.erm.solver import TOLERANCE, minimise
+from tacit.relation import Relation
+from tests.erm.cases import LOSSES, problem, rows, targets_of
+
+RELATIONS = (Relation.ADD_REMOVE, Relation.REPLACE_ONE)
+
+
+def with_record(case, row, target):
+    """`case` and one more record, n and strength the public constants they were."""
+    features, targets = np.vstack([case.features, row]), np.append(case.targets, target)
+    return Problem(features, targets.astype(case.targets.dtype), case.loss, case.strength)
+
+
+def neighbours(case, rng, relation, trials):
+    """Random and adversarial pairs: the record pulls along an axis, along theta, or against its own replacement."""
+    width = case.shape[0]
+    pull = minimise(case).theta[:, 0] if case.records else np.zeros(width)
+    for trial in range(trials):
+        row = rows(rng, 1, width)[0]
+        if trial % 3 == 1:
+            row = np.eye(width)[trial % width]
+        if trial % 3 == 2 and np.linalg.norm(pull) > 0:
+            row = -pull / np.linalg.norm(pull)
+        row = row / np.linalg.norm(row)
+        larger = with_record(case, row, targets_of(case.loss, rng, 1)[0])
+        if relation is Relation.ADD_REMOVE:
+            yield case, larger
+        else:
+            yield with_record(case, -row, targets_of(case.loss, rng, 1)[0]), larger
+
+
+def worst(measure, loss, relation, *, strengths=(0.05, 2.0), trials=25):
+    """The largest distance of `measure` between neighbours over sizes from the empty data set up."""
+    rng, largest = np.random.default_rng(3), 0.0
+    for strength in strengths:
+        for records in (0, 1, 8):
+            case = problem(loss, records=records, width=2, strength=strength, seed=records)
+            for one, other in neighbours(case, rng, relation, trials):
+                largest = max(largest, float(np.linalg.norm(measure(one) - measure(other))) * strength)
+    return largest
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_minimisers(loss, relation):
+    moved = worst(lambda case: minimise(case).theta, loss, relation)
+    stated = minimiser_sensitivity(problem(loss, strength=1.0), relation, TOLERANCE, "test")
+    assert moved <= stated
+    if isinstance(loss, HuberHinge):
+        assert moved >= 0.95 * relation.sensitivity  # a lone hinge pulls with its full slope: the bound is tight
+
+
+@pytest.mark.parametrize("steps", [1, 7, 60])
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+@pytest.mark.parametrize("loss", [Logistic(), HuberHinge(0.5), Softmax(3), Squared(0.7)], ids=str)
+def test_iterates_of_gradient_descent(loss, relation, steps):
+    method, rng = GradientDescentOutput(steps=steps), np.random.default_rng(4)
+    for strength in (0.0, 0.05, 2.0):
+        public = problem(loss, records=8, width=2, strength=strength)
+        stated = relation.sensitivity * method.sensitivity(public)
+        assert stated <= relation.sensitivity * GradientDescentOutput(steps, paper_constant=True).sensitivity(public)
+        eta = method.step_size(public)
+
+        def iterate(data, eta=eta, public=public):
+            theta = data.zero()
+            for _ in range(steps):
+                theta = theta - eta / public.records * data.gradient(theta)
+            return theta
+
+        base = Problem(public.features, public.targets, loss, max(strength, 1e-9))
+        for one, other in neighbours(base, rng, relation, 12):
+            exact = (Problem(case.features, case.targets, loss, strength) for case in (one, other))
+            first, second = (iterate(case) for case in exact)
+            assert np.linalg.norm(first - second) <= stated * (1 + 1e-9)
+
+
+def test_the_replayed_iteration_is_the_one_that_runs():
+    public = problem(Logistic(), records=8, width=2)
+    method = GradientDescentOutput(steps=5)
+    theta = public.zero()
+    for _ in range(5):
+        theta = theta - method.step_size(public) / 8 * public.gradient(theta)
+    np.testing.assert_allclose(theta, method.iterate(public))
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pytest.mark.parametrize("clip", [0.1, 0.5, 5.0])
+def test_clipped_gradients(loss, clip):
+    """One record's part of the sum, at thetas of every size; and the sum is that of clipped contributions."""
+    rng = np.random.default_rng(5)
+    case = problem(loss, records=30, width=3)
+    for size in (0.0, 1.0, 50.0):
+        theta = rng.normal(size=case.shape) * size
+        parts = case.contributions(theta)
+        norms = np.linalg.norm(parts.reshape(30, -1), axis=1)
+        assert norms.max() <= loss.lipschitz + 1e-12
+        clipped = parts * np.minimum(1, clip / np.maximum(norms, 1e-300))[:, None, None]
+        np.testing.assert_allclose(clipped_sum(case, theta, clip), clipped.sum(axis=0), atol=1e-12)
+        single = Problem(case.features[:1], case.targets[:1], loss, 0.0)
+        assert np.linalg.norm(clipped_sum(single, theta, clip)) <= min(clip, loss.lipschitz) + 1e-12
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_differences_of_gradients_in_svrg(loss):
+    rng = np.random.default_rng(6)
+    case = problem(loss, records=1, width=3)
+    for _ in range(50):
+        one, other = (rng.normal(size=case.shape) * 10 for _ in range(2))
+        moved = clipped_sum(case, one, loss.lipschitz) - clipped_sum(case, other, loss.lipschitz)
+        assert np.linalg.norm(moved) <= 2 * loss.lipschitz + 1e-12
+
+
+def svec(matrix):
+    upper = matrix[np.triu_indices(len(matrix), 1)] * math.sqrt(2)
+    return np.concatenate([np.diag(matrix), upper])
+
+
+@pytest.mark.parametrize("loss", [Logistic(), HuberHinge(0.5), Softmax(3), Squared()], ids=str)
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_statistics_of_one_record(loss, share):
+    """(a svec(x x^T), c x answer^T / A) has norm at most 1, and unit rows reach it."""
+    case = problem(loss, records=500, width=3)
+    method = Aggregate(second_share=share)
+    a, c = math.sqrt(method.second_share), math.sqrt(1 - method.second_share)
+    _, answers = moments(case)
+    assert np.linalg.norm(answers, axis=1).max() <= answer_bound(case) + 1e-12
+    norms = [
+        np.linalg.norm(np.concatenate([a * svec(np.outer(x, x)), c * np.outer(x, y).ravel() / answer_bound(case)]))
+        for x, y in zip(case.features, answers, strict=True)
+    ]
+    assert max(norms) <= 1 + 1e-12
+    assert max(norms) >= 0.99
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
+def test_messages_of_one_record(scale):
+    case = problem(Logistic(), records=500, width=3)
+    _, answers = moments(case)
+    sent = np.hstack([case.features, scale * answers / answer_bound(case)])
+    distances = np.linalg.norm(sent[:, None] - sent[None], axis=2)
+    assert distances.max() <= 2 * math.hypot(1.0, Local(label_scale=scale).label_scale) + 1e-12
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("width", [1, 3])
+def test_rows_of_a_design_never_leave_the_unit_ball(constant, width):
+    design = Design(-2.0, np.arange(1.0, width + 1), 1.5, constant)
+    wild = np.random.default_rng(7).normal(size=(2000, width)) * 10.0 ** np.random.default_rng(8).integers(-3, 9, (2000, 1))
+    features = design.features(wild)
+    assert np.linalg.norm(features, axis=1).max() <= 1.0
+    coefficients, intercepts = design.coefficients(np.ones((features.shape[1], 1)))
+    raw = design.clipped(wild) @ coefficients.T + intercepts
+    np.testing.assert_allclose(raw[:, 0], features.sum(axis=1), atol=1e-9)

@@ -1,0 +1,43 @@
+"""The published mask gives a record away; the sound modes are run by the same command."""
+
+import pytest
+import torch
+
+from tacit.papers.lottery_ticket import choice, mask_attack
+from tacit.tickets import Ticket
+
+
+def test_without_the_record_the_order_is_never_violated_and_with_it_nearly_always():
+    """soundness.md S3: 192 of 200 against 0 of 200. Fewer than 4 of 6 has probability below 1e-3 at that rate."""
+    assert sum(mask_attack.violations("paper", False, 6, 0)) == 0
+    assert sum(mask_attack.violations("paper", True, 6, 1)) >= 4
+
+
+def test_a_public_mask_does_not_depend_on_the_record():
+    lit, dark = (mask_attack._released("T1", present, 3) for present in (True, False))
+    assert all(torch.equal(lit.masks[name], dark.masks[name]) for name in lit.masks)
+
+
+def test_rows_say_what_is_refuted_and_what_could_have_been_found():
+    values = [[1] * 23 + [0], [0] * 24, [1, 0] * 12, [0, 1] * 12, [1] * 10, [1] * 10]
+    rows = {row.quantity: row for row in mask_attack.rows("quick", values)}
+    assert rows["paper: claim refuted (1 yes, 0 no)"].ours == 1.0
+    assert rows["T1: claim refuted (1 yes, 0 no)"].ours == 0.0
+    assert rows["paper: epsilon at least (claimed 1, delta 1e-5)"].ours > 1.0
+    assert rows["T2: smallest epsilon that would have been found"].ours > 1.0
+    assert all(row.passed in (True, None) for row in rows.values())
+
+
+def test_violations_are_seen():
+    mask, start = torch.ones(2, 64), torch.arange(128.0).view(2, 64)
+    mask[0, 60] = 0.0
+    tidy = Ticket({"0.weight": mask}, {"0.weight": start}, "public")
+    assert not mask_attack._violated(tidy, 54) or start[0, 60] > start[0, 54:][mask[0, 54:] == 1].min()
+    assert mask_attack._violated(Ticket({"0.weight": mask.flip(1)}, {"0.weight": start}, "public"), 0)
+
+
+def test_selectivity_of_the_published_choice():
+    value = choice.selectivity(1.0, 15, 0.95)
+    assert value["ratio"] == pytest.approx(1.034, abs=5e-4)
+    assert value["sparse"] == pytest.approx(0.604, abs=5e-4)
+    assert value["counts_ratio"] > 100

@@ -1,0 +1,121 @@
+"""`tacit audit` from end to end: every attack on a small run, its twins, canaries, page and JSON."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tacit.cli import main
+from tacit.errors import InvalidInput
+from tacit.runs import audit_run, read_config, train
+from tacit.runs.attacks import stored_config
+from tacit.runs.audits import attack_names, white_box
+from tacit.runs.informed import Informed
+from tacit.runs.pieces import dataset_of
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("audits")
+    return train(read_config("digits", {"epochs": 2.0, "batch_size": 100}), out=folder).folder
+
+
+@pytest.fixture(scope="module")
+def report(run):
+    return audit_run(run, attacks=attack_names(), shadows=4, canaries=300, runs=2, confidence=1 - 1e-7)
+
+
+def test_every_attack_answers(report):
+    assert [result.attack for result in report.results] == attack_names()
+    assert all(-1 <= result.advantage <= 1 for result in report.results)
+    assert {finding.estimator for finding in report.findings} == {"normal", "one_run_curve"}
+
+
+def test_nothing_refutes_the_proven_claim(report):
+    """False alarm below 1e-6."""
+    assert report.claim is not None
+    assert not any(report.refutes(result) for result in report.results if result.trials == "independent")
+    assert not any(finding.refuted for finding in report.findings)
+
+
+def test_every_pass_stands_beside_what_could_have_been_found(report):
+    assert all(result.detectable_epsilon > 0 for result in report.results)
+    assert all(finding.detectable_mu > 0 for finding in report.findings)
+
+
+def test_canaries_are_independent_trials_and_records_are_not(report):
+    trials = {result.attack: result.trials for result in report.results}
+    assert trials.pop("white_box") == "independent"
+    assert set(trials.values()) == {"records"}
+
+
+def test_twins_are_attacked_with_fresh_noise_and_kept(run, report):
+    assert set(report.overlaps) == set(attack_names()) - {"white_box"}
+    rows = report.overlaps["loss_threshold"]
+    assert [row.runs for row in rows] == [0, 1, 2]
+    assert rows[0].members > rows[2].members
+    weights = [path.read_bytes() for path in (run / "model.safetensors", run / "audit/run-2/model.safetensors")]
+    assert weights[0] != weights[1]
+
+
+def test_an_audit_goes_on_from_what_an_earlier_one_left(run, report):
+    before = {path: path.stat().st_mtime_ns for path in (run / "audit").rglob("*") if path.is_file()}
+    again = audit_run(run, attacks=["lira_offline", "gradient_norm"], shadows=4, runs=2)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    first = {result.attack: result.advantage for result in report.results}
+    assert {result.attack: result.advantage for result in again.results}.items() <= first.items()
+
+
+def test_members_and_the_attackers_own_records_are_apart(run):
+    config = stored_config(run, {})
+    informed = Informed(config, dataset_of(config, None), run, 2, lambda *_: None)
+    rows = [{row.tobytes() for row in np.asarray(part[0])} for part in (informed.non_members, informed.public)]
+    assert sum(map(len, rows)) == len({row.tobytes() for row in informed.dataset.x_test})
+    assert not rows[0] & rows[1]
+
+
+def test_the_command_prints_and_writes(run, capsys):
+    arguments = ["audit", str(run), "--attack", "entropy", "--attack", "white_box", "--canaries", "200"]
+    assert main([*arguments, "--runs", "2", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert {row["attack"] for row in printed["audits"]} == {"entropy", "white_box"}
+    contract = {"attack", "confidence", "advantage", "ppv", "epsilon_lower", "mu_lower"}
+    assert all(row.keys() >= contract for row in printed["audits"])
+    assert len(printed["overlaps"]["entropy"]) == 3
+    assert printed["claim"]["approximate_bound"] >= printed["claim"]["advantage"]
+    assert json.loads((run / "audit.json").read_text()) == printed
+    page = (run / "audit.html").read_text()
+    assert page.count("<svg") == 4
+    assert "<script" not in page
+    assert main(arguments) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "one_run_curve: valid when" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--attack", "lira"], "attack must be one of"),
+        (["--attack", "white_bx"], "Did you mean 'white_box'"),
+        (["--runs", "0"], "runs must be"),
+        (["--shadows", "1"], "shadows must be"),
+        (["--attack", "white_box", "--canaries", "1"], "must be"),
+        (["--confidence", "1.5"], "confidence must be"),
+    ],
+)
+def test_bad_arguments_are_one_sentence(run, capsys, arguments, said):
+    assert main(["audit", str(run), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") <= 2
+
+
+def test_runs_that_an_attack_does_not_fit(run):
+    config = stored_config(run, {})
+    dataset = dataset_of(config, None)
+    with pytest.raises(InvalidInput, match="add_remove for white_box"):
+        white_box(replace(config, relation="replace_one"), dataset, run, canaries=10)
+    attacker = Informed(replace(config, model="convnet"), dataset, run, 2, lambda *_: None)
+    with pytest.raises(InvalidInput, match="model must be linear or mlp"):
+        attacker("lira_offline", lambda inputs: inputs, home=run)

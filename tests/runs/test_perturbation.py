@@ -1,0 +1,64 @@
+"""`tacit train --method input|objective|output`: the estimators of `tacit.erm` as runs with a card."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tacit.accounting import Ledger, accountant
+from tacit.cli import main
+from tacit.erm import DPLogisticRegression
+from tacit.errors import InvalidInput
+from tacit.runs import audit, read_config, train
+from tacit.runs.methods.perturbation import _predictor
+
+SETTINGS = {"dataset": "breast_cancer", "epsilon": 20.0, "delta": 1e-4}
+
+
+@pytest.mark.parametrize("method", ["input", "objective", "output"])
+def test_a_card_a_ledger_and_an_audit(method, tmp_path):
+    run = train(read_config("digits", SETTINGS | {"method": method, "unsafe_seed": 1}), out=tmp_path)
+    card = json.loads((tmp_path / "card.json").read_text())
+    assert card["method"].startswith(f"{method}: {method} perturbation")
+    # Whoever always says "benign" is right about 62 %.
+    assert card["metrics"]["test"] > 0.7
+    assert card["metrics"]["nonprivate_test"] > 0.9
+    assert accountant("pld")(Ledger.load(tmp_path / "ledger.json")).epsilon(1e-4) <= 20.0 * (1 + 1e-9)
+    assert (card["settings"]["local epsilon"] is None) == (method != "input")
+    assert audit(tmp_path)[0].row() == run.audits[0].row()
+    (tmp_path / "model.safetensors").write_bytes(b"half")
+    with pytest.raises(InvalidInput, match=r"model\.safetensors"):
+        audit(tmp_path)
+
+
+def test_flags_of_the_section(tmp_path, capsys):
+    arguments = ["--dataset", "iris", "--method", "output", "--output-variant", "gamma", "--delta", "1e-3"]
+    assert main(["train", "digits", *arguments, "--out", str(tmp_path)]) == 2
+    assert "variant must be one of" in capsys.readouterr().err
+    config = read_config("digits", SETTINGS | {"method": "output", "output": {"regularization": 0.5}})
+    assert train(config, out=tmp_path / "run").card.settings["regularization"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"noise_multiplier": 1.0, "epsilon": None}, "epsilon must be given for method objective"),
+        ({"dataset": "abalone"}, "dataset must be one of classes and numbers"),
+    ],
+)
+def test_what_it_cannot_train(changes, sentence, tmp_path, original_files):
+    with pytest.raises(InvalidInput, match=sentence):
+        train(
+            read_config("digits", SETTINGS | {"method": "objective"} | changes), data_dir=original_files, out=tmp_path
+        )
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_predictions_are_those_of_the_estimator(classes):
+    rng = np.random.default_rng(0)
+    x, y = rng.random((300, 4)), rng.integers(0, classes, 300)
+    estimator = DPLogisticRegression(
+        epsilon=5.0, delta=1e-3, classes=range(classes), data_bounds=(np.zeros(4), np.ones(4)), unsafe_seed=1
+    ).fit(x, y)
+    found = _predictor(estimator.coef_, estimator.intercept_)(x)
+    assert found == pytest.approx(estimator.predict_proba(x), abs=1e-12)
