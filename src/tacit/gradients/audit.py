@@ -35,7 +35,8 @@ def audit(clipped: ClippedSum, loss: Loss, inputs: Inputs, targets: Tensor) -> N
     if apart > _TOLERANCE:
         raise UnsupportedModel(
             "the clipped gradients of the first records must equal those of a loop over them; got a relative "
-            f"difference of {apart:.1e}. The model uses a parameter in a way that was not seen: report it, with the model."
+            f"difference of {apart:.1e}. The model uses a parameter in a way that was not seen: report it, "
+            "with the model."
         )
 
 
