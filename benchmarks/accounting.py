@@ -1,20 +1,25 @@
 """Cost and width of the exact accountant, as ratios to dp-accounting measured in the same run.
 
-python benchmarks/accounting.py              the table
-python benchmarks/accounting.py --sweep 300  random settings: width, refusals, slowest
+python benchmarks/accounting.py               the table
+python benchmarks/accounting.py --sweep 2000  random settings of every mechanism: width, refusals, cost
 """
 
 import argparse
+import collections
+import math
 import statistics
 import time
 import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
+from rich.console import Console
+from rich.progress import track
 
 from tacit.accounting.pld import Pld
 from tacit.errors import TacitError
 from tacit.mechanisms import Compose, DiscreteGaussian, Exponential, Gaussian, Laplace, Mechanism, RandomizedResponse
+from tacit.relation import Relation
 
 ROWS = [
     (1.3, 256 / 60000, 3516),
@@ -101,41 +106,54 @@ def _calibration() -> None:
 
 
 def sweep(settings: int, kind: str, seed: int) -> None:
-    """Log-uniform settings whose epsilon lies in [1e-3, 500]; prints the widest brackets."""
+    """Log-uniform settings over the stated ranges, sampled or not, under each relation; prints width, refusals, cost.
+
+    Only settings whose epsilon lies in [1e-3, 500] count.
+    """
     random = np.random.default_rng(seed)
     found: list[tuple[float, float, str]] = []
-    refused: list[str] = []
-    for _ in range(settings):
+    refused: collections.Counter[str] = collections.Counter()
+    for _ in track(range(settings), description=kind, console=Console(stderr=True)):
         rate, scale = 10 ** random.uniform(-6, 0), 10 ** random.uniform(np.log10(0.2), 3)
         steps, delta = round(10 ** random.uniform(0, 9)), 10 ** random.uniform(-30, 0)
-        name = f"rate {rate:.3g} scale {scale:.3g} steps {steps} delta {delta:.2g}"
+        relation = list(Relation)[int(random.integers(3))]
+        step = SWEEPS[kind](scale)
+        mechanism = (step.poisson(rate) if random.integers(2) else step) * steps
         start = time.process_time()
         try:
-            answer = Pld()(SWEEPS[kind](scale).poisson(rate) * steps).epsilon(delta)
+            answer = Pld()(mechanism, relation=relation).epsilon(delta)
         except TacitError as error:
-            refused.append(f"{name}: {error}")
+            refused[str(error).split(";")[0].split(" at epsilon")[0]] += 1
             continue
         took = time.process_time() - start
         if answer.upper >= 1e-3 and answer.lower <= 500:
-            found.append(((answer.upper - answer.lower) / answer.upper, took, name))
-    wide = [width for width, _, _ in found if width > 1e-6]
-    slowest = max(took for _, took, _ in found)
-    print(f"{kind}: {len(found)} settings in range, {len(wide)} ({len(wide) / len(found):.1%}) wider than 1e-6")
-    print(f"{sum(width > 1e-2 for width in wide)} wider than 1e-2; {len(refused)} refused; slowest {slowest:.2f} s")
-    print(f"median CPU {statistics.median(took for _, took, _ in found) * 1e3:.1f} ms")
-    for width, took, name in sorted(found, reverse=True)[:10]:
-        print(f"  width {width:.1e}, {took:.2f} s: {name}")
-    print(*refused[:10], sep="\n")
+            width = (answer.upper - answer.lower) / answer.upper if answer.upper < math.inf else 1.0
+            found.append((width, took, f"{mechanism}, delta {delta:.2g}, {relation.value}"))
+    _summary(kind, found, refused)
+
+
+def _summary(kind: str, found: list[tuple[float, float, str]], refused: collections.Counter[str]) -> None:
+    widths, took = np.array([width for width, _, _ in found]), np.array([seconds for _, seconds, _ in found])
+    print(f"{kind}: {len(found)} settings in range")
+    for limit in (1e-6, 1e-2):
+        print(f"  wider than {limit:.0e}: {np.sum(widths > limit)} ({np.mean(widths > limit):.2%})")
+    print(f"  CPU: median {np.median(took) * 1e3:.0f} ms, largest {took.max():.2f} s, {np.sum(took > 1)} above 1 s")
+    print(f"  refused: {sum(refused.values())}")
+    for reason, count in refused.most_common():
+        print(f"    {count} x {reason}")
+    for width, seconds, name in sorted(found, reverse=True)[:5]:
+        print(f"  widest {width:.1e} ({seconds:.2f} s): {name}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sweep", type=int, default=0, metavar="N")
-    parser.add_argument("--kind", choices=[*SWEEPS], default="gaussian")
+    parser.add_argument("--kind", choices=[*SWEEPS], help="one mechanism only")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     if arguments.sweep:
-        sweep(arguments.sweep, arguments.kind, arguments.seed)
+        for kind in [arguments.kind] if arguments.kind else SWEEPS:
+            sweep(arguments.sweep, kind, arguments.seed)
     else:
         table(arguments.rounds)

@@ -106,7 +106,7 @@ class Splitter:
             return None
         left_out = 0.0
         for (pair, steps), mark in zip(self._parts, marks, strict=True):
-            if mark:
+            if mark and isinstance(pair, SampledGaussianPair | GaussianReplacePair):
                 left_out += steps * float(np.exp(mark.beyond(1 / pair.sigma)))
             elif pair.table is not None:
                 left_out += steps * float(pair.table[1][_far(pair, steps, log_delta)].sum())
@@ -126,7 +126,7 @@ class Splitter:
         for (pair, steps), mark in zip(self._parts, marks, strict=True):
             if isinstance(pair, GaussianPair):
                 plain.append(Limited(SmoothGaussian(pair.mu * steps**0.5, theta), self._limit))
-            elif mark:
+            elif mark and isinstance(pair, SampledGaussianPair | GaussianReplacePair):
                 found.append(MarkedGaussian(pair, steps, theta, largest, mark, self._limit))
             elif pair.table is not None:
                 keep = ~_far(pair, steps, log_delta)
@@ -156,7 +156,7 @@ class Splitter:
         for (pair, steps), mark in zip(self._parts, marks, strict=True):
             if isinstance(pair, GaussianPair):
                 views.append(Limited(SmoothGaussian(pair.mu * steps**0.5, theta), self._limit))
-            elif mark:
+            elif mark and isinstance(pair, SampledGaussianPair | GaussianReplacePair):
                 below = marked(pair, steps, theta, 1.5 * theta, Mark(mark.place, mark.softness))
                 views.append(Limited(below, self._limit))
             elif pair.table is None:

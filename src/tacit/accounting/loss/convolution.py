@@ -191,7 +191,7 @@ def _distance(pair: Pair) -> float:
 
 
 def _aligned(parts: Sequence[tuple[Pair, int]], pitch: float) -> float:
-    """A pitch near `pitch` that divides the distance between the first atoms of the busiest such part, or the reverse."""
+    """A pitch near `pitch` that divides the distance of the busiest part's first atoms, or is divided by it."""
     atomic = [(steps, pair.atoms) for pair, steps in parts if len(pair.atoms) > 1]
     if not atomic:
         return pitch

@@ -11,8 +11,8 @@ _MARGIN = 1.25
 def log_decay(losses: np.ndarray, weights: np.ndarray, density: np.ndarray | None, t: np.ndarray) -> np.ndarray:
     """An upper bound on log |phi| over [t_j, t_{j+1}] for each j, from nodes of increasing loss.
 
-    `weights` are the tilted masses of the nodes and `density` the density of the tilted loss there, if it has one. Two bounds hold
-    for every t, and the smaller counts.
+    `weights` are the tilted masses of the nodes and `density` the density of the tilted loss there, if it has one. Two
+    bounds hold for every t, and the smaller counts.
 
     1. With D the difference of two independent losses, 1 - |phi|^2 = E(1 - cos tD), and 1 - cos x >= 2 x^2 / pi^2 for
        |x| <= pi, so an interval A of length pi / t gives 1 - |phi|^2 >= (4 t^2 / pi^2) (W_A E_A[l^2] - E_A[l]^2).

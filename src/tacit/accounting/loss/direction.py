@@ -159,7 +159,9 @@ class Direction:
         if self.general.exact:
             return None
         discrete = any(as_gaussian(pair)[1] < np.inf for pair, _ in self.parts)
-        for limited, widest in ((True, 4e-7), (False, 1e-5), (True, 1.0), (False, 1.0)) if discrete else ((False, 1.0),):
+        for limited, widest in (
+            ((True, 4e-7), (False, 1e-5), (True, 1.0), (False, 1.0)) if discrete else ((False, 1.0),)
+        ):
             try:
                 line = self._refined_line(saddle, refine, widest, limited=limited)
             except Unsuitable:

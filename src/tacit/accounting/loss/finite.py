@@ -41,7 +41,7 @@ class SmoothNodes(Smooth):
 
     def log_moment(self, theta: float) -> float:
         """As sum p = 1 - infinite and sum p e^{-loss} = 1 - unseen, the digits of small moments can be kept."""
-        loss, p, q = self.real.columns
+        loss, p, _ = self.real.columns
         with np.errstate(divide="ignore"):
             exponent = np.log(p) + theta * loss
         top = float(exponent.max())

@@ -7,7 +7,8 @@ rule of step 2 pi / R. Its only errors are the aliases delta(epsilon + k R) (`Al
 Where the characteristic function does not decay, as with atoms, a plain Gaussian step of small variance v is composed
 with the rest. Its delta D(v) is an upper bound, as one can always leave a result out. With b_w(x) the derivative of
 the Gaussian profile delta_w(x) with respect to its variance w, b_w <= sqrt(v / w) e^{(v - w) / 8} b_v for w <= v, so
-that D(v) - D(0) = E int_0^v b_w(epsilon - L) dw <= 2 v e^{v / 8} D'(v), and D'(v) is (1 / 4 pi) int e^{K(z) - z epsilon}.
+that D(v) - D(0) = E int_0^v b_w(epsilon - L) dw <= 2 v e^{v / 8} D'(v). Here D'(v) is
+(1 / 4 pi) int e^{K(z) - z epsilon} dt, as its own z (z + 1) cancels.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class SaddleLine:
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta(epsilon)."""
         z = self.theta + 1j * self.t
-        turn = np.exp(-1j * self.t * (epsilon - self.mean))
+        turn: np.ndarray = np.exp(-1j * self.t * (epsilon - self.mean))
         turn[1:] *= 2
         terms = self.phi * turn
         phase = 4 * _UNIT * self.t * (abs(epsilon) + abs(self.mean)) + 16 * _UNIT
@@ -60,10 +61,10 @@ class SaddleLine:
         exponent = 8 * _UNIT * (abs(self.log_moment) + abs(self.theta * epsilon))
         blurred = 0.0
         if self.blur:
-            rise = (float(terms.real.sum()) + float(unsure.sum())) / (2 * self.period) + self.tails[1]
+            rise = (float(np.real(terms).sum()) + float(unsure.sum())) / (2 * self.period) + self.tails[1]
             blurred = 2 * self.blur * np.exp(self.blur / 8) * max(rise, 0.0)
         kernel = 1 / (z * (z + 1))
-        value = float((terms * kernel).real.sum()) / self.period
+        value = float(np.real(terms * kernel).sum()) / self.period
         error = float(unsure @ np.abs(kernel)) / self.period + self.tails[0]
         above = _exp(self.aliases.above(epsilon, self.period) - log_scale)
         below, unknown = (_exp(log - log_scale) for log in self.aliases.below(epsilon, self.period))

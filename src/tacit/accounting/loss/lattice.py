@@ -51,10 +51,11 @@ def round_up(pair: Pair, first: float, pitch: float, size: int) -> Rounded:
     points = first + pitch * np.arange(size)
     p, q = pair.cells(points)
     high = np.clip((p[1:-1] - q[1:-1] * np.exp(points[:-1])) / -np.expm1(-pitch), 0.0, p[1:-1])
-    masses = np.append(p[1:-1] - high, min(q[-1] * np.exp(points[-1]), p[-1]))
+    carried = min(float(np.exp(np.log(q[-1]) + points[-1])), float(p[-1])) if q[-1] else 0.0
+    masses = np.append(p[1:-1] - high, carried)
     masses[1:] += high
     masses[0] += p[0]
-    infinite = pair.infinite + max(float(p[-1] - q[-1] * np.exp(points[-1])), 0.0)
+    infinite = pair.infinite + float(p[-1]) - carried
     return Rounded(first, pitch, masses, infinite)
 
 

@@ -25,9 +25,7 @@ _WIDEST = 2000.0
 _SMOOTH = 20.0
 
 
-def views(
-    parts: Sequence[tuple[Pair, int]], theta: float, log_delta: float, *, limited: bool = False
-) -> list[Smooth]:
+def views(parts: Sequence[tuple[Pair, int]], theta: float, log_delta: float, *, limited: bool = False) -> list[Smooth]:
     """Every part at one tilt, many sampled Gaussians of a kind together; raises `Unsuitable` if some cannot be seen.
 
     `limited` sees discrete Gaussians as continuous ones, up to the frequency where that ends.

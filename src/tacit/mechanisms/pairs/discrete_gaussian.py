@@ -81,9 +81,9 @@ class DiscreteGaussianReplacePair(Pair):
 def _stride(scale: float, shift: float, theta: float, frequency: float) -> int:
     """The largest m for which m times a sum over every m-th integer is as good as the sum over all.
 
-    For g(x) = e^{-x^2 / 2 s^2} e^{zL(x)}, |dL/dx| <= shift / s^2 where |Im x| <= pi s^2 / 2 shift, a sum of step m meets
-    the integral up to 2 e^{d^2 / 2 s^2 + (theta + 1 + frequency) d shift / s^2} / (e^{2 pi d / m} - 1) of its value at
-    Im z = 0 (Trefethen & Weideman 2014, Theorem 5.1), for every such d.
+    For g(x) = e^{-x^2 / 2 s^2} e^{zL(x)}, |dL/dx| <= shift / s^2 where |Im x| <= pi s^2 / 2 shift, a sum of step m
+    meets the integral up to 2 e^{d^2 / 2 s^2 + (theta + 1 + frequency) d shift / s^2} / (e^{2 pi d / m} - 1) of its
+    value at Im z = 0 (Trefethen & Weideman 2014, Theorem 5.1), for every such d.
     """
     d = min(scale * (-2 * LOG_TOLERANCE) ** 0.5, np.pi / 2 * scale**2 / shift)
     growth = d**2 / (2 * scale**2) + (theta + 1 + frequency) * d * shift / scale**2

@@ -36,7 +36,7 @@ class SampledGaussianPair(Pair):
 
     @property
     def largest(self) -> float:
-        return np.inf if self.remove else -float(np.log1p(-self.rate))
+        return np.inf if self.remove or self.rate == 1.0 else -float(np.log1p(-self.rate))
 
     def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         loss = np.asarray(edges, dtype=float)

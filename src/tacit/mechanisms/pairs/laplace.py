@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.mechanisms.pairs.nodes import Nodes, legendre
+from tacit.mechanisms.pairs.nodes import Nodes, legendre, steepness
 from tacit.mechanisms.pairs.pair import Pair, between, log_mixture, unmixed
 
 
@@ -62,7 +62,8 @@ class LaplaceReplacePair(Pair):
 
     def nodes(self, theta: float, frequency: float) -> Nodes:
         """For x > 0 the loss is log(1-p + p e^y) - log(1-p + p e^{-epsilon}), y = min(2x - epsilon, epsilon)."""
-        y, weight = legendre(-self.epsilon, self.epsilon, theta, frequency)
+        slope = steepness(self.rate, self.epsilon)
+        y, weight = legendre(-self.epsilon, self.epsilon, slope * theta, slope * frequency)
         y = np.append(y, self.epsilon)
         base = np.append(weight / 4 * np.exp(-(y[:-1] + self.epsilon) / 2), np.exp(-self.epsilon) / 2)
         up, down = (log_mixture(self.rate, z) for z in (y, np.array(-self.epsilon)))

@@ -33,6 +33,12 @@ class Nodes:
         return self.loss, self.p, self.q
 
 
+def steepness(rate: float, largest: float) -> float:
+    """A bound on |d log(1 - p + p e^y) / dy|, p = `rate`, where Re y <= largest + pi / 2 and |Im y| <= pi / 2."""
+    with np.errstate(divide="ignore"):
+        return float(np.exp(min(np.log(rate) - np.log1p(-rate) + largest + np.pi / 2, 0.0)))
+
+
 def legendre(low: float, high: float, theta: float, frequency: float) -> tuple[np.ndarray, np.ndarray]:
     """Gauss-Legendre nodes and weights for int f(y) e^{zL(y)} dy, |Re z| <= theta, |Im z| <= frequency.
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tacit.mechanisms.pairs.nodes import Nodes
+from tacit.mechanisms.pairs.nodes import Nodes, steepness
 from tacit.mechanisms.pairs.pair import Pair, log_mixture, unmixed
 
 
@@ -71,7 +71,9 @@ class SampledPair(Pair):
         return 0.0 if self.remove else self.rate * self.base.unseen
 
     def nodes(self, theta: float, frequency: float) -> Nodes | None:
-        base = self.base.nodes(theta, frequency)
+        """A base without a table has losses in [-largest, largest] of which this one's are a flatter function."""
+        slope = 1.0 if self.base.table is not None else steepness(self.rate, self.base.largest)
+        base = self.base.nodes(slope * theta, slope * frequency)
         if base is None:
             return None
         loss, p, q = base.columns
