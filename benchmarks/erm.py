@@ -6,8 +6,8 @@
     python benchmarks/erm.py --peer FOLDER                 diffprivlib on them, in an environment that has it
 
 "plain" are the declared columns as they are; "centred" subtracts public constants (1 / m from a one-hot group of m, 1/2
-from a scaled number) and takes logarithms of the two capital columns. diffprivlib gets unit rows with the constant
-inside and data_norm=1: with longer rows its volume term takes ||x|| for ||x||^2, so its stated epsilon is not met.
+from a scaled number) and takes logarithms of the two capital columns. diffprivlib gets unit rows, the constant inside,
+and data_norm=1: with longer rows its volume term takes ||x|| for ||x||^2, and its proof does not hold.
 """
 
 from __future__ import annotations

@@ -60,5 +60,5 @@ def test_predictions_are_those_of_the_estimator(classes):
     estimator = DPLogisticRegression(
         epsilon=5.0, delta=1e-3, classes=range(classes), data_bounds=(np.zeros(4), np.ones(4)), unsafe_seed=1
     ).fit(x, y)
-    found = _predictor(estimator.coef_, estimator.intercept_)(x)
+    found = _predictor(estimator.coef_, estimator.intercept_, np.array([estimator.slope_bound]))(x)
     assert found == pytest.approx(estimator.predict_proba(x), abs=1e-12)

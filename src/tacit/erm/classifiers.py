@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
@@ -14,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from tacit.accounting import Ledger
 from tacit.erm.base import PrivateLinear, checked_rows, indices_of, same_length
-from tacit.erm.losses import HuberHinge, Logistic, Loss, Softmax, softmax
+from tacit.erm.losses import HuberHinge, Logistic, Loss, Softmax, clipped_chance, softmax
 from tacit.erm.release import Method
 from tacit.errors import InvalidInput
 from tacit.tradeoff import Target
@@ -147,9 +146,7 @@ class DPLogisticRegression(PrivateClassifier):
         scores = self.decision_function(X)
         if scores.ndim > 1:
             return softmax(scores)
-        # The loss's own link: where its risk is stationary, p min(sigma(-s), B) = (1 - p) min(sigma(s), B).
-        up, down = np.minimum(expit(scores), self.slope_bound), np.minimum(expit(-scores), self.slope_bound)
-        chance = up / (up + down)
+        chance = clipped_chance(scores, self.slope_bound)
         return np.stack([1 - chance, chance], axis=1)
 
     def predict_log_proba(self, X: Any) -> Array:

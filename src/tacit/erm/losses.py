@@ -222,6 +222,15 @@ def softmax(scores: Array) -> Array:
     return powers / powers.sum(axis=1, keepdims=True)
 
 
+def clipped_chance(scores: Array, slope_bound: float) -> Array:
+    """Probability of target 1 under `Logistic(slope_bound)`: the p at which the risk of the score is stationary.
+
+    p min(sigma(-s), B) = (1 - p) min(sigma(s), B); the logistic function itself for B = 1.
+    """
+    up, down = np.minimum(_sigmoid(scores), slope_bound), np.minimum(_sigmoid(-scores), slope_bound)
+    return up / (up + down)
+
+
 def _sigmoid(values: Array) -> Array:
     from scipy.special import expit
 

@@ -33,6 +33,7 @@ class Perturbation(Method):
             raise check.fail("dataset", f"one of classes and numbers for method {config.method}", dataset.name)
 
     def train(self, job: Job) -> Trained:
+        import numpy as np
         from safetensors.numpy import save
 
         from tacit import atomic
@@ -41,7 +42,8 @@ class Perturbation(Method):
         job.on_progress("private training", 0, 1)
         estimator.fit(_rows(job.dataset.x_train), job.dataset.y_train)
         job.ledger.save(job.folder / "ledger.json")
-        weights = {"coef": estimator.coef_, "intercept": estimator.intercept_}
+        slope_bound = np.array([estimator.slope_bound])
+        weights = {"coef": estimator.coef_, "intercept": estimator.intercept_, "slope_bound": slope_bound}
         atomic.write_bytes(job.folder / "model.safetensors", save(weights))
         job.on_progress("private training", 1, 1)
         local = estimator.local_guarantee_
@@ -126,13 +128,17 @@ def _rows(values: Any, like: np.ndarray | None = None) -> Any:
     return values.reshape(len(values), -1)
 
 
-def _predictor(coef: np.ndarray, intercept: np.ndarray) -> Predict:
+def _predictor(coef: np.ndarray, intercept: np.ndarray, slope_bound: np.ndarray) -> Predict:
     """Class probabilities of the linear scores."""
     import numpy as np
-    from scipy.special import softmax
+
+    from tacit.erm.losses import clipped_chance, softmax
 
     def answer(inputs: np.ndarray) -> np.ndarray:
         scores = _rows(inputs) @ coef.T + intercept
-        return softmax(np.hstack([np.zeros_like(scores), scores]) if scores.shape[1] == 1 else scores, axis=1)
+        if scores.shape[1] > 1:
+            return softmax(scores)
+        chance = clipped_chance(scores, float(slope_bound[0]))
+        return np.hstack([1 - chance, chance])
 
     return answer
