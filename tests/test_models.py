@@ -53,6 +53,8 @@ def test_padding_counts_in_the_mean_only_on_request():
     table = literal.words.weight
     assert torch.allclose(literal(review), literal.body((2 * table[0] + table[7] + table[8])[None] / 4), atol=1e-6)
     assert torch.allclose(masked(review), masked.body((table[7] + table[8])[None] / 2), atol=1e-6)
+    marked = torch.tensor([[0, 0, 1, 7, 8]])
+    assert torch.allclose(masked(marked), masked(review), atol=1e-6)
     longer = torch.tensor([[0, 0, 0, 0, 7, 8]])
     assert torch.allclose(masked(longer), masked(review), atol=1e-6)
     assert not torch.allclose(literal(longer), literal(review), atol=1e-6)

@@ -231,7 +231,9 @@ def test_the_papers_noise(power):
 
 
 def test_relations_scale_gaussian_noise():
-    one, two = (GaussianOutput().release(problem(Logistic()), terms(relation=r)).facts["noise_std"]
-                for r in ("add_remove", "replace_one"))
+    one, two = (
+        GaussianOutput().release(problem(Logistic()), terms(relation=r)).facts["noise_std"]
+        for r in ("add_remove", "replace_one")
+    )
     assert two == pytest.approx(2 * one)
     assert Relation.REPLACE_ONE.sensitivity == 2

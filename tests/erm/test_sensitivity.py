@@ -159,7 +159,9 @@ def test_messages_of_one_record(scale):
 @pytest.mark.parametrize("width", [1, 3])
 def test_rows_of_a_design_never_leave_the_unit_ball(constant, width):
     design = Design(-2.0, np.arange(1.0, width + 1), 1.5, constant)
-    wild = np.random.default_rng(7).normal(size=(2000, width)) * 10.0 ** np.random.default_rng(8).integers(-3, 9, (2000, 1))
+    wild = np.random.default_rng(7).normal(size=(2000, width)) * 10.0 ** np.random.default_rng(8).integers(
+        -3, 9, (2000, 1)
+    )
     features = design.features(wild)
     assert np.linalg.norm(features, axis=1).max() <= 1.0
     coefficients, intercepts = design.coefficients(np.ones((features.shape[1], 1)))

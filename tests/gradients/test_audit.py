@@ -7,7 +7,7 @@ from torch import nn
 from tacit.clipping import AutomaticClip, BatchMeanClip, FlatClip, PerLayerClip
 from tacit.errors import UnsupportedModel
 from tacit.gradients import ClippedSum, audit
-from tacit.gradients.contributions import Outer, Rows
+from tacit.gradients.contributions import Rows
 from tacit.noise import SeededStream
 from tacit.training import private_step
 from tests.gradients.cases import cross_entropy
@@ -43,8 +43,8 @@ def test_wrong_gradients_are_stopped(monkeypatch, clip, broken):
     if broken == "norm":
         if clip in (FlatClip(50.0), BatchMeanClip(0.1)):
             pytest.skip("nothing is clipped by these norms")
-        right = Outer.squared_norms
-        monkeypatch.setattr(Outer, "squared_norms", lambda self: right(self) * 0.9)
+        right = ClippedSum.factors
+        monkeypatch.setattr(ClippedSum, "factors", lambda self, squared: right(self, 0.9 * squared))
     else:
         added = Rows.add_weighted
         monkeypatch.setattr(Rows, "add_weighted", lambda self, total, factors: added(self, total, factors * 1.05))

@@ -70,5 +70,6 @@ def test_figures_show_a_mark_for_every_run_and_a_bar_for_every_count():
     (result,) = report().results
     one, three = (advantage_svg([(e, result) for e in es], delta=1e-5) for es in ([1.0], [0.1, 1.0, 10.0]))
     assert three.count("<use") > one.count("<use")
+    assert "mathdefault" not in three
     assert advantage_svg([(math.inf, result)], delta=1e-5).startswith("<svg")
     assert overlap_svg(OVERLAPS["loss_threshold"]).count('id="patch_') == 2 + 4 + 2

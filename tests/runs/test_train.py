@@ -224,3 +224,51 @@ def test_infinities_are_spelled_in_json(run):
     assert "Infinity" not in text
     assert "NaN" not in text
     assert math.isfinite(json.loads(text)["wall_seconds"])
+
+
+SWITCHES = [
+    "--clip-type per_layer",
+    "--clip-type automatic --clip-stability 0.1",
+    "--clip-type adaptive --clip-quantile 0.6",
+    "--sampling-type fixed_size --relation replace_one",
+    "--noise-type linear --noise-multiplier 2 --noise-end 1",
+    "--optimizer adam_bc --learning-rate 0.01 --adam-floor 1e-4 --max-physical-batch 32",
+    "--optimizer adagrad --learning-rate 0.1 --learning-rate-schedule cosine --precision bfloat16",
+]
+
+
+@pytest.mark.parametrize("switches", SWITCHES)
+def test_kinds_of_clipping_sampling_noise_and_optimizer(switches, tmp_path):
+    arguments = ["train", "digits", "--epochs", "0.3", "--batch-size", "144", "--out", str(tmp_path), *switches.split()]
+    if "--noise-multiplier" not in switches:
+        arguments += ["--noise-multiplier", "1.5"]
+    assert main([*arguments, "--json"]) == 0
+    settings = json.loads((tmp_path / "config.json").read_text())
+    given = dict(zip(switches.split()[::2], switches.split()[1::2], strict=True))
+    for flag, value in given.items():
+        section, _, key = flag.removeprefix("--").partition("-")
+        found = (
+            settings[section][key]
+            if section in ("clip", "sampling", "noise") and key in ("type", "quantile", "stability", "end")
+            else settings[flag.removeprefix("--").replace("-", "_")]
+        )
+        assert str(found) == value or float(found) == float(value)
+    assert Ledger.load(tmp_path / "ledger.json").steps == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--clip-type", "flatt"], "Did you mean 'flat'"),
+        (["--clip-type", "adaptive", "--clip-stability", "1"], "key of a adaptive clip must be one of"),
+        (["--noise-type", "linear"], "end of [noise] must be given for linear"),
+        (["--noise-type", "linear", "--noise-end", "1"], "constant where epsilon is given"),
+        (["--sampling-cap", "3"], "type of [sampling] must be one that has cap; got 'poisson'"),
+        (["--sampling-type", "grouped_poisson", "--sampling-users", "user"], "users of [sampling]"),
+        (["--twin-learning-rate", "-1"], "twin_learning_rate must be in (0, inf)"),
+        (["--precision", "float16"], "precision must be one of"),
+    ],
+)
+def test_settings_of_another_kind_are_refused(arguments, sentence, capsys, tmp_path):
+    assert main(["train", "digits", "--epochs", "0.1", "--out", str(tmp_path / "run"), *arguments]) == 2
+    assert sentence in capsys.readouterr().err

@@ -70,6 +70,23 @@ def test_a_loop_equals_fit_under_every_clip(clip):
 
 
 @pytest.mark.parametrize("clip", CLIPS, ids=lambda clip: clip.type)
+def test_a_loop_over_pieces_of_batches_equals_fit(clip):
+    fitted, _ = run(clipping=clip, steps=2)
+    looped = small_model()
+    loader = DataLoader(TensorDataset(*blobs()), batch_size=20)
+    parts = make_private(
+        looped, plain_sgd(looped), loader, clipping=clip, noise_multiplier=1.3, steps=2, stream=SeededStream(0),
+        physical_batch_size=7,
+    )  # fmt: skip
+    for x, y in parts.loader:
+        cross_entropy(parts.model(x), y).backward()
+        parts.optimizer.step()
+        if parts.ledger.steps == 2:
+            break
+    torch.testing.assert_close(flat(looped), flat(fitted), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("clip", CLIPS, ids=lambda clip: clip.type)
 def test_noise_has_the_std_of_the_sensitivity(clip):
     """On empty batches an update is noise alone: 300 x 26 values a clip, false alarms below 1e-6."""
     model = small_model()

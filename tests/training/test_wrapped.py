@@ -21,7 +21,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from tacit.clipping import BatchMeanClip, PerLayerClip
+from tacit.clipping import PerLayerClip
 from tacit.errors import InvalidInput, TrainingMisuse, UnsupportedModel
 from tacit.gradients import clipped_sum
 from tacit.noise import SeededStream
@@ -175,11 +175,6 @@ class TestPieces:
         next(batches)
         with pytest.raises(TrainingMisuse, match="step must follow"):
             parts.optimizer.step()
-
-    def test_means_of_batches_come_whole(self):
-        with pytest.raises(InvalidInput, match="physical_batch_size must be None with this clipping"):
-            private(clip_norm=None, clipping=BatchMeanClip(1.0), physical_batch_size=5)
-        one_epoch(private(clip_norm=None, clipping=BatchMeanClip(1.0)))
 
     @pytest.mark.parametrize("size", [0, -1, 2.5, "4"])
     def test_bad_sizes(self, size):

@@ -19,7 +19,7 @@ from tacit.tradeoff import Curve, GaussianCurve
 Parts = list[tuple[Pair, int]]
 
 _SHARES = (0.0, 0.5, 0.95)
-_ROUGH = {"gap": 1e-4, "largest": 1 << 15}
+_ROUGH = {"gap": 1e-4, "largest": 1 << 17}
 
 
 class Pld(Accountant):

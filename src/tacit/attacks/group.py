@@ -27,10 +27,11 @@ class Group:
         self.dtype = torch.bfloat16 if recipe.precision == "bfloat16" else torch.float32
         sizes = [size for a, b in pairwise(widths) for size in (models * a * b, models * b)]
         self._flat = torch.nn.Parameter(torch.zeros(sum(sizes)))
-        self._flat.grad = torch.zeros_like(self._flat)
+        self._gradient = torch.zeros(sum(sizes))
+        self._flat.grad = self._gradient
         self._used = self._flat.data if self.dtype == torch.float32 else torch.zeros_like(self._flat, dtype=self.dtype)
         self.weights, self.biases = _layers(self._flat.data, sizes, widths, models)
-        self._gradients = _layers(self._flat.grad, sizes, widths, models)
+        self._gradients = _layers(self._gradient, sizes, widths, models)
         self._used_layers = _layers(self._used, sizes, widths, models)
         for place, matrices in enumerate(first):
             for weight, matrix in zip(self.weights, matrices, strict=True):
@@ -53,19 +54,12 @@ class Group:
         if self._used is not self._flat.data:
             self._used.copy_(self._flat.data)
         activations, logits = self._forward(inputs)
-        deltas = self._backward(activations, _error(logits, labels))
-        size = inputs.shape[1]
-        if self._clip is not None:
-            factors = self._clip.factors(_norms(activations, deltas), rounding=torch.finfo(torch.float32).eps)
-            weighting = (factors if kept is None else factors * kept)[..., None]
-            deltas, size = [delta * weighting for delta in deltas], self.recipe.batch_size
-        self._write_gradients(activations, deltas)
-        assert self._flat.grad is not None
-        if self._clip is not None and self.recipe.noise_multiplier:
-            noise = torch.empty_like(self._flat.data)
-            stream.fill_normal(noise.numpy())
-            self._flat.grad.add_(noise, alpha=self.recipe.noise_multiplier * self._clip.sensitivity)
-        self._flat.grad.div_(size)
+        error = _error(logits, labels)
+        if self._clip is None:
+            # Dividing the errors by the batch size divides every gradient, and they are the smallest tensor.
+            self._write_gradients(activations, self._backward(activations, error.div_(inputs.shape[1])))
+        else:
+            self._write_private(activations, self._backward(activations, error), kept, self._clip, stream)
         if self.recipe.l2_penalty:
             for gradient, weight in zip(self._gradients[0], self.weights, strict=True):
                 gradient.add_(weight, alpha=2 * self.recipe.l2_penalty)
@@ -89,6 +83,19 @@ class Group:
             below = torch.bmm(deltas[0], weight.transpose(1, 2))
             deltas.insert(0, torch.ops.aten.threshold_backward(below, activation, 0))
         return deltas
+
+    def _write_private(
+        self, activations: list[Tensor], deltas: list[Tensor], kept: Tensor | None, clip: FlatClip, stream: Stream
+    ) -> None:
+        """(sum of clipped gradients + N(0, (noise_multiplier clip_norm)^2)) / expected batch size."""
+        factors = clip.factors(_norms(activations, deltas), rounding=torch.finfo(torch.float32).eps)
+        weighting = (factors if kept is None else factors * kept)[..., None] / self.recipe.batch_size
+        self._write_gradients(activations, [delta * weighting for delta in deltas])
+        if self.recipe.noise_multiplier:
+            noise = torch.empty_like(self._gradient)
+            stream.fill_normal(noise.numpy())
+            std = self.recipe.noise_multiplier * clip.sensitivity
+            self._gradient.add_(noise, alpha=std / self.recipe.batch_size)
 
     def _write_gradients(self, activations: list[Tensor], deltas: list[Tensor]) -> None:
         """Sums over the batch, in float32."""

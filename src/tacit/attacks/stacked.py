@@ -26,8 +26,8 @@ from tacit.noise import SecureStream, Stream
 if TYPE_CHECKING:
     from torch import Tensor
 
-GROUP = 8
-"""Models trained together: measured fastest on wide layers, and within a tenth of it on narrow ones."""
+GROUP = 16
+"""Models trained together: within a few percent of the fastest on wide and on narrow layers (benchmarks/audit.py)."""
 
 _ROWS_AT_ONCE = 4096
 Progress = Callable[[int, int], None]

@@ -10,17 +10,17 @@ from tacit.attacks import Scores
 from tacit.audit.finding import Finding
 
 VALID_WHEN = (
-    "the prior is accepted (FPR and FNR uniform by Jeffreys' rule, independent) and the threshold was fixed before "
+    "the prior is accepted (Beta(1/2, 1/2) for FPR and FNR, independent) and the threshold was fixed before "
     "the trials; a credible bound, which need not hold in any fraction of repeats"
 )
-_GRID = 2000
+_GRID = 600
 
 
 def audit_bayesian(scores: Scores, *, delta: float, confidence: float = 0.95) -> Finding:
     """The epsilon that is exceeded with posterior probability `confidence`.
 
     FPR ~ Beta(k + 1/2, n - k + 1/2) and FNR alike, independent; epsilon(FPR, FNR) = max{log((1 - delta - FNR) / FPR),
-    log((1 - delta - FPR) / FNR), 0}. The posterior is summed over 2000 x 2000 equally likely pairs. It never refutes
+    log((1 - delta - FPR) / FNR), 0}. The posterior is summed over 600 x 600 equally likely pairs. It never refutes
     a claim: a credible statement is no confidence statement.
     """
     delta = check.delta(delta)

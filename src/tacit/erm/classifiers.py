@@ -88,7 +88,8 @@ class DPLogisticRegression(PrivateClassifier):
         regularization: lambda >= 0, or "auto": from n, p, the target and prior_norm alone.
         prior_norm: a public guess of the norm of the solution for unit rows.
         fit_intercept, intercept_scale: whether there is an intercept, and the constant that stands for it.
-        slope_bound: in (0, 1]; below 1, gradients are those of logistic regression clipped to this norm (two classes).
+        slope_bound: in (0, 1]; below 1, gradients are those of logistic regression clipped to this norm (two classes),
+            which halves the noise at the default; probabilities allow for it.
         ledger: spent from and written to, shared by every estimator that is given it (and by their clones).
         strict: leaks are errors.
         unsafe_seed: repeatable noise: nothing is private, and the ledger says so.
@@ -116,7 +117,7 @@ class DPLogisticRegression(PrivateClassifier):
         prior_norm: float = 12.0,
         fit_intercept: bool = True,
         intercept_scale: float = 0.5,
-        slope_bound: float = 1.0,
+        slope_bound: float = 0.5,
         ledger: Ledger | None = None,
         strict: bool = False,
         unsafe_seed: int | None = None,
@@ -146,7 +147,9 @@ class DPLogisticRegression(PrivateClassifier):
         scores = self.decision_function(X)
         if scores.ndim > 1:
             return softmax(scores)
-        chance = expit(scores)
+        # The loss's own link: where its risk is stationary, p min(sigma(-s), B) = (1 - p) min(sigma(s), B).
+        up, down = np.minimum(expit(scores), self.slope_bound), np.minimum(expit(-scores), self.slope_bound)
+        chance = up / (up + down)
         return np.stack([1 - chance, chance], axis=1)
 
     def predict_log_proba(self, X: Any) -> Array:

@@ -40,7 +40,7 @@ class GradientDescent(Method):
 
     Args:
         steps: T >= 1, public.
-        clip_norm: C > 0; None means the Lipschitz constant of the loss, or half of it where `clip_half`.
+        clip_norm: C > 0; None means the Lipschitz constant of the loss.
         step_scale: eta in units of 1 / (smoothness + strength / n), > 0.
         momentum: in [0, 1).
         average: release the mean of the last half of the iterates.
@@ -52,7 +52,7 @@ class GradientDescent(Method):
     name: ClassVar[str] = "descent"
     standing: ClassVar[Standing] = Standing.PROVEN
     verdict: ClassVar[str] = "exact Gaussian composition of full-batch steps"
-    steps: int = 50
+    steps: int = 120
     clip_norm: float | None = 0.5
     step_scale: float = 1.0
     momentum: float = 0.9

@@ -17,6 +17,7 @@ from tacit.tradeoff import Curve
 from tacit.tradeoff.gaussian import gaussian_delta
 from tacit.tradeoff.root import bracketed_root
 
+_LEAST = 1e-12
 _SHARES = (2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
 
 
@@ -39,10 +40,24 @@ def rounded_minimiser(
 
 def strength_for(loss: Loss, log_volume: float) -> float:
     """The smallest strength at which one record adds at most `log_volume` > 0 to log det of the Hessian."""
+    if loss.log_volume(_LEAST) <= log_volume:
+        return _LEAST
     high = 1.0
     while loss.log_volume(high) > log_volume:
         high *= 4
-    return bracketed_root(lambda value: loss.log_volume(value) - log_volume, 1e-12, high) * (1 + 1e-12)
+    return bracketed_root(lambda value: loss.log_volume(value) - log_volume, _LEAST, high) * (1 + 1e-12)
+
+
+def pulled_strength(problem: Problem, noise_norm: float, prior_norm: float) -> float:
+    """A public choice of the strength for a noise term of mean norm N: N / W, the pull of the regulariser at norm W.
+
+    W = prior_norm as long as the noise outweighs the data, that is, N / prior_norm >= n c / p, which stands for the
+    mean eigenvalue of the Hessian (c the smoothness; the trace of sum x x^T is at most n). Below that W grows with
+    the cube root of the ratio, since the spectrum of real tables falls fast and less noise resolves more of it.
+    """
+    strength = noise_norm / prior_norm
+    curvature = problem.records * problem.loss.smoothness / problem.shape[0]
+    return strength / max(1.0, float(np.cbrt(curvature / strength)))
 
 
 class ClosedObjective(Accountant):

@@ -8,14 +8,13 @@ from typing import ClassVar
 
 from tacit import check
 from tacit.calibration import smallest
-from tacit.erm.minima import ClosedObjective, rounded_minimiser, strength_for, with_rounding
+from tacit.erm.minima import ClosedObjective, pulled_strength, rounded_minimiser, strength_for, with_rounding
 from tacit.erm.problem import Problem
 from tacit.erm.release import Method, Release, Terms, lipschitz
 from tacit.erm.solver import TOLERANCE
 from tacit.mechanisms import Compose, Gaussian, ObjectivePerturbation
 from tacit.noise import gaussian
 from tacit.standing import Standing
-from tacit.tradeoff import Epsilon
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class ObjectiveGaussian(Method):
 
     The noise multiplier m is solved from the closed profile, so that nothing is lost to a split of epsilon; compared
     with Kifer et al. 2012 it is about five times smaller. The strength is raised where one record could change
-    log det of the Hessian by more than `volume_share` of epsilon.
+    log det of the Hessian by more than `volume_share` of epsilon (of the pure epsilon that meets any other target).
 
     Args:
         volume_share: in (0, 1).
@@ -43,8 +42,7 @@ class ObjectiveGaussian(Method):
 
     def steps(self, problem: Problem, terms: Terms) -> tuple[Problem, Compose]:
         """The problem with its final strength, and what runs."""
-        scale = terms.target.epsilon if isinstance(terms.target, Epsilon) else 1.0
-        least = strength_for(problem.loss, self.volume_share * scale)
+        least = strength_for(problem.loss, self.volume_share * terms.pure_epsilon())
         raised = problem.with_strength(max(problem.strength, least))
         volume = raised.loss.log_volume(raised.strength)
 
@@ -56,12 +54,12 @@ class ObjectiveGaussian(Method):
         return raised, build(found.value)
 
     def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
-        """E ||b|| / prior_norm: the regulariser's pull at the guess equals the noise's."""
+        """`pulled_strength` for E ||b||."""
         _, mechanism = self.steps(problem.with_strength(0.0), terms)
         objective = mechanism.steps[0][0]
         assert isinstance(objective, ObjectivePerturbation)
         std = objective.noise_multiplier * lipschitz(problem, self.name)
-        return std * math.sqrt(problem.dimension) / prior_norm
+        return pulled_strength(problem, std * math.sqrt(problem.dimension), prior_norm)
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """See the class."""

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit import check
+from tacit.erm.minima import pulled_strength
 from tacit.erm.problem import Problem
 from tacit.erm.release import Method, Release, Terms, lipschitz
 from tacit.erm.solver import minimise
 from tacit.mechanisms import Approximate
 from tacit.noise import gaussian
 from tacit.standing import Standing
+from tacit.tradeoff.gaussian import gaussian_mu
 
 
 @dataclass(frozen=True)
@@ -24,12 +26,13 @@ class ApproximateMinima(Method):
         strength >= r c / e3,   b1 ~ N(0, s1^2 I),  s1 = 2 G (1 + sqrt(2 log(1 / d1))) / (e1 - e3)
         b2 ~ N(0, s2^2 I),  s2 = 2 (tolerance / strength) (1 + sqrt(2 log(1 / d2))) / e2
 
-    for replace-one, hence also for the others; e1 - e3 < 1 and e2 < 1 as the Gaussian tail bound needs. s2 takes the
-    diameter 2 tolerance / strength of the error where the paper has its radius, which covers both data sets.
+    for replace-one, hence also for the others. The published Gaussian bound needs e1 - e3 < 1 and e2 < 1; beyond, the
+    exact one stands in, with d1 shared among the corners of `ObjectivePerturbation`. s2 takes the diameter
+    2 tolerance / strength of the error where the paper has its radius, which covers both data sets.
 
     Args:
         tolerance: > 0, of the gradient's norm; may be large, for a cheap solver.
-        share: e1 / epsilon = d1 / delta, in (0, 1); e3 = e1 / 10 or more where e1 - e3 must stay below 1.
+        share: e1 / epsilon = d1 / delta, in (0, 1); e3 = e1 / 10.
 
     Source: Iyengar et al. 2019, Algorithm 1 and Theorem 1, for sums.
     """
@@ -47,19 +50,19 @@ class ApproximateMinima(Method):
 
     def scales(self, problem: Problem, epsilon: float, delta: float) -> tuple[float, float, float]:
         """(strength, s1, s2)."""
-        first, second = self.share * epsilon, min((1 - self.share) * epsilon, 0.999)
+        first, second = self.share * epsilon, (1 - self.share) * epsilon
         d1, d2 = self.share * delta, (1 - self.share) * delta
-        third = max(first / 10, first - 0.999)
         rank = min(problem.dimension, 2 * max(problem.loss.outputs - 1, 1))
-        strength = max(problem.strength, rank * problem.loss.smoothness / third)
-        s1 = 2 * lipschitz(problem, self.name) * (1 + math.sqrt(2 * math.log(1 / d1))) / (first - third)
-        s2 = 2 * self.tolerance / strength * (1 + math.sqrt(2 * math.log(1 / d2))) / second
+        strength = max(problem.strength, rank * problem.loss.smoothness / (first / 10))
+        corners = problem.loss.corners * (problem.loss.corners + 2)
+        s1 = 2 * lipschitz(problem, self.name) * _ratio(0.9 * first, d1, corners)
+        s2 = 2 * self.tolerance / strength * _ratio(second, d2, 1)
         return strength, s1, s2
 
     def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
-        """E ||b1|| / prior_norm."""
+        """`pulled_strength` for E ||b1||."""
         _, s1, _ = self.scales(problem.with_strength(0.0), *terms.approximate(self.name))
-        return s1 * math.sqrt(problem.dimension) / prior_norm
+        return pulled_strength(problem, s1 * math.sqrt(problem.dimension), prior_norm)
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """See the class."""
@@ -72,3 +75,10 @@ class ApproximateMinima(Method):
         theta = found.theta + gaussian(terms.stream, problem.shape, std=s2)
         facts = {"noise_std": s1, "output_std": s2, "strength": strength}
         return Release(theta, mechanism, terms.relation, terms.standing, facts=facts)
+
+
+def _ratio(epsilon: float, delta: float, events: int) -> float:
+    """std / sensitivity: the published (1 + sqrt(2 log(1 / delta))) / epsilon below 1, the exact value from there."""
+    if epsilon < 1:
+        return (1 + math.sqrt(2 * math.log(1 / delta))) / epsilon
+    return 1 / gaussian_mu(epsilon, delta / events)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit import check
-from tacit.erm.minima import rounded_minimiser
+from tacit.erm.minima import pulled_strength, rounded_minimiser
 from tacit.erm.problem import Problem
 from tacit.erm.release import Method, Release, Terms, lipschitz
 from tacit.erm.solver import TOLERANCE
@@ -48,9 +48,9 @@ class KiferObjective(Method):
         return math.sqrt(kifer_variance(relation.sensitivity * lipschitz(problem, self.name), epsilon, delta))
 
     def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
-        """E ||b|| / prior_norm."""
+        """`pulled_strength` for E ||b||."""
         std = self.noise_std(problem, terms.relation, *terms.approximate(self.name))
-        return std * math.sqrt(problem.dimension) / prior_norm
+        return pulled_strength(problem, std * math.sqrt(problem.dimension), prior_norm)
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """See the class."""

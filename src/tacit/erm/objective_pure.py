@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import check
-from tacit.erm.minima import strength_for
+from tacit.erm.minima import pulled_strength, strength_for
 from tacit.erm.problem import Problem
 from tacit.erm.radial import radial
 from tacit.erm.release import Method, Release, Terms, lipschitz
@@ -50,10 +50,10 @@ class PureObjective(Method):
         return epsilon - problem.loss.log_volume(strength), strength
 
     def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
-        """E ||b|| / prior_norm, E ||b|| = p k / rate."""
+        """`pulled_strength` for E ||b|| = p k / rate."""
         left, _ = self.budget(problem.with_strength(0.0), terms.pure_epsilon())
         bound = terms.relation.sensitivity * lipschitz(problem, self.name)
-        return problem.dimension * bound / left / prior_norm
+        return pulled_strength(problem, problem.dimension * bound / left, prior_norm)
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """See the class."""

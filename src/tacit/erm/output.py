@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tacit import check
 from tacit.erm.problem import Problem
 from tacit.erm.radial import radial
 from tacit.erm.release import Method, Release, Terms, lipschitz
@@ -25,7 +26,9 @@ def minimiser_sensitivity(problem: Problem, relation: Relation, tolerance: float
     strength-strongly convex sum, which moves the exact minimiser by at most G / strength (Chaudhuri et al. 2011,
     Lemma 7, for sums); a point of gradient norm <= tolerance is within tolerance / strength of it, for both data sets.
     """
-    return (relation.sensitivity * lipschitz(problem, method) + 2 * tolerance) / problem.strength
+    hint = "Output perturbation rests on strong convexity; give a regularization."
+    strength = check.positive("strength", problem.strength, hint)
+    return (relation.sensitivity * lipschitz(problem, method) + 2 * tolerance) / strength
 
 
 def balanced_strength(problem: Problem, unit_noise: float, prior_norm: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from tacit.mechanisms import Approximate, Gaussian, Mechanism, ObjectivePerturba
 from tacit.noise import Stream
 from tacit.relation import Relation
 from tacit.standing import Standing
-from tacit.tradeoff import Epsilon, GaussianCurve, Target, TradeOff
+from tacit.tradeoff import Curve, Epsilon, GaussianCurve, Target, TradeOff
 
 Array = np.ndarray
 
@@ -119,13 +120,38 @@ class Release:
 
 
 def guarantee_of(mechanism: Mechanism, relation: Relation, standing: Standing) -> TradeOff:
-    """What `mechanism` alone costs: by the closed form of objective perturbation, else by the exact accountant."""
+    """What `mechanism` alone costs: in closed form where there is one, else by the exact accountant."""
     from tacit.erm.minima import ClosedObjective
 
     own = Ledger.of(mechanism, relation=relation)
     own.standing = standing
+    if isinstance(mechanism, Approximate):
+        curve = ResponseCurve(mechanism.epsilon, mechanism.delta)
+        return TradeOff(curve, standing, relation, "approximate")
     closed = any(isinstance(part, ObjectivePerturbation) for part, _ in mechanism.parts())
     return (ClosedObjective() if closed else accountant("pld"))(own)
+
+
+class ResponseCurve(Curve):
+    """The largest profile of an (epsilon, delta)-DP mechanism, exact at its own point.
+
+    delta(e) = delta + (1 - delta) (e^epsilon - e^e)_+ / (e^epsilon + 1): randomised response that reveals all with
+    probability delta (Kairouz, Oh & Viswanath 2015).
+    """
+
+    def __init__(self, epsilon: float, delta: float):
+        self._epsilon = epsilon
+        self._delta = delta
+
+    def delta(self, epsilon: float) -> float:
+        short = max(-math.expm1(epsilon - self._epsilon), 0.0) / (1 + math.exp(-self._epsilon))
+        return self._delta + (1 - self._delta) * short
+
+    def epsilon(self, delta: float) -> float:
+        if delta < self._delta:
+            return math.inf
+        share = (delta - self._delta) / (1 - self._delta) * (1 + math.exp(-self._epsilon))
+        return max(self._epsilon + math.log1p(-share), 0.0) if share < 1 else 0.0
 
 
 def _gaussian(mu: float, relation: Relation, standing: Standing) -> TradeOff:

@@ -84,7 +84,7 @@ class ClippedSum:
     def __call__(
         self, loss: Loss, inputs: Inputs, targets: Tensor, members: Members | None = None
     ) -> tuple[GradientSum, Tensor]:
-        """The clipped sum and the norms of one batch; see `clipped_sum`.
+        """The clipped sum and the norms of one batch; see `clipped_sum`. A clip of the mean has yet to `finish` it.
 
         Args:
             members: which records are clipped as one; every record by itself by default. There is one norm a unit.
@@ -102,7 +102,6 @@ class ClippedSum:
                 units = Units(self.groups, index.shape[1], weights.flatten().to(total.flat.dtype))
                 x, y = rows(inputs, index.flatten()), targets[index.flatten()]
                 norms[owners] = self._add_pieces(loss, x, y, verdict, total.parts, units).to(norms.dtype)
-        self.clip.finish(total.flat, len(norms))
         return total, norms
 
     def _add_pieces(

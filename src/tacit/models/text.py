@@ -7,15 +7,18 @@ from torch import Tensor, nn
 from tacit import check
 from tacit.models.start import embedding, glorot
 
+FIRST_WORD = 2
+
 
 class MeanOfWords(nn.Module):
     """Word numbers (batch, places), int64 in [0, words), to logits (batch, classes).
 
-    Embedding(words, width)-mean over the places-Dense `hidden`-ReLU-Dense. Number 0 is padding.
+    Embedding(words, width)-mean over the places-Dense `hidden`-ReLU-Dense. Numbers 0 and 1 are padding and the mark of
+    the start, as in `tacit.data.imdb`.
 
     Args:
-        count_padding: the mean is over all places, padding among them, as in the paper's code. Otherwise over the
-            places that hold a word; a record without words gets the zero vector.
+        count_padding: the mean is over all places, padding and mark among them, as in the paper's code. Otherwise
+            over the places that hold a word; a record without words gets the zero vector.
     """
 
     def __init__(
@@ -35,6 +38,6 @@ class MeanOfWords(nn.Module):
         vectors = self.words(numbers)
         if self.count_padding:
             return self.body(vectors.mean(dim=1))
-        present = (numbers != 0).to(vectors.dtype)
+        present = (numbers >= FIRST_WORD).to(vectors.dtype)
         total = (vectors * present.unsqueeze(-1)).sum(dim=1)
         return self.body(total / present.sum(dim=1, keepdim=True).clamp(min=1.0))

@@ -29,6 +29,7 @@ def advantage_svg(points: Sequence[Point], *, delta: float, claim: TradeOff | No
     with settings("advantage"):
         figure, axes = _axes("certified epsilon", "advantage (TPR − FPR)")
         axes.set(xscale="log", xlim=(low, high), ylim=(0, 1))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         loose = [min(pure_bound(float(epsilon)), 1.0) for epsilon in across]
         axes.plot(across, loose, color=INK["claimed"], dashes=(1.5, 2.5), linewidth=1.4)
         tight = [approximate_bound(float(epsilon), delta) for epsilon in across]

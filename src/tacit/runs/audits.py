@@ -23,7 +23,7 @@ from tacit.data import Dataset
 from tacit.relation import Relation
 from tacit.runs.attacks import claim_of, scores_of, stored_config
 from tacit.runs.config import Config
-from tacit.runs.informed import Informed, noise_of
+from tacit.runs.informed import Informed, trained_with
 from tacit.runs.methods import Job
 from tacit.runs.methods.base import Progress
 from tacit.runs.pieces import dataset_of
@@ -103,18 +103,22 @@ def white_box(
     from tacit.runs.pieces import network_of, optimizer_of
     from tacit.training import fit
 
-    noise = noise_of(config, folder)
-    if config.method != "gradient" or dataset.task == "regression" or noise is None:
-        raise check.fail("attack", "another one for this run", WHITE_BOX, "It audits DP-SGD of classifiers.")
+    known = trained_with(config, folder)
+    noise, rate = known.get("noise_multiplier"), known.get("sample_rate")
+    constant = isinstance(noise, int | float) and isinstance(rate, int | float)
+    plain = (known.get("sampling"), known.get("clipping")) == ("poisson", "flat") and constant
+    if config.method != "gradient" or dataset.task == "regression" or not plain:
+        hint = "It audits DP-SGD of classifiers, of flat clipping, Poisson batches and constant noise."
+        raise check.fail("attack", "another one for this run", WHITE_BOX, hint)
     if config.relation != Relation.ADD_REMOVE:
         raise check.fail("relation", f"add_remove for {WHITE_BOX}", config.relation, "Its canaries come and go.")
-    rate = config.batch_size / len(dataset.y_train)
+    noise, rate = float(known["noise_multiplier"]), float(known["sample_rate"])
     train = partial(
         fit,
         clip_norm=config.clip_norm,
         noise_multiplier=noise,
         sample_rate=rate,
-        steps=max(1, round(config.epochs / rate)),
+        steps=int(known["steps"]),
         on_step=lambda done, total: on_progress("training with canaries", done, total),
     )
     lane = CanaryLane(

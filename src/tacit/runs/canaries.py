@@ -7,7 +7,7 @@ gets the model with its lane, the records and the optimizer, and knows nothing o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -92,7 +92,7 @@ class CanaryLane:
         optimizer: Callable[[nn.Module], Optimizer],
         clip_norm: float,
         sample_rate: float,
-        observers: list[Observer],
+        observers: Sequence[Observer],
         kind: str = "dirac",
         width: int,
         seed: int = 0,

@@ -15,7 +15,7 @@ from tacit.runs.settings import setting
 LOOP: dict[str, type] = {"clip": ClipSettings, "sampling": SamplingSettings, "noise": NoiseSettings}
 CHOICES = {
     "model": ("linear", "mlp", "convnet", "text", "recommender"),
-    "optimizer": ("sgd", "adam", "adagrad"),
+    "optimizer": ("sgd", "adam", "adam_bc", "adagrad"),
     "learning_rate_schedule": ("constant", "linear", "cosine"),
     "engine": ("auto", "eager", "compiled"),
     "precision": ("float32", "bfloat16"),
@@ -51,8 +51,10 @@ class Config:
     model: str = setting("linear", "linear, mlp, convnet, text or recommender.")
     hidden: tuple[int, ...] = setting((32,), "Width of an mlp's hidden layer.")
     count_padding: bool = setting(False, "Of model text: padding counts in the mean, as in the paper's code.")
-    optimizer: str = setting("sgd", "sgd, adam or adagrad.")
+    optimizer: str = setting("sgd", "sgd, adam, adam_bc (free of the noise in its second moment) or adagrad.")
     learning_rate: float = setting(0.5, "Step size.")
+    twin_learning_rate: float | None = setting(None, "Of the non-private twin, which no clipping keeps from diverging.")
+    adam_floor: float = setting(5e-8, "Of adam_bc: smallest second moment.")
     learning_rate_schedule: str = setting("constant", "constant, or linear or cosine down to 0.")
     momentum: float = setting(0.0, "Momentum of sgd, in [0, 1).")
     batch_size: int = setting(128, "Expected size of a Poisson batch; sampling rate batch_size / n.")
@@ -95,8 +97,10 @@ class Config:
                 raise check.fail(name, "true or false", getattr(self, name))
         for width in self.hidden:
             check.count("hidden", width)
-        for name in ("learning_rate", "epochs", "clip_norm"):
+        for name in ("learning_rate", "epochs", "clip_norm", "adam_floor"):
             check.positive(name, getattr(self, name))
+        if self.twin_learning_rate is not None:
+            check.positive("twin_learning_rate", self.twin_learning_rate)
         check.real("momentum", self.momentum, low=0.0, high=1.0, open_high=True)
         check.count("batch_size", self.batch_size)
         check.delta(self.delta)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -94,11 +95,13 @@ class Informed:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The run's own settings, noise included where its card tells it."""
+        """The run's own settings, with the noise that its card tells."""
         config = self.config
         if config.model not in ("linear", "mlp"):
             raise check.fail("model", "linear or mlp for attacks with shadow models", config.model)
-        noise = noise_of(config, self.folder)
+        noise = trained_with(config, self.folder)["noise_multiplier"]
+        if not isinstance(noise, int | float):
+            raise check.fail("noise", "the same at every step for attacks with shadow models", noise)
         return Recipe(
             hidden=config.hidden if config.model == "mlp" else (),
             batch_size=config.batch_size,
@@ -106,8 +109,8 @@ class Informed:
             learning_rate=config.learning_rate,
             optimizer=check.choice("optimizer", config.optimizer, ("adam", "sgd")),
             momentum=config.momentum,
-            clip_norm=None if noise is None else config.clip_norm,
-            noise_multiplier=noise,
+            clip_norm=config.clip_norm,
+            noise_multiplier=float(noise),
         )
 
     @cached_property
@@ -171,12 +174,11 @@ class Informed:
         return _part((self.dataset.x_test, labels), rows)
 
 
-def noise_of(config: Config, folder: Path) -> float | None:
-    """The noise multiplier that the run in `folder` was trained with; None where it is not one number."""
+def trained_with(config: Config, folder: Path) -> dict[str, Any]:
+    """The settings that the run in `folder` was really trained with, from its card; those of `config` without one."""
     path = folder / "card.json"
     settings = json.loads(path.read_text(encoding="utf-8")).get("settings", {}) if path.is_file() else {}
-    noise = settings.get("noise_multiplier", config.noise_multiplier)
-    return float(noise) if isinstance(noise, int | float) else None
+    return {"noise_multiplier": config.noise_multiplier, "clip_norm": config.clip_norm} | settings
 
 
 def _joined(first: Examples, second: Examples) -> Examples:

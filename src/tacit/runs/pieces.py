@@ -16,6 +16,7 @@ from tacit.data import Dataset, load, table
 from tacit.noise import SeededStream, Stream
 from tacit.runs.config import Config
 from tacit.runs.measure import measure_of
+from tacit.training.optimizers import AdamBC
 
 _ROWS_AT_ONCE = 4096
 
@@ -100,6 +101,8 @@ def optimizer_of(config: Config, model: nn.Module) -> torch.optim.Optimizer:
     """A fresh optimizer for `model`."""
     if config.optimizer == "adam":
         return torch.optim.Adam(model.parameters(), lr=config.learning_rate)
+    if config.optimizer == "adam_bc":
+        return AdamBC(model.parameters(), lr=config.learning_rate, floor=config.adam_floor)
     if config.optimizer == "adagrad":
         return torch.optim.Adagrad(model.parameters(), lr=config.learning_rate)
     return torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=config.momentum)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -115,6 +115,8 @@ class Exchange:
             return None
         self._batch = self._piece = self._total = None
         released = self.run.release(batch, total, torch.cat(self._norms))
-        if not self.divided:
-            released.mean.flat.mul_(self.run.plan.expected_batch_size)
-        return released
+        if self.divided:
+            return released
+        size = self.run.plan.expected_batch_size
+        released.mean.flat.mul_(size)
+        return replace(released, noise_std=released.noise_std * size)

@@ -179,8 +179,11 @@ def fit(
     def step() -> None:
         batch = run.issue()
         noise = run.charge(batch)
+        x, y = records.batch(batch)
+        # The audit compares with float64: in full precision, where rounding hides nothing.
+        private_update.audit_once(x, y)
         with computed_in(model, precision):
-            private_update(*records.batch(batch), noise, members_of(batch))
+            private_update(x, y, noise, members_of(batch))
 
     loop = Loop(model, optimizer, step, plan.sample_rate, plan.steps, evaluate, schedule, scheduler_per, watchers)
     loop.stop_at_budget = stop_at_budget

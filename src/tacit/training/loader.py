@@ -64,9 +64,6 @@ class PrivateLoader:
     def __init__(self, loader: DataLoader[Any], exchange: Exchange, physical_batch_size: int | None = None):
         if physical_batch_size is not None:
             check.count("physical_batch_size", physical_batch_size)
-            if exchange.run.clip.of_mean:
-                hint = "The mean of a batch is clipped as a whole."
-                raise check.fail("physical_batch_size", "None with this clipping", physical_batch_size, hint)
         self.dataset = loader.dataset
         self.collate_fn: Callable[[list[Any]], Any] = loader.collate_fn or default_collate
         self.physical_batch_size = physical_batch_size

@@ -30,13 +30,14 @@ def release(
 ) -> Release:
     """Make `total` noisy in place:  (sum + noise_multiplier * sensitivity * noise) / expected_batch_size.
 
-    A clip that makes a mean itself is not divided; see `Clip`.
+    A clip that makes a mean itself does so first, and is not divided; see `Clip`.
 
     Args:
         norms: of the units drawn, shape (units,).
         noise: fresh N(0, 1) values, `noise_size` of them.
     """
     size = total.flat.numel()
+    clip.finish(total.flat, len(norms))
     std, divisor = scales(clip, noise_multiplier, expected_batch_size)
     total.flat.add_(noise[:size] if clip.statistics else noise, alpha=std).div_(divisor)
     if clip.statistics:

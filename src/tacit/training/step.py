@@ -118,13 +118,17 @@ class PrivateUpdate:
     def clip(self, clip: Clip) -> None:
         self._clipped.clip = clip
 
+    def audit_once(self, inputs: Inputs, targets: Tensor) -> None:
+        """Run the first-step audit if it has not run: by itself only to do so in another precision than the step's."""
+        if batch_size(inputs, targets) and not self._audited:
+            audit(self._clipped, self._loss, inputs, targets)
+            self._audited = True
+
     def __call__(
         self, inputs: Inputs, targets: Tensor, noise_multiplier: float, members: Members | None = None
     ) -> None:
         check_mode(self._model)
-        if batch_size(inputs, targets) and not self._audited:
-            audit(self._clipped, self._loss, inputs, targets)
-            self._audited = True
+        self.audit_once(inputs, targets)
         clip = self._clipped.clip
         noise = self._normals.take(self._shape.flat, noise_size(clip, self._shape))
         std, divisor = scales(clip, noise_multiplier, self._expected)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from tacit import check
@@ -84,7 +84,7 @@ class Gradient(Method):
         from tacit.training import fit_nonprivate
 
         dataset = job.dataset
-        model, optimizer, scheduler = _parts(job)
+        model, optimizer, scheduler = _parts(_as_twin(job))
         return fit_nonprivate(
             model,
             dataset.x_train,
@@ -120,6 +120,14 @@ def _parts(job: Job) -> tuple[nn.Module, Optimizer, LRScheduler | None]:
     return model, optimizer, scheduler_of(job.config, optimizer, steps)
 
 
+def _as_twin(job: Job) -> Job:
+    """The settings without what only noise or clipping calls for."""
+    config = job.config
+    rate = config.twin_learning_rate or config.learning_rate
+    optimizer = "adam" if config.optimizer == "adam_bc" else config.optimizer
+    return replace(job, config=replace(config, learning_rate=rate, optimizer=optimizer))
+
+
 def _sample_rate(job: Job) -> float:
     return job.config.batch_size / _units(job)
 
@@ -140,7 +148,7 @@ def _left(plan: Plan, taken: int) -> Iterator[tuple[Mechanism, int]]:
             yield mechanism, left
 
 
-_ALGORITHMS = {"sgd": "DP-SGD", "adam": "DP-Adam", "adagrad": "DP-AdaGrad"}
+_ALGORITHMS = {"sgd": "DP-SGD", "adam": "DP-Adam", "adam_bc": "DP-AdamBC", "adagrad": "DP-AdaGrad"}
 
 
 def _described(config: Config, model: nn.Module) -> str:

@@ -1,0 +1,287 @@
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import check_estimator
+
+from tacit.accounting import Ledger, accountant
+from tacit.erm import (
+    DPLinearRegression,
+    DPLinearSVC,
+    DPLogisticRegression,
+    DPMLPClassifier,
+    DPRidge,
+    GradientDescent,
+    InputPerturbation,
+    PrivateScaler,
+    PublicOneHot,
+    PublicScaler,
+    randomised_labels,
+)
+from tacit.errors import InvalidInput, LeakWarning, PrivacyWarning
+from tacit.standing import Standing
+from tacit.tradeoff import Mu
+
+NOISE = "noise is drawn anew for every fit, and the check compares two fits"
+CALL = "noise is drawn anew for every call, and the check compares two calls"
+CLASSIFIER = dict.fromkeys(
+    ("check_classifier_data_not_an_array", "check_supervised_y_2d", "check_fit_idempotent"), NOISE
+)
+REGRESSOR = dict.fromkeys(
+    ("check_regressor_data_not_an_array", "check_supervised_y_2d", "check_regressors_int", "check_fit_idempotent"),
+    NOISE,
+)
+EXPECTED = [
+    (DPLogisticRegression, CLASSIFIER),
+    (DPLinearSVC, CLASSIFIER),
+    (DPMLPClassifier, CLASSIFIER),
+    (DPLinearRegression, REGRESSOR),
+    (DPRidge, REGRESSOR),
+    (InputPerturbation, {"check_estimators_pickle": CALL, "check_fit_idempotent": CALL}),
+    (PrivateScaler, {"check_fit_idempotent": NOISE}),
+]
+
+
+def data(records=400, width=3, classes=2, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, (records, width))
+    scores = x @ rng.normal(size=(width, classes)) * 4
+    return x, scores.argmax(axis=1)
+
+
+def fitted(kind=DPLogisticRegression, classes=2, **settings):
+    x, y = data(classes=classes)
+    declared = {"classes": range(classes)} if kind is not DPLinearRegression else {"target_bounds": (0, 1)}
+    return kind(data_bounds=(-1, 1), **declared, **settings).fit(x, y)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("kind", "expected"), EXPECTED, ids=lambda value: getattr(value, "__name__", ""))
+def test_scikit_learn_checks(kind, expected):
+    """All but what noise forbids; with repeatable noise all of them, so it is noise alone that fails the rest."""
+    for estimator, allowed in ((kind(), expected), (kind(unsafe_seed=0), {})):
+        if kind is DPMLPClassifier:
+            estimator.set_params(epochs=2.0)
+        results = check_estimator(estimator, on_fail=None)
+        assert len(results) > 40
+        failed = {row["check_name"] for row in results if row["status"] == "failed"}
+        assert failed <= set(allowed)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("transformer", [PublicScaler(), PublicOneHot(categories=(0, 1), unknown="zero")], ids=str)
+def test_scikit_learn_checks_without_noise(transformer):
+    assert not [row for row in check_estimator(transformer, on_fail=None) if row["status"] == "failed"]
+
+
+@pytest.mark.parametrize("method", ["objective", "output", "gradient", "input"])
+@pytest.mark.parametrize("kind", [DPLogisticRegression, DPLinearSVC, DPLinearRegression])
+def test_every_method_of_every_model(kind, method):
+    model = fitted(kind, method=method, epsilon=50.0, delta=1e-5)
+    assert model.guarantee_.standing is Standing.PROVEN
+    assert float(model.guarantee_.epsilon(1e-5)) <= 50.0 * (1 + 1e-6)
+    assert model.ledger_.entries
+    assert model.score(*data()) > (0.75 if kind is not DPLinearRegression else 0.3)
+    assert (model.local_guarantee_ is not None) == (method == "input")
+    if method == "input":
+        assert model.exchange_rate_ == pytest.approx(2 * 20.0, rel=1e-3)  # add/remove halves the central mu
+
+
+def test_multinomial_and_its_probabilities():
+    model = fitted(classes=4, epsilon=30.0)
+    x, y = data(classes=4)
+    assert model.score(x, y) > 0.7
+    assert model.coef_.shape == (4, 3)
+    np.testing.assert_allclose(model.predict_proba(x).sum(axis=1), 1.0)
+    np.testing.assert_array_equal(model.predict(x), model.predict_proba(x).argmax(axis=1))
+
+
+@pytest.mark.parametrize("bound", [0.5, 0.7, 1.0])
+def test_probabilities_undo_the_clipped_loss(bound):
+    """Rows alike, 80 % of them of class 1: the predicted probability is .8 whatever the slope bound."""
+    x, y = np.ones((2000, 1)), (np.arange(2000) % 5 > 0).astype(int)
+    model = DPLogisticRegression(
+        epsilon=1e4, data_bounds=(0, 1), classes=[0, 1], slope_bound=bound, regularization=1e-6, unsafe_seed=1
+    ).fit(x, y)
+    assert model.predict_proba(x[:1])[0, 1] == pytest.approx(0.8, abs=0.01)
+
+
+def test_mlp_methods():
+    for settings in ({"epsilon": 20.0}, {"method": "input"}, {"method": "input", "variant": "paper"}):
+        model = fitted(DPMLPClassifier, **settings)
+        assert model.predict_proba(data()[0]).shape == (400, 2)
+        assert (model.leakage_floor_ is not None) == (settings.get("variant") == "paper")
+    for method in ("objective", "output"):
+        with pytest.raises(InvalidInput, match="not convex"):
+            fitted(DPMLPClassifier, method=method)
+
+
+def test_a_claimed_method_says_so():
+    model = fitted(method="input", variant="paper", delta=1e-6)
+    assert model.guarantee_.standing is Standing.CLAIMED
+    assert model.leakage_floor_.standing is Standing.PROVEN
+    assert model.ledger_.standing is Standing.CLAIMED
+
+
+def test_undeclared_knowledge_is_a_leak():
+    x, y = data()
+    with pytest.warns(LeakWarning, match="data_bounds"):
+        DPLogisticRegression(classes=[0, 1]).fit(x, y)
+    with pytest.warns(LeakWarning, match="classes"):
+        DPLogisticRegression(data_bounds=(-1, 1)).fit(x, y)
+    with pytest.warns(LeakWarning, match="target_bounds"):
+        DPLinearRegression(data_bounds=(-1, 1)).fit(x, y)
+    for what, settings in (("data_bounds", {"classes": [0, 1]}), ("classes", {"data_bounds": (-1, 1)})):
+        with pytest.raises(InvalidInput, match=f"{what} must be declared as public"):
+            DPLogisticRegression(strict=True, **settings).fit(x, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DPLogisticRegression(strict=True, classes=[0, 1], norm_bound=2.0).fit(x, y)
+    with pytest.warns(PrivacyWarning, match="not below 1/n"):
+        fitted(delta=0.01)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [({"epsilon": value}, "epsilon must be in") for value in (-1, 0, float("nan"), float("inf"), "1")]
+    + [({"delta": value}, "delta must be in") for value in (2.0, -1e-5, float("nan"))]
+    + [
+        ({"method": "objektive"}, "Did you mean 'objective'"),
+        ({"variant": "kiffer"}, "Did you mean 'kifer'"),
+        ({"method": "gradient", "delta": 0.0}, "delta must be > 0"),
+        ({"relation": "replace"}, "Did you mean 'replace_one'"),
+        ({"norm_bound": 0.0}, "norm_bound must be in"),
+        ({"regularization": -1.0}, "regularization must be in"),
+        ({"regularization": "none"}, "regularization must be in"),
+        ({"regularization": 0.0, "method": "output"}, "strength must be in"),
+        ({"intercept_scale": 0.0}, "intercept_scale must be in"),
+        ({"slope_bound": 0.0}, "slope_bound must be in"),
+        ({"target": 1.0}, "target must be a Target"),
+        ({"ledger": "x"}, "ledger must be a tacit Ledger"),
+        ({"unsafe_seed": -1}, "unsafe_seed must be"),
+    ],
+)
+def test_settings_that_break_their_rule_spend_nothing(settings, sentence):
+    ledger = Ledger(relation="add_remove")
+    with pytest.raises(InvalidInput, match=sentence):
+        fitted(**({"ledger": ledger} | settings))
+    assert not ledger.entries
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda x, y: (np.where(np.arange(400)[:, None] == 7, np.nan, x), y), "rows 7, columns 0, 1, 2"),
+        (lambda x, y: (x, y[:-1]), "y must be of length 400"),
+        (lambda x, y: (x, y + 5), "labels of the declared classes"),
+        (lambda x, y: (x, np.zeros(400, int)), "at least two classes"),
+        (lambda x, y: (x[:0], y[:0]), "0 sample"),
+    ],
+)
+def test_data_that_break_their_rule_spend_nothing(change, sentence):
+    ledger, (x, y) = Ledger(), data()
+    with pytest.raises(ValueError, match=sentence):
+        DPLogisticRegression(data_bounds=(-1, 1), classes=[0, 1], ledger=ledger).fit(*change(x, y))
+    assert not ledger.entries
+
+
+def test_not_fitted():
+    for model in (DPLogisticRegression(), DPMLPClassifier(), DPLinearRegression()):
+        with pytest.raises(NotFittedError):
+            model.predict([[0.0]])
+        with pytest.raises(NotFittedError):
+            _ = model.guarantee_
+
+
+def test_words_pandas_and_feature_names():
+    pandas = pytest.importorskip("pandas")
+    x, y = data()
+    table = pandas.DataFrame(x, columns=["a", "b", "c"])
+    model = DPLogisticRegression(data_bounds=(-1, 1), classes=["no", "yes"], epsilon=50.0)
+    model.fit(table, np.where(y, "yes", "no"))
+    assert list(model.feature_names_in_) == ["a", "b", "c"]
+    assert set(model.predict(table)) == {"no", "yes"}
+
+
+def test_polars():
+    polars = pytest.importorskip("polars")
+    x, y = data()
+    model = DPLogisticRegression(data_bounds=(-1, 1), classes=[0, 1])
+    assert model.fit(polars.DataFrame(x, schema=["a", "b", "c"]), y).n_features_in_ == 3
+
+
+def test_one_ledger_for_a_pipeline_and_its_clones():
+    x, y = data()
+    ledger = Ledger()
+    steps = make_pipeline(
+        PublicScaler(data_bounds=(-1, 1)),
+        PrivateScaler(epsilon=1.0, delta=1e-6, data_bounds=(-1, 1), ledger=ledger),
+        DPLogisticRegression(epsilon=1.0, delta=1e-6, norm_bound=3.0, classes=[0, 1], ledger=ledger),
+    )
+    steps.fit(x, y)
+    assert {entry.note for entry in ledger.entries} == {"means and deviations", "objective perturbation"}
+    alone = float(steps[-1].guarantee_.epsilon(1e-6))
+    assert alone == pytest.approx(1.0, rel=1e-3)
+    assert float(accountant("pld")(ledger).epsilon(2e-6)) > 1.2
+    before = ledger.steps
+    search = GridSearchCV(clone(steps[-1]), {"regularization": [0.01, 0.1]}, cv=2).fit(x, y)
+    assert search.best_estimator_.ledger_ is ledger
+    assert ledger.steps == before + 5 * 2  # four folds and a refit, each with its rounding step
+
+
+def test_own_settings_targets_and_diagnostics():
+    model = fitted(method=GradientDescent(steps=5), target=Mu(0.5), unsafe_diagnostics=True)
+    assert model.facts_["steps"] == 5
+    assert float(model.guarantee_.mu()) == pytest.approx(0.5, rel=1e-5)
+    assert model.optimality_gap_ == pytest.approx(model.optimality_gap(*data()), abs=1e-6)
+    assert "unsafe_diagnostics" in model.ledger_.unsafe
+    assert not hasattr(fitted(), "optimality_gap_")
+    assert pickle.loads(pickle.dumps(model)).facts_ == model.facts_
+
+
+def test_perturbed_tables_cost_every_time():
+    x, _ = data()
+    table = InputPerturbation(epsilon=2.0, delta=1e-6, norm_bound=1.5)
+    once = table.fit_transform(x)
+    assert float(table.local_guarantee_.epsilon(1e-6)) == pytest.approx(2.0, rel=1e-5)
+    assert not np.allclose(once, table.transform(x))
+    assert table.ledger_.steps == 2
+    norms = np.linalg.norm(x, axis=1)
+    clipped = x * np.minimum(1, 1.5 / norms)[:, None]
+    assert np.std(once - clipped) == pytest.approx(table.noise_std_, rel=0.15)
+
+
+def test_randomised_labels():
+    ledger = Ledger(relation="replace_one")
+    y = np.repeat([0, 1, 2], 20_000)
+    told = randomised_labels(y, classes=[0, 1, 2], epsilon=1.0, ledger=ledger)
+    kept = np.exp(1) / (np.exp(1) + 2)
+    # 60,000 coin flips: deviation .002; both other classes alike.
+    assert np.mean(told == y) == pytest.approx(kept, abs=5 * 0.002)
+    assert np.mean((told - y) % 3 == 1) == pytest.approx((1 - kept) / 2, abs=5 * 0.002)
+    assert ledger.steps == 1
+
+
+def test_public_transformers():
+    x = np.array([[0.0, 5.0], [99.0, 40.0]])
+    scaler = PublicScaler(data_bounds=([0, 0], [99, 20]), center=[0, 10], log=[True, False]).fit(x)
+    np.testing.assert_allclose(scaler.transform(x), [[0.0, -0.5], [1.0, 1.0]])
+    hot = PublicOneHot(categories=[["a", "b"], ["x", "y", "z"]], centered=True).fit([["a", "z"]])
+    np.testing.assert_allclose(hot.transform([["b", "x"]]), [[-1 / 2, 1 / 2, 2 / 3, -1 / 3, -1 / 3]])
+    assert list(hot.get_feature_names_out()) == ["x0_a", "x0_b", "x1_x", "x1_y", "x1_z"]
+    with pytest.raises(InvalidInput, match="declared categories in every cell"):
+        hot.transform([["c", "x"]])
+    with pytest.raises(InvalidInput, match="categories must be declared"):
+        PublicOneHot().fit([["a"]])
+
+
+def test_private_scaler_learns_what_it_pays_for():
+    x = np.random.default_rng(0).normal(3.0, 0.5, (5000, 2))
+    scaler = PrivateScaler(epsilon=5.0, delta=1e-6, data_bounds=(0, 10)).fit(x)
+    assert scaler.mean_ == pytest.approx([3.0, 3.0], abs=0.1)
+    assert float(scaler.guarantee_.epsilon(1e-6)) == pytest.approx(5.0, rel=1e-5)
