@@ -13,14 +13,16 @@ from tacit.accounting.loss.apart import Splitter
 from tacit.accounting.loss.convolution import Convolution
 from tacit.accounting.loss.direction import Direction
 from tacit.accounting.loss.inversion import SaddleLine
-from tacit.accounting.loss.smooth import Unsuitable
-from tacit.accounting.loss.views import as_gaussian
+from tacit.accounting.loss.mixed import SmoothMixed
+from tacit.accounting.loss.smooth import SmoothSampled, Unsuitable
+from tacit.accounting.loss.views import as_gaussian, views
 from tacit.mechanisms.pairs import (
     AtomPair,
     DiscreteGaussianPair,
     DiscreteGaussianReplacePair,
     LaplacePair,
     LaplaceReplacePair,
+    MixedPair,
     Pair,
     RangePair,
     SampledGaussianPair,
@@ -180,3 +182,22 @@ def test_a_large_discrete_gaussian_is_continuous_at_low_frequencies() -> None:
     for t in (0.0, 1.0, 40.0):
         z = 1.5 + 1j * t
         assert abs((nodes.p * np.exp(z * nodes.loss)).sum() - (base * ratio ** (1 + z)).sum()) <= 1e-12
+
+
+@pytest.mark.parametrize("remove", [True, False])
+def test_a_mixed_step_lies_between_its_two_and_on_the_lattice(remove: bool) -> None:
+    usual, rare = (SampledGaussianPair(sigma, 0.01, remove) for sigma in (1.3, 0.65))
+    mixed = [(MixedPair(usual, rare, 0.05, usual), 3000)]
+    low, high = Direction(mixed).delta(1.0)
+    assert high - low <= 1e-6 * high
+    assert Direction([(usual, 3000)]).delta(1.0)[1] < low < high < Direction([(rare, 3000)]).delta(1.0)[0]
+    together = [(SmoothMixed(*(_seen(pair) for pair in (usual, rare)), share), share) for share in (1e-300, 1 - 1e-16)]
+    for view, share in together:
+        alone = _seen(usual if share < 0.5 else rare)
+        assert view.log_moment(2.0) == pytest.approx(alone.log_moment(2.0), rel=1e-12)
+
+
+def _seen(pair: SampledGaussianPair) -> SmoothSampled:
+    view = views([(pair, 3000)], 2.0, -20.0)[0]
+    assert isinstance(view, SmoothSampled)
+    return view

@@ -8,6 +8,7 @@ import numpy as np
 
 from tacit.accounting.loss.finite import SmoothNodes
 from tacit.accounting.loss.gaussian import SampledGaussian, reach
+from tacit.accounting.loss.mixed import SmoothMixed
 from tacit.accounting.loss.schedule import SmoothSchedule
 from tacit.accounting.loss.smooth import Limited, Smooth, SmoothGaussian, SmoothSampled, Unsuitable
 from tacit.mechanisms.pairs import (
@@ -15,6 +16,7 @@ from tacit.mechanisms.pairs import (
     DiscreteGaussianReplacePair,
     GaussianPair,
     GaussianReplacePair,
+    MixedPair,
     Pair,
     SampledGaussianPair,
     SampledPair,
@@ -69,6 +71,11 @@ def _view(pair: Pair, steps: int, theta: float, log_delta: float) -> Smooth:
     """One pair at one tilt."""
     if isinstance(pair, GaussianPair):
         return SmoothGaussian(pair.mu * steps**0.5, theta)
+    if isinstance(pair, MixedPair):
+        usual, rare = (_view(each, steps, theta, log_delta) for each in (pair.usual, pair.rare))
+        if not (isinstance(usual, SmoothSampled) and isinstance(rare, SmoothSampled)):
+            raise Unsuitable
+        return SmoothMixed(usual, rare, pair.share)
     log_cut = -38.0 - np.log(steps)
     log_ignored = min(log_delta, 0.0) + log_cut
     if not isinstance(pair, SampledGaussianPair | GaussianReplacePair):
