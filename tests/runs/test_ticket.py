@@ -47,7 +47,6 @@ def test_the_papers_mode_is_claimed_on_the_card(tmp_path, capsys):
         (["--ticket-mode", "T7"], "mode of [ticket] must be one of paper, T1, T2, T3, T4"),
         (["--ticket-density", "0"], "density of [ticket] must be in (0, 1]"),
         (["--ticket-origin", "kmnst", "--ticket-mode", "T1"], "Did you mean 'kmnist'"),
-        (["--dataset", "abalone"], "dataset must be"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, capsys, extra, sentence):
