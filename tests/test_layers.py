@@ -34,6 +34,7 @@ ORDER = [
     "data",
     "tickets",
     "erm",
+    "variational",
     "reports",
     "runs",
     "sweeps",

@@ -1,0 +1,32 @@
+"""Private Bayesian learning: variational inference, posterior sampling, Langevin dynamics."""
+
+from tacit.variational.dpvi import Inference, VariationalModel, infer, infer_nonprivate
+from tacit.variational.likelihoods import (
+    Likelihood,
+    LinearLikelihood,
+    LogisticLikelihood,
+    LogJoint,
+    SoftmaxLikelihood,
+)
+from tacit.variational.posterior import Posterior, calibration_error
+from tacit.variational.sampled import Sampled, posterior_samples
+from tacit.variational.sgld import Chain, Schedule, sgld
+
+__all__ = [
+    "Chain",
+    "Inference",
+    "Likelihood",
+    "LinearLikelihood",
+    "LogJoint",
+    "LogisticLikelihood",
+    "Posterior",
+    "Sampled",
+    "Schedule",
+    "SoftmaxLikelihood",
+    "VariationalModel",
+    "calibration_error",
+    "infer",
+    "infer_nonprivate",
+    "posterior_samples",
+    "sgld",
+]

@@ -1,0 +1,199 @@
+"""Differentially private variational inference: gradient perturbation of the evidence lower bound (DPVI)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Adagrad, Adam, Optimizer
+
+from tacit import check
+from tacit.accounting import Ledger
+from tacit.noise import Stream
+from tacit.tradeoff import Target
+from tacit.training import fit, fit_nonprivate
+from tacit.variational.likelihoods import Likelihood
+from tacit.variational.posterior import Posterior
+
+FAMILIES = ("mean_field", "full_rank")
+OPTIMIZERS = ("adam", "adagrad")
+
+
+class VariationalModel(nn.Module):
+    """Per-record expected log likelihood under q = N(mean, factor factor^T), by one reparametrised sample a step.
+
+    The sample e ~ N(0, I) is a buffer that `refresh` draws anew; it depends on no data, and one sample for a whole
+    batch keeps every record's gradient a function of that record alone.
+    """
+
+    mean: nn.Parameter
+    e: Tensor
+
+    def __init__(self, likelihood: Likelihood, features: int, *, family: str, prior_std: float, seed: int):
+        super().__init__()
+        self.likelihood, self.family = likelihood, check.choice("family", family, FAMILIES)
+        self.prior_std = check.positive("prior_std", prior_std)
+        size = likelihood.size(features)
+        self.mean = nn.Parameter(torch.zeros(size))
+        self.log_std = nn.Parameter(torch.zeros(size))
+        self.below = nn.Parameter(torch.zeros(size, size)) if family == "full_rank" else None
+        self._generator = torch.Generator().manual_seed(seed)
+        self.register_buffer("e", torch.zeros(size))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """A fresh sample for the next step."""
+        self.e.copy_(torch.randn(self.e.shape, generator=self._generator))
+
+    def factor(self) -> Tensor:
+        """Standard deviations, or the lower triangular factor."""
+        if self.below is None:
+            return self.log_std.exp()
+        return torch.tril(self.below, diagonal=-1) + torch.diag(self.log_std.exp())
+
+    def parameters_sampled(self) -> Tensor:
+        """mean + factor e."""
+        factor = self.factor()
+        return self.mean + (factor * self.e if factor.dim() == 1 else factor @ self.e)
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Negative log likelihood of each record, shape (batch,)."""
+        return -self.likelihood.log_likelihood(self.parameters_sampled(), inputs, targets)
+
+    def divergence(self) -> Tensor:
+        """KL(q || prior), prior N(0, prior_std^2 I): what the data do not enter, so that it carries no noise."""
+        factor, variance = self.factor(), self.prior_std**2
+        trace = (factor.square().sum() + self.mean.square().sum()) / variance
+        size = len(self.mean)
+        return 0.5 * (trace - size + size * math.log(variance)) - self.log_std.sum()
+
+    def posterior(self) -> Posterior:
+        """The released posterior."""
+        return Posterior(self.mean.detach().clone(), self.factor().detach().clone(), self.likelihood)
+
+
+@dataclass(frozen=True, eq=False)
+class Inference:
+    """A finished inference: the posterior, and what it cost (None without privacy)."""
+
+    posterior: Posterior
+    ledger: Ledger | None
+    history: Any = ()
+
+
+def infer(
+    likelihood: Likelihood,
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    clip_norm: float,
+    steps: int,
+    sample_rate: float,
+    noise_multiplier: float | None = None,
+    target: Target | None = None,
+    family: str = "mean_field",
+    prior_std: float = 1.0,
+    optimizer: str = "adam",
+    learning_rate: float = 0.1,
+    delta: float | None = None,
+    ledger: Ledger | None = None,
+    stream: Stream | None = None,
+    seed: int = 0,
+    on_step: Callable[[int, int], None] | None = None,
+) -> Inference:
+    """Maximise the evidence lower bound by DP-SGD on the variational parameters (Jaelkoe, Dikmen & Honkela 2017).
+
+        ELBO = sum_i E_q log p(y_i | x_i, w) - KL(q || prior)
+
+    Every step clips the gradient of each drawn record's expected log likelihood to `clip_norm`, adds noise to the sum,
+    and adds the exact gradient of the divergence, which no record enters. The variational parameters themselves are
+    released, so samples of the posterior are free. Standing: proven.
+
+    Args:
+        likelihood: see `tacit.variational.likelihoods`.
+        inputs, targets: (n, features), with a column of ones if an intercept is wanted; (n,).
+        clip_norm, steps, sample_rate, noise_multiplier, target, delta, ledger, stream: as in `fit`.
+        family: "mean_field" or "full_rank".
+        prior_std: of every parameter, > 0.
+        optimizer: "adam" or "adagrad".
+        seed: public, of the reparametrisation noise.
+    """
+    model = VariationalModel(likelihood, inputs.shape[1], family=family, prior_std=prior_std, seed=seed)
+    found = fit(
+        model,
+        {"inputs": inputs, "targets": targets},
+        targets,
+        loss=_first,
+        optimizer=_optimizer(model, optimizer, learning_rate, len(targets)),
+        clip_norm=clip_norm,
+        noise_multiplier=noise_multiplier,
+        target=target,
+        sample_rate=sample_rate,
+        steps=steps,
+        delta=delta,
+        ledger=ledger,
+        stream=stream,
+        on_step=lambda done, total: _after(model, on_step, done, total),
+    )
+    return Inference(model.posterior(), found.ledger, found.history)
+
+
+def infer_nonprivate(
+    likelihood: Likelihood,
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    steps: int,
+    sample_rate: float,
+    family: str = "mean_field",
+    prior_std: float = 1.0,
+    optimizer: str = "adam",
+    learning_rate: float = 0.1,
+    stream: Stream | None = None,
+    seed: int = 0,
+) -> Inference:
+    """The same inference WITHOUT clipping, noise or any privacy: the reference."""
+    model = VariationalModel(likelihood, inputs.shape[1], family=family, prior_std=prior_std, seed=seed)
+    fit_nonprivate(
+        model,
+        {"inputs": inputs, "targets": targets},
+        targets,
+        loss=_first,
+        optimizer=_optimizer(model, optimizer, learning_rate, len(targets)),
+        sample_rate=sample_rate,
+        steps=steps,
+        stream=stream,
+        on_step=lambda done, total: _after(model, None, done, total),
+    )
+    return Inference(model.posterior(), None)
+
+
+def _first(losses: Tensor, targets: Tensor) -> Tensor:
+    """The model gives the losses itself."""
+    return losses
+
+
+def _after(model: VariationalModel, on_step: Callable[[int, int], None] | None, done: int, total: int) -> None:
+    model.refresh()
+    if on_step is not None:
+        on_step(done, total)
+
+
+def _optimizer(model: VariationalModel, name: str, learning_rate: float, records: int) -> Optimizer:
+    """The optimizer, which adds the divergence's gradient per record to the private mean before it steps."""
+    kind = {"adam": Adam, "adagrad": Adagrad}[check.choice("optimizer", name, OPTIMIZERS)]
+    made = kind(model.parameters(), lr=check.positive("learning_rate", learning_rate))
+
+    def add_divergence(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        with torch.enable_grad():
+            own = [parameter for parameter in model.parameters() if parameter.requires_grad]
+            gradients = torch.autograd.grad(model.divergence() / records, own)
+        for parameter, gradient in zip(own, gradients, strict=True):
+            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+
+    made.register_step_pre_hook(add_divergence)
+    return made

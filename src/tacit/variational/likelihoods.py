@@ -1,0 +1,110 @@
+"""What a variational model needs of one record: its log likelihood given the parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tacit import check
+
+
+class Likelihood(Protocol):
+    """log p(y_i | x_i, w) of every record of a batch, and the predictive distribution."""
+
+    def size(self, features: int) -> int:
+        """Number of parameters for so many features."""
+        ...
+
+    def log_likelihood(self, w: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Shape (batch,), for parameters w of shape (size,)."""
+        ...
+
+    def predict(self, w: Tensor, inputs: Tensor) -> Tensor:
+        """Class probabilities (batch, classes), or means (batch,) of a regression, for w of shape (size,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class LogisticLikelihood:
+    """P(y = 1) = sigmoid(x^T w), y in {0, 1}."""
+
+    def size(self, features: int) -> int:
+        return features
+
+    def log_likelihood(self, w: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        return -F.binary_cross_entropy_with_logits(inputs @ w, targets.to(w.dtype), reduction="none")
+
+    def predict(self, w: Tensor, inputs: Tensor) -> Tensor:
+        positive = torch.sigmoid(inputs @ w)
+        return torch.stack([1 - positive, positive], 1)
+
+
+@dataclass(frozen=True)
+class SoftmaxLikelihood:
+    """P(y = c) proportional to e^{x^T w_c}; w holds one row a class."""
+
+    classes: int
+
+    def __post_init__(self) -> None:
+        check.count("classes", self.classes, minimum=2)
+
+    def size(self, features: int) -> int:
+        return features * self.classes
+
+    def log_likelihood(self, w: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        return -F.cross_entropy(F.linear(inputs, w.view(self.classes, -1)), targets, reduction="none")
+
+    def predict(self, w: Tensor, inputs: Tensor) -> Tensor:
+        return torch.softmax(F.linear(inputs, w.view(self.classes, -1)), 1)
+
+
+@dataclass(frozen=True)
+class LinearLikelihood:
+    """y ~ N(x^T w, noise_std^2)."""
+
+    noise_std: float = 1.0
+
+    def __post_init__(self) -> None:
+        check.positive("noise_std", self.noise_std)
+
+    def size(self, features: int) -> int:
+        return features
+
+    def log_likelihood(self, w: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        residual = (targets.to(w.dtype) - inputs @ w) / self.noise_std
+        return -0.5 * residual.square() - math.log(self.noise_std) - 0.5 * math.log(2 * math.pi)
+
+    def predict(self, w: Tensor, inputs: Tensor) -> Tensor:
+        return inputs @ w
+
+
+@dataclass(frozen=True)
+class LogJoint:
+    """Any model given as the log density of one record, e.g. built from `torch.distributions`.
+
+    Args:
+        density: (w, inputs, targets) -> log p of every record, shape (batch,); records must not meet in it.
+        parameters: number of values in w.
+        predictor: (w, inputs) -> predictions, where wanted.
+    """
+
+    density: Callable[[Tensor, Tensor, Tensor], Tensor]
+    parameters: int
+    predictor: Callable[[Tensor, Tensor], Tensor] | None = None
+
+    def size(self, features: int) -> int:
+        return check.count("parameters", self.parameters)
+
+    def log_likelihood(self, w: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        return self.density(w, inputs, targets)
+
+    def predict(self, w: Tensor, inputs: Tensor) -> Tensor:
+        if self.predictor is None:
+            raise check.fail("predictor", "given to predict from a log density", None)
+        return self.predictor(w, inputs)

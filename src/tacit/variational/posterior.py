@@ -1,0 +1,86 @@
+"""Gaussian posteriors over a parameter vector, as objects."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit import check
+from tacit.variational.likelihoods import Likelihood, LogisticLikelihood
+
+_GENERATOR_SEED = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """N(mean, factor factor^T) over the parameters of `likelihood`; everything here is post-processing of a release.
+
+    Attributes:
+        mean: shape (d,).
+        factor: lower triangular, shape (d, d); or the standard deviations, shape (d,), of a mean-field posterior.
+        likelihood: what the parameters are of.
+    """
+
+    mean: Tensor
+    factor: Tensor
+    likelihood: Likelihood
+
+    @property
+    def std(self) -> Tensor:
+        """Marginal standard deviations, shape (d,)."""
+        return self.factor.abs() if self.factor.dim() == 1 else self.factor.square().sum(1).sqrt()
+
+    @property
+    def covariance(self) -> Tensor:
+        """Shape (d, d)."""
+        return torch.diag(self.factor.square()) if self.factor.dim() == 1 else self.factor @ self.factor.T
+
+    def sample(self, count: int, *, seed: int | None = None) -> Tensor:
+        """`count` parameter vectors, shape (count, d); as many as one likes, they cost no privacy."""
+        generator = torch.Generator()
+        generator.manual_seed(seed) if seed is not None else generator.seed()
+        return self.mean + self._scaled(torch.randn(check.count("count", count), len(self.mean), generator=generator))
+
+    def predict_proba(self, inputs: Tensor | np.ndarray, *, samples: int = 200) -> Tensor:
+        """Predictive class probabilities (n, classes), averaged over posterior samples (fixed, so repeatable)."""
+        x = torch.as_tensor(inputs, dtype=self.mean.dtype)
+        draws = self.sample(samples, seed=_GENERATOR_SEED)
+        return torch.stack([self.likelihood.predict(w, x) for w in draws]).mean(0)
+
+    def predict_probit(self, inputs: Tensor | np.ndarray) -> Tensor:
+        """P(y = 1) by MacKay's approximation sigmoid(m^T x / sqrt(1 + pi x^T S x / 8)), shape (n,); logistic only."""
+        if not isinstance(self.likelihood, LogisticLikelihood):
+            raise check.fail("likelihood", "logistic for the probit approximation", type(self.likelihood).__name__)
+        x = torch.as_tensor(inputs, dtype=self.mean.dtype)
+        variance = self._spread(x)
+        return torch.sigmoid(x @ self.mean / torch.sqrt(1 + math.pi * variance / 8))
+
+    def interval(self, level: float = 0.9) -> Tensor:
+        """Central marginal credible intervals, shape (d, 2)."""
+        level = check.probability("level", level, open_low=True, open_high=True)
+        reach = math.sqrt(2) * float(torch.erfinv(torch.tensor(level, dtype=torch.float64)))
+        return torch.stack([self.mean - reach * self.std, self.mean + reach * self.std], 1)
+
+    def _scaled(self, noise: Tensor) -> Tensor:
+        return noise * self.factor if self.factor.dim() == 1 else noise @ self.factor.T
+
+    def _spread(self, x: Tensor) -> Tensor:
+        """x^T S x of every row."""
+        projected = x * self.factor if self.factor.dim() == 1 else x @ self.factor
+        return projected.square().sum(1)
+
+
+def calibration_error(probabilities: Tensor, targets: Tensor, *, bins: int = 10) -> float:
+    """Expected calibration error of P(y = 1): mean over equal-width bins of |frequency - confidence|, by bin size."""
+    edges = torch.linspace(0, 1, check.count("bins", bins) + 1)[1:-1]
+    place = torch.bucketize(probabilities.contiguous(), edges)
+    gaps = [
+        float((targets[place == k].float().mean() - probabilities[place == k].mean()).abs() * (place == k).sum())
+        for k in range(bins)
+        if bool((place == k).any())
+    ]
+    return sum(gaps) / len(targets)
