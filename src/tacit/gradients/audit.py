@@ -34,9 +34,8 @@ def audit(clipped: ClippedSum, loss: Loss, inputs: Inputs, targets: Tensor) -> N
         apart = _apart(clipped, loss, x, y)
     if apart > _TOLERANCE:
         raise UnsupportedModel(
-            "the clipped gradients of the first records must equal those of a loop over them; got a relative "
-            f"difference of {apart:.1e}. The model uses a parameter in a way that was not seen: report it, "
-            "with the model."
+            "the clipped gradients of the first records must equal those of a loop over them; got a difference of "
+            f"{apart:.1e}, relative. The model uses a parameter in a way that was not seen: report it, with the model."
         )
 
 
