@@ -10,7 +10,7 @@ from tacit.calibration import noise_multiplier
 from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Approximate, Exponential, Gaussian, Laplace, RandomizedResponse
-from tacit.runs.config import config_from_table
+from tacit.runs import config_from_table
 from tacit.tradeoff import Epsilon
 
 NOT_POSITIVE = (-1, 0, math.nan, math.inf, "1", True, None)
