@@ -1,4 +1,4 @@
-"""Figures 1 to 13: accuracy loss and leakage of each calibration, against the epsilon asked, the exact one and sigma."""
+"""Figures 1 to 13: accuracy loss and leakage of each calibration, against epsilon asked, exact epsilon and sigma."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tacit.attacks import accuracy_loss, approximate_bound
 from tacit.papers.base import Item, Row
 from tacit.papers.drawing import lines_svg
-from tacit.papers.evaluating_dp.privacy import DELTA, KEY, LABELS, METHODS, NUMBERS
+from tacit.papers.evaluating_dp.privacy import DELTA, KEY, LABELS, METHODS, NUMBERS, standing
 from tacit.papers.evaluating_dp.settings import EPSILONS, protocol
 from tacit.standing import Standing
 from tacit.sweeps import Task
@@ -78,7 +78,7 @@ def _rows(data: str, model: str, size: str, values: Sequence[Any]) -> list[Row]:
         if method != "none":
             exact = found["add_remove"]
             most = approximate_bound(exact, DELTA)
-            rows.append(make(f"{prefix}noise multiplier", None, found["sigma"], standing=Standing.PROVEN))
+            rows.append(make(f"{prefix}noise multiplier", None, found["sigma"], standing=standing(method)))
             rows.append(make(f"{prefix}exact epsilon", None, exact, standing=Standing.PROVEN))
             rows.append(make(f"{prefix}largest advantage it allows", None, most, standing=Standing.PROVEN))
     return rows

@@ -93,12 +93,12 @@ def _true_rows(size: str, values: Sequence[Any]) -> list[Row]:
     make, rows = partial(Row, KEY, "true-epsilon"), []
     for (method, epsilon), value in zip(_cells(size, _TRUE), values, strict=True):
         prefix = f"epsilon {epsilon:g} asked, {LABELS[method]}: "
-        holds = float(value["replace_one"] <= epsilon)
-        rows += [
-            make(f"{prefix}exact, add/remove", None, value["add_remove"], standing=Standing.PROVEN),
-            make(f"{prefix}exact, replace-one", None, value["replace_one"], standing=Standing.PROVEN),
-            make(f"{prefix}holds for replace-one (1 yes, 0 no)", None, holds, standing=Standing.PROVEN),
-        ]
+        for relation, words in (("add_remove", "add/remove"), ("replace_one", "replace-one")):
+            holds = float(value[relation] <= epsilon)
+            rows += [
+                make(f"{prefix}exact, {words}", None, value[relation], standing=Standing.PROVEN),
+                make(f"{prefix}holds for {words} (1 yes, 0 no)", None, holds, standing=Standing.PROVEN),
+            ]
     return rows
 
 
