@@ -177,7 +177,10 @@ class EpsilonCurve(Curve):
 
 
 class WorstCurve(Curve):
-    """The largest leakage among several curves, at every epsilon."""
+    """The largest leakage among several curves, at every epsilon; the least type II error at every type I error.
+
+    Whoever meets one of several mechanisms is covered by the pointwise minimum of their trade-off functions.
+    """
 
     def __init__(self, curves: Sequence[Curve]):
         self._curves = curves
@@ -187,6 +190,12 @@ class WorstCurve(Curve):
 
     def epsilon(self, delta: float) -> float:
         return max(curve.epsilon(delta) for curve in self._curves)
+
+    def beta(self, alpha: np.ndarray) -> np.ndarray:
+        return np.minimum.reduce([curve.beta(alpha) for curve in self._curves])
+
+    def beta_ceiling(self, alpha: np.ndarray) -> np.ndarray:
+        return np.minimum.reduce([curve.beta_ceiling(alpha) for curve in self._curves])
 
     def mu(self, slack: float) -> float:
         return max(curve.mu(slack) for curve in self._curves)

@@ -1,4 +1,4 @@
-"""Bayesian linear regression from noisy sufficient statistics, the noise inside the model (Bernstein & Sheldon 2019)."""
+"""Bayesian linear regression from noisy sufficient statistics that knows the noise (Bernstein & Sheldon 2019)."""
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ def noise_aware(
     Given the true Gram matrix A, b is N(A theta, noise_std^2 A), so that the released z_b is N(A theta, noise_std^2 A +
     std^2 I), and theta given z_b and A is Gaussian in closed form. A is not known: with a flat prior over positive
     semidefinite matrices it is z_A minus fresh noise, and each draw counts with its evidence
-    N(z_b; 0, prior_std^2 A A + noise_std^2 A + std^2 I). As an estimate from draws this is exact in the limit of many `components`.
+    N(z_b; 0, prior_std^2 A A + noise_std^2 A + std^2 I). As an estimate from draws this is exact in the limit of many
+    `components`.
 
     Args:
         noise_std: of the responses, declared.

@@ -73,8 +73,8 @@ def sgld(
         theta <- Pi( theta - eta ( (1 / q) sum_{i in batch} clip(g_i, L) + strength theta ) + N(0, v_t I) )
 
     The published guarantee needs ||g_i|| <= L, which the published code does not enforce; here gradients are clipped,
-    so the step releases a sum of sensitivity eta L / q with noise sqrt(v_t): noise multiplier sqrt(v_t) q / (eta L). The
-    ledger's exact cost is the guarantee; the schedule's epsilon is only claimed.
+    so the step releases a sum of sensitivity eta L / q with noise sqrt(v_t): noise multiplier sqrt(v_t) q / (eta L).
+    The ledger's exact cost is the guarantee; the schedule's epsilon is only claimed.
 
     Args:
         problem: its loss and strength define the posterior, with N(0, I / strength) as prior.

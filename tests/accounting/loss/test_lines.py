@@ -11,11 +11,13 @@ from scipy.special import ndtr
 
 from tacit.accounting.loss.apart import Splitter
 from tacit.accounting.loss.convolution import Convolution
-from tacit.accounting.loss.direction import Direction
+from tacit.accounting.loss.direction import Direction, _together
 from tacit.accounting.loss.inversion import SaddleLine
 from tacit.accounting.loss.mixed import SmoothMixed
 from tacit.accounting.loss.smooth import SmoothSampled, Unsuitable
 from tacit.accounting.loss.views import as_gaussian, views
+from tacit.accounting.pld import Pld
+from tacit.mechanisms import Gaussian
 from tacit.mechanisms.pairs import (
     AtomPair,
     DiscreteGaussianPair,
@@ -201,3 +203,20 @@ def _seen(pair: SampledGaussianPair) -> SmoothSampled:
     view = views([(pair, 3000)], 2.0, -20.0)[0]
     assert isinstance(view, SmoothSampled)
     return view
+
+
+def test_contradicting_engines_leave_all_that_either_allows():
+    assert _together((1.0, 3.0), (2.0, 4.0)) == (2.0, 3.0)
+    assert _together((1.0, 2.0), (3.0, 4.0)) == (1.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rate", "steps", "delta", "epsilon"),
+    [(2.86734, 0.00450993, 2, 1.1e-23, 0.105921), (1.65541, 3.08361e-06, 234437, 1.1e-29, 0.0104)],
+)
+def test_epsilons_that_no_engine_finds_from_delta_are_searched_for(sigma, rate, steps, delta, epsilon):
+    """Both were open brackets; delta at single epsilons is narrow, and falls by e^1000 and more over them."""
+    answer = Pld()(Gaussian(sigma).poisson(rate) * steps).epsilon(delta)
+    assert answer.lower == pytest.approx(epsilon, rel=0.01)
+    assert answer.upper == pytest.approx(epsilon, rel=0.01)
+    assert Pld()(Gaussian(sigma).poisson(rate) * steps).delta(answer.upper).lower <= delta

@@ -27,6 +27,7 @@ _POINTS = 20_000
 _ROUGH = 1 << 11
 _TINY = 1e-33
 _WIDE = 2e-7
+_LOOSE = 1e-3
 _PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
 
 
@@ -69,8 +70,7 @@ class Direction:
         if not isinstance(local, Single) and epsilon > 0 and high - low > _WIDE * high > 1e-300:
             middle = float(np.log(max(high * low, high**2 * 1e-10)) / 2)
             apart = None if self.general.infinite else self._splitter(middle).at(epsilon, middle)
-            other = asked(apart, epsilon) if apart else (0.0, 1.0)
-            low, high = max(low, other[0]), min(high, other[1])
+            low, high = _together((low, high), asked(apart, epsilon) if apart else (0.0, 1.0))
         return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
 
     def epsilon(self, delta: float) -> tuple[float, float]:
@@ -83,8 +83,25 @@ class Direction:
         local = self._near_delta(delta)
         low, high = max(_invert(local, delta, 0), floor), min(_invert(local, delta, 1), top)
         if not isinstance(local, Single) and not self.general.infinite and high - low > _WIDE * high > 1e-6 * _WIDE:
-            return self._between(delta, low, high)
-        return low, high
+            low, high = self._between(delta, low, high)
+        return (low, high) if high - low <= _LOOSE * high else self._searched(delta, low, high)
+
+    def _searched(self, delta: float, low: float, high: float) -> tuple[float, float]:
+        """Bounds from single epsilons, each by the engine that suits it, where none that suits delta is narrow."""
+        guess = high
+        for _ in range(24):
+            if guess <= 1.1 * low or guess <= 0 or not np.isfinite(guess):
+                break
+            middle = float((max(low, 1e-4 * guess) * guess) ** 0.5)
+            floor, ceiling = self.delta(middle)
+            if floor > delta:
+                low = middle
+            else:
+                guess, high = middle, middle if ceiling <= delta else high
+        if not 0 < low < guess < np.inf:
+            return low, high
+        local = self._near_epsilon(float((low * guess) ** 0.5))
+        return _together((low, high), (_invert(local, delta, 0), _invert(local, delta, 1)))
 
     def _splitter(self, log_delta: float) -> Splitter:
         return Splitter(self.parts, self.general.outlines_for(log_delta), _POINTS)
@@ -98,7 +115,7 @@ class Direction:
             local = splitter.at(epsilon, log_delta)
             if local is None:
                 break
-            found = max(low, _invert(local, delta, 0)), min(high, _invert(local, delta, 1))
+            found = _together((low, high), (_invert(local, delta, 0), _invert(local, delta, 1)))
             if found[1] < 1.03 * epsilon and epsilon < 1.03 * found[1]:
                 return found
             low, high = found
@@ -195,6 +212,12 @@ class Direction:
                     f"[{floor:.6g}, {ceiling:.6g}]. Please report this composition."
                 )
         return line
+
+
+def _together(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    """What lies in both intervals; where two engines contradict each other, all that either of them allows."""
+    low, high = max(one[0], other[0]), min(one[1], other[1])
+    return (low, high) if low <= high else (min(one[0], other[0]), max(one[1], other[1]))
 
 
 def _log_mass_at_the_top(pair: Pair) -> float:

@@ -95,6 +95,8 @@ class MarkedTable(Marked):
         keep = p > 0
         self.loss, self.log_p = loss[keep], np.log(p[keep])
         self.marks = self.loss > threshold
+        if self.marks.all() or not self.marks.any():
+            raise Unsuitable
         _, weights = self._tilted(theta, ~self.marks)
         self.mean = float(weights @ self.loss[~self.marks])
 
