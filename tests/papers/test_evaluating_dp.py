@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tacit.papers.evaluating_dp import figures, leakage, privacy, settings, table_theory
+from tacit.papers.evaluating_dp import batch_clipping, figures, leakage, privacy, settings, table_theory
 from tacit.standing import Standing
 
 # evaluating-dp.md, section 2.
@@ -148,3 +148,11 @@ def test_the_stand_in_is_left_out_of_quick_runs_and_compared_with_nothing():
     assert item.rows("quick", []) == []
     assert item.figures("quick", []) == {}
     assert figures._stated("purchase", "lr") == {}
+
+
+def test_batch_clipping_costs_what_a_shift_of_two_costs_and_hardly_learns(small):
+    sizes = {"records": 500, "batch_size": 100, "epochs": 20, "runs": 1}
+    open_, private = (batch_clipping.batch_clipped(*cell, **sizes) for cell in (("none", 0.0), ("zcdp", 10.0)))
+    assert private["exact"] == pytest.approx(privacy.cost("zcdp", 10.0, 20, 0.2)["replace_one"])
+    assert private["exact"] > 10
+    assert private["test"][0] < open_["test"][0]

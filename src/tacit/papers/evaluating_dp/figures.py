@@ -30,7 +30,7 @@ _MORE = {
     "all_runs_ppv": "PPV of those flagged in every run",
 }
 _ACROSS = {"nominal": "epsilon asked", "exact": "exact epsilon", "sigma": "noise multiplier"}
-_SECONDS = {"lr": 20.0, "nn": 120.0}
+_SECONDS = {"lr": 8.0, "nn": 30.0}
 
 
 def _cells(model: str, size: str) -> list[tuple[str, float]]:
