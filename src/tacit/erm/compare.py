@@ -66,10 +66,11 @@ def compare(
     methods: Iterable[tuple[str, str]] | None = None,
     relation: str = "replace_one",
     repeats: int = 3,
+    first_seed: int = 0,
     settings: Mapping[str, Any] | None = None,
     on_progress: Progress = lambda stage, done, total: None,
 ) -> tuple[Row, ...]:
-    """Fit every method on `repeats` random splits (80/20, seeds 0, 1, ...) of every data set, with seeded noise.
+    """Fit every method on `repeats` random splits (80/20, seeds from `first_seed` on) of every data set, with seeded noise.
 
     delta = min(1e-5, n^-1.1), 0 for pure methods. Rows with epsilon None are without privacy.
 
@@ -81,9 +82,9 @@ def compare(
     """
     kinds = [check.choice("models", name, ("logistic", "mlp")) for name in models]
     chosen = list(methods) if methods is not None else [(m, v) for m, known in METHODS.items() for v in known]
-    jobs = [
-        (name, kind, seed) for name in datasets for kind in kinds for seed in range(check.count("repeats", repeats))
-    ]
+    first = check.count("first_seed", first_seed, minimum=0)
+    seeds = range(first, first + check.count("repeats", repeats))
+    jobs = [(name, kind, seed) for name in datasets for kind in kinds for seed in seeds]
     rows: list[Row] = []
     for done, (name, kind, seed) in enumerate(jobs):
         on_progress("comparison", done, len(jobs))

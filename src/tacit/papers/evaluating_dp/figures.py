@@ -1,0 +1,134 @@
+"""Figures 1 to 13: accuracy loss and leakage of each calibration, against epsilon asked, exact epsilon and sigma."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from statistics import mean
+from typing import Any
+
+from tacit.attacks import accuracy_loss, approximate_bound
+from tacit.papers.base import Item, Row
+from tacit.papers.drawing import lines_svg
+from tacit.papers.evaluating_dp.privacy import DELTA, KEY, LABELS, METHODS, NUMBERS, standing
+from tacit.papers.evaluating_dp.settings import EPSILONS, protocol
+from tacit.standing import Standing
+from tacit.sweeps import Task
+
+_DATA = {"cifar": "cifar100_pca50", "purchase": "purchase_standin"}
+_QUANTITIES = {
+    "accuracy_loss": "accuracy loss",
+    "yeom": "advantage, loss threshold (Yeom et al.)",
+    "shokri": "advantage, shadow models (Shokri et al.)",
+    "attribute": "advantage, attribute inference",
+}
+_MORE = {
+    "train": "training accuracy",
+    "test": "test accuracy",
+    "yeom_ppv": "PPV of the loss threshold",
+    "all_runs": "members flagged in every run",
+    "all_runs_ppv": "PPV of those flagged in every run",
+}
+_ACROSS = {"nominal": "epsilon asked", "exact": "exact epsilon", "sigma": "noise multiplier"}
+_SECONDS = {"lr": 8.0, "nn": 30.0}
+
+
+def _cells(model: str, size: str) -> list[tuple[str, float]]:
+    """(method, epsilon), the run without privacy first; networks at quick size by one calibration alone."""
+    epsilons = EPSILONS[size]
+    if size == "quick" and model == "nn":
+        return [("none", 0.0), ("rdp", epsilons[-1])]
+    return [("none", 0.0), *((method, epsilon) for method in METHODS for epsilon in epsilons)]
+
+
+def _tasks(data: str, model: str, size: str) -> list[Task]:
+    """Full size: five runs of a setting and the shadow models. The stand-in's labels take too long for quick size."""
+    if size == "quick" and data == "purchase":
+        return []
+    sizes = protocol(size)
+    seconds = 1.0 if size == "quick" else _SECONDS[model] * sizes["runs"]
+    return [
+        Task(
+            "tacit.papers.evaluating_dp.leakage:leakage",
+            {"dataset": _DATA[data], "model": model, "method": method, "epsilon": epsilon} | sizes,
+            seconds,
+            reads_data=True,
+        )
+        for method, epsilon in _cells(model, size)
+    ]
+
+
+def _summary(values: Sequence[Any]) -> list[dict[str, float]]:
+    """Means over the runs, and the accuracy loss against the first value, the one without privacy."""
+    rows = [{name: mean(each) if isinstance(each, list) else each for name, each in value.items()} for value in values]
+    open_accuracy = rows[0]["test"] if rows else 0.0
+    return [row | {"accuracy_loss": accuracy_loss(private=row["test"], nonprivate=open_accuracy)} for row in rows]
+
+
+def _rows(data: str, model: str, size: str, values: Sequence[Any]) -> list[Row]:
+    """What was measured at every setting; where the paper states a value, it is compared at full size."""
+    make, rows = partial(Row, KEY, f"{data}-{model}"), []
+    stated = _stated(data, model) if size == "full" else {}
+    for (method, epsilon), found in zip(_cells(model, size), _summary(values), strict=bool(values)):
+        prefix = "without privacy: " if method == "none" else f"{LABELS[method]}, epsilon {epsilon:g}: "
+        for name, words in (_QUANTITIES | _MORE).items():
+            if name in found:
+                value, tolerance = stated.get((method, epsilon, name), (None, None))
+                rows.append(make(f"{prefix}{words}", value, found[name], tolerance))
+        if method != "none":
+            exact = found["add_remove"]
+            most = approximate_bound(exact, DELTA)
+            rows.append(make(f"{prefix}noise multiplier", None, found["sigma"], standing=standing(method)))
+            rows.append(make(f"{prefix}exact epsilon", None, exact, standing=Standing.PROVEN))
+            rows.append(make(f"{prefix}largest advantage it allows", None, most, standing=Standing.PROVEN))
+    return rows
+
+
+def _stated(data: str, model: str) -> dict[tuple[str, float, str], tuple[float, float | None]]:
+    cells = NUMBERS["stated"][f"{data}-{model}"]["cells"]
+    return {
+        (cell["method"], cell.get("epsilon", 0.0), cell["quantity"]): (cell["value"], cell.get("tolerance"))
+        for cell in cells
+    }
+
+
+def _drawings(data: str, model: str, size: str, values: Sequence[Any]) -> Mapping[str, str]:
+    """Every quantity against the epsilon asked, as in the paper, and against the exact epsilon and sigma."""
+    cells, drawn = _cells(model, size), {}
+    if not values or len(cells) < len(METHODS):
+        return {}
+    found = dict(zip(cells, _summary(values), strict=True))
+    for quantity, words in _QUANTITIES.items():
+        if quantity not in found[cells[0]]:
+            continue
+        for across, axis in _ACROSS.items():
+            lines = {}
+            for method in METHODS:
+                points = [(epsilon, found[name, epsilon]) for name, epsilon in cells if name == method]
+                xs = [_place(across, epsilon, point) for epsilon, point in points]
+                lines[LABELS[method]] = (xs, [point[quantity] for _, point in points])
+            svg = lines_svg(lines, across=axis, up=words, log_across=True)
+            drawn[f"{data}-{model}-{quantity.replace('_', '-')}-by-{across}"] = svg
+    return drawn
+
+
+def _place(across: str, epsilon: float, found: Mapping[str, float]) -> float:
+    return {"nominal": epsilon, "exact": found["add_remove"], "sigma": found["sigma"]}[across]
+
+
+def _item(data: str, model: str, title: str) -> Item:
+    return Item(
+        f"{data}-{model}",
+        title,
+        partial(_tasks, data, model),
+        partial(_rows, data, model),
+        partial(_drawings, data, model),
+    )
+
+
+ITEMS = (
+    _item("cifar", "lr", "CIFAR-100, logistic regression: accuracy loss and leakage (Figures 1 to 4)"),
+    _item("purchase", "lr", "Stand-in for Purchase-100, logistic regression (Figures 5 to 8)"),
+    _item("cifar", "nn", "CIFAR-100, neural network (Figures 9 to 11)"),
+    _item("purchase", "nn", "Stand-in for Purchase-100, neural network (Figures 12 and 13)"),
+)

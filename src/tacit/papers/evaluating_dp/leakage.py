@@ -1,0 +1,147 @@
+"""One setting: models trained privately by one calibration at one epsilon, and what the three attacks find in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tacit import attacks
+from tacit.attacks import Examples, Model, Recipe, Scores
+from tacit.noise import SeededStream
+from tacit.papers.evaluating_dp.privacy import POISSON, PROTOCOL, cost
+from tacit.papers.evaluating_dp.settings import CLASSES, SEED, WIDTHS, Folder, split
+
+
+def leakage(
+    dataset: str,
+    model: str,
+    method: str,
+    epsilon: float,
+    *,
+    records: int,
+    batch_size: int,
+    epochs: int,
+    runs: int,
+    shadows: int,
+    data_dir: Folder = None,
+) -> dict[str, Any]:
+    """Train `runs` models and attack each with `records` members and as many others.
+
+    NC, AC and zCDP train on passes of disjoint batches, which their proofs need; RDP and the exact calibration on
+    Poisson batches; "none" without privacy. Adam at .01, clip norm 1, no L2 penalty: in the paper's code it never
+    reaches the loss. Noise is seeded, hence the models are not private.
+
+    Args:
+        model: "lr" (softmax regression) or "nn" (256-256).
+        shadows: shadow models of the attack by Shokri et al., trained without privacy; 0 leaves it out.
+
+    Returns "sigma", "add_remove" and "replace_one" (the exact epsilons; none of the three for "none"), and lists with
+    one entry for each run of "train", "test", "yeom", "yeom_ppv", "attribute" and "shokri"; "all_runs" is how many
+    members Yeom's attack flags in every run, "all_runs_ppv" their share among all that it flags in every run.
+    """
+    parts = split(dataset, records, data_dir)
+    members, others = parts["members"], parts["others"]
+    spent = {} if method == "none" else cost(method, epsilon, epochs, batch_size / records)
+    shadow = _shadow_attack(dataset, model, records, batch_size, epochs, shadows, data_dir) if shadows else None
+    columns = attacks.attributes(members[0], seed=SEED)
+    rows, scores = [], []
+    for seed in range(runs):
+        if method == "none":
+            target = _open_model(members, model, batch_size, epochs, seed)
+        else:
+            sampling = "poisson" if method in POISSON else "shuffled"
+            target = _private_model(members, model, spent["sigma"], sampling, batch_size, epochs, seed)
+        scores.append(attacks.LossThreshold()(target, members=members, non_members=others))
+        rows.append(_found(target, members, others, scores[-1], columns, shadow))
+    shared = attacks.overlaps(scores)[-1]
+    lists = {name: [row[name] for row in rows] for name in rows[0]}
+    return spent | lists | {"all_runs": float(shared.members), "all_runs_ppv": shared.ppv}
+
+
+def _found(
+    target: Model,
+    members: Examples,
+    others: Examples,
+    scores: Scores,
+    columns: Sequence[attacks.Attribute],
+    shadow: attacks.ShadowModels | None,
+) -> dict[str, float]:
+    guesses = [attacks.loss_posterior(target, members=members, non_members=others, attribute=one) for one in columns]
+    found = {
+        "train": _accuracy(target, members),
+        "test": _accuracy(target, others),
+        "yeom": attacks.advantage(scores),
+        "yeom_ppv": attacks.ppv(scores),
+        "attribute": attacks.mean_advantage(guesses),
+    }
+    if shadow is not None:
+        found["shokri"] = attacks.advantage(shadow(target, members=members, non_members=others))
+    return found
+
+
+def _accuracy(model: Model, examples: Examples) -> float:
+    return float(np.mean(model(examples[0]).argmax(1) == examples[1]))
+
+
+def _open_model(members: Examples, model: str, batch_size: int, epochs: int, seed: int) -> Model:
+    recipe = Recipe(hidden=WIDTHS[model], batch_size=batch_size, epochs=epochs)
+    included = np.ones((1, len(members[1])), bool)
+    return attacks.train_stacked(members, included, recipe=recipe, classes=CLASSES, seed=SEED + seed).model(0)
+
+
+def _private_model(
+    members: Examples, model: str, noise: float, sampling: str, batch_size: int, epochs: int, seed: int
+) -> Model:
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    from tacit import models
+    from tacit.training import fit
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        width = members[0].shape[1]
+        hidden = WIDTHS[model]
+        network = models.mlp(width, CLASSES, hidden=hidden) if hidden else models.linear(width, CLASSES)
+    fit(
+        network,
+        *members,
+        loss=lambda outputs, targets: cross_entropy(outputs, targets, reduction="none"),
+        optimizer=torch.optim.Adam(network.parameters(), lr=PROTOCOL["learning_rate"]),
+        clip_norm=PROTOCOL["clip_norm"],
+        noise_multiplier=noise,
+        sampling=sampling,
+        batch_size=batch_size,
+        epochs=epochs,
+        stream=SeededStream(seed),
+    )
+
+    def answer(inputs: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            return torch.softmax(network(torch.from_numpy(inputs)).double(), 1).numpy()
+
+    return answer
+
+
+@cache
+def _shadow_attack(
+    dataset: str, model: str, records: int, batch_size: int, epochs: int, shadows: int, data_dir: Folder
+) -> attacks.ShadowModels:
+    """The attack networks; every setting of one model meets the same."""
+    pool = split(dataset, records, data_dir)["pool"]
+    splits = attacks.shadow_splits(pool[1], models=shadows, records=records, seed=SEED)
+    included = np.zeros((shadows, len(pool[1])), bool)
+    for row, (inside, _) in zip(included, splits, strict=True):
+        row[inside] = True
+    recipe = Recipe(hidden=WIDTHS[model], batch_size=batch_size, epochs=epochs)
+    stack = attacks.train_stacked(pool, included, recipe=recipe, classes=CLASSES, seed=SEED)
+
+    def part(rows: np.ndarray) -> Examples:
+        return pool[0][rows], pool[1][rows]
+
+    return attacks.ShadowModels(
+        [(stack.model(k), part(inside), part(outside)) for k, (inside, outside) in enumerate(splits)]
+    )

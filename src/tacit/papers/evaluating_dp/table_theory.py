@@ -1,0 +1,66 @@
+"""Table 1: what k steps of epsilon cost by advanced composition, CDP, zCDP and RDP, and by the exact composition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from tacit.accounting import accountant
+from tacit.mechanisms import Approximate
+from tacit.papers.base import Item, Row
+from tacit.papers.evaluating_dp.privacy import DELTA, KEY
+from tacit.standing import Standing
+from tacit.sweeps import Task
+
+_CELLS = ((0.01, 100), (0.1, 100), (0.5, 100), (0.01, 5000))
+_WORDS = {
+    "advanced": ("advanced composition", Standing.PROVEN),
+    "cdp": ("CDP", Standing.PROVEN),
+    "zcdp": ("zCDP", Standing.PROVEN),
+    "rdp": ("RDP, where log(1/delta) >= k epsilon^2", Standing.PROVEN),
+    "exact": ("exact composition of pure steps", Standing.PROVEN),
+    "advanced_loss": ("bound on the expected loss of a step, advanced composition", Standing.PROVEN),
+    "cdp_loss": ("bound on the expected loss of a step, CDP", Standing.PROVEN),
+    "zcdp_loss": ("bound on the expected loss of a step, zCDP", Standing.PROVEN),
+    "exact_loss": ("expected privacy loss of a step of randomised response", Standing.PROVEN),
+}
+
+
+def composed(epsilon: float, steps: int) -> dict[str, float | None]:
+    """The table's formulas at (epsilon, k = `steps`), delta 1e-5; None where a formula does not apply.
+
+    All are bounds for pure steps: Dwork & Rothblum 2016 (CDP), Bun & Steinke 2016, Propositions 1.3 and 1.4 (zCDP),
+    Mironov 2017, Proposition 10 (RDP, epsilon <= 1).
+    """
+    root = epsilon * math.sqrt(2 * steps * math.log(1 / DELTA))
+    drift = epsilon * math.expm1(epsilon)
+    exact = accountant("optimal")(Approximate(epsilon, 0.0) * steps).epsilon(DELTA)
+    return {
+        "advanced": root + steps * drift,
+        "cdp": root + steps * drift / 2,
+        "zcdp": root + steps * epsilon**2 / 2,
+        "rdp": 4 * root if math.log(1 / DELTA) >= steps * epsilon**2 else None,
+        "exact": float(exact),
+        "advanced_loss": drift,
+        "cdp_loss": drift / 2,
+        "zcdp_loss": epsilon**2 / 2,
+        "exact_loss": epsilon * math.tanh(epsilon / 2),
+    }
+
+
+def _tasks(size: str) -> list[Task]:
+    return [Task(f"{__name__}:composed", {"epsilon": epsilon, "steps": steps}, 0.2) for epsilon, steps in _CELLS]
+
+
+def _rows(size: str, values: Sequence[Any]) -> list[Row]:
+    make = partial(Row, KEY, "table-theory")
+    return [
+        make(f"epsilon {epsilon:g} a step, {steps} steps: {words}", None, value[name], None, standing)
+        for (epsilon, steps), value in zip(_CELLS, values, strict=True)
+        for name, (words, standing) in _WORDS.items()
+    ]
+
+
+ITEM = Item("table-theory", "composition by the paper's theory table", _tasks, _rows)
