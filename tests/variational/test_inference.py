@@ -49,12 +49,12 @@ def test_without_noise_the_closed_posterior_of_linear_regression_is_found():
     x, _ = data()
     y = x @ torch.tensor([1.0, -0.5, 0.2])
     found = infer_nonprivate(
-        LinearLikelihood(1.0), x, y, steps=2500, sample_rate=1.0, learning_rate=0.004, family="full_rank",
+        LinearLikelihood(1.0), x, y, steps=2500, sample_rate=1.0, learning_rate=0.03,
         stream=SeededStream(0),
     )  # fmt: skip
     precision = x.T @ x + torch.eye(3)
-    torch.testing.assert_close(found.posterior.mean, torch.linalg.solve(precision, x.T @ y), rtol=0.05, atol=0.03)
-    torch.testing.assert_close(found.posterior.std, torch.linalg.inv(precision).diagonal().sqrt(), rtol=0.3, atol=0.01)
+    torch.testing.assert_close(found.posterior.mean, torch.linalg.solve(precision, x.T @ y), rtol=0, atol=0.1)
+    torch.testing.assert_close(found.posterior.std, torch.linalg.inv(precision).diagonal().sqrt(), rtol=0.25, atol=0)
 
 
 def test_the_ledger_is_the_plan_and_the_guarantee_is_proven():

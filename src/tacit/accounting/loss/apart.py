@@ -18,6 +18,9 @@ from tacit.accounting.loss.smooth import Limited, Smooth, SmoothCumulant, Smooth
 from tacit.accounting.loss.views import as_gaussian
 from tacit.mechanisms.pairs import GaussianPair, GaussianReplacePair, Nodes, Pair, SampledGaussianPair
 
+_ROUNDING = 2e-14
+"""Relative rounding of a marked step's moment, which the power of its steps multiplies; under 1e-14 where measured."""
+
 Parts = Sequence[tuple[Pair, int]]
 
 _CUTS = ((0.5, 0.1), (0.5, 0.05), (1 / 3, 0.1), (1 / 3, 0.05), (0.2, 0.1))
@@ -35,6 +38,7 @@ class Apart:
     """A line, or a rate with the log of the moment there, where a Chernoff bound is enough."""
 
     left_out: float
+    steps: int
 
     @property
     def theta(self) -> float:
@@ -53,7 +57,8 @@ class Apart:
             core = self.core.bounds(epsilon)
         else:
             core = 0.0, float(np.exp(min(log_chernoff(*self.core, epsilon), 0.0)))
-        return low + core[0], min(high + core[1] + self.left_out, 1.0)
+        rounding = _ROUNDING * self.steps
+        return (low + core[0]) * (1 - rounding), min((high + core[1]) * (1 + rounding) + self.left_out, 1.0)
 
 
 class Splitter:
@@ -110,7 +115,7 @@ class Splitter:
                 left_out += steps * float(np.exp(mark.beyond(1 / pair.sigma)))
             elif pair.table is not None:
                 left_out += steps * float(pair.table[1][_far(pair, steps, log_delta)].sum())
-        return Apart(line, core, left_out)
+        return Apart(line, core, left_out, sum(steps for _, steps in self._parts))
 
     def _mark(self, pair: Pair, steps: int, threshold: float, softness: float, log_delta: float) -> Mark | None:
         if not isinstance(pair, SampledGaussianPair | GaussianReplacePair):
