@@ -70,7 +70,7 @@ def compare(
     settings: Mapping[str, Any] | None = None,
     on_progress: Progress = lambda stage, done, total: None,
 ) -> tuple[Row, ...]:
-    """Fit every method with seeded noise on `repeats` random splits (80/20, seeds from `first_seed` on) of each data set.
+    """Fit every method with seeded noise on `repeats` random 80/20 splits (seeds from `first_seed` on) of each set.
 
     delta = min(1e-5, n^-1.1), 0 for pure methods. Rows with epsilon None are without privacy.
 
