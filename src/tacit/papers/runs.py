@@ -22,7 +22,8 @@ def history(
     from tacit.runs.methods import Job
     from tacit.runs.pieces import dataset_of
 
-    config = read_config(preset, settings | {"init_seed": seed, "unsafe_seed": seed})
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+    config = read_config(preset, given | {"init_seed": seed, "unsafe_seed": seed})
     with tempfile.TemporaryDirectory() as folder:
         job = Job(config, dataset_of(config, data_dir), Ledger(relation=config.relation), Path(folder))
         rows = config.own.train(job).history if private else config.own.twin(job)

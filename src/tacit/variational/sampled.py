@@ -42,13 +42,13 @@ class Smeared(Loss):
         return self.base.smoothness
 
     def values(self, scores: Array, targets: Array) -> Array:
-        return sum(weight * self.base.values(scores + move, targets) for move, weight in self._nodes())
+        return np.sum([weight * self.base.values(scores + move, targets) for move, weight in self._nodes()], axis=0)
 
     def slopes(self, scores: Array, targets: Array) -> Array:
-        return sum(weight * self.base.slopes(scores + move, targets) for move, weight in self._nodes())
+        return np.sum([weight * self.base.slopes(scores + move, targets) for move, weight in self._nodes()], axis=0)
 
     def curvatures(self, scores: Array, targets: Array) -> Array:
-        return sum(weight * self.base.curvatures(scores + move, targets) for move, weight in self._nodes())
+        return np.sum([weight * self.base.curvatures(scores + move, targets) for move, weight in self._nodes()], axis=0)
 
     def _nodes(self) -> list[tuple[float, float]]:
         points, weights = np.polynomial.hermite_e.hermegauss(_NODES)
