@@ -12,7 +12,7 @@ from tacit.accounting.loss.apart import Splitter
 from tacit.accounting.loss.convolution import Convolution
 from tacit.accounting.loss.inversion import SaddleLine, saddle_line
 from tacit.accounting.loss.measure import Product
-from tacit.accounting.loss.plan import Saddle, saddle_for_delta, saddle_for_epsilon
+from tacit.accounting.loss.plan import Saddle, log_chernoff, saddle_for_delta, saddle_for_epsilon
 from tacit.accounting.loss.single import Single
 from tacit.accounting.loss.smooth import SmoothCumulant, Unsuitable
 from tacit.accounting.loss.views import as_gaussian, views
@@ -57,12 +57,30 @@ class Direction:
         self.general = Convolution(parts, gap=gap, largest=largest)
         self._coarse = Convolution(parts, gap=1e-3, largest=1 << 13)
         self._compared = False
+        self._tables = bool(parts) and all(pair.table is not None for pair, _ in parts)
         self._top = max(float(sum(steps * pair.largest for pair, steps in parts)), 0.0)
         self._near_delta = lru_cache(maxsize=32)(self._for_delta)
         self._near_epsilon = lru_cache(maxsize=8)(self._for_epsilon)
 
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Bounds on delta(epsilon)."""
+        low, high = self._delta(epsilon)
+        floor, ceiling = self._simple(epsilon) if self._tables else (0.0, 1.0)
+        return (low, high) if low <= ceiling and high >= floor else (floor, ceiling)
+
+    def _simple(self, epsilon: float) -> tuple[float, float]:
+        """Bounds that need neither engine: what the worst step alone leaks, and Chernoff's of the whole composition.
+
+        They are far apart, and stand in where an engine has left the range of doubles.
+        """
+        floor = max(Single(pair).bounds(epsilon)[0] for pair, _ in self.parts)
+        best = 0.0
+        for rate in np.geomspace(0.01, 1e9, 80):
+            value = sum(steps * _log_table_moment(pair, rate) for pair, steps in self.parts)
+            best = min(best, log_chernoff(float(rate), value, epsilon))
+        return floor * (1 - ALLOWANCE), min(float(np.exp(best)) * (1 + ALLOWANCE) + 1e-12 * floor, 1.0)
+
+    def _delta(self, epsilon: float) -> tuple[float, float]:
         if epsilon >= self._top * (1 + ALLOWANCE):
             return self.general.infinite * (1 - ALLOWANCE), min(self.general.infinite * (1 + ALLOWANCE), 1.0)
         local = self._near_epsilon(epsilon)
@@ -75,6 +93,25 @@ class Direction:
 
     def epsilon(self, delta: float) -> tuple[float, float]:
         """Bounds on the smallest epsilon >= 0 with delta(epsilon) <= delta."""
+        low, high = self._epsilon(delta)
+        if not self._tables or not np.isfinite(high):
+            return low, high
+        # An answer of lattice or line is kept only where it agrees with what needs neither.
+        agrees = self._simple(low)[1] >= delta * (1 - 1e-6) and self._simple(high)[0] <= delta * (1 + 1e-6)
+        return (low, high) if agrees else self._simple_epsilon(delta)
+
+    def _simple_epsilon(self, delta: float) -> tuple[float, float]:
+        """`epsilon` from `_simple` alone, by bisection."""
+        ends = []
+        for side in (0, 1):
+            low, high = 0.0, max(self._top, 1e-12) if np.isfinite(self._top) else 1e6
+            for _ in range(60):
+                middle = (low + high) / 2
+                low, high = (middle, high) if self._simple(middle)[side] > delta else (low, middle)
+            ends.append(low if side == 0 else high)
+        return ends[0], ends[1]
+
+    def _epsilon(self, delta: float) -> tuple[float, float]:
         if delta < self.general.infinite * (1 + ALLOWANCE) or delta == 0.0:
             return self._at_the_end(delta)
         floor, top = self._near_the_top(delta)
@@ -218,6 +255,16 @@ def _together(one: tuple[float, float], other: tuple[float, float]) -> tuple[flo
     """What lies in both intervals; where two engines contradict each other, all that either of them allows."""
     low, high = max(one[0], other[0]), min(one[1], other[1])
     return (low, high) if low <= high else (min(one[0], other[0]), max(one[1], other[1]))
+
+
+def _log_table_moment(pair: Pair, rate: float) -> float:
+    """log E e^{rate L} of one step with a table of atoms, infinite losses left out."""
+    assert pair.table is not None
+    loss, p, _ = pair.table
+    with np.errstate(divide="ignore"):
+        exponent = np.log(p) + rate * loss
+    top = float(exponent.max())
+    return top + float(np.log(np.exp(exponent - top).sum()))
 
 
 def _log_mass_at_the_top(pair: Pair) -> float:

@@ -19,9 +19,8 @@ _EDGES = 600
 class SmoothNodes(Smooth):
     """A step by `Pair.nodes`. Its characteristic function need not decay: atoms keep it up at every frequency."""
 
-    def __init__(self, pair: Pair, steps: int, theta: float, log_ignored: float = -np.inf):
-        """Losses so high that their P-mass is below e^log_ignored are left out: the caller adds it to its error."""
-        self.pair, self.steps, self.theta, self._log_ignored = pair, steps, theta, log_ignored
+    def __init__(self, pair: Pair, steps: int, theta: float):
+        self.pair, self.steps, self.theta = pair, steps, theta
         self.largest = 3 * theta + 5
         self.real = self._nodes(0.0)
         self.moment = self.log_moment(theta)
@@ -34,10 +33,7 @@ class SmoothNodes(Smooth):
             raise Unsuitable from None
         if nodes is None or len(nodes.loss) > _MOST:
             raise Unsuitable
-        if self.pair.table is None or self._log_ignored == -np.inf:
-            return nodes
-        last = len(nodes.p) - int(np.searchsorted(np.cumsum(nodes.p[::-1]), np.exp(self._log_ignored)))
-        return Nodes(nodes.loss[:last], nodes.p[:last], nodes.q[:last])
+        return nodes
 
     def log_moment(self, theta: float) -> float:
         """As sum p = 1 - infinite and sum p e^{-loss} = 1 - unseen, the digits of small moments can be kept."""
