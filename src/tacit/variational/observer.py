@@ -19,8 +19,8 @@ from tacit.training.callbacks import Callback
 class BayesianObserver(Callback):
     """Feeds gradient differences of held-out pairs to `Bayesian`, those of each step before it is taken.
 
-    The answer has the standing "bayesian": it averages over records like the held-out ones, which it costs their privacy
-    to look at, and is no DP guarantee. A run that was resumed was not watched whole, and the accountant refuses it.
+    The answer has the standing "bayesian": it averages over records like the held-out ones, looks at those without
+    protecting them, and is no DP guarantee. A resumed run was not watched whole, and the accountant refuses it.
 
     Args:
         model: the model that is trained.
