@@ -1,6 +1,7 @@
 """Private Bayesian learning: variational inference, posterior sampling, Langevin dynamics."""
 
 from tacit.variational.dpvi import Inference, VariationalModel, infer, infer_nonprivate
+from tacit.variational.estimators import DPBayesianLinearRegression, DPBayesianLogisticRegression
 from tacit.variational.likelihoods import (
     Likelihood,
     LinearLikelihood,
@@ -8,12 +9,16 @@ from tacit.variational.likelihoods import (
     LogJoint,
     SoftmaxLikelihood,
 )
+from tacit.variational.observer import BayesianObserver
 from tacit.variational.posterior import Posterior, calibration_error
 from tacit.variational.sampled import Sampled, posterior_samples
 from tacit.variational.sgld import Chain, Schedule, sgld
 
 __all__ = [
+    "BayesianObserver",
     "Chain",
+    "DPBayesianLinearRegression",
+    "DPBayesianLogisticRegression",
     "Inference",
     "Likelihood",
     "LinearLikelihood",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.noise import Stream
 from tacit.tradeoff import Target
-from tacit.training import fit, fit_nonprivate
+from tacit.training import Plan, fit, fit_nonprivate
+from tacit.training.callbacks import Callback
 from tacit.variational.likelihoods import Likelihood
 from tacit.variational.posterior import Posterior
 
@@ -83,6 +84,12 @@ class Inference:
     posterior: Posterior
     ledger: Ledger | None
     history: Any = ()
+    plan: Plan | None = None
+
+    @property
+    def noise_multiplier(self) -> float | None:
+        """Of every step; None without privacy."""
+        return None if self.plan is None else float(self.plan.noise_multiplier)  # type: ignore[arg-type]
 
 
 def infer(
@@ -103,6 +110,8 @@ def infer(
     ledger: Ledger | None = None,
     stream: Stream | None = None,
     seed: int = 0,
+    callbacks: Sequence[Callback] = (),
+    on_plan: Callable[[Plan], object] | None = None,
     on_step: Callable[[int, int], None] | None = None,
 ) -> Inference:
     """Maximise the evidence lower bound by DP-SGD on the variational parameters (Jaelkoe, Dikmen & Honkela 2017).
@@ -116,7 +125,7 @@ def infer(
     Args:
         likelihood: see `tacit.variational.likelihoods`.
         inputs, targets: (n, features), with a column of ones if an intercept is wanted; (n,).
-        clip_norm, steps, sample_rate, noise_multiplier, target, delta, ledger, stream: as in `fit`.
+        clip_norm, steps, sample_rate, noise_multiplier, target, delta, ledger, stream, callbacks, on_plan: as in `fit`.
         family: "mean_field" or "full_rank".
         prior_std: of every parameter, > 0.
         optimizer: "adam" or "adagrad".
@@ -137,9 +146,11 @@ def infer(
         delta=delta,
         ledger=ledger,
         stream=stream,
+        callbacks=callbacks,
+        on_plan=on_plan,
         on_step=lambda done, total: _after(model, on_step, done, total),
     )
-    return Inference(model.posterior(), found.ledger, found.history)
+    return Inference(model.posterior(), found.ledger, found.history, found.plan)
 
 
 def infer_nonprivate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,13 +43,16 @@ class Smeared(Loss):
         return self.base.smoothness
 
     def values(self, scores: Array, targets: Array) -> Array:
-        return np.sum([weight * self.base.values(scores + move, targets) for move, weight in self._nodes()], axis=0)
+        return self._mean(self.base.values, scores, targets)
 
     def slopes(self, scores: Array, targets: Array) -> Array:
-        return np.sum([weight * self.base.slopes(scores + move, targets) for move, weight in self._nodes()], axis=0)
+        return self._mean(self.base.slopes, scores, targets)
 
     def curvatures(self, scores: Array, targets: Array) -> Array:
-        return np.sum([weight * self.base.curvatures(scores + move, targets) for move, weight in self._nodes()], axis=0)
+        return self._mean(self.base.curvatures, scores, targets)
+
+    def _mean(self, of: Callable[[Array, Array], Array], scores: Array, targets: Array) -> Array:
+        return np.sum([weight * of(scores + move, targets) for move, weight in self._nodes()], axis=0)
 
     def _nodes(self) -> list[tuple[float, float]]:
         points, weights = np.polynomial.hermite_e.hermegauss(_NODES)

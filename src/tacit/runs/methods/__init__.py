@@ -4,6 +4,7 @@ from tacit.runs.methods.base import Job, Method, Trained
 from tacit.runs.methods.gradient import Gradient
 from tacit.runs.methods.perturbation import Input, Objective, Output
 from tacit.runs.methods.ticket import TicketMethod
+from tacit.runs.methods.vi import Variational
 
 METHODS: dict[str, type[Method]] = {
     "gradient": Gradient,
@@ -11,6 +12,7 @@ METHODS: dict[str, type[Method]] = {
     "objective": Objective,
     "output": Output,
     "ticket": TicketMethod,
+    "vi": Variational,
 }
 
 __all__ = ["METHODS", "Job", "Method", "Trained"]

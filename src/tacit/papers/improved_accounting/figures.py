@@ -1,0 +1,111 @@
+"""Figures 1 to 3: what the accountants say of the MNIST run, by epoch and by the order of the moment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from tacit.accounting import Ledger, accountant
+from tacit.mechanisms import Gaussian
+from tacit.papers.base import Item, Row
+from tacit.papers.drawing import lines_svg
+from tacit.papers.improved_accounting.counterexamples import KEY
+from tacit.papers.improved_accounting.table_1 import NUMBERS
+from tacit.standing import Standing
+from tacit.sweeps import Task
+
+_MNIST = NUMBERS["table_1"]["mnist"]
+_RATE, _SIGMA = _MNIST["batch_size"] / _MNIST["records"], _MNIST["sigma"]
+_STANDINGS = {"moments": Standing.PROVEN, "generic": Standing.CLAIMED, "pld": Standing.PROVEN}
+_WORDS = {"moments": "moments accountant", "generic": "generic accountant", "pld": "exact"}
+_ORDERS = (1.0, 2.0, 4.0, 8.0, 14.7, 32.0)
+
+
+def spent(epoch: float) -> dict[str, dict[str, float]]:
+    """epsilon at delta 1e-5, and delta at the moments accountant's epsilon of the whole run, after `epoch` epochs."""
+    ran = Ledger.of(Gaussian(_SIGMA).poisson(_RATE) * round(epoch / _RATE))
+    judged = {name: accountant(name)(ran) for name in _WORDS}
+    return {
+        "epsilon": {name: float(found.epsilon(1e-5)) for name, found in judged.items()},
+        "delta": {name: float(found.delta(_MNIST["moments"])) for name, found in judged.items()},
+    }
+
+
+def by_order(epoch: float, order: float) -> float:
+    """epsilon of the generic accountant at one order: q^2 T (order + 1) / (2 sigma^2) + log(1 / delta) / order."""
+    steps = round(epoch / _RATE)
+    return _RATE**2 * steps * (order + 1) / (2 * _SIGMA**2) + math.log(1e5) / order
+
+
+def _epochs(size: str) -> tuple[int, ...]:
+    return (1, 10, 100) if size == "quick" else (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
+
+
+def _tasks(size: str) -> list[Task]:
+    return [Task(f"{__name__}:spent", {"epoch": epoch}, 0.5) for epoch in _epochs(size)]
+
+
+def _rows(item: str, quantity: str, size: str, values: Sequence[Any]) -> list[Row]:
+    where = "" if quantity == "epsilon" else f" at epsilon {_MNIST['moments']:g}"
+    return [
+        Row(
+            KEY,
+            item,
+            f"{epoch} epochs: {quantity}{where}, {words}",
+            None,
+            value[quantity][name],
+            None,
+            _STANDINGS[name],
+        )
+        for epoch, value in zip(_epochs(size), values, strict=True)
+        for name, words in _WORDS.items()
+    ]
+
+
+def _drawing(item: str, quantity: str, size: str, values: Sequence[Any]) -> Mapping[str, str]:
+    epochs = _epochs(size)
+    lines = {words: (epochs, [value[quantity][name] for value in values]) for name, words in _WORDS.items()}
+    return {item: lines_svg(lines, across="epoch", up=quantity, log_up=quantity == "delta")}
+
+
+def _order_tasks(size: str) -> list[Task]:
+    return [
+        Task(f"{__name__}:by_order", {"epoch": epoch, "order": order}, 0.01)
+        for epoch in _epochs(size)
+        for order in _ORDERS
+    ]
+
+
+def _order_rows(size: str, values: Sequence[Any]) -> list[Row]:
+    return [
+        Row(
+            KEY,
+            "figure-3",
+            f"{task.settings['epoch']} epochs, lambda {task.settings['order']:g}: epsilon, generic accountant",
+            None,
+            value,
+            None,
+            Standing.CLAIMED,
+        )
+        for task, value in zip(_order_tasks(size), values, strict=True)
+    ]
+
+
+def _order_drawing(size: str, values: Sequence[Any]) -> Mapping[str, str]:
+    width = len(_ORDERS)
+    lines = {f"{epoch} epochs": (_ORDERS, values[width * k : width * (k + 1)]) for k, epoch in enumerate(_epochs(size))}
+    return {"figure-3": lines_svg(lines, across="lambda", up="epsilon", log_across=True, log_up=True)}
+
+
+ITEMS = (
+    *(
+        Item(item, title, _tasks, partial(_rows, item, quantity), partial(_drawing, item, quantity))
+        for item, quantity, title in (
+            ("figure-1", "epsilon", "MNIST: epsilon by epoch"),
+            ("figure-2", "delta", "MNIST: delta by epoch at a fixed epsilon"),
+        )
+    ),
+    Item("figure-3", "MNIST: epsilon of the generic accountant by lambda", _order_tasks, _order_rows, _order_drawing),
+)
