@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from tacit.accounting.base import Accountant
+from tacit.accounting.loss.adaptive import Fixed, Floor, in_blocks, rough
 from tacit.accounting.loss.direction import ALLOWANCE, Direction
 from tacit.mechanisms import Mechanism
 from tacit.mechanisms.pairs import GaussianPair, Pair
@@ -17,9 +18,6 @@ from tacit.standing import Standing
 from tacit.tradeoff import Curve, GaussianCurve
 
 Parts = list[tuple[Pair, int]]
-
-_SHARES = (0.0, 0.5, 0.95)
-_ROUGH = {"gap": 1e-4, "largest": 1 << 17}
 
 
 class Pld(Accountant):
@@ -43,8 +41,8 @@ class Pld(Accountant):
             exact = [Direction(parts) for parts in directions]
             return PldCurve(exact, 1), PldCurve(exact, 0)
         # The two sides differ by more than rounding, which need not be fine then.
-        upper = [Direction(parts, **_ROUGH) for parts in directions]
-        lower = [Direction(parts, **_ROUGH) for share in _SHARES for parts in _attained(directions, share)]
+        upper = [rough(in_blocks(parts)) for parts in directions]
+        lower = [Floor.of(parts) or Fixed(parts, above) for parts, above in zip(directions, upper, strict=True)]
         return PldCurve(upper, 1), PldCurve(lower, 0)
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
@@ -54,10 +52,6 @@ class Pld(Accountant):
 def _single(directions: Sequence[Parts]) -> bool:
     """One step alone, where an envelope is what the family reaches at each epsilon."""
     return all(len(parts) == 1 and parts[0][1] == 1 and parts[0][0].reached for parts in directions)
-
-
-def _attained(directions: Sequence[Parts], share: float) -> list[Parts]:
-    return [[(pair.attained(share), steps) for pair, steps in parts] for parts in directions]
 
 
 def _directions(mechanism: Mechanism, relation: Relation) -> list[Parts]:
@@ -80,10 +74,20 @@ def _merged(parts: list[tuple[Pair, int]]) -> Parts:
     return list(counted.items())
 
 
+class Bounds(Protocol):
+    """Two-sided answers about one direction."""
+
+    def delta(self, epsilon: float) -> tuple[float, float]: ...
+
+    def epsilon(self, delta: float) -> tuple[float, float]: ...
+
+    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+
+
 class PldCurve(Curve):
     """One side of the bracket: the largest over the directions of their lower (0) or upper (1) bounds."""
 
-    def __init__(self, directions: Sequence[Direction], side: int):
+    def __init__(self, directions: Sequence[Bounds], side: int):
         self._directions = directions
         self._side = side
 

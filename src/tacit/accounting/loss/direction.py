@@ -58,6 +58,7 @@ class Direction:
 
     def __init__(self, parts: Sequence[tuple[Pair, int]], *, gap: float = 2e-7, largest: int = 1 << 20):
         self.parts = parts
+        self._wide, self._blur = max(_WIDE, 2 * gap), gap / 10
         self.general = Convolution(parts, gap=gap, largest=largest)
         self._coarse = Convolution(parts, gap=1e-3, largest=1 << 13)
         self._compared = False
@@ -100,7 +101,7 @@ class Direction:
             return self.general.infinite * (1 - ALLOWANCE), min(self.general.infinite * (1 + ALLOWANCE), 1.0)
         local = self._near_epsilon(epsilon)
         low, high = asked(local, epsilon)
-        if not isinstance(local, _ALONE) and epsilon > 0 and high - low > _WIDE * high > 1e-300:
+        if not isinstance(local, _ALONE) and epsilon > 0 and high - low > self._wide * high > 1e-300:
             middle = float(np.log(max(high * low, high**2 * 1e-10)) / 2)
             apart = None if self.general.infinite else self._splitter(middle).at(epsilon, middle)
             low, high = _together((low, high), asked(apart, epsilon) if apart else (0.0, 1.0))
@@ -133,7 +134,11 @@ class Direction:
             return floor, top
         local = self._near_delta(delta)
         low, high = max(_invert(local, delta, 0), floor), min(_invert(local, delta, 1), top)
-        if not isinstance(local, _ALONE) and not self.general.infinite and high - low > _WIDE * high > 1e-6 * _WIDE:
+        if (
+            not isinstance(local, _ALONE)
+            and not self.general.infinite
+            and high - low > self._wide * high > 1e-6 * self._wide
+        ):
             low, high = self._between(delta, low, high)
         return (low, high) if high - low <= _LOOSE * high else self._searched(delta, low, high)
 
@@ -267,7 +272,9 @@ class Direction:
             if close:
                 break
         seen = views(self.parts, saddle.theta, saddle.log_delta, limited=limited)
-        return saddle_line(Product(seen, saddle.theta), saddle, _POINTS, self.general.infinite, widest=widest)
+        return saddle_line(
+            Product(seen, saddle.theta), saddle, _POINTS, self.general.infinite, blurs=(self._blur, widest)
+        )
 
     def _agreed(self, line: SaddleLine, saddle: Saddle) -> SaddleLine:
         """The line, once a coarse lattice of the same composition has bounds that overlap with its own."""
@@ -318,7 +325,7 @@ def _invert(local: Local, delta: float, side: int) -> float:
     """The epsilon where one side of the bounds crosses delta, searched outwards from the saddle."""
 
     def excess(epsilon: float) -> float:
-        return float(np.log(max(asked(local, epsilon)[side], 1e-320) / delta)) + ALLOWANCE * (1 if side else -1)
+        return float(np.log(max(asked(local, epsilon)[side], 2.3e-308) / delta)) + ALLOWANCE * (1 if side else -1)
 
     guess = _secant(excess, local.epsilon, local.theta)
     root = _bracketed(excess, local) if guess is None else guess

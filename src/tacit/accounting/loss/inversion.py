@@ -76,15 +76,15 @@ class SaddleLine:
 
 
 def saddle_line(
-    measure: Measure, saddle: Saddle, budget: int, infinite: float, *, widest: float = 1.0
+    measure: Measure, saddle: Saddle, budget: int, infinite: float, *, blurs: tuple[float, float] = (0.0, 1.0)
 ) -> SaddleLine | None:
     """The line through a saddle, blurred if need be; None when its points would cost more than `budget`.
 
-    `infinite` is the P-mass of runs with an infinite loss. The blur takes up to about `widest` of epsilon.
+    `infinite` is the P-mass of runs with an infinite loss. A blur takes about a share of epsilon within `blurs`.
     """
     if measure.largest < 1.02 * saddle.theta:
         return None
-    for gap in (0.0, *(gap for gap in _GAPS if gap <= widest)):
+    for gap in (0.0, *(gap for gap in _GAPS if blurs[0] <= gap <= blurs[1])):
         blur = min(gap * max(saddle.epsilon, 0.03 / saddle.theta) / (1 + saddle.theta), _MOST_BLUR)
         try:
             line = _line(measure.blurred(blur) if blur else measure, saddle, budget, blur, infinite)

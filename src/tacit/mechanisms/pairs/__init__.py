@@ -1,5 +1,6 @@
 """Dominating pairs: for each mechanism, the two output laws that no neighbouring data sets exceed."""
 
+from tacit.mechanisms.pairs.adaptive import AdaptivePair, attained_lines
 from tacit.mechanisms.pairs.atoms import AtomPair
 from tacit.mechanisms.pairs.bounded_range import RangePair
 from tacit.mechanisms.pairs.discrete_gaussian import DiscreteGaussianPair, DiscreteGaussianReplacePair
@@ -12,6 +13,7 @@ from tacit.mechanisms.pairs.pair import Pair
 from tacit.mechanisms.pairs.sampled import RevealedPair, SampledPair, SubstitutedPair, sampled_pairs
 
 __all__ = [
+    "AdaptivePair",
     "AtomPair",
     "DiscreteGaussianPair",
     "DiscreteGaussianReplacePair",
@@ -28,5 +30,6 @@ __all__ = [
     "SampledGaussianPair",
     "SampledPair",
     "SubstitutedPair",
+    "attained_lines",
     "sampled_pairs",
 ]

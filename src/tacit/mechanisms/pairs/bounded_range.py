@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,9 +32,35 @@ class RangePair(Pair):
     def attained(self, share: float) -> AtomPair:
         """The two outcomes of t = (1 + share) epsilon / 2, the worst case of one step at share * epsilon."""
         t = (1 + share) * self.epsilon / 2
-        q = np.expm1(t - self.epsilon) / (np.expm1(-self.epsilon) * np.exp(t))
-        p = np.exp(t) * q
-        return AtomPair((t - self.epsilon, t), (float(1 - p), float(p)), (float(1 - q), float(q)))
+        return self._two_outcomes(t, t)
+
+    def covering(self, count: int) -> tuple[AtomPair, ...]:
+        """`count` + 1 members and, between any two neighbours, the tests at which their tangents meet.
+
+        The tests of t in between lie in the triangle of the three, and E f is convex in the test.
+        """
+        t = np.linspace(0.0, self.epsilon, count + 1)
+        ends, tangents = zip(t, t, strict=True), itertools.pairwise(t)
+        return tuple(self._two_outcomes(float(low), float(high)) for low, high in (*ends, *tangents))
+
+    def _two_outcomes(self, low: float, high: float) -> AtomPair:
+        """The outcomes of t = `low` = `high`, or those of the test where the tangents of two t meet.
+
+        With u = e^t the test of t has the power (1 - u e^{-epsilon}) / (1 - e^{-epsilon}) and the level
+        (1 / u - e^{-epsilon}) / (1 - e^{-epsilon}). Two tangents of this curve meet where u is the harmonic mean of
+        both in the power and the arithmetic mean in the level.
+        """
+        half = (high - low) / 2
+        middle, bend = (low + high) / 2, float(np.log(np.cosh(half)))
+        harmonic, mean = middle - bend, middle + bend
+        whole = -np.expm1(-self.epsilon)
+        p = (np.exp(-self.epsilon) * np.expm1(harmonic) / whole, -np.expm1(harmonic - self.epsilon) / whole)
+        q = (-np.expm1(-mean) / whole, np.exp(-mean) * -np.expm1(mean - self.epsilon) / whole)
+        losses = [
+            float(np.log(a / b)) if a > 0 and b > 0 else t
+            for a, b, t in zip(p, q, (low - self.epsilon, high), strict=True)
+        ]
+        return AtomPair(tuple(losses), tuple(float(x) for x in p), tuple(float(x) for x in q))
 
     def nodes(self, theta: float, frequency: float) -> Nodes:
         y, weight = legendre(-self.epsilon, self.epsilon, theta, frequency)

@@ -61,6 +61,14 @@ class Pair(ABC):
         """
         return self
 
+    def covering(self, count: int) -> tuple[Pair, ...]:
+        """Of an envelope, pairs of few outcomes one of which is at least as bad as any member, whatever is asked.
+
+        More precisely: for every convex f, E f of each member is at most the largest E f of these, which are closer to
+        members the higher `count` is. Empty where the pair is no envelope, or none of a known family.
+        """
+        return ()
+
     def nodes(self, theta: float, frequency: float) -> Nodes | None:
         """Finite losses with the E_P e^{zL} of this pair for |Re z| <= theta, |Im z| <= frequency; None if unknown.
 

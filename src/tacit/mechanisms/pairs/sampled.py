@@ -33,6 +33,9 @@ class SampledPair(Pair):
     def attained(self, share: float) -> Pair:
         return replace(self, base=self.base.attained(share))
 
+    def covering(self, count: int) -> tuple[Pair, ...]:
+        return tuple(replace(self, base=base) for base in self.base.covering(count))
+
     @property
     def atoms(self) -> tuple[float, ...]:
         if self.base.table is not None:
@@ -115,6 +118,9 @@ class RevealedPair(Pair):
 
     def attained(self, share: float) -> Pair:
         return replace(self, base=self.base.attained(share))
+
+    def covering(self, count: int) -> tuple[Pair, ...]:
+        return tuple(replace(self, base=base) for base in self.base.covering(count))
 
     @property
     def atoms(self) -> tuple[float, ...]:

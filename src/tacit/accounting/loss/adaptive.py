@@ -1,0 +1,123 @@
+"""Envelopes under adaptive choice: blocks of steps from above, lines of attained profiles from below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from tacit.accounting.loss.direction import Direction
+from tacit.mechanisms.pairs import AdaptivePair, Pair, attained_lines
+from tacit.tradeoff.root import bracketed_root
+
+BLOCK = 64
+"""Steps of one block: its pair spreads by about 1 / (3 BLOCK) more than the steps that attain most."""
+
+_GAP, _LARGEST = 1e-4, 1 << 17
+_SHARES = (*np.linspace(-0.95, 0.95, 39).tolist(), *(1 - 0.5 ** np.arange(5, 40)).tolist())
+_FEW = (0.0, 0.25, 0.5, 0.8, 0.95)
+
+Parts = Sequence[tuple[Pair, int]]
+
+
+def rough(parts: Parts) -> Direction:
+    """A direction whose own two sides need not be closer than those of an envelope."""
+    return Direction(parts, gap=_GAP, largest=_LARGEST)
+
+
+def in_blocks(parts: Parts) -> list[tuple[Pair, int]]:
+    """Steps of an envelope of a known family as blocks of one dominating pair each; all other parts as they are."""
+    found: list[tuple[Pair, int]] = []
+    for pair, steps in parts:
+        if steps == 1 or not pair.covering(1):
+            found.append((pair, steps))
+            continue
+        whole, rest = divmod(steps, BLOCK)
+        found += [(AdaptivePair(pair, BLOCK), whole)] if whole else []
+        found += [(AdaptivePair(pair, rest) if rest > 1 else pair, 1)] if rest else []
+    return found
+
+
+class Fixed:
+    """A lower bound on delta of steps that are all one member: the worst of a few and of the one at the tilt asked."""
+
+    def __init__(self, parts: Parts, upper: Direction):
+        self._parts, self._upper = parts, upper
+        self._families = [part for part in parts if part[0].attained(_FEW[0]) != part[0].attained(_FEW[1])]
+        self._at_share = lru_cache(maxsize=16)(self._direction)
+
+    def _direction(self, share: float) -> Direction:
+        return rough([(pair.attained(share), steps) for pair, steps in self._parts])
+
+    def _candidates(self, theta: float) -> list[Direction]:
+        """The largest moment decides how fast delta falls where it is small; elsewhere nothing tells."""
+        if not self._families:
+            return [self._at_share(_FEW[0])]
+        moments = [
+            sum(steps * _log_moment(pair.attained(share), theta) for pair, steps in self._families) for share in _SHARES
+        ]
+        return [self._at_share(share) for share in {_SHARES[int(np.argmax(moments))], *_FEW[:-1]}]
+
+    def delta(self, epsilon: float) -> tuple[float, float]:
+        """The bound, and 1."""
+        theta = self._upper.general.saddle_for_epsilon(epsilon).theta
+        return max(direction.delta(epsilon)[0] for direction in self._candidates(theta)), 1.0
+
+    def epsilon(self, delta: float) -> tuple[float, float]:
+        """Where the bound falls to delta, and infinity."""
+        if delta <= 0:
+            return 0.0, np.inf
+        if delta <= self._upper.general.infinite:
+            return max(direction.epsilon(delta)[0] for direction in self._candidates(1.0)), np.inf
+        theta = self._upper.general.saddle_for_delta(delta).theta
+        return max(direction.epsilon(delta)[0] for direction in self._candidates(theta)), np.inf
+
+    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`delta` at many epsilons, by a few members."""
+        shares = _FEW if self._families else _FEW[:1]
+        sides = [self._at_share(share).profile(epsilons)[0] for share in shares]
+        return np.max(sides, axis=0), np.ones(len(epsilons))
+
+
+class Floor:
+    """A lower bound on delta of a few steps of one family: the highest of the lines that some way to adapt exceeds."""
+
+    def __init__(self, pair: Pair, steps: int):
+        self._x, self._value, self._slope = attained_lines(pair, steps)
+
+    @classmethod
+    def of(cls, parts: Parts) -> Floor | None:
+        """None where there is more than one family, or more than a block of steps."""
+        (pair, steps), *others = parts
+        return cls(pair, steps) if not others and 1 < steps <= BLOCK and pair.covering(1) else None
+
+    def _at(self, epsilon: float) -> float:
+        change = np.exp(self._x) * np.expm1(np.minimum(epsilon - self._x, 700.0))
+        return max(float((self._value - self._slope * change).max()), 0.0)
+
+    def delta(self, epsilon: float) -> tuple[float, float]:
+        """The bound, and 1."""
+        return self._at(epsilon), 1.0
+
+    def epsilon(self, delta: float) -> tuple[float, float]:
+        """Where the bound falls to delta, and infinity."""
+        top = float(self._x[-1])
+        if self._at(0.0) <= delta or delta <= 0:
+            return 0.0, np.inf
+        return bracketed_root(lambda epsilon: self._at(epsilon) - delta, 0.0, top, relative=1e-9) * (1 - 1e-8), np.inf
+
+    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`delta` at many epsilons."""
+        return np.array([self._at(float(epsilon)) for epsilon in epsilons]), np.ones(len(epsilons))
+
+
+def _log_moment(pair: Pair, theta: float) -> float:
+    """log E_P e^{theta L} of a pair of few losses, infinite ones left out."""
+    nodes = pair.nodes(theta, 0.0)
+    if nodes is None:
+        return 0.0
+    with np.errstate(divide="ignore"):
+        exponent = np.log(nodes.p) + theta * nodes.loss
+    top = float(exponent.max())
+    return top + float(np.log(np.exp(exponent - top).sum()))

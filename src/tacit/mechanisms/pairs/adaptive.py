@@ -1,0 +1,149 @@
+"""Several steps of a family of pairs, each picked when the outcomes before it are known.
+
+With V_0(x) = (1 - e^x)_+, the delta of k steps is V_k(x) = sup over the family of E_P V_{k-1}(x - L), and as the member
+may depend on x it covers an analyst who adapts. V_k is convex in e^x, hence the profile of one pair. `RangePair` alone
+covers one step; its powers cover several, but with losses that spread by a third too much.
+
+Both bounds live on a grid of x. Above, the values between two points are those of the chord in e^x, and the largest is
+taken over pairs that cover the family (`Pair.covering`). Below, every value is a line in e^x below the profile of one
+way to adapt, and such lines add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from tacit.mechanisms.pairs.nodes import Nodes
+from tacit.mechanisms.pairs.pair import Pair
+
+_MEMBERS = 40
+_TOWARDS = 0.5 ** np.arange(6, 50, 2)
+_SHARES = [*np.linspace(-1.0, 1.0, 2 * _MEMBERS + 1)[:-1], *(1 - _TOWARDS)]
+"""Members to pick from, more of them where the largest loss is rare: little delta is left there for anything else."""
+_FINEST, _WORK = 192, 4500
+
+Table = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class AdaptivePair(Pair):
+    """The smallest pair, up to the grid, that dominates `steps` adaptively picked steps of the family of `member`."""
+
+    member: Pair
+    steps: int
+
+    @property
+    def table(self) -> Table:
+        return self._table
+
+    @cached_property
+    def _table(self) -> Table:
+        return _table(self.member, self.steps)
+
+    @property
+    def largest(self) -> float:
+        return float(self.table[0][-1])
+
+    def nodes(self, theta: float, frequency: float) -> Nodes:
+        return Nodes(*self.table)
+
+    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        loss, p, q = self.table
+        index = np.searchsorted(edges, loss, side="left")
+        return np.bincount(index, p, len(edges) + 1), np.bincount(index, q, len(edges) + 1)
+
+
+@lru_cache(maxsize=8)
+def _table(member: Pair, steps: int) -> Table:
+    """The pair with the profile V (from above) by differences of its slopes, those of V - (1 - e^x) at x <= 0."""
+    cover = [_outcomes(pair) for pair in member.covering(_MEMBERS)]
+    x, zero = _grid(cover, steps)
+    put, call = np.maximum(-np.expm1(x), 0.0), np.maximum(np.expm1(x), 0.0)
+    for _ in range(steps):
+        put = _chords(put, -np.expm1(_beyond(x)[0]), np.zeros_like(x), cover, x)
+        call = _chords(call, np.zeros_like(x), np.expm1(_beyond(x)[1]), cover, x)
+    width = np.exp(x[:-1]) * np.expm1(x[1] - x[0])
+    above = np.concatenate([-np.diff(put) / width, [0.0]])
+    below = np.concatenate([[0.0], np.diff(call) / width, [1.0]])
+    q = np.where(np.arange(len(x)) > zero, np.append(np.nan, above[:-1]) - above, np.diff(below))
+    return _balanced(x, np.maximum(q, 0.0), zero)
+
+
+def _balanced(x: np.ndarray, q: np.ndarray, zero: int) -> Table:
+    """Losses and masses with sum p = sum q = 1, for which rounding is taken from the bulk at x <= 0."""
+    heavy = int(np.argmax(q[:zero])) if zero else 0
+    change = float(q @ np.expm1(x)) / -float(np.expm1(x[heavy]))
+    q[heavy] += change
+    q[zero] += 1 - q.sum()
+    keep = q > 0
+    return x[keep], (q * np.exp(x))[keep], q[keep]
+
+
+def _outcomes(pair: Pair) -> Table:
+    """Losses and masses of a member."""
+    nodes = pair.nodes(1.0, 0.0)
+    assert nodes is not None
+    return nodes.columns
+
+
+def _grid(members: Sequence[Table], steps: int) -> tuple[np.ndarray, int]:
+    """Equally spaced points over all that `steps` steps can lose, and the index of 0."""
+    low, high = min(float(loss.min()) for loss, _, _ in members), max(float(loss.max()) for loss, _, _ in members)
+    pitch = (high - low) / max(min(_FINEST, _WORK // steps), 16)
+    first, last = int(np.floor(steps * min(low, 0.0) / pitch)) - 1, int(np.ceil(steps * max(high, 0.0) / pitch)) + 1
+    return pitch * np.arange(first, last + 1), -first
+
+
+def _beyond(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The points of the grid below and above it, as many as it has."""
+    length = x[-1] - x[0] + (x[1] - x[0])
+    return x - length, x + length
+
+
+def _chords(
+    value: np.ndarray, before: np.ndarray, after: np.ndarray, cover: Sequence[Table], x: np.ndarray
+) -> np.ndarray:
+    """max over pairs of sum_o p_o V(x - l_o), V linear in e^x between points and known outside of the grid."""
+    count, pitch = len(x), float(x[1] - x[0])
+    padded = np.concatenate([before, value, after])
+    best = np.zeros(count)
+    for loss, p, _ in cover:
+        total = np.zeros(count)
+        for each, mass in zip(loss, p, strict=True):
+            if mass > 0:
+                shift = -each / pitch
+                start = int(np.floor(shift))
+                part = float(np.expm1((shift - start) * pitch) / np.expm1(pitch))
+                at = count + start
+                total += mass * (1 - part) * padded[at : at + count] + mass * part * padded[at + 1 : at + 1 + count]
+        best = np.maximum(best, total)
+    return best
+
+
+@lru_cache(maxsize=8)
+def attained_lines(member: Pair, steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """x with lines v - s (e^y - e^x) in e^y, each below the profile of one way to pick `steps` steps adaptively."""
+    members = [_outcomes(member.attained(share)) for share in _SHARES]
+    x, _ = _grid(members, steps)
+    below, above = _beyond(x)
+    value, slope = np.maximum(-np.expm1(x), 0.0), (x < 0).astype(float)
+    ones, zeros, count, pitch = np.ones(len(x)), np.zeros(len(x)), len(x), float(x[1] - x[0])
+    for _ in range(steps):
+        values, slopes = np.concatenate([-np.expm1(below), value, zeros]), np.concatenate([ones, slope, zeros])
+        points = np.exp(np.concatenate([below, x, above]))
+        best, best_slope = np.zeros(count), np.zeros(count)
+        for loss, p, q in members:
+            total, fall = np.zeros(count), np.zeros(count)
+            for each, p_mass, q_mass in zip(loss, p, q, strict=True):
+                at = count + int(np.rint(-each / pitch))
+                there = slice(at, at + count)
+                total += p_mass * (values[there] - slopes[there] * (np.exp(x - each) - points[there]))
+                fall += q_mass * slopes[there]
+            better = total > best
+            best, best_slope = np.where(better, total, best), np.where(better, fall, best_slope)
+        value, slope = best, best_slope
+    return x, value, slope
