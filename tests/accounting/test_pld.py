@@ -126,6 +126,22 @@ def test_approximate_mechanisms_compose_as_the_optimal_theorem_says() -> None:
     assert exact * (1 - 1e-12) <= answer.upper <= exact * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("noise_multiplier", [0.05, 0.0125, 0.005])
+def test_losses_beyond_the_smallest_double(noise_multiplier: float) -> None:
+    """An event of probability d that reveals all leaves delta = d + (1 - d) delta_Gaussian."""
+    answer = Pld()(Gaussian(noise_multiplier) + Approximate(0.0, 1e-6)).epsilon(1e-5)
+    exact = gaussian_epsilon(9e-6 / (1 - 1e-6), 1 / noise_multiplier)
+    assert answer.lower <= exact <= answer.upper <= exact * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_pure_losses_beyond_the_smallest_double(steps: int) -> None:
+    low, high = bracket(RandomizedResponse(1000.0) * steps, 1e-5)
+    assert low <= 1000 * steps + math.log1p(-1e-5) <= high <= low * (1 + 1e-7)
+    low, high = bracket(Laplace(0.0005) * steps, 1e-5)
+    assert 2000 * steps * (1 - 1e-6) <= low <= high <= 2000 * steps * (1 + 1e-8)
+
+
 def test_laplace_alone_and_pure_limit() -> None:
     tradeoff = Pld()(Laplace(2.0))
     exact = -math.expm1((0.2 - 0.5) / 2)

@@ -27,24 +27,21 @@ Rounding = list[tuple[Rounded, int]]
 
 @dataclass(frozen=True)
 class Bracket:
-    """The lower and the upper rounding of one composition, built for one question."""
+    """The lower and the upper rounding of one composition, built for one question.
 
-    lower: LatticeSum
-    upper: LatticeSum
+    `theta` is the tilt, a first guess at the fall of log delta; at `epsilon` the bounds are meant to be asked. A
+    rounding is None where no finite loss was left of some part: then it bounds nothing.
+    """
 
-    @property
-    def theta(self) -> float:
-        """The tilt, a first guess at the fall of log delta."""
-        return self.upper.theta
-
-    @property
-    def epsilon(self) -> float:
-        """Where the bounds are meant to be asked."""
-        return self.upper.epsilon
+    lower: LatticeSum | None
+    upper: LatticeSum | None
+    theta: float
+    epsilon: float
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta(epsilon)."""
-        return self.lower.bounds(epsilon)[0], self.upper.bounds(epsilon)[1]
+        low = self.lower.bounds(epsilon)[0] if self.lower else 0.0
+        return low, self.upper.bounds(epsilon)[1] if self.upper else 1.0
 
 
 class Convolution:
@@ -98,7 +95,13 @@ class Convolution:
         uneven = any(pair.table is not None and not pair.atoms for pair, _ in self.parts)
         wanted = min(_pitch_for(cumulant, theta, gap), saddle.spread / 8) / (_UNEVEN if uneven else 1) if close else 0.0
         down, up, size = self._rounded(cumulant, theta, saddle.log_delta, period, wanted, self.largest)
-        return Bracket(*(LatticeSum.of(rounded, theta, saddle.epsilon, size) for rounded in (down, up)))
+        lower, upper = (
+            LatticeSum.of(parts, theta, saddle.epsilon, size)
+            if all(rounded.masses.any() for rounded, _ in parts)
+            else None
+            for parts in (down, up)
+        )
+        return Bracket(lower, upper, theta, saddle.epsilon)
 
     def _rounded(
         self, cumulant: Cumulant, theta: float, log_delta: float, period: float, wanted: float, largest: int
@@ -143,9 +146,14 @@ def _log1m(x: float) -> float:
 def _outline(pair: Pair, steps: int) -> Discrete:
     """The pair merged into a few hundred cells: close enough to plan with, not a bound that is used."""
     near = [atom + sign * abs(atom) * _APPROACH for atom in pair.atoms for sign in (-1, 1)]
-    p, q = pair.cells(np.unique(np.concatenate([_EDGES, *near])))
-    keep = (p > 0) & (q > 0)
-    return Discrete(np.log(p[keep] / q[keep]), np.log(p[keep]), steps)
+    edges = np.unique(np.concatenate([_EDGES, *near]))
+    p, q = pair.cells(edges)
+    middle = np.concatenate([edges[:1], (edges[:-1] + edges[1:]) / 2, edges[-1:]])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Beyond a loss of 745 the Q-mass is below the smallest double.
+        losses = np.where(q > 0, np.log(p / q), middle)
+    keep = (p > 0) & ((q > 0) | (losses > 700))
+    return Discrete(losses[keep], np.log(p[keep]), steps)
 
 
 def _ends(part: Discrete, theta: float, log_delta: float, steps: int) -> tuple[float, float]:

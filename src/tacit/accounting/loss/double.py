@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from tacit.accounting.loss.cumulant import Discrete
+from tacit.accounting.loss.plan import SMALLEST
 from tacit.mechanisms.pairs import Pair
 
 _UNIT = 2.0**-50
@@ -91,5 +92,8 @@ class Double:
         above_p[points == -np.inf] = 1.0 - self._second.infinite
         with np.errstate(divide="ignore", over="ignore"):
             given = np.exp(np.minimum(points, 1e9) + np.log(above_q))
-        value = np.clip(above_p - given, 0.0, None) + self._second.infinite
-        return value[place], (_UNIT * (above_p + given))[place]
+        given, error = np.minimum(given, above_p), _UNIT * (above_p + given)
+        # Where Q's mass is near the smallest double, anything from none to all of P's may be given.
+        lost = (above_q < SMALLEST) & np.isfinite(points)
+        given[lost], error[lost] = above_p[lost] / 2, above_p[lost] / 2
+        return (above_p - given + self._second.infinite)[place], error[place]

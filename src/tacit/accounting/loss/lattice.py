@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.accounting.loss.plan import SMALLEST
 from tacit.mechanisms.pairs import Pair
 
 _SPARE = 4
@@ -50,8 +51,11 @@ def round_up(pair: Pair, first: float, pitch: float, size: int) -> Rounded:
     """
     points = first + pitch * np.arange(size)
     p, q = pair.cells(points)
-    high = np.clip((p[1:-1] - q[1:-1] * np.exp(points[:-1])) / -np.expm1(-pitch), 0.0, p[1:-1])
-    carried = min(float(np.exp(np.log(q[-1]) + points[-1])), float(p[-1])) if q[-1] else 0.0
+    q = np.where(q > SMALLEST, q, 0.0)  # less than there may be, which puts P's mass higher
+    with np.errstate(divide="ignore"):
+        given = np.exp(np.log(q[1:]) + points)
+    high = np.clip((p[1:-1] - given[:-1]) / -np.expm1(-pitch), 0.0, p[1:-1])
+    carried = min(float(given[-1]), float(p[-1]))
     masses = np.append(p[1:-1] - high, carried)
     masses[1:] += high
     masses[0] += p[0]
@@ -70,12 +74,12 @@ def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float, *
         return _shared(pair, pair.table, first, pitch, size)
     points = first + pitch * np.arange(size)
     edges = points[:-1] + pitch / 2
-    miss = _miss(points, *pair.cells(edges), pitch)
+    miss = _miss(points, edges, *pair.cells(edges), pitch)
     edges = edges - np.clip((miss[:-1] + miss[1:]) / 2, -pitch / 4, pitch / 4)
     if close and not pair.atoms:
         points, edges = _chained(pair, points, edges, pitch, tilt)
     p, q = pair.cells(edges)
-    miss = _miss(points, p, q, pitch)
+    miss = _miss(points, edges, p, q, pitch)
     shift = _shift(miss, _tilted(p, points, tilt), pitch)
     shift += 4e-16 * (1 + float(np.abs(points).max()))
     drop = np.clip(np.ceil(-(miss + shift) / pitch), 0.0, None)
@@ -175,11 +179,13 @@ def _inner_edge(fine: np.ndarray, p: np.ndarray, q: np.ndarray, outer: float, po
     return float(x[index - 1] + (x[index] - x[index - 1]) * (-before / (after - before)))
 
 
-def _miss(points: np.ndarray, p: np.ndarray, q: np.ndarray, pitch: float) -> np.ndarray:
+def _miss(points: np.ndarray, edges: np.ndarray, p: np.ndarray, q: np.ndarray, pitch: float) -> np.ndarray:
     """Merged loss of each cell minus its point; 0 for empty cells, capped above (moving down is always allowed)."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        miss = np.log(p) - np.log(q) - points
-    return np.minimum(np.where(p > 0, miss, 0.0), pitch)
+        loss = np.log(p) - np.log(q)
+    # A Q-mass near the smallest double is not known; the loss is at least the cell's lower edge.
+    loss = np.where(q > SMALLEST, loss, np.append(-np.inf, edges))
+    return np.minimum(np.where(p > 0, loss - points, 0.0), pitch)
 
 
 def _shift(miss: np.ndarray, weights: np.ndarray, pitch: float) -> float:

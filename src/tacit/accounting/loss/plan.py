@@ -8,6 +8,9 @@ from typing import Protocol
 
 import numpy as np
 
+SMALLEST = 1e-290
+"""Masses below it, near the smallest double, have lost their relative precision."""
+
 
 class Jets(Protocol):
     """What the search for a saddle needs of a cumulant, known for tilts in [low, high]."""

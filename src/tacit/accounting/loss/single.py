@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tacit.accounting.loss.plan import SMALLEST
 from tacit.mechanisms.pairs import Pair
 
 _UNIT = 2.0**-50
@@ -23,5 +24,8 @@ class Single:
         p, q = self._pair.cells(np.array([epsilon]))
         given = np.exp(min(epsilon, 700.0)) * q[-1] if q[-1] else 0.0
         value, error = p[-1] - given, _UNIT * (p[-1] + given)
+        if q[-1] < SMALLEST:
+            # Anything from none to all of P's mass may be given.
+            value = error = p[-1] / 2
         infinite = self._pair.infinite
         return float(infinite + max(value - error, 0.0)), float(min(infinite + value + error, 1.0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit
 
 from tacit.mechanisms.pairs.nodes import Nodes
 from tacit.mechanisms.pairs.pair import Pair
@@ -25,7 +26,7 @@ class AtomPair(Pair):
 
         It dominates every (epsilon, delta)-DP mechanism (Kairouz, Oh & Viswanath 2015).
         """
-        high, low = 1 / (1 + np.exp(-epsilon)), 1 / (1 + np.exp(epsilon))
+        high, low = float(expit(epsilon)), float(expit(-epsilon))
         rest = 1 - delta
         return cls((-epsilon, epsilon), (low * rest, high * rest), (high * rest, low * rest), delta)
 
