@@ -16,7 +16,7 @@ from typing import Any
 from tacit import check
 from tacit.errors import InvalidInput
 from tacit.plain import plain
-from tacit.sweeps.task import Task
+from tacit.sweeps.task import Task, code_fingerprint
 
 _TABLE = """
 create table if not exists results (
@@ -96,8 +96,8 @@ _COLUMNS = "sweep, function, settings, value, seconds, finished, versions"
 
 
 def versions() -> dict[str, str]:
-    """Python and the packages that results depend on."""
-    return {"python": platform.python_version()} | dict(_installed(_PACKAGES))
+    """Python, the packages that results depend on, and the first digits of this package's `code_fingerprint`."""
+    return {"python": platform.python_version()} | dict(_installed(_PACKAGES)) | {"code": code_fingerprint()[:12]}
 
 
 def table(results: Sequence[Result]) -> list[dict[str, Any]]:
