@@ -82,6 +82,14 @@ class Store:
             row = connection.execute(f"select {_COLUMNS} from results where key = ?", (key,)).fetchone()
         return _result(row) if row else None
 
+    def find_settings(self, task: Task) -> Result | None:
+        """The latest result of the same function and settings, whatever code and data it came from, or None."""
+        settings = json.dumps(plain(dict(task.settings)), sort_keys=True)
+        query = f"select {_COLUMNS} from results where function = ? and settings = ? order by finished desc limit 1"
+        with closing(self._open()) as connection:
+            row = connection.execute(query, (task.function, settings)).fetchone()
+        return _result(row) if row else None
+
     def results(self, sweep: str | None = None) -> list[Result]:
         """Every result, or those of one sweep, oldest first."""
         with closing(self._open()) as connection:
