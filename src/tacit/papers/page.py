@@ -19,6 +19,8 @@ from tacit import atomic
 from tacit.papers.base import Paper
 from tacit.papers.registry import PAPERS
 
+_MOST_ROWS = 40
+
 
 def write_pages(results: str | os.PathLike[str], docs: str | os.PathLike[str], keys: Iterable[str]) -> list[Path]:
     """Write DOCS/KEY.md and its figures from what `Reproduced.save` left in RESULTS/KEY; returns the pages."""
@@ -87,6 +89,14 @@ def _legend() -> str:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows; of a long item those that the paper states."""
+    stated = [row for row in rows if row["published"] is not None]
+    shown = rows if len(rows) <= _MOST_ROWS or not stated else stated
+    note = f"\n\n{len(rows) - len(shown)} more rows are in the item's JSON file." if shown is not rows else ""
+    return _rows(shown) + note
+
+
+def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
     head = (
         "| quantity | published | ours | difference | tolerance | pass | standing | repeats |\n"
         "|---|---:|---:|---:|---:|---|---|---:|"
