@@ -130,7 +130,7 @@ def test_results_are_exported(tmp_path, suffix):
         (lambda folder: Task("a:b", {"x": object()}), "settings must be plain values"),
         (lambda folder: sweep("s", [], Store(folder / "s"), engine="slurm"), "engine must be one of local, ray"),
         (lambda folder: sweep("s", [], Store(folder / "s"), workers=0), "workers must be an integer >= 1"),
-        (lambda folder: sweep("s", [], Store(folder / "s"), minutes=0), "minutes must be"),
+        (lambda folder: sweep("s", [], Store(folder / "s"), minutes=-1), "minutes must be"),
         (lambda folder: sweep("s", [], Store(folder / "s"), minutes=1, engine="ray"), "minutes must be left out"),
         (lambda folder: export([], folder / "x.xlsx"), "path must be a .csv or .parquet file"),
     ],
