@@ -1,8 +1,8 @@
 """One page for each paper, generated from the stored results: no number in it is typed.
 
 The reading of a paper (`Paper.reading`) is a Jinja template. `{{ ours("table-1", "quantity") }}` and `published(...)`
-stand for a number of a stored row, "not run" where the row or its number is missing; `passed("table-1")` for how many
-compared rows of an item lie within their tolerance, as "3 of 4".
+stand for a number of a stored row, "not run" where the row or its number is missing; `ran("table-1", "quantity")` says
+whether it is there, and `passed("table-1")` how many compared rows of an item lie within their tolerance, as "3 of 4".
 """
 
 from __future__ import annotations
@@ -58,12 +58,15 @@ def reading(template: str, items: Sequence[Mapping[str, Any]]) -> str:
         value = rows.get((item, quantity), {}).get(column)
         return "not run" if value is None else _number(value)
 
+    def ran(item: str, quantity: str) -> bool:
+        return rows.get((item, quantity), {}).get("ours") is not None
+
     def passed(name: str) -> str:
         return next((_passed(item["rows"]) for item in items if item["item"] == name), "not run")
 
     words = Environment(undefined=StrictUndefined, autoescape=False).from_string(template)
     columns = {name: partial(number, column=name) for name in ("ours", "published", "difference")}
-    return words.render(**columns, passed=passed)
+    return words.render(**columns, ran=ran, passed=passed)
 
 
 def _overview(items: Sequence[Mapping[str, Any]]) -> str:
