@@ -32,8 +32,9 @@ def _line(folder: Path) -> str:
     items = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     full = sum(item["size"] == "full" and len(item["runs"]) == item.get("tasks", len(item["runs"])) for item in items)
     compared = [row["pass"] for item in items for row in item["rows"] if row["pass"] is not None]
+    passed = f"{sum(compared)} of {len(compared)}" if compared else "nothing to compare"
     name = f"[{folder.name}](papers/{folder.name}.md)" if _page(folder.name).exists() else folder.name
-    return f"| {name} | {len(items)} | {full} | {sum(compared)} of {len(compared)} |"
+    return f"| {name} | {len(items)} | {full} | {passed} |"
 
 
 def _page(key: str) -> Path:

@@ -99,20 +99,27 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     return _rows(shown) + note
 
 
+_COMPARISON = ("published", "difference", "tolerance", "pass")
+
+
 def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
-    head = (
-        "| quantity | published | ours | difference | tolerance | pass | standing | repeats |\n"
-        "|---|---:|---:|---:|---:|---|---|---:|"
-    )
-    return "\n".join([head, *(_line(row) for row in rows)])
+    """A Markdown table, without the columns of the comparison where nothing is published."""
+    columns = ["quantity", "published", "ours", "difference", "tolerance", "pass", "standing", "repeats"]
+    if all(row["published"] is None for row in rows):
+        columns = [name for name in columns if name not in _COMPARISON]
+    if all(row.get("repeats") is None for row in rows):
+        columns.remove("repeats")
+    sides = ["---" if name in ("quantity", "pass", "standing") else "---:" for name in columns]
+    lines = [columns, sides, *([_cell(name, row.get(name)) for name in columns] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _line(row: Mapping[str, Any]) -> str:
-    marks = {True: "yes", False: "**no**", None: ""}
-    numbers = [_number(row[name]) for name in ("published", "ours", "difference", "tolerance")]
-    repeats = row.get("repeats")
-    shown = "" if repeats is None else str(repeats)
-    return f"| {row['quantity']} | {' | '.join(numbers)} | {marks[row['pass']]} | {row['standing']} | {shown} |"
+def _cell(name: str, value: Any) -> str:
+    if name == "pass":
+        return {True: "yes", False: "**no**", None: ""}[value]
+    if name == "repeats":
+        return "" if value is None else str(value)
+    return _number(value)
 
 
 def _capital(title: str) -> str:
