@@ -1,6 +1,7 @@
 """`tacit reproduce`: every item runs, resumes, and puts its numbers beside the published ones."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -160,3 +161,21 @@ def test_published_numbers_lie_beside_the_code():
     for paper in PAPERS.values():
         package = f"tacit.papers.{paper.key.replace('-', '_')}"
         assert published(package)
+
+
+@pytest.mark.parametrize("key", PAPERS)
+def test_the_reading_of_a_paper_holds_before_anything_has_run(key):
+    text = page_text(PAPERS[key], [])
+    assert text.startswith(f"# {PAPERS[key].title}")
+    assert not {"{{", "{%", "}}"} & set(text.split())
+
+
+def test_stored_results_are_those_of_items_that_exist():
+    results = Path(__file__).parents[2] / "results"
+    for path in sorted(results.glob("*/*.json")):
+        item = json.loads(path.read_text(encoding="utf-8"))
+        assert path.stem in [each.name for each in PAPERS[path.parent.name].items]
+        assert item["item"] == path.stem
+        assert len(item["runs"]) <= item.get("tasks", len(item["runs"]))
+        for row in item["rows"]:
+            assert row["standing"] in {standing.value for standing in Standing}
