@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tacit.papers.evaluating_dp import batch_clipping, figures, leakage, privacy, settings, table_theory
+from tacit.papers.evaluating_dp import batch_clipping, figures, leakage, privacy, settings, table_theory, traces
 from tacit.standing import Standing
 
 # evaluating-dp.md, section 2.
@@ -78,10 +78,10 @@ def small(monkeypatch):
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     monkeypatch.setattr(settings, "_rows", lambda dataset, data_dir: (x, y))
     settings.split.cache_clear()
-    leakage._shadow_attack.cache_clear()
+    leakage.shadow_attack.cache_clear()
     yield
     settings.split.cache_clear()
-    leakage._shadow_attack.cache_clear()
+    leakage.shadow_attack.cache_clear()
 
 
 def run(method, epsilon, **sizes):
@@ -92,8 +92,12 @@ def run(method, epsilon, **sizes):
 def test_a_setting_gives_every_quantity_for_every_run(small):
     value = run("zcdp", 100.0)
     lists = {name: each for name, each in value.items() if isinstance(each, list)}
-    assert set(lists) == {"train", "test", "yeom", "yeom_ppv", "attribute"}
+    per_run = {"train", "test", "yeom", "yeom_ppv", "yeom_tpr", "yeom_fpr", "attribute"}
+    assert set(lists) == per_run | {"overlap"}
     assert all(len(each) == 2 for each in lists.values())
+    assert value["overlap"][-1] == value["first_two"]
+    assert sum(members for members, _ in value["overlap"]) == pytest.approx(500 * sum(value["yeom_tpr"]))
+    assert value["at_fpr"]["0.01"] <= value["at_fpr"]["0.1"] <= 500
     assert value["sigma"] == pytest.approx(privacy.sigma("zcdp", 100.0, 5, 0.2))
     assert run("zcdp", 100.0) == value
 
@@ -114,7 +118,8 @@ def test_shadow_models_attack_too(small):
 def _value(sigma, test):
     spent = {"sigma": sigma, "add_remove": 10 / sigma, "replace_one": 20 / sigma} if sigma else {}
     runs = {"train": [0.2, 0.2], "test": [test, test], "yeom": [0.1, 0.12], "yeom_ppv": [0.5, 0.5]}
-    return spent | runs | {"attribute": [0.0, 0.0], "all_runs": 5.0, "all_runs_ppv": 0.5}
+    runs |= {"yeom_tpr": [0.5, 0.5], "yeom_fpr": [0.4, 0.38], "attribute": [0.0, 0.0]}
+    return spent | runs | {"overlap": [(300, 100), (200, 50)], "first_two": (200, 50), "at_fpr": {"0.01": 3}}
 
 
 def test_rows_compare_with_what_the_paper_states_at_full_size_only():
@@ -128,11 +133,28 @@ def test_rows_compare_with_what_the_paper_states_at_full_size_only():
         assert stated.published == (0.10 if size == "full" else None)
         assert stated.passed is (True if size == "full" else None)
         assert rows["RDP, epsilon 1000: accuracy loss"].ours == pytest.approx(0.5)
+        assert rows["RDP, epsilon 1000: members flagged in every run"].ours == 200
+        assert rows["RDP, epsilon 1000: PPV of those flagged in every run"].ours == pytest.approx(0.8)
+        rare = rows["RDP, epsilon 1000: PPV of the loss threshold where a hundredth of the records are members"]
+        assert rare.ours == pytest.approx(0.005 / (0.005 + 0.99 * 0.39))
         assert rows["RDP, epsilon 1000: exact epsilon"].standing is Standing.PROVEN
         drawn = item.figures(size, values)
         assert "cifar-lr-yeom-by-sigma" in drawn
         assert "cifar-lr-accuracy-loss-by-exact" in drawn
+        assert "cifar-lr-overlap" in drawn
         assert all("<svg" in svg for svg in drawn.values())
+
+
+def test_cells_that_have_not_run_are_named_where_the_paper_states_a_value():
+    item = figures.ITEMS[0]
+    cells = figures._cells("lr", "full")
+    values = [_value(0.0, 0.16), _value(1.0, 0.08), *[None] * (len(cells) - 2)]
+    rows = {row.quantity: row for row in item.rows("full", values)}
+    assert rows["without privacy: test accuracy"].repeats == 2
+    missing = rows["RDP, epsilon 1000: advantage, loss threshold (Yeom et al.)"]
+    assert (missing.ours, missing.repeats, missing.passed) == (None, 0, None)
+    assert "RDP, epsilon 1000: training accuracy" not in rows
+    assert item.figures("full", values) == {}
 
 
 def test_every_stated_cell_is_one_that_full_size_runs():
@@ -156,3 +178,17 @@ def test_batch_clipping_costs_what_a_shift_of_two_costs_and_hardly_learns(small)
     assert private["exact"] == pytest.approx(privacy.cost("zcdp", 10.0, 20, 0.2)["replace_one"])
     assert private["exact"] > 10
     assert private["test"][0] < open_["test"][0]
+
+
+def test_traces_of_the_attacks_that_fall_short(small):
+    sizes = {"records": 500, "batch_size": 100, "epochs": 3}
+    found = traces.shadows_by_epochs(**sizes, shadows=2, attack_epochs=[1, 2])
+    assert found.keys() == {"1", "2"}
+    assert all(-1 <= advantage <= 1 for advantage in found.values())
+    by_attribute = traces.every_attribute(**sizes)
+    for rule in ("posterior", "closest"):
+        assert by_attribute[f"{rule}_largest"] >= by_attribute[f"{rule}_mean"]
+    by_epochs = {str(count): 0.05 for count in traces._ATTACK_EPOCHS}
+    rows = traces.ITEM.rows("full", [by_epochs, by_attribute])
+    assert [row.difference for row in rows[:4]] == [pytest.approx(-0.03)] * 4
+    assert traces.ITEM.tasks("quick") == traces.ITEM.rows("quick", []) == []

@@ -1,6 +1,7 @@
 """`tacit reproduce`: every item runs, resumes, and puts its numbers beside the published ones."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from tacit.papers import PAPERS, Item, Paper, Row, estimate, items_of, reproduce
 from tacit.papers.base import published
 from tacit.papers.page import page_text
 from tacit.standing import Standing
-from tacit.sweeps import Store, Task
+from tacit.sweeps import Store, Task, sweep
 
 
 def row(**given):
@@ -33,7 +34,12 @@ def test_a_row_passes_within_its_tolerance_and_only_there():
         "tolerance": 0.1,
         "pass": False,
         "standing": "measured",
+        "repeats": None,
     }
+
+
+def test_a_row_that_has_not_run_is_neither_passed_nor_missed():
+    assert row(ours=None, repeats=0).passed is None
 
 
 def test_items_are_found_by_name_and_typos_name_the_nearest():
@@ -91,15 +97,54 @@ def test_the_page_says_what_missed():
         "rows": [row().plain()],
         "figures": [],
         "size": "quick",
-        "runs": [],
+        "runs": [{"settings": {"settings": {"engine": "compiled"}}, "value": 1, "seconds": 1.0}],
+        "tasks": 3,
+        "finished": "2026-01-01",
         "task_seconds": 1.0,
         "machine": "m",
         "command": "c",
         "versions": {},
     }
-    text = page_text(Paper("key", "A paper", (), "What to make of it."), [item])
+    words = "Ours is {{ ours('i', 'quantity') }}, {{ ours('i', 'other') }}; {{ passed('i') }}."
+    text = page_text(Paper("key", "A paper", (), words), [item])
     assert "| quantity | 1 | 1.2 | 0.2 | 0.1 | **no** | measured |" in text
-    assert "What to make of it." in text
+    assert "Ours is 1.2, not run; 0 of 1." in text
+    alone = page_text(Paper("key", "A paper", ()), [item | {"rows": [row(published=None, repeats=2).plain()]}])
+    assert "| quantity | ours | standing | repeats |" in alone
+    assert "| quantity | 1.2 | measured | 2 |" in alone
+    many = item | {"rows": [row().plain(), *[row(published=None).plain()] * 50]}
+    folded = page_text(Paper("key", "A paper", ()), [many])
+    assert "<summary>50 more numbers, without a published value</summary>" in folded
+    assert folded.index("**no**") < folded.index("<details")
+    assert "Quick size, 1 of 3 runs done (training engine: compiled)" in text
+
+
+def _halves(size, values):
+    done = [value["square"] for value in values if value is not None]
+    return [row(ours=float(len(done)), published=3.0, repeats=len(done))]
+
+
+def test_an_item_that_was_cut_short_shows_what_has_run_and_goes_on(tmp_path, monkeypatch):
+    def planned(size):
+        return [Task("tests.sweeps.chores:square", {"x": x, "folder": str(tmp_path)}) for x in range(3)]
+
+    whole = Item("whole", "all or nothing", planned, _halves)
+    partial = Item("partial", "what there is", planned, _halves, partial=True)
+    monkeypatch.setitem(PAPERS, "cut", Paper("cut", "Cut", (whole, partial)))
+    store = Store(tmp_path / "s.sqlite")
+    sweep("cut", planned("full")[:1], store, workers=1)
+    first = reproduce("cut", size="full", store=store, workers=1, minutes=0)
+    assert [len(each.results) for each in first] == [1, 1]
+    assert first[0].rows == ()
+    assert first[1].rows[0].repeats == 1
+    assert first[0].save(tmp_path) is None
+    assert first[1].save(tmp_path) == tmp_path / "cut" / "partial.json"
+    last = reproduce("cut", size="full", store=store, workers=1)
+    assert all(each.rows[0].passed for each in last)
+    last[1].save(tmp_path)
+    (quick,) = reproduce("cut/partial", size="quick", store=store, workers=1)
+    assert quick.save(tmp_path) is None
+    assert json.loads((tmp_path / "cut" / "partial.json").read_text())["size"] == "full"
 
 
 @pytest.mark.parametrize("item", [item for _, item in items_of("all")], ids=lambda item: item.name)
@@ -116,3 +161,21 @@ def test_published_numbers_lie_beside_the_code():
     for paper in PAPERS.values():
         package = f"tacit.papers.{paper.key.replace('-', '_')}"
         assert published(package)
+
+
+@pytest.mark.parametrize("key", PAPERS)
+def test_the_reading_of_a_paper_holds_before_anything_has_run(key):
+    text = page_text(PAPERS[key], [])
+    assert text.startswith(f"# {PAPERS[key].title}")
+    assert not {"{{", "{%", "}}"} & set(text.split())
+
+
+def test_stored_results_are_those_of_items_that_exist():
+    results = Path(__file__).parents[2] / "results"
+    for path in sorted(results.glob("*/*.json")):
+        item = json.loads(path.read_text(encoding="utf-8"))
+        assert path.stem in [each.name for each in PAPERS[path.parent.name].items]
+        assert item["item"] == path.stem
+        assert len(item["runs"]) <= item.get("tasks", len(item["runs"]))
+        for row in item["rows"]:
+            assert row["standing"] in {standing.value for standing in Standing}
