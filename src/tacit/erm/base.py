@@ -14,7 +14,7 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.data.leak import report
 from tacit.data.places import bad_cells
-from tacit.erm.design import Design, declared_bounds, largest_norm
+from tacit.erm.design import Design, declared_bounds, largest_norm, smallest_ball
 from tacit.erm.losses import Loss
 from tacit.erm.methods import method_of
 from tacit.erm.problem import Problem
@@ -137,7 +137,10 @@ class PrivateLinear(BaseEstimator):
             report("data_bounds", how, strict=self.strict, stacklevel=5)
             low, high = X.min(axis=0), X.max(axis=0)
         norm = largest_norm(low, high, columns) if self.norm_bound is None else self.norm_bound
-        return Design(low, high, check.positive("norm_bound", norm), self._constant())
+        norm, constant = check.positive("norm_bound", norm), self._constant()
+        if not constant or self.data_bounds is None:
+            return Design(low, high, norm, constant)
+        return Design(low, high, norm, constant, *smallest_ball(low, high, norm, columns))
 
     def _constant(self) -> float:
         """The constant that stands for the intercept; 0 without one."""
