@@ -83,8 +83,7 @@ class PrivateLinear(BaseEstimator):
         """(F(theta) - min F) / n on the given records, at the fitted regularisation: for whoever holds the data."""
         check_is_fitted(self)
         X, targets = self._records(X, y, reset=False)
-        problem = self._problem(X, targets)
-        return problem.mean_gap(self.release_.theta, minimise(problem, tolerance=1e-6).theta)
+        return mean_gap(self._problem(X, targets), self.release_.theta)
 
     def _released(self) -> Release:
         check_is_fitted(self)
@@ -119,8 +118,7 @@ class PrivateLinear(BaseEstimator):
         return self.release_
 
     def _gap(self, problem: Problem) -> float:
-        final = problem.with_strength(self.regularization_ * problem.records)
-        return final.mean_gap(self.release_.theta, minimise(final, tolerance=1e-6).theta)
+        return mean_gap(problem.with_strength(self.regularization_ * problem.records), self.release_.theta)
 
     def _problem(self, X: Array, targets: Array, strength: float | None = None) -> Problem:
         features = self.design_.features(X)
@@ -154,6 +152,12 @@ class PrivateLinear(BaseEstimator):
 
     def _records(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
         raise NotImplementedError
+
+
+def mean_gap(problem: Problem, theta: Array) -> float:
+    """(F(theta) - min F) / n, short by at most 1e-9: a gradient norm g is within g^2 / (2 strength) of the minimum."""
+    tolerance = max(math.sqrt(2e-9 * problem.strength * problem.records), 1e-6)
+    return problem.mean_gap(theta, minimise(problem, tolerance=tolerance).theta)
 
 
 def target_for(target: Target | None, epsilon: float | None, delta: float | None, records: int) -> Target:
