@@ -1,9 +1,12 @@
 """Tables and figures of Bu, Dong, Long & Su at full size: rows of what has run, and of what has not yet."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 from tacit.papers import items_of
-from tacit.papers.gaussian_dp import rate
+from tacit.papers.gaussian_dp import baselines, rate
 
 
 def item(name):
@@ -36,6 +39,18 @@ def test_table_1_trains_every_row_three_times_and_its_twin():
     assert sorted(task.settings["settings"]["epochs"] for task in runs if not task.settings["private"]) == [
         15, 45, 60, 62, 68, 100,
     ]  # fmt: skip
+
+
+def test_the_lstm_learns_which_word_decides(monkeypatch):
+    draw = np.random.default_rng(0)
+    x = draw.integers(2, 20, size=(300, 6))
+    x[:, 5] = draw.integers(0, 2, size=300)
+    data = SimpleNamespace(x_train=x[:200], y_train=x[:200, 5], x_test=x[200:], y_test=x[200:, 5])
+    monkeypatch.setattr("tacit.data.load", lambda name, data_dir: data)
+    test = baselines.imdb_lstm(epochs=40, seed=0)["test"]
+    assert len(test) == 40
+    assert test[-1] > 0.9
+    assert rows_of("table-3", {(None, 0): [0.8, 0.855]})["NoisyAdam, padding counted in the mean, test accuracy %"].ours
 
 
 def test_figure_4_compares_epochs_that_the_published_curves_have():

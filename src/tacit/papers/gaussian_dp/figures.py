@@ -153,33 +153,39 @@ def _accuracy_rows(
 
 
 def _figure_4_drawings(size: str, values: Sequence[Any]) -> Mapping[str, str]:
+    """Each half of a panel whose values are all there."""
     if size == "quick":
         return {}
     drawings: dict[str, str] = {}
     for index, panel in enumerate(_PANELS):
-        numbers = NUMBERS["figure_4"][panel]
-        _, noisy, less = values[3 * index : 3 * index + 3]
-        epochs = list(range(1, numbers["epochs"] + 1))
+        _, *costs = values[3 * index : 3 * index + 3]
         runs = _runs_of(size, index, values)
-        if any(value is None for value in (noisy, less, *runs)):
-            continue
-        labels = (f"sigma {numbers['sigma']}", f"sigma {numbers['matched_sigma']}", "no noise")
-        accuracy = {
-            label: (epochs, [100 * x for x in run["test"][: len(epochs)]])
-            for label, run in zip(labels, runs, strict=True)
-        }
-        for name, label in (("moments", "paper, moments"), ("clt", "paper, CLT")):
-            accuracy[label] = (epochs[: len(numbers[name])], numbers[name])
-        drawings[f"figure-4-{panel}-accuracy"] = lines_svg(
-            accuracy, across="epoch", up="test accuracy %", dashed="paper"
-        )
-        epsilons = {
-            f"sigma {sigma}, {words}": (epochs, curve[name])
-            for sigma, curve in ((numbers["sigma"], noisy), (numbers["matched_sigma"], less))
-            for name, words in _COLUMNS.items()
-        }
-        drawings[f"figure-4-{panel}-epsilon"] = lines_svg(epsilons, across="epoch", up="epsilon at delta 1e-5")
+        for name, parts, draw in (("accuracy", runs, _accuracy_svg), ("epsilon", costs, _epsilon_svg)):
+            if all(part is not None for part in parts):
+                drawings[f"figure-4-{panel}-{name}"] = draw(NUMBERS["figure_4"][panel], parts)
     return drawings
+
+
+def _accuracy_svg(numbers: Mapping[str, Any], runs: Sequence[Any]) -> str:
+    labels = (f"sigma {numbers['sigma']}", f"sigma {numbers['matched_sigma']}", "no noise")
+    lines = {label: _by_epoch([100 * x for x in run["test"]], numbers) for label, run in zip(labels, runs, strict=True)}
+    lines |= {f"paper, {words}": _by_epoch(numbers[words], numbers) for words in ("moments", "clt")}
+    return lines_svg(lines, across="epoch", up="test accuracy %", dashed="paper")
+
+
+def _epsilon_svg(numbers: Mapping[str, Any], costs: Sequence[Any]) -> str:
+    lines = {
+        f"sigma {sigma}, {words}": _by_epoch(curve[name], numbers)
+        for sigma, curve in zip((numbers["sigma"], numbers["matched_sigma"]), costs, strict=True)
+        for name, words in _COLUMNS.items()
+    }
+    return lines_svg(lines, across="epoch", up="epsilon at delta 1e-5")
+
+
+def _by_epoch(values: Sequence[float], numbers: Mapping[str, Any]) -> tuple[list[int], Sequence[float]]:
+    """A run has one value more than epochs where a part of an epoch is left at its end."""
+    kept = values[: numbers["epochs"]]
+    return list(range(1, len(kept) + 1)), kept
 
 
 def _runs_of(size: str, index: int, values: Sequence[Any]) -> Sequence[Any]:
