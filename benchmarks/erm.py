@@ -1,7 +1,7 @@
 """Adult logistic regression: accuracy, time of one fit, and diffprivlib's LogisticRegression at the same guarantee.
 
     python benchmarks/erm.py --table pure [--data-dir DIR] [--repeats 10]     every pure method, replace-one
-    python benchmarks/erm.py --table proven                                   every other proven one at .1 and .25
+    python benchmarks/erm.py --table proven [--variants exact ...]            the other proven ones at .1 and .25
     python benchmarks/erm.py --table all --repeats 3                          every method, every epsilon
     python benchmarks/erm.py --solver                                         500,000 rows x 100 columns
     python benchmarks/erm.py --write FOLDER --repeats 10                      the splits as .npz, for --peer
@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--features", choices=("plain", "ball", "centred"), default="plain")
     parser.add_argument("--relation", default="add_remove")
     parser.add_argument("--table", choices=("pure", "proven", "all"))
+    parser.add_argument("--variants", nargs="*", help="only these of the table")
     parser.add_argument("--solver", action="store_true")
     parser.add_argument("--write", type=Path)
     parser.add_argument("--peer", type=Path)
@@ -49,17 +50,21 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     if given.compare is not None:
-        return compare(json.loads(given.compare.read_text()))
+        compare(json.loads(given.compare.read_text()))
+        return
     if given.write is not None:
-        return write(given)
+        write(given)
+        return
     if given.solver:
         name, found = "solver", solver()
     elif given.peer is not None:
         name, found = f"diffprivlib, {given.peer.name} rows", peer(given.peer)
     elif given.table is not None:
         name, found = f"{given.table}, {given.features} features", table(given)
+        name += f", {' and '.join(given.variants)}" if given.variants else ""
     else:
-        return parser.print_help()
+        parser.print_help()
+        return
     if given.store is not None:
         store(given.store, name, found)
 
@@ -129,7 +134,7 @@ def table(given):
     for method, known in METHODS.items():
         for variant, kind in known.items():
             wanted = {"pure": kind.pure, "proven": kind.standing == "proven" and not kind.pure, "all": True}
-            if not wanted[given.table]:
+            if not wanted[given.table] or variant not in (given.variants or known):
                 continue
             scores, times = {}, []
             for epsilon in epsilons:

@@ -71,8 +71,11 @@ class PrivateLinear(BaseEstimator):
     @property
     def exchange_rate_(self) -> float | None:
         """mu of the local guarantee over mu of the central one; sqrt(n) for aggregated statistics of n contributors."""
-        local = self.local_guarantee_
-        return None if local is None else float(local.mu()) / float(self.guarantee_.mu())
+        return None if self.local_guarantee_ is None else self._released().exchange_rate
+
+    def privacy_summary(self, delta: float = 1e-5) -> str:
+        """What the fit protects, for printing: central and local guarantees at `delta`, standings, exchange rate."""
+        return self._released().summary(check.probability("delta", delta))
 
     @property
     def facts_(self) -> dict[str, float]:

@@ -78,7 +78,7 @@ def smallest_ball(low: Ends, high: Ends, norm_bound: float, columns: int) -> tup
 
     For every w in [0, 1] and center c, ||x - c||^2 <= w norm_bound^2 + sum_j max over x_j in {low_j, high_j} of
     (1 - w) x_j^2 - 2 c_j x_j + c_j^2, since ||x|| <= norm_bound and the summand is convex in x_j. The best c_j at w is
-    (1 - w) (low_j + high_j) / 2 clipped to the box; w, by a search on the convex bound, weighs the ball against the box.
+    (1 - w) (low_j + high_j) / 2 clipped to the box; w, by a search on the convex bound, weighs the two.
     """
     low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (columns,)) for end in (low, high))
 

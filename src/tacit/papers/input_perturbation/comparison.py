@@ -118,7 +118,9 @@ def _rows(item: str, model: str, quantity: str, words: str, size: str, values: S
             for epsilon in at:
                 if epsilon in (0.0, *_TABLED):
                     where = f", epsilon {epsilon:g}" if epsilon else ""
-                    rows.append(make(f"{dataset}{where}, {name}: {words}", None, scale * at[epsilon], repeats=ran[dataset]))
+                    rows.append(
+                        make(f"{dataset}{where}, {name}: {words}", None, scale * at[epsilon], repeats=ran[dataset])
+                    )
     return rows
 
 
