@@ -173,7 +173,8 @@ def compare(known):
                 continue
             cells = []
             for epsilon, scores in entry["scores"].items():
-                lead = np.subtract(scores, theirs[epsilon])
+                both = min(len(scores), len(theirs[epsilon]))
+                lead = np.subtract(scores[:both], theirs[epsilon][:both])
                 cells.append(f"{epsilon}: {lead.mean():+.2f} ({lead.std(ddof=1) / np.sqrt(len(lead)):.2f})")
             print(f"  {name:24s}" + "  ".join(cells))
 
