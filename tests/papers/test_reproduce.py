@@ -111,6 +111,10 @@ def test_the_page_says_what_missed():
     alone = page_text(Paper("key", "A paper", ()), [item | {"rows": [row(published=None, repeats=2).plain()]}])
     assert "| quantity | ours | standing | repeats |" in alone
     assert "| quantity | 1.2 | measured | 2 |" in alone
+    many = item | {"rows": [row().plain(), *[row(published=None).plain()] * 50]}
+    folded = page_text(Paper("key", "A paper", ()), [many])
+    assert "<summary>50 more numbers, without a published value</summary>" in folded
+    assert folded.index("**no**") < folded.index("<details")
     assert "Quick size, 1 of 3 runs done (training engine: compiled)" in text
 
 

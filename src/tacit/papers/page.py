@@ -44,7 +44,7 @@ def page_text(paper: Paper, items: Sequence[Mapping[str, Any]]) -> str:
     parts = [f"# {paper.title}", reading(paper.reading, items), _overview(items), _legend()]
     for item in items:
         parts += [f"## {_capital(item['title'])} (`{item['item']}`)", _origin(item), _table(item["rows"])]
-        parts += [f"![{figure}]({paper.key}/{figure}.svg)" for figure in item["figures"]]
+        parts += [f"![{figure}]({paper.key}/{figure}.svg)\n\n*{figure}*" for figure in item["figures"]]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -92,11 +92,14 @@ def _legend() -> str:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows; of a long item those that the paper states."""
+    """The rows; of a long item those that the paper states, the rest folded."""
     stated = [row for row in rows if row["published"] is not None]
-    shown = rows if len(rows) <= _MOST_ROWS or not stated else stated
-    note = f"\n\n{len(rows) - len(shown)} more rows are in the item's JSON file." if shown is not rows else ""
-    return _rows(shown) + note
+    others = [row for row in rows if row["published"] is None]
+    if len(rows) <= _MOST_ROWS:
+        return _rows(rows)
+    summary = f"{len(others)} {'more ' if stated else ''}numbers, without a published value"
+    folded = f'<details markdown="1"><summary>{summary}</summary>\n\n{_rows(others)}\n\n</details>'
+    return "\n\n".join([*([_rows(stated)] if stated else []), folded])
 
 
 _COMPARISON = ("published", "difference", "tolerance", "pass")

@@ -84,7 +84,8 @@ def _summary(cells: Sequence[Cell], values: Sequence[Any], records: int) -> dict
 
 def _means(value: Mapping[str, Any], records: int) -> dict[str, float]:
     """What `leakage` found, each quantity as one number; `records` members were attacked, and as many others."""
-    shared = {"first_two": value["first_two"], "all_runs": value["overlap"][-1]}
+    several = len(value["overlap"]) > 1
+    shared = {"first_two": value["first_two"], "all_runs": value["overlap"][-1]} if several else {}
     found = {name: each for name, each in value.items() if name not in ("first_two", "overlap", "at_fpr")}
     rows = {"repeats": float(len(value["test"]))}
     rows |= {name: mean(each) if isinstance(each, list) else each for name, each in found.items()}
