@@ -172,7 +172,8 @@ def compare(known):
             if name == "without privacy":
                 continue
             cells = []
-            for epsilon, scores in entry["scores"].items():
+            for epsilon in map("{:g}".format, EPSILONS):
+                scores = entry["scores"][epsilon]
                 both = min(len(scores), len(theirs[epsilon]))
                 lead = np.subtract(scores[:both], theirs[epsilon][:both])
                 cells.append(f"{epsilon}: {lead.mean():+.2f} ({lead.std(ddof=1) / np.sqrt(len(lead)):.2f})")
