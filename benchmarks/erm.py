@@ -168,7 +168,8 @@ def compare(known):
     peers = {name: entry["result"] for name, entry in known.items() if name.startswith("diffprivlib")}
     for peer_name, theirs in peers.items():
         print(f"less {peer_name}")
-        for name, entry in known["pure, plain features"]["result"].items():
+        pure = [entry["result"] for name, entry in known.items() if name.startswith("pure, plain")]
+        for name, entry in (pair for result in pure for pair in result.items()):
             if name == "without privacy":
                 continue
             cells = []
@@ -177,7 +178,7 @@ def compare(known):
                 both = min(len(scores), len(theirs[epsilon]))
                 lead = np.subtract(scores[:both], theirs[epsilon][:both])
                 cells.append(f"{epsilon}: {lead.mean():+.2f} ({lead.std(ddof=1) / np.sqrt(len(lead)):.2f})")
-            print(f"  {name:24s}" + "  ".join(cells))
+            print(f"  {name:20s}{both:3d} splits  " + "  ".join(cells))
 
 
 def solver():
