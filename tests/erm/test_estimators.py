@@ -121,6 +121,17 @@ def test_mlp_methods():
             fitted(DPMLPClassifier, method=method)
 
 
+def test_what_a_fit_protects_is_printed():
+    model = fitted(method="input", epsilon=1.0, delta=1e-5, relation="replace_one")
+    assert model.exchange_rate_ == pytest.approx(20.0, rel=1e-3)  # sqrt(400)
+    lines = model.privacy_summary().splitlines()
+    assert lines[0].startswith("central        epsilon 1 at delta 1e-05, replace_one, proven")
+    assert lines[1].startswith("local          epsilon ")
+    assert lines[2] == "exchange rate  local mu = 20 x central mu"
+    assert "leaks at least" in fitted(method="input", variant="paper", delta=1e-5).privacy_summary()
+    assert len(fitted(delta=1e-5).privacy_summary().splitlines()) == 1
+
+
 def test_a_claimed_method_says_so():
     model = fitted(method="input", variant="paper", delta=1e-6)
     assert model.guarantee_.standing is Standing.CLAIMED

@@ -19,7 +19,7 @@ from tacit.erm.losses import Logistic
 from tacit.erm.objective import ObjectiveGaussian
 from tacit.erm.objective_amp import ApproximateMinima
 from tacit.erm.objective_kifer import KiferObjective
-from tacit.erm.objective_pure import PureObjective
+from tacit.erm.objective_pure import ChaudhuriObjective, KiferPureObjective, PureObjective
 from tacit.erm.output import GaussianOutput, OutputPerturbation
 from tacit.erm.output_descent import GradientDescentOutput
 from tacit.erm.problem import Problem
@@ -121,11 +121,20 @@ def test_approximate_minima():
     matches(linear_term(released(ApproximateMinima(), case), case, strength), s1**2 + (strength * s2) ** 2)
 
 
-def test_pure_objective():
+@pytest.mark.parametrize(
+    ("method", "left"),
+    [
+        (PureObjective(), 0.999 * EPSILON - math.log1p(0.25 / 3)),
+        (ChaudhuriObjective(), 0.999 * EPSILON - 2 * math.log1p(0.25 / 3)),
+        (KiferPureObjective(), 0.999 * EPSILON / 2),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+@pytest.mark.parametrize(("relation", "s"), [("add_remove", 1), ("replace_one", 2)])
+def test_pure_objective(method, left, relation, s):
     case = blank(DRAWS)
-    left = 0.999 * EPSILON - math.log1p(0.25 / 3)
-    draws = PureObjective().release(case, terms(EPSILON, 0.0, relation="replace_one")).theta
-    matches(linear_term(draws, case, 3.0), (DRAWS + 1) * (2 / left) ** 2)
+    draws = method.release(case, terms(EPSILON, 0.0, relation=relation)).theta
+    matches(linear_term(draws, case, 3.0), (DRAWS + 1) * (s / left) ** 2)
 
 
 @pytest.mark.parametrize(("relation", "s"), [("add_remove", 1), ("replace_one", 2)])

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tacit.erm.design import Design
+from tacit.erm.design import Design, smallest_ball
 from tacit.erm.gradient import clipped_sum
 from tacit.erm.input import Aggregate, Local, answer_bound, moments
 from tacit.erm.losses import HuberHinge, Logistic, Softmax, Squared
@@ -167,3 +167,47 @@ def test_rows_of_a_design_never_leave_the_unit_ball(constant, width):
     coefficients, intercepts = design.coefficients(np.ones((features.shape[1], 1)))
     raw = design.clipped(wild) @ coefficients.T + intercepts
     np.testing.assert_allclose(raw[:, 0], features.sum(axis=1), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "norm"),
+    [
+        (np.zeros(9), np.ones(9), 1.7),
+        (np.array([-1.0, 2.0, -5.0]), np.array([3.0, 4.0, -1.0]), 6.0),
+        (np.array([-1.0, 0.0]), np.array([1.0, 0.0]), 10.0),
+        (np.full(4, -2.0), np.full(4, 2.0), 0.5),
+    ],
+)
+def test_the_smallest_ball_holds_every_row_of_the_box_and_ball(low, high, norm):
+    center, radius = smallest_ball(low, high, norm, len(low))
+    rng = np.random.default_rng(3)
+    corners = np.where(rng.integers(0, 2, (4000, len(low))) == 1, high, low)
+    inside = np.concatenate([corners * rng.uniform(0, 1, (4000, 1)), rng.uniform(low, high, (4000, len(low)))])
+    norms = np.linalg.norm(inside, axis=1, keepdims=True)
+    inside *= np.minimum(1.0, norm / np.maximum(norms, 1e-300))
+    inside = inside[np.all((low <= inside) & (inside <= high), axis=1)]
+    assert len(inside) > 50
+    assert np.linalg.norm(inside - center, axis=1).max() <= radius * (1 + 1e-9)
+    assert radius <= min(norm, math.hypot(*np.maximum(abs(low), abs(high)))) * (1 + 1e-9)
+
+
+def test_known_smallest_balls():
+    # A box alone has its middle; the unit box cut by the ball of norm^2 R < d / 2 has R / d in every column.
+    center, radius = smallest_ball(np.array([1.0, -2.0]), np.array([3.0, 2.0]), 100.0, 2)
+    np.testing.assert_allclose(center, [2.0, 0.0], atol=1e-12)
+    assert radius == pytest.approx(math.sqrt(5))
+    center, radius = smallest_ball(0.0, 1.0, math.sqrt(14), 105)
+    np.testing.assert_allclose(center, 14 / 105, atol=1e-6)
+    assert radius**2 == pytest.approx(14 - 14**2 / 105)
+
+
+@pytest.mark.parametrize("center", [0.0, np.array([5.0, -1.0])])
+def test_moved_rows_never_leave_the_unit_ball_and_scores_are_the_same(center):
+    wild = np.random.default_rng(7).normal(size=(500, 2)) * 10.0
+    design = Design(-3.0, 2.0, 2.5, 0.5, center, 1.1)
+    features = design.features(wild)
+    assert np.linalg.norm(features, axis=1).max() <= 1.0
+    gentle = Design(-3.0, 2.0, 2.5, 0.5, center, 20.0)
+    coefficients, intercepts = gentle.coefficients(np.array([[0.3], [-2.0], [1.5]]))
+    raw = gentle.clipped(wild) @ coefficients.T + intercepts
+    np.testing.assert_allclose(raw, gentle.features(wild) @ np.array([[0.3], [-2.0], [1.5]]), atol=1e-9)

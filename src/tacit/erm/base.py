@@ -14,7 +14,7 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.data.leak import report
 from tacit.data.places import bad_cells
-from tacit.erm.design import Design, declared_bounds, largest_norm
+from tacit.erm.design import Design, declared_bounds, largest_norm, smallest_ball
 from tacit.erm.losses import Loss
 from tacit.erm.methods import method_of
 from tacit.erm.problem import Problem
@@ -71,8 +71,11 @@ class PrivateLinear(BaseEstimator):
     @property
     def exchange_rate_(self) -> float | None:
         """mu of the local guarantee over mu of the central one; sqrt(n) for aggregated statistics of n contributors."""
-        local = self.local_guarantee_
-        return None if local is None else float(local.mu()) / float(self.guarantee_.mu())
+        return None if self.local_guarantee_ is None else self._released().exchange_rate
+
+    def privacy_summary(self, delta: float = 1e-5) -> str:
+        """What the fit protects, for printing: central and local guarantees at `delta`, standings, exchange rate."""
+        return self._released().summary(check.probability("delta", delta))
 
     @property
     def facts_(self) -> dict[str, float]:
@@ -83,8 +86,7 @@ class PrivateLinear(BaseEstimator):
         """(F(theta) - min F) / n on the given records, at the fitted regularisation: for whoever holds the data."""
         check_is_fitted(self)
         X, targets = self._records(X, y, reset=False)
-        problem = self._problem(X, targets)
-        return problem.mean_gap(self.release_.theta, minimise(problem, tolerance=1e-6).theta)
+        return mean_gap(self._problem(X, targets), self.release_.theta)
 
     def _released(self) -> Release:
         check_is_fitted(self)
@@ -119,8 +121,7 @@ class PrivateLinear(BaseEstimator):
         return self.release_
 
     def _gap(self, problem: Problem) -> float:
-        final = problem.with_strength(self.regularization_ * problem.records)
-        return final.mean_gap(self.release_.theta, minimise(final, tolerance=1e-6).theta)
+        return mean_gap(problem.with_strength(self.regularization_ * problem.records), self.release_.theta)
 
     def _problem(self, X: Array, targets: Array, strength: float | None = None) -> Problem:
         features = self.design_.features(X)
@@ -137,7 +138,10 @@ class PrivateLinear(BaseEstimator):
             report("data_bounds", how, strict=self.strict, stacklevel=5)
             low, high = X.min(axis=0), X.max(axis=0)
         norm = largest_norm(low, high, columns) if self.norm_bound is None else self.norm_bound
-        return Design(low, high, check.positive("norm_bound", norm), self._constant())
+        norm, constant = check.positive("norm_bound", norm), self._constant()
+        if not constant or self.data_bounds is None:
+            return Design(low, high, norm, constant)
+        return Design(low, high, norm, constant, *smallest_ball(low, high, norm, columns))
 
     def _constant(self) -> float:
         """The constant that stands for the intercept; 0 without one."""
@@ -151,6 +155,12 @@ class PrivateLinear(BaseEstimator):
 
     def _records(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
         raise NotImplementedError
+
+
+def mean_gap(problem: Problem, theta: Array) -> float:
+    """(F(theta) - min F) / n, short by at most 1e-9: a gradient norm g is within g^2 / (2 strength) of the minimum."""
+    tolerance = max(math.sqrt(2e-9 * problem.strength * problem.records), 1e-6)
+    return problem.mean_gap(theta, minimise(problem, tolerance=tolerance).theta)
 
 
 def target_for(target: Target | None, epsilon: float | None, delta: float | None, records: int) -> Target:

@@ -17,21 +17,31 @@ _SAFE = 1 - 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """x -> (clip(x, low, high) scaled down to norm <= norm_bound) / R, with the intercept's constant inside the bound.
+    """Rows clipped to the declared box and ball, moved to `center`, and scaled with the intercept's constant.
 
-    A row becomes (x / norm_bound, c) / sqrt(1 + c^2), c = intercept_scale, so its norm is at most 1 whatever x was.
-    The intercept is regularised like every other coordinate, since the sensitivity of a minimiser rests on that.
+    A row becomes ((x - center) / radius, c) / sqrt(1 + c^2), c = intercept_scale. A row that is still longer than the
+    radius is scaled down to it, so its norm is at most 1 whatever x was and however the center was chosen. The
+    intercept is regularised like every other coordinate, since the sensitivity of a minimiser rests on that.
 
     Args:
         low, high: bounds of each column, numbers or arrays of one value for each column; public.
         norm_bound: > 0, bound on a row's L2 norm after clipping; public.
         intercept_scale: c >= 0; 0 leaves the intercept out.
+        center: what becomes 0, public; other than 0 only with an intercept, which takes the move back.
+        radius: > 0, bound on a row's norm around the center; `norm_bound` by default.
     """
 
     low: Ends
     high: Ends
     norm_bound: float
     intercept_scale: float = 1.0
+    center: Ends = 0.0
+    radius: float | None = None
+
+    @property
+    def reached(self) -> float:
+        """The radius in use."""
+        return self.norm_bound if self.radius is None else self.radius
 
     @property
     def reach(self) -> float:
@@ -40,17 +50,14 @@ class Design:
 
     def clipped(self, x: Array) -> Array:
         """Rows inside the declared box and ball, in their own units, float64."""
-        inside = np.clip(np.asarray(x, dtype=np.float64), self.low, self.high)
-        norms = np.sqrt(np.einsum("ij,ij->i", inside, inside))
-        longer = norms > self.norm_bound
-        if longer.any():
-            inside[longer] *= (self.norm_bound / norms[longer])[:, None]
-        return inside
+        return _shortened(np.clip(np.asarray(x, dtype=np.float64), self.low, self.high), self.norm_bound)
 
     def features(self, x: Array) -> Array:
         """Feature rows, (n, columns) or (n, columns + 1) with the constant last; every norm is at most 1."""
         rows = self.clipped(x)
-        rows *= _SAFE / (self.norm_bound * self.reach)
+        if self.radius is not None:
+            rows = _shortened(rows - self.center, self.radius)
+        rows *= _SAFE / (self.reached * self.reach)
         if not self.intercept_scale:
             return rows
         constant = np.full((len(rows), 1), _SAFE * self.intercept_scale / self.reach)
@@ -60,8 +67,45 @@ class Design:
         """(coefficients (k, columns), intercepts (k,)) for raw rows, from theta (p, k)."""
         scale = _SAFE / self.reach
         if not self.intercept_scale:
-            return theta.T * (scale / self.norm_bound), np.zeros(theta.shape[1])
-        return theta[:-1].T * (scale / self.norm_bound), theta[-1] * (scale * self.intercept_scale)
+            return theta.T * (scale / self.reached), np.zeros(theta.shape[1])
+        slopes = theta[:-1].T * (scale / self.reached)
+        moved = slopes @ np.broadcast_to(self.center, slopes.shape[1:])
+        return slopes, theta[-1] * (scale * self.intercept_scale) - moved
+
+
+def smallest_ball(low: Ends, high: Ends, norm_bound: float, columns: int) -> tuple[Array, float]:
+    """(center, radius) of a ball that holds the box [low, high] cut by the ball of `norm_bound` around 0.
+
+    For every w in [0, 1] and center c, ||x - c||^2 <= w norm_bound^2 + sum_j max over x_j in {low_j, high_j} of
+    (1 - w) x_j^2 - 2 c_j x_j + c_j^2, since ||x|| <= norm_bound and the summand is convex in x_j. The best c_j at w is
+    (1 - w) (low_j + high_j) / 2 clipped to the box; w, by a search on the convex bound, weighs the two.
+    """
+    low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (columns,)) for end in (low, high))
+
+    def bound(w: float) -> tuple[float, Array]:
+        center = np.clip((1 - w) * (low + high) / 2, low, high)
+        ends = [(1 - w) * end**2 - 2 * center * end + center**2 for end in (low, high)]
+        return w * norm_bound**2 + float(np.maximum(*ends).sum()), center
+
+    left, right = 0.0, 1.0
+    for _ in range(60):
+        third = (right - left) / 3
+        left, right = (
+            (left, right - third) if bound(left + third)[0] <= bound(right - third)[0] else (left + third, right)
+        )
+    square, center = min((bound(w) for w in (0.0, (left + right) / 2)), key=lambda found: found[0])
+    if square < norm_bound**2:
+        return center, math.sqrt(max(square, 0.0)) or 1.0
+    return np.zeros(columns), norm_bound
+
+
+def _shortened(rows: Array, norm: float) -> Array:
+    """Rows scaled down to `norm` where they are longer; changes `rows`."""
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    longer = norms > norm
+    if longer.any():
+        rows[longer] *= (norm / norms[longer])[:, None]
+    return rows
 
 
 def largest_norm(low: Ends, high: Ends, columns: int) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tacit.accounting import Accountant
@@ -53,11 +55,12 @@ def pulled_strength(problem: Problem, noise_norm: float, prior_norm: float) -> f
 
     W = prior_norm as long as the noise outweighs the data, that is, N / prior_norm >= n c / p, which stands for the
     mean eigenvalue of the Hessian (c the smoothness; the trace of sum x x^T is at most n). Below that W grows with
-    the cube root of the ratio, since the spectrum of real tables falls fast and less noise resolves more of it.
+    the square root of the ratio, since the spectrum of real tables falls fast and less noise resolves more of it.
+    The power was chosen on Bank and a synthetic table, never on Adult; see docs/erm.md.
     """
     strength = noise_norm / prior_norm
     curvature = problem.records * problem.loss.smoothness / problem.shape[0]
-    return strength / max(1.0, float(np.cbrt(curvature / strength)))
+    return strength * min(1.0, math.sqrt(strength / curvature))
 
 
 class ClosedObjective(Accountant):

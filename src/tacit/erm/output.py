@@ -32,13 +32,15 @@ def minimiser_sensitivity(problem: Problem, relation: Relation, tolerance: float
 
 
 def balanced_strength(problem: Problem, unit_noise: float, prior_norm: float) -> float:
-    """The strength L at which bias L W^2 / 2 and noise (n c / 2) (N / L)^2 / p grow alike: L^3 = 2 n c N^2 / (p W^2).
+    """The strength L at which bias L W^2 / 2 and noise (A / 2) (N / L)^2 grow alike: L^3 = 2 A (N / W)^2.
 
-    N / L is the norm of the noise on the minimiser, c the smoothness, W = prior_norm; n c / p stands for the mean
-    eigenvalue of the Hessian, since the trace of sum x x^T is at most n.
+    N / L is the norm of the noise on the minimiser; A = n c / p, c the smoothness, stands for the mean eigenvalue of
+    the Hessian, since the trace of sum x x^T is at most n. W = prior_norm while L >= A; below that W grows with
+    the cube root of A / L, for the reason that `pulled_strength` gives, which leaves L^7 = L_0^9 / A^2.
     """
     curvature = problem.records * problem.loss.smoothness / problem.shape[0]
-    return float(np.cbrt(2 * curvature * (unit_noise / prior_norm) ** 2))
+    strength = float(np.cbrt(2 * curvature * (unit_noise / prior_norm) ** 2))
+    return strength * min(1.0, strength / curvature) ** (2 / 7)
 
 
 @dataclass(frozen=True)

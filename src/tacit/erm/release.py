@@ -113,6 +113,24 @@ class Release:
         standing = Standing.weakest(self.standing, self.local_standing)
         return _gaussian(self.local_mu, Relation.REPLACE_ONE, standing)
 
+    def summary(self, delta: float) -> str:
+        """Central, local and proven least epsilon at `delta`, each with its standing, and their exchange rate."""
+        parts = {"central": self.guarantee, "local": self.local_guarantee, "leaks at least": self.floor}
+        lines = [
+            f"{name:15s}epsilon {float(part.epsilon(delta)):.4g} at delta {delta:g}, {part.relation.value}, "
+            f"{part.standing.value}"
+            for name, part in parts.items()
+            if part is not None
+        ]
+        if self.local_guarantee is not None:
+            lines.append(f"exchange rate  local mu = {self.exchange_rate:.4g} x central mu")
+        return "\n".join(lines)
+
+    @property
+    def exchange_rate(self) -> float:
+        """mu of the local guarantee over mu of the central one; NaN where rows stay with the curator."""
+        return math.nan if self.local_mu is None else self.local_mu / float(self.guarantee.mu())
+
     @property
     def floor(self) -> TradeOff | None:
         """Leakage that is reached exactly on an instance which the claim covers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -18,10 +19,10 @@ from tacit.sweeps import Task
 
 # The paper's Iris is binary, in a way that it does not say.
 _IRIS = {"iris_setosa": ("setosa", ()), "iris_virginica": ("virginica", ("setosa",))}
-_LARGE = ("kddcup99", "adult_complete", "bank_marketing")
+_LARGE = ("bank_marketing", "adult_complete", "kddcup99")
 DATA = {
     "quick": {"logistic": ("iris_setosa", "iris_virginica"), "mlp": ("iris_setosa",)},
-    "full": {"logistic": (*_LARGE, "breast_cancer_wisconsin", "creditcard", *_IRIS), "mlp": _LARGE},
+    "full": {"logistic": ("breast_cancer_wisconsin", "creditcard", *_IRIS, *_LARGE), "mlp": _LARGE},
 }
 _SEEDS = {"quick": 2, "full": 10}
 _QUICK_EPSILONS = (0.1, 0.25, 10.0)
@@ -65,7 +66,8 @@ def _load(name: str, data_dir: str | os.PathLike[str] | None) -> Any:
 
 
 def _cells(size: str, model: str) -> list[tuple[str, int]]:
-    return [(dataset, seed) for dataset in DATA[size][model] for seed in range(_SEEDS[size])]
+    """One split of every data set before the next, small sets first, so that a stopped run has all of the figures."""
+    return [(dataset, seed) for seed in range(_SEEDS[size]) for dataset in DATA[size][model]]
 
 
 def _tasks(model: str, size: str) -> list[Task]:
@@ -91,7 +93,7 @@ def _lines(size: str, model: str, values: Sequence[Any], quantity: str) -> dict[
     """dataset -> method -> epsilon -> mean over the seeds; epsilon 0 stands for the fit without privacy."""
     found: dict[str, dict[str, dict[float, list[float]]]] = {}
     for (dataset, _), rows in zip(_cells(size, model), values, strict=True):
-        for row in rows:
+        for row in rows or ():
             if row[quantity] is not None:
                 at = found.setdefault(dataset, {}).setdefault(_label(row), {})
                 at.setdefault(row["epsilon"] or 0.0, []).append(row[quantity])
@@ -110,12 +112,15 @@ def _label(row: Line) -> str:
 def _rows(item: str, model: str, quantity: str, words: str, size: str, values: Sequence[Any]) -> list[Row]:
     """Means over the splits at a few epsilons; the figures store no values to compare with."""
     make, rows, scale = partial(Row, KEY, item), [], 100 if quantity == "accuracy" else 1
+    ran = Counter(dataset for (dataset, _), found in zip(_cells(size, model), values, strict=True) if found)
     for dataset, methods in _lines(size, model, values, quantity).items():
         for name, at in methods.items():
             for epsilon in at:
                 if epsilon in (0.0, *_TABLED):
                     where = f", epsilon {epsilon:g}" if epsilon else ""
-                    rows.append(make(f"{dataset}{where}, {name}: {words}", None, scale * at[epsilon]))
+                    rows.append(
+                        make(f"{dataset}{where}, {name}: {words}", None, scale * at[epsilon], repeats=ran[dataset])
+                    )
     return rows
 
 
@@ -146,6 +151,7 @@ def _item(item: str, model: str, quantity: str, words: str) -> Item:
         partial(_tasks, model),
         partial(_rows, item, model, quantity, words),
         partial(_drawings, item, model, quantity, words),
+        partial=True,
     )
 
 

@@ -56,6 +56,7 @@ class Perturbation(Method):
                 "regularization": float(estimator.regularization_),
                 "delta": job.config.delta,
                 "local epsilon": None if found is None else f"{float(found):.4g} ({found.standing.value})",
+                "local mu over central mu": estimator.exchange_rate_,
             },
         )
 
