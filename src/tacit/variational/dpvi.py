@@ -136,7 +136,7 @@ def infer(
         model,
         {"inputs": inputs, "targets": targets},
         targets,
-        loss=_first,
+        loss=first,
         optimizer=_optimizer(model, optimizer, learning_rate, len(targets)),
         clip_norm=clip_norm,
         noise_multiplier=noise_multiplier,
@@ -173,7 +173,7 @@ def infer_nonprivate(
         model,
         {"inputs": inputs, "targets": targets},
         targets,
-        loss=_first,
+        loss=first,
         optimizer=_optimizer(model, optimizer, learning_rate, len(targets)),
         sample_rate=sample_rate,
         steps=steps,
@@ -183,7 +183,7 @@ def infer_nonprivate(
     return Inference(model.posterior(), None)
 
 
-def _first(losses: Tensor, targets: Tensor) -> Tensor:
+def first(losses: Tensor, targets: Tensor) -> Tensor:
     """The model gives the losses itself."""
     return losses
 

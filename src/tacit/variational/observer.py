@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.accounting.bayesian import Bayesian
 from tacit.clipping import FlatClip
-from tacit.gradients.batch import Loss
+from tacit.gradients.batch import Inputs, Loss
 from tacit.tradeoff import TradeOff
 from tacit.training import Plan
 from tacit.training.callbacks import Callback
+from tacit.variational.pairs import Pairs
 
 
 class BayesianObserver(Callback):
@@ -40,7 +39,7 @@ class BayesianObserver(Callback):
     def __init__(
         self,
         model: nn.Module,
-        inputs: Tensor,
+        inputs: Inputs,
         targets: Tensor,
         *,
         loss: Loss,
@@ -50,12 +49,9 @@ class BayesianObserver(Callback):
         clipped: bool = True,
         seed: int = 0,
     ):
-        self._pairs = check.count("pairs", pairs, minimum=3)
-        if len(inputs) != len(targets) or len(inputs) < 2 * self._pairs:
-            raise check.fail("inputs", "two held-out records for each pair, with their targets", len(inputs))
         self.version = check.choice("version", version, ("v1", "v2"))
-        self._model, self._inputs, self._targets, self._loss = model, inputs, targets, loss
-        self._clipped, self._generator = clipped, torch.Generator().manual_seed(seed)
+        self._pairs = Pairs(model, inputs, targets, loss=loss, count=pairs, clip_norm=None, seed=seed)
+        self._clipped = clipped
         self._every = check.count("every", every)
         self._judge: Bayesian | None = None
         self._plan: Plan | None = None
@@ -69,21 +65,22 @@ class BayesianObserver(Callback):
         if self._every > 1 and isinstance(plan.noise_multiplier, tuple):
             raise check.fail("noise_multiplier", "one for all steps where every is above 1", "a schedule")
         self._plan = plan
+        self._pairs.clip_norm = plan.clip_norm if self._clipped else None
         self._judge = Bayesian(version=self.version, steps=plan.steps if self.version == "v2" else None)
         self._held = 0
         if self._kept is None:
-            self._waiting = self.differences()
+            self._waiting = self._pairs.differences()
             return
         self._judge.restore(self._kept["judge"])
         self._waiting, self._held = self._kept["waiting"], self._kept["held"]
-        self._generator.set_state(self._kept["generator"])
+        self._pairs.generator.set_state(self._kept["generator"])
         self._kept = None
 
     def on_step(self, taken: int, planned: int) -> None:
         self._held += 1
         if self._held == self._every or taken == planned:
             self._count(taken)
-            self._waiting = self.differences() if taken < planned else None
+            self._waiting = self._pairs.differences() if taken < planned else None
 
     def on_end(self) -> None:
         if self._held and self._judge is not None:
@@ -95,7 +92,7 @@ class BayesianObserver(Callback):
             "judge": judge,
             "waiting": self._waiting,
             "held": self._held,
-            "generator": self._generator.get_state(),
+            "generator": self._pairs.generator.get_state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -115,28 +112,8 @@ class BayesianObserver(Callback):
         )
         self._held = 0
 
-    def differences(self) -> Tensor:
-        """Norms of the differences of two records' gradients at the present parameters, shape (pairs,)."""
-        chosen = torch.randperm(len(self._inputs), generator=self._generator)[: 2 * self._pairs]
-        gradients = self._gradients(self._inputs[chosen], self._targets[chosen])
-        return (gradients[: self._pairs] - gradients[self._pairs :]).norm(dim=1)
-
     def trade_off(self, ledger: Ledger) -> TradeOff:
         """The estimate for a run all of whose steps were watched; raises `Refused` for any other."""
         if self._judge is None:
             raise check.fail("ledger", "that of a run with this callback", "none yet")
         return self._judge(ledger, relation=ledger.relation)
-
-    def _gradients(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """One row for each record."""
-        parameters = {name: value.detach() for name, value in self._model.named_parameters() if value.requires_grad}
-
-        def one(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-            return self._loss(functional_call(self._model, parameters, (x[None],)), y[None]).sum()
-
-        found = vmap(grad(one), in_dims=(None, 0, 0))(parameters, inputs, targets)
-        rows = torch.cat([value.flatten(1) for value in found.values()], dim=1)
-        if not self._clipped or self._plan is None:
-            return rows
-        norms = rows.norm(dim=1, keepdim=True)
-        return rows * (self._plan.clip_norm / norms.clamp(min=1e-12)).clamp(max=1.0)

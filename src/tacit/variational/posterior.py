@@ -74,6 +74,19 @@ class Posterior:
         return projected.square().sum(1)
 
 
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Parameter vectors that were released in place of a posterior, shape (count, d)."""
+
+    values: Tensor
+    likelihood: Likelihood
+
+    def predict_proba(self, inputs: Tensor | np.ndarray) -> Tensor:
+        """Predictions averaged over the samples."""
+        x = torch.as_tensor(inputs, dtype=self.values.dtype)
+        return torch.stack([self.likelihood.predict(w, x) for w in self.values]).mean(0)
+
+
 def calibration_error(probabilities: Tensor, targets: Tensor, *, bins: int = 10) -> float:
     """Expected calibration error of P(y = 1): mean over equal-width bins of |frequency - confidence|, by bin size."""
     edges = torch.linspace(0, 1, check.count("bins", bins) + 1)[1:-1]
