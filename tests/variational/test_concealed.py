@@ -26,7 +26,7 @@ def data(n=300, d=3, seed=0):
 
 
 def test_the_whole_batch_costs_the_squared_sum_of_the_review():
-    """Soundness review, S4: mu = shift sqrt(sum t^2), for samples after each of T updates; ours has T - 1 on the way."""
+    """Soundness review, S4: mu = shift sqrt(sum t^2), a sample after each of T updates; ours has T - 1 on the way."""
     paid = path_cost(noise_multiplier=100.0, sample_rate=1.0, steps=1000, samples=1)
     assert paid.mu == pytest.approx(0.01 * math.sqrt(sum(t * t for t in range(1, 1001))), rel=1e-12)
     assert (paid.missed, paid.worst_mu) == (0.0, paid.mu)

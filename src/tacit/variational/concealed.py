@@ -164,7 +164,7 @@ class PathCost:
     worst_mu: float
 
     def epsilon(self, delta: float) -> float:
-        """Of path and samples, under add_remove: missed + (1 - missed) delta_mu(epsilon) = delta; inf below `missed`."""
+        """Of path and samples, under add_remove: delta = missed + (1 - missed) delta_mu(epsilon); inf below that."""
         if check.delta(delta) <= self.missed:
             return float("inf")
         return gaussian_epsilon((delta - self.missed) / (1 - self.missed), self.mu)
