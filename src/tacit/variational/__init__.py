@@ -11,7 +11,8 @@ from tacit.variational.likelihoods import (
     SoftmaxLikelihood,
 )
 from tacit.variational.observer import BayesianObserver
-from tacit.variational.posterior import Posterior, Samples, calibration_error
+from tacit.variational.posterior import Posterior, Samples
+from tacit.variational.reliability import Reliability, calibration_error, reliability
 from tacit.variational.sampled import Sampled, posterior_samples
 from tacit.variational.sgld import Chain, Schedule, sgld
 
@@ -28,6 +29,7 @@ __all__ = [
     "LogisticLikelihood",
     "PathCost",
     "Posterior",
+    "Reliability",
     "Sampled",
     "Samples",
     "Schedule",
@@ -39,5 +41,6 @@ __all__ = [
     "infer_nonprivate",
     "path_cost",
     "posterior_samples",
+    "reliability",
     "sgld",
 ]

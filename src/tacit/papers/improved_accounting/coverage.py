@@ -44,7 +44,7 @@ def linear(records: int, noise_multiplier: float, first: int, count: int) -> dic
 def logistic(noise_multiplier: float | None, first: int, count: int) -> dict[str, float]:
     """Share of true coefficients in the intervals of logistic regression by DPVI, or without privacy (None).
 
-    w ~ N(0, I), 500 rows uniform in [-1, 1]^3, 150 steps at rate 0.2, clip 1.
+    w ~ N(0, I), 500 rows uniform in [-1, 1]^3, 100 steps at rate 0.2, clip 1.
     """
     import torch
 
@@ -57,7 +57,7 @@ def logistic(noise_multiplier: float | None, first: int, count: int) -> dict[str
         w = torch.randn(_FEATURES, generator=generator)
         x = 2 * torch.rand(500, _FEATURES, generator=generator) - 1
         y = torch.bernoulli(torch.sigmoid(x @ w), generator=generator).long()
-        length = {"steps": 150, "sample_rate": 0.2, "learning_rate": 0.1, "seed": seed}
+        length = {"steps": 100, "sample_rate": 0.2, "learning_rate": 0.1, "seed": seed}
         stream = SeededStream(seed)
         if noise_multiplier is None:
             found = infer_nonprivate(LogisticLikelihood(), x, y, stream=stream, **length)
