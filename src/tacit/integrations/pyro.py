@@ -29,7 +29,7 @@ class Site:
 
     def value(self, w: Tensor) -> Tensor:
         """The variable itself."""
-        return self.transform(w[self.place].view(self.shape))
+        return torch.as_tensor(self.transform(w[self.place].view(self.shape)))
 
     def log_prior(self, w: Tensor) -> Tensor:
         """Its log density as one of the flat vector, the change of variables included."""
@@ -116,7 +116,7 @@ def _trace(model: Model, values: Mapping[str, Tensor], inputs: Tensor, targets: 
 
     # Checks of arguments branch on values, which per-example gradients cannot do.
     with pyro.validation_enabled(False):
-        nodes = poutine.trace(poutine.condition(model, data=dict(values))).get_trace(inputs, targets).nodes
+        nodes: Any = poutine.trace(poutine.condition(model, data=dict(values))).get_trace(inputs, targets).nodes
     return {
         name: node
         for name, node in nodes.items()

@@ -91,7 +91,8 @@ def _tasks(size: str) -> list[Task]:
 def _rows(size: str, values: Sequence[Any]) -> list[Row]:
     """What the intervals should hold is 90 %; the tolerance of those that know the noise is three points."""
     simulations, make, rows = SIMULATIONS[size], partial(Row, KEY, "coverage"), []
-    groups = np.array(values, dtype=object).reshape(len(LINEAR) + len(LOGISTIC), -1)
+    each = len(values) // (len(LINEAR) + len(LOGISTIC))
+    groups = [values[start : start + each] for start in range(0, len(values), each)]
 
     def mean(group: Sequence[Any], key: str) -> float:
         return float(np.mean([value[key] for value in group]))
@@ -106,7 +107,7 @@ def _rows(size: str, values: Sequence[Any]) -> list[Row]:
         ]
     for sigma, group in zip(LOGISTIC, groups[len(LINEAR) :], strict=True):
         name = "without privacy" if sigma is None else f"DPVI, noise multiplier {sigma:g}"
-        prefix = f"logistic regression, {name}: {simulations} simulations, "
+        prefix = f"logistic regression, {name}, {simulations} runs: "
         rows += [
             make(f"{prefix}share in 90 % intervals", _LEVEL, mean(group, "share")),
             make(f"{prefix}mean width of an interval", None, mean(group, "width")),

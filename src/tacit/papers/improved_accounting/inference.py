@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 Folder = str | os.PathLike[str] | None
 DELTA = 1e-5
+PREDICTION_SAMPLES = 10
 _CLIP_NORM, _LEARNING_RATE, _DESCENT_RATE = 1.0, 0.05, 5.0
 
 
@@ -88,7 +89,7 @@ def concealed(dataset: str, sigma: float, seed: int, *, data_dir: Folder = None)
     """Test accuracy of the paper's inference with concealed parameters, and its three epsilons.
 
     `sigma` is the std of a sample over what one record moves in a step; 64 pairs of test records for the Bayesian
-    accountant, and 10 samples for predictions, all of them accounted.
+    accountant, and ten samples for predictions, all of them accounted.
     """
     from tacit.noise import SeededStream
     from tacit.variational import LogisticLikelihood, infer_concealed
@@ -104,6 +105,7 @@ def concealed(dataset: str, sigma: float, seed: int, *, data_dir: Folder = None)
         sample_rate=setting.sample_rate,
         noise_multiplier=sigma,
         learning_rate=_DESCENT_RATE,
+        samples=PREDICTION_SAMPLES,
         held_out=(x_test, y_test),
         stream=SeededStream(seed),
         seed=seed,
@@ -117,7 +119,7 @@ def concealed(dataset: str, sigma: float, seed: int, *, data_dir: Folder = None)
     }
 
 
-def observed(dataset: str, sigma: float, seed: int, *, data_dir: Folder = None) -> dict[str, float]:
+def observed(dataset: str, sigma: float, seed: int, delta: float, *, data_dir: Folder = None) -> dict[str, float]:
     """The Bayesian accountant's epsilon for DP-SGD logistic regression, from 64 held-out pairs a step (v1)."""
     import torch
     from torch import nn
@@ -148,7 +150,7 @@ def observed(dataset: str, sigma: float, seed: int, *, data_dir: Folder = None) 
         callbacks=(observer,),
         stream=SeededStream(seed),
     )
-    return {"epsilon": float(observer.trade_off(Ledger.of(found.ledger.mechanism)).epsilon(DELTA))}
+    return {"epsilon": float(observer.trade_off(Ledger.of(found.ledger.mechanism)).epsilon(delta))}
 
 
 def _tensors(dataset: str, data_dir: Folder) -> tuple[Tensor, Tensor, Tensor, Tensor]:

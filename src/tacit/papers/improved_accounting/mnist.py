@@ -45,7 +45,7 @@ def watched(epochs: int, seed: int, *, data_dir: str | os.PathLike[str] | None =
     data = load("mnist", data_dir=data_dir)
     x, y, x_test, y_test = map(torch.from_numpy, (data.x_train, data.y_train, data.x_test, data.y_test))
     torch.manual_seed(seed)
-    model = models.convnet(x.shape[1:], len(data.classes))
+    model = models.convnet((1, 28, 28), len(data.classes))
 
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.cross_entropy(outputs, targets, reduction="none")
