@@ -31,6 +31,7 @@ _TINY = 1e-33
 _WIDE = 2e-7
 _LOOSE = 1e-3
 _ALONE = (Single, Double, Enumerated)
+_VOIDED = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # `asked` takes nothing from such results.
 _PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
 
 
@@ -67,10 +68,12 @@ class Direction:
         self._checked_delta = lru_cache(maxsize=32)(self._delta_within_bounds)
         self._checked_epsilon = lru_cache(maxsize=32)(self._epsilon_within_bounds)
 
+    @_VOIDED
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Bounds on delta(epsilon)."""
         return self._checked_delta(epsilon)
 
+    @_VOIDED
     def epsilon(self, delta: float) -> tuple[float, float]:
         """Bounds on the smallest epsilon >= 0 with delta(epsilon) <= delta."""
         return self._checked_epsilon(delta)
@@ -170,6 +173,7 @@ class Direction:
             epsilon = high
         return low, high
 
+    @_VOIDED
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bounds on delta at many epsilons, from a few questions that lie near all of them; wider than `delta`."""
         deltas = [delta for delta in _PROFILE_DELTAS if delta > self.general.infinite]
