@@ -26,11 +26,18 @@ _MORE = {
     "train": "training accuracy",
     "test": "test accuracy",
     "yeom_ppv": "PPV of the loss threshold",
+    "yeom_ppv_10": "PPV of the loss threshold where a tenth of the records are members",
+    "yeom_ppv_1": "PPV of the loss threshold where a hundredth of the records are members",
+    "found": "members that a run flags",
+    "flagged": "records that a run flags",
+    "first_two": "members flagged in both of the first two runs",
+    "first_two_ppv": "PPV of those flagged in both of the first two runs",
     "all_runs": "members flagged in every run",
     "all_runs_ppv": "PPV of those flagged in every run",
 }
 _ACROSS = {"nominal": "epsilon asked", "exact": "exact epsilon", "sigma": "noise multiplier"}
-_SECONDS = {"lr": 8.0, "nn": 30.0}
+_SECONDS = {"lr": 4.0, "nn": 12.0}
+_ENGINES = {"quick": {"lr": "eager", "nn": "eager"}, "full": {"lr": "recorded", "nn": "compiled"}}
 
 
 def _cells(model: str, size: str) -> list[tuple[str, float]]:
@@ -45,7 +52,7 @@ def _tasks(data: str, model: str, size: str) -> list[Task]:
     """Full size: five runs of a setting and the shadow models. The stand-in's labels take too long for quick size."""
     if size == "quick" and data == "purchase":
         return []
-    sizes = protocol(size)
+    sizes = protocol(size) | {"engine": _ENGINES[size][model]}
     seconds = 1.0 if size == "quick" else _SECONDS[model] * sizes["runs"]
     return [
         Task(
@@ -58,18 +65,38 @@ def _tasks(data: str, model: str, size: str) -> list[Task]:
     ]
 
 
-def _summary(values: Sequence[Any]) -> list[dict[str, float]]:
+def _summary(values: Sequence[Any], records: int) -> list[dict[str, float]]:
     """Means over the runs, and the accuracy loss against the first value, the one without privacy."""
-    rows = [{name: mean(each) if isinstance(each, list) else each for name, each in value.items()} for value in values]
+    rows = [_means(value, records) for value in values]
     open_accuracy = rows[0]["test"] if rows else 0.0
     return [row | {"accuracy_loss": accuracy_loss(private=row["test"], nonprivate=open_accuracy)} for row in rows]
+
+
+def _means(value: Mapping[str, Any], records: int) -> dict[str, float]:
+    """What `leakage` found, each quantity as one number; `records` members were attacked, and as many others."""
+    shared = {"first_two": value["first_two"], "all_runs": value["overlap"][-1]}
+    found = {name: each for name, each in value.items() if name not in ("first_two", "overlap", "at_fpr")}
+    rows = {name: mean(each) if isinstance(each, list) else each for name, each in found.items()}
+    rows |= {name: float(members) for name, (members, _) in shared.items()}
+    rows |= {f"{name}_ppv": members / max(1, members + others) for name, (members, others) in shared.items()}
+    tpr, fpr = rows["yeom_tpr"], rows["yeom_fpr"]
+    rows |= {"found": records * tpr, "flagged": records * (tpr + fpr)}
+    return rows | {"yeom_ppv_10": _ppv(tpr, fpr, 0.1), "yeom_ppv_1": _ppv(tpr, fpr, 0.01)}
+
+
+def _ppv(tpr: float, fpr: float, prior: float) -> float:
+    """PPV where a fraction `prior` of the records are members (section 5.4 of the paper)."""
+    flagged = prior * tpr + (1 - prior) * fpr
+    return prior * tpr / flagged if flagged else 0.0
 
 
 def _rows(data: str, model: str, size: str, values: Sequence[Any]) -> list[Row]:
     """What was measured at every setting; where the paper states a value, it is compared at full size."""
     make, rows = partial(Row, KEY, f"{data}-{model}"), []
     stated = _stated(data, model) if size == "full" else {}
-    for (method, epsilon), found in zip(_cells(model, size), _summary(values), strict=bool(values)):
+    for (method, epsilon), found in zip(
+        _cells(model, size), _summary(values, protocol(size)["records"]), strict=bool(values)
+    ):
         prefix = "without privacy: " if method == "none" else f"{LABELS[method]}, epsilon {epsilon:g}: "
         for name, words in (_QUANTITIES | _MORE).items():
             if name in found:
@@ -97,7 +124,7 @@ def _drawings(data: str, model: str, size: str, values: Sequence[Any]) -> Mappin
     cells, drawn = _cells(model, size), {}
     if not values or len(cells) < len(METHODS):
         return {}
-    found = dict(zip(cells, _summary(values), strict=True))
+    found = dict(zip(cells, _summary(values, protocol(size)["records"]), strict=True))
     for quantity, words in _QUANTITIES.items():
         if quantity not in found[cells[0]]:
             continue
