@@ -68,14 +68,20 @@ def test_figures_4_and_5_average_the_repeats_of_each_method():
         keys = kinds[task.function.partition(":")[2]]
         values.append({"accuracy": 0.8 if k % 2 else 0.6} | dict.fromkeys(keys, 0.01 if k % 2 else 0.03))
     rows = accuracy._rows(5, "adult", "full", values)
-    assert [row.ours for row in rows if row.quantity.endswith(": accuracy")] == pytest.approx([0.7] * 16)
+    assert [row.ours for row in rows if row.quantity.endswith(": accuracy")] == pytest.approx([0.7] * 17)
     spread = [row.ours for row in rows if "deviation" in row.quantity]
     assert spread == pytest.approx([0.1 * (10 / 9) ** 0.5] * 6)
     assert {row.standing for row in rows if "exact" in row.quantity} == {Standing.PROVEN}
     assert {row.standing for row in rows if "Bayesian" in row.quantity} == {Standing.BAYESIAN}
     costs = [row.ours for row in rows if row.standing is not Standing.MEASURED]
     assert costs == pytest.approx([0.02] * 20)
+    assert {row.repeats for row in rows} == {10}
     assert "<svg" in accuracy._drawings(5, "adult", "full", values)["figure-5"]
+    some = [*values[:15], *[None] * (len(values) - 15)]
+    partial = accuracy._rows(5, "adult", "full", some)
+    assert [row.repeats for row in partial[:7]] == [10, 10, 5, 5, 5, 5, 0]
+    assert partial[-1].ours is None
+    assert "<svg" in accuracy._drawings(5, "adult", "full", some)["figure-5"]
 
 
 def test_the_moments_column_of_the_regressions_is_that_of_the_baseline():
@@ -106,7 +112,11 @@ def test_the_coverage_is_averaged_over_its_tasks():
     rows = coverage._rows("full", values)
     assert [row.passed for row in rows[:4]] == [True, None, True, None]
     assert [row.ours for row in rows[4:]] == pytest.approx([0.7, 0.5] * 3)
+    assert {row.repeats for row in rows} == {1000}
     assert len(coverage._tasks("full")) == 50
+    some = coverage._rows("full", [*values[:5], *[None] * 45])
+    assert [row.repeats for row in some] == [500, 500, *[0] * 8]
+    assert [row.passed for row in some[:4]] == [True, None, None, None]
 
 
 def test_simulations_count_how_often_the_truth_is_inside():

@@ -52,23 +52,30 @@ SWEEPS = {
 
 
 @dataclass(frozen=True)
-class Means:
-    """Averages over the repeats of each sweep, value by value: `of["dpvi"]["accuracy"][k]`; `spread` is their std."""
+class Repeats:
+    """What the runs of one method at one value gave, those that have run so far."""
 
-    of: Mapping[str, Mapping[str, list[float]]]
-    spread: Mapping[str, list[float]]
+    runs: tuple[Mapping[str, float], ...]
 
-    @classmethod
-    def from_values(cls, dataset: str, size: str, values: Sequence[Any]) -> Means:
-        """From the results of all sweeps' tasks in order."""
-        of, spread, start = {}, {}, 0
-        for name, swept in SWEEPS.items():
-            count = len(swept.tasks(dataset, size))
-            own, start = values[start : start + count], start + count
-            table = {key: np.array([value[key] for value in own]).reshape(-1, REPEATS[size]) for key in own[0]}
-            of[name] = {key: rows.mean(axis=1).tolist() for key, rows in table.items()}
-            spread[name] = table["accuracy"].std(axis=1, ddof=1 if REPEATS[size] > 1 else 0).tolist()
-        return cls(of, spread)
+    def mean(self, key: str) -> float | None:
+        """None where none has run."""
+        return float(np.mean([run[key] for run in self.runs])) if self.runs else None
+
+    def spread(self, key: str) -> float | None:
+        """Standard deviation; None below two runs."""
+        return float(np.std([run[key] for run in self.runs], ddof=1)) if len(self.runs) > 1 else None
+
+
+def by_value(dataset: str, size: str, values: Sequence[Any]) -> dict[str, list[Repeats]]:
+    """The results of all tasks in order, by sweep and value."""
+    found: dict[str, list[Repeats]] = {}
+    start, each = 0, REPEATS[size]
+    for name, swept in SWEEPS.items():
+        end = start + len(swept.tasks(dataset, size))
+        groups = [values[k : k + each] for k in range(start, end, each)]
+        found[name] = [Repeats(tuple(run for run in group if run is not None)) for group in groups]
+        start = end
+    return found
 
 
 def _tasks(dataset: str, size: str) -> list[Task]:
@@ -76,51 +83,61 @@ def _tasks(dataset: str, size: str) -> list[Task]:
 
 
 def _rows(number: int, dataset: str, size: str, values: Sequence[Any]) -> list[Row]:
-    make, title = partial(Row, KEY, f"figure-{number}"), SETTINGS[dataset].title
-    means = Means.from_values(dataset, size, values)
-    plain = means.of["plain"]
-    rows = [
-        make(f"{title}: accuracy without privacy", None, plain["accuracy"][0]),
-        make(f"{title}: calibration error without privacy", None, plain["calibration"][0]),
-    ]
-    for k, epsilon in enumerate(SWEEPS["dpvi"].values[size]):
-        prefix, found = f"{title}, DPVI, epsilon {epsilon:g} (proven)", means.of["dpvi"]
-        rows += [
-            make(f"{prefix}: accuracy", None, found["accuracy"][k]),
-            make(f"{prefix}: its standard deviation", None, means.spread["dpvi"][k]),
-            make(f"{prefix}: points below no privacy", None, 100 * (plain["accuracy"][0] - found["accuracy"][k])),
-            make(f"{prefix}: calibration error", None, found["calibration"][k]),
-        ]
-    for k, epsilon in enumerate(SWEEPS["langevin"].values[size]):
-        prefix, found = f"{title}, DP-SGLD set up for {epsilon:g} (claimed)", means.of["langevin"]
-        rows += [
-            make(f"{prefix}: accuracy", None, found["accuracy"][k]),
-            make(f"{prefix}: epsilon, exact", None, found["exact"][k], None, Standing.PROVEN),
-        ]
-    for k, sigma in enumerate(SWEEPS["concealed"].values[size]):
-        prefix, found = f"{title}, concealed parameters, sigma {sigma:g}", means.of["concealed"]
-        rows += [
-            make(f"{prefix}: accuracy", None, found["accuracy"][k]),
-            make(f"{prefix}: epsilon, generic accountant", None, found["claimed"][k], None, Standing.CLAIMED),
-            make(f"{prefix}: epsilon, Bayesian accountant", None, found["bayesian"][k], None, Standing.BAYESIAN),
-            make(f"{prefix}: epsilon", None, found["proven"][k], None, Standing.PROVEN),
-        ]
+    found, title = by_value(dataset, size, values), SETTINGS[dataset].title
+    (plain,) = found["plain"]
+    rows: list[Row] = []
+
+    def add(runs: Repeats, quantity: str, value: float | None, standing: Standing = Standing.MEASURED) -> None:
+        name = f"{title}, {quantity}"
+        rows.append(Row(KEY, f"figure-{number}", name, None, value, None, standing, len(runs.runs)))
+
+    add(plain, "no privacy: accuracy", plain.mean("accuracy"))
+    add(plain, "no privacy: calibration error", plain.mean("calibration"))
+    for epsilon, runs in zip(SWEEPS["dpvi"].values[size], found["dpvi"], strict=True):
+        prefix = f"DPVI, epsilon {epsilon:g} (proven)"
+        reached, without = runs.mean("accuracy"), plain.mean("accuracy")
+        below = None if reached is None or without is None else 100 * (without - reached)
+        add(runs, f"{prefix}: accuracy", reached)
+        add(runs, f"{prefix}: its standard deviation", runs.spread("accuracy"))
+        add(runs, f"{prefix}: points below no privacy", below)
+        add(runs, f"{prefix}: calibration error", runs.mean("calibration"))
+    for epsilon, runs in zip(SWEEPS["langevin"].values[size], found["langevin"], strict=True):
+        prefix = f"DP-SGLD set up for {epsilon:g} (claimed)"
+        add(runs, f"{prefix}: accuracy", runs.mean("accuracy"))
+        add(runs, f"{prefix}: epsilon, exact", runs.mean("exact"), Standing.PROVEN)
+    for sigma, runs in zip(SWEEPS["concealed"].values[size], found["concealed"], strict=True):
+        prefix = f"concealed parameters, sigma {sigma:g}"
+        add(runs, f"{prefix}: accuracy", runs.mean("accuracy"))
+        add(runs, f"{prefix}: epsilon, generic accountant", runs.mean("claimed"), Standing.CLAIMED)
+        add(runs, f"{prefix}: epsilon, Bayesian accountant", runs.mean("bayesian"), Standing.BAYESIAN)
+        add(runs, f"{prefix}: epsilon of the released path", runs.mean("proven"), Standing.PROVEN)
     return rows
 
 
 def _drawings(number: int, dataset: str, size: str, values: Sequence[Any]) -> Mapping[str, str]:
-    of = Means.from_values(dataset, size, values).of
-    private, chain, hidden = of["dpvi"]["accuracy"], of["langevin"], of["concealed"]
-    epsilons = [float(epsilon or 0.0) for epsilon in SWEEPS["dpvi"].values[size]]
+    found = by_value(dataset, size, values)
+
+    def line(name: str, cost: str) -> tuple[list[float], list[float]]:
+        """(epsilon, accuracy) of what has run."""
+        ran = [(runs.mean(cost), runs.mean("accuracy")) for runs in found[name] if runs.runs]
+        return [float(x) for x, _ in ran if x is not None], [float(y) for _, y in ran if y is not None]
+
+    private = [
+        (epsilon, runs.mean("accuracy"))
+        for epsilon, runs in zip(SWEEPS["dpvi"].values[size], found["dpvi"], strict=True)
+        if runs.runs
+    ]
+    epsilons = [float(epsilon or 0.0) for epsilon, _ in private]
     lines = {
-        "DPVI (proven)": (epsilons, private),
-        "DP-SGLD (proven)": (chain["exact"], chain["accuracy"]),
-        "concealed (generic, claimed)": (hidden["claimed"], hidden["accuracy"]),
-        "concealed (Bayesian)": (hidden["bayesian"], hidden["accuracy"]),
-        "concealed (proven)": (hidden["proven"], hidden["accuracy"]),
-        "non-private": (epsilons, of["plain"]["accuracy"] * len(epsilons)),
+        "DPVI (proven)": (epsilons, [accuracy for _, accuracy in private]),
+        "DP-SGLD (proven)": line("langevin", "exact"),
+        "concealed (generic, claimed)": line("concealed", "claimed"),
+        "concealed (Bayesian)": line("concealed", "bayesian"),
+        "concealed (proven)": line("concealed", "proven"),
+        "non-private": (epsilons, [found["plain"][0].mean("accuracy")] * len(epsilons)),
     }
-    return {f"figure-{number}": lines_svg(lines, across="epsilon at delta 1e-5", up="test accuracy", log_across=True)}
+    shown = {name: (x, y) for name, (x, y) in lines.items() if x and None not in y}
+    return {f"figure-{number}": lines_svg(shown, across="epsilon at delta 1e-5", up="test accuracy", log_across=True)}
 
 
 ITEMS = tuple(
@@ -130,6 +147,7 @@ ITEMS = tuple(
         partial(_tasks, dataset),
         partial(_rows, number, dataset),
         partial(_drawings, number, dataset),
+        partial=True,
     )
     for number, dataset in ((4, "abalone_over9"), (5, "adult"))
 )
