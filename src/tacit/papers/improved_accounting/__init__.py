@@ -1,5 +1,7 @@
 """Triastcyn & Faltings: improved accounting for differentially private learning."""
 
+from importlib import resources
+
 from tacit.papers.base import Paper
 from tacit.papers.improved_accounting import accuracy, counterexamples, coverage, figures, mnist, table_1, timing
 
@@ -15,8 +17,5 @@ PAPER = Paper(
         *coverage.ITEMS,
         *counterexamples.ITEMS,
     ),
-    "The moments and generic accountants' numbers come out to the printed digits. The generic one is below the exact "
-    "value even in the published row, and by any factor elsewhere: subsampling does not multiply a divergence by q^2. "
-    "The Bayesian one averages over pairs, and a few unlike records have thousands of times the stated delta. "
-    "Concealed parameters do not make samples free: what one step moves stays moved.",
+    resources.files(__package__).joinpath("reading.md").read_text(encoding="utf-8"),
 )
