@@ -30,6 +30,7 @@ class Variational(Method):
     samples: int = setting(10, "Of mode concealed: samples released for predictions.")
     family: str = setting("mean_field", "mean_field or full_rank.")
     prior_std: float = setting(1.0, "Of every parameter, > 0.")
+    noise_std: float = setting(1.0, "Of a regression's answers given the inputs, in their units, > 0.")
     optimizer: str = setting("adam", "adam or adagrad.")
     learning_rate: float = setting(0.05, "Step size of the variational parameters.")
 
@@ -38,13 +39,16 @@ class Variational(Method):
         check.count("samples of [vi]", self.samples)
         check.choice("family of [vi]", self.family, ("mean_field", "full_rank"))
         check.positive("prior_std of [vi]", self.prior_std)
+        check.positive("noise_std of [vi]", self.noise_std)
         check.choice("optimizer of [vi]", self.optimizer, ("adam", "adagrad"))
         check.positive("learning_rate of [vi]", self.learning_rate)
 
     def check(self, job: Job) -> None:
         super().check(job)
-        if job.dataset.task != "classification" or job.dataset.x_train.dtype.kind != "f":
-            raise check.fail("dataset", "one of classes and numbers for method vi", job.dataset.name)
+        if job.dataset.task == "ratings" or job.dataset.x_train.dtype.kind != "f":
+            raise check.fail(
+                "dataset", "one of numbers, with classes or values as answers, for method vi", job.dataset.name
+            )
         if self.mode == "concealed" and job.config.noise_multiplier is None:
             hint = "It is the std of a sample over what one record moves the concealed mean in a step."
             raise check.fail("noise_multiplier", "given for mode concealed", None, hint)
@@ -61,7 +65,7 @@ class Variational(Method):
         from tacit.variational import infer
 
         config = job.config
-        likelihood = _likelihood(job.dataset)
+        likelihood = self._likelihood(job.dataset)
         found = infer(
             likelihood,
             *_tensors(job.dataset.x_train, job.dataset.y_train),
@@ -105,7 +109,7 @@ class Variational(Method):
 
         config, (x_test, y_test) = job.config, _tensors(job.dataset.x_test, job.dataset.y_test)
         pairs = min(_PAIRS, len(y_test) // 2)
-        likelihood = _likelihood(job.dataset)
+        likelihood = self._likelihood(job.dataset)
         found = infer_concealed(
             likelihood,
             *_tensors(job.dataset.x_train, job.dataset.y_train),
@@ -157,7 +161,7 @@ class Variational(Method):
             rate = self.learning_rate if self.mode == "dpvi" else Variational.learning_rate
         job.on_progress("non-private twin", 0, 1)
         found = infer_nonprivate(
-            _likelihood(dataset),
+            self._likelihood(dataset),
             *_tensors(dataset.x_train, dataset.y_train),
             learning_rate=rate,
             stream=stream_of(job.config),
@@ -176,10 +180,18 @@ class Variational(Method):
         try:
             weights = load(path.read_bytes())
             if self.mode == "concealed":
-                return _predictor(Samples(weights["samples"], _likelihood(job.dataset)))
-            return _predictor(Posterior(weights["mean"], weights["factor"], _likelihood(job.dataset)))
+                return _predictor(Samples(weights["samples"], self._likelihood(job.dataset)))
+            return _predictor(Posterior(weights["mean"], weights["factor"], self._likelihood(job.dataset)))
         except (OSError, SafetensorError, KeyError):
             raise check.fail("RUN", "the folder of a finished run, with model.safetensors in it", str(path)) from None
+
+    def _likelihood(self, dataset: Dataset) -> Likelihood:
+        from tacit.variational import LinearLikelihood, LogisticLikelihood, SoftmaxLikelihood
+
+        if dataset.task == "regression":
+            return LinearLikelihood(self.noise_std)
+        classes = len(dataset.classes)
+        return LogisticLikelihood() if classes == 2 else SoftmaxLikelihood(classes)
 
     def _common(self, job: Job) -> dict[str, Any]:
         """What the private inference and its twin share."""
@@ -194,13 +206,6 @@ def _length(job: Job) -> dict[str, Any]:
         "steps": max(1, round(job.config.epochs / rate)),
         "seed": job.config.init_seed,
     }
-
-
-def _likelihood(dataset: Dataset) -> Likelihood:
-    from tacit.variational import LogisticLikelihood, SoftmaxLikelihood
-
-    classes = len(dataset.classes)
-    return LogisticLikelihood() if classes == 2 else SoftmaxLikelihood(classes)
 
 
 def _tensors(x: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -218,7 +223,7 @@ def _rows(inputs: np.ndarray) -> Tensor:
 
 
 def _predictor(posterior: Posterior | Samples) -> Predict:
-    """Predictive class probabilities, averaged over the posterior."""
+    """Predictive class probabilities, or means, averaged over the posterior."""
     import torch
 
     def answer(inputs: np.ndarray) -> np.ndarray:
