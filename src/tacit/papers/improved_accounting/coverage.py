@@ -16,7 +16,7 @@ _LEVEL, _FEATURES = 0.9, 3
 _PER_TASK = 100
 SIMULATIONS = {"quick": 20, "full": 1000}
 LINEAR = ((500, 2.0), (2000, 5.0))
-LOGISTIC = (None, 2.0, 8.0)
+LOGISTIC = (None, 4.0)
 
 
 def linear(records: int, noise_multiplier: float, first: int, count: int) -> dict[str, float]:
