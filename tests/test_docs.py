@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCKS = {
-    f"{page.name} block {number}": block
+    f"{page.relative_to(ROOT)} block {number}": block
     for page in PAGES
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
 }
@@ -23,3 +23,11 @@ def test_block(name, tmp_path, monkeypatch):
 def test_links_of_the_readme_exist():
     for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text(encoding="utf-8")):
         assert (ROOT / target).exists(), target
+
+
+def test_the_sweep_of_the_page_is_one(tmp_path):
+    from tacit.sweeps.grid import read_grid
+
+    (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "noise.toml").write_text(text)
+    assert len(read_grid(tmp_path / "noise.toml").tasks) == 6

@@ -141,7 +141,20 @@ def test_rows_compare_with_what_the_paper_states_at_full_size_only():
         drawn = item.figures(size, values)
         assert "cifar-lr-yeom-by-sigma" in drawn
         assert "cifar-lr-accuracy-loss-by-exact" in drawn
+        assert "cifar-lr-overlap" in drawn
         assert all("<svg" in svg for svg in drawn.values())
+
+
+def test_cells_that_have_not_run_are_named_where_the_paper_states_a_value():
+    item = figures.ITEMS[0]
+    cells = figures._cells("lr", "full")
+    values = [_value(0.0, 0.16), _value(1.0, 0.08), *[None] * (len(cells) - 2)]
+    rows = {row.quantity: row for row in item.rows("full", values)}
+    assert rows["without privacy: test accuracy"].repeats == 2
+    missing = rows["RDP, epsilon 1000: advantage, loss threshold (Yeom et al.)"]
+    assert (missing.ours, missing.repeats, missing.passed) == (None, 0, None)
+    assert "RDP, epsilon 1000: training accuracy" not in rows
+    assert item.figures("full", values) == {}
 
 
 def test_every_stated_cell_is_one_that_full_size_runs():

@@ -10,7 +10,7 @@ from tacit.papers import PAPERS, Item, Paper, Row, estimate, items_of, reproduce
 from tacit.papers.base import published
 from tacit.papers.page import page_text
 from tacit.standing import Standing
-from tacit.sweeps import Store, Task
+from tacit.sweeps import Store, Task, sweep
 
 
 def row(**given):
@@ -106,8 +106,15 @@ def test_the_page_says_what_missed():
     }
     words = "Ours is {{ ours('i', 'quantity') }}, {{ ours('i', 'other') }}; {{ passed('i') }}."
     text = page_text(Paper("key", "A paper", (), words), [item])
-    assert "| quantity | 1 | 1.2 | 0.2 | 0.1 | **no** | measured |  |" in text
+    assert "| quantity | 1 | 1.2 | 0.2 | 0.1 | **no** | measured |" in text
     assert "Ours is 1.2, not run; 0 of 1." in text
+    alone = page_text(Paper("key", "A paper", ()), [item | {"rows": [row(published=None, repeats=2).plain()]}])
+    assert "| quantity | ours | standing | repeats |" in alone
+    assert "| quantity | 1.2 | measured | 2 |" in alone
+    many = item | {"rows": [row().plain(), *[row(published=None).plain()] * 50]}
+    folded = page_text(Paper("key", "A paper", ()), [many])
+    assert "<summary>50 more numbers, without a published value</summary>" in folded
+    assert folded.index("**no**") < folded.index("<details")
     assert "Quick size, 1 of 3 runs done (training engine: compiled)" in text
 
 
@@ -118,13 +125,14 @@ def _halves(size, values):
 
 def test_an_item_that_was_cut_short_shows_what_has_run_and_goes_on(tmp_path, monkeypatch):
     def planned(size):
-        return [Task("tests.sweeps.chores:slow", {"x": x, "folder": str(tmp_path)}) for x in range(3)]
+        return [Task("tests.sweeps.chores:square", {"x": x, "folder": str(tmp_path)}) for x in range(3)]
 
     whole = Item("whole", "all or nothing", planned, _halves)
     partial = Item("partial", "what there is", planned, _halves, partial=True)
     monkeypatch.setitem(PAPERS, "cut", Paper("cut", "Cut", (whole, partial)))
     store = Store(tmp_path / "s.sqlite")
-    first = reproduce("cut", size="full", store=store, workers=1, minutes=1e-3)
+    sweep("cut", planned("full")[:1], store, workers=1)
+    first = reproduce("cut", size="full", store=store, workers=1, minutes=0)
     assert [len(each.results) for each in first] == [1, 1]
     assert first[0].rows == ()
     assert first[1].rows[0].repeats == 1

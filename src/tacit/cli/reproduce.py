@@ -17,7 +17,7 @@ def command(
     docs: Annotated[Path | None, typer.Option(help="Write a page PAPER.md into this folder, from --out.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; the number of cores by default.")] = None,
     engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
-    minutes: Annotated[float | None, typer.Option(help="Start no run after that long.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Start no run after that long; 0 shows what is stored.")] = None,
     any_code: Annotated[bool, typer.Option(help="Stored runs count even if the code or data have changed.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

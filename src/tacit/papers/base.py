@@ -105,3 +105,8 @@ class Paper:
 def published(package: str) -> dict[str, Any]:
     """The published numbers and tolerances beside the code that recomputes them (published.toml)."""
     return tomllib.loads(resources.files(package).joinpath("published.toml").read_text(encoding="utf-8"))
+
+
+def reading(package: str) -> str:
+    """What a reader should make of the paper: the template reading.md beside the code."""
+    return resources.files(package).joinpath("reading.md").read_text(encoding="utf-8")

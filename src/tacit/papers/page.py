@@ -1,8 +1,8 @@
 """One page for each paper, generated from the stored results: no number in it is typed.
 
 The reading of a paper (`Paper.reading`) is a Jinja template. `{{ ours("table-1", "quantity") }}` and `published(...)`
-stand for a number of a stored row, "not run" where the row or its number is missing; `passed("table-1")` for how many
-compared rows of an item lie within their tolerance, as "3 of 4".
+stand for a number of a stored row, "not run" where the row or its number is missing; `ran("table-1", "quantity")` says
+whether it is there, and `passed("table-1")` how many compared rows of an item lie within their tolerance, as "3 of 4".
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any
 from tacit import atomic
 from tacit.papers.base import Paper
 from tacit.papers.registry import PAPERS
+
+_MOST_ROWS = 40
 
 
 def write_pages(results: str | os.PathLike[str], docs: str | os.PathLike[str], keys: Iterable[str]) -> list[Path]:
@@ -56,12 +58,15 @@ def reading(template: str, items: Sequence[Mapping[str, Any]]) -> str:
         value = rows.get((item, quantity), {}).get(column)
         return "not run" if value is None else _number(value)
 
+    def ran(item: str, quantity: str) -> bool:
+        return rows.get((item, quantity), {}).get("ours") is not None
+
     def passed(name: str) -> str:
         return next((_passed(item["rows"]) for item in items if item["item"] == name), "not run")
 
     words = Environment(undefined=StrictUndefined, autoescape=False).from_string(template)
     columns = {name: partial(number, column=name) for name in ("ours", "published", "difference")}
-    return words.render(**columns, passed=passed)
+    return words.render(**columns, ran=ran, passed=passed)
 
 
 def _overview(items: Sequence[Mapping[str, Any]]) -> str:
@@ -87,19 +92,37 @@ def _legend() -> str:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    head = (
-        "| quantity | published | ours | difference | tolerance | pass | standing | repeats |\n"
-        "|---|---:|---:|---:|---:|---|---|---:|"
-    )
-    return "\n".join([head, *(_line(row) for row in rows)])
+    """The rows; of a long item those that the paper states, the rest folded."""
+    stated = [row for row in rows if row["published"] is not None]
+    others = [row for row in rows if row["published"] is None]
+    if len(rows) <= _MOST_ROWS:
+        return _rows(rows)
+    summary = f"{len(others)} {'more ' if stated else ''}numbers, without a published value"
+    folded = f'<details markdown="1"><summary>{summary}</summary>\n\n{_rows(others)}\n\n</details>'
+    return "\n\n".join([*([_rows(stated)] if stated else []), folded])
 
 
-def _line(row: Mapping[str, Any]) -> str:
-    marks = {True: "yes", False: "**no**", None: ""}
-    numbers = [_number(row[name]) for name in ("published", "ours", "difference", "tolerance")]
-    repeats = row.get("repeats")
-    shown = "" if repeats is None else str(repeats)
-    return f"| {row['quantity']} | {' | '.join(numbers)} | {marks[row['pass']]} | {row['standing']} | {shown} |"
+_COMPARISON = ("published", "difference", "tolerance", "pass")
+
+
+def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A Markdown table, without the columns of the comparison where nothing is published."""
+    columns = ["quantity", "published", "ours", "difference", "tolerance", "pass", "standing", "repeats"]
+    if all(row["published"] is None for row in rows):
+        columns = [name for name in columns if name not in _COMPARISON]
+    if all(row.get("repeats") is None for row in rows):
+        columns.remove("repeats")
+    sides = ["---" if name in ("quantity", "pass", "standing") else "---:" for name in columns]
+    lines = [columns, sides, *([_cell(name, row.get(name)) for name in columns] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(name: str, value: Any) -> str:
+    if name == "pass":
+        return {True: "yes", False: "**no**", None: ""}[value]
+    if name == "repeats":
+        return "" if value is None else str(value)
+    return _number(value)
 
 
 def _capital(title: str) -> str:

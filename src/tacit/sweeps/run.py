@@ -46,14 +46,15 @@ def sweep(
         engine: "local" (joblib) or "ray" (needs the extra `ray`; uses the cluster that ray finds, or starts a local
             one).
         any_code: what is stored for the same settings counts as finished whatever code and data it came from.
-        minutes: after that long no further task starts, and only those that ran are returned; for the engine "local".
+        minutes: after that long (0: at once) no further task starts, and only those that ran are returned; for the
+            engine "local".
         on_progress: called with (done, total, expected seconds left).
     """
     check.choice("engine", engine, ENGINES)
     workers = check.count("workers", workers if workers is not None else os.cpu_count() or 1)
     if minutes is not None and engine != "local":
         raise check.fail("minutes", "left out unless the engine is local", minutes)
-    deadline = math.inf if minutes is None else time.monotonic() + 60 * check.positive("minutes", minutes)
+    deadline = math.inf if minutes is None else time.monotonic() + 60 * check.real("minutes", minutes, low=0.0)
     keys = [task.key(data_dir) for task in tasks]
     before = stored(tasks, store, data_dir=data_dir, any_code=any_code)
     found = {key: result for key, result in zip(keys, before, strict=True) if result is not None}

@@ -118,72 +118,74 @@ def _figure_4_rows(size: str, values: Sequence[Any]) -> list[Row]:
     figure, make = NUMBERS["figure_4"], partial(Row, KEY, "figure-4")
     rows: list[Row] = []
     for index, panel in enumerate(_PANELS):
-        numbers, (matched, *_) = figure[panel], values[3 * index : 3 * index + 3]
-        prefix = f"{panel}, sigma {numbers['sigma']}: "
-        tolerance = figure["tolerance"]
-        claimed = "noise that the CLT allows at the same epsilon"
-        rows += [
-            make(
-                f"{prefix}{claimed}",
-                numbers["matched_sigma"],
-                matched["clt"],
-                tolerance["matched_sigma"],
-                Standing.ASYMPTOTIC,
-            ),
-            make(
-                f"{prefix}noise that is proven enough at the same epsilon",
-                None,
-                matched["exact"],
-                None,
-                Standing.PROVEN,
-            ),
-        ]
+        numbers, tolerance = figure[panel], figure["tolerance"]
+        prefix, matched = f"{panel}, sigma {numbers['sigma']}: ", values[3 * index]
+        if matched is not None:
+            claimed, proven = "noise that the CLT allows", "noise that is proven enough"
+            words, allowed = f"{prefix}{claimed} at the same epsilon", tolerance["matched_sigma"]
+            rows += [
+                make(words, numbers["matched_sigma"], matched["clt"], allowed, Standing.ASYMPTOTIC),
+                make(f"{prefix}{proven} at the same epsilon", None, matched["exact"], None, Standing.PROVEN),
+            ]
         runs = _runs_of(size, index, values)
         for name, run in zip(("moments", "clt", "nonprivate"), runs, strict=False):
             compared = tolerance["accuracy"] if size == "full" else None
-            rows += _accuracy_rows(make, f"{panel}, {name}: ", numbers.get(name), run["test"], compared)
+            test = run["test"] if run is not None else None
+            rows += _accuracy_rows(make, f"{panel}, {name}: ", numbers[name], test, compared)
     return rows
 
 
 def _accuracy_rows(
-    make: Any, prefix: str, curve: list[float] | None, test: list[float], tolerance: float | None
+    make: Any, prefix: str, curve: list[float], test: list[float] | None, tolerance: float | None
 ) -> list[Row]:
     """Some epochs of a run; the first ones, at quick size, are shown and not compared."""
-    marks = sorted({min(epoch, len(test)) for epoch in (_QUICK_EPOCHS, 10, 30, 70)} if tolerance else {_QUICK_EPOCHS})
+    marks = sorted({min(epoch, len(curve)) for epoch in (_QUICK_EPOCHS, 10, 30, 70)} if tolerance else {_QUICK_EPOCHS})
     return [
         make(
             f"{prefix}test accuracy % after epoch {epoch}",
-            curve[epoch - 1] if curve and epoch <= len(curve) else None,
-            round(100 * test[epoch - 1], 2),
+            curve[epoch - 1],
+            round(100 * test[epoch - 1], 2) if test is not None else None,
             tolerance,
+            repeats=int(test is not None),
         )
         for epoch in marks
     ]
 
 
 def _figure_4_drawings(size: str, values: Sequence[Any]) -> Mapping[str, str]:
+    """Each half of a panel whose values are all there."""
     if size == "quick":
         return {}
     drawings: dict[str, str] = {}
     for index, panel in enumerate(_PANELS):
-        numbers = NUMBERS["figure_4"][panel]
-        _, noisy, less = values[3 * index : 3 * index + 3]
-        epochs = list(range(1, numbers["epochs"] + 1))
+        _, *costs = values[3 * index : 3 * index + 3]
         runs = _runs_of(size, index, values)
-        labels = (f"sigma {numbers['sigma']}", f"sigma {numbers['matched_sigma']}", "no noise")
-        accuracy = {label: (epochs, [100 * x for x in run["test"]]) for label, run in zip(labels, runs, strict=True)}
-        for name, label in (("moments", "paper, moments"), ("clt", "paper, CLT")):
-            accuracy[label] = (epochs[: len(numbers[name])], numbers[name])
-        drawings[f"figure-4-{panel}-accuracy"] = lines_svg(
-            accuracy, across="epoch", up="test accuracy %", dashed="paper"
-        )
-        epsilons = {
-            f"sigma {sigma}, {words}": (epochs, curve[name])
-            for sigma, curve in ((numbers["sigma"], noisy), (numbers["matched_sigma"], less))
-            for name, words in _COLUMNS.items()
-        }
-        drawings[f"figure-4-{panel}-epsilon"] = lines_svg(epsilons, across="epoch", up="epsilon at delta 1e-5")
+        for name, parts, draw in (("accuracy", runs, _accuracy_svg), ("epsilon", costs, _epsilon_svg)):
+            if all(part is not None for part in parts):
+                drawings[f"figure-4-{panel}-{name}"] = draw(NUMBERS["figure_4"][panel], parts)
     return drawings
+
+
+def _accuracy_svg(numbers: Mapping[str, Any], runs: Sequence[Any]) -> str:
+    labels = (f"sigma {numbers['sigma']}", f"sigma {numbers['matched_sigma']}", "no noise")
+    lines = {label: _by_epoch([100 * x for x in run["test"]], numbers) for label, run in zip(labels, runs, strict=True)}
+    lines |= {f"paper, {words}": _by_epoch(numbers[words], numbers) for words in ("moments", "clt")}
+    return lines_svg(lines, across="epoch", up="test accuracy %", dashed="paper")
+
+
+def _epsilon_svg(numbers: Mapping[str, Any], costs: Sequence[Any]) -> str:
+    lines = {
+        f"sigma {sigma}, {words}": _by_epoch(curve[name], numbers)
+        for sigma, curve in zip((numbers["sigma"], numbers["matched_sigma"]), costs, strict=True)
+        for name, words in _COLUMNS.items()
+    }
+    return lines_svg(lines, across="epoch", up="epsilon at delta 1e-5")
+
+
+def _by_epoch(values: Sequence[float], numbers: Mapping[str, Any]) -> tuple[list[int], Sequence[float]]:
+    """A run has one value more than epochs where a part of an epoch is left at its end."""
+    kept = values[: numbers["epochs"]]
+    return list(range(1, len(kept) + 1)), kept
 
 
 def _runs_of(size: str, index: int, values: Sequence[Any]) -> Sequence[Any]:
@@ -210,5 +212,6 @@ ITEMS = (
         _figure_4_tasks,
         _figure_4_rows,
         _figure_4_drawings,
+        partial=True,
     ),
 )
