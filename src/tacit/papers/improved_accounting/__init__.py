@@ -17,5 +17,5 @@ PAPER = Paper(
         *coverage.ITEMS,
         *counterexamples.ITEMS,
     ),
-    resources.files(__package__).joinpath("reading.md").read_text(encoding="utf-8"),
+    resources.files("tacit.papers.improved_accounting").joinpath("reading.md").read_text(encoding="utf-8"),
 )
