@@ -1,7 +1,9 @@
 """Every Python block of the readme and of the pages runs as printed."""
 
 import re
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -31,3 +33,13 @@ def test_the_sweep_of_the_page_is_one(tmp_path):
     (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "noise.toml").write_text(text)
     assert len(read_grid(tmp_path / "noise.toml").tasks) == 6
+
+
+def test_the_site_lists_every_page_of_a_paper():
+    hooks = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "hooks.py")))
+    config = hooks.on_config(SimpleNamespace(nav=["index.md", {"Papers": []}]))
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / "papers").glob("*.md")}
+    assert set(config.nav[1]["Papers"]) == pages
+    assert "papers/gaussian-dp.md" in pages
+    index = hooks.on_page_markdown((ROOT / "docs" / "index.md").read_text(encoding="utf-8"), None)
+    assert "| [gaussian-dp](papers/gaussian-dp.md) |" in index

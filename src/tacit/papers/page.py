@@ -44,7 +44,7 @@ def page_text(paper: Paper, items: Sequence[Mapping[str, Any]]) -> str:
     parts = [f"# {paper.title}", reading(paper.reading, items), _overview(items), _legend()]
     for item in items:
         parts += [f"## {_capital(item['title'])} (`{item['item']}`)", _origin(item), _table(item["rows"])]
-        parts += [f"![{figure}]({paper.key}/{figure}.svg)" for figure in item["figures"]]
+        parts += [f"![{figure}]({paper.key}/{figure}.svg)\n\n*{figure}*" for figure in item["figures"]]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -54,7 +54,7 @@ class Reproduced:
             "title": self.item.title,
             "size": self.size,
             "rows": [row.plain() for row in self.rows],
-            "figures": sorted(self.figures),
+            "figures": list(self.figures),
             "command": f"tacit reproduce {self.paper.key}/{self.item.name} --{self.size}",
             "versions": _versions(self.results),
             "machine": _machine(),
