@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tacit.papers.evaluating_dp import batch_clipping, figures, leakage, privacy, settings, table_theory
+from tacit.papers.evaluating_dp import batch_clipping, figures, leakage, privacy, settings, table_theory, traces
 from tacit.standing import Standing
 
 # evaluating-dp.md, section 2.
@@ -78,10 +78,10 @@ def small(monkeypatch):
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     monkeypatch.setattr(settings, "_rows", lambda dataset, data_dir: (x, y))
     settings.split.cache_clear()
-    leakage._shadow_attack.cache_clear()
+    leakage.shadow_attack.cache_clear()
     yield
     settings.split.cache_clear()
-    leakage._shadow_attack.cache_clear()
+    leakage.shadow_attack.cache_clear()
 
 
 def run(method, epsilon, **sizes):
@@ -178,3 +178,17 @@ def test_batch_clipping_costs_what_a_shift_of_two_costs_and_hardly_learns(small)
     assert private["exact"] == pytest.approx(privacy.cost("zcdp", 10.0, 20, 0.2)["replace_one"])
     assert private["exact"] > 10
     assert private["test"][0] < open_["test"][0]
+
+
+def test_traces_of_the_attacks_that_fall_short(small):
+    sizes = {"records": 500, "batch_size": 100, "epochs": 3}
+    found = traces.shadows_by_epochs(**sizes, shadows=2, attack_epochs=[1, 2])
+    assert found.keys() == {"1", "2"}
+    assert all(-1 <= advantage <= 1 for advantage in found.values())
+    by_attribute = traces.every_attribute(**sizes)
+    for rule in ("posterior", "closest"):
+        assert by_attribute[f"{rule}_largest"] >= by_attribute[f"{rule}_mean"]
+    by_epochs = {str(count): 0.05 for count in traces._ATTACK_EPOCHS}
+    rows = traces.ITEM.rows("full", [by_epochs, by_attribute])
+    assert [row.difference for row in rows[:4]] == [pytest.approx(-0.03)] * 4
+    assert traces.ITEM.tasks("quick") == traces.ITEM.rows("quick", []) == []

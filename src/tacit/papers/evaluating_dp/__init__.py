@@ -1,11 +1,11 @@
 """Jayaraman & Evans: Evaluating Differentially Private Machine Learning in Practice."""
 
 from tacit.papers.base import Paper, reading
-from tacit.papers.evaluating_dp import batch_clipping, figures, privacy, table_theory
+from tacit.papers.evaluating_dp import batch_clipping, figures, privacy, table_theory, traces
 
 PAPER = Paper(
     privacy.KEY,
     "Evaluating Differentially Private Machine Learning in Practice (Jayaraman & Evans, USENIX Security 2019)",
-    (*privacy.ITEMS, table_theory.ITEM, batch_clipping.ITEM, *figures.ITEMS),
+    (*privacy.ITEMS, table_theory.ITEM, batch_clipping.ITEM, *figures.ITEMS, traces.ITEM),
     reading("tacit.papers.evaluating_dp"),
 )

@@ -51,15 +51,15 @@ def leakage(
     parts = split(dataset, records, data_dir)
     members, others = parts["members"], parts["others"]
     spent = {} if method == "none" else cost(method, epsilon, epochs, batch_size / records)
-    shadow = _shadow_attack(dataset, model, records, batch_size, epochs, shadows, data_dir) if shadows else None
+    shadow = shadow_attack(dataset, model, records, batch_size, epochs, shadows, data_dir) if shadows else None
     columns = attacks.attributes(members[0], seed=SEED)
     rows, scores = [], []
     for seed in range(runs):
         if method == "none":
-            target = _open_model(members, model, batch_size, epochs, seed)
+            target = open_model(members, model, batch_size, epochs, seed)
         else:
             sampling = "poisson" if method in POISSON else "shuffled"
-            target = _private_model(members, model, spent["sigma"], sampling, batch_size, epochs, seed, engine)
+            target = private_model(members, model, spent["sigma"], sampling, batch_size, epochs, seed, engine)
         scores.append(attacks.LossThreshold()(target, members=members, non_members=others))
         rows.append(_found(target, members, others, scores[-1], columns, shadow))
     return spent | {name: [row[name] for row in rows] for name in rows[0]} | _shared(scores)
@@ -101,15 +101,17 @@ def _accuracy(model: Model, examples: Examples) -> float:
     return float(np.mean(model(examples[0]).argmax(1) == examples[1]))
 
 
-def _open_model(members: Examples, model: str, batch_size: int, epochs: int, seed: int) -> Model:
+def open_model(members: Examples, model: str, batch_size: int, epochs: int, seed: int) -> Model:
+    """The model "lr" or "nn" trained without privacy, as class probabilities."""
     recipe = Recipe(hidden=WIDTHS[model], batch_size=batch_size, epochs=epochs)
     included = np.ones((1, len(members[1])), bool)
     return attacks.train_stacked(members, included, recipe=recipe, classes=CLASSES, seed=SEED + seed).model(0)
 
 
-def _private_model(
+def private_model(
     members: Examples, model: str, noise: float, sampling: str, batch_size: int, epochs: int, seed: int, engine: str
 ) -> Model:
+    """The same trained with clip norm 1 and that `noise` multiplier."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -143,8 +145,15 @@ def _private_model(
 
 
 @cache
-def _shadow_attack(
-    dataset: str, model: str, records: int, batch_size: int, epochs: int, shadows: int, data_dir: Folder
+def shadow_attack(
+    dataset: str,
+    model: str,
+    records: int,
+    batch_size: int,
+    epochs: int,
+    shadows: int,
+    data_dir: Folder,
+    attack_epochs: int = 100,
 ) -> attacks.ShadowModels:
     """The attack networks; every setting of one model meets the same."""
     pool = split(dataset, records, data_dir)["pool"]
@@ -159,5 +168,6 @@ def _shadow_attack(
         return pool[0][rows], pool[1][rows]
 
     return attacks.ShadowModels(
-        [(stack.model(k), part(inside), part(outside)) for k, (inside, outside) in enumerate(splits)]
+        [(stack.model(k), part(inside), part(outside)) for k, (inside, outside) in enumerate(splits)],
+        epochs=attack_epochs,
     )
