@@ -3,7 +3,7 @@
 import pytest
 
 from tacit.errors import MissingData
-from tacit.papers.improved_accounting import counterexamples, figures, inference, table_1
+from tacit.papers.improved_accounting import accuracy, counterexamples, coverage, figures, inference, mnist, table_1
 from tacit.standing import Standing
 
 
@@ -56,25 +56,83 @@ def test_figures_1_to_3_meet_in_the_published_row():
 
 
 def test_figures_4_and_5_average_the_repeats_of_each_method():
-    count = len(inference._tasks("adult", "full"))
-    assert count == 10 * (1 + 2 * len(inference.EPSILONS["full"]))
-    values = [{"accuracy": 0.8, "exact": 0.01} if k % 2 else {"accuracy": 0.6, "exact": 0.03} for k in range(count)]
-    rows = inference._rows(5, "adult", "full", values)
-    assert [row.ours for row in rows] == pytest.approx([0.7] + [0.7, 0.7, 0.02] * 6)
+    tasks = accuracy._tasks("adult", "full")
+    assert len(tasks) == 10 * sum(len(swept.values["full"]) for swept in accuracy.SWEEPS.values())
+    kinds = {
+        "variational": ("calibration", "noise"),
+        "langevin": ("exact",),
+        "concealed": ("claimed", "bayesian", "proven"),
+    }
+    values = []
+    for k, task in enumerate(tasks):
+        keys = kinds[task.function.partition(":")[2]]
+        values.append({"accuracy": 0.8 if k % 2 else 0.6} | dict.fromkeys(keys, 0.01 if k % 2 else 0.03))
+    rows = accuracy._rows(5, "adult", "full", values)
+    assert [row.ours for row in rows if row.quantity.endswith(": accuracy")] == pytest.approx([0.7] * 17)
+    spread = [row.ours for row in rows if "deviation" in row.quantity]
+    assert spread == pytest.approx([0.1 * (10 / 9) ** 0.5] * 6)
     assert {row.standing for row in rows if "exact" in row.quantity} == {Standing.PROVEN}
-    assert "<svg" in inference._drawings(5, "adult", "full", values)["figure-5"]
+    assert {row.standing for row in rows if "Bayesian" in row.quantity} == {Standing.BAYESIAN}
+    costs = [row.ours for row in rows if row.standing is not Standing.MEASURED]
+    assert costs == pytest.approx([0.02] * 20)
+    assert {row.repeats for row in rows} == {10}
+    assert "<svg" in accuracy._drawings(5, "adult", "full", values)["figure-5"]
+    some = [*values[:15], *[None] * (len(values) - 15)]
+    partial = accuracy._rows(5, "adult", "full", some)
+    assert [row.repeats for row in partial[:7]] == [10, 10, 5, 5, 5, 5, 0]
+    assert partial[-1].ours is None
+    assert "<svg" in accuracy._drawings(5, "adult", "full", some)["figure-5"]
 
 
-def test_rows_of_the_regressions_are_shown_and_not_compared():
-    costs = {"moments": 9.0, "generic": 7.0, "pld": 7.6}
-    rows = table_1._inference_rows("quick", [costs, {"epsilon": 1.0}] * 2)
-    assert {row.passed for row in rows} == {None}
-    assert [row.standing for row in rows[:4]] == [
-        Standing.PROVEN,
-        Standing.CLAIMED,
-        Standing.BAYESIAN,
-        Standing.PROVEN,
-    ]
+def test_the_moments_column_of_the_regressions_is_that_of_the_baseline():
+    """Least noise of its grid and half of its delta: both printed values."""
+    tasks = [task for task in table_1._inference_tasks("full") if task.function.endswith("costs")]
+    assert [round(task.call()["baseline"], digits) for task, digits in zip(tasks, (1, 2), strict=True)] == [7.6, 2.90]
+
+
+@pytest.mark.parametrize(("epsilon", "rate", "samples"), [(4.54, 0.05, 1010), (2.70, 0.005, 2010)])
+def test_noise_is_read_off_the_generic_accountant(epsilon, rate, samples):
+    sigma = table_1.noise_for(epsilon, rate, samples, 1e-5)
+    assert table_1.costs(sigma, rate, samples, 1e-5)["generic"] == pytest.approx(epsilon, rel=1e-4)
+
+
+def test_rows_of_the_regressions_compare_the_moments_alone():
+    costs = {"baseline": 7.59, "generic": 5.9, "pld": 6.6}
+    hidden = {"claimed": 4.54, "bayesian": 5.0, "proven": 1e6}
+    rows = table_1._inference_rows("quick", [costs, {"epsilon": 1.0}, hidden] * 2)
+    assert [row.passed for row in rows] == [True, *[None] * 6, False, *[None] * 6]
+    assert [row.standing for row in rows[:7]] == [
+        Standing.PROVEN, Standing.PROVEN, Standing.CLAIMED, Standing.BAYESIAN,
+        Standing.CLAIMED, Standing.BAYESIAN, Standing.PROVEN,
+    ]  # fmt: skip
+
+
+def test_the_coverage_is_averaged_over_its_tasks():
+    values = [{"aware": 0.9, "naive": 0.4}] * 20 + [{"share": 0.8 if k % 2 else 0.6, "width": 0.5} for k in range(20)]
+    rows = coverage._rows("full", values)
+    assert [row.passed for row in rows[:4]] == [True, None, True, None]
+    assert [row.ours for row in rows[4:]] == pytest.approx([0.7, 0.5] * 2)
+    assert {row.repeats for row in rows} == {1000}
+    assert len(coverage._tasks("full")) == 40
+    some = coverage._rows("full", [*values[:5], *[None] * 35])
+    assert [row.repeats for row in some] == [500, 500, *[0] * 6]
+    assert [row.passed for row in some[:4]] == [True, None, None, None]
+
+
+def test_simulations_count_how_often_the_truth_is_inside():
+    """40 fits of 3 slopes; at 90 % coverage fewer than 91 of 120 inside has probability below 1e-6, for either."""
+    aware = coverage.linear(500, 2.0, 0, 40)
+    assert aware["aware"] > 90 / 120
+    assert aware["naive"] < aware["aware"]
+    assert coverage.logistic(None, 0, 10)["share"] > 0.5
+
+
+def test_the_watched_run_is_compared_at_its_own_size_only():
+    value = {"accuracy": 0.9, "moments": 2.181, "generic": 1.6205, "v1": 2.0, "v2": 30.0, "pld": 1.7}
+    assert [row.passed for row in mnist._rows("full", [value])] == [None, True, True, None, None, None]
+    quick = mnist._rows("quick", [value])
+    assert {row.published for row in quick} == {None}
+    assert {row.standing for row in quick if "Bayesian" in row.quantity} == {Standing.BAYESIAN}
 
 
 @pytest.mark.slow
@@ -86,3 +144,11 @@ def test_inference_on_adult(epsilon):
     except MissingData:
         pytest.skip("adult is not here")
     assert value["accuracy"] > (0.845 if epsilon is None else 0.83)
+
+
+@pytest.mark.slow
+def test_concealed_inference_on_abalone_has_three_numbers(original_files):
+    value = inference.concealed("abalone_over9", 100.0, 0, data_dir=original_files)
+    assert value["accuracy"] > 0.68
+    assert value["claimed"] < 0.1
+    assert value["proven"] > 100

@@ -12,6 +12,7 @@ from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream
 from tacit.standing import Standing
 from tacit.training import fit
+from tacit.training.callbacks import Callback
 from tacit.variational import BayesianObserver
 
 
@@ -19,15 +20,20 @@ def loss(outputs, targets):
     return nn.functional.cross_entropy(outputs, targets, reduction="none")
 
 
+OBSERVER = ("pairs", "every", "version", "clipped")
+
+
 def watched(steps=12, callbacks=(), **settings):
+    own = {name: settings.pop(name) for name in OBSERVER if name in settings}
     torch.manual_seed(0)
     x = torch.randn(300, 4)
     y = (x[:, 0] > 0).long()
     model = nn.Linear(4, 2)
-    observer = BayesianObserver(model, x[200:], y[200:], loss=loss, **{"pairs": 20} | settings)
+    observer = BayesianObserver(model, x[200:], y[200:], loss=loss, **{"pairs": 20} | own)
     found = fit(
         model, x[:200], y[:200], loss=loss, optimizer=torch.optim.SGD(model.parameters(), lr=0.3), clip_norm=0.5,
-        noise_multiplier=1.5, sample_rate=0.1, steps=steps, callbacks=(observer, *callbacks), stream=SeededStream(0),
+        sample_rate=0.1, steps=steps, callbacks=(observer, *callbacks), stream=SeededStream(0),
+        **{"noise_multiplier": 1.5} | settings,
     )  # fmt: skip
     return observer, found
 
@@ -66,6 +72,46 @@ def test_the_estimate_is_bayesian_and_no_bound(version):
 def test_hoelder_costs_more():
     values = [float(each.trade_off(run.ledger).epsilon(1e-5)) for each, run in (watched(), watched(version="v2"))]
     assert values[0] < values[1]
+
+
+@pytest.mark.parametrize("every", [4, 5, 100])
+def test_what_was_seen_counts_for_all_steps_up_to_the_next_look(every):
+    """12 steps by looks at 0, every, 2 every: each look's cost times the steps that it stands for."""
+    observer, found = watched(every=every)
+    ran = Ledger.of(Gaussian(1.5).poisson(0.1) * 12)
+    value = float(observer.trade_off(ran).epsilon(1e-5))
+    assert found.ledger.steps == 12
+    assert 0 < value < np.inf
+    each, _ = watched()
+    assert value == pytest.approx(float(each.trade_off(ran).epsilon(1e-5)), rel=0.5)
+
+
+class StopAfter(Callback):
+    """Ctrl-C after some steps."""
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def on_step(self, taken, planned):
+        if taken == self.steps:
+            raise KeyboardInterrupt
+
+
+def test_a_resumed_run_is_watched_as_if_it_had_not_stopped(tmp_path):
+    whole, _ = watched(every=5)
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        watched(every=5, callbacks=(StopAfter(8),), checkpoint=path, checkpoint_every=1)
+    resumed, found = watched(every=5, callbacks=(StopAfter(99),), checkpoint=path, resume=True)
+    ran = Ledger.of(Gaussian(1.5).poisson(0.1) * 12)
+    assert found.ledger.steps == 12
+    assert float(resumed.trade_off(ran).epsilon(1e-5)) == float(whole.trade_off(ran).epsilon(1e-5))
+
+
+def test_a_noise_schedule_is_watched_at_every_step_only():
+    with pytest.raises(InvalidInput, match="one for all steps where every is above 1"):
+        watched(every=2, noise_multiplier=[1.5] * 11 + [2.0])
+    watched(noise_multiplier=[1.5] * 11 + [2.0])
 
 
 def test_a_run_that_was_not_watched_whole_is_refused():

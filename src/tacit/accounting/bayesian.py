@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import gammaln, stdtrit, xlog1py, xlogy
@@ -55,16 +56,24 @@ class Bayesian(Accountant):
         self.observed = 0
 
     def observe(
-        self, differences: np.ndarray, *, sample_rate: float, noise_multiplier: float, clip_norm: float
+        self,
+        differences: np.ndarray,
+        *,
+        sample_rate: float,
+        noise_multiplier: float,
+        clip_norm: float,
+        steps: int = 1,
     ) -> None:
-        """Add one step.
+        """Add `steps` steps that cost alike.
 
         Args:
             differences: gradient differences of m >= 3 pairs of records, shape (m, parameters), or their norms (m,).
             sample_rate: q in (0, 1].
             noise_multiplier: sigma > 0.
             clip_norm: C > 0.
+            steps: how many steps these differences stand for, >= 1.
         """
+        times = check.count("steps", steps)
         array = np.asarray(differences, dtype=float)
         if array.ndim not in (1, 2) or len(array) < 3 or not np.all(np.isfinite(array)):
             raise check.fail("differences", "finite, of shape (m,) or (m, parameters) with m >= 3", array.shape)
@@ -76,8 +85,16 @@ class Bayesian(Accountant):
             losses = exponents[:, None] * squares
         else:
             losses = self._holder * np.stack([_subsampled(order, rate, squares) for order in EXPONENTS])
-        self._costs += np.maximum(_upper_log_mean(losses, self._failure), 0.0) / self._holder
-        self.observed += 1
+        self._costs += times * np.maximum(_upper_log_mean(losses, self._failure), 0.0) / self._holder
+        self.observed += times
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {"costs": self._costs, "observed": self.observed}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self._costs, self.observed = state["costs"], state["observed"]
 
     def __call__(self, ledger: Ledger | Mechanism, *, relation: Relation | str = Relation.ADD_REMOVE) -> TradeOff:
         """The estimate for `ledger`, every step of which must have been observed."""

@@ -1,5 +1,6 @@
 """Private Bayesian learning: variational inference, posterior sampling, Langevin dynamics."""
 
+from tacit.variational.concealed import Concealed, PathCost, infer_concealed, path_cost
 from tacit.variational.dpvi import Inference, VariationalModel, infer, infer_nonprivate
 from tacit.variational.estimators import DPBayesianLinearRegression, DPBayesianLogisticRegression
 from tacit.variational.likelihoods import (
@@ -10,13 +11,15 @@ from tacit.variational.likelihoods import (
     SoftmaxLikelihood,
 )
 from tacit.variational.observer import BayesianObserver
-from tacit.variational.posterior import Posterior, calibration_error
+from tacit.variational.posterior import Posterior, Samples
+from tacit.variational.reliability import Reliability, calibration_error, reliability
 from tacit.variational.sampled import Sampled, posterior_samples
 from tacit.variational.sgld import Chain, Schedule, sgld
 
 __all__ = [
     "BayesianObserver",
     "Chain",
+    "Concealed",
     "DPBayesianLinearRegression",
     "DPBayesianLogisticRegression",
     "Inference",
@@ -24,14 +27,20 @@ __all__ = [
     "LinearLikelihood",
     "LogJoint",
     "LogisticLikelihood",
+    "PathCost",
     "Posterior",
+    "Reliability",
     "Sampled",
+    "Samples",
     "Schedule",
     "SoftmaxLikelihood",
     "VariationalModel",
     "calibration_error",
     "infer",
+    "infer_concealed",
     "infer_nonprivate",
+    "path_cost",
     "posterior_samples",
+    "reliability",
     "sgld",
 ]

@@ -17,7 +17,7 @@ from tacit.noise import Stream
 from tacit.tradeoff import Target
 from tacit.training import Plan, fit, fit_nonprivate
 from tacit.training.callbacks import Callback
-from tacit.variational.likelihoods import Likelihood
+from tacit.variational.likelihoods import Likelihood, LogJoint
 from tacit.variational.posterior import Posterior
 
 FAMILIES = ("mean_field", "full_rank")
@@ -66,7 +66,12 @@ class VariationalModel(nn.Module):
         return -self.likelihood.log_likelihood(self.parameters_sampled(), inputs, targets)
 
     def divergence(self) -> Tensor:
-        """KL(q || prior), prior N(0, prior_std^2 I): what the data do not enter, so that it carries no noise."""
+        """KL(q || prior), prior N(0, prior_std^2 I): what the data do not enter, so that it carries no noise.
+
+        With a prior of the model's own, an unbiased estimate from the step's sample.
+        """
+        if isinstance(self.likelihood, LogJoint) and self.likelihood.log_prior is not None:
+            return -self.likelihood.log_prior(self.parameters_sampled()) - self.log_std.sum()
         factor, variance = self.factor(), self.prior_std**2
         trace = (factor.square().sum() + self.mean.square().sum()) / variance
         size = len(self.mean)
@@ -127,7 +132,7 @@ def infer(
         inputs, targets: (n, features), with a column of ones if an intercept is wanted; (n,).
         clip_norm, steps, sample_rate, noise_multiplier, target, delta, ledger, stream, callbacks, on_plan: as in `fit`.
         family: "mean_field" or "full_rank".
-        prior_std: of every parameter, > 0.
+        prior_std: of every parameter, > 0; not used where the likelihood has its own prior.
         optimizer: "adam" or "adagrad".
         seed: public, of the reparametrisation noise.
     """
@@ -136,7 +141,7 @@ def infer(
         model,
         {"inputs": inputs, "targets": targets},
         targets,
-        loss=_first,
+        loss=first,
         optimizer=_optimizer(model, optimizer, learning_rate, len(targets)),
         clip_norm=clip_norm,
         noise_multiplier=noise_multiplier,
@@ -173,7 +178,7 @@ def infer_nonprivate(
         model,
         {"inputs": inputs, "targets": targets},
         targets,
-        loss=_first,
+        loss=first,
         optimizer=_optimizer(model, optimizer, learning_rate, len(targets)),
         sample_rate=sample_rate,
         steps=steps,
@@ -183,7 +188,7 @@ def infer_nonprivate(
     return Inference(model.posterior(), None)
 
 
-def _first(losses: Tensor, targets: Tensor) -> Tensor:
+def first(losses: Tensor, targets: Tensor) -> Tensor:
     """The model gives the losses itself."""
     return losses
 

@@ -92,11 +92,13 @@ class LogJoint:
         density: (w, inputs, targets) -> log p of every record, shape (batch,); records must not meet in it.
         parameters: number of values in w.
         predictor: (w, inputs) -> predictions, where wanted.
+        log_prior: w -> log density of the prior, a scalar; N(0, prior_std^2 I) where it is not given.
     """
 
     density: Callable[[Tensor, Tensor, Tensor], Tensor]
     parameters: int
     predictor: Callable[[Tensor, Tensor], Tensor] | None = None
+    log_prior: Callable[[Tensor], Tensor] | None = None
 
     def size(self, features: int) -> int:
         return check.count("parameters", self.parameters)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tacit import check
 from tacit.variational.likelihoods import Likelihood, LogisticLikelihood
+from tacit.variational.reliability import Reliability, reliability
 
 _GENERATOR_SEED = 0
 
@@ -51,6 +52,10 @@ class Posterior:
         draws = self.sample(samples, seed=_GENERATOR_SEED)
         return torch.stack([self.likelihood.predict(w, x) for w in draws]).mean(0)
 
+    def calibration(self, inputs: Tensor | np.ndarray, targets: Tensor, *, bins: int = 10) -> Reliability:
+        """Whether the predictive probabilities hold what they say, on held-out records."""
+        return reliability(self.predict_proba(inputs), targets, bins=bins)
+
     def predict_probit(self, inputs: Tensor | np.ndarray) -> Tensor:
         """P(y = 1) by MacKay's approximation sigmoid(m^T x / sqrt(1 + pi x^T S x / 8)), shape (n,); logistic only."""
         if not isinstance(self.likelihood, LogisticLikelihood):
@@ -74,13 +79,14 @@ class Posterior:
         return projected.square().sum(1)
 
 
-def calibration_error(probabilities: Tensor, targets: Tensor, *, bins: int = 10) -> float:
-    """Expected calibration error of P(y = 1): mean over equal-width bins of |frequency - confidence|, by bin size."""
-    edges = torch.linspace(0, 1, check.count("bins", bins) + 1)[1:-1]
-    place = torch.bucketize(probabilities.contiguous(), edges)
-    gaps = [
-        float((targets[place == k].float().mean() - probabilities[place == k].mean()).abs() * (place == k).sum())
-        for k in range(bins)
-        if bool((place == k).any())
-    ]
-    return sum(gaps) / len(targets)
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Parameter vectors that were released in place of a posterior, shape (count, d)."""
+
+    values: Tensor
+    likelihood: Likelihood
+
+    def predict_proba(self, inputs: Tensor | np.ndarray) -> Tensor:
+        """Predictions averaged over the samples."""
+        x = torch.as_tensor(inputs, dtype=self.values.dtype)
+        return torch.stack([self.likelihood.predict(w, x) for w in self.values]).mean(0)

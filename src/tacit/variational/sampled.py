@@ -20,7 +20,7 @@ Array = np.ndarray
 _NODES = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Smeared(Loss):
     """E l(s + r z), z ~ N(0, 1): a loss averaged over the Gaussian spread r of a record's score, by Gauss-Hermite.
 
@@ -28,11 +28,11 @@ class Smeared(Loss):
 
     Args:
         base: the loss of one score.
-        spread: r >= 0, the same for every record (that of a record of norm 1).
+        spread: r >= 0, of every record in shape (n, 1): std of the parameters times the norm of its features.
     """
 
     base: Loss
-    spread: float
+    spread: Array | float
 
     @property
     def lipschitz(self) -> float:
@@ -54,9 +54,9 @@ class Smeared(Loss):
     def _mean(self, of: Callable[[Array, Array], Array], scores: Array, targets: Array) -> Array:
         return np.sum([weight * of(scores + move, targets) for move, weight in self._nodes()], axis=0)
 
-    def _nodes(self) -> list[tuple[float, float]]:
+    def _nodes(self) -> list[tuple[Array | float, float]]:
         points, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-        return list(zip(self.spread * points, weights / weights.sum(), strict=True))
+        return [(self.spread * point, weight) for point, weight in zip(points, weights / weights.sum(), strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,15 +94,15 @@ def posterior_samples(
     """
     if not np.isfinite(loss.lipschitz) or loss.outputs != 1:
         raise check.fail("loss", "of one score with bounded gradients", str(loss))
-    if float(np.linalg.norm(features, axis=1).max(initial=0.0)) > 1 + 1e-9:
+    norms = np.linalg.norm(features, axis=1)
+    if float(norms.max(initial=0.0)) > 1 + 1e-9:
         raise check.fail("features", "rows of norm <= 1", "longer ones", "Scale them by a public constant.")
     ledger = ledger if ledger is not None else Ledger()
     stream = stream if stream is not None else SecureStream()
     if not stream.secure:
         ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
-    problem = Problem(
-        features, targets, Smeared(loss, check.positive("std", std)), check.positive("strength", strength)
-    )
+    smeared = Smeared(loss, check.positive("std", std) * norms[:, None])
+    problem = Problem(features, targets, smeared, check.positive("strength", strength))
     best = minimise(problem).theta[:, 0]
     unit = (loss.lipschitz + 2 * TOLERANCE) / strength
     mechanism = Gaussian(std / unit)

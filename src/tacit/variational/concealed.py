@@ -1,0 +1,252 @@
+"""Variational inference whose parameters stay concealed: samples as the only release, as claimed and as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tacit import check
+from tacit.accounting import Ledger, accountant
+from tacit.accounting.bayesian import Bayesian
+from tacit.clipping import FlatClip
+from tacit.gradients import ClippedSum
+from tacit.mechanisms import Approximate, Gaussian, Mechanism
+from tacit.noise import SecureStream, Stream, gaussian
+from tacit.sampling import PoissonSampler
+from tacit.standing import Standing
+from tacit.tradeoff import TradeOff
+from tacit.tradeoff.gaussian import gaussian_epsilon
+from tacit.variational.dpvi import first
+from tacit.variational.likelihoods import Likelihood
+from tacit.variational.pairs import Pairs
+from tacit.variational.posterior import Samples
+
+_HOPELESS = 50.0
+
+
+@dataclass(frozen=True, eq=False)
+class Concealed:
+    """What an inference with concealed parameters releases.
+
+    Attributes:
+        drawn: samples of the final posterior, with which predictions are made.
+        path: the samples of training, shape (steps, d).
+        std: of every sample in every coordinate, public.
+        cost: what path and drawn samples together are proven to cost.
+        ledger: where that is recorded.
+        claimed: the paper's generic accountant, sample by sample; standing claimed. It is below the truth.
+        bayesian: the paper's Bayesian accountant on held-out pairs, where such were given; no DP guarantee either.
+    """
+
+    drawn: Samples
+    path: Tensor
+    std: float
+    cost: PathCost
+    ledger: Ledger
+    claimed: TradeOff
+    bayesian: TradeOff | None
+
+
+def infer_concealed(
+    likelihood: Likelihood,
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    clip_norm: float,
+    steps: int,
+    sample_rate: float,
+    noise_multiplier: float,
+    learning_rate: float,
+    prior_std: float = 1.0,
+    samples: int = 10,
+    held_out: tuple[Tensor, Tensor] | None = None,
+    pairs: int = 64,
+    failure: float = 1e-7,
+    ledger: Ledger | None = None,
+    stream: Stream | None = None,
+    seed: int = 0,
+    on_plan: Callable[[Mechanism], object] | None = None,
+    on_step: Callable[[int, int], None] | None = None,
+) -> Concealed:
+    """The inference of Triastcyn & Faltings (2019): no noise on gradients, the posterior's own samples as release.
+
+        theta_t ~ N(phi_t, s^2 I)
+        phi_{t+1} = phi_t - eta ( (1 / b) sum_{i in batch} clip(g_i(theta_t)) + phi_t / (n v) )
+
+    with b = sample_rate n, v = prior_std^2 and s = noise_multiplier eta clip_norm / b, so that one record moves phi by
+    clip_norm eta / b in a step, 1 / noise_multiplier standard deviations. The paper accounts for each sample as for a
+    fresh Gaussian mechanism of that size. But phi is never forgotten: given the samples so far, what a record has
+    moved stays moved, and sample t differs by up to as many such shifts as batches it was in. The ledger records that
+    (`path_cost`), which is exact up to the worst order of those batches; `claimed` and `bayesian` are the paper's.
+    (The paper also learns s. Then nothing finite is proven at all, because s depends on the data, too.)
+
+    Args:
+        likelihood, inputs, targets, clip_norm, steps, sample_rate, prior_std, ledger, stream: as in `infer`.
+        noise_multiplier: > 0, see above.
+        learning_rate: eta > 0, at most n prior_std^2.
+        samples: released at the end, for predictions, >= 1.
+        held_out: records that training must not see, for the Bayesian accountant; none, no such number.
+        pairs, seed: as in `BayesianObserver`.
+        failure: see `path_cost`.
+        on_plan: called before the first step with what the ledger will hold.
+
+    Raises:
+        InvalidInput: before anything is spent.
+    """
+    n, size = len(targets), likelihood.size(inputs.shape[1])
+    sigma = check.positive("noise_multiplier", noise_multiplier)
+    rate = check.probability("sample_rate", sample_rate, open_low=True, hint="Use batch_size / n.")
+    planned, count = check.count("steps", steps), check.count("samples", samples)
+    pull = check.positive("learning_rate", learning_rate) / (n * check.positive("prior_std", prior_std) ** 2)
+    check.real("learning_rate / (n prior_std^2)", pull, low=0.0, high=1.0)
+    step_size = learning_rate / (rate * n)
+    std = sigma * step_size * check.positive("clip_norm", clip_norm)
+    paid = path_cost(
+        noise_multiplier=sigma, sample_rate=rate, steps=planned, samples=count, kept=1 - pull, failure=failure
+    )
+    point = Point(likelihood, size)
+    watch = None
+    if held_out is not None:
+        x, y = held_out
+        both = {"inputs": x, "targets": y}
+        watch = _Watch(Pairs(point, both, y, loss=first, count=pairs, clip_norm=clip_norm, seed=seed))
+    ledger = ledger if ledger is not None else Ledger()
+    stream = stream if stream is not None else SecureStream()
+    if not stream.secure:
+        ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
+    if on_plan is not None:
+        on_plan(paid.mechanism)
+    for part, times in paid.mechanism.parts():
+        ledger.add(part, times, "samples around concealed parameters")
+    sampler, clipped = PoissonSampler(n, rate, stream), ClippedSum(point, FlatClip(clip_norm))
+    phi, path = torch.zeros(size, dtype=torch.float64), []
+
+    def released() -> Tensor:
+        return phi + torch.from_numpy(gaussian(stream, size, std=std))
+
+    for taken in range(planned):
+        point.place(released())
+        path.append(point.w.detach().clone())
+        if watch is not None:
+            watch.look(rate, sigma, clip_norm, steps=1 if taken + 1 < planned else 1 + count)
+        batch = sampler.issue()
+        sampler.redeem(batch)
+        x, y = inputs[batch.indices], targets[batch.indices]
+        total, _ = clipped(first, {"inputs": x, "targets": y}, y)
+        phi = (1 - pull) * phi - step_size * total.flat.double()
+        if on_step is not None:
+            on_step(taken + 1, planned)
+    last = torch.stack([released().float() for _ in range(count)])
+    published = Ledger.of(Gaussian(sigma).poisson(rate) * (planned + count), relation=ledger.relation)
+    for switch in ledger.unsafe:
+        published.mark_unsafe(switch, ledger.standing)
+    bayesian = None if watch is None else watch.judge(published)
+    drawn = Samples(last, likelihood)
+    return Concealed(drawn, torch.stack(path), std, paid, ledger, accountant("generic")(published), bayesian)
+
+
+@dataclass(frozen=True)
+class PathCost:
+    """A path of samples costs what one Gaussian mechanism does, and with a small probability everything.
+
+    Attributes:
+        mu: of that mechanism, where a record was in no more batches than all but `missed` of the runs have it.
+        missed: probability of the other runs.
+        worst_mu: where it was in all batches, without exception.
+    """
+
+    mu: float
+    missed: float
+    worst_mu: float
+
+    def epsilon(self, delta: float) -> float:
+        """Of path and samples, under add_remove: delta = missed + (1 - missed) delta_mu(epsilon); inf below that."""
+        if check.delta(delta) <= self.missed:
+            return float("inf")
+        return gaussian_epsilon((delta - self.missed) / (1 - self.missed), self.mu)
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """For a ledger; without the exception where mu is too large for composition, and for any use."""
+        if self.missed == 0 or self.mu > _HOPELESS:
+            return Gaussian(1 / self.worst_mu)
+        return Gaussian(1 / self.mu) + Approximate(0.0, self.missed)
+
+
+def path_cost(
+    *, noise_multiplier: float, sample_rate: float, steps: int, samples: int, kept: float = 1.0, failure: float = 1e-7
+) -> PathCost:
+    """What the samples around concealed parameters cost, those along the way and those at the end.
+
+        mu^2 = ( sum_{t < steps} a_t^2 + samples a_steps^2 ) / noise_multiplier^2,   a_t = sum_{j < min(t, k)} kept^j
+
+    Given which batches a record is in, which no data decide, sample t is a Gaussian mechanism of sensitivity
+    sum_{s < t, in batch s} kept^{t - 1 - s}, because every other record's gradient is taken at the same released point;
+    Gaussian mechanisms compose exactly, also adaptively (Dong, Roth & Su 2019, Corollary 2). With probability at least
+    1 - `failure` a record is in at most k batches, and a_t bounds what any k of them move. A mixture over data-free
+    coins is no easier to tell apart than its worst part.
+
+    Args:
+        noise_multiplier: std of a sample over what one record moves in a step, > 0.
+        sample_rate: Poisson, in (0, 1].
+        steps, samples: released along the way, and at the end, >= 1.
+        kept: share of the shift that a step of the prior leaves, in [0, 1].
+        failure: in (0, 1); adds to delta.
+    """
+    from scipy.special import bdtrc
+
+    sigma = check.positive("noise_multiplier", noise_multiplier)
+    rate = check.probability("sample_rate", sample_rate, open_low=True)
+    check.probability("failure", failure, open_low=True, open_high=True)
+    times = np.arange(check.count("steps", steps) + 1)
+    tails = bdtrc(times, steps, rate)
+    k = max(int(np.argmax(tails <= failure)), 1)
+    reach = np.concatenate([[0.0], np.cumsum(check.probability("kept", kept) ** np.arange(steps))])
+
+    def mu(most: int) -> float:
+        shifts = reach[np.minimum(times, most)]
+        return float(np.sqrt(np.sum(shifts[:-1] ** 2) + check.count("samples", samples) * shifts[-1] ** 2)) / sigma
+
+    # Rounded up: the tail itself is computed to a few units of the last place.
+    return PathCost(mu(k), float(tails[k]) * (1 + 1e-9), mu(steps))
+
+
+class Point(nn.Module):
+    """The negative log likelihood of each record at one parameter vector."""
+
+    def __init__(self, likelihood: Likelihood, size: int):
+        super().__init__()
+        self.likelihood = likelihood
+        self.w = nn.Parameter(torch.zeros(size))
+
+    @torch.no_grad()
+    def place(self, w: Tensor) -> None:
+        """Go to `w`."""
+        self.w.copy_(w)
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Shape (batch,)."""
+        return -self.likelihood.log_likelihood(self.w, inputs, targets)
+
+
+class _Watch:
+    """The Bayesian accountant, v1, fed with held-out pairs."""
+
+    def __init__(self, pairs: Pairs):
+        self._pairs, self._judge = pairs, Bayesian()
+
+    def look(self, sample_rate: float, noise_multiplier: float, clip_norm: float, *, steps: int) -> None:
+        self._judge.observe(
+            self._pairs.differences().double().numpy(),
+            sample_rate=sample_rate,
+            noise_multiplier=noise_multiplier,
+            clip_norm=clip_norm,
+            steps=steps,
+        )
+
+    def judge(self, ledger: Ledger) -> TradeOff:
+        return self._judge(ledger, relation=ledger.relation)
