@@ -27,6 +27,7 @@ def iterative_tickets(
     *,
     provenance: str,
     accuracy: Accuracy,
+    source: str = "",
     rounds: int = 12,
     iterations: int = 5000,
     learning_rate: float = 0.1,
@@ -47,12 +48,14 @@ def iterative_tickets(
         inputs, targets: data (n, ...) and labels (n,).
         provenance: "public" or "paper".
         accuracy: of a trained network, in [0, 1], e.g. on test data.
+        source: name of the data, for the tickets' notes.
         rounds: T >= 1; as many prunings and tickets.
         iterations: SGD steps of each training.
         shares: share of each layer's surviving weights that goes in a round; the paper's 30/30/20 % by default.
         patterns: names of the weights that may be pruned; biases never are.
         seed: public seed of the batches.
-        folder: keeps every finished round; a stopped generation goes on there.
+        folder: keeps every finished round; a stopped generation goes on there, and a finished one is read from there.
+            Refused if it holds tickets of another start, source or settings.
         on_progress: called with (iterations done, iterations in all).
 
     Returns:
@@ -65,7 +68,9 @@ def iterative_tickets(
     names = prunable(model, patterns)
     shares = dict(shares) if shares is not None else paper_shares(names)
     start = {name: value.detach().clone() for name, value in model.named_parameters()}
-    fresh = Ticket(whole(model, names), start, provenance, f"magnitude pruning, {iterations} iterations a round")
+    how = f"{iterations} iterations a round, batch {batch_size}, rate {learning_rate:g}, seed {seed}"
+    note = f"magnitude pruning{source and ' on '}{source}, {how}"
+    fresh = Ticket(whole(model, names), start, provenance, note)
     tickets = _finished(folder, fresh)
     total = (rounds + 1) * iterations
     for round_ in range(rounds + 1):

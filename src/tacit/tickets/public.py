@@ -60,6 +60,7 @@ def transferred_ticket(
     *,
     shape: Sequence[int],
     classes: int,
+    name: str = "",
     largest_density: float = 0.1,
     rounds: int = 12,
     iterations: int = 5000,
@@ -76,6 +77,7 @@ def transferred_ticket(
         build: number of classes -> network for inputs of `shape`, from a public seed.
         source: public training inputs and labels, then test inputs and labels.
         shape, classes: of the private task.
+        name: of the public data.
         largest_density, rounds, iterations, folder, on_progress: see `winning` and `iterative_tickets`.
     """
     x, y, x_test, y_test = source
@@ -89,6 +91,7 @@ def transferred_ticket(
         x,
         y,
         provenance="public",
+        source=name,
         accuracy=lambda network: _accuracy(network, x_test, y_test),
         rounds=rounds,
         iterations=iterations,

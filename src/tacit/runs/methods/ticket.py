@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tacit import check
@@ -40,6 +42,7 @@ class TicketMethod(Method):
     selection: str = setting("exponential", "exponential or permute_and_flip.")
     rounds: int = setting(12, "Prunings by magnitude (paper, and T1 with a data set).")
     iterations: int = setting(5000, "SGD steps of a round.")
+    folder: str = setting("", "Keeps tickets for other runs at this start and these data; the run's own by default.")
 
     def __post_init__(self) -> None:
         check.choice("mode of [ticket]", self.mode, MODES)
@@ -132,11 +135,12 @@ class TicketMethod(Method):
             _tensors(source),
             shape=shape,
             classes=len(job.dataset.classes),
+            name=self.origin,
             largest_density=self.density,
             rounds=self.rounds,
             iterations=self.iterations,
             seed=seed,
-            folder=job.folder / "tickets",
+            folder=self._folder(job, self.origin),
             on_progress=lambda done, total: job.on_progress("public ticket", done, total),
         )
 
@@ -151,12 +155,23 @@ class TicketMethod(Method):
             x,
             y,
             provenance="paper",
+            source=job.dataset.name,
             accuracy=lambda model: tested(job.dataset)(model)["test"],
             rounds=self.rounds,
             iterations=self.iterations,
             seed=job.config.init_seed,
+            folder=self._folder(job, job.dataset.name),
             on_progress=lambda done, total: job.on_progress("tickets", done, total),
         )
+
+    def _folder(self, job: Job, source: str) -> Path:
+        """A folder of tickets for every start and source of data."""
+        if not self.folder:
+            return job.folder / "tickets"
+        start = _network(job, job.dataset).state_dict()
+        inner = {name: value for name, value in list(start.items())[:-2]}
+        digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in inner.values()))
+        return Path(self.folder) / f"{source}-{digest.hexdigest()[:12]}-{self.rounds}x{self.iterations}"
 
 
 def _network(job: Job, dataset: Dataset) -> nn.Module:
