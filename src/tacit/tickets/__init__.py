@@ -2,7 +2,8 @@
 
 from tacit.tickets.budget import MODES, Spending, spend
 from tacit.tickets.generate import iterative_tickets, train_masked, winning
-from tacit.tickets.private import PrivateTicket, TicketPlan, TicketRun
+from tacit.tickets.plan import TicketPlan
+from tacit.tickets.private import PrivateTicket, TicketRun
 from tacit.tickets.prune import by_magnitude, paper_shares, random_masks, start_magnitude_masks, synflow_masks
 from tacit.tickets.select import (
     Explained,
@@ -14,13 +15,16 @@ from tacit.tickets.select import (
     log_probabilities,
     paper_scores,
 )
+from tacit.tickets.stop import PrivateStop, PublicStop
 from tacit.tickets.ticket import Mask, Ticket, prunable, solid, transfer
 
 __all__ = [
     "MODES",
     "Explained",
     "Mask",
+    "PrivateStop",
     "PrivateTicket",
+    "PublicStop",
     "Scores",
     "Spending",
     "Ticket",

@@ -42,6 +42,9 @@ class TicketMethod(Method):
     selection: str = setting("exponential", "exponential or permute_and_flip.")
     rounds: int = setting(12, "Prunings by magnitude (paper, and T1 with a data set).")
     iterations: int = setting(5000, "SGD steps of a round.")
+    stop_epsilon: float | None = setting(None, "Ends the training where all has cost this; the noise is that of epsilon.")
+    stop_accuracy: float | None = setting(None, "Ends the training at the first epoch of this accuracy.")
+    stop_on: str = setting("public", "Where that is measured: public (the test data) or private, which costs epsilon.")
     folder: str = setting("", "Keeps tickets for other runs at this start and these data; the run's own by default.")
 
     def __post_init__(self) -> None:
@@ -114,6 +117,9 @@ class TicketMethod(Method):
             penalty=self.penalty,
             validation_share=self.validation_share,
             selection=self.selection,
+            stop_epsilon=self.stop_epsilon,
+            stop_accuracy=self.stop_accuracy,
+            stop_on=self.stop_on,
         )
 
     def _candidates(self, job: Job) -> Sequence[Ticket]:
@@ -126,6 +132,9 @@ class TicketMethod(Method):
         from tacit.tickets.public import data_free_ticket, transferred_ticket
 
         seed, shape = job.config.init_seed, job.dataset.x_train.shape[1:]
+        if self.origin in (job.config.dataset, job.dataset.name):
+            hint = "A ticket of the private data is not public."
+            raise check.fail("origin of [ticket]", "other data than those that are protected", self.origin, hint)
         if self.origin in DATA_FREE:
             model = _network(job, job.dataset)
             return data_free_ticket(model, self.origin, density=self.density, shape=shape, seed=seed)
@@ -191,6 +200,7 @@ def _settings(job: Job, done: TicketRun) -> dict[str, Scalar]:
     noises = {
         "search_noise_multiplier": spent.search,
         "choice_epsilon": spent.choice,
+        "stopping_epsilon": spent.stopping,
         "noise_multiplier": spent.training,
     }
     return {
@@ -202,4 +212,5 @@ def _settings(job: Job, done: TicketRun) -> dict[str, Scalar]:
         "ticket": done.ticket.note,
         "density": round(done.ticket.density, 4),
         **{name: value for name, value in noises.items() if value is not None},
+        **({"stopped": done.stopped} if done.stopped else {}),
     }
