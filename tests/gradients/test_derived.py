@@ -33,7 +33,7 @@ def _placed(values, places, *shape):
 
 FEW = torch.tensor([0, 1, 7, 149, 150, 152, 201, 449])
 MANY = torch.arange(450)[torch.arange(450) % 4 > 0]
-LONG = torch.arange(450)[(torch.arange(450) < 130) | (torch.arange(450) == 300)]
+LONG = torch.arange(4500)[(torch.arange(4500) < 260) | (torch.arange(4500) == 3000)]
 
 FUNCTIONS = {
     "values at few places": (lambda v, x: F.linear(x, _placed(v, FEW, 3, 150)), [(8,)], floats(6, 150)),
@@ -43,7 +43,7 @@ FUNCTIONS = {
         floats(6, 150),
     ),
     "values at many places": (lambda v, c, x: F.linear(x, _placed(v, MANY, 3, 150), c), [(337,), (3,)], floats(6, 150)),
-    "values in long rows": (lambda v, x: F.linear(x, _placed(v, LONG, 3, 150)), [(131,)], floats(6, 150)),
+    "values in long rows": (lambda v, x: F.linear(x, _placed(v, LONG, 3, 1500)), [(261,)], floats(6, 1500)),
     "values at places, used twice": (
         lambda v, x: F.linear(torch.tanh(F.linear(x, _placed(v, FEW, 3, 150))), _placed(v, FEW, 150, 3)),
         [(8,)],

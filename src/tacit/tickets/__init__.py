@@ -1,6 +1,7 @@
 """Lottery tickets under differential privacy: prune, choose privately, train the winner privately."""
 
 from tacit.tickets.budget import MODES, Spending, spend
+from tacit.tickets.compact import Compact, compact
 from tacit.tickets.generate import iterative_tickets, train_masked, winning
 from tacit.tickets.plan import TicketPlan
 from tacit.tickets.private import PrivateTicket, TicketRun
@@ -20,6 +21,7 @@ from tacit.tickets.ticket import Mask, Ticket, prunable, solid, transfer
 
 __all__ = [
     "MODES",
+    "Compact",
     "Explained",
     "Mask",
     "PrivateStop",
@@ -33,6 +35,7 @@ __all__ = [
     "by_magnitude",
     "choice_mechanism",
     "choose",
+    "compact",
     "count_scores",
     "explain",
     "iterative_tickets",

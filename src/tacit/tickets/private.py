@@ -16,6 +16,7 @@ from tacit.errors import InvalidInput
 from tacit.noise import SecureStream, Stream
 from tacit.standing import Standing
 from tacit.tickets.budget import Phase, Spending, spend, stopping_mechanism
+from tacit.tickets.compact import compact
 from tacit.tickets.plan import TicketPlan
 from tacit.tickets.prune import by_magnitude, paper_shares, whole
 from tacit.tickets.select import Scores, choice_mechanism, choose, count_scores, paper_scores
@@ -97,7 +98,8 @@ class PrivateTicket:
         if self.plan.mode == "T4":
             self.ledger.add(self.spending.mechanism, note="planned: ticket, choice and training")
         ticket = self.find(inner, on_step)
-        model = ticket.apply(self.build())
+        small = compact(ticket, self.build())
+        model = ticket.apply(self.build()) if small is None else small
         fitted = self._fit(
             model,
             self._training,
@@ -107,7 +109,8 @@ class PrivateTicket:
             evaluate=evaluate,
             callbacks=self._stops(model, inner),
         )
-        return TicketRun(solid(model), ticket, self.ledger, self.spending, fitted.history, fitted.stopped)
+        whole_again = solid(model) if small is None else small.scattered(self.build())
+        return TicketRun(whole_again, ticket, self.ledger, self.spending, fitted.history, fitted.stopped)
 
     def find(
         self, ledger: Ledger, on_step: Callable[[str, int, int], None] = lambda stage, done, total: None

@@ -1,4 +1,4 @@
-"""Ending the training at an accuracy: one that is measured on public data, or one that private records are asked for."""
+"""Ending the training at an accuracy: one measured on public data, or one that private records are asked for."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def figures(dataset: str, size: str, values: Sequence[Any]) -> Mapping[str, str]
         ends.setdefault(cell.variant, {})[cell.epsilon] = course[-1]
         if cell.epsilon == 1.0 and cell.variant in FIGURE:
             courses[cell.variant] = course
-    against = {name: tuple(zip(*sorted(ends[name].items()), strict=True)) for name in FIGURE}
+    against: dict[str, Any] = {name: tuple(zip(*sorted(ends[name].items()), strict=True)) for name in FIGURE}
     epsilons = sorted({epsilon for line in ends.values() for epsilon in line})
     against["not private"] = (epsilons, [bare[-1]] * len(epsilons))
     by_epoch = {name: (range(1, len(line) + 1), line) for name, line in (courses | {"not private": bare}).items()}
@@ -106,8 +106,8 @@ def figures(dataset: str, size: str, values: Sequence[Any]) -> Mapping[str, str]
 
 def _item(dataset: str) -> Item:
     name = f"table-2-{dataset.replace('_', '-')}"
-    parts = (partial(each, dataset) for each in (tasks, rows, figures))
-    return Item(name, f"{dataset}: tickets, dense networks and tuned baselines", *parts)
+    title = f"{dataset}: tickets, dense networks and tuned baselines"
+    return Item(name, title, partial(tasks, dataset), partial(rows, dataset), partial(figures, dataset))
 
 
 ITEMS = tuple(map(_item, DATA))

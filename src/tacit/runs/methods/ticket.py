@@ -42,7 +42,9 @@ class TicketMethod(Method):
     selection: str = setting("exponential", "exponential or permute_and_flip.")
     rounds: int = setting(12, "Prunings by magnitude (paper, and T1 with a data set).")
     iterations: int = setting(5000, "SGD steps of a round.")
-    stop_epsilon: float | None = setting(None, "Ends the training where all has cost this; the noise is that of epsilon.")
+    stop_epsilon: float | None = setting(
+        None, "Ends the training where all has cost this; the noise is that of epsilon."
+    )
     stop_accuracy: float | None = setting(None, "Ends the training at the first epoch of this accuracy.")
     stop_on: str = setting("public", "Where that is measured: public (the test data) or private, which costs epsilon.")
     folder: str = setting("", "Keeps tickets for other runs at this start and these data; the run's own by default.")
@@ -178,7 +180,7 @@ class TicketMethod(Method):
         if not self.folder:
             return job.folder / "tickets"
         start = _network(job, job.dataset).state_dict()
-        inner = {name: value for name, value in list(start.items())[:-2]}
+        inner = dict(list(start.items())[:-2])
         digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in inner.values()))
         return Path(self.folder) / f"{source}-{digest.hexdigest()[:12]}-{self.rounds}x{self.iterations}"
 
