@@ -29,15 +29,15 @@ def command(
 
     if path is None and not explain:
         raise check.fail("PATH", "given, or --explain", None)
-    found = [] if path is None else [{"file": name} | described(each) for name, each in saved_tickets(path).items()]
+    found: list[dict[str, Any]] = (
+        [] if path is None else [{"file": name} | described(each) for name, each in saved_tickets(path).items()]
+    )
     if not explain:
         print(json_text({"tickets": found})) if json else _list(found)
         return
     known = [each for each in found if each["accuracy"] is not None]
     if found and len(known) < 2:
-        raise check.fail(
-            "PATH", "a folder with two measured tickets or more", str(path), "Or leave it out."
-        )
+        raise check.fail("PATH", "a folder with two measured tickets or more", str(path), "Or leave it out.")
     share = check.probability("accuracy", accuracy, open_low=True)
     accuracies = [each["accuracy"] for each in known] or [share] * 15
     densities = [each["density"] for each in known] or [0.7**i for i in range(1, 16)]

@@ -16,6 +16,7 @@ from tacit.tickets.select import (
     log_probabilities,
     paper_scores,
 )
+from tacit.tickets.stacked import stacked_tickets
 from tacit.tickets.stop import PrivateStop, PublicStop
 from tacit.tickets.ticket import Mask, Ticket, prunable, solid, transfer
 
@@ -46,6 +47,7 @@ __all__ = [
     "random_masks",
     "solid",
     "spend",
+    "stacked_tickets",
     "start_magnitude_masks",
     "synflow_masks",
     "train_masked",

@@ -32,7 +32,7 @@ def saved_tickets(path: str | Path) -> dict[str, Ticket]:
 
 def described(ticket: Ticket) -> dict[str, Any]:
     """Provenance, size and measured accuracy of a ticket, and what is left of every layer, as plain values."""
-    layers = []
+    layers: list[dict[str, Any]] = []
     for name, mask in ticket.masks.items():
         rows = mask.flatten(1) != 0
         layers.append(
