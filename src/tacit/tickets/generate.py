@@ -101,7 +101,7 @@ class Rounds:
 
 
 class Search:
-    """The tickets of one network and seed so far: train `tickets[-1]` in its model, `finish`, and so on until `over`."""
+    """The tickets of one network and seed: train `tickets[-1]` in its model, `finish`, and so on until `over`."""
 
     def __init__(self, model: nn.Module, plan: Rounds, seed: int, folder: str | Path | None):
         self._model, self._plan, self._seed, self._folder = model, plan, seed, folder

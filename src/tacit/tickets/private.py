@@ -174,7 +174,7 @@ class PrivateTicket:
             noise_multiplier=noise_multiplier,
             sample_rate=phase.sample_rate,
             steps=phase.steps,
-            delta=self.plan.delta,
+            delta=self.plan.delta if evaluate is not None else None,
             ledger=ledger,
             stream=self.stream,
             evaluate=evaluate,

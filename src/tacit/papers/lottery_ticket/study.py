@@ -1,4 +1,8 @@
-"""Table 2 and Figures 1 to 3: tickets against dense networks at the paper's settings, and tuned dense baselines."""
+"""Table 2 and Figures 1 to 3: tickets against dense networks at the paper's settings, and tuned dense baselines.
+
+For every data set "gain" is the short answer (epsilon .2: the dense network at the paper's settings, the same network
+with a random mask, a tuned dense one) and "table-2" all of it. They share their runs.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from typing import Any
 from tacit.papers.base import Item, Row
 from tacit.papers.lottery_ticket.choice import NUMBERS
 from tacit.papers.lottery_ticket.mask_attack import KEY
-from tacit.papers.lottery_ticket.variants import CORE, FIGURE, NONPRIVATE, QUICK, VARIANTS, settings_of
+from tacit.papers.lottery_ticket.variants import CORE, FIGURE, NONPRIVATE, SHORT, VARIANTS, settings_of
 from tacit.papers.runs import history_task
 from tacit.sweeps import Task
 
@@ -30,17 +34,19 @@ class Cell:
     repeats: int
 
 
-def cells(size: str) -> list[Cell]:
-    """Quick: three variants, one run each. Full: epsilon 1 and .2 with three repeats, .5 and .25 with one."""
+def cells(part: str, size: str) -> list[Cell]:
+    """What is run for "gain" or "table-2": all repeats at epsilon 1 and .2, one at .5 and .25."""
     if size == "quick":
-        return [Cell(0.2, name, 1) for name in QUICK]
+        return [Cell(0.2, name, 1) for name in SHORT]
+    if part == "gain":
+        return [Cell(0.2, name, _REPEATS) for name in SHORT]
     tight = [Cell(e, name, _REPEATS if name in CORE else 1) for e in _TIGHT for name in VARIANTS]
     return [*tight, *(Cell(e, name, 1) for e in _BETWEEN for name in FIGURE), Cell(None, NONPRIVATE, 1)]
 
 
-def tasks(dataset: str, size: str) -> list[Task]:
+def tasks(part: str, dataset: str, size: str) -> list[Task]:
     """One task a run; in full, the tickets of a data set are found once and shared by way of a folder."""
-    return [_task(dataset, cell, seed, size) for cell in cells(size) for seed in range(cell.repeats)]
+    return [_task(dataset, cell, seed, size) for cell in cells(part, size) for seed in range(cell.repeats)]
 
 
 def _task(dataset: str, cell: Cell, seed: int, size: str) -> Task:
@@ -51,18 +57,18 @@ def _task(dataset: str, cell: Cell, seed: int, size: str) -> Task:
     return history_task("mnist", seed, seconds=seconds, private=cell.epsilon is not None, **settings)
 
 
-def _accuracies(size: str, values: Sequence[Any]) -> Iterator[tuple[Cell, list[list[float]]]]:
+def _accuracies(part: str, size: str, values: Sequence[Any]) -> Iterator[tuple[Cell, list[list[float]]]]:
     """Every cell with the test accuracy in percent after every epoch of each of its runs."""
     place = iter(values)
-    for cell in cells(size):
+    for cell in cells(part, size):
         yield cell, [[100 * value for value in next(place)["test"]] for _ in range(cell.repeats)]
 
 
-def rows(dataset: str, size: str, values: Sequence[Any]) -> list[Row]:
+def rows(part: str, dataset: str, size: str, values: Sequence[Any]) -> list[Row]:
     """Means over the repeats, in percent; published values are Table 2's."""
-    make, table = partial(Row, KEY, f"table-2-{dataset.replace('_', '-')}"), NUMBERS["table_2"]
+    make, table = partial(Row, KEY, _name(part, dataset)), NUMBERS["table_2"]
     found = []
-    for cell, runs in _accuracies(size, values):
+    for cell, runs in _accuracies(part, size, values):
         last = [run[-1] for run in runs]
         spread = f" (mean of {len(last)}, std {stdev(last):.1f})" if len(last) > 1 else ""
         level = "" if cell.epsilon is None else f"epsilon {cell.epsilon:g}, "
@@ -73,16 +79,16 @@ def rows(dataset: str, size: str, values: Sequence[Any]) -> list[Row]:
     return found
 
 
-def figures(dataset: str, size: str, values: Sequence[Any]) -> Mapping[str, str]:
-    """Figure 1, accuracy against epsilon; 2, against epochs at epsilon 1; 3, transfer. Full size only."""
+def figures(part: str, dataset: str, size: str, values: Sequence[Any]) -> Mapping[str, str]:
+    """Figure 1, accuracy against epsilon; 2, against epochs at epsilon 1; 3, transfer. Of the whole table only."""
     from tacit.papers.drawing import lines_svg
 
-    if size == "quick":
+    if size == "quick" or part == "gain":
         return {}
     ends: dict[str, dict[float, float]] = {}
     courses: dict[str, list[float]] = {}
     bare: list[float] = []
-    for cell, runs in _accuracies(size, values):
+    for cell, runs in _accuracies(part, size, values):
         course = [mean(step) for step in zip(*runs, strict=True)]
         if cell.epsilon is None:
             bare = course
@@ -104,10 +110,18 @@ def figures(dataset: str, size: str, values: Sequence[Any]) -> Mapping[str, str]
     }
 
 
-def _item(dataset: str) -> Item:
-    name = f"table-2-{dataset.replace('_', '-')}"
-    title = f"{dataset}: tickets, dense networks and tuned baselines"
-    return Item(name, title, partial(tasks, dataset), partial(rows, dataset), partial(figures, dataset))
+def _name(part: str, dataset: str) -> str:
+    return f"{part}-{dataset.replace('_', '-')}"
 
 
-ITEMS = tuple(map(_item, DATA))
+def _item(part: str, dataset: str) -> Item:
+    title = f"{dataset}: {_TITLES[part]}"
+    given = part, dataset
+    return Item(_name(*given), title, partial(tasks, *given), partial(rows, *given), partial(figures, *given))
+
+
+_TITLES = {
+    "gain": "a random mask against dense networks at epsilon .2",
+    "table-2": "tickets, dense networks and tuned baselines",
+}
+ITEMS = tuple(_item(part, dataset) for part in _TITLES for dataset in DATA)

@@ -40,7 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 CORE = tuple(VARIANTS)[:6]
 FIGURE = ("paper mode (claimed)", "T1, public ticket", "T1, random mask", "dense, the paper's settings", "dense, tuned")
-QUICK = ("T1, random mask", "dense, the paper's settings", "dense 28 hidden")
+SHORT = ("dense, the paper's settings", "T1, random mask", "dense, tuned")
 NONPRIVATE = "not private"
 
 
