@@ -101,6 +101,8 @@ class CompiledMean:
         return self._graphs[key]
 
     def _compiled(self, inputs: Inputs, targets: Tensor, arguments: list[Tensor]) -> Graph:
+        # The decompositions of pooling use `lowering` without importing it.
+        import torch._inductor.lowering
         from torch._inductor import compile as compile_graph
         from torch._inductor.decomposition import select_decomp_table
 

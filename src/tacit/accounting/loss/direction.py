@@ -10,6 +10,8 @@ import numpy as np
 
 from tacit.accounting.loss.apart import Splitter
 from tacit.accounting.loss.convolution import Convolution
+from tacit.accounting.loss.double import Double
+from tacit.accounting.loss.enumerated import Enumerated
 from tacit.accounting.loss.inversion import SaddleLine, saddle_line
 from tacit.accounting.loss.measure import Product
 from tacit.accounting.loss.plan import Saddle, log_chernoff, saddle_for_delta, saddle_for_epsilon
@@ -28,6 +30,8 @@ _ROUGH = 1 << 11
 _TINY = 1e-33
 _WIDE = 2e-7
 _LOOSE = 1e-3
+_ALONE = (Single, Double, Enumerated)
+_VOIDED = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # `asked` takes nothing from such results.
 _PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
 
 
@@ -61,9 +65,20 @@ class Direction:
         self._top = max(float(sum(steps * pair.largest for pair, steps in parts)), 0.0)
         self._near_delta = lru_cache(maxsize=32)(self._for_delta)
         self._near_epsilon = lru_cache(maxsize=8)(self._for_epsilon)
+        self._checked_delta = lru_cache(maxsize=32)(self._delta_within_bounds)
+        self._checked_epsilon = lru_cache(maxsize=32)(self._epsilon_within_bounds)
 
+    @_VOIDED
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Bounds on delta(epsilon)."""
+        return self._checked_delta(epsilon)
+
+    @_VOIDED
+    def epsilon(self, delta: float) -> tuple[float, float]:
+        """Bounds on the smallest epsilon >= 0 with delta(epsilon) <= delta."""
+        return self._checked_epsilon(delta)
+
+    def _delta_within_bounds(self, epsilon: float) -> tuple[float, float]:
         low, high = self._delta(epsilon)
         floor, ceiling = self._simple(epsilon) if self._tables else (0.0, 1.0)
         return (low, high) if low <= ceiling and high >= floor else (floor, ceiling)
@@ -85,14 +100,13 @@ class Direction:
             return self.general.infinite * (1 - ALLOWANCE), min(self.general.infinite * (1 + ALLOWANCE), 1.0)
         local = self._near_epsilon(epsilon)
         low, high = asked(local, epsilon)
-        if not isinstance(local, Single) and epsilon > 0 and high - low > _WIDE * high > 1e-300:
+        if not isinstance(local, _ALONE) and epsilon > 0 and high - low > _WIDE * high > 1e-300:
             middle = float(np.log(max(high * low, high**2 * 1e-10)) / 2)
             apart = None if self.general.infinite else self._splitter(middle).at(epsilon, middle)
             low, high = _together((low, high), asked(apart, epsilon) if apart else (0.0, 1.0))
         return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
 
-    def epsilon(self, delta: float) -> tuple[float, float]:
-        """Bounds on the smallest epsilon >= 0 with delta(epsilon) <= delta."""
+    def _epsilon_within_bounds(self, delta: float) -> tuple[float, float]:
         low, high = self._epsilon(delta)
         if not self._tables or not np.isfinite(high):
             return low, high
@@ -119,7 +133,7 @@ class Direction:
             return floor, top
         local = self._near_delta(delta)
         low, high = max(_invert(local, delta, 0), floor), min(_invert(local, delta, 1), top)
-        if not isinstance(local, Single) and not self.general.infinite and high - low > _WIDE * high > 1e-6 * _WIDE:
+        if not isinstance(local, _ALONE) and not self.general.infinite and high - low > _WIDE * high > 1e-6 * _WIDE:
             low, high = self._between(delta, low, high)
         return (low, high) if high - low <= _LOOSE * high else self._searched(delta, low, high)
 
@@ -159,6 +173,7 @@ class Direction:
             epsilon = high
         return low, high
 
+    @_VOIDED
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bounds on delta at many epsilons, from a few questions that lie near all of them; wider than `delta`."""
         deltas = [delta for delta in _PROFILE_DELTAS if delta > self.general.infinite]
@@ -188,26 +203,43 @@ class Direction:
         return top * (1 - ALLOWANCE) if known else 0.0, top * (1 + ALLOWANCE) if known else float("inf")
 
     def _for_delta(self, delta: float, lattice: Convolution | None = None) -> Local:
-        single = self._single()
-        if single:
-            return single
         saddle = self.general.saddle_for_delta(delta)
+        few = self._few(saddle)
+        if few:
+            return few.towards(delta) if isinstance(few, Double) else few
         line = self._line(
             saddle, lambda cumulant: saddle_for_delta(cumulant, float(np.log(delta - self.general.infinite)))
         )
-        return line or (lattice or self.general).bracket(saddle)
+        return self._narrower(line, lattice or self.general, saddle)
 
     def _for_epsilon(self, epsilon: float, lattice: Convolution | None = None) -> Local:
-        single = self._single()
-        if single:
-            return single
         saddle = self.general.saddle_for_epsilon(epsilon)
+        few = self._few(saddle)
+        if few:
+            return few
         line = self._line(saddle, lambda cumulant: saddle_for_epsilon(cumulant, epsilon))
-        return line or (lattice or self.general).bracket(saddle)
+        return self._narrower(line, lattice or self.general, saddle)
 
-    def _single(self) -> Single | None:
-        pair, steps = self.parts[0]
-        return Single(pair) if len(self.parts) == 1 and steps == 1 else None
+    def _narrower(self, line: SaddleLine | None, lattice: Convolution, saddle: Saddle) -> Local:
+        """The line, unless there is none or the lattice knows more where the line is meant to be asked."""
+        if line is not None and _looseness(line, line.epsilon) <= _LOOSE:
+            return line
+        bracket = lattice.bracket(saddle)
+        if line is None or _looseness(bracket, saddle.epsilon) < _looseness(line, saddle.epsilon):
+            return bracket
+        return line
+
+    def _few(self, saddle: Saddle) -> Single | Double | Enumerated | None:
+        """The engine of one step, of two, or of a few with tables."""
+        pair = self.parts[0][0]
+        count = sum(steps for _, steps in self.parts)
+        if count == 1:
+            return Single(pair)
+        theta, epsilon = saddle.theta, max(saddle.epsilon, 0.0)
+        found = Enumerated.of(self.parts, theta, epsilon)
+        if found or count > 2:
+            return found
+        return Double(pair, self.parts[-1][0], self.general.outlines[0], theta, epsilon)
 
     def _line(self, saddle: Saddle, refine: Callable[[SmoothCumulant], Saddle]) -> SaddleLine | None:
         if self.general.exact:
@@ -249,6 +281,12 @@ class Direction:
                     f"[{floor:.6g}, {ceiling:.6g}]. Please report this composition."
                 )
         return line
+
+
+def _looseness(local: Local, epsilon: float) -> float:
+    """Relative width of the bounds on delta."""
+    low, high = asked(local, max(epsilon, 0.0))
+    return (high - low) / high if high > 0 else 1.0
 
 
 def _together(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:

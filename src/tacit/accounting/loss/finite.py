@@ -9,6 +9,7 @@ from tacit.accounting.loss.decay import log_decay
 from tacit.accounting.loss.smooth import Smooth, Unsuitable
 from tacit.accounting.loss.sums import shifted_sum
 from tacit.mechanisms.pairs import Nodes, Pair
+from tacit.mechanisms.pairs.nodes import LOG_TOLERANCE
 
 _UNIT = 2.0**-53
 _MOST = 40_000
@@ -19,14 +20,20 @@ _EDGES = 600
 class SmoothNodes(Smooth):
     """A step by `Pair.nodes`. Its characteristic function need not decay: atoms keep it up at every frequency."""
 
-    def __init__(self, pair: Pair, steps: int, theta: float):
+    def __init__(self, pair: Pair, steps: int, theta: float, log_ignored: float = -np.inf):
+        """Atoms beyond all but e^`log_ignored` of the P-mass are left out where a high tilt would see nothing else."""
         self.pair, self.steps, self.theta = pair, steps, theta
         self.largest = 3 * theta + 5
+        self._kept = _without_far_tail(pair, self.largest, log_ignored)
+        self._ignored = (0.0, 0.0) if self._kept is None else _beyond(pair, float(self._kept.loss[-1]))
+        self.left_out = steps * self._ignored[0]
         self.real = self._nodes(0.0)
         self.moment = self.log_moment(theta)
         self.mean, self.variance = self.jet(theta)[1:]
 
     def _nodes(self, frequency: float) -> Nodes:
+        if self._kept is not None:
+            return self._kept
         try:
             nodes = self.pair.nodes(self.largest, frequency)
         except OverflowError:
@@ -36,7 +43,7 @@ class SmoothNodes(Smooth):
         return nodes
 
     def log_moment(self, theta: float) -> float:
-        """As sum p = 1 - infinite and sum p e^{-loss} = 1 - unseen, the digits of small moments can be kept."""
+        """The digits of small moments are kept by sum p = 1 - infinite, sum p e^{-loss} = 1 - unseen, less the tail."""
         loss, p, _ = self.real.columns
         with np.errstate(divide="ignore"):
             exponent = np.log(p) + theta * loss
@@ -46,7 +53,8 @@ class SmoothNodes(Smooth):
             return direct
         with np.errstate(over="ignore", invalid="ignore"):
             small = float((p * (np.expm1(theta * loss) + theta * np.expm1(-loss))).sum())
-        lost = self.pair.infinite + theta * (self.pair.infinite - self.pair.unseen)
+        p_lost, q_lost = self.pair.infinite + self._ignored[0], self.pair.unseen + self._ignored[1]
+        lost = p_lost + theta * (p_lost - q_lost)
         return float(np.log1p(small - lost)) if np.isfinite(small) else direct
 
     def jet(self, theta: float) -> tuple[float, float, float]:
@@ -66,8 +74,12 @@ class SmoothNodes(Smooth):
         deviation = self.variance**0.5
         near = self.mean + deviation * np.linspace(-8, 8, _EDGES)
         edges = np.unique(np.concatenate([near, np.sort(self.real.loss)[:: max(len(self.real.loss) // _EDGES, 1)]]))
+        if self._kept is not None:
+            edges = np.append(edges[edges < self.real.loss[-1]], self.real.loss[-1])
         p, q = self.pair.cells(edges)
         keep = (p > 0) & (q > 0)
+        if self._kept is not None:
+            keep[-1] = False  # An atom that the law leaves out would make it look as if it decayed.
         loss = np.log(p[keep] / q[keep])
         order = np.argsort(loss)
         weights = np.exp(np.log(p[keep]) + self.theta * loss - self.moment)
@@ -94,3 +106,22 @@ class SmoothNodes(Smooth):
         logarithm = log1p(value)
         relative = error / modulus + 4 * _UNIT * np.abs(logarithm)
         return self.steps * logarithm, -self.steps * np.log1p(-np.minimum(relative, 0.5))
+
+
+def _without_far_tail(pair: Pair, largest: float, log_ignored: float) -> Nodes | None:
+    """The atoms of a table up to where P-mass e^`log_ignored` is left; None where that hardly changes any moment."""
+    if pair.table is None or log_ignored == -np.inf:
+        return None
+    loss, p, q = pair.table
+    kept = int(np.searchsorted(-np.cumsum(p[::-1])[::-1], -np.exp(log_ignored)))
+    with np.errstate(divide="ignore"):
+        exponent = np.log(p) + largest * loss
+    if not 0 < kept < len(p) or exponent[kept:].max() < exponent[:kept].max() + LOG_TOLERANCE:
+        return None
+    return Nodes(loss[:kept], p[:kept], q[:kept])
+
+
+def _beyond(pair: Pair, loss: float) -> tuple[float, float]:
+    """P- and Q-mass of the finite losses above `loss`."""
+    p, q = pair.cells(np.array([loss]))
+    return float(p[1]), float(q[1])

@@ -27,8 +27,8 @@ _BLURRED = -18.0
 _RATIO = 1.15
 _GAPS = (1e-7, 4e-7, 9e-7, 3e-6, 1e-5, 1e-4)
 _MOST_BLUR = 0.1
-_BLURRED_POINTS = 300_000
-_BLURRED_COST = 3e8
+_BLURRED_POINTS = 600_000
+_BLURRED_COST = 1e9
 _SMALL = 1e-20
 
 
@@ -48,6 +48,7 @@ class SaddleLine:
     aliases: Aliases
     infinite: float
     blur: float
+    left_out: float
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta(epsilon)."""
@@ -69,7 +70,7 @@ class SaddleLine:
         above = _exp(self.aliases.above(epsilon, self.period) - log_scale)
         below, unknown = (_exp(log - log_scale) for log in self.aliases.below(epsilon, self.period))
         low = _exp(log_scale - exponent) * max(value - error - above - below - blurred, 0.0)
-        high = _exp(log_scale + exponent) * max(value + error - below + unknown, 0.0)
+        high = _exp(log_scale + exponent) * max(value + error - below + unknown, 0.0) + self.left_out
         finite = 1 - self.infinite
         return self.infinite + min(low, finite), self.infinite + min(high, finite)
 
@@ -115,8 +116,9 @@ def _line(measure: Measure, saddle: Saddle, budget: int, blur: float, infinite: 
     )
     t, phi, error = t[~light], phi[~light], error[~light]
     return SaddleLine(
-        theta, saddle.epsilon, period, log_moment, measure.mean, t, phi, error, tails, aliases, infinite, blur
-    )
+        theta, saddle.epsilon, period, log_moment, measure.mean, t, phi, error, tails, aliases, infinite, blur,
+        measure.left_out,
+    )  # fmt: skip
 
 
 def _points(

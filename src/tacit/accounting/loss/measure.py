@@ -20,6 +20,9 @@ class Measure(ABC):
     largest: float
     """The largest tilt that `log_moment` may be asked for."""
 
+    left_out: float = 0.0
+    """P-mass of the runs that this law leaves out, to be added to upper bounds."""
+
     @abstractmethod
     def log_moment(self, theta: float) -> float:
         """log E e^{theta L}."""
@@ -47,6 +50,7 @@ class Product(Measure):
     def __init__(self, parts: Sequence[Smooth], theta: float):
         self.parts, self.theta = parts, theta
         self.largest = min(part.largest for part in parts)
+        self.left_out = sum(part.left_out for part in parts)
         moments = [(part.steps, part.mean_and_variance()) for part in parts]
         self.mean, self.variance = (sum(steps * moment[k] for steps, moment in moments) for k in (0, 1))
 

@@ -33,6 +33,9 @@ class Smooth(ABC):
     largest: float
     """The largest tilt that `log_moment` may be asked for."""
 
+    left_out: float = 0.0
+    """P-mass of the runs with an outcome that this view leaves out."""
+
     @abstractmethod
     def log_moment(self, theta: float) -> float:
         """log E_P e^{theta L} of one step, for any real theta that the saddle needs."""
@@ -87,7 +90,7 @@ class Limited(Smooth):
 
     def __init__(self, view: Smooth, limit: float):
         self._view, self.limit = view, limit
-        self.steps, self.theta, self.largest = view.steps, view.theta, view.largest
+        self.steps, self.theta, self.largest, self.left_out = view.steps, view.theta, view.largest, view.left_out
 
     def log_moment(self, theta: float) -> float:
         return self._view.log_moment(theta)

@@ -79,7 +79,7 @@ def _view(pair: Pair, steps: int, theta: float, log_delta: float) -> Smooth:
     log_cut = -38.0 - np.log(steps)
     log_ignored = min(log_delta, 0.0) + log_cut
     if not isinstance(pair, SampledGaussianPair | GaussianReplacePair):
-        return SmoothNodes(pair, steps, theta)
+        return SmoothNodes(pair, steps, theta, log_ignored)
     own = reach(pair, theta, log_cut, log_ignored)
     if own is None or own[1] - own[0] > _WIDEST * min(1.0, pair.sigma):
         raise Unsuitable
