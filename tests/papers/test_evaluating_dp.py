@@ -92,8 +92,12 @@ def run(method, epsilon, **sizes):
 def test_a_setting_gives_every_quantity_for_every_run(small):
     value = run("zcdp", 100.0)
     lists = {name: each for name, each in value.items() if isinstance(each, list)}
-    assert set(lists) == {"train", "test", "yeom", "yeom_ppv", "attribute"}
+    per_run = {"train", "test", "yeom", "yeom_ppv", "yeom_tpr", "yeom_fpr", "attribute"}
+    assert set(lists) == per_run | {"overlap"}
     assert all(len(each) == 2 for each in lists.values())
+    assert value["overlap"][-1] == value["first_two"]
+    assert sum(members for members, _ in value["overlap"]) == pytest.approx(500 * sum(value["yeom_tpr"]))
+    assert value["at_fpr"]["0.01"] <= value["at_fpr"]["0.1"] <= 500
     assert value["sigma"] == pytest.approx(privacy.sigma("zcdp", 100.0, 5, 0.2))
     assert run("zcdp", 100.0) == value
 
@@ -114,7 +118,8 @@ def test_shadow_models_attack_too(small):
 def _value(sigma, test):
     spent = {"sigma": sigma, "add_remove": 10 / sigma, "replace_one": 20 / sigma} if sigma else {}
     runs = {"train": [0.2, 0.2], "test": [test, test], "yeom": [0.1, 0.12], "yeom_ppv": [0.5, 0.5]}
-    return spent | runs | {"attribute": [0.0, 0.0], "all_runs": 5.0, "all_runs_ppv": 0.5}
+    runs |= {"yeom_tpr": [0.5, 0.5], "yeom_fpr": [0.4, 0.38], "attribute": [0.0, 0.0]}
+    return spent | runs | {"overlap": [(300, 100), (200, 50)], "first_two": (200, 50), "at_fpr": {"0.01": 3}}
 
 
 def test_rows_compare_with_what_the_paper_states_at_full_size_only():
@@ -128,11 +133,28 @@ def test_rows_compare_with_what_the_paper_states_at_full_size_only():
         assert stated.published == (0.10 if size == "full" else None)
         assert stated.passed is (True if size == "full" else None)
         assert rows["RDP, epsilon 1000: accuracy loss"].ours == pytest.approx(0.5)
+        assert rows["RDP, epsilon 1000: members flagged in every run"].ours == 200
+        assert rows["RDP, epsilon 1000: PPV of those flagged in every run"].ours == pytest.approx(0.8)
+        rare = rows["RDP, epsilon 1000: PPV of the loss threshold where a hundredth of the records are members"]
+        assert rare.ours == pytest.approx(0.005 / (0.005 + 0.99 * 0.39))
         assert rows["RDP, epsilon 1000: exact epsilon"].standing is Standing.PROVEN
         drawn = item.figures(size, values)
         assert "cifar-lr-yeom-by-sigma" in drawn
         assert "cifar-lr-accuracy-loss-by-exact" in drawn
+        assert "cifar-lr-overlap" in drawn
         assert all("<svg" in svg for svg in drawn.values())
+
+
+def test_cells_that_have_not_run_are_named_where_the_paper_states_a_value():
+    item = figures.ITEMS[0]
+    cells = figures._cells("lr", "full")
+    values = [_value(0.0, 0.16), _value(1.0, 0.08), *[None] * (len(cells) - 2)]
+    rows = {row.quantity: row for row in item.rows("full", values)}
+    assert rows["without privacy: test accuracy"].repeats == 2
+    missing = rows["RDP, epsilon 1000: advantage, loss threshold (Yeom et al.)"]
+    assert (missing.ours, missing.repeats, missing.passed) == (None, 0, None)
+    assert "RDP, epsilon 1000: training accuracy" not in rows
+    assert item.figures("full", values) == {}
 
 
 def test_every_stated_cell_is_one_that_full_size_runs():

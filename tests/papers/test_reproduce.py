@@ -33,7 +33,12 @@ def test_a_row_passes_within_its_tolerance_and_only_there():
         "tolerance": 0.1,
         "pass": False,
         "standing": "measured",
+        "repeats": None,
     }
+
+
+def test_a_row_that_has_not_run_is_neither_passed_nor_missed():
+    assert row(ours=None, repeats=0).passed is None
 
 
 def test_items_are_found_by_name_and_typos_name_the_nearest():
@@ -91,15 +96,46 @@ def test_the_page_says_what_missed():
         "rows": [row().plain()],
         "figures": [],
         "size": "quick",
-        "runs": [],
+        "runs": [{"settings": {"settings": {"engine": "compiled"}}, "value": 1, "seconds": 1.0}],
+        "tasks": 3,
+        "finished": "2026-01-01",
         "task_seconds": 1.0,
         "machine": "m",
         "command": "c",
         "versions": {},
     }
-    text = page_text(Paper("key", "A paper", (), "What to make of it."), [item])
-    assert "| quantity | 1 | 1.2 | 0.2 | 0.1 | **no** | measured |" in text
-    assert "What to make of it." in text
+    words = "Ours is {{ ours('i', 'quantity') }}, {{ ours('i', 'other') }}; {{ passed('i') }}."
+    text = page_text(Paper("key", "A paper", (), words), [item])
+    assert "| quantity | 1 | 1.2 | 0.2 | 0.1 | **no** | measured |  |" in text
+    assert "Ours is 1.2, not run; 0 of 1." in text
+    assert "Quick size, 1 of 3 runs done (training engine: compiled)" in text
+
+
+def _halves(size, values):
+    done = [value["square"] for value in values if value is not None]
+    return [row(ours=float(len(done)), published=3.0, repeats=len(done))]
+
+
+def test_an_item_that_was_cut_short_shows_what_has_run_and_goes_on(tmp_path, monkeypatch):
+    def planned(size):
+        return [Task("tests.sweeps.chores:slow", {"x": x, "folder": str(tmp_path)}) for x in range(3)]
+
+    whole = Item("whole", "all or nothing", planned, _halves)
+    partial = Item("partial", "what there is", planned, _halves, partial=True)
+    monkeypatch.setitem(PAPERS, "cut", Paper("cut", "Cut", (whole, partial)))
+    store = Store(tmp_path / "s.sqlite")
+    first = reproduce("cut", size="full", store=store, workers=1, minutes=1e-3)
+    assert [len(each.results) for each in first] == [1, 1]
+    assert first[0].rows == ()
+    assert first[1].rows[0].repeats == 1
+    assert first[0].save(tmp_path) is None
+    assert first[1].save(tmp_path) == tmp_path / "cut" / "partial.json"
+    last = reproduce("cut", size="full", store=store, workers=1)
+    assert all(each.rows[0].passed for each in last)
+    last[1].save(tmp_path)
+    (quick,) = reproduce("cut/partial", size="quick", store=store, workers=1)
+    assert quick.save(tmp_path) is None
+    assert json.loads((tmp_path / "cut" / "partial.json").read_text())["size"] == "full"
 
 
 @pytest.mark.parametrize("item", [item for _, item in items_of("all")], ids=lambda item: item.name)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tacit.errors import InvalidInput
-from tacit.sweeps import Store, Task, expected_seconds, export, sweep, table
+from tacit.sweeps import Store, Task, expected_seconds, export, stored, sweep, table
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,6 +65,23 @@ def test_a_killed_sweep_continues_where_it_was(tmp_path):
     assert len(runs(tmp_path)) == before + 20 - kept
 
 
+def test_stored_results_of_other_code_count_where_asked(tmp_path, monkeypatch):
+    store = Store(tmp_path / "s.sqlite")
+    sweep("s", tasks(tmp_path, 2), store, workers=1)
+    monkeypatch.setattr("tacit.sweeps.task.code_fingerprint", lambda: "changed")
+    assert stored(tasks(tmp_path, 2), store) == [None, None]
+    found = stored(tasks(tmp_path, 3), store, any_code=True)
+    assert [result and result.value["square"] for result in found] == [0, 1, None]
+    assert expected_seconds(tasks(tmp_path, 3), store, workers=1, any_code=True) == 1.0
+    sweep("s", tasks(tmp_path, 2), store, workers=1, any_code=True)
+    assert runs(tmp_path) == ["0", "1"]
+
+
+def test_no_task_starts_after_the_time_is_over(tmp_path):
+    results = sweep("s", tasks(tmp_path, 20, "slow"), Store(tmp_path / "s.sqlite"), workers=1, minutes=1e-3)
+    assert 1 <= len(results) < 20
+
+
 def test_data_are_part_of_what_a_task_is(tmp_path):
     data = tmp_path / "data"
     data.mkdir()
@@ -113,6 +130,8 @@ def test_results_are_exported(tmp_path, suffix):
         (lambda folder: Task("a:b", {"x": object()}), "settings must be plain values"),
         (lambda folder: sweep("s", [], Store(folder / "s"), engine="slurm"), "engine must be one of local, ray"),
         (lambda folder: sweep("s", [], Store(folder / "s"), workers=0), "workers must be an integer >= 1"),
+        (lambda folder: sweep("s", [], Store(folder / "s"), minutes=0), "minutes must be"),
+        (lambda folder: sweep("s", [], Store(folder / "s"), minutes=1, engine="ray"), "minutes must be left out"),
         (lambda folder: export([], folder / "x.xlsx"), "path must be a .csv or .parquet file"),
     ],
 )

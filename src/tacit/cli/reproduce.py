@@ -17,6 +17,8 @@ def command(
     docs: Annotated[Path | None, typer.Option(help="Write a page PAPER.md into this folder, from --out.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; the number of cores by default.")] = None,
     engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    minutes: Annotated[float | None, typer.Option(help="Start no run after that long.")] = None,
+    any_code: Annotated[bool, typer.Option(help="Stored runs count even if the code or data have changed.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Recompute the tables and figures of the papers; exit code 1 when a row misses its tolerance."""
@@ -31,7 +33,7 @@ def command(
     from tacit.sweeps import Store
 
     size, kept = "quick" if quick else "full", Store(store)
-    seconds = estimate(paper, size=size, store=kept, data_dir=data_dir, workers=workers)
+    seconds = estimate(paper, size=size, store=kept, data_dir=data_dir, workers=workers, any_code=any_code)
     Console(stderr=True).print(f"about {seconds / 60:.0f} minutes" if seconds > 90 else f"about {seconds:.0f} seconds")
     with sweep_bar(f"reproduce {paper}") as on_progress:
         done = reproduce(
@@ -41,6 +43,8 @@ def command(
             data_dir=data_dir,
             workers=workers,
             engine=engine,
+            any_code=any_code,
+            minutes=minutes,
             on_progress=on_progress,
         )
     if out is not None:
@@ -55,7 +59,8 @@ def command(
         from tacit.reports import reproduction_table
 
         for each in done:
-            title = f"{each.paper.key}/{each.item.name}: {each.item.title}"
+            left = each.planned - len(each.results)
+            title = f"{each.paper.key}/{each.item.name}: {each.item.title}" + (f" ({left} runs left)" if left else "")
             Console().print(reproduction_table(title, [row.plain() for row in each.rows]))
     if any(row.passed is False for row in rows):
         raise typer.Exit(1)

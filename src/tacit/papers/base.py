@@ -27,6 +27,7 @@ class Row:
         ours: what this library measured or computed.
         tolerance: by how much `ours` may differ from `published`; None for a row that is only shown.
         standing: of `ours` where it is a privacy number; "measured" otherwise.
+        repeats: how many training runs `ours` is the mean of; 0 where none has run yet, None where none is needed.
     """
 
     paper: str
@@ -36,6 +37,7 @@ class Row:
     ours: float | None
     tolerance: float | None = None
     standing: Standing = Standing.MEASURED
+    repeats: int | None = None
 
     @property
     def difference(self) -> float | None:
@@ -44,8 +46,8 @@ class Row:
 
     @property
     def passed(self) -> bool | None:
-        """Whether the difference is within the tolerance; None where there is nothing to compare."""
-        if self.published is None or self.tolerance is None:
+        """Whether the difference is within the tolerance; None where there is nothing to compare, or not yet."""
+        if self.published is None or self.tolerance is None or self.repeats == 0:
             return None
         return self.difference is not None and abs(self.difference) <= self.tolerance
 
@@ -61,6 +63,7 @@ class Row:
             "tolerance": self.tolerance,
             "pass": self.passed,
             "standing": self.standing.value,
+            "repeats": self.repeats,
         }
 
 
@@ -74,6 +77,8 @@ class Item:
         tasks: size ("quick" or "full") -> what has to run.
         rows: (size, values of those tasks in order) -> the rows.
         figures: the same -> SVG drawings by name, where people would rather look.
+        partial: `rows` and `figures` take None for the value of a task that has not run yet; otherwise they are asked
+            only when every task has.
     """
 
     name: str
@@ -81,11 +86,15 @@ class Item:
     tasks: Callable[[str], list[Task]]
     rows: Callable[[str, Sequence[Any]], list[Row]]
     figures: Callable[[str, Sequence[Any]], Figures] = lambda size, values: {}
+    partial: bool = False
 
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper by its key, with everything of it that is recomputed, and what a reader should make of it."""
+    """A paper by its key, with everything of it that is recomputed, and what a reader should make of it.
+
+    `reading` is a Jinja template whose numbers come from the stored rows: see `tacit.papers.page`.
+    """
 
     key: str
     title: str

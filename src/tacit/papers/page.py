@@ -1,4 +1,9 @@
-"""One page for each paper, generated from the stored results: no number in it is typed."""
+"""One page for each paper, generated from the stored results: no number in it is typed.
+
+The reading of a paper (`Paper.reading`) is a Jinja template. `{{ ours("table-1", "quantity") }}` and `published(...)`
+stand for a number of a stored row, "not run" where the row or its number is missing; `passed("table-1")` for how many
+compared rows of an item lie within their tolerance, as "3 of 4".
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,15 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tacit import atomic
 from tacit.papers.base import Paper
 from tacit.papers.registry import PAPERS
+
+_MOST_ROWS = 40
 
 
 def write_pages(results: str | os.PathLike[str], docs: str | os.PathLike[str], keys: Iterable[str]) -> list[Path]:
@@ -33,29 +41,79 @@ def _write_page(paper: Paper, results: Path, docs: Path) -> Path:
 
 def page_text(paper: Paper, items: Sequence[Mapping[str, Any]]) -> str:
     """The page in Markdown."""
-    parts = [f"# {paper.title}", paper.reading, _legend()]
+    parts = [f"# {paper.title}", reading(paper.reading, items), _overview(items), _legend()]
     for item in items:
-        parts += [f"## {item['title']} (`{item['item']}`)", _table(item["rows"]), _origin(item)]
+        parts += [f"## {_capital(item['title'])} (`{item['item']}`)", _origin(item), _table(item["rows"])]
         parts += [f"![{figure}]({paper.key}/{figure}.svg)" for figure in item["figures"]]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def reading(template: str, items: Sequence[Mapping[str, Any]]) -> str:
+    """The text with the numbers of the stored rows put in."""
+    from jinja2 import Environment, StrictUndefined
+
+    rows = {(item["item"], row["quantity"]): row for item in items for row in item["rows"]}
+
+    def number(item: str, quantity: str, column: str) -> str:
+        value = rows.get((item, quantity), {}).get(column)
+        return "not run" if value is None else _number(value)
+
+    def passed(name: str) -> str:
+        return next((_passed(item["rows"]) for item in items if item["item"] == name), "not run")
+
+    words = Environment(undefined=StrictUndefined, autoescape=False).from_string(template)
+    columns = {name: partial(number, column=name) for name in ("ours", "published", "difference")}
+    return words.render(**columns, passed=passed)
+
+
+def _overview(items: Sequence[Mapping[str, Any]]) -> str:
+    head = "| item | size | runs done | within tolerance |\n|---|---|---|---|"
+    lines = [
+        f"| {item['item']} | {item['size']} | {len(item['runs'])} of {item['tasks']} | {_passed(item['rows'])} |"
+        for item in items
+    ]
+    return "\n".join([head, *lines]) if items else ""
+
+
+def _passed(rows: Sequence[Mapping[str, Any]]) -> str:
+    compared = [row["pass"] for row in rows if row["pass"] is not None]
+    return f"{sum(compared)} of {len(compared)}" if compared else "nothing to compare"
 
 
 def _legend() -> str:
     return (
         "A dash means that the paper has no such number, or that it could not be recovered. `standing` says how far a "
-        "privacy number can be trusted; a row without a tolerance is shown, not compared."
+        "privacy number can be trusted; a row without a tolerance is shown, not compared. `repeats` is how many "
+        "training runs a number is the mean of, 0 where none has been run yet."
     )
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    head = "| quantity | published | ours | difference | tolerance | pass | standing |\n|---|---|---|---|---|---|---|"
+    """The rows; of a long item those that the paper states."""
+    stated = [row for row in rows if row["published"] is not None]
+    shown = rows if len(rows) <= _MOST_ROWS or not stated else stated
+    note = f"\n\n{len(rows) - len(shown)} more rows are in the item's JSON file." if shown is not rows else ""
+    return _rows(shown) + note
+
+
+def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
+    head = (
+        "| quantity | published | ours | difference | tolerance | pass | standing | repeats |\n"
+        "|---|---:|---:|---:|---:|---|---|---:|"
+    )
     return "\n".join([head, *(_line(row) for row in rows)])
 
 
 def _line(row: Mapping[str, Any]) -> str:
     marks = {True: "yes", False: "**no**", None: ""}
     numbers = [_number(row[name]) for name in ("published", "ours", "difference", "tolerance")]
-    return f"| {row['quantity']} | {' | '.join(numbers)} | {marks[row['pass']]} | {row['standing']} |"
+    repeats = row.get("repeats")
+    shown = "" if repeats is None else str(repeats)
+    return f"| {row['quantity']} | {' | '.join(numbers)} | {marks[row['pass']]} | {row['standing']} | {shown} |"
+
+
+def _capital(title: str) -> str:
+    return title[:1].upper() + title[1:]
 
 
 def _number(value: Any) -> str:
@@ -65,6 +123,14 @@ def _number(value: Any) -> str:
 def _origin(item: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in item["versions"].items())
     return (
-        f"{item['size'].capitalize()} size, {len(item['runs'])} tasks, {item['task_seconds']:.0f} s in all "
-        f"on {item['machine']}. `{item['command']}`; {versions}."
+        f"{item['size'].capitalize()} size, {len(item['runs'])} of {item['tasks']} runs done"
+        f"{_engines(item['runs'])}; {item['task_seconds']:.0f} s in all, the last on {item['finished']}, on "
+        f"{item['machine']}. `{item['command']}`; {versions}."
     )
+
+
+def _engines(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Which engines trained, where they are not the eager one: they add in another order, and nothing else differs."""
+    settings = [run["settings"] | run["settings"].get("settings", {}) for run in runs]
+    found = sorted({each["engine"] for each in settings if each.get("engine", "eager") != "eager"})
+    return f" (training engine: {', '.join(found)})" if found else ""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,13 @@ from tacit import check
 from tacit.papers.base import SIZES, Figures, Item, Paper, Row
 from tacit.papers.registry import PAPERS
 from tacit.plain import json_text
-from tacit.sweeps import Result, Store, expected_seconds, sweep
+from tacit.sweeps import Result, Store, expected_seconds, stored, sweep
 from tacit.sweeps.run import Progress
 
 
 @dataclass(frozen=True)
 class Reproduced:
-    """One item of a paper, recomputed."""
+    """One item of a paper, recomputed; `planned` is how many tasks it has, `results` those that have run."""
 
     paper: Paper
     item: Item
@@ -26,15 +28,21 @@ class Reproduced:
     rows: tuple[Row, ...]
     figures: Figures
     results: tuple[Result, ...]
+    planned: int
 
-    def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write FOLDER/KEY/ITEM.json and the figures beside it; returns the JSON's path."""
+    def save(self, folder: str | os.PathLike[str]) -> Path | None:
+        """Write FOLDER/KEY/ITEM.json and the figures beside it; returns the JSON's path.
+
+        Nothing is written, and None returned, where there are no rows, or in place of rows of full size.
+        """
         from tacit.atomic import write_text
 
         place = Path(folder) / self.paper.key
+        path = place / f"{self.item.name}.json"
+        if not self.rows or (self.size == "quick" and _is_full(path)):
+            return None
         for name, svg in self.figures.items():
             write_text(place / f"{name}.svg", svg)
-        path = place / f"{self.item.name}.json"
         write_text(path, json_text(self.plain()) + "\n")
         return path
 
@@ -48,8 +56,10 @@ class Reproduced:
             "rows": [row.plain() for row in self.rows],
             "figures": sorted(self.figures),
             "command": f"tacit reproduce {self.paper.key}/{self.item.name} --{self.size}",
-            "versions": self.results[0].versions if self.results else {},
+            "versions": _versions(self.results),
             "machine": _machine(),
+            "finished": _day(self.results),
+            "tasks": self.planned,
             "task_seconds": round(sum(result.seconds for result in self.results), 1),
             "runs": [
                 {"settings": result.settings, "value": result.value, "seconds": round(result.seconds, 2)}
@@ -70,11 +80,19 @@ def items_of(name: str) -> list[tuple[Paper, Item]]:
     return [(paper, item) for item in paper.items if item.name == wanted]
 
 
-def estimate(name: str, *, size: str, store: Store, data_dir: Any = None, workers: int | None = None) -> float:
+def estimate(
+    name: str,
+    *,
+    size: str,
+    store: Store,
+    data_dir: Any = None,
+    workers: int | None = None,
+    any_code: bool = False,
+) -> float:
     """Seconds that `reproduce` needs for what is not stored yet, by the tasks' own estimates."""
     check.choice("size", size, SIZES)
     tasks = [task for _, item in items_of(name) for task in item.tasks(size)]
-    return expected_seconds(tasks, store, data_dir=data_dir, workers=workers)
+    return expected_seconds(tasks, store, data_dir=data_dir, workers=workers, any_code=any_code)
 
 
 def reproduce(
@@ -85,36 +103,63 @@ def reproduce(
     data_dir: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     engine: str = "local",
+    any_code: bool = False,
+    minutes: float | None = None,
     on_progress: Progress = lambda done, total, seconds_left: None,
 ) -> list[Reproduced]:
     """Recompute `name` ("all", "KEY" or "KEY/ITEM") at `size` ("quick" or "full").
 
-    All tasks run as one sweep, so several run at a time and a killed reproduction continues where it was.
+    All tasks run as one sweep, so several run at a time and a killed reproduction continues where it was. `any_code`
+    and `minutes` are those of `sweep`. Where `minutes` end before an item is complete, it has the rows that its runs
+    so far give, or none.
     """
     check.choice("size", size, SIZES)
     chosen = items_of(name)
     plans = [item.tasks(size) for _, item in chosen]
     tasks = [task for plan in plans for task in plan]
-    results = sweep(
+    sweep(
         f"reproduce {name}",
         tasks,
         store,
         data_dir=data_dir,
         workers=workers,
         engine=engine,
+        any_code=any_code,
+        minutes=minutes,
         on_progress=on_progress,
     )
     done: list[Reproduced] = []
     for (paper, item), plan in zip(chosen, plans, strict=True):
-        own, results = results[: len(plan)], results[len(plan) :]
-        done.append(_reproduced(paper, item, size, own))
+        done.append(_reproduced(paper, item, size, stored(plan, store, data_dir=data_dir, any_code=any_code)))
     return done
 
 
-def _reproduced(paper: Paper, item: Item, size: str, results: Sequence[Result]) -> Reproduced:
-    values = [result.value for result in results]
+def _reproduced(paper: Paper, item: Item, size: str, results: Sequence[Result | None]) -> Reproduced:
+    finished = tuple(result for result in results if result is not None)
+    if len(finished) < len(results) and not (item.partial and finished):
+        return Reproduced(paper, item, size, (), {}, finished, len(results))
+    values = [result.value if result is not None else None for result in results]
     rows, figures = item.rows(size, values), item.figures(size, values)
-    return Reproduced(paper, item, size, tuple(rows), figures, tuple(results))
+    return Reproduced(paper, item, size, tuple(rows), figures, finished, len(results))
+
+
+def _is_full(path: Path) -> bool:
+    return path.exists() and json.loads(path.read_text(encoding="utf-8"))["size"] == "full"
+
+
+def _versions(results: Sequence[Result]) -> dict[str, str]:
+    """The versions that ran; several, oldest first, where tasks ran by different ones."""
+    found: dict[str, dict[str, None]] = {}
+    for result in sorted(results, key=lambda each: each.finished):
+        for name, version in result.versions.items():
+            found.setdefault(name, {})[version] = None
+    return {name: ", ".join(each) for name, each in found.items()}
+
+
+def _day(results: Sequence[Result]) -> str | None:
+    """When the last task finished, as a date."""
+    last = max((result.finished for result in results), default=None)
+    return None if last is None else datetime.fromtimestamp(last, UTC).date().isoformat()
 
 
 def _machine() -> str:

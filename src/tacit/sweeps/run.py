@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from tacit import check
@@ -27,6 +30,8 @@ def sweep(
     data_dir: Folder = None,
     workers: int | None = None,
     engine: str = "local",
+    any_code: bool = False,
+    minutes: float | None = None,
     on_progress: Progress = lambda done, total, seconds_left: None,
 ) -> list[Result]:
     """The results of all tasks, in their order; each is stored the moment it is finished.
@@ -40,30 +45,50 @@ def sweep(
         workers: processes (the number of cores by default), each with one torch thread.
         engine: "local" (joblib) or "ray" (needs the extra `ray`; uses the cluster that ray finds, or starts a local
             one).
+        any_code: what is stored for the same settings counts as finished whatever code and data it came from.
+        minutes: after that long no further task starts, and only those that ran are returned; for the engine "local".
         on_progress: called with (done, total, expected seconds left).
     """
     check.choice("engine", engine, ENGINES)
     workers = check.count("workers", workers if workers is not None else os.cpu_count() or 1)
+    if minutes is not None and engine != "local":
+        raise check.fail("minutes", "left out unless the engine is local", minutes)
+    deadline = math.inf if minutes is None else time.monotonic() + 60 * check.positive("minutes", minutes)
     keys = [task.key(data_dir) for task in tasks]
-    found = {key: result for key in dict.fromkeys(keys) if (result := store.find(key)) is not None}
+    before = stored(tasks, store, data_dir=data_dir, any_code=any_code)
+    found = {key: result for key, result in zip(keys, before, strict=True) if result is not None}
     missing = {key: task for key, task in zip(keys, tasks, strict=True) if key not in found}
     clock = _Clock(list(missing.values()), workers)
     total = len(found) + len(missing)
     on_progress(len(found), total, clock.left())
-    run = _ray if engine == "ray" else _local
+    run = _ray if engine == "ray" else partial(_local, deadline=deadline)
     order = list(missing)
     for index, value, seconds in run([missing[key] for key in order], workers, data_dir):
         found[order[index]] = store.add(order[index], name, missing[order[index]], value, seconds)
         clock.count(missing[order[index]], seconds)
         on_progress(len(found), total, clock.left())
-    return [found[key] for key in keys]
+    return [found[key] for key in keys if key in found]
+
+
+def stored(
+    tasks: Sequence[Task], store: Store, *, data_dir: Folder = None, any_code: bool = False
+) -> list[Result | None]:
+    """What `sweep` would find in the store: one result or None for each task, in their order."""
+    found = (store.find(task.key(data_dir)) or (store.find_settings(task) if any_code else None) for task in tasks)
+    return list(found)
 
 
 def expected_seconds(
-    tasks: Sequence[Task], store: Store, *, data_dir: Folder = None, workers: int | None = None
+    tasks: Sequence[Task],
+    store: Store,
+    *,
+    data_dir: Folder = None,
+    workers: int | None = None,
+    any_code: bool = False,
 ) -> float:
     """Time that `sweep` would need for what is not stored yet, from the tasks' own estimates."""
-    missing = {key: task for task in tasks if store.find(key := task.key(data_dir)) is None}
+    found = stored(tasks, store, data_dir=data_dir, any_code=any_code)
+    missing = {task.key(data_dir): task for task, result in zip(tasks, found, strict=True) if result is None}
     return _Clock(list(missing.values()), workers or os.cpu_count() or 1).left()
 
 
@@ -85,15 +110,16 @@ class _Clock:
         return pace * max(self._open / self._workers, min(self._longest, self._open), 0.0)
 
 
-def _local(tasks: Sequence[Task], workers: int, data_dir: Folder) -> Iterator[Finished]:
+def _local(tasks: Sequence[Task], workers: int, data_dir: Folder, *, deadline: float) -> Iterator[Finished]:
+    started = itertools.takewhile(lambda _: time.monotonic() < deadline, enumerate(tasks))
     if workers == 1 or len(tasks) <= 1:
-        yield from (_timed(index, task, data_dir) for index, task in enumerate(tasks))
+        yield from (_timed(index, task, data_dir) for index, task in started)
         return
     from joblib import Parallel, delayed, parallel_config
 
     with parallel_config("loky", inner_max_num_threads=1):
-        pool = Parallel(n_jobs=min(workers, len(tasks)), return_as="generator_unordered")
-        yield from pool(delayed(_alone)(index, task, data_dir) for index, task in enumerate(tasks))  # type: ignore[misc]
+        pool = Parallel(n_jobs=min(workers, len(tasks)), return_as="generator_unordered", pre_dispatch="n_jobs")
+        yield from pool(delayed(_alone)(index, task, data_dir) for index, task in started)  # type: ignore[misc]
 
 
 def _ray(tasks: Sequence[Task], workers: int, data_dir: Folder) -> Iterator[Finished]:

@@ -16,7 +16,7 @@ from typing import Any
 from tacit import check
 from tacit.errors import InvalidInput
 from tacit.plain import plain
-from tacit.sweeps.task import Task
+from tacit.sweeps.task import Task, code_fingerprint
 
 _TABLE = """
 create table if not exists results (
@@ -82,6 +82,14 @@ class Store:
             row = connection.execute(f"select {_COLUMNS} from results where key = ?", (key,)).fetchone()
         return _result(row) if row else None
 
+    def find_settings(self, task: Task) -> Result | None:
+        """The latest result of the same function and settings, whatever code and data it came from, or None."""
+        settings = json.dumps(plain(dict(task.settings)), sort_keys=True)
+        query = f"select {_COLUMNS} from results where function = ? and settings = ? order by finished desc limit 1"
+        with closing(self._open()) as connection:
+            row = connection.execute(query, (task.function, settings)).fetchone()
+        return _result(row) if row else None
+
     def results(self, sweep: str | None = None) -> list[Result]:
         """Every result, or those of one sweep, oldest first."""
         with closing(self._open()) as connection:
@@ -96,8 +104,8 @@ _COLUMNS = "sweep, function, settings, value, seconds, finished, versions"
 
 
 def versions() -> dict[str, str]:
-    """Python and the packages that results depend on."""
-    return {"python": platform.python_version()} | dict(_installed(_PACKAGES))
+    """Python, the packages that results depend on, and the first digits of this package's `code_fingerprint`."""
+    return {"python": platform.python_version()} | dict(_installed(_PACKAGES)) | {"code": code_fingerprint()[:12]}
 
 
 def table(results: Sequence[Result]) -> list[dict[str, Any]]:

@@ -102,7 +102,7 @@ class CompiledMean:
 
     def _compiled(self, inputs: Inputs, targets: Tensor, arguments: list[Tensor]) -> Graph:
         # The decompositions of pooling use `lowering` without importing it.
-        import torch._inductor.lowering
+        import torch._inductor.lowering  # noqa: F401
         from torch._inductor import compile as compile_graph
         from torch._inductor.decomposition import select_decomp_table
 

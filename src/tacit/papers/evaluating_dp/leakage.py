@@ -14,6 +14,8 @@ from tacit.noise import SeededStream
 from tacit.papers.evaluating_dp.privacy import POISSON, PROTOCOL, cost
 from tacit.papers.evaluating_dp.settings import CLASSES, SEED, WIDTHS, Folder, split
 
+FALSE_POSITIVE_RATES = (0.01, 0.05, 0.1)
+
 
 def leakage(
     dataset: str,
@@ -26,6 +28,7 @@ def leakage(
     epochs: int,
     runs: int,
     shadows: int,
+    engine: str = "eager",
     data_dir: Folder = None,
 ) -> dict[str, Any]:
     """Train `runs` models and attack each with `records` members and as many others.
@@ -37,10 +40,13 @@ def leakage(
     Args:
         model: "lr" (softmax regression) or "nn" (256-256).
         shadows: shadow models of the attack by Shokri et al., trained without privacy; 0 leaves it out.
+        engine: of `tacit.training.fit`; all give the same sums up to the order of additions.
 
     Returns "sigma", "add_remove" and "replace_one" (the exact epsilons; none of the three for "none"), and lists with
-    one entry for each run of "train", "test", "yeom", "yeom_ppv", "attribute" and "shokri"; "all_runs" is how many
-    members Yeom's attack flags in every run, "all_runs_ppv" their share among all that it flags in every run.
+    one entry for each run of "train", "test", "attribute", and of both membership attacks the advantage ("yeom",
+    "shokri"), PPV, TPR and FPR ("yeom_ppv", ...). "overlap" holds for k = 1, 2, ... how many members and how many
+    others Yeom's attack flags in at least k of the runs, "first_two" how many of either it flags in both of the first
+    two, "at_fpr" how many members every run finds at its threshold of a false positive rate.
     """
     parts = split(dataset, records, data_dir)
     members, others = parts["members"], parts["others"]
@@ -53,12 +59,17 @@ def leakage(
             target = _open_model(members, model, batch_size, epochs, seed)
         else:
             sampling = "poisson" if method in POISSON else "shuffled"
-            target = _private_model(members, model, spent["sigma"], sampling, batch_size, epochs, seed)
+            target = _private_model(members, model, spent["sigma"], sampling, batch_size, epochs, seed, engine)
         scores.append(attacks.LossThreshold()(target, members=members, non_members=others))
         rows.append(_found(target, members, others, scores[-1], columns, shadow))
-    shared = attacks.overlaps(scores)[-1]
-    lists = {name: [row[name] for row in rows] for name in rows[0]}
-    return spent | lists | {"all_runs": float(shared.members), "all_runs_ppv": shared.ppv}
+    return spent | {name: [row[name] for row in rows] for name in rows[0]} | _shared(scores)
+
+
+def _shared(scores: Sequence[Scores]) -> dict[str, Any]:
+    overlap = [(each.members, each.non_members) for each in attacks.overlaps(scores)[1:]]
+    both = attacks.overlaps(scores[:2])[-1]
+    at_fpr = {str(fpr): int(attacks.shared_members(scores, fpr=fpr).sum()) for fpr in FALSE_POSITIVE_RATES}
+    return {"overlap": overlap, "first_two": (both.members, both.non_members), "at_fpr": at_fpr}
 
 
 def _found(
@@ -73,13 +84,17 @@ def _found(
     found = {
         "train": _accuracy(target, members),
         "test": _accuracy(target, others),
-        "yeom": attacks.advantage(scores),
-        "yeom_ppv": attacks.ppv(scores),
         "attribute": attacks.mean_advantage(guesses),
+        **_rates("yeom", scores),
     }
     if shadow is not None:
-        found["shokri"] = attacks.advantage(shadow(target, members=members, non_members=others))
+        found |= _rates("shokri", shadow(target, members=members, non_members=others))
     return found
+
+
+def _rates(name: str, scores: Scores) -> dict[str, float]:
+    fpr, tpr = attacks.error_rates(scores)
+    return {name: tpr - fpr, f"{name}_ppv": attacks.ppv(scores), f"{name}_tpr": tpr, f"{name}_fpr": fpr}
 
 
 def _accuracy(model: Model, examples: Examples) -> float:
@@ -93,7 +108,7 @@ def _open_model(members: Examples, model: str, batch_size: int, epochs: int, see
 
 
 def _private_model(
-    members: Examples, model: str, noise: float, sampling: str, batch_size: int, epochs: int, seed: int
+    members: Examples, model: str, noise: float, sampling: str, batch_size: int, epochs: int, seed: int, engine: str
 ) -> Model:
     import torch
     from torch.nn.functional import cross_entropy
@@ -117,6 +132,7 @@ def _private_model(
         batch_size=batch_size,
         epochs=epochs,
         stream=SeededStream(seed),
+        engine=engine,
     )
 
     def answer(inputs: np.ndarray) -> np.ndarray:
