@@ -76,11 +76,13 @@ def test_outputs_norms_and_gradients_are_those_of_the_masked_network(activation)
     assert sum(v.numel() for v in small_sums.values()) < sum(v.numel() for v in sums.values())
 
 
-def test_twenty_steps_without_noise_end_in_the_same_network():
+@pytest.mark.parametrize("engine", ["eager", "recorded"])
+def test_twenty_steps_without_noise_end_in_the_same_network(engine):
+    """The masked network in either engine, and the compact one."""
     ticket = holes()
     x, y = data(60)
     ends = []
-    for model in (ticket.apply(network()), compact(ticket, network())):
+    for model, lane in ((ticket.apply(network()), engine), (compact(ticket, network()), "eager")):
         step = private_step(
             model,
             torch.optim.SGD(model.parameters(), lr=0.5),
@@ -88,6 +90,7 @@ def test_twenty_steps_without_noise_end_in_the_same_network():
             clip_norm=0.5,
             noise_multiplier=0.0,
             expected_batch_size=60,
+            engine=lane,
             unsafe_no_noise=True,
         )
         for _ in range(20):

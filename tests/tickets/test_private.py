@@ -11,6 +11,7 @@ from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tickets import PrivateTicket, Ticket, TicketPlan, iterative_tickets, spend
 from tacit.tickets.budget import Phase
+from tacit.tickets.public import data_free_ticket
 from tacit.tradeoff import Epsilon
 from tests.tickets.test_tickets import accuracy_of, data, network, ticket
 
@@ -149,6 +150,29 @@ def test_private_records_end_the_training_when_they_are_classified_well_enough()
     done = run("T1", candidates=[ticket(0.9)], **settings)
     assert "well enough" in done.stopped
     assert len(done.history) < 20
+
+
+@pytest.mark.parametrize("mode", ["T1", "T2"])
+def test_any_module_can_be_pruned_by_the_names_of_its_layers(mode):
+    """A convolutional network of which only the convolutions are pruned."""
+
+    def build():
+        torch.manual_seed(0)
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(1, 4, 3, stride=2), torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.Linear(36, 3)
+        )
+
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.rand(120, 1, 8, 8, generator=generator), torch.randint(3, (120,), generator=generator)
+    plan = TicketPlan(mode, epsilon=4.0, batch_size=30, epochs=2, search_epochs=1, densities=(0.4,), patterns=("0.*",))
+    candidates = []
+    if mode == "T1":
+        candidates = [data_free_ticket(build(), "random", density=0.4, shape=(1, 8, 8), seed=1, patterns=("0.*",))]
+    done = PrivateTicket(build, (x, y), plan, candidates=candidates, stream=SeededStream(1)).run()
+    (name,) = done.ticket.masks
+    assert name == "0.weight"
+    assert not done.model.get_parameter(name)[done.ticket.masks[name] == 0].any()
+    assert bool(done.model.get_parameter("3.weight").all())
 
 
 @pytest.mark.parametrize(

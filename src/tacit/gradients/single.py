@@ -93,6 +93,8 @@ class Scattered:
 
     def _squares(self, side: str, values: Tensor) -> Tensor:
         """Squares, no smaller than what float32 can hide."""
+        if recording():
+            return values.square() + _UNSEEN
         return self.inner.scratch.copy((side, self.name), values).square_().add_(_UNSEEN)
 
     def rows(self) -> Tensor:

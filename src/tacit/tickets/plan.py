@@ -19,6 +19,7 @@ class TicketPlan:
         batch_size: expected size of a Poisson batch of the training part.
         epochs: of the final training; `search_epochs` of the dense one whose weights T2 to T4 prune.
         densities: shares of weights that T2 to T4 choose from.
+        patterns: names of the weights that T2 to T4 may prune; see `prunable`.
         penalty: accuracy points (of 1) that a ticket with all its weights loses to an empty one in the sound score.
         public_size: declared number of records behind those points; not the private count.
         validation_share: part of the records that T3 and T4 keep for the choice.
@@ -37,6 +38,7 @@ class TicketPlan:
     clip_norm: float = 1.0
     learning_rate: float = 0.1
     densities: tuple[float, ...] = (0.5, 0.25, 0.1, 0.05, 0.02)
+    patterns: tuple[str, ...] = ("*.weight", "weight")
     penalty: float = 0.0
     public_size: int = 10_000
     validation_share: float = 0.2

@@ -144,7 +144,7 @@ class PrivateTicket:
         assert noise is not None
         self._fit(model, self._search, noise, ledger, lambda done, total: on_step("search", done, total))
         trained = {name: value.detach().clone() for name, value in model.named_parameters()}
-        names = prunable(model)
+        names = prunable(model, self.plan.patterns)
         found = []
         for density in self.plan.densities:
             masks = by_magnitude(trained, whole(model, names), _to_density(names, density))
