@@ -27,7 +27,33 @@ def _in_place(x, shift):
     return x
 
 
+def _placed(values, places, *shape):
+    return torch.index_copy(torch.zeros(shape[0] * shape[1], dtype=values.dtype), 0, places, values).view(*shape)
+
+
+FEW = torch.tensor([0, 1, 7, 149, 150, 152, 201, 449])
+MANY = torch.arange(450)[torch.arange(450) % 4 > 0]
+LONG = torch.arange(4500)[(torch.arange(4500) < 260) | (torch.arange(4500) == 3000)]
+
 FUNCTIONS = {
+    "values at few places": (lambda v, x: F.linear(x, _placed(v, FEW, 3, 150)), [(8,)], floats(6, 150)),
+    "values at places in disorder": (
+        lambda v, x: F.linear(x, _placed(v, FEW.flip(0), 3, 150)),
+        [(8,)],
+        floats(6, 150),
+    ),
+    "values at many places": (lambda v, c, x: F.linear(x, _placed(v, MANY, 3, 150), c), [(337,), (3,)], floats(6, 150)),
+    "values in long rows": (lambda v, x: F.linear(x, _placed(v, LONG, 3, 1500)), [(261,)], floats(6, 1500)),
+    "values at places, used twice": (
+        lambda v, x: F.linear(torch.tanh(F.linear(x, _placed(v, FEW, 3, 150))), _placed(v, FEW, 150, 3)),
+        [(8,)],
+        floats(6, 150),
+    ),
+    "values at places, positions": (
+        lambda v, x: F.linear(x, _placed(v, FEW, 3, 150)),
+        [(8,)],
+        floats(6, 4, 150),
+    ),
     "adapter merged": (lambda w, b, a, x: F.linear(x, w + b @ a), [(3, 5), (3, 2), (2, 5)], floats(6, 5)),
     "product": (lambda w, c, x: x @ w + c, [(5, 3), (3,)], floats(6, 5)),
     "product and its transpose": (lambda w, c, x: torch.tanh(x @ w) @ w.t() + c, [(5, 3), (5,)], floats(6, 4, 5)),

@@ -47,6 +47,9 @@ def test_the_papers_mode_is_claimed_on_the_card(tmp_path, capsys):
         (["--ticket-mode", "T7"], "mode of [ticket] must be one of paper, T1, T2, T3, T4"),
         (["--ticket-density", "0"], "density of [ticket] must be in (0, 1]"),
         (["--ticket-origin", "kmnst", "--ticket-mode", "T1"], "Did you mean 'kmnist'"),
+        (["--ticket-origin", "digits", "--ticket-mode", "T1"], "other data than those that are protected"),
+        (["--ticket-stop-on", "test"], "stop_on must be one of public, private"),
+        (["--ticket-stop-epsilon", "5"], "stop_epsilon must be in"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, capsys, extra, sentence):
@@ -76,6 +79,60 @@ def test_a_ticket_moves_to_another_width_through_a_projection():
     assert ticket.masks["2.weight"].mean() < 0.6
     assert ticket.provenance == "public"
     ticket.apply(build(5))
+
+
+def test_a_ticket_moves_to_the_same_architecture_as_it_is():
+    x, y = data(200)
+    ticket = transferred_ticket(
+        lambda classes: network(12, classes), (x, y, x, y), shape=(12,), classes=3, largest_density=0.5, rounds=2,
+        iterations=30, name="made up",
+    )  # fmt: skip
+    assert ticket.density < 0.5
+    assert all(bool((mask == 0).any()) for mask in ticket.masks.values())
+    assert all(torch.equal(ticket.start[name], value) for name, value in network(12, 3).named_parameters())
+    assert "on made up" in ticket.note
+
+
+def test_the_privacy_budget_may_end_early(tmp_path, capsys):
+    code, _ = trained(tmp_path, "--ticket-mode", "T1", "--ticket-stop-epsilon", "3")
+    assert code == 0
+    card = json.loads(capsys.readouterr().out)
+    proven = next(each for each in card["guarantees"] if each["accountant"] == "pld")
+    assert proven["epsilon"] <= 3.0
+
+
+def test_private_records_may_be_asked_when_to_stop(tmp_path, capsys):
+    code, folder = trained(
+        tmp_path, "--ticket-mode", "T3", "--ticket-stop-accuracy", "0.99", "--ticket-stop-on", "private"
+    )
+    assert code == 0
+    card = json.loads(capsys.readouterr().out)
+    proven = next(each for each in card["guarantees"] if each["accountant"] == "pld")
+    assert proven["epsilon"] == pytest.approx(4.0, rel=1e-3)
+    ledger = json.loads((folder / "ledger.json").read_text())
+    (stopping,) = [each for each in ledger["mechanisms"] if each["type"] == "approximate"]
+    assert stopping["epsilon"] == pytest.approx(0.4)
+
+
+def test_runs_share_the_tickets_in_a_folder(tmp_path, capsys):
+    shared = tmp_path / "shared"
+    given = [
+        "--ticket-mode",
+        "paper",
+        "--ticket-rounds",
+        "2",
+        "--ticket-iterations",
+        "20",
+        "--ticket-folder",
+        str(shared),
+    ]
+    assert trained(tmp_path / "one", *given)[0] == 0
+    (place,) = shared.iterdir()
+    before = {file.name: file.stat().st_mtime_ns for file in place.iterdir()}
+    assert trained(tmp_path / "other", *given, "--epochs", "1")[0] == 0
+    assert {file.name: file.stat().st_mtime_ns for file in place.iterdir()} == before
+    assert trained(tmp_path / "third", *given, "--ticket-iterations", "30")[0] == 0
+    assert len(list(shared.iterdir())) == 2
 
 
 @pytest.mark.parametrize("origin", ["random", "start_magnitude", "synflow"])

@@ -11,6 +11,7 @@ from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tickets import PrivateTicket, Ticket, TicketPlan, iterative_tickets, spend
 from tacit.tickets.budget import Phase
+from tacit.tickets.public import data_free_ticket
 from tacit.tradeoff import Epsilon
 from tests.tickets.test_tickets import accuracy_of, data, network, ticket
 
@@ -85,12 +86,93 @@ def test_seeded_runs_are_repeatable():
         assert torch.equal(left, right)
 
 
-def test_a_record_keeps_its_part_when_the_last_one_leaves():
+def test_who_chooses_depends_on_no_record():
     x, y = data(600)
     plan = TicketPlan("T3", **SMALL)
-    whole, fewer = PrivateTicket(network, (x, y), plan), PrivateTicket(network, (x[:-1], y[:-1]), plan)
-    assert abs(len(whole.train[1]) - len(fewer.train[1])) <= 1
-    assert torch.equal(whole.train[0][: len(fewer.train[1])], fewer.train[0])
+    shifted = PrivateTicket(network, (x + 1, (y + 1) % 3), plan, stream=SeededStream(4))
+    one, other = (PrivateTicket(network, (x, y), plan, stream=SeededStream(seed)) for seed in (4, 5))
+    assert torch.equal(one.train[0] + 1, shifted.train[0])
+    assert not torch.equal(one.train[0], other.train[0])
+    assert one.validation is not None
+    assert (len(one.train[1]), len(one.validation[1])) == (480, 120)
+    assert torch.equal(torch.cat([one.train[0], one.validation[0]]).sort(0).values, x.sort(0).values)
+
+
+@pytest.mark.parametrize("mode", ["T1", "T2", "T3", "T4"])
+def test_training_ends_at_a_smaller_epsilon_and_everything_before_it_counts(mode):
+    candidates = [ticket()] if mode == "T1" else ()
+    done = run(mode, candidates=candidates, stop_epsilon=1.9)
+    spent = accountant("pld")(done.ledger).epsilon(1e-5)
+    assert spent <= 1.9
+    assert 1 <= done.spending.steps < 40
+    assert done.spending.training == run(mode, candidates=candidates).spending.training
+    assert sum(entry.steps for entry in done.ledger.entries if entry.note == "training") >= done.spending.steps * (
+        mode != "T4"
+    )
+
+
+def test_one_more_step_would_cross_the_smaller_epsilon():
+    done = run("T1", candidates=[ticket()], stop_epsilon=1.5)
+    more = Phase(0.1, done.spending.steps + 1).mechanism(done.spending.training)
+    assert accountant("pld")(more).epsilon(1e-5) > 1.5
+
+
+def test_no_step_within_the_smaller_epsilon_is_refused():
+    with pytest.raises(InvalidInput, match="stop_epsilon must be more than what search and choice cost"):
+        run("T2", stop_epsilon=0.2)
+
+
+def test_an_accuracy_on_public_data_ends_the_training_free_of_charge():
+    done = run("T1", candidates=[ticket(0.9)], epsilon=200.0, epochs=20, stop_accuracy=0.5)
+    assert "test reached" in done.stopped
+    assert done.history[-1]["test"] >= 0.5 > done.history[0]["test"]
+    assert [entry.note for entry in done.ledger.entries] == ["training"]
+    assert done.ledger.entries[0].steps == done.history[-1]["steps"]
+    assert any("are public" in sentence for sentence in done.ledger.assumptions)
+
+
+@pytest.mark.parametrize("mode", ["T1", "T2", "T3", "T4"])
+def test_an_accuracy_on_private_records_is_charged(mode):
+    """Of a run that never gets there, so that all of it is spent."""
+    candidates = [ticket()] if mode == "T1" else ()
+    done = run(mode, candidates=candidates, epsilon=8.0, stop_accuracy=1.0, stop_on="private")
+    assert not done.stopped
+    assert accountant("pld")(done.ledger).epsilon(1e-5) == pytest.approx(8.0, rel=1e-4)
+    assert done.spending.stopping == pytest.approx(4.0 if mode == "T4" else 0.8)
+    notes = [entry.note for entry in done.ledger.entries]
+    assert ("when to stop" in notes) == (mode != "T4")
+    without = run(mode, candidates=candidates, epsilon=8.0).spending.training
+    assert done.spending.training == without if mode == "T4" else done.spending.training > without
+
+
+def test_private_records_end_the_training_when_they_are_classified_well_enough():
+    settings = {"epsilon": 200.0, "epochs": 20, "stop_accuracy": 0.3, "stop_on": "private"}
+    done = run("T1", candidates=[ticket(0.9)], **settings)
+    assert "well enough" in done.stopped
+    assert len(done.history) < 20
+
+
+@pytest.mark.parametrize("mode", ["T1", "T2"])
+def test_any_module_can_be_pruned_by_the_names_of_its_layers(mode):
+    """A convolutional network of which only the convolutions are pruned."""
+
+    def build():
+        torch.manual_seed(0)
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(1, 4, 3, stride=2), torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.Linear(36, 3)
+        )
+
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.rand(120, 1, 8, 8, generator=generator), torch.randint(3, (120,), generator=generator)
+    plan = TicketPlan(mode, epsilon=4.0, batch_size=30, epochs=2, search_epochs=1, densities=(0.4,), patterns=("0.*",))
+    candidates = []
+    if mode == "T1":
+        candidates = [data_free_ticket(build(), "random", density=0.4, shape=(1, 8, 8), seed=1, patterns=("0.*",))]
+    done = PrivateTicket(build, (x, y), plan, candidates=candidates, stream=SeededStream(1)).run()
+    (name,) = done.ticket.masks
+    assert name == "0.weight"
+    assert not done.model.get_parameter(name)[done.ticket.masks[name] == 0].any()
+    assert bool(done.model.get_parameter("3.weight").all())
 
 
 @pytest.mark.parametrize(
@@ -105,6 +187,9 @@ def test_a_record_keeps_its_part_when_the_last_one_leaves():
         (lambda: run("T2", densities=()), "densities must be a list"),
         (lambda: run("T2", batch_size=10_000), "batch_size must be in"),
         (lambda: run("T3", validation_share=1.0), "validation_share must be in"),
+        (lambda: run("T2", stop_accuracy=1.5), "stop_accuracy must be in"),
+        (lambda: run("T2", stop_epsilon=3.0), "stop_epsilon must be in"),
+        (lambda: run("T2", stop_on="test"), "stop_on must be one of public, private"),
     ],
 )
 def test_bad_input(act, sentence):

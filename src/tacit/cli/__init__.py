@@ -10,7 +10,7 @@ import warnings
 import typer
 from typer.exceptions import TyperException
 
-from tacit.cli import account, audit, calibrate, data, doctor, reproduce, results, sweep, train
+from tacit.cli import account, audit, calibrate, data, doctor, reproduce, results, sweep, tickets, train
 from tacit.errors import LeakWarning, PrivacyWarning, TacitError
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ for _name, _module in {
     "reproduce": reproduce,
     "sweep": sweep,
     "results": results,
+    "tickets": tickets,
 }.items():
     app.command(_name)(_module.command)
 

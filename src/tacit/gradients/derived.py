@@ -20,7 +20,7 @@ from torch import (
 from torch.utils._pytree import tree_map
 
 from tacit.gradients.contributions import Contribution, Rows
-from tacit.gradients.single import Masked, Single
+from tacit.gradients.single import Masked, Scattered, Single
 
 DETACHING = {Tensor.detach, Tensor.data.__get__}  # type: ignore[attr-defined]
 _MULTIPLYING = {torch.mul, Tensor.mul}
@@ -33,6 +33,9 @@ _REARRANGING = {
     *(torch.chunk, torch.split, torch.narrow, torch.select, torch.unbind, torch.clone, torch.movedim),
 }
 
+_SCATTERING = {torch.index_copy, Tensor.index_copy}
+_RESHAPING = {Tensor.view, Tensor.reshape, torch.reshape, Tensor.unflatten}
+
 
 @dataclass
 class Derived:
@@ -44,6 +47,7 @@ class Derived:
         sources: name -> leaf of every parameter that it is made from.
         mask: what the only source was multiplied by, if that is all.
         moved: whether it holds values of the only source, each at most once.
+        places: where the values of the only source stand in it, counted row by row, if all else is constant.
     """
 
     value: Tensor
@@ -51,6 +55,7 @@ class Derived:
     sources: dict[str, Tensor]
     mask: Tensor | None = None
     moved: bool = False
+    places: Tensor | None = None
 
     def pull(self, contribution: Contribution) -> list[Contribution]:
         """What a gradient in this tensor contributes to its sources."""
@@ -59,6 +64,10 @@ class Derived:
             if isinstance(contribution, Single):
                 return [Masked(names[0], contribution, self.mask)]
             return [Rows(names[0], contribution.rows().reshape(-1, *self.mask.shape) * self.mask)]
+        if self.places is not None:
+            if isinstance(contribution, Single):
+                return [Scattered(names[0], contribution, self.places)]
+            return [Rows(names[0], contribution.rows().flatten(1)[:, self.places])]
         if self.moved:
             return [Moved(names[0], contribution, self.value, leaves[0])]
         rows = contribution.rows().reshape(-1, *self.value.shape)
@@ -99,12 +108,13 @@ def derive(
     made = _plain_weight_norm(*given, **named) if func is _weight_norm else func(*given, **named)
     moved = len(sources) == 1 and all(one.moved for one in inner) and _rearranges(func, given)
     mask = _mask(given, sources) if func in _MULTIPLYING and not inner and not named else None
+    places = _places(func, given, sources, inner)
     found: list[Derived] = []
 
     def shown(value: Any) -> Any:
         if not isinstance(value, Tensor) or not value.requires_grad:
             return value
-        found.append(Derived(value, value.detach(), dict(sources), mask, moved))
+        found.append(Derived(value, value.detach(), dict(sources), mask, moved, places))
         return found[-1].shown
 
     return tree_map(shown, made), found
@@ -184,6 +194,19 @@ def _mask(given: tuple[Any, ...], sources: dict[str, Tensor]) -> Tensor | None:
     other = given[1] if given[0] is leaf else given[0]
     fits = isinstance(other, Tensor) and other is not leaf and other.shape == leaf.shape and not other.requires_grad
     return other.to(leaf.dtype) if fits else None
+
+
+def _places(
+    func: Callable[..., Any], given: tuple[Any, ...], sources: dict[str, Tensor], inner: list[Derived]
+) -> Tensor | None:
+    """Where values of the only source were put into a constant vector, or one that was reshaped since."""
+    if func in _RESHAPING and len(inner) == 1:
+        return inner[0].places
+    if func not in _SCATTERING or inner or len(given) != 4:
+        return None
+    base, dim, index, value = given
+    fits = base.dim() == 1 and dim in (0, -1) and any(value is leaf for leaf in sources.values())
+    return index if fits and len(sources) == 1 else None
 
 
 def _plain_weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:

@@ -69,15 +69,21 @@ class Reproduced:
 
 
 def items_of(name: str) -> list[tuple[Paper, Item]]:
-    """The items that "all", a paper's key or "KEY/ITEM" names; raises `InvalidInput` with the nearest name."""
+    """The items that "all", a paper's key or "KEY/ITEM" names; raises `InvalidInput` with the nearest name.
+
+    "KEY/table-2" names "table-2-mnist", "table-2-har", ... where there is no item of just that name.
+    """
     if name == "all":
         return [(paper, item) for paper in PAPERS.values() for item in paper.items]
     key, _, wanted = name.partition("/")
     paper = PAPERS[check.choice("paper", key, ["all", *PAPERS])]
     if not wanted:
         return [(paper, item) for item in paper.items]
-    check.choice(f"item of {key}", wanted, [item.name for item in paper.items])
-    return [(paper, item) for item in paper.items if item.name == wanted]
+    parts = [item for item in paper.items if item.name.startswith(f"{wanted}-")]
+    exact = [item for item in paper.items if item.name == wanted]
+    if not parts and not exact:
+        check.choice(f"item of {key}", wanted, [item.name for item in paper.items])
+    return [(paper, item) for item in exact or parts]
 
 
 def estimate(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,26 @@ def history(
 ) -> dict[str, Any]:
     """`test` after every epoch of the private run, or of its non-private twin; the noise is seeded, hence not private.
 
-    `settings` override those of the preset.
+    `settings` override those of the preset; the initial weights are drawn from `seed` too, unless they name init_seed.
     """
     from tacit.accounting import Ledger
     from tacit.runs import read_config
     from tacit.runs.methods import Job
     from tacit.runs.pieces import dataset_of
 
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
-    config = read_config(preset, given | {"init_seed": seed, "unsafe_seed": seed})
+    given = _with_tuples(settings)
+    config = read_config(preset, {"init_seed": seed} | given | {"unsafe_seed": seed})
     with tempfile.TemporaryDirectory() as folder:
-        job = Job(config, dataset_of(config, data_dir), Ledger(relation=config.relation), Path(folder))
+        dataset, ledger = dataset_of(config, data_dir), Ledger(relation=config.relation)
+        job = Job(config, dataset, ledger, Path(folder), data_dir=data_dir)
         rows = config.own.train(job).history if private else config.own.twin(job)
     return {"test": [row["test"] for row in rows]}
+
+
+def _with_tuples(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Lists as tuples, in sections too: tasks are kept as JSON, which has no tuples."""
+    kinds = {list: tuple, dict: _with_tuples}
+    return {key: kinds.get(type(value), lambda same: same)(value) for key, value in settings.items()}
 
 
 def history_task(preset: str, seed: int, *, seconds: float, private: bool = True, **settings: Any) -> Task:

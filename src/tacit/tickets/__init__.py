@@ -1,8 +1,10 @@
 """Lottery tickets under differential privacy: prune, choose privately, train the winner privately."""
 
 from tacit.tickets.budget import MODES, Spending, spend
+from tacit.tickets.compact import Compact, compact
 from tacit.tickets.generate import iterative_tickets, train_masked, winning
-from tacit.tickets.private import PrivateTicket, TicketPlan, TicketRun
+from tacit.tickets.plan import TicketPlan
+from tacit.tickets.private import PrivateTicket, TicketRun
 from tacit.tickets.prune import by_magnitude, paper_shares, random_masks, start_magnitude_masks, synflow_masks
 from tacit.tickets.select import (
     Explained,
@@ -14,13 +16,18 @@ from tacit.tickets.select import (
     log_probabilities,
     paper_scores,
 )
+from tacit.tickets.stacked import stacked_tickets
+from tacit.tickets.stop import PrivateStop, PublicStop
 from tacit.tickets.ticket import Mask, Ticket, prunable, solid, transfer
 
 __all__ = [
     "MODES",
+    "Compact",
     "Explained",
     "Mask",
+    "PrivateStop",
     "PrivateTicket",
+    "PublicStop",
     "Scores",
     "Spending",
     "Ticket",
@@ -29,6 +36,7 @@ __all__ = [
     "by_magnitude",
     "choice_mechanism",
     "choose",
+    "compact",
     "count_scores",
     "explain",
     "iterative_tickets",
@@ -39,6 +47,7 @@ __all__ = [
     "random_masks",
     "solid",
     "spend",
+    "stacked_tickets",
     "start_magnitude_masks",
     "synflow_masks",
     "train_masked",

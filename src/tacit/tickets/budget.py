@@ -1,21 +1,24 @@
-"""How a target is spent on the phases of a ticket: search, choice, training."""
+"""How a target is spent on the phases of a ticket: search, choice, training, and a private rule to stop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tacit import check
+from tacit.accounting import accountant
 from tacit.calibration import smallest
-from tacit.mechanisms import Compose, Gaussian, Mechanism, Parallel
+from tacit.mechanisms import Approximate, Compose, Gaussian, Mechanism, Parallel
 from tacit.relation import Relation
 from tacit.tickets.select import choice_mechanism
 from tacit.tradeoff import Epsilon
 
 MODES = ("paper", "T1", "T2", "T3", "T4")
+_SEARCHING = ("T2", "T3", "T4")
 _SEARCH, _CHOICE, _TRAINING = 0.4, 0.1, 0.5
 _PAPER_CHOICE = 0.1
+_STOPPING = 0.1
 
 
 @dataclass(frozen=True)
@@ -32,21 +35,54 @@ class Phase:
 
 @dataclass(frozen=True)
 class Spending:
-    """Noise of both trainings and the epsilon of the choice; None where a mode has no such phase.
+    """Noise of both trainings, epsilon of the choice and of the stopping rule; None where there is no such phase.
 
     Attributes:
+        steps: of the training.
         mechanism: all of it together, which meets the target.
     """
 
     search: float | None
     choice: float | None
     training: float
+    stopping: float | None
+    steps: int
     mechanism: Mechanism
+
+
+@dataclass(frozen=True)
+class _Phases:
+    """What runs in a mode, all but the noise."""
+
+    mode: str
+    search: Phase
+    training: Phase
+    choice: float | None
+    stopping: float | None
+    selection: str
+
+    def mechanism(self, search: float | None, training: float) -> Mechanism:
+        """T4's choice and stopping rule look at records that no training sees; elsewhere everything adds up."""
+        looks = [] if self.choice is None else [choice_mechanism(self.choice, method=self.selection)]
+        looks += [] if self.stopping is None else [stopping_mechanism(self.stopping)]
+        trained = [] if search is None else [self.search.mechanism(search)]
+        trained += [self.training.mechanism(training)]
+        if self.mode == "T4":
+            return Parallel.of(_together(trained), _together(looks))
+        return _together([*trained, *looks])
 
 
 @lru_cache(maxsize=64)
 def spend(
-    mode: str, target: Epsilon, *, search: Phase, training: Phase, relation: Relation, selection: str = "exponential"
+    mode: str,
+    target: Epsilon,
+    *,
+    search: Phase,
+    training: Phase,
+    relation: Relation,
+    selection: str = "exponential",
+    stopping: bool = False,
+    limit: float | None = None,
 ) -> Spending:
     """The noise with which `mode` meets `target`.
 
@@ -56,34 +92,80 @@ def spend(
       that meet the target together by the exact accountant.
     - "T4": the choice looks at records that no training sees, so both may spend epsilon (`Parallel`).
     - "paper": epsilon_1 = epsilon / 10 for the choice and the rest for training, the tickets themselves unprotected.
+
+    Args:
+        stopping: whether a tenth of epsilon goes to a private stopping rule (in "T4", half of that of the choice).
+        limit: ends the training where everything together has cost this epsilon, at the noise of `target`.
+
+    Raises `InvalidInput` when `limit` leaves no step of training.
     """
     check.choice("mode", mode, MODES)
-    if mode == "T1":
-        return _training_only(target, training, relation)
+    stop = _stopping(mode, target.epsilon if limit is None else limit) if stopping else None
+    choice = None if mode == "T1" else _CHOICE * target.epsilon
+    if mode == "T4":
+        choice = (target.epsilon if limit is None else limit) - (stop or 0.0)
+    phases = _Phases(mode, search, training, choice, stop, selection)
     if mode == "paper":
-        rest = Epsilon((1 - _PAPER_CHOICE) * target.epsilon, target.delta)
-        only = _training_only(rest, training, relation)
-        choice = _PAPER_CHOICE * target.epsilon
-        return Spending(None, choice, only.training, choice_mechanism(choice, method=selection) + only.mechanism)
-    ratio = _alone(_SEARCH, target, search, relation) / _alone(_TRAINING, target, training, relation)
-    choice = target.epsilon if mode == "T4" else _CHOICE * target.epsilon
-    picked = choice_mechanism(choice, method=selection)
-
-    def together(noise: float) -> Mechanism:
-        both = search.mechanism(ratio * noise) + training.mechanism(noise)
-        return Parallel.of(both, picked) if mode == "T4" else both + picked
-
-    noise = _smallest(together, target, relation)
-    return Spending(ratio * noise, choice, noise, together(noise))
+        rest = (1 - _PAPER_CHOICE) * target.epsilon - (stop or 0.0)
+        noise, searched, alone = _alone(rest, target, training, relation), None, phases
+    else:
+        ratio = _ratio(target, search, training, relation) if mode in _SEARCHING else None
+        # What T4 asks of the other records costs epsilon by itself, so that training alone decides.
+        alone = replace(phases, mode="T2", choice=None, stopping=None) if mode == "T4" else phases
+        noise = _smallest(lambda each: alone.mechanism(_scaled(ratio, each), each), target, relation)
+        searched = _scaled(ratio, noise)
+    steps = training.steps
+    if limit is not None:
+        phases, steps = _within(phases, alone, searched, noise, Epsilon(limit, target.delta), relation)
+    return Spending(searched, choice, noise, stop, steps, phases.mechanism(searched, noise))
 
 
-def _training_only(target: Epsilon, training: Phase, relation: Relation) -> Spending:
-    noise = _smallest(training.mechanism, target, relation)
-    return Spending(None, None, noise, training.mechanism(noise))
+def stopping_mechanism(epsilon: float) -> Mechanism:
+    """What a private stopping rule is to an accountant: pure epsilon-DP, however often it looks."""
+    return Approximate(epsilon, 0.0)
 
 
-def _alone(share: float, target: Epsilon, phase: Phase, relation: Relation) -> float:
-    return _smallest(phase.mechanism, Epsilon(share * target.epsilon, target.delta), relation)
+def _stopping(mode: str, epsilon: float) -> float:
+    return epsilon * (0.5 if mode == "T4" else _STOPPING)
+
+
+def _within(
+    phases: _Phases, alone: _Phases, search: float | None, noise: float, limit: Epsilon, relation: Relation
+) -> tuple[_Phases, int]:
+    """`phases` with the most steps of training, at most those planned, with which `alone` meets `limit`."""
+    judge = accountant("pld")
+
+    def shorter(phases: _Phases, steps: int) -> _Phases:
+        return replace(phases, training=replace(phases.training, steps=steps))
+
+    def met(steps: int) -> bool:
+        return limit.met(judge(shorter(alone, steps).mechanism(search, noise), relation=relation))
+
+    low, high = 0, phases.training.steps + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if met(middle) else (low, middle)
+    if not low:
+        raise check.fail("stop_epsilon", "more than what search and choice cost", limit.epsilon)
+    return shorter(phases, low), low
+
+
+def _together(parts: list[Mechanism]) -> Mechanism:
+    return parts[0] if len(parts) == 1 else Compose.of(*((part, 1) for part in parts))
+
+
+def _scaled(ratio: float | None, noise: float) -> float | None:
+    return None if ratio is None else ratio * noise
+
+
+def _ratio(target: Epsilon, search: Phase, training: Phase, relation: Relation) -> float:
+    """Noise of the search over that of the training."""
+    first = _alone(_SEARCH * target.epsilon, target, search, relation)
+    return first / _alone(_TRAINING * target.epsilon, target, training, relation)
+
+
+def _alone(epsilon: float, target: Epsilon, phase: Phase, relation: Relation) -> float:
+    return _smallest(phase.mechanism, Epsilon(epsilon, target.delta), relation)
 
 
 def _smallest(build: Callable[[float], Mechanism], target: Epsilon, relation: Relation) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +27,7 @@ def iterative_tickets(
     *,
     provenance: str,
     accuracy: Accuracy,
+    source: str = "",
     rounds: int = 12,
     iterations: int = 5000,
     learning_rate: float = 0.1,
@@ -47,41 +48,98 @@ def iterative_tickets(
         inputs, targets: data (n, ...) and labels (n,).
         provenance: "public" or "paper".
         accuracy: of a trained network, in [0, 1], e.g. on test data.
+        source: name of the data, for the tickets' notes.
         rounds: T >= 1; as many prunings and tickets.
         iterations: SGD steps of each training.
         shares: share of each layer's surviving weights that goes in a round; the paper's 30/30/20 % by default.
         patterns: names of the weights that may be pruned; biases never are.
         seed: public seed of the batches.
-        folder: keeps every finished round; a stopped generation goes on there.
+        folder: keeps every finished round; a stopped generation goes on there, and a finished one is read from there.
+            Refused if it holds tickets of another start, source or settings.
         on_progress: called with (iterations done, iterations in all).
 
     Returns:
         The tickets, densest first. `measured` has "accuracy", that of the network trained with exactly this mask, and
         "before", that of the network whose weights the last pruning looked at.
     """
-    check.choice("provenance", provenance, ("public", "paper"))
-    check.count("rounds", rounds)
-    check.count("iterations", iterations)
-    names = prunable(model, patterns)
-    shares = dict(shares) if shares is not None else paper_shares(names)
-    start = {name: value.detach().clone() for name, value in model.named_parameters()}
-    fresh = Ticket(whole(model, names), start, provenance, f"magnitude pruning, {iterations} iterations a round")
-    tickets = _finished(folder, fresh)
-    total = (rounds + 1) * iterations
-    for round_ in range(rounds + 1):
-        if round_ < len(tickets) - 1:
-            continue
-        generator = torch.Generator().manual_seed(1_000_003 * seed + round_)
-        step = partial(_shifted, on_progress, round_ * iterations, total)
+    plan = Rounds(provenance, source, rounds, iterations, learning_rate, batch_size, shares, tuple(patterns))
+    search = Search(model, plan, seed, folder)
+    while not search.over:
         train_masked(
-            model, tickets[-1], inputs, targets, iterations, learning_rate, batch_size, generator, on_progress=step
+            model,
+            search.tickets[-1],
+            inputs,
+            targets,
+            iterations,
+            learning_rate,
+            batch_size,
+            search.generator(),
+            on_progress=partial(_shifted, on_progress, search.round * iterations, (rounds + 1) * iterations),
         )
-        reached = float(accuracy(model))
-        masks = by_magnitude({name: model.get_parameter(name) for name in names}, tickets[-1].masks, shares)
-        tickets[-1] = replace(tickets[-1], measured=dict(tickets[-1].measured) | {"accuracy": reached})
-        tickets.append(replace(fresh, masks=masks, measured={"before": reached}))
-        _keep(folder, tickets, round_)
-    return tickets[1 : rounds + 1]
+        search.finish(accuracy)
+    return search.found
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """What every round of a generation has in common; see `iterative_tickets`."""
+
+    provenance: str
+    source: str
+    rounds: int
+    iterations: int
+    learning_rate: float
+    batch_size: int
+    shares: Mapping[str, float] | None
+    patterns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        check.choice("provenance", self.provenance, ("public", "paper"))
+        for name in ("rounds", "iterations", "batch_size"):
+            check.count(name, getattr(self, name))
+        check.positive("learning_rate", self.learning_rate)
+
+
+class Search:
+    """The tickets of one network and seed: train `tickets[-1]` in its model, `finish`, and so on until `over`."""
+
+    def __init__(self, model: nn.Module, plan: Rounds, seed: int, folder: str | Path | None):
+        self._model, self._plan, self._seed, self._folder = model, plan, seed, folder
+        names = prunable(model, plan.patterns)
+        self._shares = dict(plan.shares) if plan.shares is not None else paper_shares(names)
+        start = {name: value.detach().clone() for name, value in model.named_parameters()}
+        how = f"{plan.iterations} iterations a round, batch {plan.batch_size}, rate {plan.learning_rate:g}, seed {seed}"
+        note = f"magnitude pruning{plan.source and ' on '}{plan.source}, {how}"
+        self._fresh = Ticket(whole(model, names), start, plan.provenance, note)
+        self.tickets = _finished(folder, self._fresh)
+
+    @property
+    def round(self) -> int:
+        """The round whose training is next."""
+        return len(self.tickets) - 1
+
+    @property
+    def over(self) -> bool:
+        """Whether all rounds are finished; the last one is trained only to be measured."""
+        return self.round > self._plan.rounds
+
+    @property
+    def found(self) -> list[Ticket]:
+        """The pruned tickets, densest first."""
+        return self.tickets[1 : self._plan.rounds + 1]
+
+    def generator(self) -> torch.Generator:
+        """The batches of the round that is next."""
+        return torch.Generator().manual_seed(1_000_003 * self._seed + self.round)
+
+    def finish(self, accuracy: Accuracy) -> None:
+        """Measure the trained model, prune it, and keep both."""
+        now, round_ = self.tickets[-1], self.round
+        reached = float(accuracy(self._model))
+        masks = by_magnitude({name: self._model.get_parameter(name) for name in now.masks}, now.masks, self._shares)
+        self.tickets[-1] = replace(now, measured=dict(now.measured) | {"accuracy": reached})
+        self.tickets.append(replace(self._fresh, masks=masks, measured={"before": reached}))
+        _keep(self._folder, self.tickets, round_)
 
 
 def train_masked(

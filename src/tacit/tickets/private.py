@@ -15,68 +15,30 @@ from tacit.accounting import Ledger
 from tacit.errors import InvalidInput
 from tacit.noise import SecureStream, Stream
 from tacit.standing import Standing
-from tacit.tickets.budget import Phase, Spending, spend
+from tacit.tickets.budget import Phase, Spending, spend, stopping_mechanism
+from tacit.tickets.compact import compact
+from tacit.tickets.plan import TicketPlan
 from tacit.tickets.prune import by_magnitude, paper_shares, whole
 from tacit.tickets.select import Scores, choice_mechanism, choose, count_scores, paper_scores
+from tacit.tickets.stop import PrivateStop, PublicStop
 from tacit.tickets.ticket import Ticket, prunable, solid
 from tacit.tradeoff import Epsilon
-from tacit.training import fit
+from tacit.training import Callback, Fit, fit
 
 Data = tuple[Tensor, Tensor]
 _ROWS_AT_ONCE = 8192
 
 
-@dataclass(frozen=True)
-class TicketPlan:
-    """Settings of the private phases; the defaults are the paper's.
-
-    Attributes:
-        mode: see `spend`.
-        epsilon, delta: target of everything together.
-        batch_size: expected size of a Poisson batch of the training part.
-        epochs: of the final training; `search_epochs` of the dense one whose weights T2 to T4 prune.
-        densities: shares of weights that T2 to T4 choose from.
-        penalty: accuracy points (of 1) that a ticket with all its weights loses to an empty one in the sound score.
-        public_size: declared number of records behind those points; not the private count.
-        validation_share: part of the records that T3 and T4 keep for the choice.
-        split_seed: public; a record's part depends on its position and this alone.
-    """
-
-    mode: str = "T2"
-    epsilon: float = 1.0
-    delta: float = 1e-5
-    batch_size: float = 400
-    epochs: float = 50
-    search_epochs: float = 10
-    clip_norm: float = 1.0
-    learning_rate: float = 0.1
-    densities: tuple[float, ...] = (0.5, 0.25, 0.1, 0.05, 0.02)
-    penalty: float = 0.0
-    public_size: int = 10_000
-    validation_share: float = 0.2
-    split_seed: int = 0
-    selection: str = "exponential"
-
-    def __post_init__(self) -> None:
-        Epsilon(self.epsilon, self.delta)
-        for name in ("batch_size", "epochs", "search_epochs", "clip_norm", "learning_rate"):
-            check.positive(name, getattr(self, name))
-        if not self.densities:
-            raise check.fail("densities", "a list with at least one value", self.densities)
-        for density in self.densities:
-            check.probability("density", density, open_low=True)
-        check.probability("validation_share", self.validation_share, open_low=True, open_high=True)
-
-
 @dataclass
 class TicketRun:
-    """What a run leaves: the trained sparse network, the ticket, what it cost, and how it went."""
+    """What a run leaves: the trained sparse network, the ticket, what it cost, how it went and why it ended early."""
 
     model: nn.Module
     ticket: Ticket
     ledger: Ledger
     spending: Spending
     history: Sequence[Any] = field(default_factory=list)
+    stopped: str = ""
 
 
 class PrivateTicket:
@@ -110,15 +72,18 @@ class PrivateTicket:
         self.loss = loss if loss is not None else _cross_entropy
         self.train, self.validation = self._split(data)
         rate = check.real("batch_size", plan.batch_size, low=0.0, high=len(self.train[1])) / len(self.train[1])
-        phases = [Phase(rate, max(1, round(epochs / rate))) for epochs in (plan.search_epochs, plan.epochs)]
+        self._search, training = (Phase(rate, max(1, round(n / rate))) for n in (plan.search_epochs, plan.epochs))
         self.spending = spend(
             plan.mode,
             Epsilon(plan.epsilon, plan.delta),
-            search=phases[0],
-            training=phases[1],
+            search=self._search,
+            training=training,
             relation=self.ledger.relation,
             selection=plan.selection,
+            stopping=plan.stops_privately,
+            limit=plan.stop_epsilon,
         )
+        self._training = Phase(rate, self.spending.steps)
 
     def run(
         self,
@@ -133,9 +98,19 @@ class PrivateTicket:
         if self.plan.mode == "T4":
             self.ledger.add(self.spending.mechanism, note="planned: ticket, choice and training")
         ticket = self.find(inner, on_step)
-        model = ticket.apply(self.build())
-        fitted = self._fit(model, self.plan.epochs, self.spending.training, inner, "training", evaluate, on_step)
-        return TicketRun(solid(model), ticket, self.ledger, self.spending, history=fitted.history)
+        small = compact(ticket, self.build())
+        model = ticket.apply(self.build()) if small is None else small
+        fitted = self._fit(
+            model,
+            self._training,
+            self.spending.training,
+            inner,
+            lambda done, total: on_step("training", done, total),
+            evaluate=evaluate,
+            callbacks=self._stops(model, inner),
+        )
+        whole_again = solid(model) if small is None else small.scattered(self.build())
+        return TicketRun(whole_again, ticket, self.ledger, self.spending, fitted.history, fitted.stopped)
 
     def find(
         self, ledger: Ledger, on_step: Callable[[str, int, int], None] = lambda stage, done, total: None
@@ -167,9 +142,9 @@ class PrivateTicket:
         start = {name: value.detach().clone() for name, value in model.named_parameters()}
         noise = self.spending.search
         assert noise is not None
-        self._fit(model, self.plan.search_epochs, noise, ledger, "search", None, on_step)
+        self._fit(model, self._search, noise, ledger, lambda done, total: on_step("search", done, total))
         trained = {name: value.detach().clone() for name, value in model.named_parameters()}
-        names = prunable(model)
+        names = prunable(model, self.plan.patterns)
         found = []
         for density in self.plan.densities:
             masks = by_magnitude(trained, whole(model, names), _to_density(names, density))
@@ -178,8 +153,16 @@ class PrivateTicket:
         return found
 
     def _fit(
-        self, model: nn.Module, epochs: float, noise: float, ledger: Ledger, stage: str, evaluate: Any, on_step: Any
-    ) -> Any:
+        self,
+        model: nn.Module,
+        phase: Phase,
+        noise_multiplier: float,
+        ledger: Ledger,
+        on_step: Callable[[int, int], None],
+        *,
+        evaluate: Callable[[nn.Module], dict[str, float]] | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> Fit:
         inputs, targets = self.train
         return fit(
             model,
@@ -188,35 +171,65 @@ class PrivateTicket:
             loss=self.loss,
             optimizer=torch.optim.SGD(model.parameters(), lr=self.plan.learning_rate),
             clip_norm=self.plan.clip_norm,
-            noise_multiplier=noise,
-            batch_size=self.plan.batch_size,
-            epochs=epochs,
-            delta=self.plan.delta,
+            noise_multiplier=noise_multiplier,
+            sample_rate=phase.sample_rate,
+            steps=phase.steps,
+            delta=self.plan.delta if evaluate is not None else None,
             ledger=ledger,
             stream=self.stream,
             evaluate=evaluate,
-            on_step=lambda done, total: on_step(stage, done, total),
+            callbacks=callbacks,
+            on_step=on_step,
         )
+
+    def _stops(self, model: nn.Module, ledger: Ledger) -> list[Callback]:
+        """The rule that ends the training at an accuracy, its cost recorded in `ledger` where the plan has not yet."""
+        wanted = self.plan.stop_accuracy
+        if wanted is None:
+            return []
+        if self.plan.stop_on == "public":
+            self.ledger.assume("the data on which the accuracy is measured that ends the training are public")
+            return [PublicStop("test", wanted)]
+        epsilon = self.spending.stopping
+        assert epsilon is not None
+        if self.plan.mode != "T4":
+            ledger.add(stopping_mechanism(epsilon), note="when to stop")
+        records = len((self.validation or self.train)[1])
+        return [PrivateStop(lambda: self._hits(model) - wanted * records, epsilon, self.stream)]
 
     def _correct(self, weights: dict[str, Tensor]) -> int:
         """How many records of the choosing part the released network `weights` classifies right."""
-        inputs, targets = self.validation or self.train
-        model = self.build().eval()
+        model = self.build()
         model.load_state_dict(weights, strict=False)
+        return self._hits(model)
+
+    def _hits(self, model: nn.Module) -> int:
+        """How many records of the choosing part, or else of the training part, `model` classifies right."""
+        inputs, targets = self.validation or self.train
+        training = model.training
+        model.eval()
         with torch.no_grad():
             parts = zip(inputs.split(_ROWS_AT_ONCE), targets.split(_ROWS_AT_ONCE), strict=True)
-            return sum(int((model(x).argmax(1) == y).sum()) for x, y in parts)
+            hits = sum(int((model(x).argmax(1) == y).sum()) for x, y in parts)
+        model.train(training)
+        return hits
 
     def _split(self, data: Data) -> tuple[Data, Data | None]:
-        """Training and choosing part; a record's place is decided by its position and a public seed."""
+        """Training and choosing part, of fixed sizes; who is in which is drawn from the stream and never released.
+
+        So a record's part does not depend on any record, whatever their order means.
+        """
         inputs, targets = data
         if len(inputs) != len(targets) or not len(targets):
             raise InvalidInput(f"data must be as many inputs as labels; got {len(inputs)} and {len(targets)}.")
         if self.plan.mode not in ("T3", "T4"):
             return data, None
-        draws = np.random.default_rng(self.plan.split_seed).random(len(targets))
-        held = torch.from_numpy(draws < self.plan.validation_share)
-        return (inputs[~held], targets[~held]), (inputs[held], targets[held])
+        held = max(1, round(self.plan.validation_share * len(targets)))
+        if held == len(targets):
+            raise check.fail("data", "two records or more in mode T3 or T4", len(targets))
+        order = torch.from_numpy(np.argsort(self.stream.uniform(len(targets))))
+        chosen, rest = order[:held].sort().values, order[held:].sort().values
+        return (inputs[rest], targets[rest]), (inputs[chosen], targets[chosen])
 
 
 def _checked(mode: str, candidates: Sequence[Ticket]) -> Sequence[Ticket]:

@@ -32,16 +32,25 @@ class Projected(nn.Module):
         return self.body(self.projection(inputs.flatten(1)).unflatten(1, self._shape))
 
 
-def data_free_ticket(model: nn.Module, origin: str, *, density: float, shape: Sequence[int], seed: int) -> Ticket:
+def data_free_ticket(
+    model: nn.Module,
+    origin: str,
+    *,
+    density: float,
+    shape: Sequence[int],
+    seed: int,
+    patterns: Sequence[str] = ("*.weight", "weight"),
+) -> Ticket:
     """A ticket of `model` at its start that no data have touched.
 
     Args:
         origin: "random" or "start_magnitude", which keep `density` of every layer; or "synflow", of all together.
         shape: of one input.
         seed: public, of the random masks.
+        patterns: names of the weights that may be pruned; see `prunable`.
     """
     check.choice("origin", origin, ORIGINS)
-    names = prunable(model)
+    names = prunable(model, patterns)
     kept = dict.fromkeys(names, check.probability("density", density, open_low=True))
     masks: Masks
     if origin == "random":
@@ -49,7 +58,7 @@ def data_free_ticket(model: nn.Module, origin: str, *, density: float, shape: Se
     elif origin == "start_magnitude":
         masks = start_magnitude_masks(model, kept)
     else:
-        masks = synflow_masks(model, density, torch.zeros(tuple(shape)))
+        masks = synflow_masks(model, density, torch.zeros(tuple(shape)), names)
     start = {name: value.detach().clone() for name, value in model.named_parameters()}
     return Ticket(masks, start, "public", f"{origin} masks")
 
@@ -60,6 +69,7 @@ def transferred_ticket(
     *,
     shape: Sequence[int],
     classes: int,
+    name: str = "",
     largest_density: float = 0.1,
     rounds: int = 12,
     iterations: int = 5000,
@@ -76,6 +86,7 @@ def transferred_ticket(
         build: number of classes -> network for inputs of `shape`, from a public seed.
         source: public training inputs and labels, then test inputs and labels.
         shape, classes: of the private task.
+        name: of the public data.
         largest_density, rounds, iterations, folder, on_progress: see `winning` and `iterative_tickets`.
     """
     x, y, x_test, y_test = source
@@ -89,6 +100,7 @@ def transferred_ticket(
         x,
         y,
         provenance="public",
+        source=name,
         accuracy=lambda network: _accuracy(network, x_test, y_test),
         rounds=rounds,
         iterations=iterations,

@@ -102,16 +102,25 @@ class Ticket:
 
 
 class Mask(nn.Module):
-    """The parametrisation weight -> weight * mask."""
+    """The parametrisation of a sparse weight by its surviving values alone: they are the parameter, the rest is zero.
 
-    mask: Tensor
+    So gradients, noise and an optimizer's state are of the surviving coordinates only.
+    """
+
+    places: Tensor
+    empty: Tensor
 
     def __init__(self, mask: Tensor):
         super().__init__()
-        self.register_buffer("mask", mask)
+        self._shape = mask.shape
+        self.register_buffer("places", mask.flatten().nonzero().flatten())
+        self.register_buffer("empty", torch.zeros(mask.numel(), dtype=mask.dtype, device=mask.device), persistent=False)
 
-    def forward(self, weight: Tensor) -> Tensor:
-        return weight * self.mask
+    def forward(self, values: Tensor) -> Tensor:
+        return torch.index_copy(self.empty, 0, self.places, values).view(self._shape)
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        return weight.detach().flatten()[self.places]
 
 
 def prunable(model: nn.Module, patterns: Sequence[str] = ("*.weight", "weight")) -> list[str]:

@@ -1,110 +1,131 @@
-"""Table 2 and Figure 1: tickets against dense networks at the paper's settings, and a tuned dense baseline."""
+"""Table 2 and Figures 1 to 3: tickets against dense networks at the paper's settings, and tuned dense baselines."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from statistics import mean, stdev
 from typing import Any
 
 from tacit.papers.base import Item, Row
-from tacit.papers.drawing import lines_svg
+from tacit.papers.drawing import Points, lines_svg
 from tacit.papers.lottery_ticket.choice import NUMBERS
 from tacit.papers.lottery_ticket.mask_attack import KEY
+from tacit.papers.lottery_ticket.variants import CORE, FIGURE, NONPRIVATE, SHORT, VARIANTS, settings_of
 from tacit.papers.runs import history_task
 from tacit.sweeps import Task
 
-DATA = {"mnist": 1.0, "fashion_mnist": 1.0, "isolet": 0.15, "har": 0.15, "kmnist": 0.2}
-EPSILONS = {"quick": (0.2,), "full": (1.0, 0.5, 0.25, 0.2)}
-_FULL_DATA = ("mnist", "fashion_mnist", "isolet", "har", "kmnist")
-_MINUTES = 100.0
-_PAPER = {"model": "mlp", "hidden": [300, 100], "optimizer": "sgd", "learning_rate": 0.1, "momentum": 0.0,
-          "batch_size": 400, "clip_norm": 1.0, "delta": 1e-5}  # fmt: skip
-
-VARIANTS: dict[str, dict[str, Any]] = {
-    "T1, KMNIST ticket": {"method": "ticket", "ticket": {"mode": "T1", "origin": "kmnist"}},
-    "T1, random mask": {"method": "ticket", "ticket": {"mode": "T1", "origin": "random", "density": 0.083}},
-    "T1, largest initial weights": {"method": "ticket", "ticket": {"mode": "T1", "origin": "start_magnitude",
-                                                                   "density": 0.083}},
-    "T1, SynFlow": {"method": "ticket", "ticket": {"mode": "T1", "origin": "synflow", "density": 0.083}},
-    "T2, private ticket": {"method": "ticket", "ticket": {"mode": "T2"}},
-    "T4, private ticket, parallel": {"method": "ticket", "ticket": {"mode": "T4"}},
-    "paper mode (claimed)": {"method": "ticket", "ticket": {"mode": "paper"}},
-    "dense, the paper's settings": {},
-    "dense 784-28-10": {"hidden": [28]},
-    "dense, batch 4000, rate 1, 20 epochs": {"batch_size": 4000, "learning_rate": 1.0, "epochs": 20},
-}  # fmt: skip
-_QUICK = ("T1, random mask", "dense, the paper's settings", "dense 784-28-10")
+DATA = {"mnist": 60.0, "fashion_mnist": 60.0, "kmnist": 8.0, "isolet": 6.0, "har": 5.0}
+_TIGHT, _BETWEEN = (0.2, 1.0), (0.5, 0.25)
+_REPEATS = 3
+_QUICK_EPOCHS = {"mnist": 2, "fashion_mnist": 2, "kmnist": 5, "isolet": 10, "har": 10}
 
 
-def _names(size: str) -> tuple[str, ...]:
-    return _QUICK if size == "quick" else tuple(VARIANTS)
+@dataclass(frozen=True)
+class Cell:
+    """One cell of the table: `repeats` runs of a variant at an epsilon (None: without privacy)."""
+
+    epsilon: float | None
+    variant: str
+    repeats: int
 
 
-def _datasets(size: str) -> tuple[str, ...]:
-    return ("isolet",) if size == "quick" else _FULL_DATA
+def cells(size: str) -> list[Cell]:
+    """What is run, the most telling first: all repeats at epsilon .2 and 1, one at .5 and .25."""
+    if size == "quick":
+        return [Cell(0.2, name, 1) for name in SHORT]
+    tight = [Cell(e, name, _REPEATS if name in CORE else 1) for e in _TIGHT for name in VARIANTS]
+    return [*tight, *(Cell(e, name, 1) for e in _BETWEEN for name in FIGURE), Cell(None, NONPRIVATE, 1)]
 
 
-def _seeds(size: str) -> tuple[int, ...]:
-    return (0,) if size == "quick" else (0, 1, 2)
+def tasks(dataset: str, size: str) -> list[Task]:
+    """One task a run; in full, the tickets of a data set are found once and shared by way of a folder."""
+    return [_task(dataset, cell, seed, size) for cell in cells(size) for seed in range(cell.repeats)]
 
 
-def tasks(size: str) -> list[Task]:
-    """Every data set, epsilon, variant and seed; quick: ISOLET, one seed, ten epochs."""
-    return [
-        _task(dataset, epsilon, VARIANTS[name], seed, size)
-        for dataset in _datasets(size)
-        for epsilon in EPSILONS[size]
-        for name in _names(size)
-        for seed in _seeds(size)
-    ]
+def _task(dataset: str, cell: Cell, seed: int, size: str) -> Task:
+    settings = settings_of(cell.variant, dataset, cell.epsilon)
+    if size == "quick":
+        settings["epochs"] = _QUICK_EPOCHS[dataset]
+    seconds = DATA[dataset] * settings["epochs"] / 50
+    return history_task("mnist", seed, seconds=seconds, private=cell.epsilon is not None, **settings)
 
 
-def _task(dataset: str, epsilon: float, variant: Mapping[str, Any], seed: int, size: str) -> Task:
-    epochs = {"epochs": 10 if size == "quick" else 50}
-    settings: dict[str, Any] = {"dataset": dataset, "epsilon": epsilon} | _PAPER | epochs | dict(variant)
-    if dataset in ("isolet", "har", "kmnist") and settings["batch_size"] > 1000:
-        settings["batch_size"] = 1000
-    seconds = _MINUTES * DATA[dataset] * settings["epochs"] / 50
-    return history_task("mnist", seed, seconds=seconds, private=True, **settings)
+def _accuracies(size: str, values: Sequence[Any]) -> Iterator[tuple[Cell, list[list[float]]]]:
+    """Every cell with the test accuracy in percent after every epoch of each of its runs that has been done."""
+    place = iter(values)
+    for cell in cells(size):
+        runs = [next(place) for _ in range(cell.repeats)]
+        yield cell, [[100 * value for value in run["test"]] for run in runs if run is not None]
 
 
-def rows(size: str, values: Sequence[Any]) -> list[Row]:
-    """Means over the seeds, in percent; published values are Table 2's."""
-    found, place = [], iter(values)
-    table, make = NUMBERS["table_2"], partial(Row, KEY, "table-2")
-    for dataset in _datasets(size):
-        for epsilon in EPSILONS[size]:
-            for name in _names(size):
-                ours = [next(place)["test"][-1] for _ in _seeds(size)]
-                spread = f" +- {100 * stdev(ours):.1f}" if len(ours) > 1 else ""
-                words = f"{dataset}, epsilon {epsilon:g}, {name}: test accuracy %{spread}"
-                known = _published(table, dataset, epsilon, name) if size == "full" else None
-                tolerance = 100 * table["tolerance"] if known is not None else None
-                found.append(make(words, known, round(100 * mean(ours), 2), tolerance))
+def rows(dataset: str, size: str, values: Sequence[Any]) -> list[Row]:
+    """Means over the repeats, in percent, and their spread at Table 2's epsilon; published values are Table 2's."""
+    make, table = partial(Row, KEY, _name(dataset)), NUMBERS["table_2"]
+    found = []
+    for cell, runs in _accuracies(size, values):
+        last = [run[-1] for run in runs]
+        level = "" if cell.epsilon is None else f"epsilon {cell.epsilon:g}, "
+        column = _PUBLISHED.get(cell.variant) if size == "full" and cell.epsilon == table["epsilon"] else None
+        published = 100 * table[column][dataset] if column is not None else None
+        words = f"{level}{cell.variant}: test accuracy %"
+        found.append(make(words, published, round(mean(last), 2) if last else None, repeats=len(last)))
+        if cell.repeats > 1 and cell.epsilon == table["epsilon"]:
+            spread = round(stdev(last), 2) if len(last) > 1 else None
+            found.append(make(f"{level}{cell.variant}: standard deviation", None, spread, repeats=len(last)))
     return found
 
 
-def _published(table: Mapping[str, Any], dataset: str, epsilon: float, name: str) -> float | None:
-    column = {"paper mode (claimed)": "winning", "T1, random mask": "random"}.get(name)
-    return None if column is None or epsilon != table["epsilon"] else 100 * table[column][dataset]
-
-
-def drawings(size: str, values: Sequence[Any]) -> Mapping[str, str]:
-    """Accuracy against epsilon, one figure a data set; full size only."""
+def figures(dataset: str, size: str, values: Sequence[Any]) -> Mapping[str, str]:
+    """Figure 1, accuracy against epsilon; 2, against epochs at epsilon 1; 3, transfer. Full size only."""
     if size == "quick":
         return {}
-    place, drawn = iter(values), {}
-    for dataset in _datasets(size):
-        lines: dict[str, tuple[list[float], list[float]]] = {}
-        for epsilon in EPSILONS[size]:
-            for name in _names(size):
-                ours = 100 * mean(next(place)["test"][-1] for _ in _seeds(size))
-                xs, ys = lines.setdefault(name, ([], []))
-                xs.append(epsilon)
-                ys.append(ours)
-        drawn[f"figure-1-{dataset}"] = lines_svg(lines, across="epsilon", up="test accuracy %", log_across=True)
-    return drawn
+    ends: dict[str, dict[float, float]] = {}
+    courses: dict[str, list[float]] = {}
+    bare: list[float] = []
+    for cell, runs in _accuracies(size, values):
+        course = [mean(step) for step in zip(*runs, strict=True)]
+        if cell.epsilon is None:
+            bare = course
+        elif course and cell.variant in FIGURE:
+            ends.setdefault(cell.variant, {})[cell.epsilon] = course[-1]
+            if cell.epsilon == 1.0:
+                courses[cell.variant] = course
+    against = {name: _points(line) for name, line in ends.items() if len(line) > 1}
+    courses |= {NONPRIVATE: bare} if bare else {}
+    if bare and against:
+        against[NONPRIVATE] = _points(dict.fromkeys(max(ends.values(), key=len), bare[-1]))
+    moved = {name: line for name, line in against.items() if name in _MOVED}
+    by_epoch = {name: (list(range(1, len(line) + 1)), line) for name, line in courses.items()}
+    drawn = {
+        "figure-1": _drawn(against, "epsilon", log_across=True),
+        "figure-2": _drawn(by_epoch, "epoch, epsilon 1"),
+        "figure-3": _drawn(moved, "epsilon", log_across=True) if len(moved) == len(_MOVED) else "",
+    }
+    return {f"{name}-{dataset.replace('_', '-')}": svg for name, svg in drawn.items() if svg}
 
 
-ITEM = Item("table-2", "tickets, dense networks and a tuned baseline", tasks, rows, drawings)
+def _points(line: Mapping[float, float]) -> Points:
+    return sorted(line), [line[epsilon] for epsilon in sorted(line)]
+
+
+def _drawn(lines: Mapping[str, Points], across: str, *, log_across: bool = False) -> str:
+    if not lines:
+        return ""
+    return lines_svg(lines, across=across, up="test accuracy %", log_across=log_across)
+
+
+def _name(dataset: str) -> str:
+    return f"table-2-{dataset.replace('_', '-')}"
+
+
+def _item(dataset: str) -> Item:
+    title = f"{dataset}: tickets, dense networks and tuned baselines"
+    parts = partial(tasks, dataset), partial(rows, dataset), partial(figures, dataset)
+    return Item(_name(dataset), title, *parts, partial=True)
+
+
+_PUBLISHED = {"paper mode (claimed)": "winning", "T1, random mask": "random"}
+_MOVED = ("T1, public ticket", "dense, the paper's settings")
+ITEMS = tuple(map(_item, DATA))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tacit import check
@@ -40,6 +42,12 @@ class TicketMethod(Method):
     selection: str = setting("exponential", "exponential or permute_and_flip.")
     rounds: int = setting(12, "Prunings by magnitude (paper, and T1 with a data set).")
     iterations: int = setting(5000, "SGD steps of a round.")
+    stop_epsilon: float | None = setting(
+        None, "Ends the training where all has cost this; the noise is that of epsilon."
+    )
+    stop_accuracy: float | None = setting(None, "Ends the training at the first epoch of this accuracy.")
+    stop_on: str = setting("public", "Where that is measured: public (the test data) or private, which costs epsilon.")
+    folder: str = setting("", "Keeps tickets for other runs at this start and these data; the run's own by default.")
 
     def __post_init__(self) -> None:
         check.choice("mode of [ticket]", self.mode, MODES)
@@ -111,6 +119,9 @@ class TicketMethod(Method):
             penalty=self.penalty,
             validation_share=self.validation_share,
             selection=self.selection,
+            stop_epsilon=self.stop_epsilon,
+            stop_accuracy=self.stop_accuracy,
+            stop_on=self.stop_on,
         )
 
     def _candidates(self, job: Job) -> Sequence[Ticket]:
@@ -123,6 +134,9 @@ class TicketMethod(Method):
         from tacit.tickets.public import data_free_ticket, transferred_ticket
 
         seed, shape = job.config.init_seed, job.dataset.x_train.shape[1:]
+        if self.origin in (job.config.dataset, job.dataset.name):
+            hint = "A ticket of the private data is not public."
+            raise check.fail("origin of [ticket]", "other data than those that are protected", self.origin, hint)
         if self.origin in DATA_FREE:
             model = _network(job, job.dataset)
             return data_free_ticket(model, self.origin, density=self.density, shape=shape, seed=seed)
@@ -132,11 +146,12 @@ class TicketMethod(Method):
             _tensors(source),
             shape=shape,
             classes=len(job.dataset.classes),
+            name=self.origin,
             largest_density=self.density,
             rounds=self.rounds,
             iterations=self.iterations,
             seed=seed,
-            folder=job.folder / "tickets",
+            folder=self._folder(job, self.origin),
             on_progress=lambda done, total: job.on_progress("public ticket", done, total),
         )
 
@@ -151,12 +166,23 @@ class TicketMethod(Method):
             x,
             y,
             provenance="paper",
+            source=job.dataset.name,
             accuracy=lambda model: tested(job.dataset)(model)["test"],
             rounds=self.rounds,
             iterations=self.iterations,
             seed=job.config.init_seed,
+            folder=self._folder(job, job.dataset.name),
             on_progress=lambda done, total: job.on_progress("tickets", done, total),
         )
+
+    def _folder(self, job: Job, source: str) -> Path:
+        """A folder of tickets for every start and source of data."""
+        if not self.folder:
+            return job.folder / "tickets"
+        start = _network(job, job.dataset).state_dict()
+        inner = dict(list(start.items())[:-2])
+        digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in inner.values()))
+        return Path(self.folder) / f"{source}-{digest.hexdigest()[:12]}-{self.rounds}x{self.iterations}"
 
 
 def _network(job: Job, dataset: Dataset) -> nn.Module:
@@ -176,6 +202,7 @@ def _settings(job: Job, done: TicketRun) -> dict[str, Scalar]:
     noises = {
         "search_noise_multiplier": spent.search,
         "choice_epsilon": spent.choice,
+        "stopping_epsilon": spent.stopping,
         "noise_multiplier": spent.training,
     }
     return {
@@ -187,4 +214,5 @@ def _settings(job: Job, done: TicketRun) -> dict[str, Scalar]:
         "ticket": done.ticket.note,
         "density": round(done.ticket.density, 4),
         **{name: value for name, value in noises.items() if value is not None},
+        **({"stopped": done.stopped} if done.stopped else {}),
     }

@@ -1,0 +1,68 @@
+"""The study of tickets: what is run, rows and figures from what has run so far, and settings of the variants."""
+
+import pytest
+
+from tacit.errors import InvalidInput
+from tacit.papers.lottery_ticket import study
+from tacit.papers.lottery_ticket.variants import CORE, VARIANTS, settings_of
+from tacit.papers.reproduce import items_of
+
+
+def values(size="full", missing=()):
+    """A run of accuracy .5 + .1 seed for every task but those numbered in `missing`."""
+    found = [{"test": [0.1, 0.5 + 0.1 * task.settings["seed"]]} for task in study.tasks("mnist", size)]
+    return [None if place in missing else value for place, value in enumerate(found)]
+
+
+def test_three_repeats_of_everything_that_matters_at_both_ends():
+    full = [cell for cell in study.cells("full") if cell.epsilon in (1.0, 0.2) and cell.variant in CORE]
+    assert len(full) == 2 * len(CORE)
+    assert {cell.repeats for cell in full} == {3}
+    assert len(study.tasks("isolet", "full")) == sum(cell.repeats for cell in study.cells("full"))
+    assert {cell.epsilon for cell in study.cells("full")} == {1.0, 0.5, 0.25, 0.2, None}
+
+
+def test_rows_are_means_beside_the_published_values():
+    rows = {row.quantity: row for row in study.rows("mnist", "full", values())}
+    winning = rows["epsilon 0.2, paper mode (claimed): test accuracy %"]
+    assert (winning.published, winning.ours, winning.repeats) == (84.0, 60.0, 3)
+    assert rows["epsilon 0.2, T1, random mask: test accuracy %"].published == 79.0
+    assert rows["epsilon 1, T1, random mask: test accuracy %"].published is None
+    assert rows["epsilon 0.2, dense, tuned: standard deviation"].ours == 10.0
+    assert len(rows) <= 40  # a page shows so many
+
+
+def test_what_has_not_run_is_said_to_be_missing():
+    rows = {row.quantity: row for row in study.rows("mnist", "full", values(missing=(0, 1, 2, 3)))}
+    assert rows["epsilon 0.2, dense, the paper's settings: test accuracy %"].ours is None
+    assert rows["epsilon 0.2, dense, the paper's settings: test accuracy %"].repeats == 0
+    assert rows["epsilon 0.2, dense, tuned: test accuracy %"].repeats == 2
+    everything = study.rows("mnist", "full", [None] * len(values()))
+    assert all(row.ours is None for row in everything)
+    assert study.figures("mnist", "full", [None] * len(values())) == {}
+
+
+def test_figures_show_what_there_is():
+    drawn = study.figures("fashion_mnist", "full", values())
+    assert sorted(drawn) == [f"figure-{number}-fashion-mnist" for number in (1, 2, 3)]
+    assert "not private" in drawn["figure-1-fashion-mnist"]
+    assert study.figures("mnist", "quick", values("quick")) == {}
+
+
+def test_no_data_set_is_its_own_public_ticket():
+    for dataset in study.DATA:
+        assert settings_of("T1, public ticket", dataset, 0.2)["ticket"]["origin"] != dataset
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_run_without_privacy_is_that_of_the_papers_settings(variant):
+    assert "method" not in settings_of(variant, "mnist", None)
+    assert settings_of("dense, tuned", "isolet", 0.2)["model"] == "linear"
+
+
+def test_a_table_of_several_items_can_be_asked_for_as_one():
+    names = [item.name for _, item in items_of("lottery-ticket/table-2")]
+    assert names == [item.name for item in study.ITEMS]
+    assert [item.name for _, item in items_of("lottery-ticket/choice")] == ["choice"]
+    with pytest.raises(InvalidInput, match="item of lottery-ticket must be one of"):
+        items_of("lottery-ticket/tabel-2")
