@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -94,7 +95,6 @@ def test_rate_close_to_one_tends_to_the_gaussian(sigma: float, steps: int, log10
 
 
 def test_single_step_against_fifty_digits() -> None:
-    mpmath = pytest.importorskip("mpmath")
     mpmath.mp.dps = 50
     for sigma, rate, epsilon in [(0.3, 0.01, 3.0), (1.0, 0.5, 0.7), (2.0, 1e-6, 1e-6), (0.5, 0.001, 12.0)]:
         s, p = mpmath.mpf(sigma), mpmath.mpf(rate)
@@ -116,6 +116,23 @@ def test_randomised_response_is_binomial(epsilon: float, steps: int, at: float) 
     assert answer.lower <= exact * (1 + 1e-9)
     assert answer.upper >= exact * (1 - 1e-9)
     assert answer.upper - answer.lower <= 1e-6 * exact
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(-8, 0), st.integers(2, 300), st.floats(0.0, 0.999))
+def test_small_randomised_response_is_binomial(log10_epsilon: float, steps: int, share: float) -> None:
+    """The tilt is near 1 / epsilon, where differences of series cancel."""
+    epsilon = mpmath.mpf(10**log10_epsilon)
+    at = float(share * steps * epsilon)
+    p = 1 / (1 + mpmath.exp(-epsilon))
+    exact = sum(
+        mpmath.binomial(steps, k) * p**k * (1 - p) ** (steps - k) * -mpmath.expm1(at - (2 * k - steps) * epsilon)
+        for k in range(steps + 1)
+        if (2 * k - steps) * epsilon > at
+    )
+    answer = Pld()(RandomizedResponse(float(epsilon)) * steps).delta(at)
+    assert answer.lower <= exact * (1 + 1e-12)
+    assert answer.upper >= exact * (1 - 1e-12)
 
 
 def test_approximate_mechanisms_compose_as_the_optimal_theorem_says() -> None:

@@ -117,3 +117,10 @@ def test_adaptive_steps_beside_others():
     assert one.epsilon(1e-6).lower <= both.epsilon(1e-6).lower <= both.epsilon(1e-6).upper
     assert both.epsilon(1e-6).upper <= one.epsilon(5e-7).upper + two.epsilon(5e-7).upper
     assert both.epsilon(1e-6).upper <= 1.02 * both.epsilon(1e-6).lower
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize(("epsilon", "steps"), [(50.0, 3), (20.0, 64), (400.0, 2)])
+def test_large_losses_stay_in_the_range_of_doubles(epsilon: float, steps: int):
+    answer = Pld()(Exponential(epsilon) * steps, relation="replace_one").epsilon(1e-5)
+    assert 0.9 * answer.upper <= answer.lower <= answer.upper <= epsilon * steps * (1 + 1e-8)

@@ -15,6 +15,7 @@ BLOCK = 64
 """Steps of one block: its pair spreads by about 1 / (3 BLOCK) more than the steps that attain most."""
 
 _GAP, _LARGEST = 1e-4, 1 << 17
+_REACH = 200.0
 _SHARES = (*np.linspace(-0.95, 0.95, 39).tolist(), *(1 - 0.5 ** np.arange(5, 40)).tolist())
 _FEW = (0.0, 0.25, 0.5, 0.8, 0.95)
 
@@ -30,13 +31,20 @@ def in_blocks(parts: Parts) -> list[tuple[Pair, int]]:
     """Steps of an envelope of a known family as blocks of one dominating pair each; all other parts as they are."""
     found: list[tuple[Pair, int]] = []
     for pair, steps in parts:
-        if steps == 1 or not pair.covering(1):
+        block = _block(pair)
+        if steps == 1 or block < 2:
             found.append((pair, steps))
             continue
-        whole, rest = divmod(steps, BLOCK)
-        found += [(AdaptivePair(pair, BLOCK), whole)] if whole else []
+        whole, rest = divmod(steps, block)
+        found += [(AdaptivePair(pair, block), whole)] if whole else []
         found += [(AdaptivePair(pair, rest) if rest > 1 else pair, 1)] if rest else []
     return found
+
+
+def _block(pair: Pair) -> int:
+    """The most steps of one block, whose grid holds e to three times their losses; 0 for no known family."""
+    losses = [abs(loss) for each in pair.covering(1) if (nodes := each.nodes(1.0, 0.0)) for loss in nodes.loss]
+    return int(min(BLOCK, _REACH / max(losses))) if losses else 0
 
 
 class Fixed:
@@ -90,7 +98,7 @@ class Floor:
     def of(cls, parts: Parts) -> Floor | None:
         """None where there is more than one family, or more than a block of steps."""
         (pair, steps), *others = parts
-        return cls(pair, steps) if not others and 1 < steps <= BLOCK and pair.covering(1) else None
+        return cls(pair, steps) if not others and 1 < steps <= _block(pair) else None
 
     def _at(self, epsilon: float) -> float:
         change = np.exp(self._x) * np.expm1(np.minimum(epsilon - self._x, 700.0))

@@ -145,7 +145,8 @@ def _log1m(x: float) -> float:
 
 def _outline(pair: Pair, steps: int) -> Discrete:
     """The pair merged into a few hundred cells: close enough to plan with, not a bound that is used."""
-    near = [atom + sign * abs(atom) * _APPROACH for atom in pair.atoms for sign in (-1, 1)]
+    ends = [*pair.atoms, *([pair.largest] if np.isfinite(pair.largest) else [])]
+    near = [end + sign * abs(end) * _APPROACH for end in ends for sign in (-1, 1)]
     edges = np.unique(np.concatenate([_EDGES, *near]))
     p, q = pair.cells(edges)
     middle = np.concatenate([edges[:1], (edges[:-1] + edges[1:]) / 2, edges[-1:]])

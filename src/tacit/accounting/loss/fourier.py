@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -80,9 +81,7 @@ class LatticeSum:
         count = min(self.size, int(60 / (self.theta * self.pitch)) + 2)
         above = gap + self.pitch * np.arange(count)
         period = self.size * self.pitch
-        kernel = np.exp(-self.theta * above) * (
-            -1 / np.expm1(-self.theta * period) + np.exp(-above) / np.expm1(-(self.theta + 1) * period)
-        )
+        kernel = np.exp(-self.theta * above) * sum(_difference(self.theta, above, period))
         value = float(probabilities[(first % self.size + np.arange(count)) % self.size] @ kernel)
         rest = np.exp(-60.0) / -np.expm1(-self.theta * period)
         return value, error * float(np.abs(kernel).sum()) + 64 * UNIT * abs(value) + float(rest)
@@ -91,16 +90,13 @@ class LatticeSum:
         """The same sum by Parseval, over the few frequencies that have not decayed."""
         z = self.theta + 2j * np.pi * self.index / (self.size * self.pitch)
         phase = np.exp(-2j * np.pi * ((self.index * (first % self.size)) % self.size) / self.size)
-        kernel = np.exp(-self.theta * gap) * (
-            -1 / np.expm1(-z * self.pitch) + np.exp(-gap) / np.expm1(-(z + 1) * self.pitch)
-        )
-        weight = np.where((self.index == 0) | (2 * self.index == self.size), 1.0, 2.0)
-        terms = weight * self.phi * kernel * phase
+        one, other = _difference(z, min(gap, self.pitch), self.pitch)
+        weight = np.where((self.index == 0) | (2 * self.index == self.size), 1.0, 2.0) * np.exp(-self.theta * gap)
+        terms = weight * self.phi * (one + other) * phase
         value = float(terms.real.sum()) / self.size
-        size = np.abs(terms)
-        largest = float(np.abs(kernel).max())
-        error = float(np.abs(weight * kernel) @ self.error) / self.size
-        error += float(size.sum()) / self.size * 64 * UNIT + largest * np.exp(NEGLIGIBLE)
+        size = weight * (np.abs(one) + np.abs(other))
+        error = float(size @ (self.error + 64 * UNIT * np.abs(self.phi))) / self.size
+        error += float(size.max()) * np.exp(NEGLIGIBLE)
         return value, error
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
@@ -118,6 +114,15 @@ class LatticeSum:
         low = _exp(log_scale) * max(value - error - above - below, 0.0)
         high = _exp(log_scale) * max(value + error - below + unsure, 0.0)
         return low, high
+
+
+def _difference(z: Any, start: Any, period: float) -> tuple[Any, Any]:
+    """sum_k e^{-z k period} (1 - e^{-start - k period}) for 0 <= start <= period, as two terms to be added.
+
+    It is a difference of two geometric series that nearly cancel where z is large; written so, nothing is lost.
+    """
+    series = np.expm1(-z * period) * np.expm1(-(z + 1) * period)
+    return -np.expm1(-start) / series, -np.exp(-z * period - start) * np.expm1(start - period) / series
 
 
 def finite_losses(rounded: Rounded, steps: int) -> Discrete:
