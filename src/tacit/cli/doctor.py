@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,8 +23,9 @@ def command(
 ) -> None:
     """Find layers that mix the examples of a batch or keep private data, with the fix; exit code 2 if there are any."""
     from tacit import gradients
+    from tacit.models.named import module_at
 
-    network = _load(model)
+    network = module_at(model)
     found = gradients.problems(network)
     changes: dict[str, str] = {}
     if fix and found:
@@ -47,45 +44,6 @@ def command(
         _print(rows, changes, network if fix else None, speed)
     if not healthy:
         raise typer.Exit(2)
-
-
-def _load(where: str) -> nn.Module:
-    """The model at MODULE:CLASS: a module, or something that makes one when called without arguments."""
-    from torch import nn
-
-    from tacit import check
-
-    hint = "Write e.g. package.module:Class or file.py:Class."
-    source, _, name = where.partition(":")
-    if not source or not name:
-        raise check.fail("MODULE:CLASS", "a module and a class", where, hint)
-    try:
-        found = _module(source)
-    except (ImportError, OSError, SyntaxError) as error:
-        raise check.fail("MODULE", "importable", source, f"{error}.") from error
-    names = sorted(key for key in vars(found) if not key.startswith("_"))
-    check.choice(f"CLASS of {source}", name, names)
-    made = getattr(found, name)
-    if not isinstance(made, nn.Module):
-        try:
-            made = made()
-        except TypeError as error:
-            raise check.fail("CLASS", "callable without arguments", name, f"{error}. Write a function.") from error
-    if not isinstance(made, nn.Module):
-        raise check.fail("CLASS", "a torch.nn.Module or a function that returns one", type(made).__name__)
-    return made
-
-
-def _module(source: str) -> object:
-    if not source.endswith(".py"):
-        sys.path.insert(0, str(Path.cwd()))
-        return importlib.import_module(source)
-    spec = importlib.util.spec_from_file_location(Path(source).stem, source)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _inputs(shape: str, vocabulary: int | None) -> Tensor:

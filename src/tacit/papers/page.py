@@ -19,7 +19,7 @@ from tacit import atomic
 from tacit.papers.base import Paper
 from tacit.papers.registry import PAPERS
 
-_MOST_ROWS = 40
+_MOST_ROWS = 60
 
 
 def write_pages(results: str | os.PathLike[str], docs: str | os.PathLike[str], keys: Iterable[str]) -> list[Path]:

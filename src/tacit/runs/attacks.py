@@ -96,4 +96,16 @@ def stored_config(folder: Path, overrides: dict[str, object]) -> Config:
         settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise InvalidInput(f"config.json must be JSON; got a damaged file. {error}") from None
-    return config_from_table(settings | {key: value for key, value in overrides.items() if value is not None})
+    config = config_from_table(settings | {key: value for key, value in overrides.items() if value is not None})
+    if ":" in config.model:
+        _refuse_own_code(config.model, folder)
+    return config
+
+
+def _refuse_own_code(model: str, folder: Path) -> None:
+    """A run that came from elsewhere must not bring code that is run when it is looked at."""
+    from tacit.models.named import home_of
+
+    home = home_of(model)
+    if home and folder.resolve() in home.parents:
+        raise check.fail("model", "a module outside of the run's folder", model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ CHOICES = {
     "engine": ("auto", "eager", "compiled"),
     "precision": ("float32", "bfloat16"),
 }
+_OWN_MODEL = re.compile(r"(?!.*\.py:)[\w.]+:\w+")
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Config:
     name: str = "custom"
     dataset: str = setting("digits", 'A name that `tacit data` lists, or "table" with a [table] section.')
     method: str = setting("gradient", "How to train privately.")
-    model: str = setting("linear", "linear, mlp, convnet, text or recommender.")
+    model: str = setting("linear", "linear, mlp, convnet, text, recommender, or yours as package.module:Class.")
     hidden: tuple[int, ...] = setting((32,), "Width of an mlp's hidden layer.")
     count_padding: bool = setting(False, "Of model text: padding counts in the mean, as in the paper's code.")
     optimizer: str = setting("sgd", "sgd, adam, adam_bc (free of the noise in its second moment) or adagrad.")
@@ -83,7 +85,8 @@ class Config:
 
         check.choice("method", self.method, METHODS)
         for name, options in CHOICES.items():
-            check.choice(name, getattr(self, name), options)
+            if name != "model" or not _OWN_MODEL.fullmatch(str(self.model)):
+                check.choice(name, getattr(self, name), options)
         for name in ("max_physical_batch", "checkpoint_every"):
             if getattr(self, name) is not None:
                 check.count(name, getattr(self, name))

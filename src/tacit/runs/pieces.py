@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 
 from tacit import check, models
 from tacit.data import Dataset, load, table
+from tacit.models.named import module_at
 from tacit.noise import SeededStream, Stream
 from tacit.runs.config import Config
 from tacit.runs.measure import measure_of
@@ -47,7 +48,7 @@ def network_of(config: Config, dataset: Dataset) -> nn.Module:
     """The network that `config` names for the shapes of `dataset`, its weights drawn from the public `init_seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.init_seed)
-        return _NETWORKS[config.model](config, dataset)
+        return module_at(config.model) if ":" in config.model else _NETWORKS[config.model](config, dataset)
 
 
 def _dense(config: Config, dataset: Dataset) -> nn.Module:

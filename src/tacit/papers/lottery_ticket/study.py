@@ -63,18 +63,30 @@ def _accuracies(size: str, values: Sequence[Any]) -> Iterator[tuple[Cell, list[l
 def rows(dataset: str, size: str, values: Sequence[Any]) -> list[Row]:
     """Means over the repeats, in percent, and their spread at Table 2's epsilon; published values are Table 2's."""
     make, table = partial(Row, KEY, _name(dataset)), NUMBERS["table_2"]
-    found = []
+    found, means = [], {}
     for cell, runs in _accuracies(size, values):
         last = [run[-1] for run in runs]
+        means[cell] = (round(mean(last), 2) if last else None, len(last))
         level = "" if cell.epsilon is None else f"epsilon {cell.epsilon:g}, "
         column = _PUBLISHED.get(cell.variant) if size == "full" and cell.epsilon == table["epsilon"] else None
         published = 100 * table[column][dataset] if column is not None else None
         words = f"{level}{cell.variant}: test accuracy %"
-        found.append(make(words, published, round(mean(last), 2) if last else None, repeats=len(last)))
+        found.append(make(words, published, means[cell][0], repeats=len(last)))
         if cell.repeats > 1 and cell.epsilon == table["epsilon"]:
             spread = round(stdev(last), 2) if len(last) > 1 else None
             found.append(make(f"{level}{cell.variant}: standard deviation", None, spread, repeats=len(last)))
-    return found
+    return found + list(_gains(make, means))
+
+
+def _gains(make: Any, means: Mapping[Cell, tuple[float | None, int]]) -> Iterator[Row]:
+    """What every ticket is ahead of the dense network at the paper's settings and the same epsilon, in points."""
+    dense = {cell.epsilon: found for cell, found in means.items() if cell.variant == "dense, the paper's settings"}
+    for cell, (own, repeats) in means.items():
+        if not cell.variant.startswith("dense") and cell.epsilon in _TIGHT:
+            other, count = dense[cell.epsilon]
+            ahead = None if own is None or other is None else round(own - other, 2)
+            words = f"epsilon {cell.epsilon:g}, {cell.variant}: points ahead of the dense network"
+            yield make(words, None, ahead, repeats=min(repeats, count))
 
 
 def figures(dataset: str, size: str, values: Sequence[Any]) -> Mapping[str, str]:

@@ -1,0 +1,72 @@
+"""A user's own module by name."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from torch import nn
+
+from tacit import check
+
+
+def module_at(where: str) -> nn.Module:
+    """The model at MODULE:CLASS or FILE.py:CLASS: a copy of a module, or what a class or function makes.
+
+    The code at `where` runs. Raises `InvalidInput` where there is no such thing.
+    """
+    source, _, name = where.partition(":")
+    if not source or not name:
+        raise check.fail("MODULE:CLASS", "a module and a class", where, "E.g. package.module:Class or file.py:Class.")
+    try:
+        found = _module(source)
+    except (ImportError, OSError, SyntaxError) as error:
+        raise check.fail("MODULE", "importable", source, f"{error}.") from error
+    check.choice(f"CLASS of {source}", name, sorted(key for key in vars(found) if not key.startswith("_")))
+    made = getattr(found, name)
+    if isinstance(made, nn.Module):
+        return copy.deepcopy(made)
+    try:
+        made = made()
+    except TypeError as error:
+        raise check.fail("CLASS", "callable without arguments", name, f"{error}. Write a function.") from error
+    if not isinstance(made, nn.Module):
+        raise check.fail("CLASS", "a torch.nn.Module or a function that returns one", type(made).__name__)
+    return made
+
+
+def home_of(where: str) -> Path | None:
+    """The file that `module_at` would run, found without running it; None where there is none."""
+    with _from_here():
+        try:
+            spec = importlib.util.find_spec(where.partition(":")[0])
+        except ImportError:
+            return None
+    return Path(spec.origin).resolve() if spec and spec.origin else None
+
+
+@contextmanager
+def _from_here() -> Iterator[None]:
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(Path.cwd()))
+
+
+def _module(source: str) -> ModuleType:
+    if not source.endswith(".py"):
+        with _from_here():
+            return importlib.import_module(source)
+    spec = importlib.util.spec_from_file_location(Path(source).stem, source)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,83 @@
+"""A user's own module by name, from Python and by `tacit train --model`."""
+
+import json
+import sys
+
+import pytest
+import torch
+
+from tacit.cli import main
+from tacit.errors import InvalidInput
+from tacit.models.named import home_of, module_at
+
+CODE = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(64, 12), nn.Linear(12, 10)
+    def forward(self, x):
+        return self.head(self.body(x.flatten(1)).relu())
+
+made = Net()
+wide = lambda width: Net()
+number = 3
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    (tmp_path / "own_network.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_network", raising=False)
+    return tmp_path
+
+
+def test_a_class_a_module_and_a_file_are_found(here):
+    for where in ("own_network:Net", "own_network:made", "own_network.py:Net"):
+        assert module_at(where)(torch.zeros(2, 64)).shape == (2, 10)
+    assert home_of("own_network:Net") == (here / "own_network.py").resolve()
+    assert str(here) not in sys.path
+
+
+def test_a_module_is_copied(here):
+    assert module_at("own_network:made").head.weight is not module_at("own_network:made").head.weight
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("own_network", "MODULE:CLASS must be"),
+        ("no_network:Net", "importable"),
+        ("own_network:Nett", "Did you mean 'Net'"),
+        ("own_network:wide", "callable without arguments"),
+        ("own_network:number", "callable without arguments"),
+    ],
+)
+def test_what_is_no_module_is_refused(here, where, said):
+    with pytest.raises(InvalidInput, match=said):
+        module_at(where)
+
+
+@pytest.mark.parametrize("method", [["gradient"], ["ticket", "--ticket-mode", "T2"]])
+def test_it_trains_and_is_audited(here, capsys, method):
+    given = ["--model", "own_network:Net", "--epsilon", "8", "--epochs", "1", "--json", "--out", "run"]
+    assert main(["train", "digits", "--method", *method, *given]) == 0
+    assert "own_network:Net" in json.loads(capsys.readouterr().out)["model"]
+    assert main(["audit", "run", "--json"]) == 0
+
+
+def test_a_run_does_not_bring_its_own_code(here, capsys):
+    given = ["--model", "own_network:Net", "--epsilon", "8", "--epochs", "1", "--json", "--out", "run"]
+    assert main(["train", "digits", *given]) == 0
+    (here / "own_network.py").rename(here / "run" / "own_network.py")
+    settings = (here / "run" / "config.json").read_text()
+    (here / "run" / "config.json").write_text(settings.replace("own_network:Net", "run.own_network:Net"))
+    assert main(["audit", "run"]) == 2
+    assert "outside of the run's folder" in capsys.readouterr().err
+
+
+def test_a_file_is_no_model_of_a_run(capsys):
+    assert main(["train", "digits", "--model", "own_network.py:Net"]) == 2
+    assert "model must be one of" in capsys.readouterr().err
