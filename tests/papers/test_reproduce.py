@@ -112,10 +112,12 @@ def test_the_page_says_what_missed():
     alone = page_text(Paper("key", "A paper", ()), [item | {"rows": [row(published=None, repeats=2).plain()]}])
     assert "| quantity | ours | standing | repeats |" in alone
     assert "| quantity | 1.2 | measured | 2 |" in alone
-    many = item | {"rows": [row().plain(), *[row(published=None).plain()] * 50]}
+    many = item | {"rows": [row().plain(), *[row(published=None).plain()] * 70]}
     folded = page_text(Paper("key", "A paper", ()), [many])
-    assert "<summary>50 more numbers, without a published value</summary>" in folded
+    assert "<summary>70 more numbers, without a published value</summary>" in folded
     assert folded.index("**no**") < folded.index("<details")
+    waiting = [row(published=None, repeats=2).plain(), *[row(published=None, ours=None, repeats=0).plain()] * 9]
+    assert "9 more are not run yet." in page_text(Paper("key", "A paper", ()), [item | {"rows": waiting}])
     assert "Quick size, 1 of 3 runs done (training engine: compiled)" in text
 
 

@@ -92,7 +92,12 @@ def _legend() -> str:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows; of a long item those that the paper states, the rest folded."""
+    """The rows; of a long item those that the paper states, the rest folded; those not run yet are only counted."""
+    waiting = [row for row in rows if row["published"] is None and row.get("repeats") == 0]
+    if waiting:
+        return "\n\n".join(
+            [_table([row for row in rows if row not in waiting]), f"{len(waiting)} more are not run yet."]
+        )
     stated = [row for row in rows if row["published"] is not None]
     others = [row for row in rows if row["published"] is None]
     if len(rows) <= _MOST_ROWS:

@@ -17,6 +17,7 @@ from tacit.papers.runs import history_task
 from tacit.sweeps import Task
 
 DATA = {"mnist": 60.0, "fashion_mnist": 60.0, "kmnist": 8.0, "isolet": 6.0, "har": 5.0}
+_NAMES = {"fashion_mnist": "Fashion-MNIST"}
 _TIGHT, _BETWEEN = (0.2, 1.0), (0.5, 0.25)
 _REPEATS = 3
 _QUICK_EPOCHS = {"mnist": 2, "fashion_mnist": 2, "kmnist": 5, "isolet": 10, "har": 10}
@@ -133,7 +134,7 @@ def _name(dataset: str) -> str:
 
 
 def _item(dataset: str) -> Item:
-    title = f"{dataset}: tickets, dense networks and tuned baselines"
+    title = f"{_NAMES.get(dataset, dataset.upper())}: tickets, dense networks and tuned baselines"
     parts = partial(tasks, dataset), partial(rows, dataset), partial(figures, dataset)
     return Item(_name(dataset), title, *parts, partial=True)
 
