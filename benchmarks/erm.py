@@ -3,6 +3,7 @@
     python benchmarks/erm.py --table pure [--data-dir DIR] [--repeats 10]     every pure method, replace-one
     python benchmarks/erm.py --table proven [--variants exact ...]            the other proven ones at .1 and .25
     python benchmarks/erm.py --table all --repeats 3                          every method, every epsilon
+    python benchmarks/erm.py --strengths --repeats 3                          output perturbation, other strengths
     python benchmarks/erm.py --solver                                         500,000 rows x 100 columns
     python benchmarks/erm.py --write FOLDER --repeats 10                      the splits as .npz, for --peer
     python benchmarks/erm.py --peer FOLDER                                    diffprivlib, in an environment that has it
@@ -32,6 +33,7 @@ import numpy as np
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 TARGETED = (0.1, 0.25)
 CONSTANT = 0.5
+STRENGTHS = (0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 3.0)
 
 
 def main() -> None:
@@ -42,6 +44,7 @@ def main() -> None:
     parser.add_argument("--relation", default="add_remove")
     parser.add_argument("--table", choices=("pure", "proven", "all"))
     parser.add_argument("--variants", nargs="*", help="only these of the table")
+    parser.add_argument("--strengths", action="store_true")
     parser.add_argument("--solver", action="store_true")
     parser.add_argument("--write", type=Path)
     parser.add_argument("--peer", type=Path)
@@ -57,6 +60,8 @@ def main() -> None:
         return
     if given.solver:
         name, found = "solver", solver()
+    elif given.strengths:
+        name, found = "output chaudhuri, multiples of the automatic strength", strengths(given)
     elif given.peer is not None:
         name, found = f"diffprivlib, {given.peer.name} rows", peer(given.peer)
     elif given.table is not None:
@@ -121,8 +126,43 @@ def norm_of(dataset):
     return float(np.sqrt(total))
 
 
+def estimator(split, seed, method, variant, **settings):
+    from tacit.erm import DPLogisticRegression
+
+    return DPLogisticRegression(
+        method=method,
+        variant=variant,
+        data_bounds=split.bounds,
+        norm_bound=norm_of(split),
+        classes=[0, 1],
+        unsafe_seed=seed,
+        **settings,
+    )
+
+
+def strengths(given):
+    """Mean accuracy of output perturbation at multiples of the strength that it chooses itself."""
+    dataset = adult(given.data_dir, centred=given.features == "centred")
+    splits = [dataset.resplit(seed=seed) for seed in range(given.repeats)]
+    pure = {"method": "output", "variant": "chaudhuri", "delta": 0.0, "relation": "replace_one"}
+    found = {}
+    for epsilon in (2.0, 5.0, 10.0):
+        scores = {factor: [] for factor in STRENGTHS}
+        for seed, split in enumerate(splits):
+            model = estimator(split, seed, epsilon=epsilon, **pure).fit(split.x_train, split.y_train)
+            for factor in STRENGTHS:
+                other = estimator(split, seed, epsilon=epsilon, regularization=factor * model.regularization_, **pure)
+                other.fit(split.x_train, split.y_train)
+                scores[factor].append(100 * other.score(split.x_test, split.y_test))
+        found[f"{epsilon:g}"] = {f"{factor:g}": float(np.mean(cell)) for factor, cell in scores.items()}
+        print(
+            f"epsilon {epsilon:g}: " + "  ".join(f"{k}: {v:.2f}" for k, v in found[f"{epsilon:g}"].items()), flush=True
+        )
+    return found
+
+
 def table(given):
-    from tacit.erm import METHODS, DPLogisticRegression
+    from tacit.erm import METHODS
     from tacit.erm.compare import best_logistic
 
     dataset = adult(given.data_dir, centred=given.features == "centred")
@@ -140,17 +180,9 @@ def table(given):
             for epsilon in epsilons:
                 scores[f"{epsilon:g}"] = cell = []
                 for seed, split in enumerate(splits):
-                    model = DPLogisticRegression(
-                        method=method,
-                        variant=variant,
-                        epsilon=epsilon,
-                        delta=0.0 if kind.pure else None,
-                        relation="replace_one" if kind.pure else given.relation,
-                        data_bounds=split.bounds,
-                        norm_bound=norm_of(split),
-                        classes=[0, 1],
-                        unsafe_seed=seed,
-                    )
+                    relation = "replace_one" if kind.pure else given.relation
+                    delta = 0.0 if kind.pure else None
+                    model = estimator(split, seed, method, variant, epsilon=epsilon, delta=delta, relation=relation)
                     start = time.process_time()
                     model.fit(split.x_train, split.y_train)
                     times.append(time.process_time() - start)
