@@ -51,8 +51,13 @@ def test_figures_1_to_3_meet_in_the_published_row():
     assert value["epsilon"]["generic"] == pytest.approx(figures.by_order(100, 14.7), abs=1e-4)
     assert value["delta"]["generic"] == pytest.approx(6.2e-10, rel=0.01)
     assert value["delta"]["pld"] > 50 * value["delta"]["generic"]
-    rows = figures._rows("figure-2", "delta", "quick", [value] * 3)
-    assert [row.standing for row in rows[:3]] == [Standing.PROVEN, Standing.CLAIMED, Standing.PROVEN]
+    run = {"course": [{"epoch": 1.02, "epsilon": 0.2, "delta": 1e-7}]}
+    rows = figures._rows("figure-2", "delta", "quick", [value, None, value, run])
+    kinds = [Standing.PROVEN, Standing.CLAIMED, Standing.PROVEN]
+    assert [row.standing for row in rows] == [*kinds, *kinds, Standing.BAYESIAN]
+    assert rows[-1].ours == 1e-7
+    assert "Bayesian" in figures._drawing("figure-2", "delta", "quick", [value, None, value, run])["figure-2"]
+    assert len(figures._rows("figure-2", "delta", "quick", [value] * 3 + [None])) == 9
 
 
 def test_figures_4_and_5_average_the_repeats_of_each_method():

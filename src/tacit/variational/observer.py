@@ -112,6 +112,11 @@ class BayesianObserver(Callback):
         )
         self._held = 0
 
+    @property
+    def waiting_steps(self) -> int:
+        """Steps taken that the next look will count; 0 just after one."""
+        return self._held
+
     def trade_off(self, ledger: Ledger) -> TradeOff:
         """The estimate for a run all of whose steps were watched; raises `Refused` for any other."""
         if self._judge is None:

@@ -12,6 +12,8 @@ from tacit.mechanisms import Gaussian
 from tacit.papers.base import Item, Row
 from tacit.papers.drawing import lines_svg
 from tacit.papers.improved_accounting.counterexamples import KEY
+from tacit.papers.improved_accounting.mnist import marks
+from tacit.papers.improved_accounting.mnist import tasks as watched_tasks
 from tacit.papers.improved_accounting.table_1 import NUMBERS
 from tacit.standing import Standing
 from tacit.sweeps import Task
@@ -20,6 +22,7 @@ _MNIST = NUMBERS["table_1"]["mnist"]
 _RATE, _SIGMA = _MNIST["batch_size"] / _MNIST["records"], _MNIST["sigma"]
 _STANDINGS = {"moments": Standing.PROVEN, "generic": Standing.CLAIMED, "pld": Standing.PROVEN}
 _WORDS = {"moments": "moments accountant", "generic": "generic accountant", "pld": "exact"}
+_WATCHED = "Bayesian accountant"
 _ORDERS = (1.0, 2.0, 4.0, 8.0, 14.7, 32.0)
 
 
@@ -40,33 +43,37 @@ def by_order(epoch: float, order: float) -> float:
 
 
 def _epochs(size: str) -> tuple[int, ...]:
-    return (1, 10, 100) if size == "quick" else (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
+    return (1, 10, 100) if size == "quick" else marks(size)
 
 
 def _tasks(size: str) -> list[Task]:
-    return [Task(f"{__name__}:spent", {"epoch": epoch}, 0.5) for epoch in _epochs(size)]
+    return [*(Task(f"{__name__}:spent", {"epoch": epoch}, 0.5) for epoch in _epochs(size)), *watched_tasks(size)]
 
 
 def _rows(item: str, quantity: str, size: str, values: Sequence[Any]) -> list[Row]:
     where = "" if quantity == "epsilon" else f" at epsilon {_MNIST['moments']:g}"
-    return [
-        Row(
-            KEY,
-            item,
-            f"{epoch} epochs: {quantity}{where}, {words}",
-            None,
-            value[quantity][name],
-            None,
-            _STANDINGS[name],
-        )
-        for epoch, value in zip(_epochs(size), values, strict=True)
+    make, (*accounted, run) = partial(Row, KEY, item), values
+    rows = [
+        make(f"{epoch} epochs: {quantity}{where}, {words}", None, value[quantity][name], None, _STANDINGS[name])
+        for epoch, value in zip(_epochs(size), accounted, strict=True)
         for name, words in _WORDS.items()
+        if value is not None
+    ]
+    return rows + [
+        make(f"{mark} epochs: {quantity}{where}, {_WATCHED}", None, seen[quantity], None, Standing.BAYESIAN)
+        for mark, seen in zip(marks(size), run["course"] if run else (), strict=False)
     ]
 
 
 def _drawing(item: str, quantity: str, size: str, values: Sequence[Any]) -> Mapping[str, str]:
-    epochs = _epochs(size)
-    lines = {words: (epochs, [value[quantity][name] for value in values]) for name, words in _WORDS.items()}
+    *accounted, run = values
+    done = [(epoch, value) for epoch, value in zip(_epochs(size), accounted, strict=True) if value is not None]
+    lines = {
+        words: ([epoch for epoch, _ in done], [value[quantity][name] for _, value in done])
+        for name, words in _WORDS.items()
+    }
+    if run:
+        lines[_WATCHED] = [seen["epoch"] for seen in run["course"]], [seen[quantity] for seen in run["course"]]
     return {item: lines_svg(lines, across="epoch", up=quantity, log_up=quantity == "delta")}
 
 
@@ -101,7 +108,7 @@ def _order_drawing(size: str, values: Sequence[Any]) -> Mapping[str, str]:
 
 ITEMS = (
     *(
-        Item(item, title, _tasks, partial(_rows, item, quantity), partial(_drawing, item, quantity))
+        Item(item, title, _tasks, partial(_rows, item, quantity), partial(_drawing, item, quantity), partial=True)
         for item, quantity, title in (
             ("figure-1", "epsilon", "MNIST: epsilon by epoch"),
             ("figure-2", "delta", "MNIST: delta by epoch at a fixed epsilon"),

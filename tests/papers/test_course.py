@@ -1,0 +1,54 @@
+"""What the Bayesian accountant says along the way of a run."""
+
+import pytest
+import torch
+from torch import nn
+
+from tacit.noise import SeededStream
+from tacit.papers.improved_accounting.course import Course
+from tacit.training import fit
+from tacit.variational import BayesianObserver
+
+RATE, NOISE, DELTA, EPSILON = 0.1, 1.0, 1e-5, 2.0
+
+
+def loss(outputs, targets):
+    return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def run(steps, watch):
+    torch.manual_seed(0)
+    x, model = torch.randn(120, 4), nn.Linear(4, 2)
+    y = (x[:, 0] > 0).long()
+    observer = watch(model, x[100:], y[100:], loss=loss, pairs=8, every=3, seed=5)
+    found = fit(
+        model,
+        x[:100],
+        y[:100],
+        loss=loss,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        clip_norm=1.0,
+        noise_multiplier=NOISE,
+        sample_rate=RATE,
+        steps=steps,
+        callbacks=[observer],
+        stream=SeededStream(1),
+    )
+    return observer, found.ledger
+
+
+def test_it_notes_at_the_looks_next_to_the_marks_what_a_run_of_that_length_says():
+    course, _ = run(40, lambda *data, **own: Course(*data, marks=(1, 2, 9), epsilon=EPSILON, delta=DELTA, **own))
+    assert [seen["epoch"] for seen in course.seen] == pytest.approx([1.2, 2.1])  # every third step, ten steps an epoch
+    assert course.seen[0]["epsilon"] < course.seen[1]["epsilon"]
+    for seen, steps in zip(course.seen, (12, 21), strict=True):
+        alone, ledger = run(steps, BayesianObserver)
+        assert seen["epsilon"] == pytest.approx(float(alone.trade_off(ledger).epsilon(DELTA)), rel=1e-12)
+        assert seen["delta"] == pytest.approx(float(alone.trade_off(ledger).delta(EPSILON)), rel=1e-12)
+
+
+def test_what_was_noted_is_kept_by_a_checkpoint():
+    course, _ = run(12, lambda *data, **own: Course(*data, marks=(1,), epsilon=EPSILON, delta=DELTA, **own))
+    again, _ = run(3, lambda *data, **own: Course(*data, marks=(1,), epsilon=EPSILON, delta=DELTA, **own))
+    again.restore(course.state())
+    assert again.seen == course.seen != []
