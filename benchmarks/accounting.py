@@ -137,6 +137,7 @@ def _summary(kind: str, found: list[tuple[float, float, str]], refused: collecti
     print(f"{kind}: {len(found)} settings in range")
     for limit in (1e-6, 1e-2):
         print(f"  wider than {limit:.0e}: {np.sum(widths > limit)} ({np.mean(widths > limit):.2%})")
+    print("  width: " + ", ".join(f"{share:.0%} below {np.quantile(widths, share):.1e}" for share in (0.5, 0.9, 0.99)))
     print(f"  CPU: median {np.median(took) * 1e3:.0f} ms, largest {took.max():.2f} s, {np.sum(took > 1)} above 1 s")
     print(f"  refused: {sum(refused.values())}")
     for reason, count in refused.most_common():

@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from tacit.accounting.base import Accountant
-from tacit.accounting.loss.adaptive import Fixed, Floor, in_blocks, rough
+from tacit.accounting.loss.adaptive import floors, in_blocks, rough
 from tacit.accounting.loss.direction import ALLOWANCE, Direction
 from tacit.mechanisms import Mechanism
 from tacit.mechanisms.pairs import GaussianPair, Pair
@@ -42,7 +42,7 @@ class Pld(Accountant):
             return PldCurve(exact, 1), PldCurve(exact, 0)
         # The two sides differ by more than rounding, which need not be fine then.
         upper = [rough(in_blocks(parts)) for parts in directions]
-        lower = [Floor.of(parts) or Fixed(parts, above) for parts, above in zip(directions, upper, strict=True)]
+        lower = [low for parts, above in zip(directions, upper, strict=True) for low in floors(parts, above)]
         return PldCurve(upper, 1), PldCurve(lower, 0)
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:

@@ -6,11 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from tacit.accounting.loss.adaptive import BLOCK, Fixed, Floor, in_blocks, rough
 from tacit.accounting.pld import Pld
 from tacit.mechanisms import Compose, Exponential, Gaussian
-from tacit.mechanisms.pairs import AdaptivePair, Pair, RangePair, RevealedPair, SampledGaussianPair, SampledPair
+from tacit.mechanisms.pairs import (
+    AdaptivePair,
+    Pair,
+    RangePair,
+    RevealedBlock,
+    RevealedPair,
+    SampledGaussianPair,
+    SampledPair,
+)
 
 FAMILIES = [
     RangePair(0.3),
@@ -117,6 +126,44 @@ def test_adaptive_steps_beside_others():
     assert one.epsilon(1e-6).lower <= both.epsilon(1e-6).lower <= both.epsilon(1e-6).upper
     assert both.epsilon(1e-6).upper <= one.epsilon(5e-7).upper + two.epsilon(5e-7).upper
     assert both.epsilon(1e-6).upper <= 1.02 * both.epsilon(1e-6).lower
+
+
+def test_a_revealed_block_is_the_mixture_over_how_many_steps_run():
+    block = RevealedBlock(RangePair(1.0), steps=30, rate=0.1, most=12)
+    tail = float(binom.sf(12, 30, 0.1))
+    assert tail <= block.infinite <= 100 * tail
+    table = block.table
+    for side, lost in ((1, block.infinite), (2, block.unseen)):
+        assert table[side].sum() == pytest.approx(1 - lost, rel=1e-9)
+    for epsilon in (0.05, 0.8, 2.5):
+        runs = [
+            max(1 - np.exp(epsilon), 0.0),
+            *(_delta(AdaptivePair(RangePair(1.0), j), epsilon) for j in range(1, 13)),
+        ]
+        exact = float(binom.pmf(np.arange(13), 30, 0.1) @ runs)
+        # Tables of fewer runs have finer grids.
+        assert exact * (1 - 1e-9) <= _delta(block, epsilon) + block.infinite <= exact * 1.02 + 1.01 * block.infinite
+
+
+@pytest.mark.parametrize("most", [16, 64, 128])
+def test_hardly_ever_do_more_steps_of_a_fitting_block_run(most: int):
+    block = RevealedBlock.fitting(RangePair(1.0), 1e-4, most)
+    assert block.rate * block.steps < most
+    assert binom.sf(most, block.steps, block.rate) <= block.infinite <= 1e-39
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+def test_who_knows_how_many_steps_will_run_learns_more_than_who_adapts(epsilon: float):
+    family, steps = RevealedPair(RangePair(1.0), 0.05), 40
+    block = RevealedBlock(family.base, steps, family.rate, 40)
+    adapting = _delta(AdaptivePair(family, steps), epsilon)
+    assert adapting * 0.98 <= _delta(block, epsilon) <= 1.4 * adapting
+
+
+def test_groups_of_steps_that_hardly_run_keep_both_bounds_close():
+    low, high = (Pld()(Exponential(0.5).poisson(1e-5) * 3000, relation="replace_one").epsilon(d) for d in (1e-9, 1e-12))
+    for answer in (low, high):
+        assert 0.97 * answer.upper <= answer.lower <= answer.upper
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from tacit.accounting.loss.direction import Direction
-from tacit.mechanisms.pairs import AdaptivePair, Pair, attained_lines
+from tacit.mechanisms.pairs import AdaptivePair, Pair, RevealedBlock, RevealedPair, attained_lines
 from tacit.tradeoff.root import bracketed_root
 
-BLOCK = 64
-"""Steps of one block: its pair spreads by about 1 / (3 BLOCK) more than the steps that attain most."""
+BLOCK = 128
+"""Steps of one block: its pair spreads by about 1 / (3 BLOCK) more than the steps that attain most.
+
+Where it is revealed which steps run, blocks are of so many steps that hardly ever more than BLOCK of them do.
+"""
 
 _GAP, _LARGEST = 1e-4, 1 << 17
-_REACH = 200.0
+_REACH, _FEW_STEPS, _FEW_RUNS = 200.0, 64, 2.0
 _SHARES = (*np.linspace(-0.95, 0.95, 39).tolist(), *(1 - 0.5 ** np.arange(5, 40)).tolist())
 _FEW = (0.0, 0.25, 0.5, 0.8, 0.95)
 
@@ -32,19 +36,26 @@ def in_blocks(parts: Parts) -> list[tuple[Pair, int]]:
     found: list[tuple[Pair, int]] = []
     for pair, steps in parts:
         block = _block(pair)
-        if steps == 1 or block < 2:
+        if steps == 1 or block is None:
             found.append((pair, steps))
             continue
-        whole, rest = divmod(steps, block)
-        found += [(AdaptivePair(pair, block), whole)] if whole else []
-        found += [(AdaptivePair(pair, rest) if rest > 1 else pair, 1)] if rest else []
+        whole, rest = divmod(steps, block.steps)
+        found += [(block, whole)] if whole else []
+        found += [(replace(block, steps=rest) if rest > 1 else pair, 1)] if rest else []
     return found
 
 
-def _block(pair: Pair) -> int:
-    """The most steps of one block, whose grid holds e to three times their losses; 0 for no known family."""
+def _block(pair: Pair) -> AdaptivePair | None:
+    """The longest block, whose grid must hold e to three times its losses; None for no known family."""
     losses = [abs(loss) for each in pair.covering(1) if (nodes := each.nodes(1.0, 0.0)) for loss in nodes.loss]
-    return int(min(BLOCK, _REACH / max(losses))) if losses else 0
+    reach = int(_REACH / max(losses)) if losses else 0
+    if reach < 2:
+        return None
+    plain = AdaptivePair(pair, min(BLOCK, reach))
+    if not isinstance(pair, RevealedPair):
+        return plain
+    longer = RevealedBlock.fitting(pair.base, pair.rate, min(BLOCK, reach))
+    return longer if longer.steps > plain.steps else plain
 
 
 class Fixed:
@@ -94,12 +105,6 @@ class Floor:
     def __init__(self, pair: Pair, steps: int):
         self._x, self._value, self._slope = attained_lines(pair, steps)
 
-    @classmethod
-    def of(cls, parts: Parts) -> Floor | None:
-        """None where there is more than one family, or more than a block of steps."""
-        (pair, steps), *others = parts
-        return cls(pair, steps) if not others and 1 < steps <= _block(pair) else None
-
     def _at(self, epsilon: float) -> float:
         change = np.exp(self._x) * np.expm1(np.minimum(epsilon - self._x, 700.0))
         return max(float((self._value - self._slope * change).max()), 0.0)
@@ -118,6 +123,24 @@ class Floor:
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`delta` at many epsilons."""
         return np.array([self._at(float(epsilon)) for epsilon in epsilons]), np.ones(len(epsilons))
+
+
+def floors(parts: Parts, upper: Direction) -> list[Floor | Fixed]:
+    """Lower bounds whose largest counts: adaptive ones where few steps run, and that of one member throughout.
+
+    Where it is revealed which steps run, and few do, groups of steps stand for one each: an analyst may ask for nothing
+    more in a group after the first step that ran.
+    """
+    (pair, steps), *others = parts
+    block = None if others or steps == 1 else _block(pair)
+    if block is None:
+        return [Fixed(parts, upper)]
+    if steps <= min(_FEW_STEPS, block.steps):
+        return [Floor(pair, steps)]
+    if isinstance(pair, RevealedPair) and steps * pair.rate <= _FEW_RUNS and block.steps > _FEW_STEPS:
+        once = float(-np.expm1(steps // _FEW_STEPS * np.log1p(-pair.rate)))
+        return [Floor(replace(pair, rate=once), _FEW_STEPS), Fixed(parts, upper)]
+    return [Fixed(parts, upper)]
 
 
 def _log_moment(pair: Pair, theta: float) -> float:

@@ -1,6 +1,6 @@
 """Dominating pairs: for each mechanism, the two output laws that no neighbouring data sets exceed."""
 
-from tacit.mechanisms.pairs.adaptive import AdaptivePair, attained_lines
+from tacit.mechanisms.pairs.adaptive import AdaptivePair, RevealedBlock, attained_lines
 from tacit.mechanisms.pairs.atoms import AtomPair
 from tacit.mechanisms.pairs.bounded_range import RangePair
 from tacit.mechanisms.pairs.discrete_gaussian import DiscreteGaussianPair, DiscreteGaussianReplacePair
@@ -26,6 +26,7 @@ __all__ = [
     "Nodes",
     "Pair",
     "RangePair",
+    "RevealedBlock",
     "RevealedPair",
     "SampledGaussianPair",
     "SampledPair",

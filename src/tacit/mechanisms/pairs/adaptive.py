@@ -11,7 +11,7 @@ way to adapt, and such lines add up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -19,12 +19,14 @@ import numpy as np
 
 from tacit.mechanisms.pairs.nodes import Nodes
 from tacit.mechanisms.pairs.pair import Pair
+from tacit.tradeoff.root import bracketed_root
 
 _MEMBERS = 40
 _TOWARDS = 0.5 ** np.arange(6, 50, 2)
 _SHARES = [*np.linspace(-1.0, 1.0, 2 * _MEMBERS + 1)[:-1], *(1 - _TOWARDS)]
 """Members to pick from, more of them where the largest loss is rare: little delta is left there for anything else."""
-_FINEST, _WORK = 192, 4500
+_FINEST, _WORK = 192, 6000
+_LOG_TAIL = -92.0
 
 Table = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -57,15 +59,81 @@ class AdaptivePair(Pair):
         return np.bincount(index, p, len(edges) + 1), np.bincount(index, q, len(edges) + 1)
 
 
+@dataclass(frozen=True)
+class RevealedBlock(AdaptivePair):
+    """The same for very many steps of which each is run with probability `rate` only, and which ones is revealed.
+
+    `member` is the family of one step that runs. With J ~ Binomial(steps, rate) of them, delta is at most E V_J: who
+    adapts knows no more than J. Where more than `most` run, all is lost; `fitting` keeps that below 1e-39.
+    """
+
+    rate: float
+    most: int
+
+    @classmethod
+    def fitting(cls, member: Pair, rate: float, most: int) -> RevealedBlock:
+        """The longest block in which hardly ever more than `most` steps run."""
+        mean = bracketed_root(lambda mean: _log_tail(most, mean) - _LOG_TAIL, 1e-30 * most, most)
+        return cls(member, int(mean / rate), rate, most)
+
+    @property
+    def infinite(self) -> float:
+        return float(np.exp(_log_tail(self.most, self.steps * self.rate)))
+
+    @property
+    def unseen(self) -> float:
+        return self.infinite
+
+    @cached_property
+    def _table(self) -> Table:
+        return _mixed_table(self.member, self.steps, self.rate, self.most)
+
+
+def _log_tail(most: int, mean: float) -> float:
+    """Chernoff's bound on log P(J > most) for binomial J of that mean, below `most`."""
+    count = most + 1
+    return count - mean - count * float(np.log(count / mean))
+
+
 @lru_cache(maxsize=8)
 def _table(member: Pair, steps: int) -> Table:
-    """The pair with the profile V (from above) by differences of its slopes, those of V - (1 - e^x) at x <= 0."""
+    """The pair with the profile V (from above)."""
+    *_, (put, call) = _profiles(member, steps)
+    return _pair_of(put, call, *_grid_of(member, steps))
+
+
+@lru_cache(maxsize=8)
+def _mixed_table(member: Pair, steps: int, rate: float, most: int) -> Table:
+    """The pair with the profile E V_J given J <= most, its masses those of that event."""
+    from scipy.stats import binom
+
+    weights = binom.pmf(np.arange(most + 1), steps, rate)
+    put = call = np.zeros(1)
+    for weight, (each_put, each_call) in zip(weights / weights.sum(), _profiles(member, most), strict=True):
+        put, call = put + weight * each_put, call + weight * each_call
+    loss, p, q = _pair_of(put, call, *_grid_of(member, most))
+    kept = -np.expm1(_log_tail(most, steps * rate))
+    return loss, kept * p, kept * q
+
+
+def _profiles(member: Pair, steps: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """V_k and V_k - (1 - e^x), from above, for k = 0, 1, ..., steps."""
     cover = [_outcomes(pair) for pair in member.covering(_MEMBERS)]
-    x, zero = _grid(cover, steps)
+    x, _ = _grid(cover, steps)
     put, call = np.maximum(-np.expm1(x), 0.0), np.maximum(np.expm1(x), 0.0)
+    yield put, call
     for _ in range(steps):
         put = _chords(put, -np.expm1(_beyond(x)[0]), np.zeros_like(x), cover, x)
         call = _chords(call, np.zeros_like(x), np.expm1(_beyond(x)[1]), cover, x)
+        yield put, call
+
+
+def _grid_of(member: Pair, steps: int) -> tuple[np.ndarray, int]:
+    return _grid([_outcomes(pair) for pair in member.covering(_MEMBERS)], steps)
+
+
+def _pair_of(put: np.ndarray, call: np.ndarray, x: np.ndarray, zero: int) -> Table:
+    """The pair with a profile on a grid by differences of its slopes, those of V - (1 - e^x) at x <= 0."""
     width = np.exp(x[:-1]) * np.expm1(x[1] - x[0])
     above = np.concatenate([-np.diff(put) / width, [0.0]])
     below = np.concatenate([[0.0], np.diff(call) / width, [1.0]])
