@@ -94,7 +94,8 @@ class Direction:
         for rate in np.geomspace(0.01, 1e9, 80):
             value = sum(steps * _log_table_moment(pair, rate) for pair, steps in self.parts)
             best = min(best, log_chernoff(float(rate), value, epsilon))
-        return floor * (1 - ALLOWANCE), min(float(np.exp(best)) * (1 + ALLOWANCE) + 1e-12 * floor, 1.0)
+        ceiling = self.general.infinite + float(np.exp(best))
+        return floor * (1 - ALLOWANCE), min(ceiling * (1 + ALLOWANCE) + 1e-12 * floor, 1.0)
 
     def _delta(self, epsilon: float) -> tuple[float, float]:
         if epsilon >= self._top * (1 + ALLOWANCE):
