@@ -167,7 +167,12 @@ def test_groups_of_steps_that_hardly_run_keep_both_bounds_close():
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-@pytest.mark.parametrize(("epsilon", "steps"), [(50.0, 3), (20.0, 64), (400.0, 2)])
-def test_large_losses_stay_in_the_range_of_doubles(epsilon: float, steps: int):
-    answer = Pld()(Exponential(epsilon) * steps, relation="replace_one").epsilon(1e-5)
+@pytest.mark.parametrize("rate", [1.0, 0.01, 1e-4])
+@pytest.mark.parametrize(("epsilon", "steps"), [(50.0, 3), (20.0, 64), (400.0, 2), (20.0, 3000)])
+def test_large_losses_stay_in_the_range_of_doubles(epsilon: float, steps: int, rate: float):
+    step = Exponential(epsilon).poisson(rate) if rate < 1 else Exponential(epsilon)
+    answer = Pld()(step * steps, relation="replace_one").epsilon(1e-5)
+    if rate < 1:
+        assert answer.lower <= answer.upper <= epsilon * steps * (1 + 1e-8)
+        return
     assert 0.9 * answer.upper <= answer.lower <= answer.upper <= epsilon * steps * (1 + 1e-8)

@@ -35,7 +35,7 @@ def in_blocks(parts: Parts) -> list[tuple[Pair, int]]:
     """Steps of an envelope of a known family as blocks of one dominating pair each; all other parts as they are."""
     found: list[tuple[Pair, int]] = []
     for pair, steps in parts:
-        block = _block(pair)
+        block = _block(pair, steps)
         if steps == 1 or block is None:
             found.append((pair, steps))
             continue
@@ -45,17 +45,22 @@ def in_blocks(parts: Parts) -> list[tuple[Pair, int]]:
     return found
 
 
-def _block(pair: Pair) -> AdaptivePair | None:
-    """The longest block, whose grid must hold e to three times its losses; None for no known family."""
+def _reach(pair: Pair) -> int:
+    """How many steps a grid may cover, which must hold e to three times their losses; 0 for no known family."""
     losses = [abs(loss) for each in pair.covering(1) if (nodes := each.nodes(1.0, 0.0)) for loss in nodes.loss]
-    reach = int(_REACH / max(losses)) if losses else 0
-    if reach < 2:
+    return int(_REACH / max(losses)) if losses else 0
+
+
+def _block(pair: Pair, steps: int) -> AdaptivePair | None:
+    """The longest block for so many steps; None for no known family, or losses too large for two steps."""
+    most = min(BLOCK, _reach(pair))
+    if most < 2:
         return None
-    plain = AdaptivePair(pair, min(BLOCK, reach))
-    if not isinstance(pair, RevealedPair):
+    plain = AdaptivePair(pair, most)
+    if steps <= most or not isinstance(pair, RevealedPair):
         return plain
-    longer = RevealedBlock.fitting(pair.base, pair.rate, min(BLOCK, reach))
-    return longer if longer.steps > plain.steps else plain
+    longer = RevealedBlock.fitting(pair.base, pair.rate, most)
+    return longer if longer.steps > most else plain
 
 
 class Fixed:
@@ -132,14 +137,12 @@ def floors(parts: Parts, upper: Direction) -> list[Floor | Fixed]:
     more in a group after the first step that ran.
     """
     (pair, steps), *others = parts
-    block = None if others or steps == 1 else _block(pair)
-    if block is None:
-        return [Fixed(parts, upper)]
-    if steps <= min(_FEW_STEPS, block.steps):
+    few = 0 if others else min(_FEW_STEPS, _reach(pair))
+    if 1 < steps <= few:
         return [Floor(pair, steps)]
-    if isinstance(pair, RevealedPair) and steps * pair.rate <= _FEW_RUNS and block.steps > _FEW_STEPS:
-        once = float(-np.expm1(steps // _FEW_STEPS * np.log1p(-pair.rate)))
-        return [Floor(replace(pair, rate=once), _FEW_STEPS), Fixed(parts, upper)]
+    if isinstance(pair, RevealedPair) and steps * pair.rate <= _FEW_RUNS and few > 1:
+        once = float(-np.expm1(steps // few * np.log1p(-pair.rate)))
+        return [Floor(replace(pair, rate=once), few), Fixed(parts, upper)]
     return [Fixed(parts, upper)]
 
 
