@@ -25,20 +25,19 @@ def rows_of(name, tests):
 
 
 def test_table_1_takes_the_mean_of_the_repeats_that_are_done():
-    rows = rows_of("table-1", {(15, 0): [0.5, 0.94], (15, 1): [0.5, 0.96]})
+    rows = rows_of("table-1", {(15, 0): [0.5, 0.94], (15, 1): [0.5, 0.96], (100, 0): [0.9] * 45 + [0.95] * 55})
     done = rows["sigma 1.3, 15 epochs: test accuracy %"]
     assert (done.ours, done.repeats, done.passed) == (pytest.approx(95.0), 2, True)
-    missing = rows["sigma 0.5, 100 epochs: test accuracy %"]
-    assert (missing.published, missing.ours, missing.repeats, missing.passed) == (98.0, None, 0, None)
-    assert rows["sigma 1.3, 15 epochs: non-private twin, test accuracy %"].repeats == 1
+    missing = rows["sigma 0.6, 62 epochs: test accuracy %"]
+    assert (missing.published, missing.ours, missing.repeats, missing.passed) == (97.6, None, 0, None)
+    twins = [rows[f"sigma {row}: non-private twin, test accuracy %"] for row in ("0.7, 45 epochs", "1.1, 60 epochs")]
+    assert [(twin.ours, twin.repeats) for twin in twins] == [(pytest.approx(90.0), 1), (pytest.approx(95.0), 1)]
 
 
-def test_table_1_trains_every_row_three_times_and_its_twin():
+def test_table_1_trains_every_row_three_times_and_one_twin():
     runs = [task for task in item("table-1").tasks("full") if "seed" in task.settings]
     assert sum(task.settings["private"] for task in runs) == 18
-    assert sorted(task.settings["settings"]["epochs"] for task in runs if not task.settings["private"]) == [
-        15, 45, 60, 62, 68, 100,
-    ]  # fmt: skip
+    assert [task.settings["settings"] for task in runs if not task.settings["private"]] == [{"epochs": 100}]
 
 
 def test_the_lstm_learns_which_word_decides(monkeypatch):

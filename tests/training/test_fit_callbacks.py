@@ -51,6 +51,11 @@ def test_callbacks_are_called_in_order():
     assert notes.seen == [("plan", 11), *steps[:10], ("epoch", 10.0), steps[10], ("epoch", 11.0), "end"]
 
 
+def test_epochs_of_a_broken_number_of_steps_end_at_the_nearest_step():
+    _, result = run(steps=None, epochs=4, batch_size=30)
+    assert [row["steps"] for row in result.history] == [7, 13, 20, 27]
+
+
 def test_callbacks_end_even_when_the_run_fails():
     notes = Notes()
     with pytest.raises(ZeroDivisionError):

@@ -29,7 +29,7 @@ class Loop:
 
     Attributes:
         step: takes one step; raises `BudgetExceeded` instead of taking one that must not be.
-        sample_rate: an epoch is round(1 / sample_rate) steps.
+        sample_rate: epoch k ends with step round(k / sample_rate).
         evaluate: measures the model in evaluation mode, without gradients, after every epoch.
         scheduler, scheduler_per: learning-rate schedule and what it counts, "epoch" or "step".
         spent: further numbers for every row of the history.
@@ -85,17 +85,22 @@ class Loop:
                 self.save(True)
                 raise
             self.stopped = str(error)
-            if self.taken % self.per_epoch:
+            if self.taken and not self._whole:
                 self._end_epoch()
             return
         self.taken += 1
         for callback in self.callbacks:
             callback.on_step(self.taken, self.steps)
-        whole = self.taken % self.per_epoch == 0
-        if whole or self.taken == self.steps:
+        if self._whole or self.taken == self.steps:
             self._end_epoch()
-        if self.scheduler is not None and (whole or self.scheduler_per == "step"):
+        if self.scheduler is not None and (self._whole or self.scheduler_per == "step"):
             self.scheduler.step()
+
+    @property
+    def _whole(self) -> bool:
+        """Whether the last step was the last of an epoch."""
+        epochs = round(self.taken * self.sample_rate)
+        return epochs > 0 and round(epochs / self.sample_rate) == self.taken
 
     def _end_epoch(self) -> None:
         row = {"epoch": round(self.taken * self.sample_rate, 6), "steps": float(self.taken)}
