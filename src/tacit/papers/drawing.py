@@ -6,7 +6,10 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_COLOURS = ("#1f5fa8", "#b5482a", "#3c7d3c", "#7a4f9a", "#8a6d1c", "#4a4a4a")
+_COLOURS = (
+    "#1f5fa8", "#b5482a", "#3c7d3c", "#7a4f9a", "#8a6d1c", "#4a4a4a", "#d17fb2", "#2b9c9c", "#e0a32e", "#8fb7e0",
+)  # fmt: skip
+_LEGEND_INSIDE = 6
 
 Points = tuple[Sequence[float] | Any, Sequence[float] | Any]
 
@@ -41,8 +44,10 @@ def lines_svg(
         "axes.spines.top": False,
         "axes.spines.right": False,
     }
+    crowded = len(lines) > _LEGEND_INSIDE
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(4.4, 4.2) if square else (5.6, 3.4), layout="constrained")
+        width, height = (4.4, 4.2) if square else (5.6, 3.4)
+        figure = Figure(figsize=(width + 1.6 * crowded, height), layout="constrained")
         axes = figure.add_subplot()
         for colour, (label, (x, y)) in zip(_COLOURS * 3, lines.items(), strict=False):
             dash = "--" if dashed and label.startswith(dashed) else "-"
@@ -67,7 +72,9 @@ def lines_svg(
         if square:
             axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
         axes.grid(color="#cccccc", linewidth=0.4)
-        axes.legend(frameon=False, fontsize=8)
+        (figure if crowded else axes).legend(
+            loc="outside right upper" if crowded else "best", frameon=False, fontsize=8
+        )
         buffer = io.StringIO()
         nothing: Any = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(buffer, format="svg", metadata=nothing)

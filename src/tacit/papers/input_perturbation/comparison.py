@@ -33,6 +33,8 @@ _TABLED = (0.1, 0.25, 10.0)
 _DRAWN = ("paper", "kifer", "zhang", "sgd", "descent", "exact", "aggregate", "privacy")
 _MODELS = {"logistic": "logistic regression", "mlp": "network"}
 
+_SCALES = {"accuracy": 100, "gap": 1}
+
 Line = Mapping[str, Any]
 
 
@@ -114,7 +116,7 @@ def _label(row: Line) -> str:
 
 def _rows(item: str, model: str, quantity: str, words: str, size: str, values: Sequence[Any]) -> list[Row]:
     """Means over the splits at a few epsilons; the figures store no values to compare with."""
-    make, rows, scale = partial(Row, KEY, item), [], 100 if quantity == "accuracy" else 1
+    make, rows, scale = partial(Row, KEY, item), [], _SCALES[quantity]
     ran = Counter(dataset for (dataset, _), found in zip(_cells(size, model), values, strict=True) if found)
     for dataset, methods in _lines(size, model, values, quantity).items():
         for name, at in methods.items():
@@ -130,12 +132,12 @@ def _rows(item: str, model: str, quantity: str, words: str, size: str, values: S
 def _drawings(item: str, model: str, quantity: str, words: str, size: str, values: Sequence[Any]) -> Mapping[str, str]:
     drawn = {}
     for dataset, methods in _lines(size, model, values, quantity).items():
-        lines = {}
+        lines, epsilons = {}, sorted({epsilon for at in methods.values() for epsilon in at if epsilon})
         for name, at in methods.items():
             if model == "logistic" and name.split()[-1] not in _DRAWN:
                 continue
-            epsilons = [epsilon for epsilon in sorted(at) if epsilon] or list(_QUICK_EPSILONS)
-            lines[name] = (epsilons, [at.get(epsilon, at.get(0.0)) for epsilon in epsilons])
+            own = [epsilon for epsilon in epsilons if epsilon in at] or epsilons
+            lines[name] = (own, [_SCALES[quantity] * at.get(epsilon, at.get(0.0, 0.0)) for epsilon in own])
         drawn[f"{item}-{dataset}"] = lines_svg(
             lines,
             across="epsilon at which each method was run",
