@@ -97,3 +97,15 @@ def test_the_figures_show_claimed_and_proven_methods_with_means_over_splits():
     begun = item.rows("quick", [values[0], None, None, None])
     assert {row.repeats for row in begun} == {1}
     assert all(row.quantity.startswith("iris_setosa") for row in begun)
+
+
+def test_accuracies_are_drawn_in_percent_and_the_fit_without_privacy_at_every_epsilon(monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(comparison, "lines_svg", lambda lines, **_: drawn.update(lines) or "")
+    item = next(each for each in comparison.ITEMS if each.name == "figure-3")
+    row = {"method": "gradient", "variant": "sgd", "standing": "proven"}
+    rows = [row | {"epsilon": epsilon, "accuracy": 0.5 + epsilon} for epsilon in (0.01, 0.2)]
+    bare = row | {"epsilon": None, "accuracy": 0.9, "method": "none"}
+    item.figures("quick", [[bare, *rows], None])
+    assert drawn["gradient sgd"] == ([0.01, 0.2], [pytest.approx(51), pytest.approx(70)])
+    assert drawn["without privacy"] == ([0.01, 0.2], [90, 90])
