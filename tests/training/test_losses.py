@@ -83,6 +83,10 @@ class TestMeans:
     def test_every_form_of_the_mean_is_accepted_on_batches_of_all_sizes(self, form):
         several_steps(opacus_shaped(batch_size=4), MEANS[form])
 
+    def test_targets_that_happen_to_count_up_are_still_targets(self):
+        x, _ = blobs()
+        several_steps(opacus_shaped(data=(x[:2], torch.tensor([0, 1])), batch_size=2), MEANS["indexed"])
+
     @pytest.mark.parametrize("form", NO_MEANS)
     def test_what_is_no_mean_of_own_losses_is_refused(self, form):
         with pytest.raises(InvalidInput, match="loss must be the mean over the batch of one loss per example"):

@@ -100,7 +100,7 @@ class Sizes:
                 if isinstance(value, Tensor) and key not in self._not_counting:
                     counting.add((place, order))
         ways = [frozenset(sure | set(chosen)) for chosen in _subsets(unsure)]
-        kinds = [frozenset(), frozenset(counting)] if counting else [frozenset()]
+        kinds = [frozenset(chosen) for chosen in reversed(_subsets(sorted(counting)))]
         return [Cut(way, kind) for kind in kinds for way in ways]
 
     def _learn(self, key: tuple[object, ...], sized: Tensor | int, batch: int) -> None:
