@@ -189,7 +189,8 @@ def fit(
     loop.stop_at_budget = stop_at_budget
     loop.spent = Spent(book, accountant, target.delta if isinstance(target, Epsilon) else delta)
     if checkpoint is not None:
-        every = loop.per_epoch if checkpoint_every is None else check.count("checkpoint_every", checkpoint_every)
+        epoch = max(1, round(1 / plan.sample_rate))
+        every = epoch if checkpoint_every is None else check.count("checkpoint_every", checkpoint_every)
         keeper = Keeper(checkpoint, every, mark, before, setting, run, private_update, loop)
         if saved is not None:
             keeper.restore(saved)

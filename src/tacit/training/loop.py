@@ -54,9 +54,6 @@ class Loop:
     history: list[Row] = field(default_factory=list)
     stopped: str = ""
 
-    def __post_init__(self) -> None:
-        self.per_epoch = max(1, round(1 / self.sample_rate))
-
     def run(self) -> None:
         """Run to the end; Ctrl-C ends it after the step in progress."""
         try:

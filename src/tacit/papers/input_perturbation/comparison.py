@@ -25,7 +25,7 @@ DATA = {
     "full": {"logistic": ("breast_cancer_wisconsin", "creditcard", *_IRIS, *_LARGE), "mlp": _LARGE},
 }
 _SEEDS = {"quick": 2, "full": 10}
-# A split of tens of thousands of records varies little.
+# A split of a large table takes minutes.
 _LARGE_SEEDS = 3
 _QUICK_EPSILONS = (0.1, 0.25, 10.0)
 _TABLED = (0.1, 0.25, 10.0)
@@ -137,7 +137,7 @@ def _drawings(item: str, model: str, quantity: str, words: str, size: str, value
             if model == "logistic" and name.split()[-1] not in _DRAWN:
                 continue
             own = [epsilon for epsilon in epsilons if epsilon in at] or epsilons
-            lines[name] = (own, [_SCALES[quantity] * at.get(epsilon, at.get(0.0, 0.0)) for epsilon in own])
+            lines[name] = (own, [_SCALES[quantity] * at[epsilon if epsilon in at else 0.0] for epsilon in own])
         drawn[f"{item}-{dataset}"] = lines_svg(
             lines,
             across="epsilon at which each method was run",
