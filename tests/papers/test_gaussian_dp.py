@@ -4,9 +4,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+from tacit.models import MeanOfWords
 from tacit.papers import items_of
-from tacit.papers.gaussian_dp import baselines, rate
+from tacit.papers.gaussian_dp import baselines, rate, repeated_words
 
 
 def item(name):
@@ -50,6 +53,48 @@ def test_the_lstm_learns_which_word_decides(monkeypatch):
     assert len(test) == 40
     assert test[-1] > 0.9
     assert rows_of("table-3", {(None, 0): [0.8, 0.855]})["NoisyAdam, padding counted in the mean, test accuracy %"].ours
+
+
+def test_a_norm_by_place_understates_the_gradient_of_a_record_that_repeats_words():
+    torch.manual_seed(0)
+    model = MeanOfWords(20, 2, width=4, hidden=5, count_padding=True)
+    x, y = torch.tensor([[3, 3, 3, 3, 4, 0], [2, 3, 4, 5, 6, 7]]), torch.tensor([0, 1])
+    whole, by_place = (repeated_words.example_norms(model, x, y, summed=summed) for summed in (True, False))
+    for k in range(2):
+        model.zero_grad()
+        nn.functional.cross_entropy(model(x[k : k + 1]), y[k : k + 1]).backward()
+        norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
+        assert whole[k].item() == pytest.approx(norm.item(), rel=1e-5)
+    assert by_place[0] < 0.99 * whole[0]
+    assert by_place[1].item() == pytest.approx(whole[1].item(), rel=1e-6)
+
+
+def test_the_norm_by_place_trains_with_noise(monkeypatch):
+    draw = np.random.default_rng(0)
+    y = draw.integers(0, 2, size=400)
+    x = np.where(y[:, None] == 1, draw.integers(2, 10, size=(400, 6)), draw.integers(10, 18, size=(400, 6)))
+    data = SimpleNamespace(x_train=x, y_train=y, x_test=x, y_test=y, bounds=(0, 17))
+    monkeypatch.setattr("tacit.data.load", lambda name, data_dir: data)
+    for sigma, learns in ((0.5, True), (200.0, False)):
+        test = repeated_words.repeated_words(1, 10, 50, sigma, 1.0, 0.02)["test"]
+        assert len(test) == 10
+        assert (test[-1] > 0.9) is learns
+
+
+def test_figure_4_states_when_the_lower_panel_is_how_accurate_and_what_it_costs():
+    plan = item("figure-4").tasks("full")
+    values = values_of(plan, {(70, 0): [0.945] * 20 + [0.955] * 20 + [0.965] * 30})
+    for k, (moments, clt, mu) in enumerate(((8.676, 9.0, 2.0), (9.0, 8.697, 1.785)), 4):
+        ramp = np.linspace(0, 1, 70)
+        values[k] = {name: list(end * ramp) for name, end in (("moments", moments), ("clt", clt), ("mu", mu))}
+    rows = {row.quantity: row for row in item("figure-4").rows("full", values)}
+    assert [rows[f"bottom, clt: first epoch with {level} %"].ours for level in (95, 96, 97)] == [21, 41, None]
+    assert rows["bottom, sigma 0.7, 70 epochs: epsilon by the moments accountant"].passed
+    assert rows["bottom, sigma 0.638, 70 epochs: epsilon by the CLT"].passed
+    assert rows["bottom, sigma 0.638, 70 epochs: mu by the CLT"].passed
+    assert rows["bottom, nonprivate: test accuracy % after epoch 70"].published == 98.95
+    reached = [row for row in rows.values() if "at most 4" in row.quantity]
+    assert [(row.published, row.ours) for row in reached] == [(92.0, 95.5), (96.0, 95.5)]
 
 
 def test_figure_4_compares_epochs_that_the_published_curves_have():

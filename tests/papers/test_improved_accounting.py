@@ -115,13 +115,14 @@ def test_rows_of_the_regressions_compare_the_moments_alone():
 def test_the_coverage_is_averaged_over_its_tasks():
     values = [{"aware": 0.9, "naive": 0.4}] * 20 + [{"share": 0.8 if k % 2 else 0.6, "width": 0.5} for k in range(20)]
     rows = coverage._rows("full", values)
-    assert [row.passed for row in rows[:4]] == [True, None, True, None]
+    assert [row.ours for row in rows[:4]] == pytest.approx([0.9, 0.4] * 2)
     assert [row.ours for row in rows[4:]] == pytest.approx([0.7, 0.5] * 2)
     assert {row.repeats for row in rows} == {1000}
     assert len(coverage._tasks("full")) == 40
     some = coverage._rows("full", [*values[:5], *[None] * 35])
     assert [row.repeats for row in some] == [500, 500, *[0] * 6]
-    assert [row.passed for row in some[:4]] == [True, None, None, None]
+    assert [row.ours for row in some[:2]] == pytest.approx([0.9, 0.4])
+    assert {row.ours for row in some[2:]} == {None}
 
 
 def test_simulations_count_how_often_the_truth_is_inside():

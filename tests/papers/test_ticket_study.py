@@ -3,8 +3,8 @@
 import pytest
 
 from tacit.errors import InvalidInput
-from tacit.papers.lottery_ticket import study
-from tacit.papers.lottery_ticket.variants import CORE, VARIANTS, settings_of
+from tacit.papers.lottery_ticket import margins, study
+from tacit.papers.lottery_ticket.variants import CORE, DENSE, PAPER, VARIANTS, settings_of
 from tacit.papers.reproduce import items_of
 
 
@@ -34,6 +34,34 @@ def test_rows_are_means_beside_the_published_values():
         - rows["epsilon 0.2, dense, the paper's settings: test accuracy %"].ours
     )
     assert len(rows) <= 60  # a page shows so many
+
+
+def test_numbers_of_other_records_are_not_compared():
+    def winning(dataset):
+        rows = {row.quantity: row for row in study.rows(dataset, "full", values())}
+        row = rows[f"epsilon 0.2, {PAPER}: test accuracy %"]
+        return row.published, row.tolerance
+
+    assert winning("mnist") == (84.0, 5.0)
+    assert winning("kmnist") == (None, None)
+    assert winning("har") == (61.0, None)
+
+
+def test_the_average_lead_is_over_what_has_run():
+    cells = [(name, cell, task) for name, cell, task in margins._runs("full")]
+    level = {PAPER: 0.9, DENSE: 0.8}
+    ran = [
+        {"test": [0.0, level[cell.variant] - (cell.epsilon == 1.0) * (cell.variant == PAPER) * 0.04]}
+        if dataset in ("mnist", "isolet") and cell.epsilon in (1.0, 0.2)
+        else None
+        for dataset, cell, _ in cells
+    ]
+    every, at_1 = margins.ITEM.rows("full", ran)
+    assert (every.published, every.ours, every.repeats) == (14.0, pytest.approx(8.0), 4)
+    assert (at_1.published, at_1.ours, at_1.repeats) == (17.0, pytest.approx(6.0), 2)
+    assert margins.ITEM.tasks("quick") == margins.ITEM.rows("quick", []) == []
+    nothing = margins.ITEM.rows("full", [None] * len(ran))
+    assert [(row.ours, row.repeats) for row in nothing] == [(None, 0)] * 2
 
 
 def test_what_has_not_run_is_said_to_be_missing():

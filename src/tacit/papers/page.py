@@ -123,11 +123,12 @@ def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cell(name: str, value: Any) -> str:
+    """One cell; a bar would end it."""
     if name == "pass":
         return {True: "yes", False: "**no**", None: ""}[value]
     if name == "repeats":
         return "" if value is None else str(value)
-    return _number(value)
+    return _number(value).replace("|", "\\|")
 
 
 def _capital(title: str) -> str:

@@ -6,40 +6,61 @@ sigma is half of what the calibration needs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import mean
 from typing import Any
 
 import numpy as np
 
+from tacit.accounting import accountant
 from tacit.attacks import accuracy_loss
 from tacit.noise import SeededStream
 from tacit.papers.base import Item, Row
-from tacit.papers.evaluating_dp.privacy import KEY, LABELS, PROTOCOL, cost
+from tacit.papers.evaluating_dp.privacy import DELTA, KEY, LABELS, POISSON, PROTOCOL, cost, ran
 from tacit.papers.evaluating_dp.settings import CLASSES, EPSILONS, Folder, protocol, split
 from tacit.standing import Standing
 from tacit.sweeps import Task
 
-_METHODS = ("naive", "advanced", "zcdp")
+_Batches = Callable[[int, int, np.random.Generator], Iterator[np.ndarray]]
+_METHODS = ("naive", "advanced", "zcdp", "rdp")
 
 
 def batch_clipped(
     method: str, epsilon: float, *, records: int, batch_size: int, epochs: int, runs: int, data_dir: Folder = None
 ) -> dict[str, Any]:
-    """Softmax regression on CIFAR-100 by Adam on clip(mean gradient of a batch, 1) + N(0, sigma^2 I), disjoint batches.
+    """Softmax regression on CIFAR-100 by Adam on clip(mean gradient of a batch, 1) + N(0, sigma^2 I).
 
-    Returns "test", the accuracy of every run, and for a private `method` (not "none") "sigma" and "exact": the exact
-    epsilon when one record in a pass moves a step by 2.
+    Batches are disjoint, for RDP drawn by Poisson sampling. Returns "test", the accuracy of every run, and for a
+    private `method` (not "none") "sigma" and "exact": the exact epsilon when one record moves its steps by 2.
     """
     parts = split("cifar100_pca50", records, data_dir)
     spent = {} if method == "none" else cost(method, epsilon, epochs, batch_size / records)
-    tests = [_accuracy(parts, spent.get("sigma", 0.0), method != "none", batch_size, epochs, k) for k in range(runs)]
-    exact = {"sigma": spent["sigma"], "exact": spent["replace_one"]} if spent else {}
-    return {"test": tests} | exact
+    draw = _poisson if method in POISSON else _disjoint
+    tests = [_accuracy(parts, spent.get("sigma"), draw, batch_size, epochs, seed) for seed in range(runs)]
+    return {"test": tests} | (_exact(method, spent, epochs, batch_size / records) if spent else {})
 
 
-def _accuracy(parts: dict[str, Any], sigma: float, private: bool, batch_size: int, epochs: int, seed: int) -> float:
+def _exact(method: str, spent: dict[str, float], epochs: int, rate: float) -> dict[str, float]:
+    """Add/remove over Poisson batches, replace-one over disjoint ones: in both a record moves a mean by at most 2."""
+    exact = spent["replace_one"]
+    if method in POISSON:
+        exact = float(accountant("pld")(ran(method, spent["sigma"] / 2, epochs, rate)).epsilon(DELTA))
+    return {"sigma": spent["sigma"], "exact": exact}
+
+
+def _disjoint(records: int, batch_size: int, order: np.random.Generator) -> Iterator[np.ndarray]:
+    yield from np.array_split(order.permutation(records), range(batch_size, records, batch_size))
+
+
+def _poisson(records: int, batch_size: int, order: np.random.Generator) -> Iterator[np.ndarray]:
+    for _ in range(round(records / batch_size)):
+        yield np.flatnonzero(order.random(records) < batch_size / records)
+
+
+def _accuracy(
+    parts: dict[str, Any], sigma: float | None, draw: _Batches, batch_size: int, epochs: int, seed: int
+) -> float:
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -49,9 +70,10 @@ def _accuracy(parts: dict[str, Any], sigma: float, private: bool, batch_size: in
     optimizer, stream = torch.optim.Adam([weights], lr=PROTOCOL["learning_rate"]), SeededStream(seed)
     order = np.random.default_rng(seed)
     for _ in range(epochs):
-        for batch in torch.from_numpy(order.permutation(len(y))).split(batch_size):
+        for rows in draw(len(y), batch_size, order):
+            batch = torch.from_numpy(rows)
             (gradient,) = torch.autograd.grad(cross_entropy(x[batch] @ weights, y[batch]), weights)
-            if private:
+            if sigma is not None:
                 noise = torch.empty(gradient.numel())
                 stream.fill_normal(noise.numpy())
                 gradient = gradient / max(1.0, float(gradient.norm())) + sigma * noise.view_as(gradient)

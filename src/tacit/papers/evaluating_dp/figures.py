@@ -32,6 +32,7 @@ _MORE = {
     "yeom_ppv_1": "PPV of the loss threshold where a hundredth of the records are members",
     "found": "members that a run flags",
     "flagged": "records that a run flags",
+    "first_two_flagged": "records flagged in both of the first two runs",
     "first_two": "members flagged in both of the first two runs",
     "first_two_ppv": "PPV of those flagged in both of the first two runs",
     "all_runs": "members flagged in every run",
@@ -90,6 +91,7 @@ def _means(value: Mapping[str, Any], records: int) -> dict[str, float]:
     rows = {"repeats": float(len(value["test"]))}
     rows |= {name: mean(each) if isinstance(each, list) else each for name, each in found.items()}
     rows |= {name: float(members) for name, (members, _) in shared.items()}
+    rows |= {f"{name}_flagged": float(members + others) for name, (members, others) in shared.items()}
     rows |= {f"{name}_ppv": members / max(1, members + others) for name, (members, others) in shared.items()}
     tpr, fpr = rows["yeom_tpr"], rows["yeom_fpr"]
     rows |= {"found": records * tpr, "flagged": records * (tpr + fpr)}

@@ -24,7 +24,10 @@ _WORDS = {
     "advanced_loss": ("bound on the expected loss of a step, advanced composition", Standing.PROVEN),
     "cdp_loss": ("bound on the expected loss of a step, CDP", Standing.PROVEN),
     "zcdp_loss": ("bound on the expected loss of a step, zCDP", Standing.PROVEN),
+    "rdp_loss": ("bound on the expected loss of a step, RDP", Standing.PROVEN),
     "exact_loss": ("expected privacy loss of a step of randomised response", Standing.PROVEN),
+    "variance": ("bound on the variance of the loss of a step, all four", Standing.PROVEN),
+    "exact_variance": ("variance of the loss of a step of randomised response", Standing.PROVEN),
 }
 
 
@@ -46,7 +49,10 @@ def composed(epsilon: float, steps: int) -> dict[str, float | None]:
         "advanced_loss": drift,
         "cdp_loss": drift / 2,
         "zcdp_loss": epsilon**2 / 2,
+        "rdp_loss": 2 * epsilon**2,
         "exact_loss": epsilon * math.tanh(epsilon / 2),
+        "variance": epsilon**2,
+        "exact_variance": (epsilon / math.cosh(epsilon / 2)) ** 2,
     }
 
 

@@ -14,7 +14,7 @@ Folder = str | os.PathLike[str] | None
 
 def table_2_task() -> Task:
     """The task whose value is `adult`."""
-    return Task(f"{__name__}:adult", {}, 20.0, reads_data=True)
+    return Task(f"{__name__}:adult", {"dataset": "adult_a9a"}, 20.0, reads_data=True)
 
 
 def table_3_task() -> Task:
@@ -27,8 +27,8 @@ def table_4_task() -> Task:
     return Task(f"{__name__}:movielens", {}, 20.0, reads_data=True)
 
 
-def adult(*, data_dir: Folder = None) -> dict[str, float]:
-    """Test accuracy in percent of classical learners on the paper's encoding of Adult.
+def adult(dataset: str, *, data_dir: Folder = None) -> dict[str, float]:
+    """Test accuracy in percent of classical learners on the records that the private run has.
 
     Trees split by entropy, as ID3 and C4.5 do; the pruned one stops at leaves of 50.
     """
@@ -38,7 +38,7 @@ def adult(*, data_dir: Folder = None) -> dict[str, float]:
 
     from tacit.data import load
 
-    data = load("adult", data_dir=data_dir)
+    data = load(dataset, data_dir=data_dir)
     learners = {
         "1-NN": KNeighborsClassifier(1),
         "3-NN": KNeighborsClassifier(3),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tacit.accounting import Ledger, accountant
@@ -13,6 +14,8 @@ from tacit.tradeoff import Epsilon
 
 _STANDINGS = {"mu": Standing.ASYMPTOTIC, "clt": Standing.ASYMPTOTIC, "moments": Standing.PROVEN}
 WORDS = {"mu": "mu by the CLT", "clt": "epsilon by the CLT", "moments": "epsilon by the moments accountant"}
+COLUMNS = {"moments": "moments accountant", "exact": "exact", "clt": "CLT"}
+_MNIST_RATE = 256 / 60000
 
 
 def cost(sigma: float, sample_rate: float, steps: int, delta: float) -> dict[str, float]:
@@ -35,6 +38,14 @@ def curve(sigma: float, sample_rate: float, steps: list[int], delta: float) -> d
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
+def deltas(sigma: float, sample_rate: float, steps: int, epsilons: list[float]) -> dict[str, list[float]]:
+    """delta at each epsilon, by the moments accountant, the CLT and exactly."""
+    ran = Ledger.of(Gaussian(sigma).poisson(sample_rate) * steps)
+    by = {"moments": "moments", "clt": "clt", "exact": "pld"}
+    found = {name: accountant(using)(ran) for name, using in by.items()}
+    return {name: [float(guarantee.delta(epsilon)) for epsilon in epsilons] for name, guarantee in found.items()}
+
+
 def matched(sigma: float, sample_rate: float, steps: int, delta: float) -> dict[str, float]:
     """The noise that the CLT, and soundly the exact accountant, ask for at the moments accountant's epsilon.
 
@@ -51,6 +62,34 @@ def cost_task(sigma: float, sample_rate: float, steps: int, delta: float) -> Tas
     """The task whose value is `cost`."""
     settings = {"sigma": sigma, "sample_rate": sample_rate, "steps": steps, "delta": delta}
     return Task(f"{__name__}:cost", settings, 0.3)
+
+
+def curve_task(sigma: float, epochs: Sequence[int], delta: float = 1e-5) -> Task:
+    """The task whose value is `curve` after these epochs of MNIST in batches of 256."""
+    steps = [_mnist_steps(epoch) for epoch in epochs]
+    settings = {"sigma": sigma, "sample_rate": _MNIST_RATE, "steps": steps, "delta": delta}
+    return Task(f"{__name__}:curve", settings, 0.3 * len(epochs))
+
+
+def deltas_task(sigma: float, epochs: int, epsilons: Sequence[float]) -> Task:
+    """The task whose value is `deltas` after these epochs of MNIST in batches of 256."""
+    settings = {"sigma": sigma, "sample_rate": _MNIST_RATE, "steps": _mnist_steps(epochs), "epsilons": list(epsilons)}
+    return Task(f"{__name__}:deltas", settings, 1.0)
+
+
+def matched_task(sigma: float, epochs: int) -> Task:
+    """The task whose value is `matched` after these epochs of MNIST in batches of 256, at delta 1e-5."""
+    settings = {"sigma": sigma, "sample_rate": _MNIST_RATE, "steps": _mnist_steps(epochs), "delta": 1e-5}
+    return Task(f"{__name__}:matched", settings, 1.0)
+
+
+def _mnist_steps(epochs: int) -> int:
+    return round(epochs / _MNIST_RATE)
+
+
+def standing(column: str) -> Standing:
+    """What kind of claim a column of `cost` is."""
+    return _STANDINGS.get(column, Standing.PROVEN)
 
 
 def cost_rows(

@@ -32,7 +32,7 @@ _STRENGTH, _SMOOTHNESS, _STEPS = 0.01, 0.25, 50
 _CLAIMED, _PROVEN = Standing.CLAIMED, Standing.PROVEN
 WORDS = {
     "paper": ("input perturbation, equation (9): variance on every feature", _CLAIMED),
-    "paper_repaired": ("its repair for losses ||theta - x||^2 / 2: variance on every feature", _PROVEN),
+    "paper_repaired": ("its repair for losses norm(theta - x)^2 / 2: variance on every feature", _PROVEN),
     "kifer": ("Kifer et al., objective: variance on the linear term of the sum", _PROVEN),
     "fukuchi": ("Fukuchi et al., input: each record's share of it", _PROVEN),
     "zhang": ("Zhang et al., output: variance on the parameter, published sensitivity", _PROVEN),

@@ -23,15 +23,16 @@ def _ticket(mode: str, **settings: Any) -> dict[str, Any]:
     return {"method": "ticket", "ticket": {"mode": mode} | settings}
 
 
+DENSE, PAPER = "dense, the paper's settings", "paper mode (claimed)"
 _DENSITY = 0.083
 _OF_THREE = [0.2, 0.1, 0.05]
 VARIANTS: dict[str, dict[str, Any]] = {
-    "dense, the paper's settings": {},
+    DENSE: {},
     "dense, tuned": {},
     "T1, random mask": _ticket("T1", origin="random", density=_DENSITY),
     "T1, public ticket": _ticket("T1", origin="kmnist", folder="tickets") | _SHARED,
     "T2, private ticket": _ticket("T2", densities=_OF_THREE),
-    "paper mode (claimed)": _ticket("paper", folder="tickets") | _SHARED,
+    PAPER: _ticket("paper", folder="tickets") | _SHARED,
     "dense 28 hidden": {"hidden": [28]},
     "dense, large batch": {},
     "T1, largest initial weights": _ticket("T1", origin="start_magnitude", density=_DENSITY),
@@ -39,8 +40,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "T4, private ticket, parallel": _ticket("T4", densities=_OF_THREE),
 }
 CORE = tuple(VARIANTS)[:6]
-FIGURE = ("paper mode (claimed)", "T1, public ticket", "T1, random mask", "dense, the paper's settings", "dense, tuned")
-SHORT = ("dense, the paper's settings", "T1, random mask", "dense, tuned")
+FIGURE = (PAPER, "T1, public ticket", "T1, random mask", DENSE, "dense, tuned")
+SHORT = (DENSE, "T1, random mask", "dense, tuned")
 NONPRIVATE = "not private"
 
 
