@@ -120,6 +120,16 @@ def test_command_line_mistakes(row, arguments, sentence, tmp_path, capsys):
     assert sentence in capsys.readouterr().err
 
 
+def test_an_end_of_the_search_is_no_answer():
+    with pytest.raises(InvalidInput, match="Any number of steps meets it"):
+        largest_steps(Epsilon(2.0, 1e-5), lambda steps: Gaussian(1e6).poisson(1e-6) * steps, using="clt")
+
+
+def test_a_loose_target_ends_the_search():
+    found = noise_multiplier(Epsilon(1000.0, 1e-5), sample_rate=0.01, steps=100)
+    assert found.guarantee.epsilon(1e-5) == pytest.approx(1000.0, rel=1e-6)
+
+
 def test_parameter_of_spec_finds_steps(tmp_path):
     found = parameter_of_spec(_spec(tmp_path, noise_multiplier=1.0, steps=None), Epsilon(2.0, 1e-5), using="rdp")
     assert found.parameter == "steps"

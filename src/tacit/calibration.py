@@ -150,7 +150,11 @@ def largest_steps(
     if not met(1):
         raise InvalidInput(f"target must be within reach of a single step; got {target}. Use more noise.")
     low, high = 1, 2
-    while high <= limit and met(high):
+    while met(high):
+        if high > limit:
+            raise check.fail(
+                "steps", f"limited by {target}", f"no limit up to {high:,}", "Any number of steps meets it."
+            )
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2

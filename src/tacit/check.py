@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 from tacit.errors import InvalidInput
 
+_MOST = 1e18
+
 
 def fail(name: str, rule: str, value: object, hint: str = "") -> InvalidInput:
     """The error for argument `name` that broke `rule`; raise what this returns."""
@@ -31,7 +33,7 @@ def real(
     rule = _interval(low, high, open_low, open_high)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise fail(name, rule, value, hint)
-    number = float(value)
+    number = _float(value)
     below = number <= low if open_low else number < low
     above = number >= high if open_high else number > high
     if not math.isfinite(number) or below or above:
@@ -64,7 +66,9 @@ def count(name: str, value: object, *, minimum: int = 1, hint: str = "") -> int:
     rule = f"an integer >= {minimum}"
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise fail(name, rule, value, hint)
-    number = float(value)
+    number = _float(value)
+    if number > _MOST:
+        raise fail(name, f"an integer in [{minimum}, {_MOST:g}]", value, hint)
     if not number.is_integer() or number < minimum:
         raise fail(name, rule, value, hint)
     return int(number)
@@ -85,6 +89,14 @@ def keys(name: str, given: Iterable[str], options: Iterable[str]) -> None:
     known = list(options)
     for key in given:
         choice(f"key of {name}", key, known)
+
+
+def _float(value: numbers.Real) -> float:
+    """`value` as a float, infinite where it is beyond all of them."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _interval(low: float, high: float, open_low: bool, open_high: bool) -> str:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tacit.accounting import Ledger
+from tacit.accounting import Ledger, accountant
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Exponential, Gaussian, Laplace
 from tacit.standing import Standing
@@ -43,6 +43,53 @@ def test_an_edited_ledger_does_not_load(tmp_path):
             Ledger.from_spec(edited)
     with pytest.raises(InvalidInput, match="edited"):
         Ledger.from_spec(spec | {"relation": "add_remove"})
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_a_ledger_that_was_cut_short_does_not_load(kept):
+    spec = _ledger().spec()
+    with pytest.raises(InvalidInput, match="edited"):
+        Ledger.from_spec(spec | {"mechanisms": spec["mechanisms"][:kept]})
+
+
+def test_a_lower_bound_is_no_standing_of_what_ran():
+    with pytest.raises(InvalidInput, match="standing must be one of"):
+        Ledger.from_spec({"standing": "measured", "mechanisms": []})
+
+
+def test_an_empty_ledger_keeps_its_standing():
+    ledger = Ledger.from_spec({"standing": "claimed", "mechanisms": []})
+    assert accountant("pld")(ledger).standing is Standing.CLAIMED
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('{"mechanisms": [{"type": "gaussian", "noise_multiplier": 1, "noise_multiplier": 100}]}', "every key once"),
+        ("[" * 100_000, "must be a JSON file"),
+        ('{"mechanisms": [{"type": "gaussian", "noise_multiplier": 1' + "0" * 5000 + "}]}", "must be a JSON file"),
+        (
+            '{"mechanisms": [{"type": "gaussian", "noise_multiplier": 1' + "0" * 400 + "}]}",
+            "noise_multiplier must be in",
+        ),
+        ('{"mechanisms": [{"type": "gaussian", "noise_multiplier": 1, "steps": 1e30}]}', "steps must be an integer in"),
+        ('{"mechanisms": [{"type": "gaussian", "noise_multiplier": 1e-300}]}', "noise_multiplier must be in"),
+    ],
+)
+def test_a_spec_that_no_one_could_have_meant(text, sentence, tmp_path):
+    (tmp_path / "spec.json").write_text(text)
+    with pytest.raises(InvalidInput, match=sentence):
+        Ledger.load(tmp_path / "spec.json")
+
+
+def test_training_without_noise_is_written_down_and_costs_everything():
+    noiseless = Gaussian(0.0, unsafe_no_noise=True)
+    for mechanism in (noiseless, noiseless.poisson(0.1) * 5):
+        ledger = Ledger.of(mechanism)
+        assert ledger.unsafe == ["unsafe_no_noise"]
+        rows = [part.spec() | {"steps": steps} for part, steps in mechanism.parts()]
+        assert Ledger.from_spec({"mechanisms": rows}).unsafe == ["unsafe_no_noise"]
+    assert accountant("pld")(Ledger.of(noiseless)).epsilon(1e-5) == float("inf")
 
 
 def test_a_failed_write_leaves_the_last_state(tmp_path, monkeypatch):

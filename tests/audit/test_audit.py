@@ -163,6 +163,8 @@ def test_what_is_claimed_depends_on_the_trials():
     assert "this one model" in audit_scores(scores, delta=1e-5).statement
     independent = audit_scores(scores, delta=1e-5, trials=Trials.INDEPENDENT, confidence=0.99)
     assert "99 % confidence over independent trials" in independent.statement
+    nearly = audit_scores(scores, delta=1e-5, trials="independent", confidence=0.99999999)
+    assert "With 99.99 % confidence" in nearly.statement
 
 
 def test_the_row_is_plain_and_the_result_frozen():

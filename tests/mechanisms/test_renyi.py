@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tacit.mechanisms import renyi
 from tacit.mechanisms.renyi import poisson_gaussian_rdp, pure_rdp, replaced_gaussian_rdp
 
 
@@ -21,6 +22,21 @@ def _integral(rate, sigma, order, other):
 
         points = mpmath.linspace(-12 * sigma - 1, 2 * order + 12 * sigma, 60)
         return float(mpmath.log(mpmath.quad(integrand, points)) / (order - 1))
+
+
+@pytest.mark.parametrize(("rate", "order"), [(0.1, 64.0), (1e-6, 200.0), (0.9, 100.0)])
+def test_the_bound_for_little_noise_is_the_series_where_both_are_known(rate, order):
+    """Within 1e-9 of the binomial series, and never below it but for rounding."""
+    series, bound = (moment(rate, 0.05, order) for moment in (renyi._log_moment_series, renyi._log_moment_bound))
+    assert series * (1 - 1e-12) <= bound <= series * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("divergence", [poisson_gaussian_rdp, replaced_gaussian_rdp])
+def test_little_noise_is_quick_and_below_the_unsampled_divergence(divergence):
+    orders, sensitivity = np.array([1.5, 10.3, 1000.5]), 1 if divergence is poisson_gaussian_rdp else 2
+    found = divergence(0.1, 1e-4, orders)
+    assert np.all(found <= orders * sensitivity**2 / (2 * 1e-8) * (1 + 1e-9))
+    assert np.all(found >= 0.9 * orders / (2 * 1e-8))
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,13 @@ def test_a_card_a_ledger_and_an_audit(method, tmp_path):
         audit(tmp_path)
 
 
+def test_an_accountant_of_the_card_certifies_the_epsilon_that_was_asked_for(tmp_path):
+    settings = {"dataset": "iris", "method": "objective", "epsilon": 4.0, "delta": 1e-3}
+    card = train(read_config("digits", settings), out=tmp_path).card
+    proven = {result.tradeoff.source: result.epsilon for result in card.account.results}
+    assert 3.9 < proven["naive"] <= 4.0
+
+
 def test_flags_of_the_section(tmp_path, capsys):
     arguments = ["--dataset", "iris", "--method", "output", "--output-variant", "gamma", "--delta", "1e-3"]
     assert main(["train", "digits", *arguments, "--out", str(tmp_path)]) == 2

@@ -56,6 +56,23 @@ def test_a_secure_run_counts_what_may_be_lost(tmp_path):
         resume(tmp_path)
 
 
+def test_without_its_checkpoint_nothing_tells_what_was_spent(tmp_path):
+    stopped(tmp_path)
+    (tmp_path / "checkpoint.safetensors").unlink()
+    with pytest.raises(InvalidInput, match=r"with its checkpoint\.safetensors"):
+        resume(tmp_path)
+
+
+def test_a_run_writes_over_no_other(tmp_path):
+    stopped(tmp_path)
+    before = (tmp_path / "config.json").read_bytes()
+    for changes in ({"epochs": 1.0}, {"noise_multiplier": 9.0}):
+        with pytest.raises(InvalidInput, match="out must be a folder without a run"):
+            train(read_config("digits", SETTINGS | changes), out=tmp_path)
+    assert (tmp_path / "config.json").read_bytes() == before
+    assert resume(tmp_path, unsafe_seed=3).card.ledger.steps >= 30
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.special import ndtr
@@ -11,7 +12,7 @@ from tacit.mechanisms import Gaussian
 from tacit.mechanisms.renyi import poisson_gaussian_rdp
 from tacit.relation import Relation
 from tacit.tradeoff.functions import epsilon_delta, from_profile, gaussian, identity
-from tacit.tradeoff.gaussian import gaussian_beta, gaussian_delta
+from tacit.tradeoff.gaussian import gaussian_beta, gaussian_delta, gaussian_epsilon
 
 ALPHA = np.linspace(0, 1, 501)
 
@@ -24,6 +25,20 @@ def test_gaussian_is_the_closed_form():
         assert np.max(np.abs(f(ALPHA) - gaussian_beta(ALPHA, mu))) < 5e-6
         for epsilon in (0.0, 1.0, 3.0):
             assert f.delta(epsilon) == pytest.approx(gaussian_delta(epsilon, mu), rel=1e-4, abs=1e-12)
+
+
+@pytest.mark.parametrize("delta", [0.3, 1e-5, 1e-200])
+@pytest.mark.parametrize("mu", [300.0, 999.0, 1001.0, 1e5, 1e21])
+def test_epsilon_of_a_huge_mu(mu, delta):
+    """Against delta at forty digits; beyond mu = 1e7 epsilon is mu^2 / 2 to every digit of a double."""
+    epsilon = gaussian_epsilon(delta, mu)
+    if mu > 1e7:
+        assert epsilon == pytest.approx(mu**2 / 2)
+        return
+    with mpmath.workdps(40):
+        t = mpmath.mpf(epsilon) / mu - mpmath.mpf(mu) / 2
+        exact = mpmath.ncdf(-t) - mpmath.exp(epsilon + mpmath.log(mpmath.ncdf(-t - mu)))
+        assert float(exact / delta) == pytest.approx(1.0, rel=1e-9 * max(1.0, mu))
 
 
 def test_epsilon_delta_is_equation_1():

@@ -27,7 +27,8 @@ class Accountant(ABC):
         if isinstance(ledger, Mechanism):
             ledger = Ledger.of(ledger, relation=relation)
         if not ledger.entries:
-            return TradeOff(PERFECT, Standing.PROVEN, ledger.relation, self.name, floor=PERFECT)
+            standing = Standing.weakest(Standing.PROVEN, ledger.standing)
+            return TradeOff(PERFECT, standing, ledger.relation, self.name, floor=PERFECT)
         found = [self.curves(each.accountable(), ledger.relation) for each in alternatives(ledger.mechanism)]
         curve = worst([curve for curve, _ in found])
         floors = [floor for _, floor in found if floor is not None]

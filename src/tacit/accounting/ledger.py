@@ -15,7 +15,8 @@ from tacit.mechanisms import Compose, Mechanism, from_spec
 from tacit.relation import Relation
 from tacit.standing import Standing
 
-_KEYS = ("relation", "unit", "assumptions", "unsafe", "standing", "mechanisms")
+_KEYS = ("relation", "unit", "assumptions", "unsafe", "standing", "mechanisms", "hash")
+_STANDINGS = [standing.value for standing in Standing if standing is not Standing.MEASURED]
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Entry:
 class Ledger:
     """What ran, under which relation and assumptions; its JSON form is itself a SPEC for `tacit account`.
 
-    Consecutive runs of the same mechanism with the same note grow one entry. Entries are chained by SHA-256, so a
-    ledger that was edited does not load.
+    Consecutive runs of the same mechanism with the same note grow one entry. Entries are chained by SHA-256 and the
+    end of the chain is kept beside them, so a ledger that was edited or cut short does not load.
 
     Args:
         relation: neighbouring relation that the sensitivities were enforced for.
@@ -85,6 +86,8 @@ class Ledger:
             self._entries[-1] = Entry(mechanism, self._entries[-1].steps + steps, note)
         else:
             self._entries.append(Entry(mechanism, steps, note))
+        for switch in mechanism.unsafe:
+            self.mark_unsafe(switch)
 
     def assume(self, sentence: str) -> None:
         """State something the guarantee rests on that the code cannot check."""
@@ -125,9 +128,10 @@ class Ledger:
         return (grown.mechanism, grown.note) == (last.mechanism, last.note) and grown.steps >= last.steps
 
     def spec(self) -> dict[str, Any]:
-        """JSON form: a SPEC with a note and a chain hash on every mechanism."""
-        rows = [row | {"hash": link} for row, link in zip(self._rows(), self._chain()[1:], strict=True)]
-        return self._head() | {"mechanisms": rows}
+        """JSON form: a SPEC with a note and a chain hash on every mechanism, and the hash of the whole."""
+        chain = self._chain()
+        rows = [row | {"hash": link} for row, link in zip(self._rows(), chain[1:], strict=True)]
+        return self._head() | {"mechanisms": rows, "hash": chain[-1]}
 
     def save(self, path: str | Path) -> None:
         """Write the JSON form atomically."""
@@ -147,7 +151,7 @@ class Ledger:
         ledger = cls(relation=spec.get("relation", Relation.ADD_REMOVE), unit=spec.get("unit", "record"))
         ledger.assumptions = list(spec.get("assumptions", []))
         ledger.unsafe = list(spec.get("unsafe", []))
-        ledger.standing = Standing(check.choice("standing", spec.get("standing", "proven"), [*Standing]))
+        ledger.standing = Standing(check.choice("standing", spec.get("standing", "proven"), _STANDINGS))
         rows = spec.get("mechanisms")
         if not isinstance(rows, list):
             raise check.fail("mechanisms", "a list of mechanisms", rows)
@@ -155,9 +159,11 @@ class Ledger:
             mechanism, steps = from_spec(row)
             for part, inner in mechanism.parts():
                 ledger._entries.append(Entry(part, inner * steps, row.get("note", "")))
-        hashes = [row.get("hash") for row in rows]
-        if any(hashes) and hashes != ledger._chain()[1:]:
+        hashes, chain = [row.get("hash") for row in rows], ledger._chain()
+        if (any(hashes) and hashes != chain[1:]) or spec.get("hash", chain[-1]) != chain[-1]:
             raise InvalidInput("hash must be that of the chain of entries; got another. The ledger was edited.")
+        for switch in {switch for entry in ledger.entries for switch in entry.mechanism.unsafe}:
+            ledger.mark_unsafe(switch)
         return ledger
 
     def _head(self) -> dict[str, Any]:
@@ -183,14 +189,22 @@ def read_spec(path: str | Path) -> dict[str, Any]:
     """The JSON table in the file `path`; raises `InvalidInput` when there is none."""
     path = Path(path)
     try:
-        spec = json.loads(path.read_text(encoding="utf-8"))
+        spec = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
     except FileNotFoundError:
         raise check.fail("SPEC", "a file that exists", str(path)) from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidInput(f"SPEC must be a JSON file; got {str(path)!r}. {error}") from None
     if not isinstance(spec, dict):
         raise check.fail("SPEC", 'a table with "relation" and "mechanisms"', spec)
     return spec
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON table in which no key stands twice: a reader could take either value for the one that counts."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise InvalidInput(f"SPEC must be a table with every key once; got {[key for key, _ in pairs]}.")
+    return table
 
 
 def _digest(value: object) -> str:

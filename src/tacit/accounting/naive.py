@@ -1,9 +1,11 @@
 """Basic composition: epsilons add up and deltas add up (Dwork, Kenthapadi, McSherry, Mironov & Naor 2006)."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
 from tacit.accounting.base import Accountant
+from tacit.accounting.joint import joint
 from tacit.mechanisms import Mechanism
 from tacit.relation import Relation
 from tacit.standing import Standing
@@ -30,19 +32,12 @@ def per_step(mechanism: Mechanism, relation: Relation, delta: float, rule: PerSt
     return [(rule(part, 0.0 if pure else share, relation), steps) for part, steps, pure in parts]
 
 
-class Naive(Accountant):
-    """Sum of per-step epsilons, delta shared equally among the steps that need one.
+class _Shared(Accountant):
+    """Sum of per-step epsilons by a rule, delta shared equally among the steps that need one."""
 
-    A Gaussian step's epsilon is the larger of sqrt(2 log(1.25/delta)) / sigma and the exact one, so the sum is a
-    bound also where the classical formula's proof (epsilon <= 1) does not reach.
-    """
-
-    name: ClassVar[str] = "naive"
-    standing: ClassVar[Standing] = Standing.PROVEN
-
+    @abstractmethod
     def rule(self, part: Mechanism, delta: float, relation: Relation) -> float:
         """epsilon of one step at its share of delta."""
-        return textbook(part, delta, relation)
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
         return EpsilonCurve(
@@ -50,7 +45,25 @@ class Naive(Accountant):
         )
 
 
-class NaivePublished(Naive):
+class Naive(_Shared):
+    """Sum of per-step epsilons, delta shared equally among the steps that need one.
+
+    A Gaussian step's epsilon is the larger of sqrt(2 log(1.25/delta)) / sigma and the exact one, so the sum is a
+    bound also where the classical formula's proof (epsilon <= 1) does not reach. Objective perturbation and its
+    rounding step are the two unlike steps of one release: their delta is split in the best way, see `JointCurve`.
+    """
+
+    name: ClassVar[str] = "naive"
+    standing: ClassVar[Standing] = Standing.PROVEN
+
+    def rule(self, part: Mechanism, delta: float, relation: Relation) -> float:
+        return textbook(part, delta, relation)
+
+    def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
+        return joint(mechanism, relation) or super().curve(mechanism, relation)
+
+
+class NaivePublished(_Shared):
     """Naive composition as Jayaraman & Evans (2019) calibrate it: the classical formula at every epsilon."""
 
     name: ClassVar[str] = "naive_je"

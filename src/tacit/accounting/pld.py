@@ -11,8 +11,9 @@ import numpy as np
 from tacit.accounting.base import Accountant
 from tacit.accounting.loss.adaptive import floors, in_blocks, rough
 from tacit.accounting.loss.direction import ALLOWANCE, Direction
+from tacit.accounting.loss.revealed import revealed
 from tacit.mechanisms import Mechanism
-from tacit.mechanisms.pairs import GaussianPair, Pair
+from tacit.mechanisms.pairs import AtomPair, GaussianPair, Pair
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import Curve, GaussianCurve
@@ -36,6 +37,11 @@ class Pld(Accountant):
         if len(directions) == 1 and len(plain) == len(directions[0]):
             mu = float(np.sqrt(sum(pair.mu**2 for pair in plain)))
             return GaussianCurve(mu * (1 + ALLOWANCE)), GaussianCurve(mu * (1 - ALLOWANCE))
+        if any(isinstance(pair, AtomPair) and pair.certain == 1.0 for parts in directions for pair, _ in parts):
+            return GaussianCurve(np.inf), GaussianCurve(np.inf)
+        quick = [revealed(parts) for parts in directions]
+        if all(bounds is not None for bounds in quick):
+            return PldCurve([b for b in quick if b], 1), PldCurve([b for b in quick if b], 0)
         envelope = any(pair.attained(0.0) != pair for parts in directions for pair, _ in parts)
         if not envelope or _single(directions):
             exact = [Direction(parts) for parts in directions]

@@ -111,6 +111,9 @@ def account(
             results.append(ask(each(ledger), delta=delta, epsilon=epsilon))
         except Refused as refusal:
             refused.append((each.name, str(refusal)))
+        except (ArithmeticError, MemoryError) as failure:
+            # One that fails on numbers out of its range must not take the answers of the others with it.
+            refused.append((each.name, f"{each.name} cannot compute with numbers of this size: {failure}"))
     return Account(tuple(results), tuple(refused))
 
 

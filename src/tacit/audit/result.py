@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -28,13 +29,18 @@ class Trials(StrEnum):
     RECORDS = "records"
 
 
+def _percent(confidence: float) -> str:
+    """With two decimals and rounded down, so that no confidence is told as certainty."""
+    return f"{math.floor(1e4 * confidence * (1 + 1e-12)) / 100:g}"
+
+
 _SCOPE = {
     Trials.INDEPENDENT: (
-        "With {percent:.4g} % confidence over independent trials of the membership game, the mechanism leaks at "
+        "With {percent} % confidence over independent trials of the membership game, the mechanism leaks at "
         "least this much; a claim below it is false."
     ),
     Trials.RECORDS: (
-        "With {percent:.4g} % confidence over the records scored, this attack does at least this well on this one "
+        "With {percent} % confidence over the records scored, this attack does at least this well on this one "
         "model. Records of one model are not independent trials of the game: epsilon and mu are what these rates "
         "would prove if they were."
     ),
@@ -100,7 +106,7 @@ class AuditResult:
     @property
     def statement(self) -> str:
         """What exactly is claimed, in words."""
-        return _SCOPE[self.trials].format(percent=100 * self.confidence)
+        return _SCOPE[self.trials].format(percent=_percent(self.confidence))
 
     def refutes(self, claim: TradeOff) -> bool:
         """Whether the measured lower bound is incompatible with `claim`, which must have the audit's relation."""

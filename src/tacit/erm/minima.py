@@ -6,21 +6,15 @@ import math
 
 import numpy as np
 
-from tacit.accounting import Accountant
 from tacit.erm.losses import Loss
 from tacit.erm.problem import Problem
 from tacit.erm.release import Terms
 from tacit.erm.solver import minimise
-from tacit.mechanisms import Compose, Gaussian, Mechanism, ObjectivePerturbation
+from tacit.mechanisms import Compose, Gaussian, ObjectivePerturbation
 from tacit.noise import gaussian
-from tacit.relation import Relation
-from tacit.standing import Standing
-from tacit.tradeoff import Curve
-from tacit.tradeoff.gaussian import gaussian_delta
 from tacit.tradeoff.root import bracketed_root
 
 _LEAST = 1e-12
-_SHARES = (2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
 
 
 def rounded_minimiser(
@@ -61,39 +55,6 @@ def pulled_strength(problem: Problem, noise_norm: float, prior_norm: float) -> f
     strength = noise_norm / prior_norm
     curvature = problem.records * problem.loss.smoothness / problem.shape[0]
     return strength * min(1.0, math.sqrt(strength / curvature))
-
-
-class ClosedObjective(Accountant):
-    """`ObjectivePerturbation` and one Gaussian step in closed form, for any number of corners.
-
-    delta(epsilon) <= min over t of delta_objective(epsilon - t) + delta_gaussian(t): either loss may be large.
-    """
-
-    name = "closed_objective"
-    standing = Standing.PROVEN
-
-    def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
-        """The profile of a composition of these two."""
-        kinds = {type(part): part for part, _ in mechanism.parts()}
-        objective, rounding = kinds[ObjectivePerturbation], kinds[Gaussian]
-        assert isinstance(objective, ObjectivePerturbation)
-        return JointCurve(objective, rounding.mu(relation), relation)
-
-
-class JointCurve(Curve):
-    """The profile of `ClosedObjective`."""
-
-    def __init__(self, objective: ObjectivePerturbation, mu: float, relation: Relation):
-        self._objective = objective
-        self._mu = mu
-        self._relation = relation
-
-    def delta(self, epsilon: float) -> float:
-        shares = [share * self._mu for share in _SHARES if share * self._mu < epsilon] or [0.0]
-        return min(
-            min(self._objective.delta_at(epsilon - share, self._relation) + gaussian_delta(share, self._mu), 1.0)
-            for share in shares
-        )
 
 
 def with_rounding(objective: ObjectivePerturbation, *, ratio: float = 500.0) -> Compose:

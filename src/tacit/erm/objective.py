@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from tacit import check
 from tacit.calibration import smallest
-from tacit.erm.minima import ClosedObjective, pulled_strength, rounded_minimiser, strength_for, with_rounding
+from tacit.erm.minima import pulled_strength, rounded_minimiser, strength_for, with_rounding
 from tacit.erm.problem import Problem
 from tacit.erm.release import Method, Release, Terms, lipschitz
 from tacit.erm.solver import TOLERANCE
@@ -50,7 +50,7 @@ class ObjectiveGaussian(Method):
             objective = ObjectivePerturbation(multiplier, volume, problem.loss.corners)
             return with_rounding(objective)
 
-        found = smallest("noise_multiplier", build, terms.target, using=ClosedObjective(), relation=terms.relation)
+        found = smallest("noise_multiplier", build, terms.target, using="naive", relation=terms.relation)
         return raised, build(found.value)
 
     def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:

@@ -139,15 +139,13 @@ class Release:
 
 def guarantee_of(mechanism: Mechanism, relation: Relation, standing: Standing) -> TradeOff:
     """What `mechanism` alone costs: in closed form where there is one, else by the exact accountant."""
-    from tacit.erm.minima import ClosedObjective
-
     own = Ledger.of(mechanism, relation=relation)
     own.standing = standing
     if isinstance(mechanism, Approximate):
         curve = ResponseCurve(mechanism.epsilon, mechanism.delta)
         return TradeOff(curve, standing, relation, "approximate")
     closed = any(isinstance(part, ObjectivePerturbation) for part, _ in mechanism.parts())
-    return (ClosedObjective() if closed else accountant("pld"))(own)
+    return accountant("naive" if closed else "pld")(own)
 
 
 class ResponseCurve(Curve):

@@ -27,6 +27,11 @@ class Mechanism(ABC):
 
     type: ClassVar[str]
 
+    @property
+    def unsafe(self) -> tuple[str, ...]:
+        """Names of the `unsafe_` switches that it was made with."""
+        return ()
+
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         """Upper bound on the Renyi divergence of each order (> 1) between neighbours, both directions."""
         raise self.refusal("Renyi divergence", relation)

@@ -35,6 +35,10 @@ class FixedSize(Mechanism):
     records: int
     batch_size: int
 
+    @property
+    def unsafe(self) -> tuple[str, ...]:
+        return self.base.unsafe
+
     def __post_init__(self) -> None:
         check_batches(self)
 

@@ -13,6 +13,8 @@ from tacit.mechanisms.renyi import poisson_gaussian_rdp, replaced_gaussian_rdp
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_epsilon
 
+_HINT = "Use e.g. 1.0, or unsafe_no_noise=True to train without any privacy."
+
 
 @dataclass(frozen=True)
 class Gaussian(Mechanism):
@@ -22,7 +24,7 @@ class Gaussian(Mechanism):
     so the mechanism is mu-GDP with mu = sensitivity / noise_multiplier (Dong, Roth & Su 2019, Theorem 1).
 
     Args:
-        noise_multiplier: > 0. Zero only with `unsafe_no_noise=True`: every epsilon is then infinite.
+        noise_multiplier: in [1e-12, 1e12]. Zero only with `unsafe_no_noise=True`: every epsilon is then infinite.
     """
 
     type: ClassVar[str] = "gaussian"
@@ -35,8 +37,13 @@ class Gaussian(Mechanism):
         check.positive(
             "noise_multiplier",
             self.noise_multiplier,
-            "Use e.g. 1.0, or unsafe_no_noise=True to train without any privacy.",
+            _HINT,
         )
+        check.real("noise_multiplier", self.noise_multiplier, low=1e-12, high=1e12, hint=_HINT)
+
+    @property
+    def unsafe(self) -> tuple[str, ...]:
+        return () if self.noise_multiplier else ("unsafe_no_noise",)
 
     def mu(self, relation: Relation) -> float:
         return relation.sensitivity / self.noise_multiplier if self.noise_multiplier else float("inf")

@@ -28,6 +28,10 @@ class Poisson(Mechanism):
     base: Mechanism
     sample_rate: float
 
+    @property
+    def unsafe(self) -> tuple[str, ...]:
+        return self.base.unsafe
+
     def __post_init__(self) -> None:
         check.probability("sample_rate", self.sample_rate, open_low=True, hint="Use batch_size / n.")
         if self.base.type in ("poisson", "compose", "fixed_size", "shuffled", "truncated_poisson"):

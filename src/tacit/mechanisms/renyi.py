@@ -7,6 +7,7 @@ from scipy.special import gammaln
 
 _ROUNDING = 1e-10
 _SERIES_FROM = 64.0
+_MOST_NODES = 2e4
 
 
 def poisson_gaussian_rdp(sample_rate: float, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
@@ -15,7 +16,8 @@ def poisson_gaussian_rdp(sample_rate: float, noise_multiplier: float, orders: np
     D_a = log E_{x ~ N(0, s^2)} [(1 - p + p e^{(2x - 1) / (2 s^2)})^a] / (a - 1), which dominates the
     reverse direction (Mironov, Talwar & Zhang 2019, Theorem 5). Integer orders above 64 use the binomial
     series, all others the trapezoid rule, whose error on this analytic integrand is below 1e-15; a
-    relative 1e-10 is added so that the result is an upper bound.
+    relative 1e-10 is added so that the result is an upper bound. Where a / s^2 asks for too many nodes, the norm's
+    triangle inequality bounds the moment by (1 - p + p e^{(a - 1) / (2 s^2)})^a, which is its largest term there.
     """
     orders = np.asarray(orders, dtype=float)
     flat = np.atleast_1d(orders)
@@ -23,10 +25,21 @@ def poisson_gaussian_rdp(sample_rate: float, noise_multiplier: float, orders: np
         return orders / (2 * noise_multiplier**2)
     result = np.empty_like(flat)
     for index, order in enumerate(flat):
-        series = order >= _SERIES_FROM and float(order).is_integer()
-        log_moment = (_log_moment_series if series else _log_moment_quadrature)(sample_rate, noise_multiplier, order)
+        log_moment = _log_moment_of(order, noise_multiplier)(sample_rate, noise_multiplier, order)
         result[index] = max(log_moment, 0.0) * (1 + _ROUNDING) / (order - 1) + _ROUNDING * sample_rate**2
     return result.reshape(orders.shape)
+
+
+def _log_moment_of(order: float, noise_multiplier: float) -> Callable[[float, float, float], float]:
+    if order >= _SERIES_FROM and float(order).is_integer():
+        return _log_moment_series
+    return _log_moment_quadrature if order < _MOST_NODES * noise_multiplier**2 else _log_moment_bound
+
+
+def _log_moment_bound(sample_rate: float, noise_multiplier: float, order: float) -> float:
+    """||1 - p + p X||_a <= 1 - p + p ||X||_a with X = e^{(2x - 1) / (2 s^2)}, whose norm is e^{(a - 1) / (2 s^2)}."""
+    largest = np.log(sample_rate) + (order - 1) / (2 * noise_multiplier**2)
+    return order * float(np.logaddexp(np.log1p(-sample_rate), largest))
 
 
 def _log_moment_series(sample_rate: float, noise_multiplier: float, order: float) -> float:
@@ -49,11 +62,15 @@ def replaced_gaussian_rdp(sample_rate: float, noise_multiplier: float, orders: n
     """D_a of the Poisson-subsampled Gaussian under replace-one, for every order a > 1, by the trapezoid rule.
 
     The divergence of its dominating pair ((1 - p) N(0, s^2) + p N(1, s^2), (1 - p) N(0, s^2) + p N(-1, s^2)), which
-    is symmetric (see `GaussianReplacePair` for the proof); a relative 1e-10 is added as above.
+    is symmetric (see `GaussianReplacePair` for the proof); a relative 1e-10 is added as above. Where that asks for too
+    many nodes, the unsampled divergence 2 a / s^2 is a bound.
     """
     flat = np.atleast_1d(np.asarray(orders, dtype=float))
     result = np.empty_like(flat)
     for index, order in enumerate(flat):
+        if order >= _MOST_NODES * noise_multiplier**2:
+            result[index] = 2 * order / noise_multiplier**2
+            continue
         x, step = _nodes(noise_multiplier, -1 - 14 * noise_multiplier, 2 * order + 14 * noise_multiplier)
         first = _log_mixture(x, sample_rate, noise_multiplier)
         second = _log_mixture(-x, sample_rate, noise_multiplier)

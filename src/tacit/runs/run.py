@@ -57,7 +57,7 @@ def train(
         on_progress: called with (stage, done, total) as the run goes on.
 
     Raises:
-        InvalidInput, MissingData: before any training.
+        InvalidInput, MissingData: before any training; also where `out` holds a run, whose ledger would be lost.
     """
     started = time.perf_counter()
     dataset = dataset_of(config, data_dir, on_progress)
@@ -68,6 +68,8 @@ def train(
         raise check.fail("method", "one that can be resumed", config.method, "Start the run anew.")
     job = Job(config, dataset, _fresh_ledger(config, dataset), folder, resume, on_progress, data_dir)
     method.check(job)
+    if not resume:
+        _check_free(folder)
     write_text(folder / "config.json", json_text(config.settings()))
     trained = method.train(job)
     job.ledger.save(folder / "ledger.json")
@@ -121,13 +123,23 @@ def resume(
         unsafe_seed: of a seeded run, whose seed is kept nowhere.
 
     Raises:
-        InvalidInput: the folder is no run, or one that is finished.
+        InvalidInput: the folder is no run, one that is finished, or one whose checkpoint is gone.
     """
     folder = Path(run)
     config = stored_config(folder, {"unsafe_seed": unsafe_seed})
     if (folder / "card.json").exists():
         raise check.fail("RUN", "the folder of a run that was stopped", str(folder), "This one is finished.")
+    if config.own.resumable and not (folder / CHECKPOINT).exists():
+        hint = "Without it nothing tells what was spent. Start anew in another folder."
+        raise check.fail("RUN", f"the folder of a run with its {CHECKPOINT}", str(folder), hint)
     return train(config, data_dir=data_dir, out=folder, resume=True, on_progress=on_progress)
+
+
+def _check_free(folder: Path) -> None:
+    """A run writes over no other: half of each would be left if it were killed."""
+    if any((folder / name).exists() for name in ("ledger.json", "model.safetensors", "card.json", CHECKPOINT)):
+        hint = "Give another one, or go on with a run that was stopped by --resume."
+        raise check.fail("out", "a folder without a run", str(folder), hint)
 
 
 def _fresh_ledger(config: Config, dataset: Dataset) -> Ledger:

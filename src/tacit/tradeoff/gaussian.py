@@ -1,11 +1,12 @@
 """Gaussian differential privacy in closed form (Dong, Roth & Su 2019), accurate far into the tails."""
 
 import numpy as np
-from scipy.special import erf, erfcx, log_ndtr, ndtr, ndtri
+from scipy.special import erf, erfcx, ndtr, ndtri
 
 from tacit.tradeoff.root import bracketed_root
 
 _SQRT2 = np.sqrt(2.0)
+_LARGE = 1e3
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
@@ -20,11 +21,19 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
         return 1.0
     if epsilon == 0.0:
         return float(erf(mu / (2 * _SQRT2)))
-    t = epsilon / mu - mu / 2
+    return _delta_at(epsilon / mu - mu / 2, mu)
+
+
+def _delta_at(t: float, mu: float) -> float:
+    """delta at epsilon = mu t + mu^2 / 2."""
+    density = np.exp(-t * t / 2) / np.sqrt(2 * np.pi)
     if t < -5.0:
-        return float(ndtr(-t) - np.exp(epsilon + log_ndtr(-t - mu)))
-    mills = np.sqrt(np.pi / 2) * (erfcx(t / _SQRT2) - erfcx((t + mu) / _SQRT2))
-    return float(max(np.exp(-t * t / 2) / np.sqrt(2 * np.pi) * mills, 0.0))
+        return float(ndtr(-t) - density * _mills(t + mu))
+    return float(max(density * (_mills(t) - _mills(t + mu)), 0.0))
+
+
+def _mills(t: float) -> float:
+    return float(np.sqrt(np.pi / 2) * erfcx(t / _SQRT2))
 
 
 def gaussian_log_delta(epsilon: float, mu: float) -> float:
@@ -32,8 +41,7 @@ def gaussian_log_delta(epsilon: float, mu: float) -> float:
     t = epsilon / mu - mu / 2
     if t < 30.0:
         return float(np.log(gaussian_delta(epsilon, mu)))
-    mills = np.sqrt(np.pi / 2) * (erfcx(t / _SQRT2) - erfcx((t + mu) / _SQRT2))
-    return float(-t * t / 2 - 0.5 * np.log(2 * np.pi) + np.log(mills))
+    return float(-t * t / 2 - 0.5 * np.log(2 * np.pi) + np.log(_mills(t) - _mills(t + mu)))
 
 
 def gaussian_epsilon(delta: float, mu: float) -> float:
@@ -43,6 +51,10 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
     if delta == 0.0 or np.isinf(mu):
         return float("inf")
     target = np.log(delta)
+    if mu > _LARGE:
+        # Here epsilon is mu^2 / 2 and a little: it is the little that has to be found.
+        t = bracketed_root(lambda t: _delta_at(t, mu) - delta, -mu / 2, float(np.sqrt(-2 * target)) + 1)
+        return mu * t + mu * mu / 2
     high = mu * mu / 2 + mu * (np.sqrt(-2 * target) + 1)
     return bracketed_root(lambda epsilon: gaussian_log_delta(epsilon, mu) - target, 0.0, high)
 

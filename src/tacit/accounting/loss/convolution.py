@@ -19,6 +19,7 @@ from tacit.mechanisms.pairs import Pair
 _EDGES = np.concatenate([-np.geomspace(1e5, 1e-12, 512), np.geomspace(1e-12, 1e5, 512)])
 _APPROACH = np.geomspace(1e-9, 0.5, 40)
 _LARGEST = 1 << 20
+_MOST = 1 << 26
 _COARSE = 1 << 12
 _UNEVEN = 64
 
@@ -111,6 +112,8 @@ class Convolution:
         ends = [_ends(part, theta, log_delta, steps) for part in cumulant.parts]
         period = max(period, max(high - low for low, high in ends) * 1.01)
         pitch = _common(self.parts) or _aligned(self.parts, max(wanted, period / largest))
+        if period > _MOST * pitch:
+            raise OverflowError(f"a lattice of {period / pitch:.1g} losses does not fit into memory")
         size = cast(int, fft.next_fast_len(max(int(np.ceil(period / pitch)), 64), real=True))
         down: Rounding = []
         up: Rounding = []

@@ -1,0 +1,117 @@
+"""Steps of so little noise that nothing is lost by telling which of them sampled the record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import numpy as np
+from scipy.special import erfcx, ndtr
+from scipy.stats import binom
+
+from tacit.mechanisms.pairs import Pair, SampledGaussianPair
+from tacit.tradeoff.root import bracketed_root
+
+_LEAST_MU = 16.0
+_MOST_COUNTS = 200_000
+_ALLOWANCE = 1e-9
+_MARGINS = (0.05, 0.5, 2.0, 8.0)
+
+Parts = Sequence[tuple[Pair, int]]
+
+
+class Revealed:
+    """delta and epsilon, as (lower, upper), of `steps` equal Poisson-subsampled Gaussian steps in one direction.
+
+    Let K ~ Bin(steps, rate) be how many steps sample the record. Whoever knows K's steps sees K Gaussian steps, so by
+    joint convexity delta(epsilon) <= E delta_{mu sqrt(K)}(epsilon), mu = 1 / sigma. A record removed: the loss of a
+    step is at least log rate + mu^2 / 2 + mu Z where it is sampled and log(1 - rate) elsewhere, which bounds
+    delta >= P(loss > epsilon + m) (1 - e^-m) from below. A record added: no step loses more than -log(1 - rate). The
+    two bounds on epsilon differ by about log(1 / rate) / (mu^2 / 2), a few per cent where mu is 16 or more.
+    """
+
+    def __init__(self, pair: SampledGaussianPair, steps: int):
+        self._pair, self._steps, self._mu = pair, steps, 1 / pair.sigma
+
+    @cached_property
+    def _counts(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """Counts in a window, their probabilities, those of smaller ones put on the first, and what lies beyond."""
+        law = binom(self._steps, self._pair.rate)
+        low, high = window(self._steps, self._pair.rate)
+        counts = np.arange(low, high + 1)
+        masses = law.pmf(counts)
+        masses[0] += law.cdf(low - 1)
+        return counts, masses, float(law.sf(high))
+
+    def delta(self, epsilon: float) -> tuple[float, float]:
+        return self._lower(epsilon) * (1 - _ALLOWANCE), min(self._upper(epsilon) * (1 + _ALLOWANCE), 1.0)
+
+    def epsilon(self, delta: float) -> tuple[float, float]:
+        if delta >= 1.0:
+            return 0.0, 0.0
+        return _inverse(self._lower, delta) * (1 - _ALLOWANCE), _inverse(self._upper, delta) * (1 + _ALLOWANCE)
+
+    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        both = np.array([self.delta(float(epsilon)) for epsilon in epsilons])
+        return both[:, 0], both[:, 1]
+
+    def _upper(self, epsilon: float) -> float:
+        counts, masses, beyond = self._counts
+        total = float(masses @ _gaussian_deltas(epsilon, self._mu * np.sqrt(counts))) + beyond
+        if self._pair.remove:
+            return min(total, 1.0)
+        past = self._steps * self._pair.largest - epsilon
+        return min(total, -np.expm1(-past)) if past > 0 else 0.0
+
+    def _lower(self, epsilon: float) -> float:
+        if not self._pair.remove:
+            return 0.0
+        counts, masses, _ = self._counts
+        rate, mu = self._pair.rate, self._mu
+        least = counts * (mu**2 / 2 + np.log(rate)) + (self._steps - counts) * np.log1p(-rate)
+        spread = mu * np.sqrt(np.maximum(counts, 1))
+        sampled = masses * (counts > 0)
+        return max(
+            float(sampled @ ndtr((least - epsilon - margin) / spread)) * -np.expm1(-margin) for margin in _MARGINS
+        )
+
+
+def revealed(parts: Parts) -> Revealed | None:
+    """The bounds for `parts` where they are equal sampled Gaussian steps of mu at least 16; None otherwise."""
+    if len(parts) != 1 or not isinstance(parts[0][0], SampledGaussianPair):
+        return None
+    pair, steps = parts[0]
+    low, high = window(steps, pair.rate)
+    wide = high - low > _MOST_COUNTS
+    return None if pair.sigma * _LEAST_MU > 1 or pair.rate == 1.0 or wide else Revealed(pair, steps)
+
+
+def window(steps: int, rate: float) -> tuple[int, int]:
+    """Counts around the mean that hold all but a negligible part of the probability."""
+    mean = steps * rate
+    reach = 14 * np.sqrt(mean * (1 - rate)) + 40
+    return max(int(mean - reach), 0), min(int(mean + reach) + 1, steps)
+
+
+@np.errstate(over="ignore")
+def _gaussian_deltas(epsilon: float, mus: np.ndarray) -> np.ndarray:
+    """`gaussian_delta` at many mu; 0 for mu 0."""
+    safe = np.maximum(mus, 1e-300)
+    t = epsilon / safe - safe / 2
+    density = np.exp(-t * t / 2) / 2
+    after = density * erfcx((t + safe) / np.sqrt(2))
+    early = t < -5.0
+    before = np.where(early, ndtr(-t), density * erfcx(np.where(early, 0.0, t) / np.sqrt(2)))
+    return np.where(mus > 0, np.maximum(before - after, 0.0), 0.0)
+
+
+def _inverse(delta_of: Callable[[float], float], delta: float) -> float:
+    """The smallest epsilon with delta_of(epsilon) <= delta."""
+    if delta_of(0.0) <= delta:
+        return 0.0
+    high = 1.0
+    while delta_of(high) > delta:
+        high *= 2
+        if high > 1e300:
+            return float("inf")
+    return bracketed_root(lambda epsilon: delta_of(epsilon) - delta, 0.0, high)
