@@ -74,6 +74,13 @@ def count(name: str, value: object, *, minimum: int = 1, hint: str = "") -> int:
     return int(number)
 
 
+def text(name: str, value: object) -> str:
+    """`value` as a string that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise fail(name, "a text", value)
+    return value
+
+
 def choice(name: str, value: object, options: Iterable[str]) -> str:
     """`value` if it is one of `options`; otherwise an error that lists them and names the nearest."""
     known = list(options)

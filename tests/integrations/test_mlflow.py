@@ -11,9 +11,13 @@ def test_settings_become_parameters_and_numbers_metrics(tmp_path, monkeypatch):
     tracking = pytest.importorskip("mlflow.tracking")
     uri = (tmp_path / "mlruns").as_uri()
     tasks = [Task("tests.sweeps.chores:square", {"x": x, "folder": str(tmp_path)}) for x in (2, 3)]
-    log_results(sweep("squares", tasks, Store(tmp_path / "s.sqlite"), workers=1), uri)
+    unbounded = Task("tests.sweeps.chores:unbounded", {"x": 3})
+    log_results(sweep("squares", [*tasks, unbounded], Store(tmp_path / "s.sqlite"), workers=1), uri)
     client = tracking.MlflowClient(uri)
     experiment = client.get_experiment_by_name("squares")
     runs = client.search_runs([experiment.experiment_id])
-    assert sorted((run.data.params["x"], run.data.metrics["square"]) for run in runs) == [("2", 4.0), ("3", 9.0)]
+    finite = [run for run in runs if "square" in run.data.metrics]
+    assert sorted((run.data.params["x"], run.data.metrics["square"]) for run in finite) == [("2", 4.0), ("3", 9.0)]
+    (other,) = [run for run in runs if run not in finite]
+    assert (other.data.tags["square"], other.data.tags["standing.pld"]) == ("inf", "proven")
     assert all(run.info.status == "FINISHED" for run in runs)

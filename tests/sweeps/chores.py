@@ -1,5 +1,6 @@
 """Tasks of the tests below; importable, so that worker processes can run them."""
 
+import math
 import os
 import time
 from pathlib import Path
@@ -15,6 +16,10 @@ def square(x, folder):
 def slow(x, folder):
     time.sleep(0.3)
     return square(x, folder)
+
+
+def unbounded(x):
+    return {"square": math.inf, "standing": {"pld": "proven"}}
 
 
 def refuse(x):

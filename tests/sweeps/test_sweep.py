@@ -1,14 +1,18 @@
 """Sweeps: every task once, results kept as they come, nothing run twice."""
 
+import math
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.sweeps import Store, Task, expected_seconds, export, stored, sweep, table
 
@@ -117,12 +121,13 @@ def test_a_refusal_names_the_task(tmp_path):
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_results_are_exported(tmp_path, suffix):
     pandas = pytest.importorskip("pandas")
-    results = sweep("squares", tasks(tmp_path, 3), Store(tmp_path / "s.sqlite"), workers=1)
+    unbounded = Task("tests.sweeps.chores:unbounded", {"x": 3})
+    results = sweep("squares", [*tasks(tmp_path, 3), unbounded], Store(tmp_path / "s.sqlite"), workers=1)
     path = tmp_path / f"out{suffix}"
     export(results, path)
     frame = pandas.read_csv(path) if suffix == ".csv" else pandas.read_parquet(path)
-    assert frame["square"].tolist() == [0, 1, 4]
-    assert frame["x"].tolist() == [0, 1, 2]
+    assert frame["square"].tolist() == [0, 1, 4, math.inf]
+    assert frame["x"].tolist() == [0, 1, 2, 3]
     assert table(results)[2]["sweep"] == "squares"
 
 
@@ -132,6 +137,7 @@ def test_results_are_exported(tmp_path, suffix):
         (lambda folder: Task("no-colon"), "function must be given as package.module:name"),
         (lambda folder: Task("a:b", {"x": object()}), "settings must be plain values"),
         (lambda folder: sweep("s", [], Store(folder / "s"), engine="slurm"), "engine must be one of local, ray"),
+        (lambda folder: sweep("", [], Store(folder / "s")), "name must be a text"),
         (lambda folder: sweep("s", [], Store(folder / "s"), workers=0), "workers must be an integer >= 1"),
         (lambda folder: sweep("s", [], Store(folder / "s"), minutes=-1), "minutes must be"),
         (lambda folder: sweep("s", [], Store(folder / "s"), minutes=1, engine="ray"), "minutes must be left out"),
@@ -148,6 +154,72 @@ def test_a_file_that_is_no_store_is_refused(tmp_path):
     path.write_text("not a database at all, but some text that is long enough to be read as one" * 20)
     with pytest.raises(InvalidInput, match="store must be a file of results"):
         Store(path)
+
+
+def test_the_database_of_another_program_is_refused_and_left_alone(tmp_path, capsys):
+    foreign, zero, text = (tmp_path / name for name in ("foreign.sqlite", "zero.sqlite", "text.sqlite"))
+    with closing(sqlite3.connect(foreign)) as connection, connection:
+        connection.execute("create table results (key text, other text)")
+    zero.touch()
+    text.write_text("no database")
+    before = [path.read_bytes() for path in (foreign, zero, text)]
+    for path in (foreign, zero, text):
+        assert main(["results", str(path)]) == 2
+        assert "store must be a file of results" in capsys.readouterr().err
+    with pytest.raises(InvalidInput, match="Its tables are not those of a store"):
+        Store(foreign)
+    assert [path.read_bytes() for path in (foreign, zero, text)] == before
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_looking_at_a_store_leaves_nothing_beside_it(tmp_path):
+    path = tmp_path / "s?#%20.sqlite"
+    sweep("s", tasks(tmp_path, 2), Store(path), workers=1)
+    before = path.read_bytes(), sorted(tmp_path.iterdir())
+    assert len(Store(path, read_only=True).results()) == 2
+    assert (path.read_bytes(), sorted(tmp_path.iterdir())) == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["value = '{'", "settings = 'null'", "versions = '5'", "seconds = 'x'", "seconds = null", "sweep = null"],
+)
+def test_a_damaged_row_is_bad_input(tmp_path, damage):
+    store = Store(tmp_path / "s.sqlite")
+    sweep("s", tasks(tmp_path, 1), store, workers=1)
+    with closing(sqlite3.connect(store.path)) as connection, connection:
+        connection.execute(f"update results set {damage}")
+    for look in (store.results, lambda: stored(tasks(tmp_path, 1), store)):
+        with pytest.raises(InvalidInput, match=r"store must be a file of results; got .*A row of it is damaged"):
+            look()
+
+
+def test_a_damaged_page_is_bad_input(tmp_path):
+    store = Store(tmp_path / "s.sqlite")
+    sweep("s", tasks(tmp_path, 1), store, workers=1)
+    content = bytearray(store.path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    store.path.write_bytes(content)
+    for look in (store.results, lambda: sweep("s", tasks(tmp_path, 1), Store(store.path), workers=1)):
+        with pytest.raises(InvalidInput, match="store must be a file of results"):
+            look()
+
+
+def test_a_store_that_is_being_written_can_be_looked_at(tmp_path):
+    store = Store(tmp_path / "s.sqlite")
+    sweep("s", tasks(tmp_path, 1), store, workers=1)
+    with closing(sqlite3.connect(store.path)) as writer, writer:
+        writer.execute("update results set sweep = 'later'")
+        writer.commit()
+        assert [each.sweep for each in Store(store.path, read_only=True).results()] == ["later"]
+
+
+def test_rows_of_other_functions_say_that_they_have_no_standing(tmp_path, capsys):
+    sweep("[/x]", tasks(tmp_path, 2), Store(tmp_path / "s.sqlite"), workers=1)
+    assert main(["results", str(tmp_path / "s.sqlite")]) == 0
+    shown = capsys.readouterr().out
+    assert "[/x]" in shown
+    assert "without standing" in " ".join(shown.split())
 
 
 @pytest.mark.slow

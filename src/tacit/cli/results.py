@@ -1,11 +1,17 @@
 """`tacit results`: what sweeps have stored, as a table or exported."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tacit.plain import json_text
+
+if TYPE_CHECKING:
+    from tacit.sweeps import Result
 
 
 def command(
@@ -17,24 +23,37 @@ def command(
 ) -> None:
     """Show the results that sweeps have stored."""
     from tacit import check
-    from tacit.sweeps import Store, table
+    from tacit.sweeps import Store
     from tacit.sweeps import export as write
 
     if not store.exists():
         raise check.fail("store", "a file that exists", str(store), "Run `tacit sweep FILE.toml` first.")
-    results = Store(store).results(sweep)
+    results = Store(store, read_only=True).results(sweep)
     if export is not None:
         write(results, export)
     if mlflow is not None:
         from tacit.integrations.mlflow import log_results
 
         log_results(results, mlflow)
-    rows = table(results)
+    show(results, json=json)
+
+
+def show(results: Sequence[Result], *, json: bool) -> None:
+    """Print results: every number as JSON, or a table for each sweep and function in it."""
+    from tacit.sweeps.rows import settings_row, table, value_row, varying
+
     if json:
-        print(json_text(rows))
+        print(json_text(table(results)))
         return
     from rich.console import Console
 
-    from tacit.reports import plain_table
+    from tacit.reports import sweep_table
 
-    Console().print(plain_table(rows))
+    console = Console()
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.sweep, result.function), []).append(result)
+    for (sweep, function), group in groups.items():
+        settings = varying([settings_row(result) for result in group])
+        values = [value_row(result) for result in group]
+        console.print(sweep_table(f"{sweep} ({function})", settings, values, width=console.width))

@@ -1,11 +1,12 @@
 """`tacit sweep`: a grid of runs that continues where it was stopped."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tacit.plain import json_text
+from tacit.cli.results import show
 
 
 def command(
@@ -20,11 +21,11 @@ def command(
 ) -> None:
     """Run every combination of a grid; what is stored already is not run again."""
     from tacit.cli.progress import sweep_bar
-    from tacit.sweeps import Store, sweep, table
+    from tacit.sweeps import Store, sweep
     from tacit.sweeps.grid import read_grid
 
     plan = read_grid(grid)
-    with sweep_bar(plan.name) as on_progress:
+    with sweep_bar("runs") as on_progress:
         results = sweep(
             plan.name,
             plan.tasks,
@@ -34,12 +35,4 @@ def command(
             engine=engine,
             on_progress=on_progress,
         )
-    rows = table(results)
-    if json:
-        print(json_text(rows))
-        return
-    from rich.console import Console
-
-    from tacit.reports import plain_table
-
-    Console().print(plain_table(rows))
+    show([replace(result, sweep=plan.name) for result in results], json=json)

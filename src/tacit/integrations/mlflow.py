@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tacit import check
-from tacit.sweeps import Result, table
+from tacit.sweeps import Result
+from tacit.sweeps.rows import settings_row, value_row
 
 
 def log_results(results: Sequence[Result], tracking_uri: str) -> None:
-    """One MLflow run for each result: settings as parameters, the numbers of its value as metrics, versions as tags.
+    """One MLflow run for each result: settings as parameters, numbers of its value as metrics, the rest as tags.
 
-    The sweep's name is the experiment's. `tracking_uri` is as in `mlflow.set_tracking_uri`, e.g. "sqlite:///runs.db".
+    The tags are texts such as the standing of every epsilon, an infinite epsilon, and the versions that ran. The
+    sweep's name is the experiment's. `tracking_uri` is as in `mlflow.set_tracking_uri`, e.g. "sqlite:///runs.db".
     """
     try:
         from mlflow.tracking import MlflowClient  # type: ignore[import-not-found]
@@ -19,14 +22,16 @@ def log_results(results: Sequence[Result], tracking_uri: str) -> None:
         raise check.fail("mlflow", "installed", None, "pip install 'tacit[mlflow]'.") from None
 
     client = MlflowClient(tracking_uri)
-    for result, row in zip(results, table(results), strict=True):
+    for result in results:
         found = client.get_experiment_by_name(result.sweep)
         experiment = found.experiment_id if found else client.create_experiment(result.sweep)
         tags = {"function": result.function} | {f"version.{name}": text for name, text in result.versions.items()}
         run = client.create_run(experiment, start_time=round((result.finished - result.seconds) * 1000), tags=tags)
-        for key, value in row.items():
-            if key in result.settings:
-                client.log_param(run.info.run_id, key, value)
-            elif isinstance(value, int | float):
+        for key, value in settings_row(result).items():
+            client.log_param(run.info.run_id, key, value)
+        for key, value in ({"seconds": result.seconds} | value_row(result)).items():
+            if isinstance(value, int | float) and math.isfinite(value):
                 client.log_metric(run.info.run_id, key, value)
+            else:
+                client.set_tag(run.info.run_id, key, value)
         client.set_terminated(run.info.run_id, "FINISHED", round(result.finished * 1000))

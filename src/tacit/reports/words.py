@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
 
-from tacit.accounting import Result
+from tacit.accounting import ACCOUNTANTS, Result
 from tacit.relation import Relation
 from tacit.standing import Standing
 
@@ -77,9 +77,18 @@ def duration(seconds: float) -> str:
 
 
 def by_trust(results: Sequence[Result]) -> list[Result]:
-    """Results of the best standing first, the smallest epsilon first among them."""
+    """Results of the best standing first, the smallest epsilon first among them.
+
+    Where what ran lowers every standing to the same, as a seeded stream does, that of the accountants themselves
+    decides: a refuted formula must not come first by being small.
+    """
     order = list(Standing)
-    return sorted(results, key=lambda result: (order.index(result.tradeoff.standing), result.epsilon))
+
+    def rank(result: Result) -> tuple[int, int, float]:
+        standing, by = result.tradeoff.standing, ACCOUNTANTS.get(result.tradeoff.source)
+        return order.index(standing), order.index(by.standing if by else standing), result.epsilon
+
+    return sorted(results, key=rank)
 
 
 def headline(results: Sequence[Result], unit: str) -> tuple[str, str]:

@@ -37,6 +37,10 @@ class TableConfig:
     test_fraction: float = 0.2
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        check.text("path of [table]", self.path)
+        check.text("target of [table]", self.target)
+
 
 @dataclass(frozen=True)
 class Config:

@@ -35,14 +35,12 @@ def read_config(source: str, overrides: Mapping[str, Any]) -> Config:
         given["noise_multiplier"] = None
     elif "noise_multiplier" in given and "epsilon" not in given:
         given["epsilon"] = None
-    given_sections, kinds = dict(base.sections), sections()
+    kinds, given_sections = sections(), dict(base.sections)
     for name in given.keys() & kinds.keys():
-        values = {key: value for key, value in given.pop(name).items() if value is not None}
-        check.keys(f"[{name}]", values, [each.name for each in fields(kinds[name])])
+        values = {key: value for key, value in _section(name, given[name]).items() if value is not None}
         if values:
-            given_sections[name] = replace(base.section(name), **values)
-    check.keys("the overrides", given, [each.name for each in fields(Config)])
-    return replace(base, sections=given_sections, **given)
+            given_sections[name] = replace(base.section(name), **known(kinds[name], values, where=f"[{name}]"))
+    return replace(base, sections=given_sections, **_flat(given, where="the overrides"))
 
 
 def _preset(name: str) -> Config:
@@ -66,19 +64,24 @@ def _from_toml(path: Path) -> Config:
 
 def config_from_table(table: Mapping[str, Any]) -> Config:
     """The settings in a table of plain values, with a table inside for each section."""
-    kinds = sections()
-    allowed = [each.name for each in fields(Config) if each.name != "sections"]
-    check.keys("the configuration", table, [*allowed, *kinds])
-    values = known(Config, {key: value for key, value in table.items() if key not in kinds}, where="the configuration")
-    if "table" in values:
-        section = _section("table", values["table"])
-        values["table"] = TableConfig(**known(TableConfig, section, where="[table]", required=("path", "target")))
+    values, kinds = _flat(table, where="the configuration"), sections()
     values["sections"] = {
         name: kind(**known(kind, _section(name, table[name]), where=f"[{name}]"))
         for name, kind in kinds.items()
         if name in table
     }
     return Config(**values)
+
+
+def _flat(table: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+    """The values for fields of `Config` in a table; its keys may also be sections, which are left out."""
+    kinds = sections()
+    check.keys(where, table, [*(each.name for each in fields(Config) if each.name != "sections"), *kinds])
+    values = known(Config, {key: value for key, value in table.items() if key not in kinds}, where=where)
+    if not isinstance(values.get("table"), TableConfig | None):
+        section = _section("table", values["table"])
+        values["table"] = TableConfig(**known(TableConfig, section, where="[table]", required=("path", "target")))
+    return values
 
 
 def _section(name: str, value: object) -> Mapping[str, Any]:

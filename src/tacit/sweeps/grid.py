@@ -6,14 +6,19 @@ import itertools
 import os
 import tempfile
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tacit import check
+from tacit.accounting import Result
+from tacit.audit import AuditResult
 from tacit.errors import InvalidInput
-from tacit.runs import Config, read_config, train
+from tacit.models.named import home_of
+from tacit.reports import Card
+from tacit.reports.words import by_trust
+from tacit.runs import Config, config_from_table, read_config, train
 from tacit.sweeps.task import Task
 
 
@@ -46,26 +51,72 @@ def read_grid(path: str | Path) -> Grid:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidInput(f"sweep must be a TOML file; got {str(path)!r}. {error}") from None
     check.keys("the sweep", table, ["name", "preset", "fixed", "grid"])
-    lists: Mapping[str, Any] = table.get("grid", {})
+    name = check.text("name", table.get("name", path.stem))
+    preset = check.text("preset", table.get("preset", "digits"))
+    fixed, lists = _section("fixed", table), _section("grid", table)
     for key, values in lists.items():
         if not isinstance(values, list) or not values:
             raise check.fail(f"grid.{key}", "a list with at least one value", values)
     combinations = itertools.product(*lists.values())
-    runs = [table.get("fixed", {}) | dict(zip(lists, values, strict=True)) for values in combinations]
-    preset = table.get("preset", "digits")
-    for overrides in runs:
-        check.keys("the sweep", overrides, [each.name for each in fields(Config)])
-        read_config(preset, overrides)
-    tasks = [Task(f"{__name__}:run", {"preset": preset} | overrides, 30.0, reads_data=True) for overrides in runs]
-    return Grid(table.get("name", path.stem), tuple(tasks))
+    runs = [fixed | dict(zip(lists, values, strict=True)) for values in combinations]
+    return Grid(name, tuple(_task(preset, overrides) for overrides in runs))
 
 
-def run(preset: str, data_dir: str | os.PathLike[str] | None, **overrides: Any) -> dict[str, Any]:
-    """One run of a grid: the metrics of its card and the epsilon of every accountant."""
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in overrides.items()}
-    config = read_config(preset, given)
+def run(data_dir: str | os.PathLike[str] | None, **settings: Any) -> dict[str, Any]:
+    """One run of a grid: its metrics and attacks, its guarantee, and what every accountant says.
+
+    The guarantee is the smallest epsilon of the best standing. `epsilon` and `standing` are by accountant.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        card = train(config, data_dir=data_dir, out=folder).card
-    answers = {result.tradeoff.source: float(result.epsilon) for result in card.account.results}
-    attacks = {audit.attack: float(audit.advantage) for audit in card.audits}
-    return {"metrics": dict(card.metrics), "epsilon": answers, "advantage": attacks}
+        card = train(config_from_table(settings), data_dir=data_dir, out=folder).card
+    results = by_trust(card.account.results)
+    return {
+        "metrics": dict(card.metrics),
+        "measure": card.measure,
+        "guarantee": _guarantee(card, results),
+        "epsilon": {result.tradeoff.source: result.epsilon for result in results},
+        "standing": {result.tradeoff.source: result.tradeoff.standing.value for result in results},
+        "attack": {audit.attack: _found(audit) for audit in card.audits},
+    }
+
+
+def _section(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    found = table.get(name, {})
+    if not isinstance(found, dict):
+        raise check.fail(name, f"a [{name}] section", found)
+    return found
+
+
+def _task(preset: str, overrides: Mapping[str, Any]) -> Task:
+    """A run by its whole configuration: the preset may be edited after the sweep, or while it runs."""
+    config = read_config(preset, overrides)
+    seed = {} if config.unsafe_seed is None else {"unsafe_seed": config.unsafe_seed}
+    return Task(
+        f"{__name__}:run",
+        config.settings() | seed,
+        30.0,
+        reads_data=True,
+        files=tuple(_files(config)),
+        label=f"{preset} with {dict(overrides)}",
+    )
+
+
+def _files(config: Config) -> Iterator[str]:
+    """The user's own files that a run reads: the table, and the source of the model."""
+    if config.table is not None:
+        yield config.table.path
+    home = home_of(config.model) if ":" in config.model else None
+    if home is not None:
+        yield str(home)
+
+
+def _guarantee(card: Card, results: Sequence[Result]) -> dict[str, Any]:
+    best = results[0].row() if results else {}
+    named = {name: best.get(name) for name in ("epsilon", "accountant", "standing", "delta")}
+    ledger = card.ledger
+    return named | {"relation": ledger.relation.value, "unit": ledger.unit, "unsafe": list(ledger.unsafe)}
+
+
+def _found(audit: AuditResult) -> dict[str, Any]:
+    row = audit.row()
+    return {name: row[name] for name in ("advantage", "epsilon_lower", "confidence")} | {"standing": "measured"}

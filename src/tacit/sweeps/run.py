@@ -50,6 +50,7 @@ def sweep(
             engine "local".
         on_progress: called with (done, total, expected seconds left).
     """
+    check.text("name", name)
     check.choice("engine", engine, ENGINES)
     workers = check.count("workers", workers if workers is not None else os.cpu_count() or 1)
     if minutes is not None and engine != "local":
@@ -151,5 +152,5 @@ def _timed(index: int, task: Task, data_dir: Folder) -> Finished:
     try:
         value = task.call(data_dir)
     except TacitError as error:
-        raise type(error)(f"{task.function} with {dict(task.settings)}: {error}") from None
+        raise type(error)(f"{task}: {error}") from None
     return index, value, time.perf_counter() - start

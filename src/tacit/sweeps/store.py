@@ -8,7 +8,7 @@ import platform
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ create table if not exists results (
     key text primary key, sweep text, function text, settings text, value text, seconds real, finished real,
     versions text)
 """
+_STORED = ("key", "sweep", "function", "settings", "value", "seconds", "finished", "versions")
+_COLUMNS = ", ".join(_STORED[1:])
 _PACKAGES = ("tacit", "torch", "numpy", "scipy", "scikit-learn")
 
 
@@ -44,20 +46,25 @@ class Store:
 
     Args:
         path: SQLite file, made if needed.
+        read_only: the file must be a store already, and nothing is written.
 
     Raises:
-        InvalidInput: the file is not such a store.
+        InvalidInput: the file is not such a store, or damaged; so does every method.
     """
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, *, read_only: bool = False):
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with closing(self._open()) as connection, connection:
+        self._read_only = read_only
+        if not read_only:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._open() as connection:
+            columns = tuple(row[1] for row in connection.execute("pragma table_info(results)"))
+            empty = connection.execute("select 1 from sqlite_master").fetchone() is None
+            if columns != _STORED and (read_only or not empty):
+                raise self._refusal("Its tables are not those of a store")
+            if not read_only:
                 connection.execute("pragma journal_mode = wal")
                 connection.execute(_TABLE)
-        except sqlite3.DatabaseError as error:
-            raise InvalidInput(f"store must be a file of results; got {str(path)!r}. {error}.") from None
 
     def add(self, key: str, sweep: str, task: Task, value: Any, seconds: float) -> Result:
         """Record a finished task; it is on disk when this returns."""
@@ -72,80 +79,76 @@ class Store:
             result.finished,
             json.dumps(result.versions),
         )
-        with closing(self._open()) as connection, connection:
+        with self._open() as connection:
             connection.execute("insert or replace into results values (?, ?, ?, ?, ?, ?, ?, ?)", row)
         return result
 
     def find(self, key: str) -> Result | None:
         """The result of a task that is done, or None."""
-        with closing(self._open()) as connection:
+        with self._open() as connection:
             row = connection.execute(f"select {_COLUMNS} from results where key = ?", (key,)).fetchone()
-        return _result(row) if row else None
+        return self._result(row) if row else None
 
     def find_settings(self, task: Task) -> Result | None:
         """The latest result of the same function and settings, whatever code and data it came from, or None."""
         settings = json.dumps(plain(dict(task.settings)), sort_keys=True)
         query = f"select {_COLUMNS} from results where function = ? and settings = ? order by finished desc limit 1"
-        with closing(self._open()) as connection:
+        with self._open() as connection:
             row = connection.execute(query, (task.function, settings)).fetchone()
-        return _result(row) if row else None
+        return self._result(row) if row else None
 
     def results(self, sweep: str | None = None) -> list[Result]:
         """Every result, or those of one sweep, oldest first."""
-        with closing(self._open()) as connection:
+        with self._open() as connection:
             rows = connection.execute(f"select {_COLUMNS} from results order by finished").fetchall()
-        return [result for result in map(_result, rows) if sweep is None or result.sweep == sweep]
+        return [result for result in map(self._result, rows) if sweep is None or result.sweep == sweep]
 
-    def _open(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.path, timeout=60)
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """A connection that commits; what SQLite finds wrong with the file is a refusal of it."""
+        try:
+            uri = f"{self.path.absolute().as_uri()}?{self._mode()}"
+            with closing(sqlite3.connect(uri, uri=True, timeout=60)) as connection, connection:
+                yield connection
+        except sqlite3.DatabaseError as error:
+            raise self._refusal(error) from None
+
+    def _mode(self) -> str:
+        if not self._read_only:
+            return "mode=rwc"
+        # Even a reader leaves files for the log beside a file in WAL mode, unless it trusts that nobody writes.
+        written_to = self.path.with_name(f"{self.path.name}-wal").exists()
+        return "mode=ro" if written_to else "mode=ro&immutable=1"
+
+    def _result(self, row: tuple[Any, ...]) -> Result:
+        sweep, function, settings, value, seconds, finished, used = row
+        try:
+            return Result(
+                check.text("sweep", sweep),
+                check.text("function", function),
+                _table(settings),
+                json.loads(value),
+                check.real("seconds", seconds, low=0.0),
+                check.real("finished", finished),
+                _table(used),
+            )
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._refusal(f"A row of it is damaged: {error}") from None
+
+    def _refusal(self, why: object) -> InvalidInput:
+        return InvalidInput(f"store must be a file of results; got {str(self.path)!r}. {str(why).rstrip('.')}.")
 
 
-_COLUMNS = "sweep, function, settings, value, seconds, finished, versions"
+def _table(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise check.fail("settings and versions", "tables", found)
+    return found
 
 
 def versions() -> dict[str, str]:
     """Python, the packages that results depend on, and the first digits of this package's `code_fingerprint`."""
     return {"python": platform.python_version()} | dict(_installed(_PACKAGES)) | {"code": code_fingerprint()[:12]}
-
-
-def table(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """One flat row a result: sweep, every setting, every number of its value, seconds."""
-    return [
-        {"sweep": result.sweep}
-        | dict(_flat("", result.settings))
-        | dict(_flat("", result.value if isinstance(result.value, dict) else {"value": result.value}))
-        | {"seconds": round(result.seconds, 3)}
-        for result in results
-    ]
-
-
-def export(results: Sequence[Result], path: str | Path) -> None:
-    """Write `table(results)` as .csv or .parquet (which needs the extra `data`)."""
-    path = Path(path)
-    if path.suffix not in (".csv", ".parquet"):
-        raise check.fail("path", "a .csv or .parquet file", str(path))
-    import pandas as pd
-
-    from tacit import atomic
-
-    frame = pd.DataFrame(table(results))
-    text = frame.to_csv(index=False).encode() if path.suffix == ".csv" else frame.to_parquet(index=False)
-    atomic.write_bytes(path, text)
-
-
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _flat(f"{prefix}.{key}" if prefix else str(key), item)
-    elif isinstance(value, list | tuple):
-        yield prefix, json.dumps(value)
-    else:
-        yield prefix, value
-
-
-def _result(row: tuple[Any, ...]) -> Result:
-    sweep, function, settings, value, seconds, finished, used = row
-    return Result(sweep, function, json.loads(settings), json.loads(value), seconds, finished, json.loads(used))
 
 
 def _installed(names: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -28,12 +28,16 @@ class Task:
         settings: plain values; all that the result depends on besides the code and the data.
         seconds: expected cost, for the estimate of the time left.
         reads_data: whether the function also takes `data_dir`, the folder of the data files.
+        files: whose content the result depends on besides; relative ones lie in `data_dir`, if one is given.
+        label: what a message calls the task; its function and settings by default.
     """
 
     function: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 1.0
     reads_data: bool = False
+    files: tuple[str, ...] = ()
+    label: str = ""
 
     def __post_init__(self) -> None:
         if self.function.count(":") != 1:
@@ -44,6 +48,9 @@ class Task:
         except (TypeError, ValueError):
             raise check.fail("settings", "plain values that JSON can hold", self.settings) from None
 
+    def __str__(self) -> str:
+        return self.label or f"{self.function} with {dict(self.settings)}"
+
     def call(self, data_dir: str | os.PathLike[str] | None = None) -> Any:
         """Run the function, in this process."""
         module, name = self.function.split(":")
@@ -51,9 +58,10 @@ class Task:
         return function(**self.settings, **({"data_dir": data_dir} if self.reads_data else {}))
 
     def key(self, data_dir: str | os.PathLike[str] | None = None) -> str:
-        """SHA-256 of the function, the settings, the code of the package and, if the task reads it, the data."""
+        """SHA-256 of the function, the settings, the code of the package, the data, if read, and the files."""
         data = data_fingerprint(data_dir) if self.reads_data else ""
-        parts = [self.function, plain(dict(self.settings)), code_fingerprint(), data]
+        files = [file_fingerprint(os.path.join(data_dir or "", each)) for each in self.files]
+        parts = [self.function, plain(dict(self.settings)), code_fingerprint(), data, *files]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -77,3 +85,19 @@ def data_fingerprint(folder: str | os.PathLike[str] | None) -> str:
     files = sorted(path for path in root.rglob("*") if path.is_file())
     listed = [(str(path.relative_to(root)), path.stat().st_size) for path in files]
     return hashlib.sha256(json.dumps(listed).encode()).hexdigest()
+
+
+def file_fingerprint(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of a file's content; "" where there is no file, which is for the task to report."""
+    file = Path(path)
+    if not file.is_file():
+        return ""
+    found = file.stat()
+    return _content(file, found.st_size, found.st_mtime_ns)
+
+
+@cache
+def _content(file: Path, size: int, changed: int) -> str:
+    """Kept by size and time, since a large table is asked for by every task of a sweep."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
