@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tacit import check
+from tacit.errors import told
 from tacit.sweeps import Result, table
 
 
@@ -14,19 +16,27 @@ def log_results(results: Sequence[Result], tracking_uri: str) -> None:
     The sweep's name is the experiment's. `tracking_uri` is as in `mlflow.set_tracking_uri`, e.g. "sqlite:///runs.db".
     """
     try:
+        from mlflow.exceptions import MlflowException  # type: ignore[import-not-found]
         from mlflow.tracking import MlflowClient  # type: ignore[import-not-found]
     except ImportError:
         raise check.fail("mlflow", "installed", None, "pip install 'tacit[mlflow]'.") from None
 
-    client = MlflowClient(tracking_uri)
-    for result, row in zip(results, table(results), strict=True):
-        found = client.get_experiment_by_name(result.sweep)
-        experiment = found.experiment_id if found else client.create_experiment(result.sweep)
-        tags = {"function": result.function} | {f"version.{name}": text for name, text in result.versions.items()}
-        run = client.create_run(experiment, start_time=round((result.finished - result.seconds) * 1000), tags=tags)
-        for key, value in row.items():
-            if key in result.settings:
-                client.log_param(run.info.run_id, key, value)
-            elif isinstance(value, int | float):
-                client.log_metric(run.info.run_id, key, value)
-        client.set_terminated(run.info.run_id, "FINISHED", round(result.finished * 1000))
+    try:
+        client = MlflowClient(tracking_uri)
+        for result, row in zip(results, table(results), strict=True):
+            _log(client, result, row)
+    except MlflowException as error:
+        raise check.fail("mlflow", "a tracking URI that can be written to", tracking_uri, told(error)) from error
+
+
+def _log(client: Any, result: Result, row: Mapping[str, Any]) -> None:
+    found = client.get_experiment_by_name(result.sweep)
+    experiment = found.experiment_id if found else client.create_experiment(result.sweep)
+    tags = {"function": result.function} | {f"version.{name}": text for name, text in result.versions.items()}
+    run = client.create_run(experiment, start_time=round((result.finished - result.seconds) * 1000), tags=tags)
+    for key, value in row.items():
+        if key in result.settings:
+            client.log_param(run.info.run_id, key, value)
+        elif isinstance(value, int | float):
+            client.log_metric(run.info.run_id, key, value)
+    client.set_terminated(run.info.run_id, "FINISHED", round(result.finished * 1000))
