@@ -48,7 +48,7 @@ class Ticket:
             check.probability(f"measured {name}", value)
         for name, mask in self.masks.items():
             if not mask.dim() or not mask.numel():
-                raise check.fail(f"mask of {name}", "a tensor with a value at least", f"shape {tuple(mask.shape)}")
+                raise check.fail(f"mask of {name}", "a tensor with at least one value", f"shape {tuple(mask.shape)}")
             if mask.shape != self.start[name].shape or not bool(((mask == 0) | (mask == 1)).all()):
                 raise check.fail(f"mask of {name}", f"zeros and ones of shape {tuple(self.start[name].shape)}", mask)
 
