@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from tacit.accounting import Ledger, accountant
-from tacit.calibration import noise_multiplier
+from tacit.accounting import Ledger, account, accountant
+from tacit.calibration import largest_sample_rate, largest_steps, noise_multiplier
 from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Approximate, Exponential, Gaussian, Laplace, RandomizedResponse
@@ -72,6 +72,10 @@ def test_numbers_that_break_their_rule(name, value, call):
         (_spec(samplerate=0.1), "Did you mean 'sample_rate'"),
         (_spec(noise_multiplier=[1.0, 2.0]), "a list of 3"),
         (_spec(noise_multiplier=1.0) | {"mechanism": []}, "Did you mean 'mechanisms'"),
+        (_spec() | {"standing": "prove"}, "Did you mean 'proven'"),
+        *((_spec() | {"assumptions": value}, "assumptions must be a list of texts") for value in (5, None, "abc", {})),
+        *((_spec() | {"unsafe": value}, "unsafe must be a list of texts") for value in (5, None, "abc", {"a": 1})),
+        (_spec() | {"unsafe": [5]}, "each of unsafe must be a text"),
     ],
 )
 def test_specs_with_mistakes(spec, sentence, tmp_path, capsys):
@@ -104,7 +108,65 @@ def test_account_arguments_with_mistakes(arguments, sentence, tmp_path, capsys):
     assert sentence in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["{", "\x00\xff", "1", ""])
+@pytest.mark.parametrize("mechanisms", [5, None, "gaussian"])
+def test_calibration_needs_a_list_of_mechanisms(mechanisms, tmp_path, capsys):
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps({"mechanisms": mechanisms}))
+    assert main(["calibrate", str(path), "--epsilon", "1", "--delta", "1e-5"]) == 2
+    assert "mechanisms must be a list" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("mechanism", lambda: Ledger().add(5)),
+        ("mechanism", lambda: Ledger().add(None)),
+        ("mechanism", lambda: Gaussian(1.0) + 1),
+        ("sentence", lambda: Ledger().assume(5)),
+        ("switch", lambda: Ledger().mark_unsafe(5)),
+        ("unit", lambda: Ledger(unit=5)),
+        ("ledger", lambda: accountant("pld")(5)),
+        ("ledger", lambda: account(5, delta=1e-5)),
+        ("target", lambda: noise_multiplier(5)),
+        ("target", lambda: largest_steps(5, lambda steps: Gaussian(1.0) * steps)),
+        ("target", lambda: largest_sample_rate(5, lambda rate: Gaussian(1.0).poisson(rate))),
+    ],
+)
+def test_objects_of_another_kind(name, call):
+    with pytest.raises(InvalidInput, match=rf"^{name} must be .*got (5|None|1)\."):
+        call()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["account", "{spec}", "--plot", "{spec}/x.svg"],
+        ["train", "digits", "--epochs", "0.1", "--out", "{spec}"],
+        ["train", "digits", "--epochs", "0.1", "--out", "{spec}/x"],
+        ["sweep", "{grid}", "--store", "{spec}/x"],
+        ["reproduce", "gaussian-dp/table-1", "--store", "{spec}/x/y"],
+    ],
+)
+def test_a_path_that_leads_through_a_file(arguments, tmp_path, capsys):
+    places = {"spec": tmp_path / "spec.json", "grid": tmp_path / "grid.toml"}
+    places["spec"].write_text(json.dumps(_spec()))
+    places["grid"].write_text('preset = "digits"\n')
+    assert main([argument.format(**places) for argument in arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("path must be one that this command can use; got")
+    assert error.count("\n") == 1
+
+
+def test_an_interruption_is_one_word_and_exit_code_1(tmp_path, capsys, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tacit.runs.train", interrupted)
+    assert main(["train", "digits", "--out", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == "interrupted.\n"
+
+
+@pytest.mark.parametrize("text", ["{", "\x00\xff", "1", "", "[" * 100_000, "1" * 5000])
 def test_files_that_are_no_spec(text, tmp_path, capsys):
     path = tmp_path / "spec.json"
     path.write_text(text, encoding="latin-1")
@@ -129,6 +191,7 @@ def test_files_that_are_no_spec(text, tmp_path, capsys):
         (GOOD | {"dataset": "table", "table": {"path": "x"}}, "target must be given"),
         (GOOD | {"dataset": "table", "table": {"path": "x", "target": "y", "bound": {}}}, "Did you mean 'bounds'"),
         (GOOD | {"relation": "replace"}, "Did you mean 'replace_one'"),
+        (GOOD | {"method": "input", "output": {"variant": "gausian"}}, "Did you mean 'gaussian'"),
     ],
 )
 def test_configurations_with_mistakes(table, sentence):

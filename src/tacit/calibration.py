@@ -12,7 +12,7 @@ from tacit.accounting import Accountant, Ledger, accountant, read_spec
 from tacit.errors import InvalidInput, TacitError
 from tacit.mechanisms import Gaussian, Mechanism
 from tacit.relation import Relation
-from tacit.tradeoff import Target, TradeOff
+from tacit.tradeoff import Target, TradeOff, check_target
 
 _RELATIVE = 1e-7
 _LIMITS = (1e-4, 1e8)
@@ -62,6 +62,7 @@ def smallest(
     `build` must describe less leakage as the value grows (a noise multiplier, a noise scale). The central limit
     theorem tells where to start, which saves questions to the accountant.
     """
+    check_target(target)
     judge = _judge(using)
     start, slope = _limit(parameter, build, target) if judge.name != "clt" else (0.0, -1.0)
     return _smallest(parameter, build, target, judge, Relation.parse(relation), start, slope)
@@ -100,6 +101,7 @@ def largest_sample_rate(
     relation: Relation | str = Relation.ADD_REMOVE,
 ) -> Calibrated:
     """The largest sampling rate in (0, 1] for which `build(rate)` still meets `target`."""
+    check_target(target)
     whole = _judge(using)(build(1.0), relation=Relation.parse(relation))
     if target.met(whole):
         return Calibrated("sample_rate", 1.0, whole)
@@ -114,7 +116,7 @@ def parameter_of_spec(path: str | Path, target: Target, *, using: Accountant | s
     mechanisms: all get the same value.
     """
     spec = read_spec(path)
-    rows = [row for row in spec.get("mechanisms", []) if isinstance(row, dict)]
+    rows = [row for row in spec["mechanisms"] if isinstance(row, dict)]
     free = {key for row in rows for key, value in row.items() if value is None}
     if len(free) != 1 or not free <= {"noise_multiplier", "scale", "steps", "sample_rate"}:
         rule = 'one in which exactly one of "noise_multiplier", "scale", "steps", "sample_rate" is null'
@@ -141,6 +143,7 @@ def largest_steps(
     limit: int = 10**9,
 ) -> Calibrated:
     """The largest number of steps for which `build(steps)` still meets `target`."""
+    check_target(target)
     judge = _judge(using)
     relation = Relation.parse(relation)
 

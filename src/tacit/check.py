@@ -7,10 +7,12 @@ import difflib
 import math
 import numbers
 from collections.abc import Iterable
+from typing import TypeVar
 
 from tacit.errors import InvalidInput
 
 _MOST = 1e18
+Kind = TypeVar("Kind")
 
 
 def fail(name: str, rule: str, value: object, hint: str = "") -> InvalidInput:
@@ -81,9 +83,23 @@ def text(name: str, value: object) -> str:
     return value
 
 
+def texts(name: str, value: object) -> list[str]:
+    """`value` as a new list of strings."""
+    if not isinstance(value, list):
+        raise fail(name, "a list of texts", value)
+    return [text(f"each of {name}", each) for each in value]
+
+
+def instance(name: str, value: object, kind: type[Kind], rule: str) -> Kind:
+    """`value` if it is a `kind`, which `rule` tells by an example."""
+    if not isinstance(value, kind):
+        raise fail(name, rule, value)
+    return value
+
+
 def choice(name: str, value: object, options: Iterable[str]) -> str:
     """`value` if it is one of `options`; otherwise an error that lists them and names the nearest."""
-    known = list(options)
+    known = [str(option) for option in options]
     if isinstance(value, str) and value in known:
         return value
     near = difflib.get_close_matches(str(value), known, n=1)

@@ -42,3 +42,9 @@ class LeakWarning(UserWarning):
 
 class PrivacyWarning(UserWarning):
     """A legal but doubtful privacy parameter, such as delta >= 1/n."""
+
+
+def told(error: BaseException) -> str:
+    """An error of other code as one sentence: its type and the first line of what it says."""
+    first = str(error).strip().partition("\n")[0].rstrip(".")
+    return f"{type(error).__name__}: {first}." if first else f"{type(error).__name__}."

@@ -65,7 +65,7 @@ def test_an_empty_ledger_keeps_its_standing():
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('{"mechanisms": [{"type": "gaussian", "noise_multiplier": 1, "noise_multiplier": 100}]}', "every key once"),
+        ('{"mechanisms": [{"type": "gaussian", "noise_multiplier": 1, "noise_multiplier": 100}]}', "Every key must stand once"),
         ("[" * 100_000, "must be a JSON file"),
         ('{"mechanisms": [{"type": "gaussian", "noise_multiplier": 1' + "0" * 5000 + "}]}", "must be a JSON file"),
         (

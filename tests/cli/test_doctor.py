@@ -27,6 +27,37 @@ def leaky():
 def words():
     return nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(20, 2))
 
+class Own(nn.Module):
+    def __init__(self, finish):
+        super().__init__()
+        self.layer, self.finish = nn.Linear(4, 2), finish
+    def forward(self, x):
+        return self.finish(self.layer(x))
+
+def pair():
+    return Own(lambda y: (y, y))
+
+def flat():
+    return Own(lambda y: y[:, 0])
+
+def single():
+    return Own(torch.sum)
+
+def undefined():
+    return Own(lambda y: y * float("nan"))
+
+def failing():
+    return Own(lambda y: y.no_such_method())
+
+def raising():
+    raise RuntimeError("boom")
+
+def leaving():
+    raise SystemExit(7)
+
+def bracketed():
+    return nn.ModuleDict({"[/x]": nn.BatchNorm1d(4)})
+
 ready = nn.Linear(2, 2)
 number = 3
 """
@@ -44,6 +75,17 @@ def test_a_healthy_model(where, capsys):
     assert "Every operation is covered" in capsys.readouterr().out
     assert main(["doctor", where("ready")]) == 0
     assert main(["doctor", where("words"), "--input-shape", "5", "--vocabulary", "10"]) == 0
+
+
+@pytest.mark.parametrize("name", ["pair", "flat"])
+def test_outputs_of_other_forms(where, capsys, name):
+    assert main(["doctor", where(name), "--input-shape", "4"]) == 0
+    assert "Every operation is covered" in capsys.readouterr().out
+
+
+def test_a_layers_name_is_printed_as_it_is(where, capsys):
+    assert main(["doctor", where("bracketed")]) == 2
+    assert "[/x]" in capsys.readouterr().out
 
 
 def test_a_sick_model_and_its_repair(where, capsys):
@@ -75,6 +117,18 @@ def test_json(where, capsys):
         (["no.such.module:Model"], "MODULE must be importable"),
         (["{}:good", "--input-shape", "3,x"], "input_shape must be positive integers"),
         (["{}:good", "--input-shape", "0"], "input_shape must be"),
+        (["{}:good", "--input-shape", ""], "input_shape must be positive integers"),
+        (["{}:good", "--input-shape", ","], "input_shape must be positive integers"),
+        (["{}:good", "--input-shape", "9" * 15], "input_shape must be one whose examples can be made"),
+        (["{}:good", "--input-shape", "5"], "inputs must be examples of the shape that the model takes; got [(5,)]"),
+        (["{}:words", "--input-shape", "5"], "inputs must be examples of the shape that the model takes"),
+        (["{}:words", "--input-shape", "5", "--vocabulary", "99"], "IndexError"),
+        (["{}:single", "--input-shape", "4"], "model must be a module that returns a real-valued tensor for a batch"),
+        (["{}:undefined", "--input-shape", "4"], "It could not be tested"),
+        (["{}:failing", "--input-shape", "4"], "AttributeError"),
+        (["{}:raising"], "CLASS must be callable without arguments; got 'raising'. RuntimeError: boom."),
+        (["{}:leaving"], "SystemExit: 7"),
+        (["..:x"], "MODULE must be importable; got '..'"),
     ],
 )
 def test_bad_input_is_one_sentence(where, capsys, arguments, sentence):

@@ -78,6 +78,11 @@ def test_a_run_does_not_bring_its_own_code(here, capsys):
     assert "outside of the run's folder" in capsys.readouterr().err
 
 
+def test_a_model_without_parameters_is_refused(tmp_path, capsys):
+    assert main(["train", "digits", "--model", "torch.nn:Identity", "--out", str(tmp_path)]) == 2
+    assert "the model has no trainable parameter" in capsys.readouterr().err
+
+
 def test_a_file_is_no_model_of_a_run(capsys):
     assert main(["train", "digits", "--model", "own_network.py:Net"]) == 2
     assert "model must be one of" in capsys.readouterr().err

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from tacit.cli import main
 from tacit.tickets import Ticket
@@ -70,6 +72,7 @@ def test_the_choice_among_saved_tickets(folder, capsys):
         ([], "PATH must be given, or --explain"),
         (["nowhere"], "path must be a ticket file that exists"),
         (["{empty}"], "PATH must be a ticket file, or a folder that has one"),
+        (["{damaged}"], "measured must be JSON"),
         (["{one}", "--explain"], "PATH must be a folder with two measured tickets or more"),
         (["--explain", "--epsilon", "-1"], "epsilon must be in"),
         (["--explain", "--accuracy", "95"], "accuracy must be in"),
@@ -79,6 +82,17 @@ def test_the_choice_among_saved_tickets(folder, capsys):
 )
 def test_bad_input_is_one_sentence(folder, capsys, arguments, sentence):
     (folder / "empty").mkdir()
-    places = {"empty": folder / "empty", "one": folder / "tickets" / "ticket-00.safetensors"}
+    damaged = folder / "damaged.safetensors"
+    tensors = {name: torch.ones(1, 1) for name in ("mask.w", "start.w")}
+    save_file(tensors, damaged, {"provenance": "public", "measured": ""})
+    places = {"damaged": damaged, "empty": folder / "empty", "one": folder / "tickets" / "ticket-00.safetensors"}
     assert main(["tickets", *(argument.format(**places) for argument in arguments)]) == 2
     assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("note", ["r[/b]", "[red]", ":smile:"])
+def test_a_note_is_printed_as_it_is(tmp_path, capsys, note):
+    made, path = ticket(0.5), tmp_path / "one.safetensors"
+    Ticket(made.masks, made.start, "public", note).save(path)
+    assert main(["tickets", str(path)]) == 0
+    assert note in capsys.readouterr().out

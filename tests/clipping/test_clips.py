@@ -158,6 +158,9 @@ class TestGroups:
             GroupClip({"1.weight": 1.0, "*": 1.0}).groups(NAMES)
         with pytest.raises(InvalidInput, match="bounds must be at least one pattern"):
             GroupClip({})
+        for wrong in (5, None, "*"):
+            with pytest.raises(InvalidInput, match="bounds must be a table of patterns"):
+                GroupClip(wrong)
         for bad in (0, -1.0, math.nan, math.inf, "1", None, True):
             with pytest.raises(InvalidInput, match="bound of 'a' must be in"):
                 GroupClip({"a": bad})

@@ -1,5 +1,6 @@
 """`table`: a person's own CSV or Parquet file, encoded by declarations alone."""
 
+import gzip
 import sys
 import warnings
 
@@ -252,3 +253,12 @@ def test_compressed_csv(ending, write, tmp_path):
 
 def test_blank_lines_are_no_rows(write):
     assert np.array_equal(table(write([*ROWS, (), ()]), **DECLARED).x_train, table(write(), **DECLARED).x_train)
+
+
+def test_a_compressed_file_with_a_wrong_byte_is_refused(write):
+    content = bytearray(gzip.compress(write().read_bytes()))
+    content[10] = 0xFF  # the kind of the first block
+    path = write().with_name("people.csv.gz")
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput, match="table must be well-formed CSV"):
+        table(path, **DECLARED)

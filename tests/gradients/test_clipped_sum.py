@@ -211,3 +211,32 @@ def test_frozen_parameters_are_left_out_of_sum_and_norm():
     assert sums.keys() == {"1.weight", "1.bias"}
     torch.testing.assert_close(norms.double(), expected_norms.double(), rtol=1e-5, atol=0)
     torch.testing.assert_close(sums["1.weight"].double(), expected["1.weight"], rtol=1e-5, atol=1e-6)
+
+
+X, Y = torch.ones(40, 3), torch.zeros(40, dtype=torch.long)
+
+
+@pytest.mark.parametrize(
+    ("loss", "inputs", "targets", "message"),
+    [
+        (cross_entropy, X[:, :2], Y, r"inputs must be examples of the shape that the model takes; got \[\(2,\)\]"),
+        (cross_entropy, X, Y + 9, "targets must be what the loss takes"),
+        (cross_entropy, X, torch.cat([Y[:39], Y[:1] + 9]), "targets must be what the loss takes"),
+        (cross_entropy, None, Y, "inputs and targets must be tensors"),
+        (lambda out, t: cross_entropy(out, t)[:3], X, Y, "one value per example"),
+        (lambda out, t: cross_entropy(out.detach(), t), X, Y, "loss must be one that depends on"),
+        (lambda out, t: torch.tensor(out.tolist()).sum(1), X, Y, "loss must be one that depends on"),
+    ],
+)
+def test_batches_and_losses_that_do_not_fit(loss, inputs, targets, message):
+    with pytest.raises(InvalidInput, match=message):
+        clipped_sum(nn.Linear(3, 2), loss, inputs, targets, clip_norm=1.0)
+
+
+def test_a_later_batch_that_does_not_fit():
+    model = nn.Linear(3, 2)
+    clipped_sum(model, cross_entropy, X, Y, clip_norm=1.0)
+    with pytest.raises(InvalidInput, match="shape that the model takes"):
+        clipped_sum(model, cross_entropy, X[:, :2], Y, clip_norm=1.0)
+    with pytest.raises(InvalidInput, match="targets must be what the loss takes"):
+        clipped_sum(model, cross_entropy, X, Y + 9, clip_norm=1.0)

@@ -1,5 +1,7 @@
 """What the doctor finds, what it repairs, and the numeric test of leakage."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -100,6 +102,15 @@ class Centred(nn.Module):
         return x - x.mean(0)
 
 
+class Scaled(nn.Module):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x):
+        return x * self.factor
+
+
 class Across(nn.Module):
     """Attention among the examples: a batch taken for a sequence."""
 
@@ -195,6 +206,12 @@ def test_models_that_mix_nothing_show_no_leak(case):
     assert not model.training
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_outputs_that_are_not_finite_could_not_be_tested(value):
+    with pytest.raises(InvalidInput, match="could not be tested"):
+        leakage(nn.Sequential(nn.Linear(4, 2), Scaled(value)), floats(6, 4))
 
 
 def test_one_example_is_too_few():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tacit.errors import InvalidInput
 from tacit.integrations.mlflow import log_results
 from tacit.sweeps import Store, Task, sweep
 
@@ -21,3 +22,11 @@ def test_settings_become_parameters_and_numbers_metrics(tmp_path, monkeypatch):
     (other,) = [run for run in runs if run not in finite]
     assert (other.data.tags["square"], other.data.tags["standing.pld"]) == ("inf", "proven")
     assert all(run.info.status == "FINISHED" for run in runs)
+
+
+def test_a_place_that_mlflow_does_not_know_is_refused(tmp_path):
+    pytest.importorskip("mlflow.tracking")
+    tasks = [Task("tests.sweeps.chores:square", {"x": 1, "folder": str(tmp_path)})]
+    results = sweep("squares", tasks, Store(tmp_path / "s.sqlite"), workers=1)
+    with pytest.raises(InvalidInput, match="mlflow must be a tracking URI"):
+        log_results(results, "nonsense://x")

@@ -49,6 +49,8 @@ def test_items_are_found_by_name_and_typos_name_the_nearest():
         items_of("gausian-dp")
     with pytest.raises(InvalidInput, match="Did you mean 'table-1'"):
         items_of("gaussian-dp/tabel-1")
+    with pytest.raises(InvalidInput, match="paper must be one of gaussian-dp"):
+        items_of("all/x")
 
 
 def test_table_1_prints_every_published_privacy_number(tmp_path):
@@ -88,6 +90,19 @@ def test_a_missed_tolerance_is_exit_code_1_and_a_typo_2(tmp_path, monkeypatch, c
     assert main(["reproduce", "wrong-papr", "--store", str(tmp_path / "s")]) == 2
     assert main(["reproduce"]) == 0
     assert "table-1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "{}"])
+def test_stored_rows_that_are_damaged_are_named(text, tmp_path, monkeypatch, capsys):
+    item = Item("item", "one number", lambda size: [], lambda size, values: [row(ours=1.0)])
+    monkeypatch.setitem(PAPERS, "paper", Paper("paper", "Paper", (item,)))
+    arguments = ["reproduce", "paper", "--store", str(tmp_path / "s"), "--docs", str(tmp_path / "docs")]
+    assert main(arguments) == 2
+    assert "out must be given with --docs" in capsys.readouterr().err
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    (tmp_path / "paper" / "item.json").write_text(text)
+    assert main([*arguments, "--out", str(tmp_path)]) == 2
+    assert "item.json must be a" in capsys.readouterr().err
 
 
 def test_the_page_says_what_missed():

@@ -4,6 +4,7 @@ import inspect
 import json
 import math
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -191,6 +192,17 @@ def test_mistakes_give_one_sentence_and_exit_code_2(arguments, sentence, capsys,
 def test_missing_data_says_where_and_how(tmp_path):
     with pytest.raises(MissingData, match=r"train-images-idx3-ubyte\.gz"):
         train(read_config("mnist", {}), data_dir=tmp_path, out=tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["r[/b]", "r[red]", "r:smile:"])
+def test_a_folders_name_is_printed_as_it_is_and_no_bar_is_drawn_in_a_log(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "digits", "--epochs", "0.1", "--out", name]) == 0
+    assert main(["audit", name]) == 0
+    told = capsys.readouterr()
+    assert str(Path(name) / "card.html") in told.out
+    assert str(Path(name) / "audit.html") in told.out
+    assert told.err == ""
 
 
 def test_a_delta_too_large_for_the_data_is_warned_about(tmp_path, capsys):

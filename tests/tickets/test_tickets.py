@@ -1,5 +1,6 @@
 """Tickets: masks, pruning, files, transfer, data-free masks and generation."""
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -230,6 +231,10 @@ def test_the_winning_ticket_is_small_and_near_the_full_accuracy():
         ({"masks": {"other": torch.ones(2)}}, "masks must be of parameters"),
         ({"masks": {"w": torch.full((2,), 0.5)}}, "mask of w must be zeros and ones"),
         ({"masks": {"w": torch.ones(3)}}, "mask of w must be zeros and ones"),
+        ({"masks": {"w": torch.tensor(1.0)}}, "mask of w must be a tensor with at least one value"),
+        ({"masks": {"w": torch.ones(0, 3)}}, "mask of w must be a tensor with at least one value"),
+        *(({"measured": value}, "measured must be a table") for value in (5, None, [], "")),
+        *(({"measured": {"accuracy": v}}, "measured accuracy must be in") for v in (5, -1, math.nan, "x", None)),
     ],
 )
 def test_bad_tickets(change, sentence):

@@ -285,7 +285,7 @@ def _with(value, *rows):
         (_with(math.inf, *((i, 0) for i in range(10, 20))), "rows 10, 11, 12, 13, 14 and 5 more, columns 0"),
         ((torch.zeros(0, 4), torch.zeros(0).long()), "inputs must be at least one record; got 0"),
         ((torch.zeros(9, 4), torch.zeros(8).long()), r"of equal length; got \[9, 8\]"),
-        ((torch.zeros(9, 5), torch.zeros(9).long()), r"shape that the model takes; got \[\(9, 5\)\]"),
+        ((torch.zeros(9, 5), torch.zeros(9).long()), r"shape that the model takes; got \[\(5,\)\]"),
         ((torch.zeros(9, 4), torch.tensor([0, 1, 0, 1, 5, 0, 0, 0, 0])), r"labels in 0\.\.1.*got 5 at row 4"),
         ((torch.zeros(9, 4), torch.tensor([0, 1, 0, 1, -1, 0, 0, 0, 0])), r"got -1 at row 4"),
         (([["a", "b", "c", "d"]], [0]), "inputs must be an array of numbers"),
@@ -304,6 +304,8 @@ def test_misuse_is_an_error():
         run(optimizer=3)
     with pytest.raises(TrainingMisuse, match="got eval mode"):
         run(small_model().eval())
+    with pytest.raises(InvalidInput, match="targets must be what the loss takes"):
+        run(loss=lambda outputs, targets: 1 / 0)
     with pytest.raises(UnsupportedModel, match=r"layer '1' \(BatchNorm1d\)"):
         run(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2)))
 

@@ -187,6 +187,11 @@ class TestMisuse:
         with pytest.raises(InvalidInput, match="losses must each depend on their own example only"):
             mix(cross_entropy(parts.model(x), y)).backward()
 
+    @pytest.mark.parametrize("noise", [{"noise_multiplier": 1.0}, {"noise_multiplier": None}])
+    def test_a_target_that_is_none(self, noise):
+        with pytest.raises(InvalidInput, match="target must be one such as"):
+            private(target=5, **noise)
+
     def test_an_optimizer_of_another_model(self):
         with pytest.raises(TrainingMisuse, match="optimizer must hold the parameters of this model"):
             private(optimizer=plain_sgd(small_model()))

@@ -149,6 +149,9 @@ def test_misuse_is_an_error():
     with pytest.raises(UnsupportedModel, match="BatchNorm1d"):
         private_step(mixing, plain_sgd(mixing), cross_entropy, **SETTINGS)
     step = private_step(model, plain_sgd(model), cross_entropy, **SETTINGS)
+    for inputs, targets in ((x[:, :2], y), (x, y + 9), (None, y), (x, None)):
+        with pytest.raises(InvalidInput, match=r"(inputs|targets) must be"):
+            step(inputs, targets)
     model.eval()
     before = flat(model)
     with pytest.raises(TrainingMisuse, match="train mode; got eval mode"):

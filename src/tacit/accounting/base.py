@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
+from tacit import check
 from tacit.accounting.ledger import Ledger
 from tacit.mechanisms import Mechanism, alternatives
 from tacit.relation import Relation
@@ -26,6 +27,7 @@ class Accountant(ABC):
         """The trade-off curve of `ledger` (whose own relation counts), or of one mechanism under `relation`."""
         if isinstance(ledger, Mechanism):
             ledger = Ledger.of(ledger, relation=relation)
+        check.instance("ledger", ledger, Ledger, "a Ledger or a mechanism such as Gaussian(1.0)")
         if not ledger.entries:
             standing = Standing.weakest(Standing.PROVEN, ledger.standing)
             return TradeOff(PERFECT, standing, ledger.relation, self.name, floor=PERFECT)

@@ -12,6 +12,7 @@ from tacit import check
 from tacit.atomic import write_text
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Compose, Mechanism, from_spec
+from tacit.plain import json_table
 from tacit.relation import Relation
 from tacit.standing import Standing
 
@@ -41,7 +42,7 @@ class Ledger:
 
     def __init__(self, *, relation: Relation | str = Relation.ADD_REMOVE, unit: str = "record"):
         self.relation = Relation.parse(relation)
-        self.unit = unit
+        self.unit = check.text("unit", unit)
         self.assumptions: list[str] = []
         self.unsafe: list[str] = []
         self.standing = Standing.PROVEN
@@ -81,6 +82,7 @@ class Ledger:
 
     def add(self, mechanism: Mechanism, steps: int = 1, note: str = "") -> None:
         """Record that `mechanism` ran `steps` >= 1 times."""
+        check.instance("mechanism", mechanism, Mechanism, "one such as Gaussian(1.0)")
         steps = check.count("steps", steps)
         if self._entries and (self._entries[-1].mechanism, self._entries[-1].note) == (mechanism, note):
             self._entries[-1] = Entry(mechanism, self._entries[-1].steps + steps, note)
@@ -91,12 +93,12 @@ class Ledger:
 
     def assume(self, sentence: str) -> None:
         """State something the guarantee rests on that the code cannot check."""
-        if sentence not in self.assumptions:
+        if check.text("sentence", sentence) not in self.assumptions:
             self.assumptions.append(sentence)
 
     def mark_unsafe(self, switch: str, standing: Standing = Standing.PROVEN) -> None:
         """Record an `unsafe_` switch, and the best standing any number can still have after it."""
-        if switch not in self.unsafe:
+        if check.text("switch", switch) not in self.unsafe:
             self.unsafe.append(switch)
         self.standing = Standing.weakest(self.standing, standing)
 
@@ -149,12 +151,10 @@ class Ledger:
             raise check.fail("SPEC", 'a table with "relation" and "mechanisms"', spec)
         check.keys("SPEC", spec, _KEYS)
         ledger = cls(relation=spec.get("relation", Relation.ADD_REMOVE), unit=spec.get("unit", "record"))
-        ledger.assumptions = list(spec.get("assumptions", []))
-        ledger.unsafe = list(spec.get("unsafe", []))
+        ledger.assumptions = check.texts("assumptions", spec.get("assumptions", []))
+        ledger.unsafe = check.texts("unsafe", spec.get("unsafe", []))
         ledger.standing = Standing(check.choice("standing", spec.get("standing", "proven"), _STANDINGS))
-        rows = spec.get("mechanisms")
-        if not isinstance(rows, list):
-            raise check.fail("mechanisms", "a list of mechanisms", rows)
+        rows = _mechanisms(spec)
         for row in rows:
             mechanism, steps = from_spec(row)
             for part, inner in mechanism.parts():
@@ -186,25 +186,14 @@ class Ledger:
 
 
 def read_spec(path: str | Path) -> dict[str, Any]:
-    """The JSON table in the file `path`; raises `InvalidInput` when there is none."""
-    path = Path(path)
-    try:
-        spec = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
-    except FileNotFoundError:
-        raise check.fail("SPEC", "a file that exists", str(path)) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"SPEC must be a JSON file; got {str(path)!r}. {error}") from None
-    if not isinstance(spec, dict):
-        raise check.fail("SPEC", 'a table with "relation" and "mechanisms"', spec)
+    """The JSON table in the file `path`; raises `InvalidInput` when there is none, or no list of mechanisms in it."""
+    spec = json_table("SPEC", path)
+    _mechanisms(spec)
     return spec
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON table in which no key stands twice: a reader could take either value for the one that counts."""
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        raise InvalidInput(f"SPEC must be a table with every key once; got {[key for key, _ in pairs]}.")
-    return table
+def _mechanisms(spec: dict[str, Any]) -> list[Any]:
+    return check.instance("mechanisms", spec.get("mechanisms"), list, "a list of mechanisms")
 
 
 def _digest(value: object) -> str:

@@ -44,7 +44,7 @@ def audit_scores(
     """
     delta = check.delta(delta)
     method = ESTIMATORS[check.choice("estimator", estimator, ESTIMATORS)]
-    trials = Trials(check.choice("trials", trials, [*Trials]))
+    trials = Trials(check.choice("trials", trials, Trials))
     relation = Relation.parse(relation)
     confidence = check.probability("confidence", confidence, open_low=True, open_high=True)
     alpha = 1 - confidence

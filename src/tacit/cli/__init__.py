@@ -13,6 +13,8 @@ from typer.exceptions import TyperException
 from tacit.cli import account, audit, calibrate, data, doctor, reproduce, results, sweep, tickets, train
 from tacit.errors import LeakWarning, PrivacyWarning, TacitError
 
+_INTERRUPTED = 130  # what typer makes of Ctrl-C
+
 app = typer.Typer(
     name="tacit",
     help="Differentially private machine learning whose every claim is tested.",
@@ -40,6 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     warnings.showwarning = _warn
     try:
         code = app(args=(sys.argv[1:] if arguments is None else arguments) or ["--help"], standalone_mode=False)
+        if code == _INTERRUPTED:
+            raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except (typer.Abort, KeyboardInterrupt):
         return _fail("interrupted.", 1)
@@ -48,6 +52,8 @@ def main(arguments: list[str] | None = None) -> int:
     except TacitError as error:
         return _fail(str(error), 2)
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            return _fail(f"path must be one that this command can use; got {error.filename!r}. {error.strerror}.", 2)
         if os.environ.get("TACIT_TRACEBACK"):
             raise
         return _fail(f"tacit failed: {type(error).__name__}: {error}", 1)

@@ -29,11 +29,10 @@ def command(
         refused = [{"accountant": name, "why": why} for name, why in answer.refused]
         print(json_text({"results": [result.row() for result in answer.results], "refused": refused}))
     else:
-        from rich.console import Console
-
+        from tacit.cli.screen import screen
         from tacit.reports import account_table
 
-        Console().print(account_table(answer))
+        screen().print(account_table(answer))
     if plot is not None:
         from tacit.reports.account_plot import plot_account
 

@@ -41,12 +41,11 @@ def command(
     if json:
         print(json_text(audit_table_of(report)))
         return
-    from rich.console import Console
-
+    from tacit.cli.screen import screen
     from tacit.reports import audit_table
     from tacit.reports.audit_tables import finding_table, overlap_table
 
-    console = Console()
+    console = screen()
     console.print(audit_table(report.results))
     if report.findings:
         console.print(finding_table(report.findings))
@@ -57,4 +56,4 @@ def command(
     for result in report.results:
         if report.refutes(result):
             console.print(f"{result.attack} refutes the claim.", style="bold red")
-    console.print(f"{page}", style="dim")
+    console.print(str(page), style="dim", soft_wrap=True)

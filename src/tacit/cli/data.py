@@ -25,20 +25,21 @@ def command(
     if json:
         print(json_text({"datasets": facts}))
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from tacit.cli.screen import screen
 
     table = Table("name", "train", "test", "features", "answers", "here", box=None)
     for fact in facts:
         shape = " x ".join(map(str, fact["features"]))
         rows = (str(fact["rows"]["train"]), str(fact["rows"]["test"]))
         table.add_row(fact["name"], *rows, shape, _answers(fact), "yes" if fact["present"] else "no")
-    console = Console()
+    console = screen()
     console.print(table)
     for fact in facts if name else []:
-        console.print(f"{fact['summary']}\nLicence: {fact['licence']}", highlight=False)
+        console.print(f"{fact['summary']}\nLicence: {fact['licence']}")
         for file in fact["files"]:
-            console.print(f"{file['path']}  {file['bytes']} bytes  {file['state']}", highlight=False, soft_wrap=True)
+            console.print(f"{file['path']}  {file['bytes']} bytes  {file['state']}", soft_wrap=True)
 
 
 def _answers(fact: dict[str, Any]) -> str:

@@ -50,14 +50,17 @@ def _inputs(shape: str, vocabulary: int | None) -> Tensor:
     import torch
 
     from tacit import check
+    from tacit.errors import told
 
+    sizes = [size.strip() for size in shape.split(",") if size.strip()]
+    if not sizes or not all(size.isdecimal() and int(size) for size in sizes):
+        raise check.fail("input_shape", "positive integers separated by commas", shape, "E.g. 3,32,32.")
+    words = None if vocabulary is None else check.count("vocabulary", vocabulary)
     try:
-        sizes = [check.count("input_shape", int(size)) for size in shape.split(",") if size.strip()]
-    except ValueError as error:
-        raise check.fail("input_shape", "positive integers separated by commas", shape, "E.g. 3,32,32.") from error
-    if vocabulary is not None:
-        return torch.randint(check.count("vocabulary", vocabulary), (4, *sizes))
-    return torch.randn(4, *sizes)
+        whole = (4, *map(int, sizes))
+        return torch.randn(whole) if words is None else torch.randint(words, whole)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise check.fail("input_shape", "one whose examples can be made", shape, told(error)) from error
 
 
 def _speed(model: nn.Module, inputs: Tensor) -> str:
@@ -66,18 +69,21 @@ def _speed(model: nn.Module, inputs: Tensor) -> str:
 
     from tacit.clipping import FlatClip
     from tacit.gradients import ClippedSum
+    from tacit.gradients.leakage import main_output
 
-    def readout(outputs: Tensor, _: Tensor) -> Tensor:
-        return outputs.flatten(1).square().sum(1)
+    def readout(outputs: object, _: Tensor) -> Tensor:
+        found = main_output(outputs)
+        return found.reshape(len(found), -1).square().sum(1)
 
     return ClippedSum(model.train(), FlatClip(1.0)).why_slow(readout, inputs, torch.zeros(len(inputs)))
 
 
 def _print(rows: list[dict[str, str]], changes: dict[str, str], repaired: nn.Module | None, speed: str | None) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
+    from tacit.cli.screen import screen
+
+    console = screen()
     if rows:
         table = Table(box=None)
         for column in ("layer", "type", "problem", "fix"):
@@ -90,7 +96,5 @@ def _print(rows: list[dict[str, str]], changes: dict[str, str], repaired: nn.Mod
     if speed is not None:
         console.print("Every operation is covered: the fast way." if not speed else f"Slower way: {speed}.")
     if repaired is not None and changes:
-        console.print(
-            "\nThe repaired model:", str(repaired), "\nThe same in code:", *changes.values(), sep="\n", markup=False
-        )
-        console.print("or  model, changes = tacit.gradients.fix(model)", markup=False)
+        console.print("\nThe repaired model:", str(repaired), "\nThe same in code:", *changes.values(), sep="\n")
+        console.print("or  model, changes = tacit.gradients.fix(model)")

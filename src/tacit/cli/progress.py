@@ -3,21 +3,30 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from tacit.cli.screen import screen
 
 
 @contextmanager
 def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
     """A callback (stage, done, total) that draws one bar for each stage."""
     columns = (
-        TextColumn("{task.description:<18}"),
+        TextColumn("{task.description:<18}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), refresh_per_second=4) as progress:
+    with _progress(*columns) as progress:
         bars: dict[str, int] = {}
 
         def on_progress(stage: str, done: int, total: int) -> None:
@@ -32,13 +41,13 @@ def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
 def sweep_bar(name: str) -> Iterator[Callable[[int, int, float], None]]:
     """A callback (done, total, expected seconds left) that draws one bar."""
     columns = (
-        TextColumn(name),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),
     )
-    with Progress(*columns, console=Console(stderr=True), refresh_per_second=2) as progress:
+    with _progress(*columns) as progress:
         bar = progress.add_task(name, total=None, left="")
 
         def on_progress(done: int, total: int, seconds_left: float) -> None:
@@ -47,3 +56,9 @@ def sweep_bar(name: str) -> Iterator[Callable[[int, int, float], None]]:
             progress.update(bar, completed=done, total=total, left=left)
 
         yield on_progress
+
+
+def _progress(*columns: ProgressColumn) -> Progress:
+    """Bars on stderr; none where it is no terminal, so that a log keeps to the sentences."""
+    console = screen(stderr=True)
+    return Progress(*columns, console=console, refresh_per_second=4, disable=not console.is_terminal)

@@ -25,16 +25,18 @@ def command(
     if paper is None:
         _list(json)
         return
-    from rich.console import Console
-
+    from tacit import check
     from tacit.cli.progress import sweep_bar
+    from tacit.cli.screen import screen
     from tacit.papers import estimate, reproduce
     from tacit.papers.page import write_pages
     from tacit.sweeps import Store
 
+    if docs is not None and out is None:
+        raise check.fail("out", "given with --docs", None, "The page is made from what lies there.")
     size, kept = "quick" if quick else "full", Store(store)
     seconds = estimate(paper, size=size, store=kept, data_dir=data_dir, workers=workers, any_code=any_code)
-    Console(stderr=True).print(f"about {seconds / 60:.0f} minutes" if seconds > 90 else f"about {seconds:.0f} seconds")
+    screen(stderr=True).print(f"about {seconds / 60:.0f} minutes" if seconds > 90 else f"about {seconds:.0f} seconds")
     with sweep_bar(f"reproduce {paper}") as on_progress:
         done = reproduce(
             paper,
@@ -61,7 +63,7 @@ def command(
         for each in done:
             left = each.planned - len(each.results)
             title = f"{each.paper.key}/{each.item.name}: {each.item.title}" + (f" ({left} runs left)" if left else "")
-            Console().print(reproduction_table(title, [row.plain() for row in each.rows]))
+            screen().print(reproduction_table(title, [row.plain() for row in each.rows]))
     if any(row.passed is False for row in rows):
         raise typer.Exit(1)
 
@@ -77,8 +79,7 @@ def _list(json: bool) -> None:
     if json:
         print(json_text(listed))
         return
-    from rich.console import Console
-
+    from tacit.cli.screen import screen
     from tacit.reports import plain_table
 
-    Console().print(plain_table(listed))
+    screen().print(plain_table(listed))

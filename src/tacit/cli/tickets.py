@@ -49,24 +49,22 @@ def command(
 
 
 def _list(found: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-
+    from tacit.cli.screen import screen
     from tacit.reports import plain_table
 
-    console = Console()
+    console = screen()
     columns = ("file", "provenance", "weights", "kept", "density", "accuracy")
     console.print(plain_table([{name: each[name] for name in columns} for each in found]))
     if len(found) == 1:
         console.print(plain_table(found[0]["layers"]))
-        console.print(found[0]["note"], highlight=False)
+        console.print(found[0]["note"])
 
 
 def _explain(rows: list[dict[str, Any]], tickets: int, records: int) -> None:
-    from rich.console import Console
-
+    from tacit.cli.screen import screen
     from tacit.reports import plain_table
 
-    console = Console()
+    console = screen()
     named = {
         "score": "score",
         "likeliest_over_unlikeliest": "likeliest / unlikeliest",
@@ -82,5 +80,4 @@ def _explain(rows: list[dict[str, Any]], tickets: int, records: int) -> None:
         f"sensitivity taken as {published['sensitivity']:g}. sound: records classified right, of {records:,}, "
         f"sensitivity {sound['sensitivity']:g}. A draw at random has the numbers 1 and 0. Factor of one point: by how "
         "much another point of accuracy raises the odds of the sparsest ticket.",
-        highlight=False,
     )

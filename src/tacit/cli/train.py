@@ -42,12 +42,11 @@ def command(
     if json:
         print(json_text(card_table(run.card)))
         return
-    from rich.console import Console
-
+    from tacit.cli.screen import screen
     from tacit.reports import account_table, audit_table
     from tacit.reports.words import MEASURES, measured
 
-    console, card = Console(), run.card
+    console, card = screen(), run.card
     found, twin = (measured(card.metrics.get(name), card.measure) for name in ("test", "nonprivate_test"))
     name = MEASURES[card.measure]
     console.print(f"{card.dataset}, {card.model}: {name[0].lower()}{name[1:]} {found}, without privacy {twin}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tacit import check
 from tacit.clipping.base import Clip, capped, check_bound
 from tacit.errors import InvalidInput
 
@@ -62,6 +63,8 @@ class GroupClip(Clip):
     bounds: tuple[tuple[str, float], ...]
 
     def __init__(self, bounds: Mapping[str, float] | Sequence[tuple[str, float]]):
+        if not isinstance(bounds, Mapping | Sequence) or isinstance(bounds, str):
+            raise check.fail("bounds", "a table of patterns and their bounds", bounds, 'Use e.g. {"*": 1.0}.')
         pairs = bounds.items() if isinstance(bounds, Mapping) else bounds
         checked = tuple((str(pattern), check_bound(f"bound of {pattern!r}", bound)) for pattern, bound in pairs)
         if not checked:

@@ -5,6 +5,7 @@ import csv
 import gzip
 import lzma
 import os
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def _csv(file: Path) -> dict[str, np.ndarray]:
             header, *rows = [row for row in csv.reader(stream, skipinitialspace=True, strict=True) if row] or [[]]
     except UnicodeDecodeError as error:
         raise check.fail("table", "UTF-8 text", f"{error.reason} at byte {error.start}") from None
-    except (csv.Error, OSError, EOFError, lzma.LZMAError) as error:
+    except (csv.Error, OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise check.fail("table", "well-formed CSV", str(error)) from None
     uneven = [place for place, row in enumerate(rows) if len(row) != len(header)]
     if uneven:

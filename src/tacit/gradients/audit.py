@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tacit.clipping import Clip, FlatClip
 from tacit.errors import UnsupportedModel
-from tacit.gradients.batch import Inputs, Loss, call, rows
+from tacit.gradients.batch import Inputs, Loss, losses_of, outputs_of, rows
 from tacit.gradients.clipped import ClippedSum
 from tacit.gradients.fallback import clipped_rows, one_at_a_time
 from tacit.gradients.proof import NoDropout
@@ -87,5 +87,5 @@ def _doubled(value: Inputs) -> Inputs:
 
 def _random(model: nn.Module, loss: Loss, x: Inputs, y: Tensor) -> bool:
     with torch.no_grad():
-        first, second = (loss(call(model, x), y) for _ in range(2))
+        first, second = (losses_of(loss, outputs_of(model, x), y) for _ in range(2))
     return not torch.equal(first.nan_to_num(), second.nan_to_num())

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from tacit import check
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, TacitError, told
 
 Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -22,11 +22,34 @@ def call(model: nn.Module, inputs: Inputs) -> Tensor:
     return model(**inputs) if isinstance(inputs, dict) else model(inputs)
 
 
+def outputs_of(model: nn.Module, inputs: Inputs) -> Tensor:
+    """What `model` returns; raises `InvalidInput` that tells the shapes where it fails on these inputs."""
+    try:
+        return call(model, inputs)
+    except TacitError:
+        raise
+    except Exception as error:
+        shapes = [tuple(value.shape[1:]) for value in tensors(inputs)]
+        raise check.fail("inputs", "examples of the shape that the model takes", shapes, told(error)) from error
+
+
+def losses_of(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
+    """One loss per example, shape (batch,); raises `InvalidInput` where `loss` fails on these targets."""
+    try:
+        losses = loss(outputs, targets)
+    except TacitError:
+        raise
+    except Exception as error:
+        kind = f"{targets.dtype} of shape {tuple(targets.shape)}"
+        raise check.fail("targets", "what the loss takes with the model's outputs", kind, told(error)) from error
+    return per_example(losses, len(targets))
+
+
 def tensors(inputs: Inputs) -> list[Tensor]:
     """Every tensor of the inputs."""
-    if isinstance(inputs, Tensor):
-        return [inputs]
-    return list(inputs.values()) if isinstance(inputs, dict) else list(inputs)
+    if isinstance(inputs, dict):
+        return list(inputs.values())
+    return list(inputs) if isinstance(inputs, tuple | list) else [inputs]
 
 
 def rows(inputs: Inputs, index: slice | Tensor) -> Inputs:

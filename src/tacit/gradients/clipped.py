@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tacit import check
 from tacit.clipping import Clip, FlatClip
 from tacit.errors import UnsupportedModel
-from tacit.gradients.batch import Inputs, Loss, batch_size, call, rows, tensors
+from tacit.gradients.batch import Inputs, Loss, batch_size, call, losses_of, outputs_of, rows, tensors
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.doctor import examine
 from tacit.gradients.engine import Captured, Trace, captured, without_gradients
@@ -162,6 +162,11 @@ class ClippedSum:
                 )
         except Uncovered:
             return self._add_slowly(loss, inputs, targets, replace(verdict, vectorised=False), sums, units)
+        except Exception:
+            # Where the batch does not fit the model or the loss, they say so without capture as well.
+            with torch.no_grad():
+                losses_of(loss, outputs_of(self.model, inputs), targets)
+            raise
         return self._add_found(found, loss, inputs, targets, verdict, sums, units)
 
     def _add_found(

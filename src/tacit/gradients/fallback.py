@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from tacit.clipping import Clip
-from tacit.gradients.batch import Inputs, Loss, call, per_example, rows
+from tacit.gradients.batch import Inputs, Loss, losses_of, outputs_of, per_example, rows
 from tacit.gradients.units import ALONE, Units
 
 _ELEMENTS = 2**22  # per-example gradient values held at a time
@@ -52,7 +52,7 @@ def one_at_a_time(model: nn.Module, loss: Loss, inputs: Inputs, targets: Tensor)
     with torch.enable_grad():
         for i in range(len(targets)):
             part = slice(i, i + 1)
-            value = per_example(loss(call(model, rows(inputs, part)), targets[part]), 1)
+            value = losses_of(loss, outputs_of(model, rows(inputs, part)), targets[part])
             losses.append(value.detach())
             given = [None] * len(trainable)
             if value.requires_grad:

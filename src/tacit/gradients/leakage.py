@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from tacit import check
-from tacit.gradients.batch import Inputs, call, rows, tensors
+from tacit.gradients.batch import Inputs, outputs_of, rows, tensors
 from tacit.gradients.proof import few
 
 _TOLERANCE = 1e-4
@@ -50,6 +50,9 @@ def leakage(model: nn.Module, inputs: Inputs) -> list[Leak]:
 
     Args:
         inputs: at least two examples, as for the model.
+
+    Raises:
+        InvalidInput: the model does not take the inputs, or its outputs or gradients on them are not finite.
     """
     given = tensors(inputs)
     if not given or any(not isinstance(value, Tensor) or len(value) < 2 for value in given):
@@ -87,7 +90,7 @@ def _run(model: nn.Module, inputs: Inputs) -> _Seen:
         hooks.append(module.register_forward_hook(_noting(outputs, path)))
     with torch.random.fork_rng(), torch.enable_grad():
         torch.manual_seed(_SEED)
-        whole = _main(call(twin, inputs))
+        whole = main_output(outputs_of(twin, inputs))
         values = whole[len(whole) // 2].flatten()
         weights = torch.linspace(-1.0, 1.5, len(values), dtype=values.dtype, device=values.device)
         readout = (values * weights + 0.1 * values.square()).sum()
@@ -97,6 +100,7 @@ def _run(model: nn.Module, inputs: Inputs) -> _Seen:
     for hook in hooks:
         hook.remove()
     kept = {name: g for name, g in zip(named, gradients, strict=bool(reached)) if g is not None}
+    _check_finite([whole, *kept.values()])
     state = {name: value.detach() for name, value in twin.state_dict().items()}
     return _Seen(outputs, kept, state)
 
@@ -110,12 +114,20 @@ def _noting(outputs: dict[str, Tensor], path: str) -> Callable[[nn.Module, objec
     return note
 
 
-def _main(output: object) -> Tensor:
+def main_output(output: object) -> Tensor:
     """The first real-valued tensor of what a model returns."""
     found = [value for value in tree_flatten(output)[0] if isinstance(value, Tensor) and value.is_floating_point()]
-    if not found:
-        raise check.fail("model", "a module that returns a real-valued tensor", type(output).__name__)
+    if not found or not found[0].dim():
+        got = "a single number" if found else type(output).__name__
+        raise check.fail("model", "a module that returns a real-valued tensor for a batch", got)
     return found[0]
+
+
+def _check_finite(values: Iterable[Tensor]) -> None:
+    """NaN equals nothing, itself least of all, and hides every change."""
+    if not all(torch.isfinite(value).all() for value in values):
+        hint = "It could not be tested: try inputs of another size, or another start."
+        raise check.fail("outputs and gradients", "finite on random inputs", "NaN or infinity", hint)
 
 
 def _changed(inputs: Inputs, which: Tensor) -> Inputs:

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from tacit import check
 from tacit.errors import TacitError, UnsupportedModel
-from tacit.gradients.batch import Inputs, Loss, call, rows, tensors
+from tacit.gradients.batch import Inputs, Loss, call, losses_of, outputs_of, rows, tensors
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.engine import Captured, Trace, captured, without_gradients
 from tacit.gradients.fallback import by_vmap, one_at_a_time
@@ -77,8 +78,13 @@ def _vectorised(model: nn.Module, loss: Loss, x: Inputs, y: Tensor, gradients: d
 
 
 def _check_mixing(model: nn.Module, loss: Loss, x: Inputs, y: Tensor, alone: Tensor) -> None:
+    with torch.enable_grad():
+        losses = losses_of(loss, outputs_of(model, x), y)
+    if not losses.requires_grad:
+        hint = "Compute it from the outputs, without detach() or no_grad()."
+        raise check.fail("loss", "one that depends on the model's trainable parameters", "a constant", hint)
+    together = losses.detach()
     with torch.no_grad():
-        together = loss(call(model, x), y)
         if not _close(together, alone) and _close(together, loss(call(model, x), y)):
             raise UnsupportedModel(_mixing_sentence(model, x))
 

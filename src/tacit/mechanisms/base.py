@@ -131,4 +131,5 @@ class Mechanism(ABC):
     def __add__(self, other: Mechanism) -> Mechanism:
         from tacit.mechanisms.compose import Compose
 
+        check.instance("mechanism", other, Mechanism, "one such as Gaussian(1.0)")
         return Compose.of((self, 1), (other, 1))

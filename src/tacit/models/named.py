@@ -14,6 +14,7 @@ from types import ModuleType
 from torch import nn
 
 from tacit import check
+from tacit.errors import told
 
 
 def module_at(where: str) -> nn.Module:
@@ -26,16 +27,17 @@ def module_at(where: str) -> nn.Module:
         raise check.fail("MODULE:CLASS", "a module and a class", where, "E.g. package.module:Class or file.py:Class.")
     try:
         found = _module(source)
-    except (ImportError, OSError, SyntaxError) as error:
-        raise check.fail("MODULE", "importable", source, f"{error}.") from error
+    except (Exception, SystemExit) as error:
+        raise check.fail("MODULE", "importable", source, told(error)) from error
     check.choice(f"CLASS of {source}", name, sorted(key for key in vars(found) if not key.startswith("_")))
     made = getattr(found, name)
     if isinstance(made, nn.Module):
         return copy.deepcopy(made)
     try:
         made = made()
-    except TypeError as error:
-        raise check.fail("CLASS", "callable without arguments", name, f"{error}. Write a function.") from error
+    except (Exception, SystemExit) as error:
+        hint = f"{told(error)} Write a function."
+        raise check.fail("CLASS", "callable without arguments", name, hint) from error
     if not isinstance(made, nn.Module):
         raise check.fail("CLASS", "a torch.nn.Module or a function that returns one", type(made).__name__)
     return made

@@ -7,7 +7,6 @@ whether it is there, and `passed("table-1")` how many compared rows of an item l
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 from tacit import atomic
 from tacit.papers.base import Paper
 from tacit.papers.registry import PAPERS
+from tacit.papers.reproduce import stored_item
 
 _MOST_ROWS = 60
 
@@ -29,7 +29,7 @@ def write_pages(results: str | os.PathLike[str], docs: str | os.PathLike[str], k
 
 def _write_page(paper: Paper, results: Path, docs: Path) -> Path:
     stored = {item.name: results / f"{item.name}.json" for item in paper.items}
-    items = [json.loads(path.read_text(encoding="utf-8")) for path in stored.values() if path.exists()]
+    items = [stored_item(path) for path in stored.values() if path.exists()]
     for item in items:
         for figure in item["figures"]:
             (docs / paper.key).mkdir(parents=True, exist_ok=True)

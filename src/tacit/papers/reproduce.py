@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +12,24 @@ from typing import Any
 from tacit import check
 from tacit.papers.base import SIZES, Figures, Item, Paper, Row
 from tacit.papers.registry import PAPERS
-from tacit.plain import json_text
+from tacit.plain import json_table, json_text
 from tacit.sweeps import Result, Store, expected_seconds, stored, sweep
 from tacit.sweeps.run import Progress
+
+_STORED = {
+    "item",
+    "title",
+    "size",
+    "rows",
+    "figures",
+    "command",
+    "versions",
+    "machine",
+    "finished",
+    "tasks",
+    "task_seconds",
+    "runs",
+}
 
 
 @dataclass(frozen=True)
@@ -73,10 +87,10 @@ def items_of(name: str) -> list[tuple[Paper, Item]]:
 
     "KEY/table-2" names "table-2-mnist", "table-2-har", ... where there is no item of just that name.
     """
-    if name == "all":
-        return [(paper, item) for paper in PAPERS.values() for item in paper.items]
     key, _, wanted = name.partition("/")
-    paper = PAPERS[check.choice("paper", key, ["all", *PAPERS])]
+    if key == "all" and not wanted:
+        return [(paper, item) for paper in PAPERS.values() for item in paper.items]
+    paper = PAPERS[check.choice("paper", key, PAPERS if wanted else ["all", *PAPERS])]
     if not wanted:
         return [(paper, item) for item in paper.items]
     parts = [item for item in paper.items if item.name.startswith(f"{wanted}-")]
@@ -149,8 +163,17 @@ def _reproduced(paper: Paper, item: Item, size: str, results: Sequence[Result | 
     return Reproduced(paper, item, size, tuple(rows), figures, finished, len(results))
 
 
+def stored_item(path: Path) -> dict[str, Any]:
+    """What `Reproduced.save` wrote to `path`; raises `InvalidInput` where it is anything else."""
+    item = json_table(path.name, path)
+    missing = sorted(_STORED - item.keys())
+    if missing:
+        raise check.fail(path.name, f"a table with {', '.join(missing)}", str(path), "Delete it.")
+    return item
+
+
 def _is_full(path: Path) -> bool:
-    return path.exists() and json.loads(path.read_text(encoding="utf-8"))["size"] == "full"
+    return path.exists() and stored_item(path)["size"] == "full"
 
 
 def _versions(results: Sequence[Result]) -> dict[str, str]:

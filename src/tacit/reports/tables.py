@@ -94,9 +94,12 @@ def _number(value: object) -> str:
 def plain_table(rows: Sequence[Mapping[str, object]]) -> Table:
     """Rows of plain values, one column for every key that any of them has."""
     from rich.table import Table
+    from rich.text import Text
 
     headings = list(dict.fromkeys(key for row in rows for key in row))
-    table = Table(*headings, box=None)
+    table = Table(box=None)
+    for heading in headings:
+        table.add_column(Text(heading))
     for row in rows:
-        table.add_row(*(words.setting(row[key]) if row.get(key) is not None else "–" for key in headings))
+        table.add_row(*(Text(words.setting(row[key]) if row.get(key) is not None else "–") for key in headings))
     return table

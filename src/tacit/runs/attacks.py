@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,7 +13,8 @@ from tacit.accounting import Ledger, accountant
 from tacit.attacks import LossThreshold, Scores, attack_named
 from tacit.audit import AuditResult, audit_scores
 from tacit.data import Dataset
-from tacit.errors import InvalidInput, Refused
+from tacit.errors import Refused
+from tacit.plain import json_table
 from tacit.runs.config import Config
 from tacit.runs.methods import Job
 from tacit.runs.pieces import dataset_of
@@ -92,10 +92,7 @@ def stored_config(folder: Path, overrides: dict[str, object]) -> Config:
     for name in ("config.json", "ledger.json"):
         if not (folder / name).is_file():
             raise check.fail("RUN", f"the folder of a `tacit train`, with {name} in it", str(folder))
-    try:
-        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise InvalidInput(f"config.json must be JSON; got a damaged file. {error}") from None
+    settings = json_table("config.json", folder / "config.json")
     config = config_from_table(settings | {key: value for key, value in overrides.items() if value is not None})
     if ":" in config.model:
         _refuse_own_code(config.model, folder)

@@ -65,6 +65,7 @@ def audit_run(
     """
     folder = Path(run)
     config = stored_config(folder, {"confidence": confidence})
+    canaries = check.count("canaries", canaries, minimum=2)
     names = list(config.attacks if attacks is None else attacks)
     for name in names:
         check.choice("attack", name, attack_names())
@@ -104,8 +105,8 @@ def white_box(
     from tacit.training import fit
 
     known = trained_with(config, folder)
-    noise, rate = known.get("noise_multiplier"), known.get("sample_rate")
-    constant = isinstance(noise, int | float) and isinstance(rate, int | float)
+    noise, rate, steps = (known.get(name) for name in ("noise_multiplier", "sample_rate", "steps"))
+    constant = all(isinstance(value, int | float) for value in (noise, rate, steps))
     plain = (known.get("sampling"), known.get("clipping")) == ("poisson", "flat") and constant
     if config.method != "gradient" or dataset.task == "regression" or not plain:
         hint = "It audits DP-SGD of classifiers, of flat clipping, Poisson batches and constant noise."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,6 +31,7 @@ from tacit.attacks import (
     train_stacked,
 )
 from tacit.data import Dataset
+from tacit.plain import json_table
 from tacit.runs.config import Config
 from tacit.runs.methods.base import Progress
 
@@ -177,7 +177,8 @@ class Informed:
 def trained_with(config: Config, folder: Path) -> dict[str, Any]:
     """The settings that the run in `folder` was really trained with, from its card; those of `config` without one."""
     path = folder / "card.json"
-    settings = json.loads(path.read_text(encoding="utf-8")).get("settings", {}) if path.is_file() else {}
+    card = json_table("card.json", path) if path.exists() else {}
+    settings = check.instance("settings of card.json", card.get("settings", {}), dict, "a table")
     return {"noise_multiplier": config.noise_multiplier, "clip_norm": config.clip_norm} | settings
 
 

@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 
 from tacit import check, models
 from tacit.data import Dataset, load, table
+from tacit.gradients import examine
 from tacit.models.named import module_at
 from tacit.noise import SeededStream, Stream
 from tacit.runs.config import Config
@@ -45,10 +46,15 @@ def _dataset(config: Config, data_dir: str | os.PathLike[str] | None) -> Dataset
 
 
 def network_of(config: Config, dataset: Dataset) -> nn.Module:
-    """The network that `config` names for the shapes of `dataset`, its weights drawn from the public `init_seed`."""
+    """The network that `config` names for the shapes of `dataset`, its weights drawn from the public `init_seed`.
+
+    Raises `UnsupportedModel` for one that cannot be trained privately.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.init_seed)
-        return module_at(config.model) if ":" in config.model else _NETWORKS[config.model](config, dataset)
+        model = module_at(config.model) if ":" in config.model else _NETWORKS[config.model](config, dataset)
+    examine(model)
+    return model
 
 
 def _dense(config: Config, dataset: Dataset) -> nn.Module:

@@ -34,7 +34,7 @@ def described(ticket: Ticket) -> dict[str, Any]:
     """Provenance, size and measured accuracy of a ticket, and what is left of every layer, as plain values."""
     layers: list[dict[str, Any]] = []
     for name, mask in ticket.masks.items():
-        rows = mask.flatten(1) != 0
+        rows = mask.reshape(len(mask), -1) != 0
         layers.append(
             {
                 "layer": name,

@@ -30,6 +30,7 @@ class Ticket:
         provenance: "public" (no private data were touched), "private" (post-processing of a private release, paid for
             in a ledger) or "paper" (read off private data as the paper does, which protects nothing).
         note: how it was made.
+        measured: accuracies by name, in [0, 1]: `accuracy` after training, `before` that of the network it came from.
     """
 
     masks: Mapping[str, Tensor]
@@ -43,7 +44,11 @@ class Ticket:
         unknown = sorted(self.masks.keys() - self.start.keys())
         if unknown or not self.masks:
             raise check.fail("masks", "of parameters that have a start", ", ".join(unknown) or "no mask")
+        for name, value in check.instance("measured", self.measured, Mapping, "a table of accuracies by name").items():
+            check.probability(f"measured {name}", value)
         for name, mask in self.masks.items():
+            if not mask.dim() or not mask.numel():
+                raise check.fail(f"mask of {name}", "a tensor with at least one value", f"shape {tuple(mask.shape)}")
             if mask.shape != self.start[name].shape or not bool(((mask == 0) | (mask == 1)).all()):
                 raise check.fail(f"mask of {name}", f"zeros and ones of shape {tuple(self.start[name].shape)}", mask)
 
@@ -93,11 +98,14 @@ class Ticket:
             with safe_open(str(path), "pt") as file:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 described = file.metadata() or {}
-        except SafetensorError as error:
+        except (OSError, SafetensorError) as error:
             raise InvalidInput(f"path must be a complete ticket file; got {str(path)!r}. {error}") from None
         masks = {n.removeprefix("mask."): t.float() for n, t in tensors.items() if n.startswith("mask.")}
         start = {n.removeprefix("start."): t for n, t in tensors.items() if n.startswith("start.")}
-        measured = json.loads(described.get("measured", "{}"))
+        try:
+            measured = json.loads(described.get("measured", "{}"))
+        except ValueError as error:
+            raise InvalidInput(f"measured must be JSON; got a damaged ticket file {str(path)!r}. {error}") from None
         return cls(masks, start, described.get("provenance", ""), described.get("note", ""), measured)
 
 

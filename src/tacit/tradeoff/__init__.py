@@ -1,7 +1,7 @@
 """Trade-off functions, their answers and the targets that they can meet."""
 
 from tacit.tradeoff.curve import Curve, EpsilonCurve, ErrorPoints, GaussianCurve, ProfileCurve, WorstCurve, worst
-from tacit.tradeoff.target import Advantage, Epsilon, Errors, Mu, Target, target_of
+from tacit.tradeoff.target import Advantage, Epsilon, Errors, Mu, Target, check_target, target_of
 from tacit.tradeoff.tradeoff import Answer, TradeOff
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Target",
     "TradeOff",
     "WorstCurve",
+    "check_target",
     "target_of",
     "worst",
 ]

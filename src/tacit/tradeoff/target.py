@@ -20,6 +20,11 @@ class Target(ABC):
         return self.excess(tradeoff) <= 0.0
 
 
+def check_target(value: object) -> Target:
+    """`value` if it is a target."""
+    return check.instance("target", value, Target, "one such as Epsilon(1.0, 1e-5)")
+
+
 @dataclass(frozen=True)
 class Epsilon(Target):
     """(epsilon, delta)-DP with epsilon > 0 and delta in [0, 1]."""

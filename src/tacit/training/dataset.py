@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from tacit import check
 from tacit.errors import InvalidInput
-from tacit.gradients.batch import Inputs, Loss, batch_size, call, per_example, rows, tensors
+from tacit.gradients.batch import Inputs, Loss, batch_size, losses_of, outputs_of, rows, tensors
 from tacit.sampling import Batch
 from tacit.training.stacked import stacked
 
@@ -87,16 +87,12 @@ def check_data(model: nn.Module, loss: Loss, records: Records) -> int:
     if not count:
         raise check.fail("inputs", "at least one record", 0)
     few, targets = records.batch(Batch(np.arange(min(2, count))))
-    shapes = [tuple(value.shape) for value in tensors(records.inputs)]
-    try:
-        with torch.no_grad():
-            outputs = call(model, few)
-    except RuntimeError as error:
-        raise InvalidInput(f"inputs must be of the shape that the model takes; got {shapes}. {error}") from None
+    with torch.no_grad():
+        outputs = outputs_of(model, few)
     if isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1:
         _check_labels(records.targets, outputs.shape[1])
     with torch.no_grad():
-        per_example(loss(outputs, targets), len(targets))
+        losses_of(loss, outputs, targets)
     return count
 
 

@@ -24,7 +24,7 @@ def load_model(model: nn.Module, path: str | Path) -> None:
         tensors = load(Path(path).read_bytes())
     except FileNotFoundError:
         raise check.fail("path", "a model file that exists", str(path)) from None
-    except SafetensorError as error:
+    except (OSError, SafetensorError) as error:
         raise InvalidInput(f"path must be a complete safetensors file; got {str(path)!r}. {error}") from None
     try:
         model.load_state_dict(tensors)

@@ -20,7 +20,7 @@ from tacit.mechanisms import Mechanism
 from tacit.noise import SecureStream, SeededStream, Stream
 from tacit.sampling import Batch, PoissonSampling, Sampling
 from tacit.standing import Standing
-from tacit.tradeoff import Target
+from tacit.tradeoff import Target, check_target
 from tacit.training.normals import Normals
 from tacit.training.release import Release, noise_size, release
 
@@ -150,7 +150,7 @@ class PrivateRun:
         self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
         self._normals = Normals(self.stream)
         self.taken = 0
-        self._limit = budget, using
+        self._limit = None if budget is None else check_target(budget), using
         self._settle()
         if not self.stream.secure:
             self.ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)

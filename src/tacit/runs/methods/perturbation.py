@@ -25,6 +25,12 @@ class Perturbation(Method):
     regularization: float | None = setting(None, "lambda >= 0; by default from n, the width and the target.")
     norm_bound: float | None = setting(None, "Public bound on a row's norm; by default what the bounds allow.")
 
+    def __post_init__(self) -> None:
+        if self.variant is not None:
+            from tacit.erm import METHODS
+
+            check.choice("variant", self.variant, METHODS[self.family])
+
     def check(self, job: Job) -> None:
         config, dataset = job.config, job.dataset
         if config.epsilon is None:
