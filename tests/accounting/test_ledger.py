@@ -6,7 +6,7 @@ import pytest
 
 from tacit.accounting import Ledger, accountant
 from tacit.errors import InvalidInput
-from tacit.mechanisms import Exponential, Gaussian, Laplace
+from tacit.mechanisms import Exponential, Gaussian, Laplace, Parallel, Shuffled
 from tacit.standing import Standing
 
 
@@ -65,7 +65,7 @@ def test_an_empty_ledger_keeps_its_standing():
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('{"mechanisms": [{"type": "gaussian", "noise_multiplier": 1, "noise_multiplier": 100}]}', "Every key must stand once"),
+        ('{"mechanisms": [{"type": "gaussian", "noise_multiplier": 1, "noise_multiplier": 100}]}', "must stand once"),
         ("[" * 100_000, "must be a JSON file"),
         ('{"mechanisms": [{"type": "gaussian", "noise_multiplier": 1' + "0" * 5000 + "}]}", "must be a JSON file"),
         (
@@ -110,6 +110,40 @@ def test_schedules_expand_and_merge():
         Gaussian(1.0).poisson(0.1): 2,
         Gaussian(2.0).poisson(0.1): 1,
     }
+
+
+class TestSeries:
+    """Numbers of series of disjoint batches."""
+
+    def test_ledgers_from_before_there_were_numbers_stay_valid(self):
+        ledger = Ledger.of(Shuffled(Gaussian(2.0), 100, 10) * 10)
+        assert ledger.hash == "a279e3cc088cca2b696bdb07273896a0a952d282e94b2c46b96ee4ff6bd1fa47"
+
+    def test_the_first_is_written_as_before_and_the_others_by_number(self):
+        ledger = Ledger()
+        for number in (0, 0, 3):
+            ledger.add(Shuffled(Gaussian(2.0), 100, 10, number), 5)
+        rows = ledger.spec()["mechanisms"]
+        assert [(row.get("series"), row["steps"]) for row in rows] == [(None, 10), (3, 5)]
+        assert Ledger.from_spec(ledger.spec()).entries == ledger.entries
+
+    def test_a_new_one_is_above_all_that_are_recorded(self):
+        ledger = _ledger()
+        assert ledger.free_series == 0
+        for number in (0, 4, 2):
+            ledger.add(Shuffled(Gaussian(2.0), 100, 10, number))
+        assert ledger.free_series == ledger.copy().free_series == 5
+        ledger.add(Parallel.of(Laplace(2.0), Shuffled(Gaussian(2.0), 100, 10, 7) * 5 + Laplace(1.0)))
+        assert ledger.free_series == 8
+
+    @pytest.mark.parametrize("row", [
+        {"sampling": "shuffled", "records": 100, "batch_size": 10, "series": -1},
+        {"sampling": "fixed_size", "records": 100, "batch_size": 10, "series": 1},
+        {"sample_rate": 0.1, "series": 1},
+    ])  # fmt: skip
+    def test_what_is_refused(self, row):
+        with pytest.raises(InvalidInput, match="series must be"):
+            Ledger.from_spec({"mechanisms": [{"type": "gaussian", "noise_multiplier": 2.0} | row]})
 
 
 class TestAdvance:

@@ -255,6 +255,13 @@ def test_shuffled_batches_pay_for_every_pass() -> None:
         assert bracket(shuffled, 1e-5)[1] == pytest.approx(bracket(Gaussian(2.0) * passes, 1e-5)[1], rel=1e-9)
 
 
+def test_every_series_of_shuffled_batches_is_rounded_up_to_passes() -> None:
+    series = [Shuffled(Gaussian(20.0), 100, 10, number) for number in range(2000)]
+    many = Compose.of(*((step, 11) for step in series), (series[0], 9))
+    assert many.accountable() == Gaussian(20.0) * 4000
+    assert bracket(many, 1e-5) == bracket(Gaussian(20.0) * 4000, 1e-5)
+
+
 def test_fixed_size_batches_only_under_replacement() -> None:
     step = FixedSize(Gaussian(1.0), 1000, 10)
     with pytest.raises(Refused, match="replace_one"):

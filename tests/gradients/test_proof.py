@@ -1,13 +1,19 @@
 """What the examination refuses, by name, and what it leaves as it was."""
 
+import gc
+import weakref
+from functools import partial
+from types import FunctionType
+
 import pytest
 import torch
 from torch import nn
 
 from tacit.clipping import FlatClip
 from tacit.errors import UnsupportedModel
-from tacit.gradients import clipped_sum
+from tacit.gradients import clipped, clipped_sum
 from tacit.gradients.clipped import ClippedSum
+from tacit.gradients.proof import prove
 from tests.gradients.cases import assert_same, cross_entropy, oracle, readout, squared_error
 
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
@@ -43,6 +49,82 @@ def test_a_loss_that_mixes_examples_is_refused():
 
     with pytest.raises(UnsupportedModel, match="the loss of an example depends on the other examples"):
         clipped_sum(nn.Linear(4, 2), loss, X, torch.zeros(6, 2), clip_norm=1.0)
+
+
+def centred(outputs, targets, mixing=False):
+    return squared_error(outputs - outputs.mean(0) if mixing else outputs, targets)
+
+
+class Centring:
+    def __init__(self, mixing):
+        self.mixing = mixing
+
+    def __call__(self, outputs, targets):
+        return centred(outputs, targets, self.mixing)
+
+    def method(self, outputs, targets):
+        return self(outputs, targets)
+
+
+def with_default(mixing):
+    def loss(outputs, targets, mixing=mixing):
+        return centred(outputs, targets, mixing)
+
+    return loss
+
+
+def with_keyword(mixing):
+    def loss(outputs, targets, *, mixing=mixing):
+        return centred(outputs, targets, mixing)
+
+    return loss
+
+
+def with_global(mixing):
+    return FunctionType((lambda *given: NAMED(*given)).__code__, {"NAMED": Centring(mixing)})
+
+
+NAMED = Centring(False)
+FORMS = {
+    "closure": lambda mixing: lambda outputs, targets: centred(outputs, targets, mixing),
+    "object in a closure": lambda mixing: (lambda form: lambda *given: form(*given))(Centring(mixing)),
+    "default": with_default,
+    "keyword default": with_keyword,
+    "method": lambda mixing: Centring(mixing).method,
+    "callable object": Centring,
+    "partial": lambda mixing: partial(centred, mixing=mixing),
+    "global": with_global,
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_a_verdict_is_of_one_loss_whatever_code_it_shares_with_another(form):
+    model = nn.Linear(4, 2)
+    for _ in range(2):
+        clipped_sum(model, form(False), X, torch.zeros(6, 2), clip_norm=1.0)
+        with pytest.raises(UnsupportedModel, match="the loss of an example depends on the other examples"):
+            clipped_sum(model, form(True), X, torch.zeros(6, 2), clip_norm=1.0)
+
+
+def test_a_loss_that_a_loop_writes_anew_is_examined_once(monkeypatch):
+    examined = []
+    monkeypatch.setattr(clipped, "prove", lambda *given: examined.append(given) or prove(*given))
+    model, scale, shift = nn.Linear(4, 2), torch.ones(()), 0.5
+    for _ in range(3):
+        clipped_sum(model, lambda o, t: scale * squared_error(o, t) + shift, X, torch.zeros(6, 2), clip_norm=1.0)
+    assert len(examined) == 1
+
+
+def test_verdicts_neither_pile_up_nor_keep_the_model_alive():
+    model = nn.Linear(4, 2)
+    for count in range(clipped._LATEST + 3):
+        clipped_sum(model, lambda o, t, c=count: squared_error(o, t) + c, X, torch.zeros(6, 2), clip_norm=1.0)
+    assert len(clipped._VERDICTS[model]) == clipped._LATEST
+    clipped_sum(model, lambda o, t, m=model: squared_error(o, t) * len(m.weight), X, torch.zeros(6, 2), clip_norm=1.0)
+    alive = weakref.ref(model)
+    del model
+    gc.collect()
+    assert alive() is None
 
 
 def test_a_layer_that_keeps_statistics_is_named():

@@ -1,6 +1,7 @@
 """`save_checkpoint` and `load_checkpoint`: what is kept, that the accounting goes on, and what is refused."""
 
 import inspect
+from itertools import islice
 
 import pytest
 import torch
@@ -9,17 +10,19 @@ from torch.optim import Adam
 from torch.utils.data import DataLoader, TensorDataset
 
 from tacit.errors import BudgetExceeded, InvalidInput, TrainingMisuse
+from tacit.mechanisms import Gaussian
 from tacit.opacus import ExponentialGradClip, ExponentialNoise, PrivacyEngine
 from tests.training.cases import blobs, flat, small_model
 
 
-def made(seed=0, **target):
+def made(seed=0, poisson_sampling=True, **target):
     engine, model = PrivacyEngine(), small_model(seed)
     arguments = {
         "module": model,
         "optimizer": Adam(model.parameters(), lr=0.1),
         "data_loader": DataLoader(TensorDataset(*blobs()), batch_size=20),
         "max_grad_norm": 1.0,
+        "poisson_sampling": poisson_sampling,
     }
     if target:
         parts = engine.make_private_with_epsilon(**arguments, target_delta=1e-3, epochs=2, **target)
@@ -28,10 +31,13 @@ def made(seed=0, **target):
     return engine, *parts
 
 
-def one_epoch(model, optimizer, loader):
-    for x, y in loader:
+def one_epoch(model, optimizer, loader, batches=None):
+    for x, y in islice(loader, batches):
         nn.CrossEntropyLoss()(model(x), y).backward()
         optimizer.step()
+
+
+COMPLETE = "Every step that any process took before a checkpoint was loaded is recorded in that checkpoint."
 
 
 @pytest.mark.parametrize("method", ["save_checkpoint", "load_checkpoint"])
@@ -63,7 +69,8 @@ def test_everything_goes_on(tmp_path):
     assert rest["epoch"] == 1
     assert torch.equal(rest["best"], torch.ones(2))
     assert torch.equal(flat(twin), flat(model))
-    assert again.ledger.hash == engine.ledger.hash
+    assert again.ledger.entries == engine.ledger.entries
+    assert again.ledger.assumptions == [*engine.ledger.assumptions, COMPLETE]
     assert (other.noise_multiplier, other.max_grad_norm) == (pytest.approx(1.17), 0.5)
     assert other.state_dict()["state"][0]["step"] == 10
     one_epoch(twin, other, batches)
@@ -90,9 +97,39 @@ def test_a_ledger_is_not_replaced_by_a_smaller_one(tmp_path):
     engine, model, optimizer, loader = made()
     engine.save_checkpoint(path=path, module=model)
     one_epoch(model, optimizer, loader)
-    with pytest.raises(InvalidInput, match="ledger must be one that the later ledger"):
+    with pytest.raises(InvalidInput, match="ledger must hold no steps since a checkpoint was last saved or loaded"):
         engine.load_checkpoint(path=path, module=model)
     assert engine.ledger.steps == 10
+    engine.save_checkpoint(path=tmp_path / "later", module=model)
+    with pytest.raises(InvalidInput, match="ledger must be one that the later ledger"):
+        engine.load_checkpoint(path=path, module=model)
+
+
+def test_steps_before_loading_do_not_pass_for_the_first_of_the_checkpoint(tmp_path):
+    path = tmp_path / "run.safetensors"
+    engine, model, optimizer, loader = made()
+    one_epoch(model, optimizer, loader)
+    engine.save_checkpoint(path=path, module=model)
+    again, twin, other, batches = made()
+    one_epoch(twin, other, batches, 3)
+    with pytest.raises(InvalidInput, match="since a checkpoint was last saved or loaded; got 3"):
+        again.load_checkpoint(path=path, module=twin)
+
+
+@pytest.mark.filterwarnings("ignore:poisson_sampling=False")
+def test_a_pass_that_a_checkpoint_broke_counts_as_whole(tmp_path):
+    """Half a pass before it and half of a new one after it may both hold a record."""
+    path = tmp_path / "run.safetensors"
+    engine, model, optimizer, loader = made(poisson_sampling=False)
+    one_epoch(model, optimizer, loader, 5)
+    engine.save_checkpoint(path=path, module=model)
+    again, twin, other, batches = made(poisson_sampling=False)
+    again.load_checkpoint(path=path, module=twin)
+    one_epoch(twin, other, batches, 5)
+    assert again.ledger.mechanism.accountable() == Gaussian(1.3) * 2
+    engine.load_checkpoint(path=path, module=model)
+    one_epoch(model, optimizer, loader, 5)
+    assert engine.ledger.mechanism.accountable() == Gaussian(1.3) * 1, "the sampler of this process kept its place"
 
 
 def test_not_between_backward_and_step(tmp_path):

@@ -23,6 +23,7 @@ from tacit.sampling import GroupedPoissonSampling, TruncatedPoissonSampling
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.training import BestModel, EarlyStopping, ExponentialNoise, fit, read_checkpoint
+from tacit.training.resume import LOST
 from tests.training.cases import blobs, cross_entropy, flat, plain_sgd, small_model
 
 STEP = Gaussian(1.3).poisson(0.1)
@@ -193,6 +194,19 @@ def test_passes_that_were_broken_by_a_crash_count_as_whole(tmp_path):
     assert result.ledger.mechanism.accountable().mu(Relation.ADD_REMOVE) == pytest.approx(math.sqrt(2 + 2) / 1.3)
 
 
+def test_a_resumed_run_goes_on_with_its_own_series(tmp_path):
+    """Also on a ledger where another run has been built; the series of the run before it stays whole by itself."""
+    path, ledger = tmp_path / "run.safetensors", Ledger()
+    changes = {"sampling": "shuffled", "checkpoint_every": 8}
+    run(steps=3, sampling="shuffled", ledger=ledger)
+    with pytest.raises(Crash):
+        run(path, at=12, do=crash, steps=20, ledger=ledger, **changes)
+    _, _, result = run(path, resume=True, steps=20, **changes)
+    found = [(entry.mechanism.series, entry.steps, entry.note) for entry in result.ledger.entries]
+    assert found == [(0, 3, "training"), (1, 8, "training"), (1, 20, LOST), (1, 12, "training")]
+    assert result.ledger.mechanism.accountable() == Gaussian(1.3) * (1 + 4)
+
+
 def test_a_budget_over_a_noise_schedule_goes_on_with_the_steps_that_are_left(tmp_path):
     path = tmp_path / "run.safetensors"
     noise = [3.0] * 20 + [0.8] * 20
@@ -272,7 +286,7 @@ def test_a_resumed_secure_run_never_repeats_noise(tmp_path):
     assert torch.all(flat(first) != flat(second))
     assert result.ledger.unsafe == []
     assert result.ledger.steps == 23
-    assert read_checkpoint(path).state["run"] == {"taken": 23, "sampler": {}, "stream": None}
+    assert read_checkpoint(path).state["run"] == {"taken": 23, "series": 0, "sampler": {}, "stream": None}
 
 
 def test_nothing_of_a_stream_but_a_seeded_position_is_written(tmp_path):

@@ -15,7 +15,7 @@ from tacit.errors import BudgetExceeded, InvalidInput
 from tacit.mechanisms import FixedSize, Gaussian, Shuffled, TruncatedPoisson
 from tacit.noise import SeededStream
 from tacit.sampling import GroupedPoissonSampling, TruncatedPoissonSampling
-from tacit.tradeoff import Epsilon
+from tacit.tradeoff import Epsilon, Mu
 from tacit.training import CosineNoise, ExponentialNoise, LinearNoise, Plan, StepNoise, fit, make_private, private_step
 from tacit.training.step import PrivateUpdate
 from tests.training.cases import blobs, cross_entropy, flat, plain_sgd, small_model, squared_error
@@ -42,6 +42,10 @@ def run(model=None, **changes):
 
 def entries(ledger):
     return [(entry.mechanism, entry.steps) for entry in ledger.entries]
+
+
+def passes(ledger):
+    return sum(times for _, times in ledger.mechanism.accountable().parts())
 
 
 @pytest.mark.parametrize("clip", CLIPS, ids=lambda clip: clip.type)
@@ -160,12 +164,33 @@ class TestSampling:
         exact = accountant("pld")(Gaussian(1.3) * 3).epsilon(1e-5)
         assert accountant("pld")(result.ledger).epsilon(1e-5) == pytest.approx(float(exact))
 
-    def test_a_broken_pass_is_not_continued(self):
+    def test_the_broken_passes_of_two_runs_are_each_counted_as_whole(self):
         ledger = Ledger()
-        run(sampling="shuffled", steps=10, ledger=ledger)
-        run(sampling="shuffled", steps=3, ledger=ledger)
-        with pytest.raises(InvalidInput, match="ledger must hold whole passes of 10 steps"):
-            run(sampling="shuffled", steps=3, ledger=ledger)
+        for steps in (3, 3, 13):
+            run(sampling="shuffled", steps=steps, ledger=ledger)
+        assert entries(ledger) == [(Shuffled(Gaussian(1.3), 200, 20, n), steps) for n, steps in enumerate((3, 3, 13))]
+        assert passes(ledger) == 1 + 1 + 2
+
+    def test_runs_that_take_turns_on_one_ledger_keep_their_series(self):
+        ledger, loader = Ledger(), DataLoader(TensorDataset(*blobs()), batch_size=20)
+        settings = {"clip_norm": 0.4, "noise_multiplier": 1.3, "steps": 10, "sampling": "shuffled", "ledger": ledger}
+        made = [make_private(model, plain_sgd(model), loader, **settings) for model in (small_model(), small_model())]
+        for turns, counted in ((5, 2), (10, 2), (12, 4)):
+            while ledger.steps < 2 * turns:
+                for private in made:
+                    x, y = next(iter(private.loader))
+                    cross_entropy(private.model(x), y).backward()
+                    private.optimizer.step()
+            assert passes(ledger) == counted
+
+    def test_a_run_is_planned_beside_what_the_ledger_holds(self):
+        ledger, target = Ledger(), Mu(1.05)
+        run(sampling="shuffled", steps=3, ledger=ledger, noise_multiplier=2.0)
+        _, result = run(sampling="shuffled", steps=7, ledger=ledger, noise_multiplier=2.0, target=target)
+        assert (passes(ledger), result.plan.mechanism) == (2, Shuffled(Gaussian(2.0), 200, 20, 1))
+        with pytest.raises(BudgetExceeded):
+            run(sampling="shuffled", steps=30, ledger=ledger, noise_multiplier=2.0, target=target)
+        assert passes(ledger) == 4
 
     def test_noise_changes_between_passes_only(self):
         _, result = run(sampling="shuffled", steps=20, noise_multiplier=[1.0] * 10 + [2.0] * 10)
@@ -185,6 +210,7 @@ class TestSampling:
         _, result = run(sampling=GroupedPoissonSampling(KEYS), batch_size=8)
         assert entries(result.ledger) == [(Gaussian(1.3).poisson(0.2), 4)]
         assert result.ledger.unit == "user"
+        assert "The number of users is public." in result.ledger.assumptions
         assert result.plan.expected_batch_size == pytest.approx(8.0)
         with pytest.raises(InvalidInput, match="unit of ledger must be 'user'"):
             run(sampling=GroupedPoissonSampling(KEYS), ledger=run()[1].ledger)

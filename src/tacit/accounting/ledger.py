@@ -16,6 +16,8 @@ from tacit.plain import json_table
 from tacit.relation import Relation
 from tacit.standing import Standing
 
+PUBLIC_SIZE = "Each record belongs to one unit, and the number of training records is public."
+"""What sampling rates and divisors rest on, for `Ledger.assume`."""
 _KEYS = ("relation", "unit", "assumptions", "unsafe", "standing", "mechanisms", "hash")
 _STANDINGS = [standing.value for standing in Standing if standing is not Standing.MEASURED]
 
@@ -70,6 +72,11 @@ class Ledger:
     def steps(self) -> int:
         """How many mechanisms ran in all."""
         return sum(entry.steps for entry in self._entries)
+
+    @property
+    def free_series(self) -> int:
+        """The lowest number above those of all series of disjoint batches that are recorded."""
+        return max((entry.mechanism.series_taken() for entry in self._entries), default=0)
 
     @property
     def hash(self) -> str:

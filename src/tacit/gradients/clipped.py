@@ -17,6 +17,7 @@ from tacit.gradients.capture import Uncovered
 from tacit.gradients.doctor import examine
 from tacit.gradients.engine import Captured, Trace, captured, without_gradients
 from tacit.gradients.fallback import add_by_example
+from tacit.gradients.identity import identity_of
 from tacit.gradients.proof import Verdict, prove
 from tacit.gradients.scratch import Scratch
 from tacit.gradients.total import GradientSum
@@ -24,6 +25,7 @@ from tacit.gradients.units import Members, Units
 
 _FAR = 1e30  # squared norms beyond this are left to the fallback, which rescales
 _HELD = 2**26  # values that contributions may hold at a time
+_LATEST = 64  # verdicts of one model that are kept
 
 _VERDICTS: weakref.WeakKeyDictionary[nn.Module, dict[tuple[object, ...], Verdict]] = weakref.WeakKeyDictionary()
 
@@ -212,9 +214,8 @@ class ClippedSum:
 
     def _verdict(self, loss: Loss, inputs: Inputs, targets: Tensor) -> Verdict:
         given = [*tensors(inputs), targets]
-        # Losses of one code use parameters alike; each is a new object where a loop writes it as a lambda.
-        code = getattr(loss, "__code__", type(loss))
-        key = (code, self.model.training, self._parameters, *((value.dim(), value.dtype) for value in given))
+        forms = [(value.dim(), value.dtype) for value in given]
+        key = (identity_of(loss), self.model.training, self._parameters, *forms)
         verdict = self._verdicts.get(key)
         if verdict is None:
             # A run that goes on examines the model again: what that draws must not shift the run's own randomness.
@@ -222,4 +223,6 @@ class ClippedSum:
                 verdict = prove(self.model, self.trainable, loss, inputs, targets)
             if verdict.final:
                 self._verdicts[key] = verdict
+                if len(self._verdicts) > _LATEST:
+                    del self._verdicts[next(iter(self._verdicts))]
         return verdict

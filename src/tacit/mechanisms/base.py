@@ -109,6 +109,10 @@ class Mechanism(ABC):
         """What `steps` runs cost: (mechanism, runs); the same unless batches are disjoint."""
         return self, steps
 
+    def series_taken(self) -> int:
+        """One above the highest number of a series of disjoint batches in this mechanism; 0 without any."""
+        return 0
+
     def parts(self) -> Iterator[tuple[Mechanism, int]]:
         """The unlike steps of this mechanism, each with the number of times it runs."""
         yield self, 1

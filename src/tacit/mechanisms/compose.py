@@ -31,8 +31,11 @@ class Compose(Mechanism):
     def parts(self) -> Iterator[tuple[Mechanism, int]]:
         yield from self.steps
 
+    def series_taken(self) -> int:
+        return max((part.series_taken() for part, _ in self.steps), default=0)
+
     def accountable(self) -> Compose:
-        """The composition that accountants read, disjoint batches counted by passes."""
+        """The composition that accountants read, disjoint batches counted by the passes of each series."""
         return Compose.of(*(part.accounted(times) for part, times in self.steps))
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:

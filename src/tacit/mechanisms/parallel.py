@@ -34,6 +34,9 @@ class Parallel(Mechanism):
         """Branches given as any mechanisms."""
         return cls(tuple(Compose.of((branch, 1)) for branch in branches))
 
+    def series_taken(self) -> int:
+        return max(branch.series_taken() for branch in self.branches)
+
     def spec(self) -> dict[str, Any]:
         rows = [[part.spec() | {"steps": times} for part, times in branch.parts()] for branch in self.branches]
         return {"type": self.type, "branches": rows}

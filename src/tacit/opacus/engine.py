@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from tacit import check
 from tacit.accounting import Ledger
-from tacit.errors import PrivacyWarning
+from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.opacus import checkpoint
 from tacit.opacus.adaptive import Adaptive
 from tacit.opacus.criterion import PerExampleMean
@@ -35,6 +35,7 @@ Parts = (
     | tuple[PrivateModel, PrivateOptimizer, nn.Module, PrivateLoader]
 )
 _CROSS_ENTROPY = nn.CrossEntropyLoss()
+_COMPLETE = "Every step that any process took before a checkpoint was loaded is recorded in that checkpoint."
 
 
 class PrivacyEngine:
@@ -58,6 +59,7 @@ class PrivacyEngine:
         self.ledger = Ledger()
         self.accountant = Spent(accountant, self.ledger)
         self._records: int | None = None
+        self._held = 0
 
     def make_private(
         self,
@@ -241,6 +243,7 @@ class PrivacyEngine:
         }
         parts = _named_parts(optimizer, noise_scheduler, grad_clip_scheduler)
         checkpoint.write(path, state | {name: part.state_dict() for name, part in parts.items()})
+        self._held = self.ledger.steps
 
     def load_checkpoint(
         self,
@@ -255,8 +258,12 @@ class PrivacyEngine:
     ) -> dict[str, Any]:
         """Restore what `save_checkpoint` wrote; the ledger goes on from there, the noise from a new key.
 
+        Shuffled batches begin a new pass, and the one that the checkpoint broke counts as whole. Steps that the process
+        which wrote the file took afterwards cannot be known: that there are none becomes an assumption of the ledger.
+
         Returns everything in the file that was not restored, `checkpoint_dict` among it. Raises `InvalidInput` when
-        this engine's ledger holds steps that the file does not, or a part that is given is not in the file.
+        this engine took steps since it last saved or loaded, its ledger holds some that the file does not, or a part
+        that is given is not in the file.
         """
         if torch_load_kwargs:
             raise check.fail("torch_load_kwargs", "None", torch_load_kwargs, "The file is safetensors, not a pickle.")
@@ -265,11 +272,23 @@ class PrivacyEngine:
         missing = [name for name in parts if name not in state]
         if missing:
             raise check.fail("path", f"a checkpoint with {missing[0]}", str(path), "Save it with that part.")
-        self.ledger.advance(Ledger.from_spec(state.pop("ledger")))
+        self._advance(Ledger.from_spec(state.pop("ledger")))
         module.load_state_dict(state.pop("module_state_dict"), **(module_load_dict_kwargs or {}))
         for name, part in parts.items():
             part.load_state_dict(state.pop(name))
         return state
+
+    def _advance(self, saved: Ledger) -> None:
+        """Go on from `saved`; steps of this engine that no checkpoint holds must not pass for the first of its."""
+        unsaved = self.ledger.steps - self._held
+        if unsaved:
+            raise InvalidInput(
+                f"ledger must hold no steps since a checkpoint was last saved or loaded; got {unsaved}. "
+                "Load into a new PrivacyEngine before its first step."
+            )
+        self.ledger.advance(saved)
+        self.ledger.assume(_COMPLETE)
+        self._held = self.ledger.steps
 
     def _private(
         self,

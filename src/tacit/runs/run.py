@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tacit import check
-from tacit.accounting import Account, Ledger, account
+from tacit.accounting import PUBLIC_SIZE, Account, Ledger, account
 from tacit.atomic import write_text
 from tacit.audit import AuditResult
 from tacit.data import Dataset
@@ -144,7 +144,7 @@ def _check_free(folder: Path) -> None:
 
 def _fresh_ledger(config: Config, dataset: Dataset) -> Ledger:
     ledger = Ledger(relation=config.relation)
-    ledger.assume("Each record belongs to one unit, and the number of training records is public.")
+    ledger.assume(PUBLIC_SIZE)
     ledger.assume("Test results, attacks and any choice of settings made by looking at them are outside the guarantee.")
     for leak in dataset.leaks:
         ledger.assume(f"Read from the data without being paid for: {leak}")

@@ -103,6 +103,10 @@ class Sampling(ABC):
     def mechanism(self, base: Mechanism, records: int, sample_rate: float) -> Mechanism:
         """What one step of `base` on such a batch is to an accountant."""
 
+    def in_series(self, number: int) -> Sampling:
+        """This sampling as series `number` of its kind on a ledger; the same unless the order of batches matters."""
+        return self
+
     def units(self, records: int) -> int:
         """How many units the records belong to."""
         return records

@@ -28,6 +28,7 @@ class GroupedPoissonSampling(Sampling):
 
     type: ClassVar[str] = "grouped_poisson"
     unit: ClassVar[str] = "user"
+    assumptions: ClassVar[tuple[str, ...]] = ("The number of users is public.",)
 
     def __init__(self, groups: Sequence[object] | NDArray[Any], *, average: bool = False):
         keys = np.asarray(groups)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,20 +20,26 @@ from tacit.sampling.fixed_size import permutation
 class ShuffledSampling(Sampling):
     """Passes over the shuffled records in batches of records * sample_rate; each pass costs what one full batch does.
 
-    No amplification is claimed. Noise may change from pass to pass only, and a ledger that already holds a broken pass
-    is not continued: the count of passes would be too low.
+    No amplification is claimed, and noise may change from pass to pass only.
+
+    Args:
+        series: see `Shuffled`; a run numbers its own.
     """
 
     type: ClassVar[str] = "shuffled"
     assumptions: ClassVar[tuple[str, ...]] = (
         "Batches are disjoint within a pass; under add_remove a record that is missing is one that adds nothing.",
     )
+    series: int = 0
 
     def sampler(self, records: int, sample_rate: float, stream: Stream) -> ShuffledSampler:
         return ShuffledSampler(records, whole_batch(records, sample_rate), stream)
 
     def mechanism(self, base: Mechanism, records: int, sample_rate: float) -> Mechanism:
-        return Shuffled(base, records, whole_batch(records, sample_rate))
+        return Shuffled(base, records, whole_batch(records, sample_rate), self.series)
+
+    def in_series(self, number: int) -> ShuffledSampling:
+        return replace(self, series=number)
 
     def steps_alike(self, records: int, sample_rate: float) -> int:
         return math.ceil(records / whole_batch(records, sample_rate))

@@ -196,9 +196,9 @@ def fit(
             keeper.restore(saved)
         loop.save = keeper.save
     for watcher in watchers:
-        watcher.on_plan(plan)
+        watcher.on_plan(run.plan)
     loop.run()
-    return Fit(plan, book, loop.history, loop.stopped)
+    return Fit(run.plan, book, loop.history, loop.stopped)
 
 
 class Spent:

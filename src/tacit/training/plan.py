@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from tacit import check
-from tacit.accounting import Accountant, Ledger, accountant
+from tacit.accounting import PUBLIC_SIZE, Accountant, Ledger, accountant
 from tacit.clipping import Clip, FlatClip
 from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingMisuse
 from tacit.gradients import GradientSum, Members
@@ -144,7 +144,7 @@ class PrivateRun:
         self.clip = plan.clip
         self.ledger = ledger if ledger is not None else Ledger(unit=plan.sampling.unit)
         _check_ledger(plan, self.ledger)
-        for sentence in plan.sampling.assumptions:
+        for sentence in (PUBLIC_SIZE, *plan.sampling.assumptions):
             self.ledger.assume(sentence)
         self.stream = stream if stream is not None else SecureStream()
         self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
@@ -189,7 +189,7 @@ class PrivateRun:
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps besides the ledger; of the stream only the position of a seeded one."""
         stream = self.stream.state() if isinstance(self.stream, SeededStream) else None
-        return {"taken": self.taken, "sampler": self.sampler.state(), "stream": stream}
+        return {"taken": self.taken, "series": self._series, "sampler": self.sampler.state(), "stream": stream}
 
     def restore(self, state: dict[str, Any], *, ledger: Ledger, spent: Ledger) -> None:
         """Go on where `state` was taken; a secure stream draws from its new key.
@@ -206,6 +206,8 @@ class PrivateRun:
             self.ledger.advance(spent)
         self.sampler.restore(state["sampler"])
         self.taken = state["taken"]
+        # What was saved before series were told apart is of the first.
+        self._enter(state.get("series", 0))
         self._settle()
 
     def change_noise(self, noise_multiplier: float) -> None:
@@ -228,13 +230,20 @@ class PrivateRun:
             raise check.fail("clip_norm", "left as it is for bounds by group", clip_norm)
         self.clip = replace(self.clip, clip_norm=clip_norm)  # type: ignore[type-var]
 
+    def _enter(self, series: int) -> None:
+        """Record the steps to come in this series of batches."""
+        self._series = series
+        self.plan = replace(self.plan, sampling=self.plan.sampling.in_series(series))
+
     def _settle(self) -> None:
-        """Count how far the budget reaches from what the ledger holds now."""
+        """Find a series of its own for a run that has yet to begin, and count how far the budget reaches now."""
+        if not self.taken:
+            self._enter(self.ledger.free_series)
         self._allowed = _affordable(self.ledger, self.plan, *self._limit, self.taken)
         self._seen = self.ledger.steps
 
     def _check_budget(self) -> None:
-        if self._allowed is not None and self.ledger.steps != self._seen:
+        if self.ledger.steps != self._seen:
             # Another run wrote into the same ledger, or a checkpoint was read.
             self._settle()
         if self._allowed is not None and self.taken >= self._allowed:
@@ -274,14 +283,6 @@ def _check_ledger(plan: Plan, ledger: Ledger) -> None:
             rule = f"{plan.sampling.unit!r} for {plan.sampling.type} sampling"
             raise check.fail("unit of ledger", rule, ledger.unit, "Start a new ledger.")
         ledger.unit = plan.sampling.unit
-    every = plan.sampling.steps_alike(plan.records, plan.sample_rate)
-    mechanisms = {mechanism for mechanism, _ in plan.runs}
-    broken = [each for each in ledger.entries if each.mechanism in mechanisms and each.steps % every]
-    if broken:
-        raise InvalidInput(
-            f"ledger must hold whole passes of {every} steps to be continued with {plan.sampling.type} sampling; "
-            f"got {broken[0].steps} steps of {broken[0].mechanism}. Start a new ledger."
-        )
 
 
 def _affordable(ledger: Ledger, plan: Plan, budget: Target | None, using: Accountant | str, taken: int) -> int | None:

@@ -37,7 +37,7 @@ def settle(
     sample_rate = batch_size / units and steps = round(epochs / sample_rate) where those are given instead; units are
     the records, or what `sampling` puts in their place.
     """
-    clip, how = clip_of(clip_norm, clipping), sampling_of(sampling)
+    clip, how = clip_of(clip_norm, clipping), sampling_of(sampling).in_series(ledger.free_series)
     units = how.units(records)
     rate = sample_rate_of(units, sample_rate, batch_size)
     planned = steps_of(rate, steps, epochs)
