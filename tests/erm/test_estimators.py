@@ -179,7 +179,7 @@ def test_a_guarantee_after_a_leak_is_only_claimed(kind, settings, read):
     assert all(line.endswith(", claimed") for line in model.privacy_summary().splitlines() if "epsilon" in line)
 
 
-def test_a_leak_claims_no_more_of_a_shared_ledger_than_its_own_fit():
+def test_a_later_leak_in_the_ledger_leaves_an_earlier_fit_proven():
     ledger = Ledger()
     sound = fitted(ledger=ledger, delta=1e-5)
     with pytest.warns(LeakWarning):
