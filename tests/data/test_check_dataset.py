@@ -128,3 +128,20 @@ def test_import_is_light():
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     finished = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert (finished.stdout.strip(), finished.stderr) == ("[]", "")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        ("adult", "adult_complete", True),
+        ("adult", "a9a", True),
+        ("purchase_standin", "adult_complete", True),
+        ("abalone", "abalone_over9", True),
+        ("imdb_hashed", "imdb", True),
+        ("iris", "iris", True),
+        ("iris", "digits", False),
+        ("mnist", "kmnist", False),
+    ],
+)
+def test_the_same_records_are_known_under_another_name(one, other, shared):
+    assert data.same_records(one, other) is data.same_records(other, one) is shared

@@ -158,6 +158,51 @@ def test_undeclared_knowledge_is_a_leak():
 
 
 @pytest.mark.parametrize(
+    ("kind", "settings", "read"),
+    [
+        (DPLogisticRegression, {"classes": [0, 1]}, ["data_bounds"]),
+        (DPLogisticRegression, {"norm_bound": 2.0}, ["classes"]),
+        (DPLinearSVC, {}, ["data_bounds", "classes"]),
+        (DPMLPClassifier, {"method": "input"}, ["data_bounds", "classes"]),
+        (DPMLPClassifier, {"classes": [0, 1], "epochs": 1.0}, ["data_bounds"]),
+        (DPLinearRegression, {"data_bounds": (-1, 1)}, ["target_bounds"]),
+        (DPRidge, {}, ["data_bounds", "target_bounds"]),
+    ],
+)
+def test_a_guarantee_after_a_leak_is_only_claimed(kind, settings, read):
+    with pytest.warns(LeakWarning):
+        model = kind(delta=1e-5, **settings).fit(*data())
+    assert model.guarantee_.standing is Standing.CLAIMED
+    assert accountant("pld")(model.ledger_).standing is Standing.CLAIMED
+    assert model.ledger_.unsafe == [f"read_from_data: {what}" for what in read]
+    assert {f"Read from the data without being paid for: {what}" for what in read} <= {*model.ledger_.assumptions}
+    assert all(line.endswith(", claimed") for line in model.privacy_summary().splitlines() if "epsilon" in line)
+
+
+def test_a_later_leak_in_the_ledger_leaves_an_earlier_fit_proven():
+    ledger = Ledger()
+    sound = fitted(ledger=ledger, delta=1e-5)
+    with pytest.warns(LeakWarning):
+        DPLogisticRegression(delta=1e-5, classes=[0, 1], ledger=ledger).fit(*data())
+    assert sound.guarantee_.standing is Standing.PROVEN
+    assert accountant("pld")(ledger).standing is Standing.CLAIMED
+
+
+def test_a_refused_leak_leaves_the_ledger_as_it_was():
+    ledger = Ledger()
+    with pytest.raises(InvalidInput, match="data_bounds"):
+        DPLogisticRegression(strict=True, classes=[0, 1], ledger=ledger).fit(*data())
+    assert (ledger.unsafe, ledger.standing) == ([], Standing.PROVEN)
+
+
+def test_messages_of_removed_records_are_assumed():
+    x, _ = data()
+    table = InputPerturbation(relation="add_remove").fit(x)
+    for ledger in (table.ledger_, fitted(DPMLPClassifier, method="input").ledger_):
+        assert any("a removed record the message of a zero row" in sentence for sentence in ledger.assumptions)
+
+
+@pytest.mark.parametrize(
     ("settings", "sentence"),
     [({"epsilon": value}, "epsilon must be in") for value in (-1, 0, float("nan"), float("inf"), "1")]
     + [({"delta": value}, "delta must be in") for value in (2.0, -1e-5, float("nan"))]

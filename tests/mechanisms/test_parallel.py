@@ -1,5 +1,7 @@
 """Parallel composition: the worst branch counts, and nothing else."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,14 @@ def test_trade_off_is_below_that_of_every_branch():
         floor = accountant("pld")(branch).floor
         assert floor is not None
         assert np.all(both.curve.beta(alpha) <= floor.beta_ceiling(alpha) + 1e-9)
+
+
+def test_divisions_of_their_own_meet_in_every_combination():
+    both = Parallel.of(TRAIN, CHOICE), replace(Parallel.of(TRAIN, CHOICE), split=7)
+    assert from_spec(both[1].spec()) == (both[1], 1)
+    alike, apart = (Compose.of((both[0], 1), (other, 1)) for other in both)
+    assert [each.steps for each in alternatives(alike)] == [Compose.of((part, 2)).steps for part in (TRAIN, CHOICE)]
+    assert [len(each.steps) for each in alternatives(apart)] == [1, 2, 1]
 
 
 def test_json_round_trip_and_ledger(tmp_path):

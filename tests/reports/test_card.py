@@ -181,6 +181,14 @@ def test_an_attack_that_beats_a_proof_raises_the_alarm(tmp_path):
     assert "did better than a proven bound" not in html_of(tmp_path)
 
 
+def test_what_was_read_unpaid_stands_in_the_headline(tmp_path):
+    assert "without being paid for" not in html_of(tmp_path)
+    html = html_of(tmp_path, leaks=("the vocabulary",))
+    headline = html[html.index('<section class="headline') :]
+    assert "without being paid for: the vocabulary." in headline[: headline.index("</section>")]
+    assert table_of(tmp_path, leaks=("the vocabulary",))["leaks"] == ["the vocabulary"]
+
+
 def test_refusals_and_assumptions_are_told(tmp_path):
     ledger = a_ledger()
     ledger.assume("No person appears twice.")

@@ -70,6 +70,11 @@ def test_without_a_proof_the_headline_promises_nothing():
     assert words.headline([], "record")[0].startswith("No guarantee")
 
 
+def test_what_was_read_unpaid_is_said_in_a_sentence():
+    assert words.reserve(()) == ""
+    assert words.reserve(["bounds of a", "classes"]).endswith("without being paid for: bounds of a; classes.")
+
+
 def _printed(table):
     console = Console(file=io.StringIO(), width=200)
     console.print(table)

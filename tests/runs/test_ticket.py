@@ -1,11 +1,15 @@
 """`tacit train ... --method ticket`."""
 
 import json
+from dataclasses import replace
+from hashlib import sha256
 
 import pytest
 import torch
 
 from tacit.cli import main
+from tacit.data import registry
+from tacit.data.files import File
 from tacit.tickets import Ticket
 from tacit.tickets.public import data_free_ticket, transferred_ticket
 from tests.tickets.test_tickets import data, network
@@ -56,6 +60,46 @@ def test_bad_input_is_one_sentence(tmp_path, capsys, extra, sentence):
     code, _ = trained(tmp_path, *extra)
     assert code == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_the_origin_of_a_public_ticket_is_an_assumption(tmp_path, capsys):
+    given = ["--ticket-mode", "T1", "--ticket-origin", "iris", "--ticket-rounds", "3", "--ticket-iterations", "5"]
+    assert trained(tmp_path, *given, "--ticket-density", "0.9")[0] == 0
+    (said,) = [each for each in json.loads(capsys.readouterr().out)["assumptions"] if "shares no record" in each]
+    assert "on iris" in said
+
+
+def test_an_origin_of_the_same_records_is_refused(tmp_path, monkeypatch, capsys):
+    for name in ("digits", "iris"):
+        monkeypatch.setitem(registry._SOURCES, name, replace(registry.source(name), family="alike"))
+    assert trained(tmp_path, "--ticket-mode", "T1", "--ticket-origin", "iris")[0] == 2
+    assert "other data than those that are protected" in capsys.readouterr().err
+
+
+def test_a_table_that_is_the_origin_itself_is_refused(tmp_path, monkeypatch, capsys):
+    rows = b"a,b,y\n" + b"".join(b"%d,%d,%d\n" % (i % 7, i % 5, i % 2) for i in range(200))
+    (tmp_path / "mine.csv").write_bytes(rows)
+    known = replace(registry.source("creditcard"), files=(File("other.csv", sha256(rows).hexdigest(), len(rows)),))
+    monkeypatch.setitem(registry._SOURCES, "creditcard", known)
+    (tmp_path / "config.toml").write_text(
+        """
+        dataset = "table"
+        method = "ticket"
+        model = "mlp"
+        epsilon = 4.0
+        [ticket]
+        mode = "T1"
+        origin = "creditcard"
+        [table]
+        path = "mine.csv"
+        target = "y"
+        classes = [0, 1]
+        bounds = {a = [0, 7], b = [0, 5]}
+        """
+    )
+    arguments = ["train", str(tmp_path / "config.toml"), "--data-dir", str(tmp_path), "--out", str(tmp_path / "run")]
+    assert main(arguments) == 2
+    assert "other data than those that are protected" in capsys.readouterr().err
 
 
 def test_a_noise_multiplier_alone_is_refused(tmp_path, capsys):

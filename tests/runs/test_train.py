@@ -3,7 +3,7 @@
 import inspect
 import json
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 from tacit.accounting import ACCOUNTANTS, Ledger, accountant
 from tacit.cli import main
 from tacit.cli.train import command
+from tacit.data import registry
 from tacit.errors import InvalidInput, MissingData
 from tacit.mechanisms import Gaussian
 from tacit.runs import Config, audit, read_config, train
@@ -146,21 +147,51 @@ def test_a_seeded_run_repeats_and_says_that_it_proves_nothing(tmp_path):
     assert not [row for row in card["guarantees"] if row["standing"] == "proven"]
 
 
-def test_a_table_of_ones_own(tmp_path, capsys):
+def table_run(tmp_path, *, bounds):
+    """Exit code of a run on a table of one's own."""
     rng = np.random.default_rng(0)
     rows = [f"{a:.3f},{b:.3f},{'yes' if a + b > 1 else 'no'}" for a, b in rng.random((400, 2))]
     (tmp_path / "mine.csv").write_text("\n".join(["a,b,label", *rows]))
     (tmp_path / "mine.toml").write_text(
         'dataset = "table"\nmodel = "linear"\nepsilon = 8.0\ndelta = 1e-4\nepochs = 20\nbatch_size = 64\n'
         'learning_rate = 2.0\n[table]\npath = "mine.csv"\ntarget = "label"\nclasses = ["no", "yes"]\n'
-        "[table.bounds]\na = [0.0, 1.0]\nb = [0.0, 1.0]\n"
+        f"[table.bounds]\n{bounds}\n"
     )
     arguments = ["train", str(tmp_path / "mine.toml"), "--data-dir", str(tmp_path), "--out", str(tmp_path / "run")]
-    assert main([*arguments, "--json"]) == 0
+    return main([*arguments, "--json"])
+
+
+def test_a_table_of_ones_own(tmp_path, capsys):
+    assert table_run(tmp_path, bounds="a = [0.0, 1.0]\nb = [0.0, 1.0]") == 0
     out = capsys.readouterr()
-    assert json.loads(out.out)["metrics"]["test"] > 0.8
+    card = json.loads(out.out)
+    assert card["metrics"]["test"] > 0.8
+    assert card["leaks"] == card["unsafe"] == []
     assert "warning" not in out.err
     assert main(["audit", str(tmp_path / "run"), "--data-dir", str(tmp_path), "--json"]) == 0
+
+
+@pytest.mark.filterwarnings("ignore::tacit.errors.LeakWarning")
+def test_undeclared_bounds_of_a_table_leave_claims_only(tmp_path, capsys):
+    assert table_run(tmp_path, bounds="a = [0.0, 1.0]") == 0
+    card = json.loads(capsys.readouterr().out)
+    assert card["leaks"] == ["bounds of b"]
+    assert card["unsafe"] == ["read_from_data: bounds of b"]
+    assert "Read from the data without being paid for: bounds of b" in card["assumptions"]
+    assert {row["standing"] for row in card["guarantees"]} == {"claimed"}
+
+
+@pytest.mark.filterwarnings("ignore::tacit.errors.LeakWarning")
+def test_what_a_data_set_was_prepared_from_is_said_beside_the_number(tmp_path, monkeypatch, capsys):
+    prepared = replace(registry.source("digits"), leaks=("the vocabulary",))
+    monkeypatch.setitem(registry._SOURCES, "digits", prepared)
+    assert main(["train", "digits", "--epochs", "1", "--out", str(tmp_path / "run")]) == 0
+    said = "without being paid for: the vocabulary."
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert said in (tmp_path / "run" / "card.html").read_text()
+    card = json.loads((tmp_path / "run" / "card.json").read_text())
+    assert "proven" in {row["standing"] for row in card["guarantees"]}
+    assert "Read from the data without being paid for: the vocabulary" in card["assumptions"]
 
 
 @pytest.mark.parametrize(

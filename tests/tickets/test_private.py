@@ -5,7 +5,7 @@ import torch
 
 from tacit.accounting import Ledger, accountant
 from tacit.errors import InvalidInput
-from tacit.mechanisms import Parallel
+from tacit.mechanisms import Compose, Parallel, alternatives
 from tacit.noise import SeededStream
 from tacit.relation import Relation
 from tacit.standing import Standing
@@ -91,11 +91,57 @@ def test_who_chooses_depends_on_no_record():
     plan = TicketPlan("T3", **SMALL)
     shifted = PrivateTicket(network, (x + 1, (y + 1) % 3), plan, stream=SeededStream(4))
     one, other = (PrivateTicket(network, (x, y), plan, stream=SeededStream(seed)) for seed in (4, 5))
-    assert torch.equal(one.train[0] + 1, shifted.train[0])
-    assert not torch.equal(one.train[0], other.train[0])
-    assert one.validation is not None
-    assert (len(one.train[1]), len(one.validation[1])) == (480, 120)
-    assert torch.equal(torch.cat([one.train[0], one.validation[0]]).sort(0).values, x.sort(0).values)
+    assert torch.equal(one.asked[0] + 1, shifted.asked[0])
+    assert not torch.equal(one.asked[0], other.asked[0])
+    # Deviation of a binomial number of 600 at .2: 9.8.
+    assert len(one.asked[1]) == pytest.approx(120, abs=5 * 9.8)
+    assert torch.equal(torch.cat([x[trained_on(one)], one.asked[0]]).sort(0).values, x.sort(0).values)
+
+
+def trained_on(made):
+    """Which records batches are drawn from."""
+    return made.sampling.sampler(600, 1.0, SeededStream(0)).draw().indices
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_further_record_moves_no_other(seed):
+    x, y = data(600)
+    fewer, all_of_them = (
+        PrivateTicket(network, (x[:n], y[:n]), TicketPlan("T4", **SMALL), stream=SeededStream(seed)) for n in (599, 600)
+    )
+    new = 599 in trained_on(all_of_them)
+    assert trained_on(all_of_them).tolist() == [*trained_on(fewer).tolist(), *([599] if new else [])]
+    assert torch.equal(all_of_them.asked[0], fewer.asked[0] if new else torch.cat([fewer.asked[0], x[599:]]))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_sizes_follow_from_the_number_of_all_records(seed):
+    made = PrivateTicket(network, data(600), TicketPlan("T4", **SMALL), stream=SeededStream(seed))
+    assert made.sampling.units(600) == 480
+    training, _ = made.spending.mechanism.branches
+    assert {part.sample_rate for part, _ in training.parts()} == {60 / 480}
+    assert made.sampling.sampler(600, 60 / 480, SeededStream(0)).expected_size == 60
+
+
+@pytest.mark.parametrize(("seed", "asked"), [(0, 0), (1, 1)])
+def test_a_part_may_be_empty(seed, asked):
+    plan = TicketPlan("T4", **(SMALL | {"batch_size": 1, "epochs": 1, "search_epochs": 1, "validation_share": 0.5}))
+    made = PrivateTicket(network, data(1), plan, stream=SeededStream(seed))
+    assert len(made.asked[1]) == asked
+    assert made.run().ticket.provenance == "private"
+
+
+def test_two_runs_in_one_ledger_divide_the_records_each_their_way():
+    """A record may be trained on by one run and asked by the other."""
+    runs = [PrivateTicket(network, data(600), TicketPlan("T4", **SMALL), stream=SeededStream(seed)) for seed in (1, 2)]
+    first, second = (made.spending.mechanism for made in runs)
+    assert first.branches == second.branches
+    assert len(alternatives(Compose.of((first, 1), (second, 1)))) == 3
+
+
+def test_a_public_origin_is_an_assumption():
+    (said,) = run("T1", candidates=[ticket()]).ledger.assumptions
+    assert "shares no record with the training data" in said
 
 
 @pytest.mark.parametrize("mode", ["T1", "T2", "T3", "T4"])

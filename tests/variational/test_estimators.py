@@ -85,7 +85,13 @@ def test_a_regression_by_noise_multiplier_spends_from_the_shared_ledger():
 def test_what_is_not_declared_is_a_leak():
     x, y = data(300)
     with pytest.warns(LeakWarning):
-        DPBayesianLogisticRegression(classes=(0, 1), steps=5).fit(x, y)
+        leaky = DPBayesianLogisticRegression(classes=(0, 1), steps=5).fit(x, y)
+    assert leaky.ledger_.unsafe == ["read_from_data: data_bounds"]
+    with pytest.warns(LeakWarning):
+        regression = DPBayesianLinearRegression(data_bounds=(-1, 1), components=5).fit(x, y)
+    assert regression.ledger_.unsafe == ["read_from_data: target_bounds"]
+    for model in (leaky, regression):
+        assert model.guarantee_.standing is model.ledger_.standing is Standing.CLAIMED
     with pytest.raises(InvalidInput, match="data_bounds"):
         DPBayesianLogisticRegression(classes=(0, 1), steps=5, strict=True).fit(x, y)
 

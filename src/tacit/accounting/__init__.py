@@ -1,7 +1,7 @@
 """What ran, and what it costs: the ledger and one file per accountant."""
 
 from tacit.accounting.base import Accountant
-from tacit.accounting.ledger import PUBLIC_SIZE, Entry, Ledger, read_spec
+from tacit.accounting.ledger import PUBLIC_SIZE, Entry, Ledger, read_spec, unpaid
 from tacit.accounting.registry import ACCOUNTANTS, Account, Result, account, accountant
 
 __all__ = [
@@ -15,4 +15,5 @@ __all__ = [
     "account",
     "accountant",
     "read_spec",
+    "unpaid",
 ]

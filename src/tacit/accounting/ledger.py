@@ -109,6 +109,11 @@ class Ledger:
             self.unsafe.append(switch)
         self.standing = Standing.weakest(self.standing, standing)
 
+    def read_from_data(self, what: str) -> None:
+        """Record that `what` was read from the data unpaid: no number can be more than claimed after it."""
+        self.assume(unpaid(what))
+        self.mark_unsafe(f"read_from_data: {what}", Standing.CLAIMED)
+
     def copy(self) -> Ledger:
         """Another ledger of the same run so far."""
         return Ledger.from_spec(self.spec())
@@ -190,6 +195,11 @@ class Ledger:
         for row in self._rows():
             links.append(_digest([links[-1], row]))
         return links
+
+
+def unpaid(what: str) -> str:
+    """The assumption behind every number of a run that read `what` from its data."""
+    return f"Read from the data without being paid for: {what}"
 
 
 def read_spec(path: str | Path) -> dict[str, Any]:

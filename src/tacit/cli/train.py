@@ -44,13 +44,15 @@ def command(
         return
     from tacit.cli.screen import screen
     from tacit.reports import account_table, audit_table
-    from tacit.reports.words import MEASURES, measured
+    from tacit.reports.words import MEASURES, measured, reserve
 
     console, card = screen(), run.card
     found, twin = (measured(card.metrics.get(name), card.measure) for name in ("test", "nonprivate_test"))
     name = MEASURES[card.measure]
     console.print(f"{card.dataset}, {card.model}: {name[0].lower()}{name[1:]} {found}, without privacy {twin}")
     console.print(account_table(run.account))
+    if card.leaks:
+        console.print(reserve(card.leaks))
     console.print(audit_table(run.audits))
     console.print(f"Card: {run.folder / 'card.html'}", soft_wrap=True)
 

@@ -2,9 +2,22 @@
 
 from tacit.data.arrays import from_arrays
 from tacit.data.dataset import Dataset
+from tacit.data.family import made_of, same_records
 from tacit.data.files import data_folder
 from tacit.data.registry import describe, download, load, names
 from tacit.data.split import split
 from tacit.data.table import table
 
-__all__ = ["Dataset", "data_folder", "describe", "download", "from_arrays", "load", "names", "split", "table"]
+__all__ = [
+    "Dataset",
+    "data_folder",
+    "describe",
+    "download",
+    "from_arrays",
+    "load",
+    "made_of",
+    "names",
+    "same_records",
+    "split",
+    "table",
+]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.data.adult import CLASSES, LICENCE
+from tacit.data.adult import CLASSES, FAMILY, LICENCE
 from tacit.data.arrays import from_arrays
 from tacit.data.dataset import Dataset
 from tacit.data.files import File
@@ -84,6 +84,7 @@ SOURCE = Source(
     read=_official,
     files=(_TRAIN, _TEST),
     leaks=_LEAKS,
+    family=FAMILY,
 )
 ADULT = Source(
     name="adult_a9a",
@@ -95,4 +96,5 @@ ADULT = Source(
     read=_last_fold,
     files=(_TRAIN,),
     leaks=_LEAKS,
+    family=FAMILY,
 )

@@ -52,6 +52,7 @@ CATEGORIES = {
     for column, _, known in (line.partition(": ") for line in _DECLARED.strip().splitlines())
 }
 CLASSES = ("<=50K", ">50K")
+FAMILY = "census of 1994"
 LICENCE = "CC BY 4.0 (UCI Machine Learning Repository; attribution: B. Becker and R. Kohavi)"
 _MISSING = "?"
 _CAN_BE_MISSING = ("workclass", "occupation", "native-country")
@@ -122,6 +123,7 @@ def _source(name: str, summary: str, counts: tuple[int, int], *, missing: bool) 
         licence=LICENCE,
         read=partial(_read, name=name, missing=missing),
         files=_FILES,
+        family=FAMILY,
     )
 
 

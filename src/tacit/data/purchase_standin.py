@@ -63,4 +63,5 @@ SOURCE = Source(
     files=a9a.SOURCE.files,
     leaks=(*a9a.SOURCE.leaks, "the labels, clusters of all rows", "the split, which is stratified by them"),
     leak_remedy="The paper does so; the guarantee starts after it.",
+    family=a9a.SOURCE.family,
 )

@@ -25,6 +25,7 @@ class Source:
         leaks: what the preparation of these files read from the data.
         leak_remedy: what to do about them.
         task: as `Dataset.task`.
+        family: of data sets that share records though their files differ; none by default.
     """
 
     name: str
@@ -39,3 +40,4 @@ class Source:
     leaks: tuple[str, ...] = ()
     leak_remedy: str = "The published files came so; the guarantee starts after it."
     task: str = "classification"
+    family: str = ""

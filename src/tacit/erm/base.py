@@ -97,10 +97,7 @@ class PrivateLinear(BaseEstimator):
         records = len(X)
         target = self._target(records)
         chosen = method_of(self.method, self.variant, target)
-        ledger = ledger_of(self.ledger, self.relation)
-        terms = Terms(target, ledger, stream_of(self.unsafe_seed))
-        ledger.assume(PUBLIC)
-        self.design_ = self._design(X)
+        terms = self._terms(X, target)
         bare = self._problem(X, targets, strength=0.0)
         if self.regularization == "auto":
             prior = check.positive("prior_norm", self.prior_norm)
@@ -110,15 +107,26 @@ class PrivateLinear(BaseEstimator):
             strength = records * check.real("regularization", self.regularization, low=0.0, hint=hint)
         problem = bare.with_strength(strength)
         self.release_ = chosen.release(problem, terms)
-        self.ledger_ = ledger
+        self.ledger_ = terms.ledger
         self.method_ = chosen
         self.regularization_ = self.release_.facts.get("strength", strength) / records
         self.coef_, self.intercept_ = self.design_.coefficients(self.release_.theta)
         if self.unsafe_diagnostics:
-            ledger.mark_unsafe("unsafe_diagnostics")
-            ledger.assume(DIAGNOSTICS)
+            terms.ledger.mark_unsafe("unsafe_diagnostics")
+            terms.ledger.assume(DIAGNOSTICS)
             self.optimality_gap_ = self._gap(problem)
         return self.release_
+
+    def _terms(self, X: Array, target: Target) -> Terms:
+        """Terms under which X may be used for `target`, once its `design_` is known."""
+        ledger, stream = ledger_of(self.ledger, self.relation), stream_of(self.unsafe_seed)
+        self.design_ = self._design(X)
+        ledger.assume(PUBLIC)
+        return Terms(target, ledger, stream, self._undeclared())
+
+    def _undeclared(self) -> tuple[str, ...]:
+        """What a fit reads from the data because no argument declares it."""
+        return ("data_bounds",) if self.data_bounds is None and self.norm_bound is None else ()
 
     def _gap(self, problem: Problem) -> float:
         return mean_gap(problem.with_strength(self.regularization_ * problem.records), self.release_.theta)
@@ -135,7 +143,7 @@ class PrivateLinear(BaseEstimator):
         if self.data_bounds is not None:
             low, high = declared_bounds(self.data_bounds, columns)
         elif self.norm_bound is None:
-            report("data_bounds", how, strict=self.strict, stacklevel=5)
+            report("data_bounds", how, strict=self.strict, stacklevel=6)
             low, high = X.min(axis=0), X.max(axis=0)
         norm = largest_norm(low, high, columns) if self.norm_bound is None else self.norm_bound
         norm, constant = check.positive("norm_bound", norm), self._constant()

@@ -59,6 +59,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinear):
         self.classes_, places = indices_of(labels, declared, strict=self.strict)
         return X, places if len(self.classes_) > 2 else places.astype(float)
 
+    def _undeclared(self) -> tuple[str, ...]:
+        return (*super()._undeclared(), *(("classes",) if self.classes is None else ()))
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = True
@@ -80,10 +83,11 @@ class DPLogisticRegression(PrivateClassifier):
         epsilon, delta: the guarantee of one fit; delta None means min(1e-5, n^-1.1), delta 0 asks for pure DP.
         target: any `Target` instead, e.g. `Advantage(0.1)`.
         relation: neighbouring relation of the guarantee.
-        classes: every label that can occur, public. None reads them from y: a `LeakWarning`.
+        classes: every label that can occur, public. None reads them from y: a `LeakWarning`, and a guarantee that
+            is only claimed.
         data_bounds: (low, high) of the columns, public; rows are clipped to them.
         norm_bound: L2 norm that rows are scaled down to, public; by default the largest that data_bounds allow.
-            Without either, bounds are read from X: a `LeakWarning`.
+            Without either, bounds are read from X: a `LeakWarning`, and a guarantee that is only claimed.
         regularization: lambda >= 0, or "auto": from n, p, the target and prior_norm alone.
         prior_norm: a public guess of the norm of the solution for unit rows.
         fit_intercept, intercept_scale: whether there is an intercept, and the constant that stands for it.

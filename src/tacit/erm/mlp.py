@@ -12,8 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.calibration import noise_multiplier, smallest
-from tacit.erm.base import PUBLIC, checked_rows, ledger_of, stream_of
+from tacit.erm.base import checked_rows
 from tacit.erm.classifiers import PrivateClassifier
+from tacit.erm.input import SHARES
 from tacit.erm.input_paper import LABELS, published_std, true_mu
 from tacit.erm.losses import softmax
 from tacit.erm.release import Release, Terms
@@ -95,24 +96,19 @@ class DPMLPClassifier(PrivateClassifier):
         self.strict = strict
         self.unsafe_seed = unsafe_seed
 
-    def fit(self, X: Any, y: Any) -> DPMLPClassifier:
-        """Fit to rows X (n, columns) and labels y (n,); every step is in the ledger before its noise is drawn."""
-        X, targets = self._records(X, y, reset=True)
+    def _fit(self, X: Array, targets: Array) -> Release:
         hint = "The network is not convex; use method='gradient' or 'input'."
         known = VARIANTS.get(str(self.method))
         if known is None:
             raise check.fail("method", "one of " + ", ".join(VARIANTS), self.method, hint)
         variant = check.choice("variant", self.variant if self.variant is not None else known[0], known)
-        ledger = ledger_of(self.ledger, self.relation)
-        terms = Terms(self._target(len(X)), ledger, stream_of(self.unsafe_seed))
-        ledger.assume(PUBLIC)
-        self.design_ = self._design(X)
+        terms = self._terms(X, self._target(len(X)))
         labels = targets.astype(np.int64)
         train = {"sgd": self._private, "local": self._local, "paper": self._paper}[variant]
         self.model_ = self._network(X.shape[1])
         self.release_ = train(self.design_.features(X), labels, terms)
-        self.ledger_ = ledger
-        return self
+        self.ledger_ = terms.ledger
+        return self.release_
 
     def decision_function(self, X: Any) -> Array:
         """Scores: (n,), that of the second class less that of the first, or (n, classes)."""
@@ -176,6 +172,7 @@ class DPMLPClassifier(PrivateClassifier):
 
     def _local(self, rows: Array, labels: Array, terms: Terms) -> Release:
         step = Gaussian(smallest("noise_multiplier", Gaussian, terms.target, relation=Relation.REPLACE_ONE).value)
+        terms.ledger.assume(SHARES)
         terms.charge(step, "local messages")
         # ||(row, one-hot label)|| <= sqrt(2)
         std = math.sqrt(2) * step.noise_multiplier

@@ -16,6 +16,7 @@ from tacit.accounting import Ledger
 from tacit.calibration import smallest
 from tacit.erm.base import PUBLIC, checked_rows, indices_of, ledger_of, stream_of, target_for
 from tacit.erm.design import Design, declared_bounds, largest_norm
+from tacit.erm.input import SHARES
 from tacit.erm.release import Terms, guarantee_of
 from tacit.mechanisms import Gaussian, RandomizedResponse
 from tacit.noise import Stream, gaussian
@@ -71,6 +72,7 @@ class InputPerturbation(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.design_ = Design(low, high, check.positive("norm_bound", norm), 0.0)
         self.ledger_ = ledger_of(self.ledger, self.relation)
         self.ledger_.assume(PUBLIC)
+        self.ledger_.assume(SHARES)
         self.target_ = target_for(self.target, self.epsilon, self.delta, len(X))
         found = smallest("noise_multiplier", Gaussian, self.target_, relation=Relation.REPLACE_ONE)
         self.step_ = Gaussian(found.value)

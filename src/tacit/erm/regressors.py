@@ -29,7 +29,8 @@ class DPLinearRegression(RegressorMixin, PrivateLinear):
     so that one record's gradient is bounded. The default method releases noisy second moments once.
 
     Args:
-        target_bounds: (low, high) of y, public. None reads them from y: a `LeakWarning`.
+        target_bounds: (low, high) of y, public. None reads them from y: a `LeakWarning`, and a guarantee that is only
+            claimed.
         residual_bound: B > 0, in units of half the range of y; method "input" needs none and ignores it.
 
     All other parameters and attributes as in `DPLogisticRegression`.
@@ -117,6 +118,9 @@ class DPLinearRegression(RegressorMixin, PrivateLinear):
             raise check.fail("target_bounds", "a pair (low, high)", self.target_bounds)
         low = check.real("low of target_bounds", self.target_bounds[0])
         return low, check.real("high of target_bounds", self.target_bounds[1], low=low, open_low=True)
+
+    def _undeclared(self) -> tuple[str, ...]:
+        return (*super()._undeclared(), *(("target_bounds",) if self.target_bounds is None else ()))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

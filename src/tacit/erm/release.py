@@ -31,13 +31,17 @@ class Terms:
         target: the guarantee to meet; pure where an `Epsilon` target has delta 0.
         ledger: entries are added before their noise is drawn; its relation is that of the guarantee.
         stream: source of all randomness; one that is not secure marks the ledger.
+        read: what was read from the data because it was not declared; each marks the ledger.
     """
 
     target: Target
     ledger: Ledger
     stream: Stream
+    read: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for what in self.read:
+            self.ledger.read_from_data(what)
         if not self.stream.secure:
             self.ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
 
@@ -49,7 +53,7 @@ class Terms:
     @property
     def standing(self) -> Standing:
         """The best that a guarantee under these terms can be."""
-        return Standing.PROVEN if self.stream.secure else Standing.CLAIMED
+        return Standing.PROVEN if self.stream.secure and not self.read else Standing.CLAIMED
 
     def charge(self, mechanism: Mechanism, note: str) -> None:
         """Write `mechanism` into the ledger."""

@@ -66,11 +66,12 @@ def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
 
 
 def _parallel(entry: dict[str, Any]) -> Parallel:
-    check.keys("a parallel mechanism", entry.keys() - {"type"}, ["branches", *_LEDGER])
+    check.keys("a parallel mechanism", entry.keys() - {"type"}, ["branches", "split", *_LEDGER])
     branches = entry.get("branches")
     if not isinstance(branches, list) or not all(isinstance(branch, list) for branch in branches):
         raise check.fail("branches", "a list of lists of mechanisms", branches)
-    return Parallel(tuple(Compose.of(*(from_spec(row) for row in branch)) for branch in branches))
+    composed = tuple(Compose.of(*(from_spec(row) for row in branch)) for branch in branches)
+    return Parallel(composed, entry.get("split", 0))
 
 
 def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> Mechanism:

@@ -31,6 +31,7 @@ class Card:
         metrics: `test` and `nonprivate_test` by `measure` (None when not measured), and any others.
         account: every accountant's answer at one delta, and the refusals.
         ledger: what ran.
+        leaks: what was read from the data without being paid for, named beside every guarantee.
         audits: what attacks found.
         measure: "accuracy", in [0, 1], or "rmse", in the units of the answers.
         training_curve: `measure` after each epoch under `private` and `nonprivate`.
@@ -50,6 +51,7 @@ class Card:
     account: Account
     ledger: Ledger
     wall_seconds: float
+    leaks: Sequence[str] = ()
     audits: Sequence[AuditResult] = ()
     training_curve: Mapping[str, Sequence[float]] = field(default_factory=dict)
     settings: Mapping[str, Scalar] = field(default_factory=dict)
@@ -90,6 +92,7 @@ def card_table(card: Card) -> dict[str, Any]:
             "mechanisms": card.ledger.spec()["mechanisms"],
             "ledger_hash": card.ledger.hash,
             "assumptions": list(card.ledger.assumptions),
+            "leaks": list(card.leaks),
             "unsafe": list(card.ledger.unsafe),
             "training_curve": {name: list(values) for name, values in card.training_curve.items()},
             "settings": dict(card.settings),

@@ -50,6 +50,7 @@ def _context(card: Card) -> dict[str, Any]:
         "card": card,
         "sentence": sentence,
         "detail": detail,
+        "reserve": words.reserve(card.leaks),
         "standing": standing,
         "best": results[0] if standing is Standing.PROVEN else None,
         "neighbours": words.NEIGHBOURS[card.ledger.relation].format(unit=card.ledger.unit),

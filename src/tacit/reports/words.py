@@ -118,6 +118,13 @@ def headline(results: Sequence[Result], unit: str) -> tuple[str, str]:
     return sentence, f"Blind guessing reaches {percent(FALSE_ALARMS)}. {detail}"
 
 
+def reserve(leaks: Sequence[str]) -> str:
+    """What a guarantee leaves out, for beside the number; empty where nothing was read without being paid for."""
+    if not leaks:
+        return ""
+    return f"This does not cover what was read from the data without being paid for: {'; '.join(leaks)}."
+
+
 def _rounded(value: float | None, digits: int, rounding: str) -> str:
     if value is None:
         return "–"

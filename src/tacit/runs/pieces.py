@@ -16,7 +16,7 @@ from tacit.data import Dataset, load, table
 from tacit.gradients import examine
 from tacit.models.named import module_at
 from tacit.noise import SeededStream, Stream
-from tacit.runs.config import Config
+from tacit.runs.config import Config, TableConfig
 from tacit.runs.measure import measure_of
 from tacit.training.optimizers import AdamBC
 
@@ -39,10 +39,13 @@ def _dataset(config: Config, data_dir: str | os.PathLike[str] | None) -> Dataset
     if config.table is None:
         return load(config.dataset, data_dir=data_dir, strict=config.strict)
     given = {name: value for name, value in asdict(config.table).items() if value not in (None, (), {})}
-    path = given.pop("path")
-    if data_dir is not None and not os.path.isabs(path):
-        path = os.path.join(data_dir, path)
-    return table(path, strict=config.strict, **given)
+    del given["path"]
+    return table(table_path(config.table, data_dir), strict=config.strict, **given)
+
+
+def table_path(section: TableConfig, data_dir: str | os.PathLike[str] | None) -> str:
+    """Where the file of a [table] section lies: relative to `data_dir`, where one is given."""
+    return section.path if data_dir is None else os.path.join(data_dir, section.path)
 
 
 def network_of(config: Config, dataset: Dataset) -> nn.Module:

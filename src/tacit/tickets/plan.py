@@ -22,7 +22,7 @@ class TicketPlan:
         patterns: names of the weights that T2 to T4 may prune; see `prunable`.
         penalty: accuracy points (of 1) that a ticket with all its weights loses to an empty one in the sound score.
         public_size: declared number of records behind those points; not the private count.
-        validation_share: part of the records that T3 and T4 keep for the choice.
+        validation_share: probability with which T3 and T4 keep a record for the choice.
         stop_epsilon: ends the final training where everything together has cost this much, at the noise of `epsilon`.
         stop_accuracy: ends it at the first epoch of this accuracy.
         stop_on: where that accuracy is measured: "public" (the metric "test" of `evaluate`, free of charge) or

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.errors import InvalidInput
+from tacit.mechanisms import Parallel
 from tacit.noise import SecureStream, Stream
+from tacit.sampling import PoissonSampling, Sampling
 from tacit.standing import Standing
 from tacit.tickets.budget import Phase, Spending, spend, stopping_mechanism
 from tacit.tickets.compact import compact
+from tacit.tickets.parts import PartSampling
 from tacit.tickets.plan import TicketPlan
 from tacit.tickets.prune import by_magnitude, paper_shares, whole
 from tacit.tickets.select import Scores, choice_mechanism, choose, count_scores, paper_scores
@@ -70,10 +72,12 @@ class PrivateTicket:
         self.ledger = ledger if ledger is not None else Ledger()
         self.stream = stream if stream is not None else SecureStream()
         self.loss = loss if loss is not None else _cross_entropy
-        self.train, self.validation = self._split(data)
-        rate = check.real("batch_size", plan.batch_size, low=0.0, high=len(self.train[1])) / len(self.train[1])
+        self.data = data
+        self.sampling, self.asked = self._divided()
+        units = self.sampling.units(len(data[1]))
+        rate = check.real("batch_size", plan.batch_size, low=0.0, high=units) / units
         self._search, training = (Phase(rate, max(1, round(n / rate))) for n in (plan.search_epochs, plan.epochs))
-        self.spending = spend(
+        spending = spend(
             plan.mode,
             Epsilon(plan.epsilon, plan.delta),
             search=self._search,
@@ -83,6 +87,7 @@ class PrivateTicket:
             stopping=plan.stops_privately,
             limit=plan.stop_epsilon,
         )
+        self.spending = self._of_this_division(spending)
         self._training = Phase(rate, self.spending.steps)
 
     def run(
@@ -117,7 +122,9 @@ class PrivateTicket:
     ) -> Ticket:
         """The chosen ticket alone, its releases in `ledger`; `run` goes on to train it."""
         if self.plan.mode == "T1":
-            return self.candidates[0]
+            (public,) = self.candidates
+            ledger.assume(f"The origin of the ticket ({public.note}) shares no record with the training data.")
+            return public
         if self.plan.mode == "paper":
             accuracies = [ticket.measured["accuracy"] for ticket in self.candidates]
             scores = paper_scores(accuracies, [ticket.density for ticket in self.candidates])
@@ -163,7 +170,7 @@ class PrivateTicket:
         evaluate: Callable[[nn.Module], dict[str, float]] | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> Fit:
-        inputs, targets = self.train
+        inputs, targets = self.data
         return fit(
             model,
             inputs,
@@ -171,6 +178,7 @@ class PrivateTicket:
             loss=self.loss,
             optimizer=torch.optim.SGD(model.parameters(), lr=self.plan.learning_rate),
             clip_norm=self.plan.clip_norm,
+            sampling=self.sampling,
             noise_multiplier=noise_multiplier,
             sample_rate=phase.sample_rate,
             steps=phase.steps,
@@ -194,18 +202,18 @@ class PrivateTicket:
         assert epsilon is not None
         if self.plan.mode != "T4":
             ledger.add(stopping_mechanism(epsilon), note="when to stop")
-        records = len((self.validation or self.train)[1])
+        records = len(self.asked[1])
         return [PrivateStop(lambda: self._hits(model) - wanted * records, epsilon, self.stream)]
 
     def _correct(self, weights: dict[str, Tensor]) -> int:
-        """How many records of the choosing part the released network `weights` classifies right."""
+        """How many of the records that are asked the released network `weights` classifies right."""
         model = self.build()
         model.load_state_dict(weights, strict=False)
         return self._hits(model)
 
     def _hits(self, model: nn.Module) -> int:
-        """How many records of the choosing part, or else of the training part, `model` classifies right."""
-        inputs, targets = self.validation or self.train
+        """How many of the records that are asked `model` classifies right."""
+        inputs, targets = self.asked
         training = model.training
         model.eval()
         with torch.no_grad():
@@ -214,22 +222,29 @@ class PrivateTicket:
         model.train(training)
         return hits
 
-    def _split(self, data: Data) -> tuple[Data, Data | None]:
-        """Training and choosing part, of fixed sizes; who is in which is drawn from the stream and never released.
+    def _divided(self) -> tuple[Sampling, Data]:
+        """How training batches are drawn, and the records that are asked about a network.
 
-        So a record's part does not depend on any record, whatever their order means.
+        In T3 and T4 a coin for each record, drawn from the stream and never released, says whether it is asked or
+        trained on. So one record more or less changes one part, by that record alone. With parts of fixed sizes it
+        would push another record from one into the other.
         """
-        inputs, targets = data
+        inputs, targets = self.data
         if len(inputs) != len(targets) or not len(targets):
             raise InvalidInput(f"data must be as many inputs as labels; got {len(inputs)} and {len(targets)}.")
         if self.plan.mode not in ("T3", "T4"):
-            return data, None
-        held = max(1, round(self.plan.validation_share * len(targets)))
-        if held == len(targets):
-            raise check.fail("data", "two records or more in mode T3 or T4", len(targets))
-        order = torch.from_numpy(np.argsort(self.stream.uniform(len(targets))))
-        chosen, rest = order[:held].sort().values, order[held:].sort().values
-        return (inputs[rest], targets[rest]), (inputs[chosen], targets[chosen])
+            return PoissonSampling(), self.data
+        asked = self.stream.uniform(len(targets)) < self.plan.validation_share
+        expected = max(1, round((1 - self.plan.validation_share) * len(targets)))
+        chosen = torch.from_numpy(asked)
+        return PartSampling(~asked, expected), (inputs[chosen], targets[chosen])
+
+    def _of_this_division(self, spending: Spending) -> Spending:
+        """`spending` with its parts told from those that another run in the same ledger has."""
+        if not isinstance(spending.mechanism, Parallel):
+            return spending
+        split = int(self.stream.uniform(1)[0] * 2**53)
+        return replace(spending, mechanism=replace(spending.mechanism, split=split))
 
 
 def _checked(mode: str, candidates: Sequence[Ticket]) -> Sequence[Ticket]:

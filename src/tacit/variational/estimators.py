@@ -11,10 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from tacit import check
 from tacit.accounting import Ledger
-from tacit.erm.base import PUBLIC, checked_rows, ledger_of, stream_of
+from tacit.erm.base import checked_rows
 from tacit.erm.classifiers import PrivateClassifier
 from tacit.erm.regressors import DPLinearRegression
-from tacit.erm.release import Release, Terms
+from tacit.erm.release import Release
 from tacit.mechanisms import Gaussian
 from tacit.tradeoff import Target
 from tacit.variational.dpvi import infer
@@ -116,9 +116,7 @@ class DPBayesianLogisticRegression(PrivateClassifier):
     def _fit(self, X: Array, targets: Array) -> Release:
         records, classes = len(X), len(self.classes_)
         batch_size = check.count("batch_size", self.batch_size)
-        terms = Terms(self._target(records), ledger_of(self.ledger, self.relation), stream_of(self.unsafe_seed))
-        self.design_ = self._design(X)
-        terms.ledger.assume(PUBLIC)
+        terms = self._terms(X, self._target(records))
         features = self.design_.features(X)
         likelihood = LogisticLikelihood() if classes == 2 else SoftmaxLikelihood(classes)
         found = infer(
@@ -227,10 +225,8 @@ class DPBayesianLinearRegression(DPLinearRegression):
         noise_std = check.positive("noise_std", self.noise_std)
         prior_std = check.positive("prior_std", self.prior_std)
         components = check.count("components", self.components)
-        terms = Terms(self._target(len(X)), ledger_of(self.ledger, self.relation), stream_of(self.unsafe_seed))
+        terms = self._terms(X, self._target(len(X)))
         multiplier = terms.gaussian() if self.noise_multiplier is None else self.noise_multiplier
-        self.design_ = self._design(X)
-        terms.ledger.assume(PUBLIC)
         released = noisy_statistics(
             self.design_.features(X),
             np.clip(targets, -1.0, 1.0),

@@ -38,7 +38,7 @@ class TicketMethod(Method):
     densities: tuple[float, ...] = setting((0.5, 0.25, 0.1, 0.05, 0.02), "Of T2 to T4: a density to choose from.")
     search_epochs: float = setting(10.0, "Of T2 to T4: epochs of the dense private network.")
     penalty: float = setting(0.0, "Points of accuracy (of 1) that a ticket with all its weights loses.")
-    validation_share: float = setting(0.2, "Of T3 and T4: part of the records kept for the choice.")
+    validation_share: float = setting(0.2, "Of T3 and T4: probability that a record is kept for the choice.")
     selection: str = setting("exponential", "exponential or permute_and_flip.")
     rounds: int = setting(12, "Prunings by magnitude (paper, and T1 with a data set).")
     iterations: int = setting(5000, "SGD steps of a round.")
@@ -130,17 +130,13 @@ class TicketMethod(Method):
         return self._published(job) if self.mode == "paper" else ()
 
     def _public(self, job: Job) -> Ticket:
-        from tacit.data import load
         from tacit.tickets.public import data_free_ticket, transferred_ticket
 
         seed, shape = job.config.init_seed, job.dataset.x_train.shape[1:]
-        if self.origin in (job.config.dataset, job.dataset.name):
-            hint = "A ticket of the private data is not public."
-            raise check.fail("origin of [ticket]", "other data than those that are protected", self.origin, hint)
         if self.origin in DATA_FREE:
             model = _network(job, job.dataset)
             return data_free_ticket(model, self.origin, density=self.density, shape=shape, seed=seed)
-        source = load(self.origin, data_dir=job.data_dir, strict=job.config.strict)
+        source = self._public_data(job)
         return transferred_ticket(
             lambda classes: _network(job, replace(job.dataset, classes=tuple(map(str, range(classes))))),
             _tensors(source),
@@ -154,6 +150,15 @@ class TicketMethod(Method):
             folder=self._folder(job, self.origin),
             on_progress=lambda done, total: job.on_progress("public ticket", done, total),
         )
+
+    def _public_data(self, job: Job) -> Dataset:
+        """The data set that the ticket is of; refused where it is known to hold the protected records."""
+        from tacit.data import load
+
+        if job.dataset.name == self.origin or _same_records(job, self.origin):
+            hint = "A ticket of the private data is not public."
+            raise check.fail("origin of [ticket]", "other data than those that are protected", self.origin, hint)
+        return load(self.origin, data_dir=job.data_dir, strict=job.config.strict)
 
     def _published(self, job: Job) -> Sequence[Ticket]:
         """Tickets of the private data, which nothing protects."""
@@ -189,6 +194,16 @@ def _network(job: Job, dataset: Dataset) -> nn.Module:
     from tacit.runs.pieces import network_of
 
     return network_of(job.config, dataset)
+
+
+def _same_records(job: Job, name: str) -> bool:
+    from tacit.data import made_of, same_records
+    from tacit.runs.pieces import table_path
+
+    section = job.config.table
+    if section is None:
+        return same_records(name, job.config.dataset)
+    return made_of(name, table_path(section, job.data_dir))
 
 
 def _tensors(dataset: Dataset) -> tuple:
