@@ -21,8 +21,9 @@ def cotangents(loss: Tensor, made: Made, tape: Tape, reduction: str, turn: int, 
     Checked on every batch: that what the loss makes of the outputs is every example's own, and that a number is the
     mean or the sum of such losses. The loss is computed again from one example alone (its place given by `turn`) and at
     the first turn from several, with every other tensor of the batch's length cut alike, and the gradients must agree.
-    `sizes` is the loop's memory of which sizes in its losses are the batch's. Assumed, as `engine.LOOP` says: that
-    values which did not come from the outputs (inputs, targets, weights) are each example's own or public.
+    `sizes` is the loop's memory of which sizes in its losses are the batch's. What another pass of the private model
+    over this batch put out is followed like the outputs; what came of an earlier batch's outputs is refused. Assumed,
+    as `engine.LOOP` says: that all other values (inputs, targets, weights) are each example's own or public.
 
     Raises `InvalidInput` for a loss of another form, or with terms that do not come from the outputs.
     """
