@@ -11,8 +11,17 @@ from tacit.errors import InvalidInput, UnsupportedModel
 from tacit.gradients import ClippedSum
 from tacit.noise import SeededStream
 from tacit.training import fit, fit_nonprivate, stacked
+from tacit.training.collation import COLLATION
 from tacit.training.precision import computed_in
-from tests.training.cases import blobs, cross_entropy, flat, plain_sgd, small_model
+from tests.training.cases import (
+    HONEST_COLLATIONS,
+    MIXING_COLLATIONS,
+    blobs,
+    cross_entropy,
+    flat,
+    plain_sgd,
+    small_model,
+)
 
 
 def run(inputs, targets=None, model=None, **changes):
@@ -77,6 +86,21 @@ def test_a_loader_gives_its_collation_and_a_rate_goes_before_its_batch_size():
 
 def _collated(rows):
     return 2 * torch.stack([x for x, _ in rows]), torch.tensor([y for _, y in rows])
+
+
+@pytest.mark.parametrize("collation", MIXING_COLLATIONS)
+def test_collations_that_mix_records_are_refused(collation):
+    for data in (Pairs(X, Y), TensorDataset(X, Y)):
+        with pytest.raises(InvalidInput, match="Pad every record to a fixed, public length"):
+            run(DataLoader(data, batch_size=20, collate_fn=MIXING_COLLATIONS[collation]))
+
+
+@pytest.mark.parametrize("collation", HONEST_COLLATIONS)
+def test_collations_record_by_record_are_an_assumption(collation):
+    _, result = run(DataLoader(Pairs(X, Y), batch_size=20, collate_fn=HONEST_COLLATIONS[collation]))
+    assert result.ledger.assumptions == [COLLATION]
+    _, result = run(DataLoader(Pairs(X, Y), batch_size=20))
+    assert result.ledger.assumptions == []
 
 
 def test_models_with_several_inputs_take_wider_records():

@@ -68,6 +68,112 @@ def _norm(outputs):
     return outputs.square().mean().sqrt() + 1
 
 
+@torch.no_grad()
+def seen(model, inputs):
+    """Another pass of the private model over a batch."""
+    return model(inputs)
+
+
+def _in_eval_mode(model, x):
+    model.eval()
+    outputs = seen(model, x)
+    model.train()
+    return outputs
+
+
+def _sampled(model, x, y):
+    with torch.no_grad():
+        actions = torch.multinomial(model(x).softmax(1), 1)[:, 0]
+    return cross_entropy(model(x), actions) * (actions == y)
+
+
+def _confident(model, x, y):
+    certainty, labels = seen(model, x).softmax(1).max(1)
+    return cross_entropy(model(x + 0.1), labels) * (certainty > 0.5)
+
+
+def _shifted(model, x, y):
+    goal = seen(model, x).clone()
+    goal[:, 0] += 1.0
+    return (model(x) - goal.mul_(2.0)).square().sum(1)
+
+
+OWN_SECOND_PASSES = {
+    "labels": lambda model, x, y: cross_entropy(model(x), seen(model, x).argmax(1)),
+    "confident labels": _confident,
+    "sampled labels": _sampled,
+    "one hot": lambda model, x, y: -(F.one_hot(seen(model, x).argmax(1), 2) * model(x).log_softmax(1)).sum(1),
+    "consistency": lambda model, x, y: (seen(model, x + 0.1 * torch.randn_like(x)) - model(x)).square().sum(1),
+    "weights": lambda model, x, y: cross_entropy(model(x), y) * (-cross_entropy(seen(model, x), y)).exp(),
+    "gathered": lambda model, x, y: (
+        cross_entropy(model(x), y) * _in_eval_mode(model, x).gather(1, y.unsqueeze(1))[:, 0]
+    ),
+    "written into": _shifted,
+    "inputs": lambda model, x, y: cross_entropy(model(x + seen(model, x).repeat(1, 2)), y),
+}
+MIXING_SECOND_PASSES = {
+    "pull to the mean": lambda model, x, y: (model(x) - seen(model, x).mean(0)).square().sum(1),
+    "in eval mode": lambda model, x, y: (model(x) - _in_eval_mode(model, x).mean(0)).square().sum(1),
+    "with gradients": lambda model, x, y: (model(x) - model(x).detach().mean(0)).square().sum(1),
+    "contrast": lambda model, x, y: cross_entropy(model(x) @ seen(model, x).T, torch.arange(len(x))),
+    "share of the loss": lambda model, x, y: cross_entropy(model(x), y) * cross_entropy(seen(model, x), y).softmax(0),
+}
+
+
+class TestSecondPasses:
+    """Outputs of the private model beside those that the gradient flows through."""
+
+    @staticmethod
+    def run(loss, batch_size=20):
+        model = small_model()
+        loader = DataLoader(TensorDataset(*blobs()), batch_size=batch_size)
+        stream = SeededStream(0)
+        parts = make_private(
+            model, plain_sgd(model), loader, clip_norm=1.0, noise_multiplier=1.0, epochs=1, stream=stream
+        )
+        for x, y in parts.loader:
+            loss(parts.model, x, y).backward()
+            parts.optimizer.step()
+
+    @pytest.mark.parametrize("loss", OWN_SECOND_PASSES)
+    @pytest.mark.parametrize("batch_size", [8, 20])
+    def test_rows_of_their_own_are_accepted(self, loss, batch_size):
+        self.run(OWN_SECOND_PASSES[loss], batch_size)
+
+    @pytest.mark.parametrize("loss", MIXING_SECOND_PASSES)
+    def test_rows_of_others_are_refused(self, loss):
+        with pytest.raises(InvalidInput, match="losses must each depend on their own example only"):
+            self.run(MIXING_SECOND_PASSES[loss])
+
+    def test_outputs_of_an_earlier_batch_are_refused(self):
+        earlier = []
+
+        def loss(model, x, y):
+            outputs = model(x)
+            losses = (outputs - sum(earlier, start=torch.zeros(2))).square().sum(1)
+            earlier[:] = [outputs.detach().mean(0)]
+            return losses
+
+        with pytest.raises(InvalidInput, match="losses must each depend on their own example only"):
+            self.run(loss)
+
+    def test_totals_and_metrics_over_batches(self):
+        total = torch.zeros(())
+
+        def loss(model, x, y):
+            nonlocal total
+            losses = cross_entropy(model(x), y)
+            total = total + losses.detach().sum()
+            correct = (seen(model, x).argmax(1) == y).float().mean()
+            assert 0.0 <= correct.item() <= 1.0
+            with torch.inference_mode():
+                assert model(x).numpy().shape == (len(x), 2)
+            return losses
+
+        self.run(loss)
+        assert total > 0
+
+
 class TestMeans:
     @pytest.mark.parametrize("form", MEANS)
     def test_every_form_of_the_mean_gives_the_same_step(self, form):

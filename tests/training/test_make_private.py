@@ -12,6 +12,7 @@ from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream
 from tacit.tradeoff import Epsilon
 from tacit.training import fit, make_private
+from tacit.training.engine import LOOP
 from tests.training.cases import blobs, cross_entropy, flat, plain_sgd, small_model
 
 
@@ -53,6 +54,13 @@ def test_it_equals_fit(optimizer):
     settings = {"clip_norm": 0.8, "noise_multiplier": 1.3, "batch_size": 20, "steps": 10, "stream": SeededStream(1)}
     fit(fitted, x, y, loss=cross_entropy, optimizer=optimizer(fitted), **settings)
     torch.testing.assert_close(flat(looped), flat(fitted))
+
+
+def test_the_ledger_says_what_rests_on_the_loop():
+    parts, _ = private()
+    assert parts.ledger.assumptions == [LOOP]
+    for way in ("standardised", "mixup", "second forward pass"):
+        assert way in LOOP
 
 
 def test_always_the_same_named_tuple():

@@ -26,7 +26,16 @@ from tacit.errors import InvalidInput, TrainingMisuse, UnsupportedModel
 from tacit.gradients import clipped_sum
 from tacit.noise import SeededStream
 from tacit.training import make_private
-from tests.training.cases import blobs, cross_entropy, flat, plain_sgd, small_model
+from tacit.training.collation import COLLATION, collated
+from tests.training.cases import (
+    HONEST_COLLATIONS,
+    MIXING_COLLATIONS,
+    blobs,
+    cross_entropy,
+    flat,
+    plain_sgd,
+    small_model,
+)
 
 
 def private(model=None, data=None, optimizer=None, loader=None, batch_size=20, **changes):
@@ -341,6 +350,55 @@ class TestLoaders:
         x, _ = next(iter(parts.loader))
         assert len(x)
         assert not x.any()
+
+    @pytest.mark.parametrize("collation", MIXING_COLLATIONS)
+    @pytest.mark.parametrize("pieces", [None, 7])
+    def test_collations_that_mix_records_are_refused(self, collation, pieces):
+        loader = DataLoader(TensorDataset(*blobs()), batch_size=40, collate_fn=MIXING_COLLATIONS[collation])
+        parts = private(loader=loader, physical_batch_size=pieces, stream=SeededStream(0))
+        with pytest.raises(InvalidInput, match="Pad every record to a fixed, public length"):
+            next(iter(parts.loader))
+
+    @pytest.mark.parametrize("collation", HONEST_COLLATIONS)
+    def test_collations_record_by_record_are_not(self, collation):
+        collate = HONEST_COLLATIONS[collation]
+        parts = private(loader=DataLoader(TensorDataset(*blobs()), batch_size=10, collate_fn=collate))
+        for _ in range(2):
+            one_epoch(parts)
+        assert COLLATION in parts.ledger.assumptions
+        assert COLLATION not in private().ledger.assumptions
+
+    def test_every_record_of_a_batch_is_collated_alone(self):
+        """One long record among many short ones, wherever it stands."""
+        rows = [(torch.ones(5), 0)] * 40 + [(torch.ones(200), 1)]
+        collate = MIXING_COLLATIONS["padding"]
+        for place in range(41):
+            moved = rows[place:] + rows[:place]
+            lengths = [(x, len(x) - 1) for x, _ in moved]
+            with pytest.raises(InvalidInput, match=r"shape \(41, 200\) in the batch and \(2, 5\)"):
+                collated(collate, lengths)
+            assert collated(collate, [row for row in lengths if row[1] < 5])[0].shape == (40, 5)
+
+    def test_ragged_lists_and_mappings_are_told_from_padding(self):
+        def collate(rows):
+            return {"boxes": [x[: 1 + int(y)] for x, y in rows], "size": len(rows)}, torch.ones(4, 4)
+
+        rows = list(zip(*blobs(9), strict=True))
+        for count in range(1, 10):
+            found, _ = collated(collate, rows[:count])
+            assert [len(boxes) for boxes in found["boxes"]] == [1 + int(y) for _, y in rows[:count]]
+
+    def test_checks_of_a_collation_leave_records_and_generators_alone(self):
+        def collate(rows):
+            return torch.stack([row.pop("x") for row in rows]) + torch.randn(4)
+
+        rows = [{"x": x} for x in blobs(6)[0]]
+        torch.manual_seed(3)
+        collated(collate, rows)
+        following = torch.randn(3)
+        torch.manual_seed(3)
+        collate(rows)
+        assert torch.equal(torch.randn(3), following)
 
     def test_subsets(self):
         parts = private(loader=DataLoader(Subset(TensorDataset(*blobs()), range(50)), batch_size=10))

@@ -16,10 +16,14 @@ def cotangents(loss: Tensor, made: Made, tape: Tape, reduction: str, turn: int, 
     """d loss_i / d outputs_i for every example i, shape of the outputs.
 
     A vector of one loss per example is taken as it is. A single number, under `reduction` "mean" or "sum", is undone:
-    a mean by the number of examples in this batch. That every example's loss is its own, and that the number is the
-    mean or the sum of them, is checked on every batch: the loss is computed again from one example alone (its place
-    given by `turn`) and at the first turn from several, and the gradients must agree. `sizes` is the loop's memory of
-    which sizes in its losses are the batch's.
+    a mean by the number of examples in this batch.
+
+    Checked on every batch: that what the loss makes of the outputs is every example's own, and that a number is the
+    mean or the sum of such losses. The loss is computed again from one example alone (its place given by `turn`) and at
+    the first turn from several, with every other tensor of the batch's length cut alike, and the gradients must agree.
+    `sizes` is the loop's memory of which sizes in its losses are the batch's. What another pass of the private model
+    over this batch put out is followed like the outputs; what came of an earlier batch's outputs is refused. Assumed,
+    as `engine.LOOP` says: that all other values (inputs, targets, weights) are each example's own or public.
 
     Raises `InvalidInput` for a loss of another form, or with terms that do not come from the outputs.
     """

@@ -16,6 +16,7 @@ from tacit.gradients import examine
 from tacit.noise import Stream
 from tacit.sampling import Sampling
 from tacit.tradeoff import Target
+from tacit.training.collation import assumptions_of
 from tacit.training.exchange import Exchange
 from tacit.training.loader import PrivateLoader, records_of
 from tacit.training.plan import PrivateRun
@@ -23,6 +24,12 @@ from tacit.training.schedules import Noise
 from tacit.training.settle import settle
 from tacit.training.step import check_optimizer
 from tacit.training.wrapped import PrivateModel, PrivateOptimizer
+
+LOOP = (
+    "The training loop computes each record's inputs, targets and loss from that record and public values alone: "
+    "nothing is standardised or weighted by a batch, no records are mixed (mixup), and no second forward pass of the "
+    "model brings other records into a loss."
+)
 
 
 class Private(NamedTuple):
@@ -62,7 +69,8 @@ def make_private(
             private.optimizer.step()
 
     One pass over the loader yields about 1 / sample_rate Poisson batches, some of which may be empty. Each step clips,
-    adds noise, divides by the expected batch size and writes the ledger; arguments as in `fit`.
+    adds noise, divides by the expected batch size and writes the ledger; arguments as in `fit`. What the loop itself
+    makes of a batch cannot all be seen: the ledger holds the assumption `LOOP`.
 
     Args:
         model: in train mode whenever a step is taken; returns one tensor.
@@ -77,7 +85,7 @@ def make_private(
     Raises:
         TrainingMisuse: the original loader is iterated, backward is called twice on a batch or never, the model is in
             eval mode, or the optimizer belongs to another model.
-        InvalidInput: a loss that is one number, or that mixes examples.
+        InvalidInput: a loss that is one number, or that mixes examples; a `collate_fn` that pads to the longest record.
         BudgetExceeded: before the step that would cross `target`.
     """
     records = prepared(model, optimizer, loader)
@@ -124,7 +132,10 @@ def wrapped(
     exchange: Exchange,
     physical_batch_size: int | None = None,
 ) -> Private:
-    """The private counterparts around the run in `exchange`."""
+    """The private counterparts around the run in `exchange`, whose ledger is told what rests on the loop."""
     private = PrivateModel(model, exchange)
     private_loader = PrivateLoader(loader, exchange, physical_batch_size)
-    return Private(private, PrivateOptimizer(optimizer, private, exchange), private_loader, exchange.run.ledger)
+    ledger = exchange.run.ledger
+    for sentence in (LOOP, *assumptions_of(private_loader.collate_fn)):
+        ledger.assume(sentence)
+    return Private(private, PrivateOptimizer(optimizer, private, exchange), private_loader, ledger)

@@ -50,6 +50,11 @@ class Exchange:
         """Whether every piece of a batch is summed up, and nothing released yet."""
         return self._piece is not None and self._piece.last and self._piece.recorded
 
+    @property
+    def in_hand(self) -> Piece | None:
+        """The piece that was handed out and waits for `backward`."""
+        return self._piece if self._piece is not None and not self._piece.recorded else None
+
     def open(self) -> Batch:
         """The batch to hand out next: a new one once the last has been released, else the same from its start."""
         if self.complete:

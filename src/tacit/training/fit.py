@@ -21,6 +21,7 @@ from tacit.noise import Stream
 from tacit.sampling import Sampling
 from tacit.tradeoff import Epsilon, Target
 from tacit.training.callbacks import Callback, Functions, Row
+from tacit.training.collation import assumptions_of, collation_of
 from tacit.training.loop import Evaluate, Loop, check_watchers
 from tacit.training.plan import Plan, PrivateRun, members_of
 from tacit.training.precision import computed_in
@@ -165,6 +166,8 @@ def fit(
     if saved is not None:
         check_same(saved, setting)
     run = PrivateRun(plan, stream=stream, ledger=book, budget=target, using=accountant)
+    for sentence in assumptions_of(collation_of(inputs)):
+        book.assume(sentence)
     private_update = PrivateUpdate(
         model,
         optimizer,

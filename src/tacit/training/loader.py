@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Iterator, Sized
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from torch.utils.data import (
 from tacit import check
 from tacit.errors import InvalidInput
 from tacit.sampling import Sampling
+from tacit.training.collation import collated, collation_of
 from tacit.training.exchange import Exchange, Piece
 
 
@@ -65,7 +66,7 @@ class PrivateLoader:
         if physical_batch_size is not None:
             check.count("physical_batch_size", physical_batch_size)
         self.dataset = loader.dataset
-        self.collate_fn: Callable[[list[Any]], Any] = loader.collate_fn or default_collate
+        self.collate_fn = collation_of(loader)
         self.physical_batch_size = physical_batch_size
         self._original, self._exchange = loader, exchange
 
@@ -113,7 +114,7 @@ class PrivateLoader:
             index = torch.from_numpy(indices)
             return [tensor[index.to(tensor.device)] for tensor in self.dataset.tensors]
         if len(indices):
-            return self.collate_fn(self._records(indices.tolist()))
+            return collated(self.collate_fn, self._records(indices.tolist()))
         # An empty batch still needs its shapes and types: those of the first record, none of its values.
         return _emptied(self.collate_fn(self._records([0])))
 

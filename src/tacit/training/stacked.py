@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sized
+from collections.abc import Sized
 from typing import Any
 
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from tacit import check
 from tacit.errors import InvalidInput
+from tacit.training.collation import collated, collation_of
 
 
 def stacked(dataset: Dataset[Any] | DataLoader[Any]) -> tuple[Any, Any]:
@@ -19,20 +20,21 @@ def stacked(dataset: Dataset[Any] | DataLoader[Any]) -> tuple[Any, Any]:
     A loader gives its data set and `collate_fn`; its order and batches do not matter. Every record is read once, so a
     random augmentation would be frozen: `make_private` reads records anew for each batch.
 
-    Raises `InvalidInput` for a data set without a length, one too large for memory, or records of another form.
+    Raises `InvalidInput` for a data set without a length, one too large for memory, records of another form, and for a
+    `collate_fn` that makes a record's row depend on other records, as padding to the longest does.
     """
-    collate: Callable[[list[Any]], Any] = default_collate
+    collate = collation_of(dataset)
     if isinstance(dataset, DataLoader):
-        collate, dataset = dataset.collate_fn or default_collate, dataset.dataset
+        dataset = dataset.dataset
     if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized):
         hint = "Private sampling draws records by number."
         raise check.fail("inputs", "a data set with a length", type(dataset).__name__, hint)
-    if isinstance(dataset, TensorDataset):
+    if isinstance(dataset, TensorDataset) and collate is default_collate:
         return _split(dataset.tensors)
     if not len(dataset):
         raise check.fail("inputs", "at least one record", 0)
     _check_memory(_bytes(collate([dataset[0]])) * len(dataset))
-    return _split(collate([dataset[i] for i in range(len(dataset))]))
+    return _split(collated(collate, [dataset[i] for i in range(len(dataset))]))
 
 
 def _split(columns: Any) -> tuple[Any, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, count
 from typing import Any
 
@@ -18,6 +18,17 @@ class Made:
 
     entry: int
     item: int | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A value from outside the tape that has a row for every example of its batch."""
+
+    values: Tensor
+
+
+class Elsewhere:
+    """In place of a value that another batch became: no row of it belongs to an example of this one."""
 
 
 @dataclass(frozen=True)
@@ -128,22 +139,44 @@ def _subsets(values: list[tuple[int, int]]) -> list[tuple[tuple[int, int], ...]]
 _MANY = 5
 
 
-@dataclass
+@dataclass(eq=False)
 class Tape:
     """Every operation on a model's outputs, in order.
 
     Attributes:
-        root: the outputs, a leaf that requires a gradient.
+        root: the outputs: a leaf that requires a gradient, or outputs without one.
+        batch: what tells the batch that they belong to from others.
     """
 
     root: Tensor
+    batch: object
     entries: list[Entry] = field(default_factory=list)
+    _places: dict[Tape, list[int]] = field(default_factory=dict)
 
     def append(self, operation: Callable[..., Any], arguments: Any, named: Any) -> int:
         """Record an operation that has run, with `Made` in place of values on the tape; the number of its entry."""
         device = self.root.device.type
         autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-        self.entries.append(Entry(operation, arguments, named, torch.is_grad_enabled(), autocast))
+        return self._add(Entry(operation, arguments, named, torch.is_grad_enabled(), autocast))
+
+    def place_of(self, made: Made, other: Tape) -> Made | Elsewhere:
+        """Where a value on the tape of another pass over the same batch stands on this one, which takes that over."""
+        if other.batch is not self.batch:
+            return Elsewhere()
+        places = self._places.setdefault(other, [])
+        if not places:
+            places.append(self._add(Entry(_itself, (Rows(other.root.detach()),), {}, False, None)))
+
+        def moved(value: Any) -> Any:
+            return replace(value, entry=places[value.entry]) if isinstance(value, Made) else value
+
+        for entry in other.entries[len(places) - 1 :]:
+            moved_entry = replace(entry, arguments=mapped(entry.arguments, moved), named=mapped(entry.named, moved))
+            places.append(self._add(moved_entry))
+        return moved(made)
+
+    def _add(self, entry: Entry) -> int:
+        self.entries.append(entry)
         return len(self.entries)
 
     def again(self, wanted: Made, index: Tensor, cut: Cut) -> tuple[Tensor, Tensor]:
@@ -159,6 +192,10 @@ class Tape:
                 def now(value: Any, place: int = place, orders: Iterator[int] = orders) -> Any:
                     if _has_size(value):
                         return cut(value, (place, next(orders)), index, batch)
+                    if isinstance(value, Rows):
+                        return value.values[index]
+                    if isinstance(value, Elsewhere):
+                        raise ValueError("a value of another batch")
                     return _item(values, value) if isinstance(value, Made) else value
 
                 values[place] = entry.run(rows.device.type, now)
@@ -199,6 +236,10 @@ def flat(value: Any) -> Iterator[Any]:
         yield from flat(list(value.values()))
     else:
         yield value
+
+
+def _itself(value: Tensor) -> Tensor:
+    return value
 
 
 def _has_size(value: Any) -> bool:

@@ -19,9 +19,9 @@ from tacit.gradients.deferred import DeferredSum, Recording, inner_product
 from tacit.training.cotangents import cotangents
 from tacit.training.exchange import Exchange
 from tacit.training.loader import PrivateLoader
-from tacit.training.outputs import PrivateOutputs
+from tacit.training.outputs import PrivateOutputs, plain
 from tacit.training.step import check_mode, update
-from tacit.training.tape import Made, Sizes, Tape
+from tacit.training.tape import Made, Sizes, Tape, mapped
 
 
 class PrivateModel(nn.Module):
@@ -39,13 +39,22 @@ class PrivateModel(nn.Module):
         self._audited = False
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
+        inputs, named = mapped(inputs, plain), mapped(named, plain)
         if not self.training or not torch.is_grad_enabled():
-            return self.module(*inputs, **named)
+            return self._beside(self.module(*inputs, **named))
         given = _together(self.module, inputs, named)
         self._exchange.check_size([len(value) for value in tensors(given)])
         recording = self.clipped.record(given)
         root = recording.outputs.requires_grad_()
-        return PrivateOutputs.of(root, partial(self._backpropagate, recording))
+        return PrivateOutputs.of(root, self._exchange.in_hand, partial(self._backpropagate, recording))
+
+    def _beside(self, outputs: Tensor) -> Tensor:
+        """Outputs without gradients, kept on a tape while they may be those of the batch in hand and enter its loss."""
+        piece = self._exchange.in_hand
+        rows = isinstance(outputs, Tensor) and outputs.dim() and not outputs.requires_grad
+        if piece is None or not rows or len(outputs) != piece.size:
+            return outputs
+        return PrivateOutputs.of(outputs, piece, _without_gradients)
 
     def _backpropagate(self, recording: Recording, loss: Tensor, made: Made, tape: Tape) -> None:
         exchange = self._exchange
@@ -163,6 +172,10 @@ class PrivateOptimizer(Optimizer):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a private optimizer cannot be copied or pickled; save its state_dict() instead.")
+
+
+def _without_gradients(loss: Tensor, made: Made, tape: Tape) -> None:
+    loss.backward()
 
 
 def _together(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> Inputs:

@@ -1,0 +1,200 @@
+"""Records as one batch, in which every record's row must be its own, whoever else is in the batch."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, default_collate, default_convert
+
+from tacit.errors import InvalidInput
+
+Collate = Callable[[list[Any]], Any]
+Array = Tensor | np.ndarray
+
+COLLATION = "The collate_fn makes every record's row of a batch from that record and public values alone."
+
+
+def collated(collate: Collate, records: list[Any]) -> Any:
+    """`collate(records)`, after a check that no row depends on the other records.
+
+    Every record must have the shapes there that it has among copies of itself, so a batch padded to its longest record
+    is refused. Values are compared for the first records only, with the draws of `torch`, `numpy` and `random`
+    repeated, so augmentation record by record passes; that no other value mixes records is the assumption `COLLATION`.
+
+    Raises `InvalidInput` for a row that depends on other records.
+    """
+    if collate is default_collate or len(records) < 2:
+        return collate(records)
+    trial = _Trial(collate, _states())
+    batch = collate([_fresh(record) for record in records])
+    after = _states()
+    trial.check(records, _Collation.of(batch, len(records)))
+    _restore(after)
+    return batch
+
+
+def collation_of(data: object) -> Collate:
+    """The `collate_fn` of a loader; the default one for other data, and for a loader that makes no batches."""
+    own = data.collate_fn if isinstance(data, DataLoader) else None
+    return own if own is not None and own is not default_convert else default_collate
+
+
+def assumptions_of(collate: Collate) -> list[str]:
+    """What a guarantee rests on with batches that `collate` makes: nothing with the default one, which stacks."""
+    return [] if collate is default_collate else [COLLATION]
+
+
+_PAIRS = 2
+_COMPANY = 8
+_TIMES = 16
+
+
+@dataclass(frozen=True)
+class _Collation:
+    """What became of `size` records: arrays with the records along one axis, in lists, tuples and mappings."""
+
+    parts: Any
+    size: int
+
+    @classmethod
+    def of(cls, batch: Any, size: int) -> _Collation:
+        """A batch that is an object of the user's own is taken by its attributes."""
+        plain = isinstance(batch, Array | Mapping | list | tuple) or not hasattr(batch, "__dict__")
+        return cls(batch if plain else vars(batch), size)
+
+    def row(self, place: int, other: _Collation, there: int) -> list[Array]:
+        """The arrays of the record at `place`, found by what changes in `other`, of another size.
+
+        Raises `InvalidInput` when that is anything but the number of records; the record stands at `there` in `other`.
+        """
+        return list(_row(self.parts, other.parts, (place, there), (self.size, other.size)))
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Collations of a few records, all drawing what is random from the same `states` of the generators."""
+
+    collate: Collate
+    states: tuple[Any, ...]
+
+    def check(self, records: list[Any], whole: _Collation) -> None:
+        """Raise `InvalidInput` when a row of `whole`, the collation of `records`, depends on other records."""
+        for place, record in enumerate(records):
+            self._check_shapes(record, whole, place)
+        for place, (record, other) in enumerate(pairwise(records[: _PAIRS + 1])):
+            self._check_values(record, other, whole, place)
+
+    def _check_shapes(self, record: Any, whole: _Collation, place: int) -> None:
+        """The record has the same shapes in `whole` as among copies of itself."""
+        copies = [record] * _another_size(whole, 2)
+        try:
+            whole.row(place, self._made(copies), 0)
+        except InvalidInput:
+            # A size that is drawn for every batch is drawn again as it was.
+            whole.row(place, self._made_again(copies), 0)
+
+    def _check_values(self, record: Any, other: Any, whole: _Collation, place: int) -> None:
+        """The record has the same values among copies of `other` as among copies of itself.
+
+        What a generator of the user's own draws makes a difference by chance: not the same every time.
+        """
+        company = _another_size(whole, _COMPANY) - 1
+
+        def rows() -> list[list[Array]]:
+            batches = ([record] + [fellow] * company for fellow in (record, other))
+            return [self._made_again(batch).row(0, whole, place) for batch in batches]
+
+        first = rows()
+        if not _same(*first) and all(map(_same, first * _TIMES, chain.from_iterable(rows() for _ in range(_TIMES)))):
+            raise _mixed("values", "that follow the other records", "others")
+
+    def _made_again(self, records: list[Any]) -> _Collation:
+        _restore(self.states)
+        return self._made(records)
+
+    def _made(self, records: list[Any]) -> _Collation:
+        return _Collation.of(self.collate([_fresh(record) for record in records]), len(records))
+
+
+def _row(mine: Any, other: Any, places: tuple[int, int], sizes: tuple[int, int]) -> Iterator[Array]:
+    if isinstance(mine, Array) or isinstance(other, Array):
+        axis = _axis(_shape(mine), _shape(other), sizes)
+        if mine.ndim:
+            yield mine if axis is None else mine[(slice(None),) * axis + (places[0],)]
+    elif isinstance(mine, Mapping) and isinstance(other, Mapping):
+        if mine.keys() != other.keys():
+            raise _mixed("entries", sorted(map(str, mine)), sorted(map(str, other)))
+        for key in mine:
+            yield from _row(mine[key], other[key], places, sizes)
+    elif isinstance(mine, list | tuple) and isinstance(other, list | tuple):
+        if (len(mine), len(other)) == sizes:
+            yield from _row(mine[places[0]], other[places[1]], places, _ALIKE)
+        elif len(mine) != len(other):
+            raise _mixed("length", len(mine), len(other))
+        else:
+            for one, another in zip(mine, other, strict=True):
+                yield from _row(one, another, places, sizes)
+
+
+def _axis(mine: tuple[int, ...] | None, other: tuple[int, ...] | None, sizes: tuple[int, int]) -> int | None:
+    """The axis along which the records lie; None for an array that they share."""
+    if mine is None or other is None or len(mine) != len(other):
+        raise _mixed("shape", mine, other)
+    changed = [axis for axis, lengths in enumerate(zip(mine, other, strict=True)) if lengths[0] != lengths[1]]
+    if changed and [(mine[axis], other[axis]) for axis in changed] != [sizes]:
+        raise _mixed("shape", mine, other)
+    return changed[0] if changed else None
+
+
+_ALIKE = (-1, -1)
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    return tuple(value.shape) if isinstance(value, Array) else None
+
+
+def _another_size(whole: _Collation, size: int) -> int:
+    return size if size != whole.size else size + 1
+
+
+def _same(left: list[Array], right: list[Array]) -> bool:
+    return len(left) == len(right) and all(map(_equal, left, right))
+
+
+def _equal(left: Array, right: Array) -> bool:
+    if left.shape != right.shape:
+        return False
+    if isinstance(left, Tensor) and isinstance(right, Tensor):
+        return torch.allclose(left, right, equal_nan=True) if left.is_floating_point() else torch.equal(left, right)
+    return np.array_equal(np.asarray(left), np.asarray(right))
+
+
+def _fresh(record: Any) -> Any:
+    """A record that a collation may take entries out of and that can be collated again."""
+    return copy.copy(record) if isinstance(record, dict | list) else record
+
+
+def _states() -> tuple[Any, ...]:
+    return torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002 (what user code draws from)
+
+
+def _restore(states: tuple[Any, ...]) -> None:
+    torch.set_rng_state(states[0])
+    np.random.set_state(states[1])  # noqa: NPY002
+    random.setstate(states[2])
+
+
+def _mixed(what: str, one: object, another: object) -> InvalidInput:
+    return InvalidInput(
+        f"collate_fn must make every record's row of a batch from that record alone; got {what} {one} in the batch and "
+        f"{another} among copies of one record. Pad every record to a fixed, public length, use no statistics of the "
+        "batch, and augment records one by one, best in the data set."
+    )
