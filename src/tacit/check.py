@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from tacit.errors import InvalidInput
 
-_MOST = 1e18
 Kind = TypeVar("Kind")
 
 
@@ -63,14 +62,14 @@ def epsilon(value: object) -> float:
     return real("epsilon", value, low=0.0, hint="Use a finite number such as 1.0.")
 
 
-def count(name: str, value: object, *, minimum: int = 1, hint: str = "") -> int:
-    """`value` as an integer >= minimum; 3.0 is accepted, 1.5 and True are not."""
+def count(name: str, value: object, *, minimum: int = 1, maximum: float = 1e18, hint: str = "") -> int:
+    """`value` as an integer in [minimum, maximum]; 3.0 is accepted, 1.5 and True are not."""
     rule = f"an integer >= {minimum}"
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise fail(name, rule, value, hint)
     number = _float(value)
-    if number > _MOST:
-        raise fail(name, f"an integer in [{minimum}, {_MOST:g}]", value, hint)
+    if number > maximum:
+        raise fail(name, f"an integer in [{minimum}, {maximum:g}]", value, hint)
     if not number.is_integer() or number < minimum:
         raise fail(name, rule, value, hint)
     return int(number)

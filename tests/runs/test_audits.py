@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tacit.accounting import Ledger
 from tacit.cli import main
 from tacit.errors import InvalidInput
-from tacit.runs import audit_run, read_config, train
+from tacit.runs import audit, audit_run, read_config, train
 from tacit.runs.attacks import stored_config
 from tacit.runs.audits import attack_names, white_box
 from tacit.runs.informed import Informed
@@ -124,6 +125,14 @@ def test_runs_that_an_attack_does_not_fit(run):
 
 
 STEPLESS = b'{"settings": {"sampling": "poisson", "clipping": "flat", "sample_rate": 0.1, "noise_multiplier": 1.0}}'
+
+
+@pytest.mark.parametrize("ask", [audit, audit_run])
+def test_a_ledger_of_another_run_is_refused(ask, run, tmp_path):
+    folder = shutil.copytree(run, tmp_path / "run")
+    Ledger().save(folder / "ledger.json")
+    with pytest.raises(InvalidInput, match=r"whose ledger\.json is the one of its card\.json"):
+        ask(folder)
 
 
 @pytest.mark.parametrize(

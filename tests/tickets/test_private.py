@@ -140,8 +140,8 @@ def test_two_runs_in_one_ledger_divide_the_records_each_their_way():
 
 
 def test_a_public_origin_is_an_assumption():
-    (said,) = run("T1", candidates=[ticket()]).ledger.assumptions
-    assert "shares no record with the training data" in said
+    said = run("T1", candidates=[ticket()]).ledger.assumptions
+    assert any("shares no record with the training data" in sentence for sentence in said)
 
 
 @pytest.mark.parametrize("mode", ["T1", "T2", "T3", "T4"])

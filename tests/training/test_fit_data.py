@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from tacit.accounting import PUBLIC_SIZE
 from tacit.clipping import FlatClip
 from tacit.errors import InvalidInput, UnsupportedModel
 from tacit.gradients import ClippedSum
@@ -98,9 +99,9 @@ def test_collations_that_mix_records_are_refused(collation):
 @pytest.mark.parametrize("collation", HONEST_COLLATIONS)
 def test_collations_record_by_record_are_an_assumption(collation):
     _, result = run(DataLoader(Pairs(X, Y), batch_size=20, collate_fn=HONEST_COLLATIONS[collation]))
-    assert result.ledger.assumptions == [COLLATION]
+    assert result.ledger.assumptions == [PUBLIC_SIZE, COLLATION]
     _, result = run(DataLoader(Pairs(X, Y), batch_size=20))
-    assert result.ledger.assumptions == []
+    assert result.ledger.assumptions == [PUBLIC_SIZE]
 
 
 def test_models_with_several_inputs_take_wider_records():

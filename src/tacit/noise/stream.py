@@ -99,7 +99,7 @@ class SeededStream(_KeyStream):
     secure = False
 
     def __init__(self, seed: int):
-        self.seed = check.count("seed", seed, minimum=0)
+        self.seed = check.count("seed", seed, minimum=0, maximum=math.inf)
         self._key = hashlib.sha256(f"tacit seeded stream {self.seed}".encode()).digest()
         self._drawn = 0
         super().__init__(self._key)
@@ -117,7 +117,7 @@ class SeededStream(_KeyStream):
         """Go on where `state` was taken; raises `InvalidInput` for the state of another seed."""
         if state["fingerprint"] != self.state()["fingerprint"]:
             raise check.fail("stream", "the seeded stream that the run began with", "another seed")
-        self._drawn = check.count("drawn", state["drawn"], minimum=0)
+        self._drawn = check.count("drawn", state["drawn"], minimum=0, maximum=math.inf)
         self._rekey(self._key, self._drawn // _WORDS_A_BLOCK)
         super().bits(self._drawn % _WORDS_A_BLOCK)
 

@@ -82,7 +82,7 @@ def audit(
     folder = Path(run)
     config = stored_config(folder, {"attacks": None if attacks is None else list(attacks), "confidence": confidence})
     dataset = dataset_of(config, data_dir)
-    ledger = Ledger.load(folder / "ledger.json")
+    ledger = stored_ledger(folder)
     predict = config.own.load(Job(config, dataset, ledger, folder))
     return attack_model(config, dataset, predict, claim_of(ledger))
 
@@ -97,6 +97,15 @@ def stored_config(folder: Path, overrides: dict[str, object]) -> Config:
     if ":" in config.model:
         _refuse_own_code(config.model, folder)
     return config
+
+
+def stored_ledger(folder: Path) -> Ledger:
+    """The ledger of the run in `folder`; raises `InvalidInput` where it is not the one that the card was made of."""
+    ledger, card = Ledger.load(folder / "ledger.json"), folder / "card.json"
+    if card.exists() and json_table("card.json", card).get("ledger_hash", ledger.hash) != ledger.hash:
+        hint = "One of the two was replaced."
+        raise check.fail("RUN", "a folder whose ledger.json is the one of its card.json", str(folder), hint)
+    return ledger
 
 
 def _refuse_own_code(model: str, folder: Path) -> None:

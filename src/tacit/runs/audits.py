@@ -21,7 +21,7 @@ from tacit.audit import (
 )
 from tacit.data import Dataset
 from tacit.relation import Relation
-from tacit.runs.attacks import claim_of, scores_of, stored_config
+from tacit.runs.attacks import claim_of, scores_of, stored_config, stored_ledger
 from tacit.runs.config import Config
 from tacit.runs.informed import Informed, trained_with
 from tacit.runs.methods import Job
@@ -70,7 +70,7 @@ def audit_run(
     for name in names:
         check.choice("attack", name, attack_names())
     runs = check.count("runs", runs)
-    dataset, ledger = dataset_of(config, data_dir), Ledger.load(folder / "ledger.json")
+    dataset, ledger = dataset_of(config, data_dir), stored_ledger(folder)
     claim = claim_of(ledger)
     informed = Informed(config, dataset, folder, check.count("shadows", shadows, minimum=2), on_progress)
     targets = [(config.own.load(Job(config, dataset, ledger, folder)), folder)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.special import erfcx, ndtr
@@ -36,7 +37,7 @@ class Revealed:
     @cached_property
     def _counts(self) -> tuple[np.ndarray, np.ndarray, float]:
         """Counts in a window, their probabilities, those of smaller ones put on the first, and what lies beyond."""
-        law = binom(self._steps, self._pair.rate)
+        law: Any = binom(self._steps, self._pair.rate)
         low, high = window(self._steps, self._pair.rate)
         counts = np.arange(low, high + 1)
         masses = law.pmf(counts)
@@ -78,9 +79,11 @@ class Revealed:
 
 def revealed(parts: Parts) -> Revealed | None:
     """The bounds for `parts` where they are equal sampled Gaussian steps of mu at least 16; None otherwise."""
-    if len(parts) != 1 or not isinstance(parts[0][0], SampledGaussianPair):
+    if len(parts) != 1:
         return None
     pair, steps = parts[0]
+    if not isinstance(pair, SampledGaussianPair):
+        return None
     low, high = window(steps, pair.rate)
     wide = high - low > _MOST_COUNTS
     return None if pair.sigma * _LEAST_MU > 1 or pair.rate == 1.0 or wide else Revealed(pair, steps)
