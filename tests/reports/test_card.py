@@ -167,7 +167,9 @@ def test_unsafe_switches_stand_before_the_headline(tmp_path):
     ledger = a_ledger()
     ledger.mark_unsafe("unsafe_fixed_batches", Standing.CLAIMED)
     html = html_of(tmp_path, ledger=ledger, account=account(ledger, delta=DELTA))
-    assert html.index("Unsafe switches, or reads") < html.index("unsafe_fixed_batches") < html.index("No proven guarantee")
+    assert (
+        html.index("Unsafe switches, or reads") < html.index("unsafe_fixed_batches") < html.index("No proven guarantee")
+    )
     assert "Whoever studies this model" not in html
     assert table_of(tmp_path, ledger=ledger)["unsafe"] == ["unsafe_fixed_batches"]
 
