@@ -91,7 +91,8 @@ class PrivacyEngine:
 
         Args:
             criterion: used in ghost mode, which returns it with a mean that is taken example by example.
-            data_loader: its data set, `batch_size` and `collate_fn` are used; the sample rate is batch_size / n.
+            data_loader: its data set, `batch_size` and `collate_fn` are used; the sample rate is batch_size / n. With
+                a `collate_fn` that mixes records, as padding to the longest does, numbers are only `claimed`.
             noise_multiplier: noise std / max_grad_norm, > 0.
             max_grad_norm: bound on the norm of one record's gradient; a list of one for each parameter with
                 clipping="per_layer".
@@ -334,7 +335,7 @@ class PrivacyEngine:
         stream = settings.stream(self.secure_mode)
         run = PrivateRun(plan, stream=stream, ledger=self.ledger, budget=target, using=judge)
         exchange = Exchange(run, settings.loss_reduction, divided=settings.loss_reduction == "mean")
-        model, private_optimizer, private_loader, _ = wrapped(module, optimizer, loader, exchange)
+        model, private_optimizer, private_loader, _ = wrapped(module, optimizer, loader, exchange, strict=False)
         if settings.ghost:
             criterion = PerExampleMean(settings.criterion, settings.loss_reduction)
             return model, private_optimizer, criterion, private_loader

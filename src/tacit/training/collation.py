@@ -19,7 +19,13 @@ from tacit.errors import InvalidInput
 Collate = Callable[[list[Any]], Any]
 Array = Tensor | np.ndarray
 
+MIXED = "collate_fn mixes records"
+"""The mark of a ledger whose batches were made so all the same."""
 COLLATION = "The collate_fn makes every record's row of a batch from that record and public values alone."
+
+
+class MixedRecords(InvalidInput):
+    """A row of a batch depends on other records than its own."""
 
 
 def collated(collate: Collate, records: list[Any]) -> Any:
@@ -29,7 +35,7 @@ def collated(collate: Collate, records: list[Any]) -> Any:
     is refused. Values are compared for the first records only, with the draws of `torch`, `numpy` and `random`
     repeated, so augmentation record by record passes; that no other value mixes records is the assumption `COLLATION`.
 
-    Raises `InvalidInput` for a row that depends on other records.
+    Raises `MixedRecords` for a row that depends on other records.
     """
     if collate is default_collate or len(records) < 2:
         return collate(records)
@@ -73,7 +79,7 @@ class _Collation:
     def row(self, place: int, other: _Collation, there: int) -> list[Array]:
         """The arrays of the record at `place`, found by what changes in `other`, of another size.
 
-        Raises `InvalidInput` when that is anything but the number of records; the record stands at `there` in `other`.
+        Raises `MixedRecords` when that is anything but the number of records; the record stands at `there` in `other`.
         """
         return list(_row(self.parts, other.parts, (place, there), (self.size, other.size)))
 
@@ -86,7 +92,7 @@ class _Trial:
     states: tuple[Any, ...]
 
     def check(self, records: list[Any], whole: _Collation) -> None:
-        """Raise `InvalidInput` when a row of `whole`, the collation of `records`, depends on other records."""
+        """Raise `MixedRecords` when a row of `whole`, the collation of `records`, depends on other records."""
         for place, record in enumerate(records):
             self._check_shapes(record, whole, place)
         for place, (record, other) in enumerate(pairwise(records[: _PAIRS + 1])):
@@ -97,7 +103,7 @@ class _Trial:
         copies = [record] * _another_size(whole, 2)
         try:
             whole.row(place, self._made(copies), 0)
-        except InvalidInput:
+        except MixedRecords:
             # A size that is drawn for every batch is drawn again as it was.
             whole.row(place, self._made_again(copies), 0)
 
@@ -192,8 +198,8 @@ def _restore(states: tuple[Any, ...]) -> None:
     random.setstate(states[2])
 
 
-def _mixed(what: str, one: object, another: object) -> InvalidInput:
-    return InvalidInput(
+def _mixed(what: str, one: object, another: object) -> MixedRecords:
+    return MixedRecords(
         f"collate_fn must make every record's row of a batch from that record alone; got {what} {one} in the batch and "
         f"{another} among copies of one record. Pad every record to a fixed, public length, use no statistics of the "
         "batch, and augment records one by one, best in the data set."

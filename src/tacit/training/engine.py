@@ -131,10 +131,15 @@ def wrapped(
     loader: DataLoader[Any],
     exchange: Exchange,
     physical_batch_size: int | None = None,
+    *,
+    strict: bool = True,
 ) -> Private:
-    """The private counterparts around the run in `exchange`, whose ledger is told what rests on the loop."""
+    """The private counterparts around the run in `exchange`, whose ledger is told what rests on the loop.
+
+    `strict` as in `PrivateLoader`.
+    """
     private = PrivateModel(model, exchange)
-    private_loader = PrivateLoader(loader, exchange, physical_batch_size)
+    private_loader = PrivateLoader(loader, exchange, physical_batch_size, strict=strict)
     ledger = exchange.run.ledger
     for sentence in (LOOP, *assumptions_of(private_loader.collate_fn)):
         ledger.assume(sentence)

@@ -20,9 +20,10 @@ from torch.utils.data import (
 )
 
 from tacit import check
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.sampling import Sampling
-from tacit.training.collation import collated, collation_of
+from tacit.standing import Standing
+from tacit.training.collation import MIXED, MixedRecords, collated, collation_of
 from tacit.training.exchange import Exchange, Piece
 
 
@@ -60,15 +61,26 @@ class PrivateLoader:
 
     One pass yields as many batches as the plan has steps in a pass over the data, about 1 / sample_rate; each comes in
     pieces of at most `physical_batch_size` records when that is given, and the optimizer steps after the last.
+
+    Args:
+        strict: refuse a `collate_fn` that mixes records; otherwise the ledger and a `PrivacyWarning` say that nothing
+            about the run is more than claimed.
     """
 
-    def __init__(self, loader: DataLoader[Any], exchange: Exchange, physical_batch_size: int | None = None):
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        exchange: Exchange,
+        physical_batch_size: int | None = None,
+        *,
+        strict: bool = True,
+    ):
         if physical_batch_size is not None:
             check.count("physical_batch_size", physical_batch_size)
         self.dataset = loader.dataset
         self.collate_fn = collation_of(loader)
         self.physical_batch_size = physical_batch_size
-        self._original, self._exchange = loader, exchange
+        self._original, self._exchange, self._strict = loader, exchange, strict
 
     @property
     def sample_rate(self) -> float:
@@ -87,7 +99,7 @@ class PrivateLoader:
 
     def in_pieces(self, physical_batch_size: int) -> PrivateLoader:
         """The same run's loader with another bound on what is in memory at a time."""
-        return PrivateLoader(self._original, self._exchange, physical_batch_size)
+        return PrivateLoader(self._original, self._exchange, physical_batch_size, strict=self._strict)
 
     def __len__(self) -> int:
         if self.physical_batch_size is None:
@@ -114,9 +126,24 @@ class PrivateLoader:
             index = torch.from_numpy(indices)
             return [tensor[index.to(tensor.device)] for tensor in self.dataset.tensors]
         if len(indices):
-            return collated(self.collate_fn, self._records(indices.tolist()))
+            return self._collated(self._records(indices.tolist()))
         # An empty batch still needs its shapes and types: those of the first record, none of its values.
         return _emptied(self.collate_fn(self._records([0])))
+
+    def _collated(self, records: list[Any]) -> Any:
+        ledger = self._exchange.run.ledger
+        if MIXED in ledger.unsafe:
+            return self.collate_fn(records)
+        try:
+            return collated(self.collate_fn, records)
+        except MixedRecords as found:
+            if self._strict:
+                raise
+            ledger.mark_unsafe(MIXED, Standing.CLAIMED)
+            warnings.warn(
+                f"{found} Until then every epsilon of this run is only claimed.", PrivacyWarning, stacklevel=4
+            )
+            return self.collate_fn(records)
 
     def _records(self, indices: list[int]) -> list[Any]:
         together = getattr(self.dataset, "__getitems__", None)
