@@ -39,9 +39,9 @@ class Pld(Accountant):
             return GaussianCurve(mu * (1 + ALLOWANCE)), GaussianCurve(mu * (1 - ALLOWANCE))
         if any(isinstance(pair, AtomPair) and pair.certain == 1.0 for parts in directions for pair, _ in parts):
             return GaussianCurve(np.inf), GaussianCurve(np.inf)
-        quick = [revealed(parts) for parts in directions]
-        if all(bounds is not None for bounds in quick):
-            return PldCurve([b for b in quick if b], 1), PldCurve([b for b in quick if b], 0)
+        quick = [bounds for parts in directions if (bounds := revealed(parts)) is not None]
+        if len(quick) == len(directions):
+            return PldCurve(quick, 1), PldCurve(quick, 0)
         envelope = any(pair.attained(0.0) != pair for parts in directions for pair, _ in parts)
         if not envelope or _single(directions):
             exact = [Direction(parts) for parts in directions]

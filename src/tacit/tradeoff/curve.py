@@ -35,7 +35,7 @@ class Curve(ABC):
         high = 1.0
         while self.delta(high) > delta:
             high *= 2
-            if high > 1e9:
+            if high > 1e300:
                 return float("inf")
         root = bracketed_root(lambda epsilon: self.delta(epsilon) - delta, 0.0, high)
         return root * (1 + 1e-12) + 1e-15

@@ -35,9 +35,9 @@ class PrivateOutputs(Tensor):
         if origin is None:
             return super().__torch_function__(func, types, args, named)
         tape = origin.tape
-        before = _generator(tape.root.device)
+        before = None if tape.root.requires_grad else _generator(tape.root.device)
         result = super().__torch_function__(func, types, args, named)
-        if not tape.root.requires_grad and not torch.equal(before, _generator(tape.root.device)):
+        if before is not None and not torch.equal(before, _generator(tape.root.device)):
             # A draw cannot be made again for one example; beside the outputs it is a value like the targets.
             return mapped(result, plain)
         made = [value for value in flat(result) if isinstance(value, PrivateOutputs)]

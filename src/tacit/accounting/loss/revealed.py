@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,7 @@ from scipy.special import erfcx, ndtr
 from scipy.stats import binom
 
 from tacit.mechanisms.pairs import Pair, SampledGaussianPair
-from tacit.tradeoff.root import bracketed_root
+from tacit.tradeoff import ProfileCurve
 
 _LEAST_MU = 16.0
 _MOST_COUNTS = 200_000
@@ -35,30 +35,28 @@ class Revealed:
         self._pair, self._steps, self._mu = pair, steps, 1 / pair.sigma
 
     @cached_property
-    def _counts(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """Counts in a window, their probabilities, those of smaller ones put on the first, and what lies beyond."""
+    def _counts(self) -> tuple[np.ndarray, np.ndarray, float, float]:
+        """Counts in a window, their probabilities, and what lies below and beyond it."""
         law: Any = binom(self._steps, self._pair.rate)
         low, high = window(self._steps, self._pair.rate)
         counts = np.arange(low, high + 1)
-        masses = law.pmf(counts)
-        masses[0] += law.cdf(low - 1)
-        return counts, masses, float(law.sf(high))
+        return counts, law.pmf(counts), float(law.cdf(low - 1)), float(law.sf(high))
 
     def delta(self, epsilon: float) -> tuple[float, float]:
         return self._lower(epsilon) * (1 - _ALLOWANCE), min(self._upper(epsilon) * (1 + _ALLOWANCE), 1.0)
 
     def epsilon(self, delta: float) -> tuple[float, float]:
-        if delta >= 1.0:
-            return 0.0, 0.0
-        return _inverse(self._lower, delta) * (1 - _ALLOWANCE), _inverse(self._upper, delta) * (1 + _ALLOWANCE)
+        low, high = (ProfileCurve(bound).epsilon(delta) for bound in (self._lower, self._upper))
+        return low * (1 - _ALLOWANCE), high * (1 + _ALLOWANCE)
 
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         both = np.array([self.delta(float(epsilon)) for epsilon in epsilons])
         return both[:, 0], both[:, 1]
 
     def _upper(self, epsilon: float) -> float:
-        counts, masses, beyond = self._counts
-        total = float(masses @ _gaussian_deltas(epsilon, self._mu * np.sqrt(counts))) + beyond
+        counts, masses, below, beyond = self._counts
+        deltas = _gaussian_deltas(epsilon, self._mu * np.sqrt(counts))
+        total = float(masses @ deltas + below * deltas[0]) + beyond
         if self._pair.remove:
             return min(total, 1.0)
         past = self._steps * self._pair.largest - epsilon
@@ -67,7 +65,7 @@ class Revealed:
     def _lower(self, epsilon: float) -> float:
         if not self._pair.remove:
             return 0.0
-        counts, masses, _ = self._counts
+        counts, masses, _, _ = self._counts
         rate, mu = self._pair.rate, self._mu
         least = counts * (mu**2 / 2 + np.log(rate)) + (self._steps - counts) * np.log1p(-rate)
         spread = mu * np.sqrt(np.maximum(counts, 1))
@@ -106,15 +104,3 @@ def _gaussian_deltas(epsilon: float, mus: np.ndarray) -> np.ndarray:
     early = t < -5.0
     before = np.where(early, ndtr(-t), density * erfcx(np.where(early, 0.0, t) / np.sqrt(2)))
     return np.where(mus > 0, np.maximum(before - after, 0.0), 0.0)
-
-
-def _inverse(delta_of: Callable[[float], float], delta: float) -> float:
-    """The smallest epsilon with delta_of(epsilon) <= delta."""
-    if delta_of(0.0) <= delta:
-        return 0.0
-    high = 1.0
-    while delta_of(high) > delta:
-        high *= 2
-        if high > 1e300:
-            return float("inf")
-    return bracketed_root(lambda epsilon: delta_of(epsilon) - delta, 0.0, high)
