@@ -97,6 +97,21 @@ def test_figure_4_states_when_the_lower_panel_is_how_accurate_and_what_it_costs(
     assert [(row.published, row.ours) for row in reached] == [(92.0, 95.5), (96.0, 95.5)]
 
 
+def test_the_captions_of_figure_4_allow_for_what_is_printed_cut_off_and_what_follows_from_a_rounded_noise():
+    plan = item("figure-4").tasks("quick")
+    values = values_of(plan, {})
+    for k, (moments, clt, mu) in {
+        1: (1.3498, 9.0, 9.0),
+        2: (9.0, 1.341, 0.35),
+        4: (8.6757, 9.0, 9.0),
+        5: (9.0, 8.697, 1.785),
+    }.items():
+        values[k] = {"moments": [moments], "clt": [clt], "mu": [mu]}
+    costs = [row for row in item("figure-4").rows("quick", values) if "epochs: " in row.quantity]
+    assert [row.tolerance for row in costs] == [0.01, 0.005, 0.005, 0.005, 0.02, 0.005]
+    assert all(row.passed for row in costs)
+
+
 def test_figure_4_compares_epochs_that_the_published_curves_have():
     rows = rows_of("figure-4", {(20, 0): [0.95] * 20})
     assert rows["top, moments: test accuracy % after epoch 19"].passed is True

@@ -83,12 +83,13 @@ def _noise_rows(make: Any, panel: str, matched: Mapping[str, float] | None) -> I
 def _cost_rows(make: Any, panel: str, costs: Sequence[Any]) -> Iterator[Row]:
     """What the caption states of the last epoch: one epsilon for both noises, each by its accountant, and mu."""
     numbers = _FIGURE[panel]
+    allowed = _FIGURE["tolerance"] | numbers["tolerance"]
     stated = (("sigma", "moments", "epsilon"), ("matched_sigma", "clt", "epsilon"), ("matched_sigma", "mu", "mu"))
     for noise, column, name in stated:
         cost = costs[0 if noise == "sigma" else 1]
         if cost is not None:
             words = f"{panel}, sigma {numbers[noise]}, {numbers['epochs']} epochs: {WORDS[column]}"
-            yield make(words, numbers[name], cost[column][-1], _FIGURE["tolerance"][column], standing(column))
+            yield make(words, numbers[name], cost[column][-1], allowed[column], standing(column))
 
 
 def _accuracy_rows(make: Any, prefix: str, curve: list[float], test: list[float] | None, size: str) -> Iterator[Row]:
