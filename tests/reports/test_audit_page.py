@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -45,8 +46,16 @@ def test_a_refuted_claim_is_said_in_red(tmp_path):
     assert [row["refuted"] for row in rows] == [True, True]
 
 
+def test_verdicts_are_counted_together_and_a_posterior_gives_none(tmp_path):
+    assert "chance of a false alarm is up to 10.0 %" in write_audit(report(), tmp_path, title="run").read_text()
+    posterior = replace(report().findings[0], refuted=None)
+    html = write_audit(report(findings=[posterior]), tmp_path, title="run").read_text()
+    assert "Every verdict" not in html
+
+
 def test_without_a_claim_there_is_no_verdict(tmp_path):
     html = write_audit(report(claimed=None, findings=[]), tmp_path, title="run").read_text()
+    assert "Every verdict" not in html
     assert "refutes the claim" not in html
     assert "compatible with the claim" not in html
     assert json.loads((tmp_path / "audit.json").read_text())["claim"] is None

@@ -20,6 +20,12 @@ def result(mu, standing, source):
     return ask(TradeOff(GaussianCurve(mu), standing, Relation.ADD_REMOVE, source), delta=1e-5)
 
 
+def test_what_several_verdicts_are_worth_at_once():
+    assert words.together([0.95]) is None
+    assert "with 3 of them, the chance of a false alarm is up to 11.0 %" in words.together([0.95, 0.95, 0.99])
+    assert "up to 100.0 %" in words.together([0.5] * 3)
+
+
 @given(st.floats(1e-12, 1e9))
 @settings(max_examples=100)
 def test_bounds_round_to_the_safe_side(value):

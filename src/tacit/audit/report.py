@@ -34,6 +34,12 @@ class Report:
         """Whether `result` is incompatible with the claim; False without one."""
         return self.claim is not None and result.refutes(self.claim)
 
+    @property
+    def confidences(self) -> list[float]:
+        """Of each verdict on the claim; a posterior gives none."""
+        judged = [] if self.claim is None else self.results
+        return [each.confidence for each in (*judged, *(found for found in self.findings if found.refuted is not None))]
+
     def rows(self) -> list[dict[str, Any]]:
         """The entry of each audit in JSON: what `card.json` has of it, and how it was judged."""
         judged = [

@@ -42,7 +42,7 @@ def command(
         print(json_text(audit_table_of(report)))
         return
     from tacit.cli.screen import screen
-    from tacit.reports import audit_table
+    from tacit.reports import audit_table, words
     from tacit.reports.audit_tables import finding_table, overlap_table
 
     console = screen()
@@ -53,6 +53,9 @@ def command(
         console.print(overlap_table(name, rows))
     for statement in dict.fromkeys(result.statement for result in report.results):
         console.print(statement, style="dim")
+    together = words.together(report.confidences)
+    if together:
+        console.print(together, style="dim")
     for result in report.results:
         if report.refutes(result):
             console.print(f"{result.attack} refutes the claim.", style="bold red")

@@ -55,6 +55,7 @@ def audit_page(report: Report, *, title: str) -> str:
         "detections": Markup(detections_svg(drawn, report.results)),
         "advantage": Markup(advantage_svg(points, delta=report.delta, claim=claim)),
         "overlaps": {name: Markup(overlap_svg(rows)) for name, rows in report.overlaps.items()},
+        "together": words.together(report.confidences),
         "statements": list(dict.fromkeys(result.statement for result in report.results)),
     }
     return environment().get_template("audit.html.j2").render(context)

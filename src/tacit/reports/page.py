@@ -56,6 +56,7 @@ def _context(card: Card) -> dict[str, Any]:
         "neighbours": words.NEIGHBOURS[card.ledger.relation].format(unit=card.ledger.unit),
         "guarantees": [_guarantee(result) for result in results],
         "audits": [_audit(card, audit) for audit in card.audits],
+        "together": words.together([audit.confidence for audit in card.audits]),
         "meaning": words.MEANING,
         "measure": words.MEASURES[card.measure],
         "not_a_bound": words.NOT_A_BOUND,

@@ -62,6 +62,17 @@ def percent_upward(value: float) -> str:
     return f"{min(math.ceil(value * 1000 - 1e-9) / 10, 100.0):.1f} %"
 
 
+def together(confidences: Sequence[float]) -> str | None:
+    """What several verdicts are worth at once, by the union bound; None for fewer than two."""
+    if len(confidences) < 2:
+        return None
+    alarm = min(sum(1 - each for each in confidences), 1.0)
+    return (
+        f"Every verdict is at its own confidence: with {len(confidences)} of them, "
+        f"the chance of a false alarm is up to {percent_upward(alarm)}."
+    )
+
+
 def setting(value: object) -> str:
     """A configured value as a reader would write it."""
     return nearest(value, 6) if isinstance(value, float) else "–" if value is None else str(value)
