@@ -179,6 +179,47 @@ def test_runs_share_the_tickets_in_a_folder(tmp_path, capsys):
     assert len(list(shared.iterdir())) == 2
 
 
+def test_what_is_private_in_one_run_and_public_in_another_has_two_folders(tmp_path):
+    rows = "".join(f"{i % 7},{i % 5},{i % 3},{i % 2},{i % 3}\n" for i in range(200))
+    (tmp_path / "mine.csv").write_text("a,b,c,d,y\n" + rows)
+    common = """
+        method = "ticket"
+        model = "mlp"
+        hidden = [8]
+        epsilon = 4.0
+        batch_size = 20
+        epochs = 1
+    """
+    ticket = """
+        rounds = 6
+        iterations = 5
+        folder = "tickets"
+    """
+    (tmp_path / "iris.toml").write_text(f'dataset = "iris"\n{common}[ticket]\nmode = "paper"\n{ticket}')
+    (tmp_path / "mine.toml").write_text(
+        f"""
+        dataset = "table"
+        {common}
+        [ticket]
+        mode = "T1"
+        origin = "iris"
+        density = 0.9
+        {ticket}
+        [table]
+        path = "mine.csv"
+        target = "y"
+        classes = [0, 1, 2]
+        bounds = {{a = [0, 7], b = [0, 5], c = [0, 3], d = [0, 2]}}
+        """
+    )
+    shared = ["--ticket-folder", str(tmp_path / "tickets"), "--data-dir", str(tmp_path)]
+    for name in ("iris", "mine"):
+        arguments = ["train", str(tmp_path / f"{name}.toml"), *shared, "--out", str(tmp_path / name)]
+        assert main(arguments) == 0
+    public, private = sorted((tmp_path / "tickets").iterdir(), key=lambda each: "paper" in each.name)
+    assert public.name.replace("public", "paper") == private.name
+
+
 @pytest.mark.parametrize("origin", ["random", "start_magnitude", "synflow"])
 def test_data_free_tickets_have_the_asked_density(origin):
     ticket = data_free_ticket(network(), origin, density=0.3, shape=(12,), seed=4)

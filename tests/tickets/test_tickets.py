@@ -57,9 +57,19 @@ def test_a_round_of_pruning_removes_the_stated_share_and_never_revives(size, sha
     assert bool((after <= mask).all())
     surviving = int(mask.sum())
     # cut = sorted[round(p n)] goes too: everything at most as large as it, so one more than round(p n).
-    assert int(after.sum()) == surviving - min(round(share * surviving), surviving - 1) - 1
-    if after.any():
+    left = surviving - round(share * surviving) - 1
+    assert int(after.sum()) == (left if left > 0 else surviving)
+    if left > 0:
         assert weight[after > 0].abs().min() > weight[(mask > 0) & (after == 0)].abs().max()
+
+
+def test_many_rounds_leave_every_layer_of_a_small_network_a_weight():
+    masks = {"w": torch.ones(4, 8)}
+    for round_ in range(30):
+        generator = torch.Generator().manual_seed(round_)
+        masks = by_magnitude({"w": torch.randn(4, 8, generator=generator)}, masks, {"w": 0.3})
+    assert 1 <= int(masks["w"].sum()) <= 2
+    assert by_magnitude({"w": torch.zeros(3)}, {"w": torch.ones(3)}, {"w": 0.3})["w"].all()
 
 
 def test_the_papers_shares_are_30_30_20_percent():

@@ -18,8 +18,9 @@ _SYNFLOW_ROUNDS = 100
 def by_magnitude(weights: Mapping[str, Tensor], masks: Mapping[str, Tensor], shares: Mapping[str, float]) -> Masks:
     """One round of magnitude pruning, layer by layer.
 
-    Of layer l's n surviving weights those go whose magnitude is at most the round(p_l n)-th smallest (Frankle & Carbin
-    2019; the paper's section 3, with p = .3 and .2 for the last layer).
+    Of layer l's n surviving weights those go whose magnitude is at most the round(p_l n)-th smallest, counted from 0
+    (Frankle & Carbin 2019; the paper's section 3, with p = .3 and .2 for the last layer). A layer that would lose its
+    last weights so keeps them.
 
     Args:
         weights: trained values.
@@ -32,7 +33,8 @@ def by_magnitude(weights: Mapping[str, Tensor], masks: Mapping[str, Tensor], sha
         magnitude = weights[name].detach().abs()
         surviving = magnitude[mask > 0].sort().values
         cut = surviving[min(round(share * len(surviving)), len(surviving) - 1)]
-        found[name] = mask * (magnitude > cut)
+        left = mask * (magnitude > cut)
+        found[name] = left if left.any() else mask
     return found
 
 

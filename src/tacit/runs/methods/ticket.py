@@ -147,7 +147,7 @@ class TicketMethod(Method):
             rounds=self.rounds,
             iterations=self.iterations,
             seed=seed,
-            folder=self._folder(job, self.origin),
+            folder=self._folder(job, self.origin, "public"),
             on_progress=lambda done, total: job.on_progress("public ticket", done, total),
         )
 
@@ -176,18 +176,18 @@ class TicketMethod(Method):
             rounds=self.rounds,
             iterations=self.iterations,
             seed=job.config.init_seed,
-            folder=self._folder(job, job.dataset.name),
+            folder=self._folder(job, job.dataset.name, "paper"),
             on_progress=lambda done, total: job.on_progress("tickets", done, total),
         )
 
-    def _folder(self, job: Job, source: str) -> Path:
-        """A folder of tickets for every start and source of data."""
+    def _folder(self, job: Job, source: str, provenance: str) -> Path:
+        """A folder of tickets for every start, source of data and provenance."""
         if not self.folder:
             return job.folder / "tickets"
         start = _network(job, job.dataset).state_dict()
         inner = dict(list(start.items())[:-2])
         digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in inner.values()))
-        return Path(self.folder) / f"{source}-{digest.hexdigest()[:12]}-{self.rounds}x{self.iterations}"
+        return Path(self.folder) / f"{source}-{provenance}-{digest.hexdigest()[:12]}-{self.rounds}x{self.iterations}"
 
 
 def _network(job: Job, dataset: Dataset) -> nn.Module:
