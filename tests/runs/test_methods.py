@@ -103,3 +103,13 @@ def test_settings_of_a_method_are_flags():
     assert seen["overrides"]["guess"] == {"bias": 0.5, "rounds": None}
     assert seen["overrides"]["hidden"] == (3, 4)
     assert seen["overrides"]["attacks"] is None
+
+
+def test_overrides_complete_a_file_and_replace_what_is_wrong_in_it(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('dataset = "digits"\n')
+    assert read_config(str(path), {"epsilon": 2.0}).epsilon == 2.0
+    path.write_text('dataset = "digits"\nepochs = -1\nnoise_multiplier = 1.0\n[clip]\ntype = "round"\nquantile = 0.4\n')
+    config = read_config(str(path), {"epochs": 3.0, "epsilon": 1.0, "clip": {"type": "adaptive", "quantile": None}})
+    assert (config.epochs, config.epsilon, config.noise_multiplier) == (3.0, 1.0, None)
+    assert config.section("clip").quantile == 0.4
