@@ -8,9 +8,11 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
+from tacit import check
 from tacit.accounting.base import Accountant
 from tacit.accounting.loss.adaptive import floors, in_blocks, rough
 from tacit.accounting.loss.direction import ALLOWANCE, Direction
+from tacit.accounting.loss.grouped import Grouped
 from tacit.accounting.loss.revealed import revealed
 from tacit.mechanisms import Mechanism
 from tacit.mechanisms.pairs import AtomPair, GaussianPair, Pair
@@ -19,16 +21,22 @@ from tacit.standing import Standing
 from tacit.tradeoff import Curve, GaussianCurve
 
 Parts = list[tuple[Pair, int]]
+_DISTINCT = 256
 
 
 class Pld(Accountant):
     """Exact composition of dominating pairs, as a bracket around the true trade-off curve.
 
-    delta(epsilon) is computed for both directions of the relation and the larger counts.
+    delta(epsilon) is computed for both directions of the relation and the larger counts. Where noise takes more than
+    `distinct` values and no single line covers them, neighbouring values count together: the bracket is then about as
+    wide as their ratio.
     """
 
     name: ClassVar[str] = "pld"
     standing: ClassVar[Standing] = Standing.PROVEN
+
+    def __init__(self, distinct: int = _DISTINCT):
+        self._distinct = check.count("distinct", distinct)
 
     def curves(self, mechanism: Mechanism, relation: Relation) -> tuple[Curve, Curve]:
         """Upper and lower curve; raises `Refused` where a mechanism has no dominating pair."""
@@ -44,7 +52,7 @@ class Pld(Accountant):
             return PldCurve(quick, 1), PldCurve(quick, 0)
         envelope = any(pair.attained(0.0) != pair for parts in directions for pair, _ in parts)
         if not envelope or _single(directions):
-            exact = [Direction(parts) for parts in directions]
+            exact = [self._bounds(parts) for parts in directions]
             return PldCurve(exact, 1), PldCurve(exact, 0)
         # The two sides differ by more than rounding, which need not be fine then.
         upper = [rough(in_blocks(parts)) for parts in directions]
@@ -53,6 +61,9 @@ class Pld(Accountant):
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
         return self.curves(mechanism, relation)[0]
+
+    def _bounds(self, parts: Parts) -> Bounds:
+        return Direction(parts) if len(parts) <= self._distinct else Grouped(parts, self._distinct)
 
 
 def _single(directions: Sequence[Parts]) -> bool:

@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from tacit import accounting, check
 from tacit.accounting import Accountant, Ledger
+from tacit.accounting.pld import Pld
 from tacit.clipping import Clip
 from tacit.errors import Refused
 from tacit.gradients.batch import Loss
@@ -31,6 +32,8 @@ from tacit.training.schedules import Noise
 from tacit.training.setting import check_same, setting_of
 from tacit.training.settle import settle
 from tacit.training.step import ENGINES, PrivateUpdate
+
+_ROUGHLY = 24
 
 
 @dataclass(frozen=True)
@@ -205,11 +208,15 @@ def fit(
 
 
 class Spent:
-    """What `ledger` costs by `accountant` at `delta`, as a number of a history row; none without a delta."""
+    """What `ledger` costs by `accountant` at `delta`, as a number of a history row; none without a delta.
+
+    A row need not be exact where the noise changes from step to step: there it is a little more than the account says.
+    """
 
     def __init__(self, ledger: Ledger, accountant: Accountant | str, delta: float | None):
         self._ledger, self._delta = ledger, delta
-        self._judge = accounting.accountant(accountant) if isinstance(accountant, str) else accountant
+        judge = accounting.accountant(accountant) if isinstance(accountant, str) else accountant
+        self._judge = Pld(distinct=_ROUGHLY) if isinstance(judge, Pld) else judge
 
     def __call__(self) -> Row:
         if self._delta is None:

@@ -79,6 +79,28 @@ class Direction:
         """Bounds on the smallest epsilon >= 0 with delta(epsilon) <= delta."""
         return self._checked_epsilon(delta)
 
+    @_VOIDED
+    def delta_on_line(self, epsilon: float) -> tuple[float, float] | None:
+        """`delta` where the saddle line alone settles it, which costs little however many steps differ; else None."""
+        saddle = self.general.saddle_for_epsilon(epsilon)
+        line = self._line(saddle, lambda cumulant: saddle_for_epsilon(cumulant, epsilon))
+        if line is None or _looseness(line, epsilon) > _LOOSE:
+            return None
+        low, high = asked(line, epsilon)
+        return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
+
+    @_VOIDED
+    def epsilon_on_line(self, delta: float) -> tuple[float, float] | None:
+        """`epsilon` where the saddle line alone settles it, which costs little however many steps differ; else None."""
+        if delta <= self.general.infinite:
+            return None
+        saddle, log_delta = self.general.saddle_for_delta(delta), float(np.log(delta - self.general.infinite))
+        line = self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, log_delta))
+        if line is None or _looseness(line, line.epsilon) > _LOOSE:
+            return None
+        low, high = _invert(line, delta, 0), _invert(line, delta, 1)
+        return (low, high) if high - low <= _LOOSE * high else None
+
     def _delta_within_bounds(self, epsilon: float) -> tuple[float, float]:
         low, high = self._delta(epsilon)
         floor, ceiling = self._simple(epsilon) if self._tables else (0.0, 1.0)
