@@ -9,7 +9,7 @@ from typing import Any
 _COLOURS = (
     "#1f5fa8", "#b5482a", "#3c7d3c", "#7a4f9a", "#8a6d1c", "#4a4a4a", "#d17fb2", "#2b9c9c", "#e0a32e", "#8fb7e0",
 )  # fmt: skip
-_LEGEND_INSIDE = 6
+_LEGEND_INSIDE = 4
 
 Points = tuple[Sequence[float] | Any, Sequence[float] | Any]
 
@@ -67,8 +67,10 @@ def lines_svg(
         axes.set(xlabel=across, ylabel=up)
         if log_across:
             axes.set_xscale("log")
+            _plain_numbers(axes.xaxis)
         if log_up:
             axes.set_yscale("log")
+            _plain_numbers(axes.yaxis)
         if square:
             axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
         axes.grid(color="#cccccc", linewidth=0.4)
@@ -79,3 +81,13 @@ def lines_svg(
         nothing: Any = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(buffer, format="svg", metadata=nothing)
     return buffer.getvalue()
+
+
+def _plain_numbers(axis: Any) -> None:
+    """Ticks at 1, 2 and 5 below two decades, and no powers: 0.2 is read faster than 2 x 10^-1."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
