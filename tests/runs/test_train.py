@@ -237,7 +237,7 @@ def test_a_folders_name_is_printed_as_it_is_and_no_bar_is_drawn_in_a_log(name, t
 
 
 def test_a_delta_too_large_for_the_data_is_warned_about(tmp_path, capsys):
-    assert main(["train", "digits", "--delta", "0.01", "--epochs", "0.2", "--out", str(tmp_path / "run")]) == 0
+    assert main(["train", "digits", "--delta", "0.01", "--epochs", "1", "--out", str(tmp_path / "run")]) == 0
     assert "n=1438" in capsys.readouterr().err
 
 

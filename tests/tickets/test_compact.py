@@ -165,3 +165,16 @@ def test_a_network_with_nothing_left_in_a_layer_still_runs():
     small = compact(ticket, network())
     x, _ = data(10)
     torch.testing.assert_close(small(x), ticket.apply(network())(x))
+
+
+def test_a_network_without_a_weight_in_a_layer_trains():
+    """Compacted, the layer has a parameter without elements."""
+    ticket = holes(density=0.0)
+    done = PrivateTicket(
+        network,
+        data(60),
+        TicketPlan("T1", epsilon=2.0, batch_size=10, epochs=1),
+        candidates=[ticket],
+        stream=SeededStream(0),
+    ).run()
+    assert done.ledger.steps == 6

@@ -144,7 +144,7 @@ def test_a_public_origin_is_an_assumption():
     assert any("shares no record with the training data" in sentence for sentence in said)
 
 
-@pytest.mark.parametrize("mode", ["T1", "T2", "T3", "T4"])
+@pytest.mark.parametrize("mode", ["T1", "T2", pytest.param("T3", marks=pytest.mark.slow), "T4"])
 def test_training_ends_at_a_smaller_epsilon_and_everything_before_it_counts(mode):
     candidates = [ticket()] if mode == "T1" else ()
     done = run(mode, candidates=candidates, stop_epsilon=1.9)
@@ -177,7 +177,7 @@ def test_an_accuracy_on_public_data_ends_the_training_free_of_charge():
     assert any("are public" in sentence for sentence in done.ledger.assumptions)
 
 
-@pytest.mark.parametrize("mode", ["T1", "T2", "T3", "T4"])
+@pytest.mark.parametrize("mode", ["T1", "T2", pytest.param("T3", marks=pytest.mark.slow), "T4"])
 def test_an_accuracy_on_private_records_is_charged(mode):
     """Of a run that never gets there, so that all of it is spent."""
     candidates = [ticket()] if mode == "T1" else ()

@@ -100,9 +100,9 @@ def clipped_rows(gradients: dict[str, Tensor], clip: Clip, units: Units = ALONE)
     Rows that are not finite become 0. Rows whose squares overflow are first divided by their largest value, and their
     factor is that of the divided row. Squares that underflow hide less than 1e-15 of norm, far below any clip_norm.
     """
-    largest = torch.stack([gradient.reshape(len(gradient), -1).abs().amax(1) for gradient in gradients.values()]).amax(
-        0
-    )
+    # A sparse layer may be left without a weight.
+    filled = [gradient for gradient in gradients.values() if gradient.numel()]
+    largest = torch.stack([gradient.reshape(len(gradient), -1).abs().amax(1) for gradient in filled]).amax(0)
     bad = ~torch.isfinite(largest)
     scale = torch.where(~bad & (largest > 1e15), largest, torch.ones_like(largest))
     # Out of place throughout: two parameters may have been given one and the same gradient tensor.

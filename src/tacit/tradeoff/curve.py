@@ -61,6 +61,8 @@ class Curve(ABC):
         Both profiles are convex in e^eps. Between grid points this one lies below its chord and delta_mu above any of
         its tangents, so comparing chord and tangent at the two ends covers the interval.
         """
+        if np.isinf(self.epsilon(max(slack, _TAIL))):
+            return float("inf")
         epsilons, deltas = self.profile
         if deltas[-1] > max(slack, _TAIL) or (slack < _TAIL and deltas[-1] > 0.0):
             return float("inf")
@@ -71,6 +73,8 @@ class Curve(ABC):
 
     def mu_floor(self, slack: float) -> float:
         """A lower bound on `mu` of every curve that leaks at least as much: the mu needed at single epsilons."""
+        if slack > 0 and np.isinf(self.epsilon(slack)):
+            return float("inf")
         epsilons, deltas = self.profile
         return max(gaussian_mu(float(e), float(d) - slack) for e, d in zip(epsilons, deltas, strict=True))
 
