@@ -1,7 +1,7 @@
 """What every accountant is: a pure call from what ran to what it costs."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from tacit import check
 from tacit.accounting.ledger import Ledger
@@ -41,6 +41,10 @@ class Accountant(ABC):
     def curves(self, mechanism: Mechanism, relation: Relation) -> tuple[Curve, Curve | None]:
         """The curve to answer from, and a proven lower bound on leakage where there is one."""
         return self.curve(mechanism, relation), None
+
+    def rough(self) -> Self:
+        """One that answers sooner and never says less, for progress; itself unless there is such a one."""
+        return self
 
     @abstractmethod
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:

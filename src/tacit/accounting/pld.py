@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from tacit.tradeoff import Curve, GaussianCurve
 
 Parts = list[tuple[Pair, int]]
 _DISTINCT = 256
+_ROUGHLY = 24
 
 
 class Pld(Accountant):
@@ -52,7 +53,7 @@ class Pld(Accountant):
             return PldCurve(quick, 1), PldCurve(quick, 0)
         envelope = any(pair.attained(0.0) != pair for parts in directions for pair, _ in parts)
         if not envelope or _single(directions):
-            exact = [self._bounds(parts) for parts in directions]
+            exact = [Grouped.of(parts, self._distinct) or Direction(parts) for parts in directions]
             return PldCurve(exact, 1), PldCurve(exact, 0)
         # The two sides differ by more than rounding, which need not be fine then.
         upper = [rough(in_blocks(parts)) for parts in directions]
@@ -62,8 +63,8 @@ class Pld(Accountant):
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
         return self.curves(mechanism, relation)[0]
 
-    def _bounds(self, parts: Parts) -> Bounds:
-        return Direction(parts) if len(parts) <= self._distinct else Grouped(parts, self._distinct)
+    def rough(self) -> Self:
+        return type(self)(distinct=min(self._distinct, _ROUGHLY))
 
 
 def _single(directions: Sequence[Parts]) -> bool:

@@ -14,7 +14,6 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from tacit import accounting, check
 from tacit.accounting import Accountant, Ledger
-from tacit.accounting.pld import Pld
 from tacit.clipping import Clip
 from tacit.errors import Refused
 from tacit.gradients.batch import Loss
@@ -32,8 +31,6 @@ from tacit.training.schedules import Noise
 from tacit.training.setting import check_same, setting_of
 from tacit.training.settle import settle
 from tacit.training.step import ENGINES, PrivateUpdate
-
-_ROUGHLY = 24
 
 
 @dataclass(frozen=True)
@@ -215,8 +212,7 @@ class Spent:
 
     def __init__(self, ledger: Ledger, accountant: Accountant | str, delta: float | None):
         self._ledger, self._delta = ledger, delta
-        judge = accounting.accountant(accountant) if isinstance(accountant, str) else accountant
-        self._judge = Pld(distinct=_ROUGHLY) if isinstance(judge, Pld) else judge
+        self._judge = (accounting.accountant(accountant) if isinstance(accountant, str) else accountant).rough()
 
     def __call__(self) -> Row:
         if self._delta is None:

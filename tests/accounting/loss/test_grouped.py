@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.accounting.loss.grouped import grouped
+from tacit.accounting.loss.grouped import Grouped, grouped
 from tacit.accounting.pld import Pld
 from tacit.mechanisms import Compose, Gaussian
 from tacit.mechanisms.pairs import GaussianPair, SampledGaussianPair
@@ -53,6 +53,12 @@ def test_the_bracket_of_groups_holds_the_exact_one(relation):
     known, between = exact.delta(found.upper / 2).interval, rough.delta(found.upper / 2).interval
     assert between[0] <= known[1]
     assert known[0] <= between[1]
+
+
+def test_steps_that_no_grouping_makes_fewer_are_answered_once():
+    parts = [(SampledGaussianPair(1.0, 0.01 + k / 1000, True), 1) for k in range(30)]
+    assert Grouped.of(parts, 10) is None
+    assert Grouped.of([(SampledGaussianPair(1.0 + k / 100, 0.01, True), 1) for k in range(30)], 10) is not None
 
 
 def test_a_schedule_that_one_line_covers_stays_exact():

@@ -82,8 +82,7 @@ class Direction:
     @_VOIDED
     def delta_on_line(self, epsilon: float) -> tuple[float, float] | None:
         """`delta` where the saddle line alone settles it, which costs little however many steps differ; else None."""
-        saddle = self.general.saddle_for_epsilon(epsilon)
-        line = self._line(saddle, lambda cumulant: saddle_for_epsilon(cumulant, epsilon))
+        line = self._line_for_epsilon(epsilon, self.general.saddle_for_epsilon(epsilon))
         if line is None or _looseness(line, epsilon) > _LOOSE:
             return None
         low, high = asked(line, epsilon)
@@ -94,8 +93,7 @@ class Direction:
         """`epsilon` where the saddle line alone settles it, which costs little however many steps differ; else None."""
         if delta <= self.general.infinite:
             return None
-        saddle, log_delta = self.general.saddle_for_delta(delta), float(np.log(delta - self.general.infinite))
-        line = self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, log_delta))
+        line = self._line_for_delta(delta, self.general.saddle_for_delta(delta))
         if line is None or _looseness(line, line.epsilon) > _LOOSE:
             return None
         low, high = _invert(line, delta, 0), _invert(line, delta, 1)
@@ -235,18 +233,21 @@ class Direction:
         few = self._few(saddle)
         if few:
             return few.towards(delta) if isinstance(few, Double) else few
-        line = self._line(
-            saddle, lambda cumulant: saddle_for_delta(cumulant, float(np.log(delta - self.general.infinite)))
-        )
-        return self._narrower(line, lattice or self.general, saddle)
+        return self._narrower(self._line_for_delta(delta, saddle), lattice or self.general, saddle)
 
     def _for_epsilon(self, epsilon: float, lattice: Convolution | None = None) -> Local:
         saddle = self.general.saddle_for_epsilon(epsilon)
         few = self._few(saddle)
         if few:
             return few
-        line = self._line(saddle, lambda cumulant: saddle_for_epsilon(cumulant, epsilon))
-        return self._narrower(line, lattice or self.general, saddle)
+        return self._narrower(self._line_for_epsilon(epsilon, saddle), lattice or self.general, saddle)
+
+    def _line_for_delta(self, delta: float, saddle: Saddle) -> SaddleLine | None:
+        log_delta = float(np.log(delta - self.general.infinite))
+        return self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, log_delta))
+
+    def _line_for_epsilon(self, epsilon: float, saddle: Saddle) -> SaddleLine | None:
+        return self._line(saddle, lambda cumulant: saddle_for_epsilon(cumulant, epsilon))
 
     def _narrower(self, line: SaddleLine | None, lattice: Convolution, saddle: Saddle) -> Local:
         """The line, unless there is none or the lattice knows more where the line is meant to be asked."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -21,17 +22,32 @@ Parts = Sequence[tuple[Pair, int]]
 class Grouped:
     """Two-sided answers about one direction: where one line covers all steps, as `Direction`; else by two groupings."""
 
-    def __init__(self, parts: Parts, distinct: int):
-        self._exact = Direction(parts)
-        self._lower, self._upper = (Direction(grouped(parts, distinct, upper=upper)) for upper in (False, True))
+    def __init__(self, parts: Parts, lower: Parts, upper: Parts):
+        self._exact, self._lower, self._upper = Direction(parts), Direction(lower), Direction(upper)
+        self._known_delta = lru_cache(maxsize=32)(self._delta)
+        self._known_epsilon = lru_cache(maxsize=32)(self._epsilon)
+
+    @classmethod
+    def of(cls, parts: Parts, distinct: int) -> Grouped | None:
+        """`parts` by groups, where they are more than `distinct` and grouping makes them fewer; else None."""
+        if len(parts) <= distinct:
+            return None
+        lower, upper = (grouped(parts, distinct, upper=side) for side in (False, True))
+        return cls(parts, lower, upper) if len(upper) < len(parts) else None
 
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Bounds on delta(epsilon)."""
-        found = self._exact.delta_on_line(epsilon)
-        return found or (self._lower.delta(epsilon)[0], self._upper.delta(epsilon)[1])
+        return self._known_delta(epsilon)
 
     def epsilon(self, delta: float) -> tuple[float, float]:
         """Bounds on the smallest epsilon >= 0 with delta(epsilon) <= delta."""
+        return self._known_epsilon(delta)
+
+    def _delta(self, epsilon: float) -> tuple[float, float]:
+        found = self._exact.delta_on_line(epsilon)
+        return found or (self._lower.delta(epsilon)[0], self._upper.delta(epsilon)[1])
+
+    def _epsilon(self, delta: float) -> tuple[float, float]:
         found = self._exact.epsilon_on_line(delta)
         return found or (self._lower.epsilon(delta)[0], self._upper.epsilon(delta)[1])
 
