@@ -25,7 +25,7 @@ from tacit.gradients.units import Members, Units
 
 _FAR = 1e30  # squared norms beyond this are left to the fallback, which rescales
 _HELD = 2**26  # values that contributions may hold at a time
-_LATEST = 64  # verdicts of one model that are kept
+_LATEST = 256  # verdicts of one model that are kept
 
 _VERDICTS: weakref.WeakKeyDictionary[nn.Module, dict[tuple[object, ...], Verdict]] = weakref.WeakKeyDictionary()
 
@@ -214,7 +214,8 @@ class ClippedSum:
 
     def _verdict(self, loss: Loss, inputs: Inputs, targets: Tensor) -> Verdict:
         given = [*tensors(inputs), targets]
-        forms = [(value.dim(), value.dtype) for value in given]
+        # Rules choose their way by sizes (one position or several, Gram or matrix): another size is examined anew.
+        forms = [(value.shape[1:], value.dtype) for value in given]
         key = (identity_of(loss), self.model.training, self._parameters, *forms)
         verdict = self._verdicts.get(key)
         if verdict is None:

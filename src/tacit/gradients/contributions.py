@@ -93,7 +93,6 @@ class Outer:
             self._matrices = self.scratch.product(("matrices", self.name), self.left, self.right)
             self.left = self.right = self.left.new_empty(0)
             return row_squares(self._matrices)
-        self.scratch.give_up("patches")
         if gram:
             return self._gram()
         size = max(1, _KEPT // (groups * outputs * inputs))

@@ -156,7 +156,6 @@ def _norms(
 
     def take(contribution: Contribution) -> None:
         if capture.times[contribution.name] != 1:
-            capture.scratch.give_up("patches")
             use = contribution.outer() if isinstance(contribution, Single) else contribution
             waiting.setdefault(use.name, []).append(use)
         elif contribution.name in capture.derived:

@@ -22,7 +22,7 @@ _PIECE = 2**17  # values squared at a time: they stay in the cache
 
 
 class Scratch:
-    """Buffers by name; a buffer is valid until the same name is taken again."""
+    """Buffers by name. Tensors that view a buffer lease it: it is used again only after all of them are gone."""
 
     def __init__(self) -> None:
         self._buffers: dict[object, Tensor] = {}
@@ -45,14 +45,20 @@ class Scratch:
         """An uninitialised tensor of `shape`, with the type and device of `like`."""
         size = math.prod(shape)
         buffer = self._buffers.get(name)
-        if buffer is None or buffer.numel() < size or buffer.dtype != like.dtype or buffer.device != like.device:
+        kind = (like.dtype, like.device)
+        fits = buffer is not None and buffer.numel() >= size and (buffer.dtype, buffer.device) == kind
+        if buffer is None or not fits or _leased(buffer):
             # Poisson batches differ in size; a quarter more than asked for spares most of the next allocations.
             buffer = self._buffers[name] = torch.empty(size + size // 4, dtype=like.dtype, device=like.device)
         return buffer[:size].view(*shape)
 
-    def give_up(self, name: object) -> None:
-        """Leave the buffer to whoever holds it now."""
-        self._buffers.pop(name, None)
+
+_OWN_REFERENCES = 2  # to the storage of a buffer that nobody views: the buffer and the storage object that is asked
+
+
+def _leased(buffer: Tensor) -> bool:
+    """Whether any other tensor, view of a view included, still reads the memory of `buffer`."""
+    return torch._C._storage_Use_Count(buffer.untyped_storage()._cdata) > _OWN_REFERENCES
 
 
 def recording() -> bool:
