@@ -16,7 +16,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from tacit.accounting.pld import Pld
+from tacit.accounting.pld.accountant import Pld
 from tacit.errors import TacitError
 from tacit.mechanisms import Compose, DiscreteGaussian, Exponential, Gaussian, Laplace, Mechanism, RandomizedResponse
 from tacit.relation import Relation

@@ -32,12 +32,12 @@ from torch.nn import functional as F
 
 from tacit import attacks, audit
 from tacit.accounting import accountant
-from tacit.atomic import write_text
-from tacit.attacks.recipe import PRECISIONS
+from tacit.attacks.reference_models import PRECISIONS
 from tacit.mechanisms import Gaussian
 from tacit.models import linear, mlp
 from tacit.runs.canaries import CanaryLane
 from tacit.runs.worst_case import WorstCase
+from tacit.serialization import write_text
 from tacit.training import fit
 
 ROOT = Path(__file__).parents[1]

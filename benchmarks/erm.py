@@ -215,8 +215,7 @@ def compare(known):
 
 def solver():
     from tacit.erm.losses import Logistic
-    from tacit.erm.problem import Problem
-    from tacit.erm.solver import minimise
+    from tacit.erm.solver import Problem, minimise
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=(500_000, 100))

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tacit.lora import add_lora
-from tacit.models import convnet, linear, mlp
+from tacit.models import linear, mlp
+from tacit.models import convnet
 
 Batch = Tensor | tuple[Tensor, ...]
 

@@ -1,6 +1,6 @@
 import pytest
 
-from tacit.atomic import write_text
+from tacit.serialization import write_text
 
 
 def test_replaces_the_file_and_leaves_nothing_else(tmp_path):
@@ -18,7 +18,7 @@ def test_an_interruption_keeps_the_previous_content(tmp_path, monkeypatch):
     def full_disk(descriptor):
         raise OSError("no space left")
 
-    monkeypatch.setattr("tacit.atomic.os.fsync", full_disk)
+    monkeypatch.setattr("tacit.serialization.os.fsync", full_disk)
     with pytest.raises(OSError, match="no space"):
         write_text(path, "two")
     assert path.read_text() == "one"

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.accounting import Ledger
-from tacit.accounting.loss.apart import Splitter
-from tacit.accounting.loss.convolution import Convolution
-from tacit.accounting.loss.direction import Direction, asked
-from tacit.accounting.loss.gaussian import on_line
-from tacit.accounting.loss.inversion import SaddleLine
-from tacit.accounting.loss.lattice import round_down, round_up
-from tacit.accounting.pld import Pld
+from tacit.accounting.pld.accountant import Pld
+from tacit.accounting.pld.dispatch import Dispatch, asked
+from tacit.accounting.pld.fft import Convolution
+from tacit.accounting.pld.inversion import SaddleLine
+from tacit.accounting.pld.lattice import round_down, round_up
+from tacit.accounting.pld.quadrature import on_line
+from tacit.accounting.pld.tail_split import Splitter
 from tacit.errors import Refused
 from tacit.mechanisms import (
     Approximate,
@@ -321,7 +321,7 @@ def test_slowly_falling_tails_stay_narrow(rate: float, sigma: float, steps: int,
 def test_three_engines_agree(rate: float, sigma: float, steps: float, delta: float, remove: bool) -> None:
     """Saddle line, lattice, and lines with jumps apart bound the same delta, by separate arithmetic."""
     parts = [(SampledGaussianPair(10**sigma, 10**rate, remove), round(10**steps))]
-    direction, general = Direction(parts), Convolution(parts, largest=1 << 14)
+    direction, general = Dispatch(parts), Convolution(parts, largest=1 << 14)
     epsilon = direction.epsilon(10**delta)[1]
     if not 1e-4 < epsilon < 1e6:
         return

@@ -3,8 +3,8 @@
 import pytest
 
 from tacit.accounting import Ledger, account, accountant
-from tacit.accounting.loss.direction import Direction
-from tacit.accounting.loss.revealed import Revealed, revealed
+from tacit.accounting.pld.dispatch import Dispatch
+from tacit.accounting.pld.few_samples import Revealed, revealed
 from tacit.mechanisms import Gaussian
 from tacit.mechanisms.pairs import SampledGaussianPair
 
@@ -13,7 +13,7 @@ from tacit.mechanisms.pairs import SampledGaussianPair
 @pytest.mark.parametrize(("sigma", "rate", "steps"), [(0.06, 0.01, 100), (0.05, 0.3, 20), (0.0625, 0.001, 1000)])
 def test_bounds_hold_the_exact_value(sigma, rate, steps, remove):
     pair = SampledGaussianPair(sigma, rate, remove)
-    exact, quick = Direction([(pair, steps)]), Revealed(pair, steps)
+    exact, quick = Dispatch([(pair, steps)]), Revealed(pair, steps)
     for delta in (1e-3, 1e-5, 1e-10):
         (low, high), (least, most) = quick.epsilon(delta), exact.epsilon(delta)
         assert low <= most

@@ -6,8 +6,8 @@ import torch
 from torch.nn import functional as F
 
 from tacit.attacks import Recipe, half_splits, train_stacked
-from tacit.attacks.group import Group, _norms
-from tacit.attacks.group import _error as error_of
+from tacit.attacks.stacked_group import Group, _norms
+from tacit.attacks.stacked_group import _error as error_of
 from tacit.errors import InvalidInput
 from tacit.gradients import clipped_sum
 from tacit.models import mlp

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tacit.gradients.batch import Loss
+from tacit.gradients.inputs import Loss
 from tacit.mechanisms import Gaussian, Mechanism
 from tacit.noise import SecureStream, Stream
 from tacit.sampling import PoissonSampler

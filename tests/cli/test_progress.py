@@ -1,6 +1,6 @@
 """Progress bars: on a terminal alone, with names as they are."""
 
-from tacit.cli.progress import progress_bars, sweep_bar
+from tacit.cli.console import progress_bars, sweep_bar
 
 
 def drawn():

@@ -19,7 +19,7 @@ from tacit.clipping import (
     clip_of,
 )
 from tacit.errors import InvalidInput
-from tacit.gradients import ClippedSum, Members, clipped_sum
+from tacit.gradients import ClippedSum, UnitIds, clipped_sum
 from tacit.tradeoff.gaussian import gaussian_delta
 from tests.conformance.clipping import bound_of, check_clip, model, norm, product, whole
 
@@ -88,7 +88,7 @@ def test_pieces_of_any_size_give_the_same_sum(clip, slow):
     y = y[:, :2] if not slow else torch.cat([y, y], 1)
     if slow and isinstance(clip, GroupClip):
         clip = GroupClip({"bias": 0.2, "*": 1.5})
-    totals = [ClippedSum(net, clip, max_physical_batch=size)(product, x, y) for size in (1, 3, 7, None)]
+    totals = [ClippedSum(net, clip, max_physical_batch_size=size)(product, x, y) for size in (1, 3, 7, None)]
     for total, norms in totals[:-1]:
         torch.testing.assert_close(total.flat, totals[-1][0].flat, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(norms, totals[-1][1], rtol=1e-5, atol=1e-6)
@@ -99,8 +99,8 @@ def test_pieces_of_any_size_give_the_same_sum(clip, slow):
 def test_a_users_gradient_is_clipped_as_one(average, physical):
     x, y = data(12)
     owners = np.array([3, 0, 1, 1, 0, 3, 3, 2, 1, 3, 3, 1])
-    total, norms = ClippedSum(model(), FlatClip(0.7), max_physical_batch=physical)(
-        product, x, y, Members(owners, average=average)
+    total, norms = ClippedSum(model(), FlatClip(0.7), max_physical_batch_size=physical)(
+        product, x, y, UnitIds(owners, average=average)
     )
     rows = per_record(x, y)
     summed = torch.zeros_like(total.flat, dtype=torch.float64)
@@ -125,7 +125,7 @@ def test_users_of_embeddings_convolutions_and_the_fallback_are_clipped_as_one():
     owners = np.array([0, 0, 0, 1, 2, 2, 2, 2])
     for net, x in cases:
         y = torch.randn(8, 2)
-        total, _ = ClippedSum(net, FlatClip(0.05))(product, x, y, Members(owners))
+        total, _ = ClippedSum(net, FlatClip(0.05))(product, x, y, UnitIds(owners))
         expected = torch.zeros_like(total.flat)
         for user in range(3):
             chosen = torch.from_numpy(owners == user)

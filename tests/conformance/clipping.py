@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tacit.clipping import Clip, clip_from_spec
-from tacit.gradients import ClippedSum, Members
+from tacit.gradients import ClippedSum, UnitIds
 
 EXTREMES = (0.0, 1e-45, 1e-39, 1e-30, 1e-20, 1e-8, 1e-3, 0.3, 1.0, 7.0, 1e6, 1e15, 1e19, 1e25, 3e38)
 NEVER = (math.nan, math.inf, -math.inf)
@@ -106,12 +106,12 @@ def _units(clip):
     x, y = torch.randn(9, 3, generator=generator), torch.randn(9, 2, generator=generator)
     owners = torch.tensor([0, 1, 1, 2, 2, 2, 2, 2, 3]).numpy()
     away = torch.from_numpy(owners != 2)
-    rest = whole(clip, x[away], y[away], Members(torch.tensor([0, 1, 1, 2]).numpy()))
+    rest = whole(clip, x[away], y[away], UnitIds(torch.tensor([0, 1, 1, 2]).numpy()))
     for average in (False, True):
         for scale in (1e-4, 1.0, 1e20, math.nan):
             scaled = torch.where(away[:, None], y, y * scale)
-            total = whole(clip, x, scaled, Members(owners, average=average))
+            total = whole(clip, x, scaled, UnitIds(owners, average=average))
             if not average:
                 assert norm(total - rest) <= clip.sensitivity * (1 + 1e-5)
-            alone = whole(clip, x[~away], scaled[~away], Members(owners[owners == 2] * 0, average=average))
+            alone = whole(clip, x[~away], scaled[~away], UnitIds(owners[owners == 2] * 0, average=average))
             assert norm(alone) <= bound_of(clip) * (1 + 1e-6)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.data.encoding import encode, one_hot, scaled
+from tacit.data.tabular import encode, one_hot, scaled
 
 NUMBERS = st.floats(-1e150, 1e150)
 

@@ -11,8 +11,7 @@ import pytest
 
 from tacit import data
 from tacit.data import registry
-from tacit.data.fetch import fetch
-from tacit.data.files import File
+from tacit.data.files import File, fetch
 from tacit.data.source import Source
 from tacit.errors import MissingData, TacitError
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.data import split
+from tacit.data.dataset import split
 from tacit.errors import InvalidInput
 
 PINNED = "0dfaa35d571b21ec5a7ca7099289088da40f0809785b93cb9eaff3d7ecdcb1b6"

@@ -4,8 +4,8 @@ import numpy as np
 
 from tacit.accounting import Ledger
 from tacit.erm.losses import HuberHinge, Logistic, Softmax, Squared
-from tacit.erm.problem import Problem
 from tacit.erm.release import Terms
+from tacit.erm.solver import Problem
 from tacit.noise import SeededStream
 from tacit.tradeoff import Epsilon
 

@@ -8,7 +8,7 @@ import pytest
 from tacit.accounting import Ledger, accountant
 from tacit.erm import METHODS, GradientDescent, NoisySGD, PaperInput, Svrg
 from tacit.erm.gradient import constant
-from tacit.erm.input_paper import published_std, true_mu
+from tacit.erm.input_published import published_std, true_mu
 from tacit.erm.losses import HuberHinge, Logistic, Softmax, Squared
 from tacit.erm.methods import method_of
 from tacit.erm.refutation import counter_examples, text

@@ -9,21 +9,15 @@ import math
 import numpy as np
 import pytest
 
-from tacit.erm.gradient import GradientDescent
-from tacit.erm.gradient_sampled import NoisySGD
-from tacit.erm.gradient_svrg import Svrg
+from tacit.erm.gradient import GradientDescent, NoisySGD, Svrg
 from tacit.erm.input import Aggregate, Local, Shuffled, shuffled_epsilon, symmetric_noise
-from tacit.erm.input_fukuchi import Fukuchi
-from tacit.erm.input_paper import PaperInput, perturbed
+from tacit.erm.input_published import Fukuchi, PaperInput, perturbed
 from tacit.erm.losses import Logistic
 from tacit.erm.objective import ObjectiveGaussian
-from tacit.erm.objective_amp import ApproximateMinima
-from tacit.erm.objective_kifer import KiferObjective
-from tacit.erm.objective_pure import ChaudhuriObjective, KiferPureObjective, PureObjective
-from tacit.erm.output import GaussianOutput, OutputPerturbation
-from tacit.erm.output_descent import GradientDescentOutput
-from tacit.erm.problem import Problem
-from tacit.erm.radial import radial
+from tacit.erm.objective_published import ApproximateMinima, KiferObjective
+from tacit.erm.objective_pure import ChaudhuriObjective, KiferPureObjective, PureObjective, radial
+from tacit.erm.output import GaussianOutput, GradientDescentOutput, OutputPerturbation
+from tacit.erm.solver import Problem
 from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream
 from tacit.relation import Relation

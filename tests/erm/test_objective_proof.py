@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from tacit.erm.losses import HuberHinge, Logistic, Softmax, Squared
-from tacit.erm.minima import strength_for
-from tacit.erm.objective_amp import ApproximateMinima
-from tacit.erm.objective_kifer import KiferObjective
+from tacit.erm.objective import strength_for
+from tacit.erm.objective_published import ApproximateMinima, KiferObjective
 from tacit.erm.objective_pure import ChaudhuriObjective, KiferPureObjective, PureObjective
-from tacit.erm.problem import Problem
-from tacit.erm.solver import minimise
+from tacit.erm.solver import Problem, minimise
 from tacit.mechanisms import ObjectivePerturbation
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_delta

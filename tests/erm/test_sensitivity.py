@@ -9,10 +9,8 @@ from tacit.erm.design import Design, smallest_ball
 from tacit.erm.gradient import clipped_sum
 from tacit.erm.input import Aggregate, Local, answer_bound, moments
 from tacit.erm.losses import HuberHinge, Logistic, Softmax, Squared
-from tacit.erm.output import minimiser_sensitivity
-from tacit.erm.output_descent import GradientDescentOutput
-from tacit.erm.problem import Problem
-from tacit.erm.solver import TOLERANCE, minimise
+from tacit.erm.output import GradientDescentOutput, minimiser_sensitivity
+from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.relation import Relation
 from tests.erm.cases import LOSSES, problem, rows, targets_of
 

@@ -6,7 +6,7 @@ import math
 import torch
 from torch.nn import functional as F
 
-from tacit.gradients.batch import call, rows
+from tacit.gradients.inputs import call, rows
 
 
 def cross_entropy(outputs, targets):

@@ -6,8 +6,8 @@ from torch import nn
 
 from tacit.clipping import AutomaticClip, BatchMeanClip, FlatClip, PerLayerClip
 from tacit.errors import UnsupportedModel
-from tacit.gradients import ClippedSum, audit
-from tacit.gradients.contributions import Rows
+from tacit.gradients import ClippedSum, first_batch_check
+from tacit.gradients.per_sample_gradients import Rows
 from tacit.noise import SeededStream
 from tacit.training import private_step
 from tests.gradients.cases import cross_entropy
@@ -30,7 +30,7 @@ CLIPS = [FlatClip(0.1), FlatClip(50.0), PerLayerClip(0.3), BatchMeanClip(0.1)]
 def test_right_gradients_pass(clip):
     for model in (net(), nn.Linear(4, 3).double(), nn.Linear(4, 3).bfloat16()):
         x, y = batch()
-        audit(ClippedSum(model, clip), cross_entropy, x.to(next(model.parameters()).dtype), y)
+        first_batch_check(ClippedSum(model, clip), cross_entropy, x.to(next(model.parameters()).dtype), y)
 
 
 @pytest.mark.parametrize("clip", CLIPS)
@@ -49,7 +49,7 @@ def test_wrong_gradients_are_stopped(monkeypatch, clip, broken):
         added = Rows.add_weighted
         monkeypatch.setattr(Rows, "add_weighted", lambda self, total, factors: added(self, total, factors * 1.05))
     with pytest.raises(UnsupportedModel, match="must equal those of a loop over them; got a difference of"):
-        audit(clipped, cross_entropy, x, y)
+        first_batch_check(clipped, cross_entropy, x, y)
 
 
 def test_the_first_private_step_is_audited_before_anything_is_released(monkeypatch):
@@ -73,9 +73,9 @@ def test_records_that_are_not_finite_and_random_models_are_left_to_the_other_che
             return super().forward(x + torch.randn_like(x))
 
     x, y = batch()
-    audit(ClippedSum(Noisy(4, 3), FlatClip(1.0)), cross_entropy, x, y)
+    first_batch_check(ClippedSum(Noisy(4, 3), FlatClip(1.0)), cross_entropy, x, y)
     x[0, 0] = torch.nan
-    audit(ClippedSum(net(), FlatClip(1.0)), cross_entropy, x, y)
+    first_batch_check(ClippedSum(net(), FlatClip(1.0)), cross_entropy, x, y)
 
 
 def test_models_of_one_precision_are_compared_in_it():
@@ -84,4 +84,4 @@ def test_models_of_one_precision_are_compared_in_it():
             return super().forward(x.float())
 
     x, y = batch()
-    audit(ClippedSum(Fixed(4, 3), FlatClip(0.1)), cross_entropy, x, y)
+    first_batch_check(ClippedSum(Fixed(4, 3), FlatClip(0.1)), cross_entropy, x, y)

@@ -2,11 +2,11 @@
 
 import torch
 
-from tacit.gradients.scratch import Scratch
+from tacit.gradients.buffers import Buffers
 
 
 def test_a_view_of_a_view_keeps_its_values():
-    scratch = Scratch()
+    scratch = Buffers()
     first = scratch.copy("patches", torch.arange(12.0)).view(3, 4).mT[1:]
     kept = first.clone()
     scratch.copy("patches", torch.zeros(12))
@@ -14,7 +14,7 @@ def test_a_view_of_a_view_keeps_its_values():
 
 
 def test_memory_is_used_again_once_every_view_is_gone():
-    scratch = Scratch()
+    scratch = Buffers()
     first = scratch.copy("patches", torch.arange(12.0))
     address = first.data_ptr()
     del first

@@ -13,7 +13,7 @@ from tacit.clipping import FlatClip
 from tacit.errors import UnsupportedModel
 from tacit.gradients import clipped, clipped_sum
 from tacit.gradients.clipped import ClippedSum
-from tacit.gradients.proof import prove
+from tacit.gradients.verify_capture import verify_capture
 from tests.gradients.cases import assert_same, cross_entropy, oracle, readout, squared_error
 
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
@@ -108,7 +108,7 @@ def test_a_verdict_is_of_one_loss_whatever_code_it_shares_with_another(form):
 
 def test_a_loss_that_a_loop_writes_anew_is_examined_once(monkeypatch):
     examined = []
-    monkeypatch.setattr(clipped, "prove", lambda *given: examined.append(given) or prove(*given))
+    monkeypatch.setattr(clipped, "verify_capture", lambda *given: examined.append(given) or verify_capture(*given))
     model, scale, shift = nn.Linear(4, 2), torch.ones(()), 0.5
     for _ in range(3):
         clipped_sum(model, lambda o, t: scale * squared_error(o, t) + shift, X, torch.zeros(6, 2), clip_norm=1.0)

@@ -356,7 +356,7 @@ def test_only_the_odd_module_runs_apart():
     engine = ClippedSum(Partly(), FlatClip(1.0))
     assert engine.why_slow(readout, floats(5, 5), torch.zeros(5)).startswith("odd by copies of its parameters")
     trace = engine.trace(readout, floats(5, 5), torch.zeros(5))
-    assert trace.apart == (engine.model.odd,)
+    assert trace.per_module_vmap == (engine.model.odd,)
     assert "forward" not in vars(engine.model.odd)
 
 

@@ -416,7 +416,7 @@ class TestMemoryManager:
     @pytest.mark.parametrize("size", [0, 1.5, None, "3"])
     def test_bad_sizes(self, size):
         _, optimizer, loader = made()
-        with pytest.raises(InvalidInput, match="physical_batch_size must be an integer"):
+        with pytest.raises(InvalidInput, match="max_physical_batch_size must be an integer"):
             BatchMemoryManager(data_loader=loader, max_physical_batch_size=size, optimizer=optimizer)
 
     @pytest.mark.parametrize("size", [1, 3, 1000])

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tacit.noise import SeededStream
-from tacit.papers.improved_accounting.course import Course
+from tacit.papers.improved_accounting.mnist import Course
 from tacit.training import fit
 from tacit.variational import BayesianObserver
 

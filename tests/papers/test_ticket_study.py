@@ -3,7 +3,8 @@
 import pytest
 
 from tacit.errors import InvalidInput
-from tacit.papers.lottery_ticket import margins, study
+from tacit.papers.lottery_ticket import study
+from tacit.papers.lottery_ticket import study as margins
 from tacit.papers.lottery_ticket.variants import CORE, DENSE, PAPER, VARIANTS, settings_of
 from tacit.papers.reproduce import items_of
 

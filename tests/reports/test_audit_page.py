@@ -9,7 +9,7 @@ from tacit.attacks import Overlap, Scores
 from tacit.audit import Report, audit_normal, audit_scores
 from tacit.relation import Relation
 from tacit.reports import audit_table_of, write_audit
-from tacit.reports.audit_plots import advantage_svg, overlap_svg
+from tacit.reports.audit_page import advantage_svg, overlap_svg
 from tacit.standing import Standing
 from tacit.tradeoff import GaussianCurve, TradeOff
 

@@ -13,8 +13,8 @@ from tacit.errors import InvalidInput
 from tacit.runs import audit, audit_run, read_config, train
 from tacit.runs.attacks import stored_config
 from tacit.runs.audits import attack_names, white_box
-from tacit.runs.informed import Informed
-from tacit.runs.pieces import dataset_of
+from tacit.runs.builders import dataset_of
+from tacit.runs.privileged_attacks import PrivilegedAttacks
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_an_audit_goes_on_from_what_an_earlier_one_left(run, report):
 
 def test_members_and_the_attackers_own_records_are_apart(run):
     config = stored_config(run, {})
-    informed = Informed(config, dataset_of(config, None), run, 2, lambda *_: None)
+    informed = PrivilegedAttacks(config, dataset_of(config, None), run, 2, lambda *_: None)
     rows = [{row.tobytes() for row in np.asarray(part[0])} for part in (informed.non_members, informed.public)]
     assert sum(map(len, rows)) == len({row.tobytes() for row in informed.dataset.x_test})
     assert not rows[0] & rows[1]
@@ -119,7 +119,7 @@ def test_runs_that_an_attack_does_not_fit(run):
     dataset = dataset_of(config, None)
     with pytest.raises(InvalidInput, match="add_remove for white_box"):
         white_box(replace(config, relation="replace_one"), dataset, run, canaries=10)
-    attacker = Informed(replace(config, model="convnet"), dataset, run, 2, lambda *_: None)
+    attacker = PrivilegedAttacks(replace(config, model="convnet"), dataset, run, 2, lambda *_: None)
     with pytest.raises(InvalidInput, match="model must be linear or mlp"):
         attacker("lira_offline", lambda inputs: inputs, home=run)
 

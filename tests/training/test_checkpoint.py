@@ -16,7 +16,7 @@ from tacit.mechanisms import Gaussian, Laplace
 from tacit.standing import Standing
 from tacit.tradeoff import Answer
 from tacit.training import Checkpoint, read_checkpoint, save_model
-from tacit.training.packing import packed, unpacked
+from tacit.training.checkpoint import packed, unpacked
 from tests.training.cases import small_model
 
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import StepLR
 
-from tacit.training.descend import descend
+from tacit.training.optimizers import descend
 
 
 def pair():

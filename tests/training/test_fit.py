@@ -10,7 +10,7 @@ from torch.optim import Adam
 from tacit.accounting import PUBLIC_SIZE, Ledger, accountant
 from tacit.clipping import FlatClip
 from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingMisuse, UnsupportedModel
-from tacit.gradients import GradientSum
+from tacit.gradients import FlatGradient
 from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream
 from tacit.sampling import PoissonSampler
@@ -201,7 +201,7 @@ class TestRun:
     def test_the_ledger_is_written_before_anything_is_released(self):
         run = PrivateRun(self.plan())
 
-        broken = GradientSum(torch.zeros(3, dtype=torch.int64), {})
+        broken = FlatGradient(torch.zeros(3, dtype=torch.int64), {})
         with pytest.raises(InvalidInput, match="dtype"):
             run.release(run.issue(), broken, torch.zeros(0))
         assert run.ledger.steps == 1
@@ -209,7 +209,7 @@ class TestRun:
     def test_a_foreign_batch_is_refused_and_nothing_is_recorded(self):
         run, other = PrivateRun(self.plan()), PrivateRun(self.plan())
         with pytest.raises(TrainingMisuse, match="batch must be one"):
-            run.release(other.issue(), GradientSum(torch.zeros(3), {}), torch.zeros(0))
+            run.release(other.issue(), FlatGradient(torch.zeros(3), {}), torch.zeros(0))
         assert run.ledger.steps == 0
 
     def test_steps_of_one_plan_are_one_mechanism(self):
@@ -263,7 +263,7 @@ NUMBERS = {
     "batch_size": (0, -1, 201, math.nan, "20", True),
     "steps": (0, -5, 1.5, math.nan, "5", True),
     "checkpoint_every": (0, -5, 1.5, math.nan, "5", True),
-    "max_physical_batch": (0, -5, 1.5, math.nan, "5", True),
+    "max_physical_batch_size": (0, -5, 1.5, math.nan, "5", True),
     "delta": (2.0, -1e-5, math.nan, "1e-5", True),
 }
 

@@ -11,9 +11,10 @@ from tacit.clipping import FlatClip
 from tacit.errors import InvalidInput, UnsupportedModel
 from tacit.gradients import ClippedSum
 from tacit.noise import SeededStream
-from tacit.training import fit, fit_nonprivate, stacked
+from tacit.training import data as stacked
+from tacit.training import fit, fit_nonprivate
 from tacit.training.collation import COLLATION
-from tacit.training.precision import computed_in
+from tacit.training.private_step import computed_in
 from tests.training.cases import (
     HONEST_COLLATIONS,
     MIXING_COLLATIONS,

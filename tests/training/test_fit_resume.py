@@ -117,7 +117,7 @@ def test_a_stopped_seeded_run_goes_on_to_the_same_weights_and_ledger(tmp_path, o
         {"clip_norm": None, "clipping": AutomaticClip()},
         {"noise_multiplier": ExponentialNoise(2.0, 1.0)},
         {"precision": "bfloat16"},
-        {"max_physical_batch": 7},
+        {"max_physical_batch_size": 7},
     ],
     ids=lambda changes: next(reversed(changes)),
 )

@@ -12,7 +12,7 @@ from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream
 from tacit.tradeoff import Epsilon
 from tacit.training import fit, make_private
-from tacit.training.engine import LOOP
+from tacit.training.make_private import LOOP
 from tests.training.cases import blobs, cross_entropy, flat, plain_sgd, small_model
 
 

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from tacit.noise import SecureStream, SeededStream
-from tacit.training.normals import Normals, normals
+from tacit.training.release import Normals, normals
 
 LIKE = torch.empty(0)
 

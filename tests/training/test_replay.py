@@ -3,7 +3,7 @@
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tacit.training.replay import replay
+from tacit.training.compile import replay
 
 X = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
 

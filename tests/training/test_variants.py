@@ -17,7 +17,7 @@ from tacit.noise import SeededStream
 from tacit.sampling import GroupedPoissonSampling, TruncatedPoissonSampling
 from tacit.tradeoff import Epsilon, Mu
 from tacit.training import CosineNoise, ExponentialNoise, LinearNoise, Plan, StepNoise, fit, make_private, private_step
-from tacit.training.step import PrivateUpdate
+from tacit.training.private_step import PrivateUpdate
 from tests.training.cases import blobs, cross_entropy, flat, plain_sgd, small_model, squared_error
 
 CLIPS = [
@@ -80,7 +80,7 @@ def test_a_loop_over_pieces_of_batches_equals_fit(clip):
     loader = DataLoader(TensorDataset(*blobs()), batch_size=20)
     parts = make_private(
         looped, plain_sgd(looped), loader, clipping=clip, noise_multiplier=1.3, steps=2, stream=SeededStream(0),
-        physical_batch_size=7,
+        max_physical_batch_size=7,
     )  # fmt: skip
     for x, y in parts.loader:
         cross_entropy(parts.model(x), y).backward()
@@ -111,7 +111,7 @@ def test_noise_has_the_std_of_the_sensitivity(clip):
 
 @pytest.mark.parametrize("clip", CLIPS, ids=lambda clip: clip.type)
 def test_physical_batches_change_nothing_and_noise_comes_once(clip):
-    weights = [flat(run(clipping=clip, max_physical_batch=size, batch_size=60)[0]) for size in (1, 3, 7, None)]
+    weights = [flat(run(clipping=clip, max_physical_batch_size=size, batch_size=60)[0]) for size in (1, 3, 7, None)]
     for other in weights[:-1]:
         torch.testing.assert_close(other, weights[-1], rtol=1e-4, atol=1e-5)
 
@@ -119,7 +119,7 @@ def test_physical_batches_change_nothing_and_noise_comes_once(clip):
 def test_physical_batches_of_the_compiled_lane_change_nothing():
     weights = []
     for engine, size in (("compiled", 16), ("eager", None)):
-        weights.append(flat(run(engine=engine, max_physical_batch=size, batch_size=40)[0]))
+        weights.append(flat(run(engine=engine, max_physical_batch_size=size, batch_size=40)[0]))
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-4, atol=1e-5)
 
 

@@ -127,7 +127,7 @@ class TestPieces:
         for most in (None, size):
             model = small_model()
             clip = {"clipping": clipping, "clip_norm": None} if clipping else {}
-            parts = private(model, physical_batch_size=most, stream=SeededStream(2), batch_size=50, **clip)
+            parts = private(model, max_physical_batch_size=most, stream=SeededStream(2), batch_size=50, **clip)
             for x, y in parts.loader:
                 sizes.append(len(x))
                 cross_entropy(parts.model(x), y).backward()
@@ -141,7 +141,7 @@ class TestPieces:
         weights = []
         for every in (True, False):
             model = small_model()
-            parts = private(model, physical_batch_size=9, stream=SeededStream(2), batch_size=50)
+            parts = private(model, max_physical_batch_size=9, stream=SeededStream(2), batch_size=50)
             done = 0
             for x, y in parts.loader:
                 cross_entropy(parts.model(x), y).backward()
@@ -153,14 +153,14 @@ class TestPieces:
         assert torch.equal(*weights)
 
     def test_a_piece_without_backward(self):
-        parts = private(physical_batch_size=5)
+        parts = private(max_physical_batch_size=5)
         batches = iter(parts.loader)
         x, y = next(batches)
         cross_entropy(parts.model(x), y).backward()
         next(batches)
         with pytest.raises(TrainingMisuse, match="backward must be called on every piece"):
             next(batches)
-        parts = private(physical_batch_size=5)
+        parts = private(max_physical_batch_size=5)
         batches = iter(parts.loader)
         next(batches)
         with pytest.raises(TrainingMisuse, match="backward must be called on every piece"):
@@ -176,7 +176,7 @@ class TestPieces:
         assert parts.ledger.steps == 0
 
     def test_a_step_without_backward_on_the_last_piece(self):
-        parts = private(physical_batch_size=5, sample_rate=None)
+        parts = private(max_physical_batch_size=5, sample_rate=None)
         batches = iter(parts.loader)
         x, y = next(batches)
         cross_entropy(parts.model(x), y).backward()
@@ -187,8 +187,8 @@ class TestPieces:
 
     @pytest.mark.parametrize("size", [0, -1, 2.5, "4"])
     def test_bad_sizes(self, size):
-        with pytest.raises(InvalidInput, match="physical_batch_size must be an integer"):
-            private(physical_batch_size=size)
+        with pytest.raises(InvalidInput, match="max_physical_batch_size must be an integer"):
+            private(max_physical_batch_size=size)
 
 
 class TestOptimizer:
@@ -355,7 +355,7 @@ class TestLoaders:
     @pytest.mark.parametrize("pieces", [None, 7])
     def test_collations_that_mix_records_are_refused(self, collation, pieces):
         loader = DataLoader(TensorDataset(*blobs()), batch_size=40, collate_fn=MIXING_COLLATIONS[collation])
-        parts = private(loader=loader, physical_batch_size=pieces, stream=SeededStream(0))
+        parts = private(loader=loader, max_physical_batch_size=pieces, stream=SeededStream(0))
         with pytest.raises(InvalidInput, match="Pad every record to a fixed, public length"):
             next(iter(parts.loader))
 

@@ -7,15 +7,14 @@ import pytest
 
 from tacit.accounting import accountant
 from tacit.erm.losses import Logistic
-from tacit.erm.problem import Problem
-from tacit.erm.solver import minimise
+from tacit.erm.solver import Problem, minimise
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream
 from tacit.standing import Standing
 from tacit.variational import Schedule, posterior_samples, sgld
 from tacit.variational.linear import SENSITIVITY, naive_posterior, noise_aware, noisy_statistics
-from tacit.variational.sampled import Smeared
+from tacit.variational.posterior_sampling import Smeared
 
 
 def unit_rows(n=200, d=3, seed=0):

@@ -12,7 +12,7 @@ from scipy.special import gammaln, stdtrit, xlog1py, xlogy
 from tacit import check
 from tacit.accounting.base import Accountant
 from tacit.accounting.ledger import Ledger
-from tacit.accounting.moments import MomentsCurve
+from tacit.accounting.renyi import MomentsCurve
 from tacit.errors import Refused
 from tacit.mechanisms import Mechanism
 from tacit.relation import Relation

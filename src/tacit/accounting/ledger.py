@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tacit import check
-from tacit.atomic import write_text
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Compose, Mechanism, from_spec
-from tacit.plain import json_table
 from tacit.relation import Relation
+from tacit.serialization import json_table, write_text
 from tacit.standing import Standing
 
 PUBLIC_SIZE = "Each record belongs to one unit, and the number of training records is public."

@@ -7,19 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit import check
-from tacit.accounting.advanced import Advanced, AdvancedPublished
 from tacit.accounting.base import Accountant
 from tacit.accounting.bayesian import Bayesian
-from tacit.accounting.cdp import Cdp
+from tacit.accounting.classical import Advanced, AdvancedPublished, Naive, NaivePublished, Optimal
 from tacit.accounting.clt import Clt
-from tacit.accounting.generic import Generic, GenericSound
+from tacit.accounting.concentrated import Cdp, Zcdp
 from tacit.accounting.ledger import Ledger
-from tacit.accounting.moments import Moments, RdpPublished
-from tacit.accounting.naive import Naive, NaivePublished
-from tacit.accounting.optimal import Optimal
-from tacit.accounting.pld import Pld
-from tacit.accounting.rdp import Rdp
-from tacit.accounting.zcdp import Zcdp
+from tacit.accounting.pld.accountant import Pld
+from tacit.accounting.renyi import Generic, GenericSound, Moments, Rdp, RdpPublished
 from tacit.errors import Refused
 from tacit.tradeoff import TradeOff
 

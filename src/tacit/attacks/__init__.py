@@ -1,33 +1,33 @@
 """Membership and attribute attacks: they get models as callables, and never train the model that they attack."""
 
 from tacit.attacks.attribute import Attribute, attributes, confusion_posterior, loss_posterior, mean_advantage
-from tacit.attacks.base import Attack, Examples, Model, Scores
+from tacit.attacks.base import Attack, Examples, Model, Scores, class_probabilities, logit_confidence
 from tacit.attacks.entropy import Entropy, ModifiedEntropy
 from tacit.attacks.gradient_norm import GradientNorm
 from tacit.attacks.label_only import LabelOnly
 from tacit.attacks.likelihood_ratio import LikelihoodRatioOffline, LikelihoodRatioOnline
 from tacit.attacks.loss_threshold import LossThreshold, record_losses
 from tacit.attacks.metrics import (
+    Overlap,
     accuracy_loss,
     advantage,
     approximate_bound,
     error_rates,
     gaussian_bound,
     members_at_fpr,
+    overlaps,
     ppv,
     ppv_at_priors,
     pure_bound,
     roc,
+    shared_members,
 )
-from tacit.attacks.outputs import class_probabilities, logit_confidence
-from tacit.attacks.quantile import QuantileRegression
-from tacit.attacks.recipe import Recipe
-from tacit.attacks.reference import References, Trainer, half_splits, train_references
+from tacit.attacks.quantile_regression import QuantileRegression
+from tacit.attacks.reference_models import Recipe, References, Trainer, half_splits, train_references
 from tacit.attacks.registry import ATTACKS, INFORMED, attack_named
-from tacit.attacks.relative import RelativeMembership
-from tacit.attacks.several import Overlap, overlaps, shared_members
-from tacit.attacks.shadow import ShadowModels, shadow_splits
-from tacit.attacks.stacked import Stack, train_stacked
+from tacit.attacks.rmia import RelativeMembership
+from tacit.attacks.shadow_models import ShadowModels, shadow_splits
+from tacit.attacks.stacked_training import Stack, train_stacked
 
 __all__ = [
     "ATTACKS",

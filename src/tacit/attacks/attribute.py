@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit import check
-from tacit.attacks.base import Examples, Model, Scores, joined
+from tacit.attacks.base import Examples, Model, Scores, class_probabilities, joined
 from tacit.attacks.loss_threshold import record_losses
-from tacit.attacks.outputs import class_probabilities
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tacit.attacks.recipe import Recipe
+from tacit.attacks.reference_models import Recipe
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,8 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tacit.attacks.base import Attack, Examples, Model
-from tacit.attacks.outputs import class_probabilities
+from tacit.attacks.base import Attack, Examples, Model, class_probabilities
 
 _LEAST = 1e-30
 

@@ -7,14 +7,13 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import check
-from tacit.attacks.base import Attack, Examples, Model
-from tacit.attacks.outputs import class_probabilities
+from tacit.attacks.base import Attack, Examples, Model, class_probabilities
 
 
 class LabelOnly(Attack):
     """Score the fraction of noisy copies of the record that the model still labels right, the record itself included.
 
-    Members lie further inside their class. Only the argmax of the model's answer is used. With `copies=0` it is the
+    UnitIds lie further inside their class. Only the argmax of the model's answer is used. With `copies=0` it is the
     gap attack: a record is flagged iff it is labelled right.
 
     Args:

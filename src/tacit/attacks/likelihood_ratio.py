@@ -8,9 +8,8 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from tacit import check
-from tacit.attacks.base import Attack, Examples, Model
-from tacit.attacks.outputs import logit_confidence
-from tacit.attacks.reference import References
+from tacit.attacks.base import Attack, Examples, Model, logit_confidence
+from tacit.attacks.reference_models import References
 
 _LEAST_SPREAD = 1e-6
 _MODELS_FOR_OWN_VARIANCE = 64

@@ -7,8 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import check
-from tacit.attacks.base import Attack, Examples, Model, Scores, vector
-from tacit.attacks.outputs import class_probabilities
+from tacit.attacks.base import Attack, Examples, Model, Scores, class_probabilities, vector
 
 LEAST_PROBABILITY = 1e-6
 

@@ -7,9 +7,9 @@ from tacit.attacks.gradient_norm import GradientNorm
 from tacit.attacks.label_only import LabelOnly
 from tacit.attacks.likelihood_ratio import LikelihoodRatioOffline, LikelihoodRatioOnline
 from tacit.attacks.loss_threshold import LossThreshold
-from tacit.attacks.quantile import QuantileRegression
-from tacit.attacks.relative import RelativeMembership
-from tacit.attacks.shadow import ShadowModels
+from tacit.attacks.quantile_regression import QuantileRegression
+from tacit.attacks.rmia import RelativeMembership
+from tacit.attacks.shadow_models import ShadowModels
 
 ATTACKS: dict[str, type[Attack]] = {kind.name: kind for kind in (LossThreshold, Entropy, ModifiedEntropy, LabelOnly)}
 """What attacks with the answers of the model alone."""

@@ -7,7 +7,7 @@ from scipy.special import ndtri
 
 from tacit import check
 from tacit.attacks import Scores
-from tacit.audit.finding import Finding
+from tacit.audit.results import Finding
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import ErrorPoints, GaussianCurve, TradeOff

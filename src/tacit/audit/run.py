@@ -1,4 +1,7 @@
-"""One audit: attack scores in, a lower bound on leakage out."""
+"""One audit: attack scores in, a lower bound on leakage out.
+
+Many random halvings instead of one: the median of their bounds, each at twice the confidence.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import numpy as np
 
 from tacit import check
 from tacit.attacks import Scores, advantage, ppv, roc
-from tacit.audit.detectable import detectable_mu
-from tacit.audit.estimators import ESTIMATORS
-from tacit.audit.result import AuditResult, Trials
+from tacit.audit.bounds import clopper_pearson, detectable_mu
+from tacit.audit.estimators import ESTIMATORS, best_threshold, halves
+from tacit.audit.results import AuditResult, Finding, Trials
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import ErrorPoints, TradeOff
@@ -75,3 +78,57 @@ def audit_scores(
         detectable_mu=detectable,
         detectable_epsilon=gaussian_epsilon(delta, detectable),
     )
+
+
+VALID_WHEN = "the records are exchangeable"
+
+
+def audit_multisplit(
+    scores: Scores,
+    *,
+    delta: float,
+    splits: int = 25,
+    relation: Relation | str = Relation.ADD_REMOVE,
+    confidence: float = 0.95,
+    claim: TradeOff | None = None,
+) -> Finding:
+    """Median over random halvings of the bounds of `split`, each at failure probability alpha / 2.
+
+    If the median exceeds the truth, at least half of the bounds do, each with probability at most alpha / 2; by
+    Markov's inequality that happens with probability at most alpha (Meinshausen, Meier & Buehlmann 2009, twice the
+    median p-value). A claim is refuted when more than half of the halvings refute it. The bound no longer depends on
+    one lucky halving.
+
+    Args:
+        splits: odd number of halvings.
+    """
+    delta, relation = check.delta(delta), Relation.parse(relation)
+    confidence = check.probability("confidence", confidence, open_low=True, open_high=True)
+    splits = check.count("splits", splits)
+    if splits % 2 == 0:
+        raise check.fail("splits", "odd, so that there is a median", splits)
+    if claim is not None and claim.relation is not relation:
+        raise check.fail("relation", f"{claim.relation.value}, as the claim's is", relation.value)
+    alpha = (1 - confidence) / 2
+    reached = [_reached(halves(scores, np.random.default_rng(seed)), delta, alpha, relation) for seed in range(splits)]
+    return Finding(
+        attack=scores.attack,
+        estimator="multisplit",
+        valid_when=VALID_WHEN,
+        confidence=confidence,
+        delta=delta,
+        epsilon_lower=float(np.median([each.epsilon(delta) for each in reached])),
+        mu_lower=float(np.median([each.mu() for each in reached])),
+        refuted=None if claim is None else sum(not each <= claim for each in reached) > splits / 2,
+    )
+
+
+def _reached(parts: tuple[Scores, Scores], delta: float, alpha: float, relation: Relation) -> TradeOff:
+    """What the second half proves at the threshold chosen on the first."""
+    first, second = parts
+    threshold = best_threshold(first, clopper_pearson, delta, alpha)
+    alarms = np.array([np.sum(second.non_members >= threshold)])
+    misses = np.array([np.sum(second.members < threshold)])
+    members, non_members = second.count
+    points = ErrorPoints(clopper_pearson(alarms, non_members, alpha / 2), clopper_pearson(misses, members, alpha / 2))
+    return TradeOff(points, Standing.MEASURED, relation, first.attack, confidence=1 - alpha)

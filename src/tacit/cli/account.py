@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.plain import json_text
+from tacit.serialization import json_text
 
 
 def command(
@@ -29,11 +29,11 @@ def command(
         refused = [{"accountant": name, "why": why} for name, why in answer.refused]
         print(json_text({"results": [result.row() for result in answer.results], "refused": refused}))
     else:
-        from tacit.cli.screen import screen
+        from tacit.cli.console import screen
         from tacit.reports import account_table
 
         screen().print(account_table(answer))
     if plot is not None:
-        from tacit.reports.account_plot import plot_account
+        from tacit.reports.plots import plot_account
 
         plot_account(ledger, answer, delta=1e-5 if delta is None else delta, path=plot)

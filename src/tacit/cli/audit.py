@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.plain import json_text
+from tacit.serialization import json_text
 
 
 def command(
@@ -22,7 +22,7 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """What attacks find in the model of RUN; writes audit.html and audit.json there."""
-    from tacit.cli.progress import progress_bars
+    from tacit.cli.console import progress_bars
     from tacit.reports import audit_table_of, write_audit
     from tacit.runs import audit_run
 
@@ -41,9 +41,9 @@ def command(
     if json:
         print(json_text(audit_table_of(report)))
         return
-    from tacit.cli.screen import screen
+    from tacit.cli.console import screen
     from tacit.reports import audit_table, words
-    from tacit.reports.audit_tables import finding_table, overlap_table
+    from tacit.reports.audit_page import finding_table, overlap_table
 
     console = screen()
     console.print(audit_table(report.results))

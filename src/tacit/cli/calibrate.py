@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.plain import json_text
+from tacit.serialization import json_text
 
 
 def command(

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tacit.plain import json_text
+from tacit.serialization import json_text
 
 
 def command(
@@ -27,7 +27,7 @@ def command(
         return
     from rich.table import Table
 
-    from tacit.cli.screen import screen
+    from tacit.cli.console import screen
 
     table = Table("name", "train", "test", "features", "answers", "here", box=None)
     for fact in facts:

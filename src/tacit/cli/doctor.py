@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tacit.plain import json_text
+from tacit.serialization import json_text
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -69,7 +69,7 @@ def _speed(model: nn.Module, inputs: Tensor) -> str:
 
     from tacit.clipping import FlatClip
     from tacit.gradients import ClippedSum
-    from tacit.gradients.leakage import main_output
+    from tacit.gradients.batch_independence import main_output
 
     def readout(outputs: object, _: Tensor) -> Tensor:
         found = main_output(outputs)
@@ -81,7 +81,7 @@ def _speed(model: nn.Module, inputs: Tensor) -> str:
 def _print(rows: list[dict[str, str]], changes: dict[str, str], repaired: nn.Module | None, speed: str | None) -> None:
     from rich.table import Table
 
-    from tacit.cli.screen import screen
+    from tacit.cli.console import screen
 
     console = screen()
     if rows:

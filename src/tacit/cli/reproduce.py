@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.plain import json_text
+from tacit.serialization import json_text
 
 
 def command(
@@ -26,8 +26,7 @@ def command(
         _list(json)
         return
     from tacit import check
-    from tacit.cli.progress import sweep_bar
-    from tacit.cli.screen import screen
+    from tacit.cli.console import screen, sweep_bar
     from tacit.papers import estimate, reproduce
     from tacit.papers.page import write_pages
     from tacit.sweeps import Store
@@ -79,7 +78,7 @@ def _list(json: bool) -> None:
     if json:
         print(json_text(listed))
         return
-    from tacit.cli.screen import screen
+    from tacit.cli.console import screen
     from tacit.reports import plain_table
 
     screen().print(plain_table(listed))

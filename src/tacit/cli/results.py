@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tacit.plain import json_text
+from tacit.serialization import json_text
 
 if TYPE_CHECKING:
     from tacit.sweeps import Result
@@ -40,7 +40,7 @@ def command(
 
 def show(results: Sequence[Result], *, json: bool) -> None:
     """Print results: every number as JSON, or a table for each sweep and function in it."""
-    from tacit.sweeps.rows import settings_row, table, value_row, varying
+    from tacit.sweeps.store import settings_row, table, value_row, varying
 
     if json:
         print(json_text(table(results)))

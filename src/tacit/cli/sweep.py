@@ -20,7 +20,7 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run every combination of a grid; what is stored already is not run again."""
-    from tacit.cli.progress import sweep_bar
+    from tacit.cli.console import sweep_bar
     from tacit.sweeps import Store, sweep
     from tacit.sweeps.grid import read_grid
 

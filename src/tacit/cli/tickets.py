@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tacit.plain import json_text
+from tacit.serialization import json_text
 
 
 def command(
@@ -49,7 +49,7 @@ def command(
 
 
 def _list(found: list[dict[str, Any]]) -> None:
-    from tacit.cli.screen import screen
+    from tacit.cli.console import screen
     from tacit.reports import plain_table
 
     console = screen()
@@ -61,7 +61,7 @@ def _list(found: list[dict[str, Any]]) -> None:
 
 
 def _explain(rows: list[dict[str, Any]], tickets: int, records: int) -> None:
-    from tacit.cli.screen import screen
+    from tacit.cli.console import screen
     from tacit.reports import plain_table
 
     console = screen()

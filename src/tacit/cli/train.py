@@ -8,7 +8,7 @@ import typer
 
 from tacit import check
 from tacit.cli.flags import with_settings
-from tacit.plain import json_text
+from tacit.serialization import json_text
 
 
 @with_settings
@@ -27,7 +27,7 @@ def command(
 ) -> None:
     """Train privately, account, attack and write card.html, card.json, ledger.json and model.safetensors."""
     from tacit import runs
-    from tacit.cli.progress import progress_bars
+    from tacit.cli.console import progress_bars
     from tacit.reports import card_table
 
     with progress_bars() as on_progress:
@@ -42,7 +42,7 @@ def command(
     if json:
         print(json_text(card_table(run.card)))
         return
-    from tacit.cli.screen import screen
+    from tacit.cli.console import screen
     from tacit.reports import account_table, audit_table
     from tacit.reports.words import MEASURES, measured, reserve
 

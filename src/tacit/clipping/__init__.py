@@ -1,10 +1,9 @@
 """Bounds on what one record can contribute."""
 
 from tacit.clipping.adaptive import AdaptiveClip
-from tacit.clipping.automatic import AutomaticClip
 from tacit.clipping.base import Clip
 from tacit.clipping.batch_mean import BatchMeanClip
-from tacit.clipping.flat import FlatClip
+from tacit.clipping.flat import AutomaticClip, FlatClip
 from tacit.clipping.groups import GroupClip, PerLayerClip
 from tacit.clipping.spec import clip_from_spec, clip_of
 

@@ -7,10 +7,9 @@ from typing import Any
 
 from tacit import check
 from tacit.clipping.adaptive import AdaptiveClip
-from tacit.clipping.automatic import AutomaticClip
 from tacit.clipping.base import Clip
 from tacit.clipping.batch_mean import BatchMeanClip
-from tacit.clipping.flat import FlatClip
+from tacit.clipping.flat import AutomaticClip, FlatClip
 from tacit.clipping.groups import GroupClip, PerLayerClip
 from tacit.errors import InvalidInput
 

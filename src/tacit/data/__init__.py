@@ -1,11 +1,9 @@
 """Data sets with declared classes and bounds; one file for each, and readers for the user's own tables."""
 
 from tacit.data.arrays import from_arrays
-from tacit.data.dataset import Dataset
-from tacit.data.family import made_of, same_records
+from tacit.data.dataset import Dataset, split
 from tacit.data.files import data_folder
-from tacit.data.registry import describe, download, load, names
-from tacit.data.split import split
+from tacit.data.registry import describe, download, load, made_of, names, same_records
 from tacit.data.table import table
 
 __all__ = [

@@ -12,9 +12,9 @@ import numpy as np
 
 from tacit.data.arrays import from_arrays
 from tacit.data.dataset import Dataset
-from tacit.data.encoding import encode
 from tacit.data.files import File
 from tacit.data.source import Source
+from tacit.data.tabular import encode
 
 COLUMNS = (
     *("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship"),

@@ -6,11 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit import check
-from tacit.data.answers import TASKS, class_indices, values
-from tacit.data.dataset import Bounds, Dataset, rows_fact, split_note
-from tacit.data.leak import report
+from tacit.data.dataset import Bounds, Dataset, report, rows_fact, split, split_note
+from tacit.data.labels import TASKS, class_indices, values
 from tacit.data.places import bad_cells, listed
-from tacit.data.split import split
 
 _HOW = {"classes": "[...]", "bounds": "(low, high)", "target_range": "(low, high)"}
 

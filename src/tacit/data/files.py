@@ -1,13 +1,20 @@
-"""Original data files: where they lie, and proof that they are the published ones."""
+"""Original data files: where they lie, and proof that they are the published ones.
+
+Downloads: mirrors in order, checksums always, never half a file in place.
+
+Modules that only some users need: imported where they are used, with a clear error when they are absent.
+"""
 
 import hashlib
+import importlib
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from tacit import check
-from tacit.errors import MissingData
+from tacit.errors import MissingData, TacitError
 
 
 @dataclass(frozen=True)
@@ -88,3 +95,49 @@ def _cache() -> Path:
     chosen = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
     # The XDG specification tells programs to ignore a relative path here.
     return (chosen if chosen.is_absolute() else home / ".cache") / "tacit"
+
+
+def fetch(file: File, folder: Path, *, dataset: str) -> Path:
+    """The path of `file` under `folder`, downloaded unless a verified copy is there already.
+
+    The bytes go to a temporary file beside the target, which replaces the target only after its checksum
+    agrees; an interrupted download leaves the last complete state.
+
+    Raises:
+        MissingData: no mirror gave the published bytes; the message says what each mirror answered.
+        TacitError: pooch is not installed.
+    """
+    target = folder / file.path
+    if file.state(folder) == "present":
+        return target
+    if not file.urls:
+        raise file.error(folder, "no public mirror of it", dataset=dataset)
+    pooch = optional("pooch", "to download data")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    answers = []
+    for url in file.urls:
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            pooch.HTTPDownloader()(url, str(part), None)
+            fault = file.fault(part.read_bytes())
+            if not fault:
+                os.replace(part, target)
+                return target
+        except (OSError, ValueError) as error:
+            fault = f"{type(error).__name__}: {error}"
+        finally:
+            part.unlink(missing_ok=True)
+        answers.append(f"{url} gave {fault}")
+    raise MissingData(
+        f"data file {file.path} must be downloadable from one of its mirrors; got " + "; ".join(answers) + ". "
+        "Try again later, or point --data-dir or TACIT_DATA at a folder that has it."
+    )
+
+
+def optional(module: str, purpose: str) -> ModuleType:
+    """The imported `module`; raises `TacitError` with the install command when it is not there."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        sentence = f"{module} must be installed {purpose}; got no such module."
+        raise TacitError(f"{sentence} Run `pip install 'tacit[data]'`.") from None

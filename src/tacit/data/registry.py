@@ -1,4 +1,7 @@
-"""Every data set by name. A new one is a file with a `Source`, and a line here."""
+"""Every data set by name. A new one is a file with a `Source`, and a line here.
+
+Which data sets are known to hold the same records under different names.
+"""
 
 import os
 from dataclasses import replace
@@ -27,10 +30,8 @@ from tacit.data import (
     movielens,
     purchase_standin,
 )
-from tacit.data.dataset import Dataset
-from tacit.data.fetch import fetch
-from tacit.data.files import data_folder
-from tacit.data.leak import report
+from tacit.data.dataset import Dataset, report
+from tacit.data.files import data_folder, fetch
 from tacit.data.source import Source
 
 _SOURCES: dict[str, Source] = {
@@ -134,3 +135,16 @@ def download(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> tu
     """
     known, folder = source(name), data_folder(data_dir)
     return tuple(fetch(file, folder, dataset=name) for file in known.files)
+
+
+def same_records(name: str, other: str) -> bool:
+    """Whether two registered data sets share records: they are of one family, or made of the same file."""
+    one, two = source(name), source(other)
+    shared = {file.sha256 for file in one.files} & {file.sha256 for file in two.files}
+    return name == other or bool(shared) or (bool(one.family) and one.family == two.family)
+
+
+def made_of(name: str, path: str | os.PathLike[str]) -> bool:
+    """Whether the file at `path` is one of those that the registered data set is made of."""
+    content = Path(path).read_bytes()
+    return any(file.fault(content) is None for file in source(name).files)

@@ -12,14 +12,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tacit import check
 from tacit.accounting import Ledger
-from tacit.data.leak import report
+from tacit.data.dataset import report
 from tacit.data.places import bad_cells
 from tacit.erm.design import Design, declared_bounds, largest_norm, smallest_ball
 from tacit.erm.losses import Loss
 from tacit.erm.methods import method_of
-from tacit.erm.problem import Problem
 from tacit.erm.release import Method, Release, Terms
-from tacit.erm.solver import minimise
+from tacit.erm.solver import Problem, minimise
 from tacit.noise import SecureStream, SeededStream
 from tacit.relation import Relation
 from tacit.tradeoff import Epsilon, Target, TradeOff

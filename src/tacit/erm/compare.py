@@ -13,17 +13,15 @@ from typing import Any
 import numpy as np
 
 from tacit import check
-from tacit.atomic import write_text
 from tacit.data import Dataset
 from tacit.erm.classifiers import DPLogisticRegression
 from tacit.erm.design import Design, declared_bounds
 from tacit.erm.losses import Logistic, Softmax
 from tacit.erm.methods import METHODS
 from tacit.erm.mlp import VARIANTS, DPMLPClassifier
-from tacit.erm.problem import Problem
-from tacit.erm.solver import minimise
+from tacit.erm.solver import Problem, minimise
 from tacit.errors import LeakWarning
-from tacit.plain import json_text
+from tacit.serialization import json_text, write_text
 
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 BINARY = {("objective", "chaudhuri"), ("objective", "kifer_pure"), ("objective", "kifer"), ("input", "fukuchi")}

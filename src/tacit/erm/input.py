@@ -12,14 +12,14 @@ import numpy as np
 from tacit import check
 from tacit.calibration import smallest
 from tacit.erm.losses import HuberHinge, Logistic, Squared
-from tacit.erm.problem import Problem
 from tacit.erm.release import Method, Release, Terms
+from tacit.erm.solver import Problem
 from tacit.mechanisms import Approximate, Gaussian, Mechanism
 from tacit.noise import gaussian
 from tacit.relation import Relation
+from tacit.root_finding import bracketed_root
 from tacit.standing import Standing
 from tacit.tradeoff.gaussian import gaussian_mu
-from tacit.tradeoff.root import bracketed_root
 
 Array = np.ndarray
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from tacit import check
-from tacit.erm.gradient import GradientDescent
-from tacit.erm.gradient_sampled import NoisySGD
-from tacit.erm.gradient_svrg import Svrg
+from tacit.erm.gradient import GradientDescent, NoisySGD, Svrg
 from tacit.erm.input import Aggregate, Local, Shuffled
-from tacit.erm.input_fukuchi import Fukuchi
-from tacit.erm.input_paper import PaperInput
+from tacit.erm.input_published import Fukuchi, PaperInput
 from tacit.erm.objective import ObjectiveGaussian
-from tacit.erm.objective_amp import ApproximateMinima
-from tacit.erm.objective_kifer import KiferObjective
+from tacit.erm.objective_published import ApproximateMinima, KiferObjective
 from tacit.erm.objective_pure import ChaudhuriObjective, KiferPureObjective, PureObjective
-from tacit.erm.output import GaussianOutput, OutputPerturbation
-from tacit.erm.output_descent import GradientDescentOutput
+from tacit.erm.output import GaussianOutput, GradientDescentOutput, OutputPerturbation
 from tacit.erm.release import Method
 from tacit.tradeoff import Epsilon, Target
 

@@ -15,7 +15,7 @@ from tacit.calibration import noise_multiplier, smallest
 from tacit.erm.base import checked_rows
 from tacit.erm.classifiers import PrivateClassifier
 from tacit.erm.input import SHARES
-from tacit.erm.input_paper import LABELS, published_std, true_mu
+from tacit.erm.input_published import LABELS, published_std, true_mu
 from tacit.erm.losses import softmax
 from tacit.erm.release import Release, Terms
 from tacit.mechanisms import Approximate, Gaussian

@@ -1,4 +1,7 @@
-"""Objective perturbation under pure epsilon-DP (Chaudhuri, Monteleoni & Sarwate 2011; Kifer, Smith & Thakurta 2012)."""
+"""Objective perturbation under pure epsilon-DP (Chaudhuri, Monteleoni & Sarwate 2011; Kifer, Smith & Thakurta 2012).
+
+Noise of density proportional to e^{-rate ||b||_2}: what pure epsilon-DP needs for an L2 sensitivity.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,11 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import check
-from tacit.erm.minima import pulled_strength, strength_for
-from tacit.erm.problem import Problem
-from tacit.erm.radial import radial
+from tacit.erm.objective import pulled_strength, strength_for
 from tacit.erm.release import Method, Release, Terms, lipschitz
-from tacit.erm.solver import TOLERANCE, minimise
+from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.mechanisms import Approximate
+from tacit.noise import Stream, gaussian
 from tacit.standing import Standing
 
 _ROUNDING = 1e-3
@@ -120,3 +122,17 @@ def _rank_one(problem: Problem, method: str) -> None:
 def coordinate_variance(dimension: int, rate: float) -> float:
     """Variance of one coordinate of radial noise: E ||b||^2 / d = (d + 1) / rate^2."""
     return float((np.float64(dimension) + 1) / rate**2)
+
+
+def radial(stream: Stream, shape: tuple[int, ...], *, rate: float) -> np.ndarray:
+    """b with a uniform direction and ||b|| ~ Gamma(shape d, scale 1 / rate), d the number of entries.
+
+    The norm is a sum of d exponentials. Each coordinate has variance (d + 1) / rate^2.
+
+    Source: Chaudhuri, Monteleoni & Sarwate 2011, Section 3.2.
+    """
+    check.positive("rate", rate)
+    size = math.prod(shape)
+    direction = gaussian(stream, size, std=1.0)
+    norm = -np.log(stream.uniform(size)).sum() / rate
+    return (direction * (norm / np.linalg.norm(direction))).reshape(shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tacit.erm.input_paper import published_std, true_mu
+from tacit.erm.input_published import published_std, true_mu
 from tacit.tradeoff.gaussian import gaussian_epsilon, gaussian_mu
 
 ROWS = ((150, 0.25), (984, 0.1), (45222, 0.1), (70000, 0.1), (70000, 0.25))

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from tacit import check
 from tacit.accounting import Ledger
-from tacit.data.leak import report
+from tacit.data.dataset import report
 from tacit.data.places import bad_cells
 from tacit.erm.base import PrivateLinear, checked_rows, same_length
 from tacit.erm.losses import Loss, Squared

@@ -12,7 +12,7 @@ import numpy as np
 
 from tacit.accounting import Ledger, accountant
 from tacit.calibration import smallest
-from tacit.erm.problem import Problem
+from tacit.erm.solver import Problem
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Approximate, Gaussian, Mechanism, ObjectivePerturbation
 from tacit.noise import Stream

@@ -1,23 +1,22 @@
 """Clipped sums of per-example gradients for any `torch.nn.Module`."""
 
-from tacit.gradients.audit import audit
+from tacit.gradients.batch_independence import Leak, leakage
 from tacit.gradients.clipped import ClippedSum, clipped_sum
-from tacit.gradients.doctor import Problem, examine, problems
-from tacit.gradients.leakage import Leak, leakage
-from tacit.gradients.repair import Fixed, fix
-from tacit.gradients.total import GradientSum
-from tacit.gradients.units import Members
+from tacit.gradients.first_batch_check import first_batch_check
+from tacit.gradients.flat_gradient import FlatGradient
+from tacit.gradients.privacy_units import UnitIds
+from tacit.gradients.validate import Fixed, Problem, examine, fix, problems
 
 __all__ = [
     "ClippedSum",
     "Fixed",
-    "GradientSum",
+    "FlatGradient",
     "Leak",
-    "Members",
     "Problem",
-    "audit",
+    "UnitIds",
     "clipped_sum",
     "examine",
+    "first_batch_check",
     "fix",
     "leakage",
     "problems",

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from tacit.gradients.contributions import Contribution
+from tacit.gradients.buffers import Buffers
 from tacit.gradients.derived import DETACHING, Derived, derive
-from tacit.gradients.scratch import Scratch
+from tacit.gradients.per_sample_gradients import Contribution
 
 Rule = Callable[..., Any]
 RULES: dict[Callable[..., Any], Rule] = {}
@@ -92,10 +92,10 @@ class Capture(TorchFunctionMode):
         batch: int,
         axes: list[int | None] | None = None,
         copies: bool = False,
-        scratch: Scratch | None = None,
+        scratch: Buffers | None = None,
     ):
         super().__init__()
-        self.scratch = scratch if scratch is not None else Scratch()
+        self.scratch = scratch if scratch is not None else Buffers()
         self._names = dict(names)
         self._leaves: dict[str, Tensor] = {}
         self.batch = batch

@@ -12,16 +12,16 @@ from torch import Tensor, nn
 from tacit import check
 from tacit.clipping import Clip, FlatClip
 from tacit.errors import UnsupportedModel
-from tacit.gradients.batch import Inputs, Loss, batch_size, call, losses_of, outputs_of, rows, tensors
+from tacit.gradients.buffers import Buffers
 from tacit.gradients.capture import Uncovered
-from tacit.gradients.doctor import examine
 from tacit.gradients.engine import Captured, Trace, captured, without_gradients
 from tacit.gradients.fallback import add_by_example
+from tacit.gradients.flat_gradient import FlatGradient
 from tacit.gradients.identity import identity_of
-from tacit.gradients.proof import Verdict, prove
-from tacit.gradients.scratch import Scratch
-from tacit.gradients.total import GradientSum
-from tacit.gradients.units import Members, Units
+from tacit.gradients.inputs import Inputs, Loss, batch_size, call, losses_of, outputs_of, rows, tensors
+from tacit.gradients.privacy_units import PrivacyUnits, UnitIds
+from tacit.gradients.validate import examine
+from tacit.gradients.verify_capture import Verdict, verify_capture
 
 _FAR = 1e30  # squared norms beyond this are left to the fallback, which rescales
 _HELD = 2**26  # values that contributions may hold at a time
@@ -66,33 +66,33 @@ class ClippedSum:
 
     Args:
         clip: of the next batch; may be exchanged for another of the same groups between batches.
-        max_physical_batch: records that go through the model at a time; the sum does not depend on it. A unit of
+        max_physical_batch_size: records that go through the model at a time; the sum does not depend on it. A unit of
             several records is never split.
     """
 
-    def __init__(self, model: nn.Module, clip: Clip, *, max_physical_batch: int | None = None):
+    def __init__(self, model: nn.Module, clip: Clip, *, max_physical_batch_size: int | None = None):
         examine(model)
         self.model, self.clip = model, clip
         self.trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.groups = clip.groups(list(self.trainable))
-        self.units = Units(self.groups)
+        self.units = PrivacyUnits(self.groups)
         self._most = _HELD
-        if max_physical_batch is not None:
-            self._most = check.count("max_physical_batch", max_physical_batch)
-        self._scratch = Scratch()
+        if max_physical_batch_size is not None:
+            self._most = check.count("max_physical_batch_size", max_physical_batch_size)
+        self._scratch = Buffers()
         self._verdicts = _VERDICTS.setdefault(model, {})
         self._parameters = tuple((id(parameter), parameter.shape) for parameter in self.trainable.values())
 
     def __call__(
-        self, loss: Loss, inputs: Inputs, targets: Tensor, members: Members | None = None
-    ) -> tuple[GradientSum, Tensor]:
+        self, loss: Loss, inputs: Inputs, targets: Tensor, members: UnitIds | None = None
+    ) -> tuple[FlatGradient, Tensor]:
         """The clipped sum and the norms of one batch; see `clipped_sum`. A clip of the mean has yet to `finish` it.
 
         Args:
             members: which records are clipped as one; every record by itself by default. There is one norm a unit.
         """
         batch = batch_size(inputs, targets)
-        total = GradientSum.zeros(self.trainable)
+        total = FlatGradient.zeros(self.trainable)
         if not batch:
             return total, total.flat.new_zeros(0)
         verdict = self._verdict(loss, inputs, targets)
@@ -101,13 +101,19 @@ class ClippedSum:
         else:
             norms = total.flat.new_zeros(members.count)
             for owners, index, weights in members.blocks(targets.device):
-                units = Units(self.groups, index.shape[1], weights.flatten().to(total.flat.dtype))
+                units = PrivacyUnits(self.groups, index.shape[1], weights.flatten().to(total.flat.dtype))
                 x, y = rows(inputs, index.flatten()), targets[index.flatten()]
                 norms[owners] = self._add_pieces(loss, x, y, verdict, total.parts, units).to(norms.dtype)
         return total, norms
 
     def _add_pieces(
-        self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor], units: Units
+        self,
+        loss: Loss,
+        inputs: Inputs,
+        targets: Tensor,
+        verdict: Verdict,
+        sums: dict[str, Tensor],
+        units: PrivacyUnits,
     ) -> Tensor:
         """`_add` on so many records at a time as may be held."""
         size = max(1, self._chunk(verdict) // units.size) * units.size
@@ -145,7 +151,13 @@ class ClippedSum:
         return self._verdict(loss, inputs, targets).reason
 
     def _add(
-        self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor], units: Units
+        self,
+        loss: Loss,
+        inputs: Inputs,
+        targets: Tensor,
+        verdict: Verdict,
+        sums: dict[str, Tensor],
+        units: PrivacyUnits,
     ) -> Tensor:
         """Add the clipped gradients of all units to `sums`; their norms."""
         if verdict.trace is None:
@@ -179,7 +191,7 @@ class ClippedSum:
         targets: Tensor,
         verdict: Verdict,
         sums: dict[str, Tensor],
-        units: Units,
+        units: PrivacyUnits,
     ) -> Tensor:
         near = self.within_range(found.squared)
         if not near.all():
@@ -188,7 +200,13 @@ class ClippedSum:
         return (found.squared[0] if len(found.squared) == 1 else found.squared.sum(0)).sqrt()
 
     def _add_slowly(
-        self, loss: Loss, inputs: Inputs, targets: Tensor, verdict: Verdict, sums: dict[str, Tensor], units: Units
+        self,
+        loss: Loss,
+        inputs: Inputs,
+        targets: Tensor,
+        verdict: Verdict,
+        sums: dict[str, Tensor],
+        units: PrivacyUnits,
     ) -> Tensor:
         vectorised = verdict.vectorised
         return add_by_example(self.model, loss, inputs, targets, self.clip, sums, vectorised=vectorised, units=units)
@@ -200,7 +218,7 @@ class ClippedSum:
         targets: Tensor,
         verdict: Verdict,
         sums: dict[str, Tensor],
-        units: Units,
+        units: PrivacyUnits,
         far: Tensor,
     ) -> Tensor:
         """Units out of range go through the fallback, the others again without them: 0 times NaN is NaN."""
@@ -221,7 +239,7 @@ class ClippedSum:
         if verdict is None:
             # A run that goes on examines the model again: what that draws must not shift the run's own randomness.
             with torch.random.fork_rng([targets.device] if targets.is_cuda else []):
-                verdict = prove(self.model, self.trainable, loss, inputs, targets)
+                verdict = verify_capture(self.model, self.trainable, loss, inputs, targets)
             if verdict.final:
                 self._verdicts[key] = verdict
                 if len(self._verdicts) > _LATEST:

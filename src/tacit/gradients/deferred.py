@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TrainingMisuse, UnsupportedModel
-from tacit.gradients.apart import apart
-from tacit.gradients.batch import Inputs, call, rows, tensors
 from tacit.gradients.capture import Capture, Uncovered
 from tacit.gradients.clipped import ClippedSum
 from tacit.gradients.engine import Overwritten, Trace, finished, without_gradients
-from tacit.gradients.proof import Verdict
-from tacit.gradients.total import GradientSum
-from tacit.gradients.units import Members
+from tacit.gradients.flat_gradient import FlatGradient
+from tacit.gradients.inputs import Inputs, call, rows, tensors
+from tacit.gradients.per_module_vmap import per_module_vmap
+from tacit.gradients.privacy_units import UnitIds
+from tacit.gradients.verify_capture import Verdict
 
 
 @dataclass
@@ -66,8 +66,8 @@ class DeferredSum(ClippedSum):
         return Recording(outputs, inputs, versions, verdict, parts)
 
     def release(
-        self, recording: Recording, cotangents: Tensor, members: Members | None = None
-    ) -> tuple[GradientSum, Tensor]:
+        self, recording: Recording, cotangents: Tensor, members: UnitIds | None = None
+    ) -> tuple[FlatGradient, Tensor]:
         """Sum of the clipped gradients of  <outputs_i, cotangents_i>  over the examples i of the recorded pass; norms.
 
         With `members`, units of several records, the model runs again.
@@ -78,7 +78,7 @@ class DeferredSum(ClippedSum):
             raise TrainingMisuse(f"the inputs must {_UNTOUCHED}")
         if members is not None:
             return self(inner_product, recording.inputs, cotangents, members)
-        total = GradientSum.zeros(self.trainable)
+        total = FlatGradient.zeros(self.trainable)
         norms = [total.flat.new_zeros(0)]
         verdict = recording.verdict
         if len(cotangents) and not recording.parts:
@@ -106,7 +106,7 @@ class DeferredSum(ClippedSum):
                 part = slice(start, min(start + chunk, size))
                 capture = Capture(names, part.stop - start, trace.axes, trace.copies, self._scratch)
                 try:
-                    with apart(capture, trace.apart), capture:
+                    with per_module_vmap(capture, trace.per_module_vmap), capture:
                         outputs = _one_tensor(call(self.model, rows(inputs, part)))
                 except Uncovered:
                     return []
@@ -126,7 +126,7 @@ class DeferredSum(ClippedSum):
         outputs: Tensor,
         cotangents: Tensor,
         verdict: Verdict,
-        total: GradientSum,
+        total: FlatGradient,
     ) -> Tensor:
         roots = [use.root for use in capture.uses]
         gradients: Sequence[Tensor | None] = [None] * len(roots)

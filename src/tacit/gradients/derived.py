@@ -19,8 +19,7 @@ from torch import (
 )
 from torch.utils._pytree import tree_map
 
-from tacit.gradients.contributions import Contribution, Rows
-from tacit.gradients.single import Masked, Scattered, Single
+from tacit.gradients.per_sample_gradients import Contribution, Masked, Rows, Scattered, Single
 
 DETACHING = {Tensor.detach, Tensor.data.__get__}  # type: ignore[attr-defined]
 _MULTIPLYING = {torch.mul, Tensor.mul}

@@ -10,14 +10,13 @@ import torch
 from torch import Tensor, nn
 
 import tacit.gradients.rules  # noqa: F401  (registers every rule)
-from tacit.gradients.apart import apart
-from tacit.gradients.batch import Inputs, Loss, per_example
+from tacit.gradients.buffers import Buffers
 from tacit.gradients.capture import HALF, Capture, Uncovered
-from tacit.gradients.contributions import Contribution, merged
 from tacit.gradients.derived import Disjoint, Moved, disjoint
-from tacit.gradients.scratch import Scratch
-from tacit.gradients.single import Masked, Single
-from tacit.gradients.units import ALONE, Units
+from tacit.gradients.inputs import Inputs, Loss, per_example
+from tacit.gradients.per_module_vmap import per_module_vmap
+from tacit.gradients.per_sample_gradients import Contribution, Masked, Single, merged
+from tacit.gradients.privacy_units import ALONE, PrivacyUnits
 
 
 @dataclass
@@ -36,7 +35,7 @@ class Trace:
     operations: list[tuple[str, ...]]
     copies: bool
     held: int
-    apart: tuple[nn.Module, ...] = ()
+    per_module_vmap: tuple[nn.Module, ...] = ()
 
 
 @dataclass
@@ -50,7 +49,7 @@ class Captured:
     squared: Tensor
     losses: Tensor
     trace: Trace
-    units: Units
+    units: PrivacyUnits
 
     def add_weighted(self, sums: dict[str, Tensor], factors: Tensor) -> None:
         """Add sum_i factors_i gradient_i to `sums`; `factors` has the shape of `squared`, or (units,) for one group."""
@@ -71,9 +70,9 @@ def captured(
     targets: Tensor,
     trace: Trace | None,
     copies: bool = False,
-    scratch: Scratch | None = None,
+    scratch: Buffers | None = None,
     modules: Sequence[nn.Module] = (),
-    units: Units = ALONE,
+    units: PrivacyUnits = ALONE,
 ) -> Captured:
     """Contributions of every parameter to the per-example gradients of one batch, or to those of its units.
 
@@ -88,10 +87,10 @@ def captured(
     """
     names = {id(parameter): name for name, parameter in trainable.items()}
     copies = copies if trace is None else trace.copies
-    modules = tuple(modules) if trace is None else trace.apart
+    modules = tuple(modules) if trace is None else trace.per_module_vmap
     capture = Capture(names, len(targets), None if trace is None else trace.axes, copies, scratch)
     with torch.enable_grad():
-        with apart(capture, modules), capture:
+        with per_module_vmap(capture, modules), capture:
             losses = per_example(loss(model(inputs), targets), len(targets))
         if trace is not None and capture.operations != trace.operations:
             raise Uncovered("the model takes another path than when it was examined")
@@ -108,7 +107,7 @@ def finished(
     trainable: dict[str, Tensor],
     losses: Tensor,
     copies: bool,
-    units: Units,
+    units: PrivacyUnits,
     modules: Sequence[nn.Module] = (),
 ) -> Captured:
     """What `capture` recorded, given the gradient of every root; raises `Overwritten` as `captured` does."""
@@ -137,7 +136,7 @@ def _norms(
     gradients: Sequence[Tensor | None],
     trainable: dict[str, Tensor],
     losses: Tensor,
-    units: Units,
+    units: PrivacyUnits,
 ) -> tuple[dict[str, Contribution], Tensor]:
     """Contributions by name and the sums of their squared norms, shape (groups, units).
 

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from tacit.clipping import Clip
-from tacit.gradients.batch import Inputs, Loss, losses_of, outputs_of, per_example, rows
-from tacit.gradients.units import ALONE, Units
+from tacit.gradients.inputs import Inputs, Loss, losses_of, outputs_of, per_example, rows
+from tacit.gradients.privacy_units import ALONE, PrivacyUnits
 
 _ELEMENTS = 2**22  # per-example gradient values held at a time
 
@@ -22,7 +22,7 @@ def add_by_example(
     sums: dict[str, Tensor],
     *,
     vectorised: bool,
-    units: Units = ALONE,
+    units: PrivacyUnits = ALONE,
 ) -> Tensor:
     """Add every unit's clipped gradient to `sums`, a chunk of per-example gradients at a time; unclipped norms.
 
@@ -94,7 +94,9 @@ def _joined(gradients: dict[str, Tensor], size: int, weights: Tensor | None) -> 
     return {name: gradient.unflatten(0, (-1, size)).sum(1) for name, gradient in gradients.items()}
 
 
-def clipped_rows(gradients: dict[str, Tensor], clip: Clip, units: Units = ALONE) -> tuple[Tensor, dict[str, Tensor]]:
+def clipped_rows(
+    gradients: dict[str, Tensor], clip: Clip, units: PrivacyUnits = ALONE
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Unclipped norms, and the clipped gradients.
 
     Rows that are not finite become 0. Rows whose squares overflow are first divided by their largest value, and their

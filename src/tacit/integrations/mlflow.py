@@ -9,7 +9,7 @@ from typing import Any
 from tacit import check
 from tacit.errors import told
 from tacit.sweeps import Result
-from tacit.sweeps.rows import settings_row, value_row
+from tacit.sweeps.store import settings_row, value_row
 
 
 def log_results(results: Sequence[Result], tracking_uri: str) -> None:

@@ -1,20 +1,16 @@
 """Descriptions of randomised steps: one file per mechanism and per transformer."""
 
-from tacit.mechanisms.approximate import Approximate
 from tacit.mechanisms.base import Mechanism
-from tacit.mechanisms.compose import Compose
+from tacit.mechanisms.composition import Compose, Parallel, alternatives
 from tacit.mechanisms.discrete_gaussian import DiscreteGaussian
 from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedResponse
-from tacit.mechanisms.fixed_size import FixedSize
 from tacit.mechanisms.gaussian import Gaussian
-from tacit.mechanisms.generic import Generic
+from tacit.mechanisms.generic import Approximate, Generic
 from tacit.mechanisms.laplace import Laplace
 from tacit.mechanisms.objective import ObjectivePerturbation
-from tacit.mechanisms.parallel import Parallel, alternatives
 from tacit.mechanisms.poisson import Poisson
-from tacit.mechanisms.shuffled import Shuffled
 from tacit.mechanisms.spec import from_spec
-from tacit.mechanisms.truncated import TruncatedPoisson
+from tacit.mechanisms.subsampling import FixedSize, Shuffled, TruncatedPoisson
 
 __all__ = [
     "Approximate",

@@ -126,14 +126,14 @@ class Mechanism(ABC):
         return Refused(f"no {facet} is known for {self} under {relation.value}.")
 
     def __mul__(self, steps: int) -> Mechanism:
-        from tacit.mechanisms.compose import Compose
+        from tacit.mechanisms.composition import Compose
 
         return Compose.of((self, check.count("steps", steps)))
 
     __rmul__ = __mul__
 
     def __add__(self, other: Mechanism) -> Mechanism:
-        from tacit.mechanisms.compose import Compose
+        from tacit.mechanisms.composition import Compose
 
         check.instance("mechanism", other, Mechanism, "one such as Gaussian(1.0)")
         return Compose.of((self, 1), (other, 1))

@@ -13,8 +13,8 @@ from tacit import check
 from tacit.mechanisms.base import Mechanism
 from tacit.mechanisms.pairs import FlooredGaussianPair, Pair
 from tacit.relation import Relation
+from tacit.root_finding import bracketed_root
 from tacit.tradeoff.gaussian import gaussian_delta
-from tacit.tradeoff.root import bracketed_root
 
 
 @dataclass(frozen=True)

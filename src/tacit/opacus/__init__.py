@@ -1,7 +1,8 @@
 """The habits of Opacus: a script in its documented style runs after its import lines are changed to `tacit.opacus`."""
 
-from tacit.opacus.engine import PrivacyEngine
-from tacit.opacus.memory import BatchMemoryManager
+from tacit.opacus.batch_memory_manager import BatchMemoryManager
+from tacit.opacus.module_validator import ModuleValidator
+from tacit.opacus.privacy_engine import PrivacyEngine
 from tacit.opacus.schedulers import (
     ExponentialGradClip,
     ExponentialNoise,
@@ -10,7 +11,6 @@ from tacit.opacus.schedulers import (
     StepGradClip,
     StepNoise,
 )
-from tacit.opacus.validator import ModuleValidator
 
 __all__ = [
     "BatchMemoryManager",

@@ -11,9 +11,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from tacit import atomic, check
+from tacit import check
+from tacit import serialization as atomic
 from tacit.errors import InvalidInput
-from tacit.training.packing import packed, unpacked
+from tacit.training.checkpoint import packed, unpacked
 
 _KIND = "tacit.opacus checkpoint"
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from tacit import check
-from tacit.training.wrapped import PrivateOptimizer
+from tacit.training.wrappers import PrivateOptimizer
 
 
 class Scheduler(ABC):

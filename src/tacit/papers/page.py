@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tacit import atomic
+from tacit import serialization as atomic
 from tacit.papers.base import Paper
 from tacit.papers.registry import PAPERS
 from tacit.papers.reproduce import stored_item

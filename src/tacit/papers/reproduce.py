@@ -12,7 +12,7 @@ from typing import Any
 from tacit import check
 from tacit.papers.base import SIZES, Figures, Item, Paper, Row
 from tacit.papers.registry import PAPERS
-from tacit.plain import json_table, json_text
+from tacit.serialization import json_table, json_text
 from tacit.sweeps import Result, Store, expected_seconds, stored, sweep
 from tacit.sweeps.run import Progress
 
@@ -49,7 +49,7 @@ class Reproduced:
 
         Nothing is written, and None returned, where there are no rows, or in place of rows of full size.
         """
-        from tacit.atomic import write_text
+        from tacit.serialization import write_text
 
         place = Path(folder) / self.paper.key
         path = place / f"{self.item.name}.json"

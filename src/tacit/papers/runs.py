@@ -20,8 +20,8 @@ def history(
     """
     from tacit.accounting import Ledger
     from tacit.runs import read_config
+    from tacit.runs.builders import dataset_of
     from tacit.runs.methods import Job
-    from tacit.runs.pieces import dataset_of
 
     given = _with_tuples(settings)
     config = read_config(preset, {"init_seed": seed} | given | {"unsafe_seed": seed})

@@ -2,8 +2,7 @@
 
 from tacit.reports.audit_page import audit_table_of, write_audit
 from tacit.reports.card import Card, card_table, write_card
-from tacit.reports.sweep_tables import sweep_table
-from tacit.reports.tables import account_table, audit_table, plain_table, reproduction_table
+from tacit.reports.tables import account_table, audit_table, plain_table, reproduction_table, sweep_table
 
 __all__ = [
     "Card",

@@ -1,23 +1,135 @@
-"""`audit.html` and `audit.json`: what attacks found in a run, on one page."""
+"""Figures of an audit as inline SVG: advantage against epsilon, and who is flagged in how many runs.
+
+Terminal tables of an audit beyond the attacks themselves.
+
+`audit.html` and `audit.json`: what attacks found in a run, on one page.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from tacit.atomic import write_text
-from tacit.attacks import approximate_bound, gaussian_bound, pure_bound
-from tacit.audit import Report
-from tacit.plain import json_text, plain
+import numpy as np
+
+from tacit.attacks import Overlap, approximate_bound, pure_bound
+from tacit.audit import AuditResult, Finding
 from tacit.reports import words
+from tacit.reports.svg import INK, inline_svg, settings
+from tacit.tradeoff import TradeOff
+
+if TYPE_CHECKING:
+    from rich.table import Table
+from pathlib import Path
+
+from tacit.attacks import gaussian_bound
+from tacit.audit import Report
 from tacit.reports.page import environment
+from tacit.serialization import json_text, plain_values, write_text
+
+Point = tuple[float, AuditResult]
+"""The certified epsilon of a run, and what an attack found in it."""
+
+
+def advantage_svg(points: Sequence[Point], *, delta: float, claim: TradeOff | None = None) -> str:
+    """Advantage against the certified epsilon, with the bounds that a guarantee puts on it.
+
+    Dotted: e^eps - 1 (Yeom et al. 2018), above 1 and hence empty from eps = log 2 on. Dashed:
+    (e^eps - 1 + 2 delta) / (e^eps + 1). Solid mark: the total variation of the certified curve itself.
+    """
+    finite = [(epsilon, result) for epsilon, result in points if np.isfinite(epsilon) and epsilon > 0]
+    low = min([0.05, *(epsilon / 3 for epsilon, _ in finite)])
+    high = max([10.0, *(epsilon * 3 for epsilon, _ in finite)])
+    across = np.geomspace(low, high, 200)
+    with settings("advantage"):
+        figure, axes = _axes("certified epsilon", "advantage (TPR − FPR)")
+        axes.set(xscale="log", xlim=(low, high), ylim=(0, 1))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        loose = [min(pure_bound(float(epsilon)), 1.0) for epsilon in across]
+        axes.plot(across, loose, color=INK["claimed"], dashes=(1.5, 2.5), linewidth=1.4)
+        tight = [approximate_bound(float(epsilon), delta) for epsilon in across]
+        axes.plot(across, tight, color=INK["proven"], dashes=(6, 3), linewidth=1.6)
+        if claim is not None and finite:
+            axes.plot([finite[0][0]], [float(claim.advantage())], "_", color=INK["proven"], markersize=18, mew=2.2)
+        for epsilon, result in finite:
+            below, above = result.advantage_interval
+            axes.plot([epsilon] * 2, [max(below, 0), max(above, 0)], color=INK["measured"], linewidth=1.2)
+            axes.plot([epsilon], [max(result.advantage, 0)], "o", color=INK["measured"], markersize=4)
+        return inline_svg(figure, description="Advantage of attacks against the certified epsilon, with bounds.")
+
+
+def overlap_svg(rows: Sequence[Overlap]) -> str:
+    """UnitIds and non-members flagged in at least k runs, as shares of either, beside what coins would flag."""
+    runs = [row.runs for row in rows]
+    with settings("overlap"):
+        figure, axes = _axes("flagged in at least so many runs", "share of records")
+        everyone = rows[0]
+        for counts, total, ink, shift in (
+            ([row.members for row in rows], everyone.members, "measured", -0.2),
+            ([row.non_members for row in rows], everyone.non_members, "faint", 0.2),
+        ):
+            places = [run + shift for run in runs]
+            axes.bar(places, [count / max(total, 1) for count in counts], width=0.38, color=INK[ink])
+        axes.plot(runs, [row.chance for row in rows], "o", color=INK["ink"], markersize=3, linewidth=0)
+        for row in rows:
+            axes.text(row.runs, 1.02, f"{row.ppv:.2f}", ha="center", fontsize=8, color=INK["ink"])
+        axes.set(ylim=(0, 1.1), xticks=runs)
+        return inline_svg(figure, description="Records flagged in at least k runs, with the PPV above.")
+
+
+def _axes(across: str, up: str) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.0, 3.4), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set(xlabel=across, ylabel=up)
+    return figure, axes
+
+
+def finding_table(findings: Sequence[Finding]) -> Table:
+    """Lower bounds on epsilon by estimators that give no point, and in the caption what each rests on."""
+    from rich.table import Table
+    from rich.text import Text
+
+    caption = Text("\n".join(f"{found.estimator}: valid when {found.valid_when}" for found in findings), style="dim")
+    table = Table("attack", "bounds by", box=None, caption=caption, caption_justify="left")
+    for heading in ("epsilon at least", "mu at least", "mu it could have found"):
+        table.add_column(heading, justify="right")
+    for found in findings:
+        numbers = (words.downward(found.epsilon_lower, 3), words.downward(found.mu_lower, 3))
+        table.add_row(
+            Text(found.attack),
+            found.estimator,
+            *numbers,
+            words.upward(found.detectable_mu, 3),
+        )
+    return table
+
+
+def overlap_table(name: str, rows: Sequence[Overlap]) -> Table:
+    """Who is flagged in at least k runs, beside what fair coins would flag."""
+    from rich.table import Table
+
+    table = Table("runs", title=name, box=None, title_justify="left")
+    for heading in ("members", "non-members", "PPV", "share by coins"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(
+            f">= {row.runs}",
+            f"{row.members:,}",
+            f"{row.non_members:,}",
+            words.nearest(row.ppv, 3),
+            words.nearest(row.chance, 3),
+        )
+    return table
+
 
 _MOST = 0.99
 
 
 def audit_table_of(report: Report) -> dict[str, Any]:
     """The content of `audit.json`: plain values, infinity spelled "inf"."""
-    return plain(
+    return plain_values(
         {
             "delta": report.delta,
             "claim": None if report.claim is None else _claimed(report),
@@ -40,7 +152,7 @@ def audit_page(report: Report, *, title: str) -> str:
     """The report as HTML: every string escaped, no script, nothing loaded from anywhere."""
     from markupsafe import Markup
 
-    from tacit.reports.audit_plots import advantage_svg, overlap_svg
+    from tacit.reports.audit_page import advantage_svg, overlap_svg
     from tacit.reports.plots import detections_svg, errors_svg
 
     claim = report.claim

@@ -9,10 +9,9 @@ from typing import Any
 
 from tacit import check
 from tacit.accounting import Account, Ledger
-from tacit.atomic import write_text
 from tacit.audit import AuditResult
-from tacit.plain import json_text, plain
 from tacit.reports import words
+from tacit.serialization import json_text, plain_values, write_text
 
 Scalar = str | int | float | bool | None
 
@@ -75,7 +74,7 @@ class Card:
 
 def card_table(card: Card) -> dict[str, Any]:
     """The content of `card.json`: plain values, infinity spelled "inf"."""
-    return plain(
+    return plain_values(
         {
             "title": card.title,
             "dataset": card.dataset,

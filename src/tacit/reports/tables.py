@@ -1,4 +1,7 @@
-"""Terminal tables of results (rich), with the standing beside every number."""
+"""Terminal tables of results (rich), with the standing beside every number.
+
+Terminal table of a sweep: what varies, what came out, and the best guarantee with its standing.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,14 @@ from tacit.standing import Standing
 
 if TYPE_CHECKING:
     from rich.table import Table
+import json
+
+from tacit import check
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
 
 STYLES = {
     Standing.PROVEN: "bold green",
@@ -103,3 +114,105 @@ def plain_table(rows: Sequence[Mapping[str, object]]) -> Table:
     for row in rows:
         table.add_row(*(Text(words.setting(row[key]) if row.get(key) is not None else "–") for key in headings))
     return table
+
+
+Row = Mapping[str, object]
+Cells = Mapping[str, "Text"]
+_GAP, _LONGEST = 2, 40
+_OF_A_RUN = {"measure"} | {
+    f"guarantee.{name}" for name in ("epsilon", "accountant", "standing", "delta", "relation", "unit", "unsafe")
+}
+_ONE_OF_MANY = "epsilon: the smallest of the best standing. --json has every accountant's, each with its standing."
+_UNKNOWN = "Values as their function gave them, without standing; `tacit reproduce` prints the papers' with theirs."
+
+
+def sweep_table(title: str, settings: Sequence[Row], values: Sequence[Row], *, width: int) -> Table:
+    """One row a run: `settings` and, of a training run, its test result and best guarantee; else all of `values`.
+
+    Where the columns are wider than `width`, the settings share one, then the values too; no heading is cut.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    trained = all(row.keys() >= _OF_A_RUN for row in values)
+    left, right = [_cells(row) for row in settings], [_trained(row) if trained else _cells(row) for row in values]
+    narrow = _shared("settings", left)
+    layouts = [_joined(left, right), _joined(narrow, right)]
+    if not trained:
+        layouts.append(_joined(narrow, _shared("values", right)))
+    rows = next((layout for layout in layouts if _width(layout) <= width), layouts[-1])
+    caption = Text("\n".join(_notes(values) if trained else [_UNKNOWN]), style="dim")
+    table = Table(box=None, padding=(0, _GAP, 0, 0), title=Text(title), caption=caption)
+    table.title_justify = table.caption_justify = "left"
+    headings = _headings(rows)
+    for heading in headings:
+        table.add_column(Text(heading), overflow="fold")
+    for row in rows:
+        table.add_row(*(row.get(heading, "–") for heading in headings))
+    return table
+
+
+def _cells(row: Row) -> Cells:
+    from rich.text import Text
+
+    return {name: Text(_shortened(words.setting(value))) for name, value in row.items()}
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _trained(row: Row) -> Cells:
+    """The cells of a training run; its bound is rounded to the safe side."""
+    from rich.text import Text
+
+    given = {name.removeprefix("guarantee."): value for name, value in row.items() if name.startswith("guarantee.")}
+    test, epsilon, measure = row.get("metrics.test"), given["epsilon"], str(row["measure"])
+    standing = None if given["standing"] is None else Standing(check.choice("standing", given["standing"], Standing))
+    label = Text("none") if standing is None else Text(standing.value, style=STYLES[standing])
+    bound = words.leakage(epsilon, standing) if isinstance(epsilon, int | float) and standing else "–"
+    unit = "" if given["unit"] == "record" else f"\nof one {given['unit']}"
+    return {
+        "test": Text(words.measured(test, measure) if isinstance(test, int | float) else "–"),
+        "epsilon": Text(bound),
+        "standing": label + Text("\nunsafe", style="bold red") if _switches(row) else label,
+        "accountant": Text(words.setting(given["accountant"])),
+        "relation": Text(f"{given['relation']}{unit}"),
+        "delta": Text(words.setting(given["delta"])),
+    }
+
+
+def _switches(row: Row) -> list[str]:
+    return json.loads(str(row["guarantee.unsafe"]))
+
+
+def _notes(values: Sequence[Row]) -> list[str]:
+    bounds = all(row["guarantee.standing"] == Standing.PROVEN for row in values)
+    switches = ", ".join(sorted({switch for row in values for switch in _switches(row)}))
+    return [_ONE_OF_MANY, *([] if bounds else [words.NOT_A_BOUND]), *([f"unsafe: {switches}"] if switches else [])]
+
+
+def _shared(heading: str, rows: Sequence[Cells]) -> list[Cells]:
+    """The cells of each row in one, a line for each."""
+    from rich.text import Text
+
+    lines = [Text("\n").join(Text(f"{name} ") + cell for name, cell in row.items()) for row in rows]
+    return [{heading: line} if row else {} for line, row in zip(lines, rows, strict=True)]
+
+
+def _joined(left: Sequence[Cells], right: Sequence[Cells]) -> list[Cells]:
+    return [{**first, **second} for first, second in zip(left, right, strict=True)]
+
+
+def _headings(rows: Sequence[Cells]) -> list[str]:
+    return list(dict.fromkeys(heading for row in rows for heading in row))
+
+
+def _width(rows: Sequence[Cells]) -> int:
+    from rich.cells import cell_len
+
+    lines = {
+        heading: [heading, *(line for row in rows if heading in row for line in row[heading].plain.split("\n"))]
+        for heading in _headings(rows)
+    }
+    return sum(max(map(cell_len, each)) + _GAP for each in lines.values())

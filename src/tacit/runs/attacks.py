@@ -14,11 +14,10 @@ from tacit.attacks import LossThreshold, Scores, attack_named
 from tacit.audit import AuditResult, audit_scores
 from tacit.data import Dataset
 from tacit.errors import Refused
-from tacit.plain import json_table
-from tacit.runs.config import Config
+from tacit.runs.builders import dataset_of
+from tacit.runs.config import Config, config_from_table
 from tacit.runs.methods import Job
-from tacit.runs.pieces import dataset_of
-from tacit.runs.reading import config_from_table
+from tacit.serialization import json_table
 from tacit.tradeoff import TradeOff
 
 Predict = Callable[[np.ndarray], np.ndarray]

@@ -22,11 +22,11 @@ from tacit.audit import (
 from tacit.data import Dataset
 from tacit.relation import Relation
 from tacit.runs.attacks import claim_of, scores_of, stored_config, stored_ledger
+from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
-from tacit.runs.informed import Informed, trained_with
 from tacit.runs.methods import Job
 from tacit.runs.methods.base import Progress
-from tacit.runs.pieces import dataset_of
+from tacit.runs.privileged_attacks import PrivilegedAttacks, trained_with
 from tacit.tradeoff import TradeOff
 
 WHITE_BOX = "white_box"
@@ -72,7 +72,7 @@ def audit_run(
     runs = check.count("runs", runs)
     dataset, ledger = dataset_of(config, data_dir), stored_ledger(folder)
     claim = claim_of(ledger)
-    informed = Informed(config, dataset, folder, check.count("shadows", shadows, minimum=2), on_progress)
+    informed = PrivilegedAttacks(config, dataset, folder, check.count("shadows", shadows, minimum=2), on_progress)
     targets = [(config.own.load(Job(config, dataset, ledger, folder)), folder)]
     targets += [_twin(config, dataset, folder, number, on_progress) for number in range(2, runs + 1)]
     results, findings, shared = [], [], {}
@@ -100,8 +100,8 @@ def white_box(
     """
     from functools import partial
 
+    from tacit.runs.builders import network_of, optimizer_of
     from tacit.runs.canaries import CanaryLane
-    from tacit.runs.pieces import network_of, optimizer_of
     from tacit.training import fit
 
     known = trained_with(config, folder)
@@ -137,7 +137,7 @@ def white_box(
     return one_run(lane, attack=WHITE_BOX, canaries=canaries)
 
 
-def _attacked(name: str, informed: Informed, predict: Model, home: Path) -> Scores:
+def _attacked(name: str, informed: PrivilegedAttacks, predict: Model, home: Path) -> Scores:
     return informed(name, predict, home=home) if name in INFORMED else scores_of(name, informed.dataset, predict)
 
 

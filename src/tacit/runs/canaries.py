@@ -65,7 +65,7 @@ class WithLane(nn.Module):
 
 
 class CanaryLane:
-    """One run of a trainer with some of the canaries in: the `lane` of `tacit.audit.one_run`.
+    """One run of a trainer with some of the canaries in: the `lane` of `tacit.audit.one_run_audit`.
 
     Args:
         train: the production path, or what claims to be one.

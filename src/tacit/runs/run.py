@@ -11,17 +11,16 @@ from pathlib import Path
 
 from tacit import check
 from tacit.accounting import PUBLIC_SIZE, Account, Ledger, account, unpaid
-from tacit.atomic import write_text
 from tacit.audit import AuditResult
 from tacit.data import Dataset
-from tacit.plain import json_text
 from tacit.reports import Card, write_card
 from tacit.runs.attacks import attack_model, claim_of, stored_config
+from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
-from tacit.runs.measure import constant_test, measure_of
 from tacit.runs.methods import Job
 from tacit.runs.methods.base import CHECKPOINT, Progress
-from tacit.runs.pieces import dataset_of
+from tacit.runs.metrics import constant_test, measure_of
+from tacit.serialization import json_text, write_text
 
 _PACKAGES = ("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn")
 

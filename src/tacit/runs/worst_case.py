@@ -18,7 +18,7 @@ from tacit import check
 from tacit.accounting import accountant
 from tacit.mechanisms import Gaussian
 from tacit.models import mlp
-from tacit.runs.pieces import cross_entropy
+from tacit.runs.builders import cross_entropy
 from tacit.tradeoff import TradeOff
 from tacit.tradeoff.gaussian import gaussian_mu
 from tacit.training import fit

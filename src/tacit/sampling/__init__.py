@@ -2,11 +2,10 @@
 
 from tacit.sampling.base import Batch, Sampler, Sampling
 from tacit.sampling.fixed_size import FixedSizeSampler, FixedSizeSampling
-from tacit.sampling.grouped import GroupedPoissonSampler, GroupedPoissonSampling
-from tacit.sampling.poisson import PoissonSampler, PoissonSampling
+from tacit.sampling.poisson import PoissonSampler, PoissonSampling, TruncatedPoissonSampler, TruncatedPoissonSampling
 from tacit.sampling.registry import SAMPLINGS, sampling_of
 from tacit.sampling.shuffled import ShuffledSampler, ShuffledSampling
-from tacit.sampling.truncated import TruncatedPoissonSampler, TruncatedPoissonSampling
+from tacit.sampling.users import GroupedPoissonSampler, GroupedPoissonSampling
 
 __all__ = [
     "SAMPLINGS",

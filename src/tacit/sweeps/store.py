@@ -1,9 +1,13 @@
-"""Results of sweeps in one SQLite file, written one by one as they come: a killed sweep continues where it was."""
+"""Results of sweeps in one SQLite file, written one by one as they come: a killed sweep continues where it was.
+
+Results of sweeps as flat rows, for tables and files.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import platform
 import sqlite3
 import time
@@ -15,7 +19,7 @@ from typing import Any
 
 from tacit import check
 from tacit.errors import InvalidInput
-from tacit.plain import plain
+from tacit.serialization import plain_values
 from tacit.sweeps.task import Task, code_fingerprint
 
 _TABLE = """
@@ -68,12 +72,14 @@ class Store:
 
     def add(self, key: str, sweep: str, task: Task, value: Any, seconds: float) -> Result:
         """Record a finished task; it is on disk when this returns."""
-        result = Result(sweep, task.function, dict(task.settings), plain(value), seconds, time.time(), versions())
+        result = Result(
+            sweep, task.function, dict(task.settings), plain_values(value), seconds, time.time(), versions()
+        )
         row = (
             key,
             sweep,
             task.function,
-            json.dumps(plain(result.settings), sort_keys=True),
+            json.dumps(plain_values(result.settings), sort_keys=True),
             json.dumps(result.value),
             seconds,
             result.finished,
@@ -91,7 +97,7 @@ class Store:
 
     def find_settings(self, task: Task) -> Result | None:
         """The latest result of the same function and settings, whatever code and data it came from, or None."""
-        settings = json.dumps(plain(dict(task.settings)), sort_keys=True)
+        settings = json.dumps(plain_values(dict(task.settings)), sort_keys=True)
         query = f"select {_COLUMNS} from results where function = ? and settings = ? order by finished desc limit 1"
         with self._open() as connection:
             row = connection.execute(query, (task.function, settings)).fetchone()
@@ -157,3 +163,55 @@ def _installed(names: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield name, importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
+
+
+_NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+def table(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """One flat row a result: sweep, every setting, every number of its value, seconds."""
+    return [
+        {"sweep": result.sweep} | settings_row(result) | value_row(result) | {"seconds": round(result.seconds, 3)}
+        for result in results
+    ]
+
+
+def settings_row(result: Result) -> dict[str, Any]:
+    """Every setting of a result; those of a section as `section.name`."""
+    return dict(_flat("", result.settings))
+
+
+def value_row(result: Result) -> dict[str, Any]:
+    """Every number and text of a result's value; those of a table in it as `table.name`."""
+    return dict(_flat("", result.value if isinstance(result.value, dict) else {"value": result.value}))
+
+
+def varying(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows without what is the same in all of them."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    kept = [name for name in names if any(row.get(name) != rows[0].get(name) for row in rows)]
+    return [{name: row[name] for name in kept if name in row} for row in rows]
+
+
+def export(results: Sequence[Result], path: str | Path) -> None:
+    """Write `table(results)` as .csv or .parquet (which needs the extra `data`)."""
+    path = Path(path)
+    if path.suffix not in (".csv", ".parquet"):
+        raise check.fail("path", "a .csv or .parquet file", str(path))
+    import pandas as pd
+
+    from tacit import serialization as atomic
+
+    frame = pd.DataFrame(table(results))
+    text = frame.to_csv(index=False).encode() if path.suffix == ".csv" else frame.to_parquet(index=False)
+    atomic.write_bytes(path, text)
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _flat(f"{prefix}.{key}" if prefix else str(key), item)
+    elif isinstance(value, list | tuple):
+        yield prefix, json.dumps(value)
+    else:
+        yield prefix, _NOT_FINITE.get(value, value) if isinstance(value, str) else value

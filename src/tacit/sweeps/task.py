@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit import check
-from tacit.plain import plain
+from tacit.serialization import plain_values
 
 _WORDS_ONLY = ("cli", "reports")
 
@@ -44,7 +44,7 @@ class Task:
             raise check.fail("function", "given as package.module:name", self.function)
         check.positive("seconds", self.seconds)
         try:
-            json.dumps(plain(dict(self.settings)), allow_nan=False)
+            json.dumps(plain_values(dict(self.settings)), allow_nan=False)
         except (TypeError, ValueError):
             raise check.fail("settings", "plain values that JSON can hold", self.settings) from None
 
@@ -61,7 +61,7 @@ class Task:
         """SHA-256 of the function, the settings, the code of the package, the data, if read, and the files."""
         data = data_fingerprint(data_dir) if self.reads_data else ""
         files = [file_fingerprint(os.path.join(data_dir or "", each)) for each in self.files]
-        parts = [self.function, plain(dict(self.settings)), code_fingerprint(), data, *files]
+        parts = [self.function, plain_values(dict(self.settings)), code_fingerprint(), data, *files]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

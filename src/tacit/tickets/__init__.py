@@ -1,11 +1,16 @@
 """Lottery tickets under differential privacy: prune, choose privately, train the winner privately."""
 
-from tacit.tickets.budget import MODES, Spending, spend
+from tacit.tickets.budget import MODES, Spending, TicketPlan, spend
 from tacit.tickets.compact import Compact, compact
-from tacit.tickets.generate import iterative_tickets, train_masked, winning
-from tacit.tickets.plan import TicketPlan
+from tacit.tickets.iterative_pruning import iterative_tickets, stacked_tickets, train_masked, winning
 from tacit.tickets.private import PrivateTicket, TicketRun
-from tacit.tickets.prune import by_magnitude, paper_shares, random_masks, start_magnitude_masks, synflow_masks
+from tacit.tickets.pruning import (
+    by_magnitude,
+    paper_shares,
+    random_masks,
+    start_magnitude_masks,
+    synflow_masks,
+)
 from tacit.tickets.select import (
     Explained,
     Scores,
@@ -16,7 +21,6 @@ from tacit.tickets.select import (
     log_probabilities,
     paper_scores,
 )
-from tacit.tickets.stacked import stacked_tickets
 from tacit.tickets.stop import PrivateStop, PublicStop
 from tacit.tickets.ticket import Mask, Ticket, prunable, solid, transfer
 

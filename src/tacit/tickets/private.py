@@ -16,11 +16,10 @@ from tacit.mechanisms import Parallel
 from tacit.noise import SecureStream, Stream
 from tacit.sampling import PoissonSampling, Sampling
 from tacit.standing import Standing
-from tacit.tickets.budget import Phase, Spending, spend, stopping_mechanism
+from tacit.tickets.budget import Phase, Spending, TicketPlan, spend, stopping_mechanism
 from tacit.tickets.compact import compact
-from tacit.tickets.parts import PartSampling
-from tacit.tickets.plan import TicketPlan
-from tacit.tickets.prune import by_magnitude, paper_shares, whole
+from tacit.tickets.partition_sampling import PartSampling
+from tacit.tickets.pruning import by_magnitude, paper_shares, whole
 from tacit.tickets.select import Scores, choice_mechanism, choose, count_scores, paper_scores
 from tacit.tickets.stop import PrivateStop, PublicStop
 from tacit.tickets.ticket import Ticket, prunable, solid

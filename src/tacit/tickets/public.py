@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from tacit import check
-from tacit.tickets.generate import Progress, iterative_tickets, winning
-from tacit.tickets.prune import Masks, random_masks, start_magnitude_masks, synflow_masks
+from tacit.tickets.iterative_pruning import Progress, iterative_tickets, winning
+from tacit.tickets.pruning import Masks, random_masks, start_magnitude_masks, synflow_masks
 from tacit.tickets.ticket import Ticket, prunable, transfer
 
 ORIGINS = ("random", "start_magnitude", "synflow")

@@ -14,7 +14,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from tacit import atomic, check
+from tacit import check
+from tacit import serialization as atomic
 from tacit.errors import InvalidInput
 
 PROVENANCES = ("public", "private", "paper")

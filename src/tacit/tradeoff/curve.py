@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 from scipy.special import log_ndtr
 
+from tacit.root_finding import bracketed_root
 from tacit.tradeoff.gaussian import gaussian_beta, gaussian_delta, gaussian_epsilon, gaussian_mu
-from tacit.tradeoff.root import bracketed_root
 
 _GRID = 129
 _TAIL = 1e-15

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import erf, erfcx, ndtr, ndtri
 
-from tacit.tradeoff.root import bracketed_root
+from tacit.root_finding import bracketed_root
 
 _SQRT2 = np.sqrt(2.0)
 _LARGE = 1e3

@@ -1,25 +1,34 @@
 """Checkpoints of a private run: everything it needs to go on, in one file that is written whole or not at all.
 
 The file is safetensors, with the plain values as JSON in its header: reading it runs no code.
+
+Nested plain values and tensors as JSON plus named tensors, so that state can be saved without pickle.
+
+Saving and loading models: safetensors only, so that a model file can run no code.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
+from safetensors.torch import load, save
+from torch import Tensor, nn
 
-from tacit import atomic, check
+from tacit import check
+from tacit import serialization as atomic
 from tacit.accounting import Ledger
 from tacit.errors import InvalidInput
-from tacit.training.packing import packed, unpacked
+from tacit.standing import Standing
+from tacit.tradeoff import Answer
 
 _FORMAT = 1
 
@@ -109,3 +118,77 @@ def _content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def packed(value: object, tensors: dict[str, Tensor], path: str) -> Any:
+    """JSON form of `value`; its tensors and arrays go to `tensors` under names that begin with `path`.
+
+    Plain values stand for themselves, every other for a table of one key, its kind. Raises `InvalidInput` for values
+    that have no such form, functions and objects of other classes among them, naming where they are.
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, Answer):
+        return {"answer": [float(value), value.standing.value, *value.interval]}
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, np.generic):
+        return packed(value.item(), tensors, path)
+    if isinstance(value, Tensor):
+        return {"tensor": _kept(value.detach().cpu().contiguous().clone(), tensors, path)}
+    if isinstance(value, np.ndarray):
+        return {"array": _kept(torch.from_numpy(value.copy()), tensors, path)}
+    if isinstance(value, list | tuple):
+        items = [packed(item, tensors, f"{path}/{i}") for i, item in enumerate(value)]
+        return {"tuple": items} if isinstance(value, tuple) else items
+    if isinstance(value, Mapping):
+        items = [[packed(key, tensors, path), packed(item, tensors, f"{path}/{key}")] for key, item in value.items()]
+        # torch.optim.lr_scheduler.MultiStepLR counts its milestones.
+        return {"counter" if isinstance(value, Counter) else "dict": items}
+    raise check.fail(f"state at {path}", "made of plain values and tensors", type(value).__name__)
+
+
+def unpacked(form: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """The value whose JSON form and tensors `packed` made."""
+    if isinstance(form, list):
+        return [unpacked(item, tensors) for item in form]
+    if not isinstance(form, dict):
+        return form
+    ((kind, content),) = form.items()
+    if kind == "answer":
+        number, standing, lower, upper = content
+        return Answer(number, Standing(standing), lower, upper)
+    if kind == "tuple":
+        return tuple(unpacked(item, tensors) for item in content)
+    if kind in ("dict", "counter"):
+        items = {unpacked(key, tensors): unpacked(item, tensors) for key, item in content}
+        return Counter(items) if kind == "counter" else items
+    if kind in ("tensor", "array"):
+        return tensors[content].clone() if kind == "tensor" else tensors[content].numpy().copy()
+    raise InvalidInput(f"checkpoint must hold values of known kinds; got {kind!r}. It is of another version.")
+
+
+def _kept(tensor: Tensor, tensors: dict[str, Tensor], path: str) -> str:
+    name = path if path not in tensors else f"{path}#{len(tensors)}"
+    tensors[name] = tensor
+    return name
+
+
+def save_model(model: nn.Module, path: str | Path) -> None:
+    """Write the model's parameters and buffers; an interruption leaves the previous file as it was."""
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
+    atomic.write_bytes(path, save(tensors))
+
+
+def load_model(model: nn.Module, path: str | Path) -> None:
+    """Read what `save_model` wrote into `model`; raises `InvalidInput` when the file is not of this model."""
+    try:
+        tensors = load(Path(path).read_bytes())
+    except FileNotFoundError:
+        raise check.fail("path", "a model file that exists", str(path)) from None
+    except (OSError, SafetensorError) as error:
+        raise InvalidInput(f"path must be a complete safetensors file; got {str(path)!r}. {error}") from None
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise InvalidInput(f"path must hold the parameters of this model; got {str(path)!r}. {error}") from None

@@ -16,7 +16,7 @@ from tacit import accounting, check
 from tacit.accounting import Accountant, Ledger
 from tacit.clipping import Clip
 from tacit.errors import Refused
-from tacit.gradients.batch import Loss
+from tacit.gradients.inputs import Loss
 from tacit.noise import Stream
 from tacit.sampling import Sampling
 from tacit.tradeoff import Epsilon, Target
@@ -24,13 +24,12 @@ from tacit.training.callbacks import Callback, Functions, Row
 from tacit.training.collation import assumptions_of, collation_of
 from tacit.training.loop import Evaluate, Loop, check_watchers
 from tacit.training.plan import Plan, PrivateRun, members_of
-from tacit.training.precision import computed_in
-from tacit.training.ready import batch_size_of, ready, watchers_of
+from tacit.training.private_step import ENGINES, PrivateUpdate, computed_in
+from tacit.training.resolve_plan import resolve_plan
 from tacit.training.resume import Keeper, mark_of, opened
+from tacit.training.run_fingerprint import check_same, run_fingerprint
 from tacit.training.schedules import Noise
-from tacit.training.setting import check_same, setting_of
-from tacit.training.settle import settle
-from tacit.training.step import ENGINES, PrivateUpdate
+from tacit.training.validate_inputs import batch_size_of, validate_inputs, watchers_of
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def fit(
     resume: bool = False,
     stop_at_budget: bool = False,
     engine: str = "auto",
-    max_physical_batch: int | None = None,
+    max_physical_batch_size: int | None = None,
     precision: str = "float32",
     device: str | torch.device | None = None,
     unsafe_no_noise: bool = False,
@@ -126,7 +125,7 @@ def fit(
         resume: go on from `checkpoint` if it is there. Steps that an earlier process may have taken after it are in
             the ledger as lost, so that nothing is understated. A secure stream draws from a new key.
         stop_at_budget: end in order when the next step would cross `target`, instead of raising.
-        engine, max_physical_batch: as in `private_step`.
+        engine, max_physical_batch_size: as in `private_step`.
         precision: "float32", or "bfloat16" for the forward and backward pass only.
         device: that of the model, to have each batch moved there; by default data must lie there already.
         unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
@@ -140,13 +139,13 @@ def fit(
     Source: Abadi et al. 2016, Algorithm 1; Bu et al. 2020, Algorithms NoisySGD and NoisyAdam.
     """
     check.choice("engine", engine, ENGINES)
-    records, count = ready(model, inputs, targets, loss, optimizer, precision, device)
+    records, count = validate_inputs(model, inputs, targets, loss, optimizer, precision, device)
     watchers = watchers_of(callbacks, Functions(on_plan, on_step, on_epoch), progress)
     schedule = check_watchers(optimizer, scheduler, scheduler_per, watchers)
     mark, saved = mark_of(checkpoint), opened(checkpoint, resume)
     book = ledger if ledger is not None else Ledger()
     before = saved.before if saved is not None else book.copy()
-    plan = settle(
+    plan = resolve_plan(
         count,
         clip_norm=clip_norm,
         clipping=clipping,
@@ -162,7 +161,7 @@ def fit(
         ledger=before,
         unsafe_no_noise=unsafe_no_noise,
     )
-    setting = setting_of(plan, model, optimizer, schedule, watchers)
+    setting = run_fingerprint(plan, model, optimizer, schedule, watchers)
     if saved is not None:
         check_same(saved, setting)
     run = PrivateRun(plan, stream=stream, ledger=book, budget=target, using=accountant)
@@ -176,7 +175,7 @@ def fit(
         expected_batch_size=plan.expected_batch_size,
         engine=engine,
         stream=run.stream,
-        max_physical_batch=max_physical_batch,
+        max_physical_batch_size=max_physical_batch_size,
     )
 
     def step() -> None:

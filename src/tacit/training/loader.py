@@ -23,8 +23,8 @@ from tacit import check
 from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.sampling import Sampling
 from tacit.standing import Standing
+from tacit.training.batch_session import BatchSession, Piece
 from tacit.training.collation import MIXED, MixedRecords, collated, collation_of
-from tacit.training.exchange import Exchange, Piece
 
 
 def records_of(loader: object) -> int:
@@ -60,7 +60,7 @@ class PrivateLoader:
     """Batches of the original loader's data set as the private sampler draws them.
 
     One pass yields as many batches as the plan has steps in a pass over the data, about 1 / sample_rate; each comes in
-    pieces of at most `physical_batch_size` records when that is given, and the optimizer steps after the last.
+    pieces of at most `max_physical_batch_size` records when that is given, and the optimizer steps after the last.
 
     Args:
         strict: refuse a `collate_fn` that mixes records; otherwise the ledger and a `PrivacyWarning` say that nothing
@@ -70,16 +70,16 @@ class PrivateLoader:
     def __init__(
         self,
         loader: DataLoader[Any],
-        exchange: Exchange,
-        physical_batch_size: int | None = None,
+        exchange: BatchSession,
+        max_physical_batch_size: int | None = None,
         *,
         strict: bool = True,
     ):
-        if physical_batch_size is not None:
-            check.count("physical_batch_size", physical_batch_size)
+        if max_physical_batch_size is not None:
+            check.count("max_physical_batch_size", max_physical_batch_size)
         self.dataset = loader.dataset
         self.collate_fn = collation_of(loader)
-        self.physical_batch_size = physical_batch_size
+        self.max_physical_batch_size = max_physical_batch_size
         self._original, self._exchange, self._strict = loader, exchange, strict
 
     @property
@@ -93,25 +93,25 @@ class PrivateLoader:
         plan = self._exchange.run.plan
         return batches_in_a_pass(plan.sampling, plan.records, plan.sample_rate)
 
-    def belongs_to(self, exchange: Exchange) -> bool:
+    def belongs_to(self, exchange: BatchSession) -> bool:
         """Whether its batches are those of `exchange`."""
         return self._exchange is exchange
 
-    def in_pieces(self, physical_batch_size: int) -> PrivateLoader:
+    def in_pieces(self, max_physical_batch_size: int) -> PrivateLoader:
         """The same run's loader with another bound on what is in memory at a time."""
-        return PrivateLoader(self._original, self._exchange, physical_batch_size, strict=self._strict)
+        return PrivateLoader(self._original, self._exchange, max_physical_batch_size, strict=self._strict)
 
     def __len__(self) -> int:
-        if self.physical_batch_size is None:
+        if self.max_physical_batch_size is None:
             return self.batches
         return math.ceil(
-            self.batches * max(1.0, self._exchange.run.plan.expected_batch_size / self.physical_batch_size)
+            self.batches * max(1.0, self._exchange.run.plan.expected_batch_size / self.max_physical_batch_size)
         )
 
     def __iter__(self) -> Iterator[Any]:
         for _ in range(self.batches):
             batch = self._exchange.open()
-            size = self.physical_batch_size or max(1, len(batch))
+            size = self.max_physical_batch_size or max(1, len(batch))
             if batch.owners is not None:
                 # A unit of several records is clipped as one, so it stays in one piece.
                 size = max(1, len(batch))

@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from tacit import check
 from tacit.errors import BudgetExceeded, TrainingMisuse
 from tacit.training.callbacks import Callback, Row
-from tacit.training.step import check_mode
+from tacit.training.private_step import check_mode
 
 Evaluate = Callable[[nn.Module], dict[str, float]]
 PACES = ("epoch", "step")

@@ -15,14 +15,13 @@ from tacit import check
 from tacit.accounting import PUBLIC_SIZE, Accountant, Ledger, accountant
 from tacit.clipping import Clip, FlatClip
 from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingMisuse
-from tacit.gradients import GradientSum, Members
+from tacit.gradients import FlatGradient, UnitIds
 from tacit.mechanisms import Mechanism
 from tacit.noise import SecureStream, SeededStream, Stream
 from tacit.sampling import Batch, PoissonSampling, Sampling
 from tacit.standing import Standing
 from tacit.tradeoff import Target, check_target
-from tacit.training.normals import Normals
-from tacit.training.release import Release, noise_size, release
+from tacit.training.release import Normals, Release, noise_size, release
 
 
 @dataclass(frozen=True)
@@ -178,7 +177,7 @@ class PrivateRun:
         self._seen = self.ledger.steps
         return self.plan.noise_at(step)
 
-    def release(self, batch: Batch, total: GradientSum, norms: Tensor) -> Release:
+    def release(self, batch: Batch, total: FlatGradient, norms: Tensor) -> Release:
         """Noisy mean of the clipped sum of `batch`, made in place after the charge; `clip` moves on."""
         noise_multiplier = self.charge(batch)
         noise = self._normals.take(total.flat, noise_size(self.clip, total))
@@ -253,9 +252,9 @@ class PrivateRun:
             )
 
 
-def members_of(batch: Batch) -> Members | None:
+def members_of(batch: Batch) -> UnitIds | None:
     """Which records of `batch` are clipped as one; None where each is by itself."""
-    return None if batch.owners is None else Members(batch.owners, average=batch.average)
+    return None if batch.owners is None else UnitIds(batch.owners, average=batch.average)
 
 
 def warn_about_delta(delta: float | None, records: int) -> None:

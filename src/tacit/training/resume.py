@@ -16,8 +16,8 @@ from tacit.errors import TrainingMisuse
 from tacit.training.checkpoint import Checkpoint, read_checkpoint
 from tacit.training.loop import Loop
 from tacit.training.plan import Plan, PrivateRun
-from tacit.training.setting import keeping
-from tacit.training.step import PrivateUpdate
+from tacit.training.private_step import PrivateUpdate
+from tacit.training.run_fingerprint import keeping
 
 LOST = "lost in an interruption"
 

@@ -1,5 +1,6 @@
 """Private Bayesian learning: variational inference, posterior sampling, Langevin dynamics."""
 
+from tacit.variational.bayesian_observer import BayesianObserver
 from tacit.variational.concealed import Concealed, PathCost, infer_concealed, path_cost
 from tacit.variational.dpvi import Inference, VariationalModel, infer, infer_nonprivate
 from tacit.variational.estimators import DPBayesianLinearRegression, DPBayesianLogisticRegression
@@ -10,10 +11,9 @@ from tacit.variational.likelihoods import (
     LogJoint,
     SoftmaxLikelihood,
 )
-from tacit.variational.observer import BayesianObserver
 from tacit.variational.posterior import Posterior, Samples
+from tacit.variational.posterior_sampling import Sampled, posterior_samples
 from tacit.variational.reliability import Reliability, calibration_error, reliability
-from tacit.variational.sampled import Sampled, posterior_samples
 from tacit.variational.sgld import Chain, Schedule, sgld
 
 __all__ = [

@@ -20,9 +20,9 @@ from tacit.sampling import PoissonSampler
 from tacit.standing import Standing
 from tacit.tradeoff import TradeOff
 from tacit.tradeoff.gaussian import gaussian_epsilon
+from tacit.variational.bayesian_observer import Pairs
 from tacit.variational.dpvi import first
 from tacit.variational.likelihoods import Likelihood
-from tacit.variational.pairs import Pairs
 from tacit.variational.posterior import Samples
 
 _HOPELESS = 50.0

@@ -10,7 +10,7 @@ import numpy as np
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.erm.gradient import clipped_sum
-from tacit.erm.problem import Problem
+from tacit.erm.solver import Problem
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
 from tacit.sampling import PoissonSampler

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tacit.gradients.capture import Capture, Uncovered, captures
-from tacit.gradients.contributions import Contribution, Outer, Rows
+from tacit.gradients.per_sample_gradients import Contribution, Outer, Rows
 
 Sizes = int | Sequence[int]
 

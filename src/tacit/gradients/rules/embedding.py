@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tacit.gradients.capture import Capture, Uncovered, captures
-from tacit.gradients.contributions import Contribution, Lookup
+from tacit.gradients.per_sample_gradients import Contribution, Lookup
 
 
 @captures(F.embedding)

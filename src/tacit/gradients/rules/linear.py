@@ -7,8 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tacit.gradients.capture import Capture, Uncovered, captures
-from tacit.gradients.contributions import Contribution, Outer, Rows
-from tacit.gradients.single import Single
+from tacit.gradients.per_sample_gradients import Contribution, Outer, Rows, Single
 
 
 @captures(F.linear)

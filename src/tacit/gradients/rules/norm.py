@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tacit.gradients.capture import Capture, captures
-from tacit.gradients.contributions import Contribution, Rows
+from tacit.gradients.per_sample_gradients import Contribution, Rows
 
 
 @captures(F.layer_norm)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tacit.gradients.capture import Capture, Uncovered, captures, composes
-from tacit.gradients.contributions import Contribution, Lookup, Outer, Rows
+from tacit.gradients.per_sample_gradients import Contribution, Lookup, Outer, Rows
 
 _ARITHMETIC = (
     ((torch.add, Tensor.add, Tensor.add_), torch.add),

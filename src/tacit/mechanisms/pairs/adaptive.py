@@ -17,14 +17,14 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from tacit.mechanisms.pairs.nodes import Nodes
-from tacit.mechanisms.pairs.pair import Pair
-from tacit.tradeoff.root import bracketed_root
+from tacit.mechanisms.pairs.base import Pair
+from tacit.mechanisms.pairs.quadrature import Nodes
+from tacit.root_finding import bracketed_root
 
 _MEMBERS = 40
 _TOWARDS = 0.5 ** np.arange(6, 50, 2)
 _SHARES = [*np.linspace(-1.0, 1.0, 2 * _MEMBERS + 1)[:-1], *(1 - _TOWARDS)]
-"""Members to pick from, more of them where the largest loss is rare: little delta is left there for anything else."""
+"""UnitIds to pick from, more of them where the largest loss is rare: little delta is left there for anything else."""
 _FINEST, _WORK = 192, 6000
 _LOG_TAIL = -92.0
 

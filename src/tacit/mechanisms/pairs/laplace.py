@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.mechanisms.pairs.nodes import Nodes, legendre, steepness
-from tacit.mechanisms.pairs.pair import Pair, between, log_mixture, unmixed
+from tacit.mechanisms.pairs.base import Pair, between, log_mixture, unmixed
+from tacit.mechanisms.pairs.quadrature import Nodes, legendre, steepness
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def langevin(dataset: str, epsilon: float, seed: int, *, data_dir: Folder = None
     """Test accuracy of DP-SGLD set up for `epsilon`, its gradients clipped, and what its steps cost exactly."""
     from tacit.accounting import Ledger, accountant
     from tacit.erm.losses import Logistic
-    from tacit.erm.problem import Problem
+    from tacit.erm.solver import Problem
     from tacit.noise import SeededStream
     from tacit.variational import Schedule, sgld
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tacit.accounting import Ledger, accountant
-from tacit.accounting.moments import MomentsCurve
+from tacit.accounting.renyi import MomentsCurve
 from tacit.mechanisms import Gaussian
 from tacit.papers.base import Item, Row, published
 from tacit.papers.improved_accounting.counterexamples import KEY

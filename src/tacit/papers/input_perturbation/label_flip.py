@@ -16,10 +16,10 @@ import numpy as np
 from tacit.accounting import Ledger, accountant
 from tacit.attacks import Scores
 from tacit.audit import audit_scores
-from tacit.erm.input_paper import PaperInput, true_mu
+from tacit.erm.input_published import PaperInput, true_mu
 from tacit.erm.losses import Logistic
-from tacit.erm.problem import Problem
 from tacit.erm.release import Terms
+from tacit.erm.solver import Problem
 from tacit.mechanisms import Approximate
 from tacit.noise import SeededStream
 from tacit.papers.base import Item, Row

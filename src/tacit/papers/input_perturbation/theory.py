@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from tacit.erm.gradient_sampled import published_variance
-from tacit.erm.input_paper import published_std
-from tacit.erm.objective_kifer import kifer_variance
+from tacit.erm.gradient import published_variance
+from tacit.erm.input_published import published_std
+from tacit.erm.objective_published import kifer_variance
 from tacit.papers.base import Item, Row, published
 from tacit.papers.input_perturbation.counter_examples import KEY
 from tacit.standing import Standing

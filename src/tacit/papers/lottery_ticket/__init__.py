@@ -1,7 +1,8 @@
 """Gondara, Wang & Carvalho: the differentially private lottery ticket mechanism."""
 
 from tacit.papers.base import Paper, reading
-from tacit.papers.lottery_ticket import choice, margins, mask_attack, study
+from tacit.papers.lottery_ticket import choice, mask_attack, study
+from tacit.papers.lottery_ticket import study as margins
 
 PAPER = Paper(
     mask_attack.KEY,

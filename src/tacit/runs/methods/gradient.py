@@ -31,7 +31,7 @@ class Gradient(Method):
         check.real("batch_size", job.config.batch_size, low=1, high=_units(job), hint=hint)
 
     def train(self, job: Job) -> Trained:
-        from tacit.runs.pieces import loss_of, predictor, stream_of, tested
+        from tacit.runs.builders import loss_of, predictor, stream_of, tested
         from tacit.tradeoff import Epsilon
         from tacit.training import fit, read_checkpoint, save_model
 
@@ -65,7 +65,7 @@ class Gradient(Method):
             resume=job.resume,
             engine=config.engine,
             precision=config.precision,
-            max_physical_batch=config.max_physical_batch,
+            max_physical_batch_size=config.max_physical_batch_size,
             on_plan=write_ahead,
             on_step=lambda done, total: job.on_progress("private training", done, total),
         )
@@ -80,7 +80,7 @@ class Gradient(Method):
         )
 
     def twin(self, job: Job) -> Sequence[Mapping[str, float]]:
-        from tacit.runs.pieces import loss_of, stream_of, tested
+        from tacit.runs.builders import loss_of, stream_of, tested
         from tacit.training import fit_nonprivate
 
         dataset = job.dataset
@@ -102,7 +102,7 @@ class Gradient(Method):
         )
 
     def load(self, job: Job) -> Predict:
-        from tacit.runs.pieces import network_of, predictor
+        from tacit.runs.builders import network_of, predictor
         from tacit.training import load_model
 
         model = network_of(job.config, job.dataset)
@@ -111,8 +111,8 @@ class Gradient(Method):
 
 
 def _parts(job: Job) -> tuple[nn.Module, Optimizer, LRScheduler | None]:
-    from tacit.runs.pieces import network_of, optimizer_of, scheduler_of
-    from tacit.training.settle import steps_of
+    from tacit.runs.builders import network_of, optimizer_of, scheduler_of
+    from tacit.training.resolve_plan import steps_of
 
     model = network_of(job.config, job.dataset)
     optimizer = optimizer_of(job.config, model)

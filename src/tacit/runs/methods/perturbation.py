@@ -42,7 +42,7 @@ class Perturbation(Method):
         import numpy as np
         from safetensors.numpy import save
 
-        from tacit import atomic
+        from tacit import serialization as atomic
 
         estimator = self._estimator(job)
         job.on_progress("private training", 0, 1)
@@ -69,7 +69,7 @@ class Perturbation(Method):
     def twin(self, job: Job) -> Sequence[Mapping[str, float]]:
         from sklearn.linear_model import LogisticRegression
 
-        from tacit.runs.measure import measure_of
+        from tacit.runs.metrics import measure_of
 
         dataset = job.dataset
         job.on_progress("non-private twin", 0, 1)

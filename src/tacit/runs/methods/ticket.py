@@ -59,7 +59,7 @@ class TicketMethod(Method):
             raise check.fail("densities of [ticket]", "a list with at least one value", self.densities)
 
     def train(self, job: Job) -> Trained:
-        from tacit.runs.pieces import predictor, stream_of, tested
+        from tacit.runs.builders import predictor, stream_of, tested
         from tacit.tickets import PrivateTicket
         from tacit.training import save_model
 
@@ -162,7 +162,7 @@ class TicketMethod(Method):
 
     def _published(self, job: Job) -> Sequence[Ticket]:
         """Tickets of the private data, which nothing protects."""
-        from tacit.runs.pieces import tested
+        from tacit.runs.builders import tested
         from tacit.tickets import iterative_tickets
 
         x, y, *_ = _tensors(job.dataset)
@@ -191,14 +191,14 @@ class TicketMethod(Method):
 
 
 def _network(job: Job, dataset: Dataset) -> nn.Module:
-    from tacit.runs.pieces import network_of
+    from tacit.runs.builders import network_of
 
     return network_of(job.config, dataset)
 
 
 def _same_records(job: Job, name: str) -> bool:
     from tacit.data import made_of, same_records
-    from tacit.runs.pieces import table_path
+    from tacit.runs.builders import table_path
 
     section = job.config.table
     if section is None:

@@ -59,8 +59,8 @@ class Variational(Method):
     def _private(self, job: Job) -> Trained:
         from safetensors.torch import save
 
-        from tacit import atomic
-        from tacit.runs.pieces import stream_of
+        from tacit import serialization as atomic
+        from tacit.runs.builders import stream_of
         from tacit.tradeoff import Epsilon
         from tacit.variational import infer
 
@@ -103,8 +103,8 @@ class Variational(Method):
     def _concealed(self, job: Job) -> Trained:
         from safetensors.torch import save
 
-        from tacit import atomic
-        from tacit.runs.pieces import stream_of
+        from tacit import serialization as atomic
+        from tacit.runs.builders import stream_of
         from tacit.variational import infer_concealed
 
         config, (x_test, y_test) = job.config, _tensors(job.dataset.x_test, job.dataset.y_test)
@@ -151,8 +151,8 @@ class Variational(Method):
         )
 
     def twin(self, job: Job) -> Sequence[Mapping[str, float]]:
-        from tacit.runs.measure import measure_of
-        from tacit.runs.pieces import stream_of
+        from tacit.runs.builders import stream_of
+        from tacit.runs.metrics import measure_of
         from tacit.variational import infer_nonprivate
 
         dataset, rate = job.dataset, job.config.twin_learning_rate

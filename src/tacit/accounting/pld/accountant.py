@@ -1,0 +1,124 @@
+"""`pld`: the exact accountant, two-sided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import ClassVar, Protocol, Self
+
+import numpy as np
+
+from tacit import check
+from tacit.accounting.base import Accountant
+from tacit.accounting.pld.dispatch import ALLOWANCE, Dispatch
+from tacit.accounting.pld.envelopes import floors, in_blocks, rough
+from tacit.accounting.pld.few_samples import revealed
+from tacit.accounting.pld.noise_groups import Grouped
+from tacit.mechanisms import Mechanism
+from tacit.mechanisms.pairs import AtomPair, GaussianPair, Pair
+from tacit.relation import Relation
+from tacit.standing import Standing
+from tacit.tradeoff import Curve, GaussianCurve
+
+Parts = list[tuple[Pair, int]]
+_DISTINCT = 256
+_ROUGHLY = 24
+
+
+class Pld(Accountant):
+    """Exact composition of dominating pairs, as a bracket around the true trade-off curve.
+
+    delta(epsilon) is computed for both directions of the relation and the larger counts. Where noise takes more than
+    `distinct` values and no single line covers them, neighbouring values count together: the bracket is then about as
+    wide as their ratio.
+    """
+
+    name: ClassVar[str] = "pld"
+    standing: ClassVar[Standing] = Standing.PROVEN
+
+    def __init__(self, distinct: int = _DISTINCT):
+        self._distinct = check.count("distinct", distinct)
+
+    def curves(self, mechanism: Mechanism, relation: Relation) -> tuple[Curve, Curve]:
+        """Upper and lower curve; raises `Refused` where a mechanism has no dominating pair."""
+        directions = _directions(mechanism, relation)
+        plain = [pair for pair, _ in directions[0] if isinstance(pair, GaussianPair)]
+        if len(directions) == 1 and len(plain) == len(directions[0]):
+            mu = float(np.sqrt(sum(pair.mu**2 for pair in plain)))
+            return GaussianCurve(mu * (1 + ALLOWANCE)), GaussianCurve(mu * (1 - ALLOWANCE))
+        if any(isinstance(pair, AtomPair) and pair.certain == 1.0 for parts in directions for pair, _ in parts):
+            return GaussianCurve(np.inf), GaussianCurve(np.inf)
+        quick = [bounds for parts in directions if (bounds := revealed(parts)) is not None]
+        if len(quick) == len(directions):
+            return PldCurve(quick, 1), PldCurve(quick, 0)
+        envelope = any(pair.attained(0.0) != pair for parts in directions for pair, _ in parts)
+        if not envelope or _single(directions):
+            exact = [Grouped.of(parts, self._distinct) or Dispatch(parts) for parts in directions]
+            return PldCurve(exact, 1), PldCurve(exact, 0)
+        # The two sides differ by more than rounding, which need not be fine then.
+        upper = [rough(in_blocks(parts)) for parts in directions]
+        lower = [low for parts, above in zip(directions, upper, strict=True) for low in floors(parts, above)]
+        return PldCurve(upper, 1), PldCurve(lower, 0)
+
+    def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
+        return self.curves(mechanism, relation)[0]
+
+    def rough(self) -> Self:
+        return type(self)(distinct=min(self._distinct, _ROUGHLY))
+
+
+def _single(directions: Sequence[Parts]) -> bool:
+    """One step alone, where an envelope is what the family reaches at each epsilon."""
+    return all(len(parts) == 1 and parts[0][1] == 1 and parts[0][0].reached for parts in directions)
+
+
+def _directions(mechanism: Mechanism, relation: Relation) -> list[Parts]:
+    parts = [(part.dominating_pairs(relation), steps) for part, steps in mechanism.parts()]
+    count = max((len(pairs) for pairs, _ in parts), default=1)
+    return [_merged([(pairs[min(side, len(pairs) - 1)], steps) for pairs, steps in parts]) for side in range(count)]
+
+
+def _merged(parts: list[tuple[Pair, int]]) -> Parts:
+    """Equal pairs counted together, and all plain Gaussians as one of the summed mu^2."""
+    counted: dict[Pair, int] = {}
+    mu_squared = 0.0
+    for pair, steps in parts:
+        if isinstance(pair, GaussianPair):
+            mu_squared += steps * pair.mu**2
+        else:
+            counted[pair] = counted.get(pair, 0) + steps
+    if mu_squared or not counted:
+        counted[GaussianPair(mu_squared**0.5)] = 1
+    return list(counted.items())
+
+
+class Bounds(Protocol):
+    """Two-sided answers about one direction."""
+
+    def delta(self, epsilon: float) -> tuple[float, float]: ...
+
+    def epsilon(self, delta: float) -> tuple[float, float]: ...
+
+    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+class PldCurve(Curve):
+    """One side of the bracket: the largest over the directions of their lower (0) or upper (1) bounds."""
+
+    def __init__(self, directions: Sequence[Bounds], side: int):
+        self._directions = directions
+        self._side = side
+
+    def delta(self, epsilon: float) -> float:
+        return max(direction.delta(epsilon)[self._side] for direction in self._directions)
+
+    def epsilon(self, delta: float) -> float:
+        return max(direction.epsilon(delta)[self._side] for direction in self._directions)
+
+    @cached_property
+    def profile(self) -> tuple[np.ndarray, np.ndarray]:
+        """(epsilons, deltas) on the grid of `Curve.profile`, all deltas from a few shared inversions."""
+        epsilons = self._grid()
+        sides = [direction.profile(epsilons)[self._side] for direction in self._directions]
+        settle = np.minimum.accumulate if self._side else lambda values: np.maximum.accumulate(values[::-1])[::-1]
+        return epsilons, settle(np.clip(np.max(sides, axis=0), 0.0, 1.0))

@@ -1,0 +1,223 @@
+"""K(theta) = log E_P[e^{theta L}; L finite] of a composition on the real line, from discretised losses.
+
+Steps known by finitely many losses, exactly or by quadrature, on the saddle line.
+
+A step that is one of two, picked by a coin that both sides see, on the saddle line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.accounting.pld.quadrature import log1p, shifted_sum
+from tacit.accounting.pld.smooth_cumulants import Smooth, SmoothSampled, Unsuitable, log_decay
+from tacit.mechanisms.pairs import Nodes, Pair
+from tacit.mechanisms.pairs.quadrature import LOG_TOLERANCE
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """Losses with the log of their P-masses, run `steps` times."""
+
+    losses: np.ndarray
+    log_masses: np.ndarray
+    steps: int
+
+    def above(self, log_floor: float) -> Discrete:
+        """Without the masses below a floor, which must not be all of them."""
+        keep = self.log_masses > min(log_floor, float(self.log_masses.max()) - 1.0)
+        return Discrete(self.losses[keep], self.log_masses[keep], self.steps)
+
+    def tilt(self, theta: float) -> tuple[float, np.ndarray]:
+        """log sum p e^{theta loss} of one step, and the tilted probabilities."""
+        exponent = self.log_masses + theta * self.losses
+        top = float(exponent.max())
+        weights = np.exp(exponent - top)
+        total = float(weights.sum())
+        return top + float(np.log(total)), weights / total
+
+
+class Cumulant:
+    """K and its first two derivatives for independent discrete parts."""
+
+    low, high = 1e-9, 1e13
+
+    def __init__(self, parts: Sequence[Discrete]):
+        self.parts = parts
+
+    def __call__(self, theta: float) -> float:
+        return sum(part.steps * part.tilt(theta)[0] for part in self.parts)
+
+    def jet(self, theta: float) -> tuple[float, float, float]:
+        """K, K' and K'' at theta."""
+        value = first = second = 0.0
+        for part in self.parts:
+            log_total, weights = part.tilt(theta)
+            mean = float(weights @ part.losses)
+            value += part.steps * log_total
+            first += part.steps * mean
+            second += part.steps * float(weights @ (part.losses - mean) ** 2)
+        return value, first, second
+
+
+_UNIT = 2.0**-53
+_MOST = 40_000
+_FIRST = 256
+_EDGES = 600
+
+
+class SmoothNodes(Smooth):
+    """A step by `Pair.nodes`. Its characteristic function need not decay: atoms keep it up at every frequency."""
+
+    def __init__(self, pair: Pair, steps: int, theta: float, log_ignored: float = -np.inf):
+        """Atoms beyond all but e^`log_ignored` of the P-mass are left out where a high tilt would see nothing else."""
+        self.pair, self.steps, self.theta = pair, steps, theta
+        self.largest = 3 * theta + 5
+        self._kept = _without_far_tail(pair, self.largest, log_ignored)
+        self._ignored = (0.0, 0.0) if self._kept is None else _beyond(pair, float(self._kept.loss[-1]))
+        self.left_out = steps * self._ignored[0]
+        self.real = self._nodes(0.0)
+        self.moment = self.log_moment(theta)
+        self.mean, self.variance = self.jet(theta)[1:]
+
+    def _nodes(self, frequency: float) -> Nodes:
+        if self._kept is not None:
+            return self._kept
+        try:
+            nodes = self.pair.nodes(self.largest, frequency)
+        except OverflowError:
+            raise Unsuitable from None
+        if nodes is None or len(nodes.loss) > _MOST:
+            raise Unsuitable
+        return nodes
+
+    def log_moment(self, theta: float) -> float:
+        """The digits of small moments are kept by sum p = 1 - infinite, sum p e^{-loss} = 1 - unseen, less the tail."""
+        loss, p, _ = self.real.columns
+        with np.errstate(divide="ignore"):
+            exponent = np.log(p) + theta * loss
+        top = float(exponent.max())
+        direct = top + float(np.log(np.exp(exponent - top).sum()))
+        if abs(direct) > 0.5 or top > 0:
+            return direct
+        with np.errstate(over="ignore", invalid="ignore"):
+            small = float((p * (np.expm1(theta * loss) + theta * np.expm1(-loss))).sum())
+        p_lost, q_lost = self.pair.infinite + self._ignored[0], self.pair.unseen + self._ignored[1]
+        lost = p_lost + theta * (p_lost - q_lost)
+        return float(np.log1p(small - lost)) if np.isfinite(small) else direct
+
+    def jet(self, theta: float) -> tuple[float, float, float]:
+        loss, p, _ = self.real.columns
+        with np.errstate(divide="ignore"):
+            exponent = np.log(p) + theta * loss
+        weights = np.exp(exponent - exponent.max())
+        weights /= weights.sum()
+        mean = float(weights @ loss)
+        return self.log_moment(theta), mean, float(weights @ (loss - mean) ** 2)
+
+    def mean_and_variance(self) -> tuple[float, float]:
+        return self.mean, self.variance
+
+    def log_decay(self, t: np.ndarray) -> np.ndarray:
+        """By cells of outcomes merged into one, whose tilted variance is at most that of the outcomes themselves."""
+        deviation = self.variance**0.5
+        near = self.mean + deviation * np.linspace(-8, 8, _EDGES)
+        edges = np.unique(np.concatenate([near, np.sort(self.real.loss)[:: max(len(self.real.loss) // _EDGES, 1)]]))
+        if self._kept is not None:
+            edges = np.append(edges[edges < self.real.loss[-1]], self.real.loss[-1])
+        p, q = self.pair.cells(edges)
+        keep = (p > 0) & (q > 0)
+        if self._kept is not None:
+            keep[-1] = False  # An atom that the law leaves out would make it look as if it decayed.
+        loss = np.log(p[keep] / q[keep])
+        order = np.argsort(loss)
+        weights = np.exp(np.log(p[keep]) + self.theta * loss - self.moment)
+        decay = log_decay(loss[order], weights[order], None, t)
+        decay[-1] = 0.0  # Nothing is claimed for the frequencies beyond, which the last cell stands for.
+        return decay
+
+    def nodes(self, frequency: float) -> int:
+        return len(self._nodes(frequency).loss)
+
+    def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        value, size = np.empty(len(t), dtype=complex), np.empty(len(t))
+        start = 0
+        while start < len(t):
+            stop = max(int(np.searchsorted(t, 2 * t[start])), start + _FIRST)
+            nodes = self._nodes(float(t[min(stop, len(t)) - 1]))
+            with np.errstate(divide="ignore"):
+                weights = np.exp(np.log(nodes.p) + self.theta * nodes.loss - self.moment)
+            block = slice(start, stop)
+            value[block], size[block] = shifted_sum(weights, nodes.loss - self.mean, t[block], float(t[1]))
+            start = stop
+        error = 16 * _UNIT * size
+        modulus = np.maximum(np.abs(1 + value) - error, 1e-300)
+        logarithm = log1p(value)
+        relative = error / modulus + 4 * _UNIT * np.abs(logarithm)
+        return self.steps * logarithm, -self.steps * np.log1p(-np.minimum(relative, 0.5))
+
+
+def _without_far_tail(pair: Pair, largest: float, log_ignored: float) -> Nodes | None:
+    """The atoms of a table up to where P-mass e^`log_ignored` is left; None where that hardly changes any moment."""
+    if pair.table is None or log_ignored == -np.inf:
+        return None
+    loss, p, q = pair.table
+    kept = int(np.searchsorted(-np.cumsum(p[::-1])[::-1], -np.exp(log_ignored)))
+    with np.errstate(divide="ignore"):
+        exponent = np.log(p) + largest * loss
+    if not 0 < kept < len(p) or exponent[kept:].max() < exponent[:kept].max() + LOG_TOLERANCE:
+        return None
+    return Nodes(loss[:kept], p[:kept], q[:kept])
+
+
+def _beyond(pair: Pair, loss: float) -> tuple[float, float]:
+    """P- and Q-mass of the finite losses above `loss`."""
+    p, q = pair.cells(np.array([loss]))
+    return float(p[1]), float(q[1])
+
+
+class SmoothMixed(Smooth):
+    """E e^{zL} = (1 - share) E_usual e^{zL} + share E_rare e^{zL}, of two sampled Gaussians seen at the same tilt."""
+
+    def __init__(self, usual: SmoothSampled, rare: SmoothSampled, share: float):
+        self._views, self._shares = (usual, rare), np.array([1 - share, share])
+        self.steps, self.theta = usual.steps, usual.theta
+        self.largest = min(usual.largest, rare.largest)
+        self.moment = self.log_moment(self.theta)
+        self.mean = self.jet(self.theta)[1]
+
+    def _weights(self, theta: float) -> np.ndarray:
+        moments = np.array([view.log_moment(theta) for view in self._views])
+        return np.exp(np.log(self._shares) + moments - self.log_moment(theta))
+
+    def log_moment(self, theta: float) -> float:
+        moments = np.array([view.log_moment(theta) for view in self._views])
+        if moments.max() > 0.5:
+            return float(np.logaddexp(*(np.log(self._shares) + moments)))
+        return float(np.log1p(self._shares @ np.expm1(moments)))
+
+    def jet(self, theta: float) -> tuple[float, float, float]:
+        weights, jets = self._weights(theta), [view.jet(theta) for view in self._views]
+        means, variances = (np.array([jet[k] for jet in jets]) for k in (1, 2))
+        mean = float(weights @ means)
+        return self.log_moment(theta), mean, float(weights @ (variances + (means - mean) ** 2))
+
+    def log_decay(self, t: np.ndarray) -> np.ndarray:
+        parts = [np.log(w) + view.log_decay(t) for w, view in zip(self._weights(self.theta), self._views, strict=True)]
+        return np.minimum(np.logaddexp(*parts), 0.0)
+
+    def nodes(self, frequency: float) -> int:
+        return sum(view.nodes(frequency) for view in self._views)
+
+    def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        change, error = np.zeros(len(t), dtype=complex), np.zeros(len(t))
+        for weight, view in zip(self._weights(self.theta), self._views, strict=True):
+            value, miss = view.change(t, self.mean)
+            change += weight * value
+            error += weight * miss
+        logarithm = log1p(change)
+        relative = error / np.maximum(np.abs(1 + change) - error, 1e-300) + 4 * _UNIT * np.abs(logarithm)
+        return self.steps * logarithm, -self.steps * np.log1p(-np.minimum(relative, 0.5))

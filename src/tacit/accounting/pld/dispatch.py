@@ -1,0 +1,387 @@
+"""One direction of a relation: picks the engine for a question, inverts it, and adds the rounding allowance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+
+from tacit.accounting.pld.cumulants import as_gaussian, cumulants_of
+from tacit.accounting.pld.exact import Double, Enumerated, Single
+from tacit.accounting.pld.fft import Convolution
+from tacit.accounting.pld.inversion import SaddleLine, saddle_line
+from tacit.accounting.pld.saddle_point import Saddle, log_chernoff, saddle_for_delta, saddle_for_epsilon
+from tacit.accounting.pld.smooth_cumulants import Product, SmoothCumulant, Unsuitable
+from tacit.accounting.pld.tail_split import Splitter
+from tacit.errors import Refused
+from tacit.mechanisms.pairs import Pair
+from tacit.root_finding import bracketed_root
+
+ALLOWANCE = 1e-9
+"""Relative widening of every delta and epsilon for rounding in moments and masses, which stays below 1e-10."""
+
+_POINTS = 20_000
+_ROUGH = 1 << 11
+_TINY = 1e-33
+_WIDE = 2e-7
+_LOOSE = 1e-3
+_ALONE = (Single, Double, Enumerated)
+_VOIDED = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # `asked` takes nothing from such results.
+_PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
+
+
+class Local(Protocol):
+    """Certified bounds on delta around one question."""
+
+    @property
+    def theta(self) -> float: ...
+
+    @property
+    def epsilon(self) -> float: ...
+
+    def bounds(self, epsilon: float) -> tuple[float, float]: ...
+
+
+def asked(local: Local, epsilon: float) -> tuple[float, float]:
+    """The bounds of `local`; all that is certain, [0, 1], where its arithmetic left the range of doubles."""
+    low, high = local.bounds(epsilon)
+    return (low, high) if 0.0 <= low <= high else (0.0, 1.0)
+
+
+class Dispatch:
+    """delta and epsilon of one composition of pairs, each as (lower, upper)."""
+
+    def __init__(self, parts: Sequence[tuple[Pair, int]], *, gap: float = 2e-7, largest: int = 1 << 20):
+        self.parts = parts
+        self._wide, self._blur = max(_WIDE, 2 * gap), gap / 10
+        self.general = Convolution(parts, gap=gap, largest=largest)
+        self._coarse = Convolution(parts, gap=1e-3, largest=1 << 13)
+        self._compared = False
+        self._tables = bool(parts) and all(pair.table is not None for pair, _ in parts)
+        self._top = max(float(sum(steps * pair.largest for pair, steps in parts)), 0.0)
+        self._near_delta = lru_cache(maxsize=32)(self._for_delta)
+        self._near_epsilon = lru_cache(maxsize=8)(self._for_epsilon)
+        self._checked_delta = lru_cache(maxsize=32)(self._delta_within_bounds)
+        self._checked_epsilon = lru_cache(maxsize=32)(self._epsilon_within_bounds)
+
+    @_VOIDED
+    def delta(self, epsilon: float) -> tuple[float, float]:
+        """Bounds on delta(epsilon)."""
+        return self._checked_delta(epsilon)
+
+    @_VOIDED
+    def epsilon(self, delta: float) -> tuple[float, float]:
+        """Bounds on the smallest epsilon >= 0 with delta(epsilon) <= delta."""
+        return self._checked_epsilon(delta)
+
+    @_VOIDED
+    def delta_on_line(self, epsilon: float) -> tuple[float, float] | None:
+        """`delta` where the saddle line alone settles it, which costs little however many steps differ; else None."""
+        line = self._line_for_epsilon(epsilon, self.general.saddle_for_epsilon(epsilon))
+        if line is None or _looseness(line, epsilon) > _LOOSE:
+            return None
+        low, high = asked(line, epsilon)
+        return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
+
+    @_VOIDED
+    def epsilon_on_line(self, delta: float) -> tuple[float, float] | None:
+        """`epsilon` where the saddle line alone settles it, which costs little however many steps differ; else None."""
+        if delta <= self.general.infinite:
+            return None
+        line = self._line_for_delta(delta, self.general.saddle_for_delta(delta))
+        if line is None or _looseness(line, line.epsilon) > _LOOSE:
+            return None
+        low, high = _invert(line, delta, 0), _invert(line, delta, 1)
+        return (low, high) if high - low <= _LOOSE * high else None
+
+    def _delta_within_bounds(self, epsilon: float) -> tuple[float, float]:
+        low, high = self._delta(epsilon)
+        floor, ceiling = self._simple(epsilon) if self._tables else (0.0, 1.0)
+        return (low, high) if low <= ceiling and high >= floor else (floor, ceiling)
+
+    def _simple(self, epsilon: float) -> tuple[float, float]:
+        """Bounds that need neither engine: what the worst step alone leaks, and Chernoff's of the whole composition.
+
+        They are far apart, and stand in where an engine has left the range of doubles.
+        """
+        floor = max(Single(pair).bounds(epsilon)[0] for pair, _ in self.parts)
+        best = 0.0
+        for rate in np.geomspace(0.01, 1e9, 80):
+            value = sum(steps * _log_table_moment(pair, rate) for pair, steps in self.parts)
+            best = min(best, log_chernoff(float(rate), value, epsilon))
+        ceiling = self.general.infinite + float(np.exp(best))
+        return floor * (1 - ALLOWANCE), min(ceiling * (1 + ALLOWANCE) + 1e-12 * floor, 1.0)
+
+    def _delta(self, epsilon: float) -> tuple[float, float]:
+        if epsilon >= self._top * (1 + ALLOWANCE):
+            return self.general.infinite * (1 - ALLOWANCE), min(self.general.infinite * (1 + ALLOWANCE), 1.0)
+        local = self._near_epsilon(epsilon)
+        low, high = asked(local, epsilon)
+        if not isinstance(local, _ALONE) and epsilon > 0 and high - low > self._wide * high > 1e-300:
+            middle = float(np.log(max(high * low, high**2 * 1e-10)) / 2)
+            apart = None if self.general.infinite else self._splitter(middle).at(epsilon, middle)
+            low, high = _together((low, high), asked(apart, epsilon) if apart else (0.0, 1.0))
+        return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
+
+    def _epsilon_within_bounds(self, delta: float) -> tuple[float, float]:
+        low, high = self._epsilon(delta)
+        if not self._tables or not np.isfinite(high):
+            return low, high
+        # An answer of lattice or line is kept only where it agrees with what needs neither.
+        agrees = self._simple(low)[1] >= delta * (1 - 1e-6) and self._simple(high)[0] <= delta * (1 + 1e-6)
+        return (low, high) if agrees else self._simple_epsilon(delta)
+
+    def _simple_epsilon(self, delta: float) -> tuple[float, float]:
+        """`epsilon` from `_simple` alone, by bisection."""
+        ends = []
+        for side in (0, 1):
+            low, high = 0.0, max(self._top, 1e-12) if np.isfinite(self._top) else 1e6
+            for _ in range(60):
+                middle = (low + high) / 2
+                low, high = (middle, high) if self._simple(middle)[side] > delta else (low, middle)
+            ends.append(low if side == 0 else high)
+        return ends[0], ends[1]
+
+    def _epsilon(self, delta: float) -> tuple[float, float]:
+        if delta < self.general.infinite * (1 + ALLOWANCE) or delta == 0.0:
+            return self._at_the_end(delta)
+        floor, top = self._near_the_top(delta)
+        if floor >= top * (1 - ALLOWANCE) < np.inf:
+            return floor, top
+        local = self._near_delta(delta)
+        low, high = max(_invert(local, delta, 0), floor), min(_invert(local, delta, 1), top)
+        if (
+            not isinstance(local, _ALONE)
+            and not self.general.infinite
+            and high - low > self._wide * high > 1e-6 * self._wide
+        ):
+            low, high = self._between(delta, low, high)
+        return (low, high) if high - low <= _LOOSE * high else self._searched(delta, low, high)
+
+    def _searched(self, delta: float, low: float, high: float) -> tuple[float, float]:
+        """Bounds from single epsilons, each by the engine that suits it, where none that suits delta is narrow."""
+        guess = high
+        for _ in range(24):
+            if guess <= 1.1 * low or guess <= 0 or not np.isfinite(guess):
+                break
+            middle = float((max(low, 1e-4 * guess) * guess) ** 0.5)
+            floor, ceiling = self.delta(middle)
+            if floor > delta:
+                low = middle
+            else:
+                guess, high = middle, middle if ceiling <= delta else high
+        if not 0 < low < guess < np.inf:
+            return low, high
+        local = self._near_epsilon(float((low * guess) ** 0.5))
+        return _together((low, high), (_invert(local, delta, 0), _invert(local, delta, 1)))
+
+    def _splitter(self, log_delta: float) -> Splitter:
+        return Splitter(self.parts, self.general.outlines_for(log_delta), _POINTS)
+
+    def _between(self, delta: float, low: float, high: float) -> tuple[float, float]:
+        """Bounds on epsilon with the runs of a large loss apart, searched for between two known bounds."""
+        log_delta = float(np.log(delta))
+        splitter = self._splitter(log_delta)
+        epsilon = splitter.epsilon_for(log_delta, max(low, 1e-3 * high), high)
+        for _ in range(4):
+            local = splitter.at(epsilon, log_delta)
+            if local is None:
+                break
+            found = _together((low, high), (_invert(local, delta, 0), _invert(local, delta, 1)))
+            if found[1] < 1.03 * epsilon and epsilon < 1.03 * found[1]:
+                return found
+            low, high = found
+            epsilon = high
+        return low, high
+
+    @_VOIDED
+    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds on delta at many epsilons, from a few questions that lie near all of them; wider than `delta`."""
+        deltas = [delta for delta in _PROFILE_DELTAS if delta > self.general.infinite]
+        locals_ = [self._for_epsilon(0.0, self._coarse), *(self._for_delta(delta, self._coarse) for delta in deltas)]
+        centres = np.array([local.epsilon for local in locals_])
+        nearest = np.argmin(np.abs(epsilons[:, None] - centres), axis=1)
+        bounds = np.array([asked(locals_[k], float(e)) for k, e in zip(nearest, epsilons, strict=True)])
+        return bounds[:, 0] * (1 - ALLOWANCE), np.minimum(bounds[:, 1] * (1 + ALLOWANCE), 1.0)
+
+    def _near_the_top(self, delta: float) -> tuple[float, float]:
+        """Bounds from the largest loss alone: with P-mass m there, delta(epsilon) >= m (1 - e^{epsilon - largest})."""
+        top = self._top
+        if self.general.infinite or not 0 < top < np.inf:
+            return 0.0, np.inf
+        log_mass = sum(steps * _log_mass_at_the_top(pair) for pair, steps in self.parts)
+        share = float(np.exp(min(np.log(delta) - log_mass, 1.0)))
+        floor = top + float(np.log1p(-share)) if share < 1 else 0.0
+        return max(floor * (1 - ALLOWANCE / 4), 0.0), top * (1 + ALLOWANCE / 4)
+
+    def _at_the_end(self, delta: float) -> tuple[float, float]:
+        """epsilon where only infinite losses are left: the largest finite loss, or inf if even that is too much."""
+        top = self._top
+        certain = self.general.infinite
+        if delta < certain * (1 - ALLOWANCE):
+            return float("inf"), float("inf")
+        known = delta == 0.0 and certain == 0.0
+        return top * (1 - ALLOWANCE) if known else 0.0, top * (1 + ALLOWANCE) if known else float("inf")
+
+    def _for_delta(self, delta: float, lattice: Convolution | None = None) -> Local:
+        saddle = self.general.saddle_for_delta(delta)
+        few = self._few(saddle)
+        if few:
+            return few.towards(delta) if isinstance(few, Double) else few
+        return self._narrower(self._line_for_delta(delta, saddle), lattice or self.general, saddle)
+
+    def _for_epsilon(self, epsilon: float, lattice: Convolution | None = None) -> Local:
+        saddle = self.general.saddle_for_epsilon(epsilon)
+        few = self._few(saddle)
+        if few:
+            return few
+        return self._narrower(self._line_for_epsilon(epsilon, saddle), lattice or self.general, saddle)
+
+    def _line_for_delta(self, delta: float, saddle: Saddle) -> SaddleLine | None:
+        log_delta = float(np.log(delta - self.general.infinite))
+        return self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, log_delta))
+
+    def _line_for_epsilon(self, epsilon: float, saddle: Saddle) -> SaddleLine | None:
+        return self._line(saddle, lambda cumulant: saddle_for_epsilon(cumulant, epsilon))
+
+    def _narrower(self, line: SaddleLine | None, lattice: Convolution, saddle: Saddle) -> Local:
+        """The line, unless there is none or the lattice knows more where the line is meant to be asked."""
+        if line is not None and _looseness(line, line.epsilon) <= _LOOSE:
+            return line
+        bracket = lattice.bracket(saddle)
+        if line is None or _looseness(bracket, saddle.epsilon) < _looseness(line, saddle.epsilon):
+            return bracket
+        return line
+
+    def _few(self, saddle: Saddle) -> Single | Double | Enumerated | None:
+        """The engine of one step, of two, or of a few with tables."""
+        pair = self.parts[0][0]
+        count = sum(steps for _, steps in self.parts)
+        if count == 1:
+            return Single(pair)
+        theta, epsilon = saddle.theta, max(saddle.epsilon, 0.0)
+        found = Enumerated.of(self.parts, theta, epsilon)
+        if found or count > 2:
+            return found
+        return Double(pair, self.parts[-1][0], self.general.outlines[0], theta, epsilon)
+
+    def _line(self, saddle: Saddle, refine: Callable[[SmoothCumulant], Saddle]) -> SaddleLine | None:
+        if self.general.exact:
+            return None
+        discrete = any(as_gaussian(pair)[1] < np.inf for pair, _ in self.parts)
+        for limited, widest in (
+            ((True, 4e-7), (False, 1e-5), (True, 1.0), (False, 1.0)) if discrete else ((False, 1.0),)
+        ):
+            try:
+                line = self._refined_line(saddle, refine, widest, limited=limited)
+            except Unsuitable:
+                continue
+            if line:
+                return self._agreed(line, saddle)
+        return None
+
+    def _refined_line(
+        self, saddle: Saddle, refine: Callable[[SmoothCumulant], Saddle], widest: float, *, limited: bool
+    ) -> SaddleLine | None:
+        for _ in range(4):
+            seen = cumulants_of(self.parts, saddle.theta, saddle.log_delta, limited=limited)
+            refined = refine(SmoothCumulant(seen, saddle.theta))
+            close = abs(np.log(refined.theta / saddle.theta)) < 0.3
+            saddle = refined
+            if close:
+                break
+        seen = cumulants_of(self.parts, saddle.theta, saddle.log_delta, limited=limited)
+        return saddle_line(
+            Product(seen, saddle.theta), saddle, _POINTS, self.general.infinite, blurs=(self._blur, widest)
+        )
+
+    def _agreed(self, line: SaddleLine, saddle: Saddle) -> SaddleLine:
+        """The line, once a coarse lattice of the same composition has bounds that overlap with its own."""
+        if not self._compared:
+            self._compared = True
+            rough = Convolution(self.parts, largest=_ROUGH, outlines=self.general.outlines).bracket(saddle)
+            (low, high), (floor, ceiling) = asked(line, line.epsilon), asked(rough, line.epsilon)
+            if low * (1 - ALLOWANCE) > ceiling + _TINY or floor > high * (1 + ALLOWANCE) + _TINY:
+                raise Refused(
+                    f"two engines disagree at epsilon {line.epsilon:.6g}: delta in [{low:.6g}, {high:.6g}] against "
+                    f"[{floor:.6g}, {ceiling:.6g}]. Please report this composition."
+                )
+        return line
+
+
+def _looseness(local: Local, epsilon: float) -> float:
+    """Relative width of the bounds on delta."""
+    low, high = asked(local, max(epsilon, 0.0))
+    return (high - low) / high if high > 0 else 1.0
+
+
+def _together(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    """What lies in both intervals; where two engines contradict each other, all that either of them allows."""
+    low, high = max(one[0], other[0]), min(one[1], other[1])
+    return (low, high) if low <= high else (min(one[0], other[0]), max(one[1], other[1]))
+
+
+def _log_table_moment(pair: Pair, rate: float) -> float:
+    """log E e^{rate L} of one step with a table of atoms, infinite losses left out."""
+    assert pair.table is not None
+    loss, p, _ = pair.table
+    with np.errstate(divide="ignore"):
+        exponent = np.log(p) + rate * loss
+    top = float(exponent.max())
+    return top + float(np.log(np.exp(exponent - top).sum()))
+
+
+def _log_mass_at_the_top(pair: Pair) -> float:
+    """log of the P-mass of the largest loss, -inf where it is not an atom."""
+    slack = 1e-12 * abs(pair.largest)
+    nodes = pair.nodes(1.0, 0.0)
+    if nodes is None or not any(atom >= pair.largest - slack for atom in pair.atoms):
+        return -np.inf
+    return float(np.log(nodes.p[nodes.loss >= pair.largest - slack].sum()))
+
+
+def _invert(local: Local, delta: float, side: int) -> float:
+    """The epsilon where one side of the bounds crosses delta, searched outwards from the saddle."""
+
+    def excess(epsilon: float) -> float:
+        return float(np.log(max(asked(local, epsilon)[side], 2.3e-308) / delta)) + ALLOWANCE * (1 if side else -1)
+
+    guess = _secant(excess, local.epsilon, local.theta)
+    root = _bracketed(excess, local) if guess is None else guess
+    return max(root * (1 + 2 * ALLOWANCE * (1 if side else -1)), 0.0)
+
+
+def _secant(excess: Callable[[float], float], start: float, slope: float) -> float | None:
+    """A root to within a tenth of the allowance in log delta; 0 if it lies below; None when the search wanders."""
+    x, value = start, excess(start)
+    step = value / slope
+    for _ in range(8):
+        if abs(value) <= 0.1 * ALLOWANCE:
+            return x
+        if abs(step) * slope > 20:
+            return None
+        new = max(x + step, 0.0)
+        before, value = value, excess(new)
+        if new == 0.0 and (x == 0.0 or value <= 0):
+            return 0.0 if value <= 0 else None
+        if value == before:
+            return None
+        step, x = -value * (new - x) / (value - before), new
+    return None
+
+
+def _bracketed(excess: Callable[[float], float], local: Local) -> float:
+    step = 0.5 / local.theta
+    low = high = local.epsilon
+    while excess(high) > 0:
+        low, high, step = high, high + step, 2 * step
+        if high > 1e15:
+            return float("inf")
+    step = 0.5 / local.theta
+    while excess(low) <= 0:
+        if low == 0.0:
+            return 0.0
+        high, low, step = low, max(low - step, 0.0), 2 * step
+    return bracketed_root(excess, low, high, relative=1e-11)

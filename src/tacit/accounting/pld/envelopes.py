@@ -1,0 +1,157 @@
+"""Envelopes under adaptive choice: blocks of steps from above, lines of attained profiles from below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from tacit.accounting.pld.dispatch import Dispatch
+from tacit.mechanisms.pairs import AdaptivePair, Pair, RevealedBlock, RevealedPair, attained_lines
+from tacit.root_finding import bracketed_root
+
+BLOCK = 128
+"""Steps of one block: its pair spreads by about 1 / (3 BLOCK) more than the steps that attain most.
+
+Where it is revealed which steps run, blocks are of so many steps that hardly ever more than BLOCK of them do.
+"""
+
+_GAP, _LARGEST = 1e-4, 1 << 17
+_REACH, _FEW_STEPS, _FEW_RUNS = 200.0, 64, 2.0
+_SHARES = (*np.linspace(-0.95, 0.95, 39).tolist(), *(1 - 0.5 ** np.arange(5, 40)).tolist())
+_FEW = (0.0, 0.25, 0.5, 0.8, 0.95)
+
+Parts = Sequence[tuple[Pair, int]]
+
+
+def rough(parts: Parts) -> Dispatch:
+    """A direction whose own two sides need not be closer than those of an envelope."""
+    return Dispatch(parts, gap=_GAP, largest=_LARGEST)
+
+
+def in_blocks(parts: Parts) -> list[tuple[Pair, int]]:
+    """Steps of an envelope of a known family as blocks of one dominating pair each; all other parts as they are."""
+    found: list[tuple[Pair, int]] = []
+    for pair, steps in parts:
+        block = _block(pair, steps)
+        if steps == 1 or block is None:
+            found.append((pair, steps))
+            continue
+        whole, rest = divmod(steps, block.steps)
+        found += [(block, whole)] if whole else []
+        found += [(replace(block, steps=rest) if rest > 1 else pair, 1)] if rest else []
+    return found
+
+
+def _reach(pair: Pair) -> int:
+    """How many steps a grid may cover, which must hold e to three times their losses; 0 for no known family."""
+    losses = [abs(loss) for each in pair.covering(1) if (nodes := each.nodes(1.0, 0.0)) for loss in nodes.loss]
+    return int(_REACH / max(losses)) if losses else 0
+
+
+def _block(pair: Pair, steps: int) -> AdaptivePair | None:
+    """The longest block for so many steps; None for no known family, or losses too large for two steps."""
+    most = min(BLOCK, _reach(pair))
+    if most < 2:
+        return None
+    plain = AdaptivePair(pair, most)
+    if steps <= most or not isinstance(pair, RevealedPair):
+        return plain
+    longer = RevealedBlock.fitting(pair.base, pair.rate, most)
+    return longer if longer.steps > most else plain
+
+
+class Fixed:
+    """A lower bound on delta of steps that are all one member: the worst of a few and of the one at the tilt asked."""
+
+    def __init__(self, parts: Parts, upper: Dispatch):
+        self._parts, self._upper = parts, upper
+        self._families = [part for part in parts if part[0].attained(_FEW[0]) != part[0].attained(_FEW[1])]
+        self._at_share = lru_cache(maxsize=16)(self._direction)
+
+    def _direction(self, share: float) -> Dispatch:
+        return rough([(pair.attained(share), steps) for pair, steps in self._parts])
+
+    def _candidates(self, theta: float) -> list[Dispatch]:
+        """The largest moment decides how fast delta falls where it is small; elsewhere nothing tells."""
+        if not self._families:
+            return [self._at_share(_FEW[0])]
+        moments = [
+            sum(steps * _log_moment(pair.attained(share), theta) for pair, steps in self._families) for share in _SHARES
+        ]
+        return [self._at_share(share) for share in {_SHARES[int(np.argmax(moments))], *_FEW[:-1]}]
+
+    def delta(self, epsilon: float) -> tuple[float, float]:
+        """The bound, and 1."""
+        theta = self._upper.general.saddle_for_epsilon(epsilon).theta
+        return max(direction.delta(epsilon)[0] for direction in self._candidates(theta)), 1.0
+
+    def epsilon(self, delta: float) -> tuple[float, float]:
+        """Where the bound falls to delta, and infinity."""
+        if delta <= 0:
+            return 0.0, np.inf
+        if delta <= self._upper.general.infinite:
+            return max(direction.epsilon(delta)[0] for direction in self._candidates(1.0)), np.inf
+        theta = self._upper.general.saddle_for_delta(delta).theta
+        return max(direction.epsilon(delta)[0] for direction in self._candidates(theta)), np.inf
+
+    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`delta` at many epsilons, by a few members."""
+        shares = _FEW if self._families else _FEW[:1]
+        sides = [self._at_share(share).profile(epsilons)[0] for share in shares]
+        return np.max(sides, axis=0), np.ones(len(epsilons))
+
+
+class Floor:
+    """A lower bound on delta of a few steps of one family: the highest of the lines that some way to adapt exceeds."""
+
+    def __init__(self, pair: Pair, steps: int):
+        self._x, self._value, self._slope = attained_lines(pair, steps)
+
+    def _at(self, epsilon: float) -> float:
+        change = np.exp(self._x) * np.expm1(np.minimum(epsilon - self._x, 700.0))
+        return max(float((self._value - self._slope * change).max()), 0.0)
+
+    def delta(self, epsilon: float) -> tuple[float, float]:
+        """The bound, and 1."""
+        return self._at(epsilon), 1.0
+
+    def epsilon(self, delta: float) -> tuple[float, float]:
+        """Where the bound falls to delta, and infinity."""
+        top = float(self._x[-1])
+        if self._at(0.0) <= delta or delta <= 0:
+            return 0.0, np.inf
+        return bracketed_root(lambda epsilon: self._at(epsilon) - delta, 0.0, top, relative=1e-9) * (1 - 1e-8), np.inf
+
+    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`delta` at many epsilons."""
+        return np.array([self._at(float(epsilon)) for epsilon in epsilons]), np.ones(len(epsilons))
+
+
+def floors(parts: Parts, upper: Dispatch) -> list[Floor | Fixed]:
+    """Lower bounds whose largest counts: adaptive ones where few steps run, and that of one member throughout.
+
+    Where it is revealed which steps run, and few do, groups of steps stand for one each: an analyst may ask for nothing
+    more in a group after the first step that ran.
+    """
+    (pair, steps), *others = parts
+    few = 0 if others else min(_FEW_STEPS, _reach(pair))
+    if 1 < steps <= few:
+        return [Floor(pair, steps)]
+    if isinstance(pair, RevealedPair) and steps * pair.rate <= _FEW_RUNS and few > 1:
+        once = float(-np.expm1(steps // few * np.log1p(-pair.rate)))
+        return [Floor(replace(pair, rate=once), few), Fixed(parts, upper)]
+    return [Fixed(parts, upper)]
+
+
+def _log_moment(pair: Pair, theta: float) -> float:
+    """log E_P e^{theta L} of a pair of few losses, infinite ones left out."""
+    nodes = pair.nodes(theta, 0.0)
+    if nodes is None:
+        return 0.0
+    with np.errstate(divide="ignore"):
+        exponent = np.log(nodes.p) + theta * nodes.loss
+    top = float(exponent.max())
+    return top + float(np.log(np.exp(exponent - top).sum()))

@@ -1,0 +1,205 @@
+"""One step alone: delta is read off the masses above epsilon.
+
+Two steps: delta(epsilon) = E_{L1} H_2(epsilon - L1), H_2 the exact delta of the second step alone.
+
+The outcomes of the first step are put into cells of its loss. Merging each cell into one outcome gives a lower bound
+(data processing). Moving its P- and Q-masses to the two ends of the cell, which keeps both, gives an upper one. Both
+meet the truth to second order in the width of the cells, which are halved where the two differ most.
+
+Few steps with few atoms: every pair of a first and a second half of the run is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tacit.accounting.pld.discrete_cumulants import Discrete
+from tacit.accounting.pld.saddle_point import SMALLEST
+from tacit.mechanisms.pairs import Pair
+
+_UNIT = 2.0**-50
+
+
+class Single:
+    """delta(epsilon) = P(L > epsilon) - e^epsilon Q(L > epsilon)."""
+
+    theta = 1.0
+    epsilon = 1.0
+
+    def __init__(self, pair: Pair):
+        self._pair = pair
+
+    def bounds(self, epsilon: float) -> tuple[float, float]:
+        """The value with its rounding error."""
+        p, q = self._pair.cells(np.array([epsilon]))
+        given = np.exp(min(epsilon, 700.0)) * q[-1] if q[-1] else 0.0
+        value, error = p[-1] - given, _UNIT * (p[-1] + given)
+        if q[-1] < SMALLEST:
+            # Anything from none to all of P's mass may be given.
+            value = error = p[-1] / 2
+        infinite = self._pair.infinite
+        return float(infinite + max(value - error, 0.0)), float(min(infinite + value + error, 1.0))
+
+
+_CLOSE = 3e-8
+_SLACK = 5
+_PASSES = 60
+_MOST_NODES = 20_000
+
+
+class Double:
+    """The composition of two steps, to be asked anywhere."""
+
+    def __init__(self, first: Pair, second: Pair, outline: Discrete, theta: float, epsilon: float):
+        """`outline` has losses of `first` from which the cells start; `theta` and `epsilon` say where a search may."""
+        self.theta, self.epsilon = theta, epsilon
+        self._first, self._second = first, second
+        atoms = np.array([atom for atom in first.atoms if np.isfinite(atom)])
+        self._edges = np.unique(np.concatenate([outline.losses, atoms, atoms - 1e-12 * np.abs(atoms)]))
+
+    def bounds(self, epsilon: float) -> tuple[float, float]:
+        """Certified lower and upper bound on delta(epsilon)."""
+        low, high = 0.0, 1.0
+        # Cells that are good enough are left alone, so that a search sees one smooth function.
+        wanted = _CLOSE * _SLACK
+        for _ in range(_PASSES):
+            lower, upper, error = self._cells(epsilon)
+            low, high = float(lower.sum()) - error, float(upper.sum()) + error
+            gap = upper - lower
+            if gap.sum() <= wanted * high or len(gap) > _MOST_NODES:
+                break
+            wanted = _CLOSE
+            self._halve(gap > 0.5 * _CLOSE * high / len(gap))
+        infinite = self._first.infinite
+        return infinite + max(low, 0.0), min(infinite + high, 1.0)
+
+    def towards(self, delta: float) -> Double:
+        """The same, with the place where its first few cells put `delta` as the one to search from."""
+        low, high = 0.0, max(2 * float(self._edges[-1]), 1e-12)
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._cells(middle)[0].sum() > delta else (low, middle)
+        self.epsilon = high
+        near, far = (float(self._cells(high * factor)[0].sum()) for factor in (1.0, 1.01))
+        if near > far > 0:
+            self.theta = float(np.log(near / far)) / (0.01 * high)
+        return self
+
+    def _halve(self, wide: np.ndarray) -> None:
+        """Cut cells in two, where the first and the last, which have no end, are cut at twice their only one."""
+        edges = self._edges
+        ends = np.array([min(2 * edges[0], -1e-12), max(2 * edges[-1], 1e-12)])
+        middles = np.concatenate([ends[:1], (edges[1:] + edges[:-1]) / 2, ends[1:]])
+        self._edges = np.union1d(edges, middles[wide])
+
+    def _cells(self, epsilon: float) -> tuple[np.ndarray, np.ndarray, float]:
+        """What each cell adds to the lower and to the upper bound, and the rounding error of the sum."""
+        edges = self._edges
+        p, q = self._first.cells(edges)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            centre = np.where((p > 0) & (q > 0), np.log(p) - np.log(q), -np.inf)
+        left, right = np.append(edges[0], edges), np.append(edges, edges[-1])
+        centre = np.clip(centre, np.append(-np.inf, edges), np.append(edges, np.inf))
+        ask = np.concatenate([centre, edges])
+        value, error = self._alone(epsilon - ask)
+        merged, at_edge = value[: len(centre)], value[len(centre) :]
+        width = np.maximum(right - left, 1e-300)
+        share = np.clip(np.expm1(left - centre) / np.expm1(-width), 0.0, 1.0)
+        high = share * np.append(at_edge, 1.0) + (1 - share) * np.append(at_edge[0], at_edge)
+        high[0], high[-1] = at_edge[0], 1.0
+        return p * merged, np.maximum(p * high, p * merged), float(p @ error[: len(centre)])
+
+    def _alone(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """H_2 at any real epsilons, with its error."""
+        points, place = np.unique(epsilons, return_inverse=True)
+        finite = np.isfinite(points)
+        p, q = self._second.cells(points[finite])
+        above_p, above_q = np.zeros(len(points)), np.zeros(len(points))
+        above_p[finite], above_q[finite] = (np.cumsum(mass[::-1])[::-1][1:] for mass in (p, q))
+        above_p[points == -np.inf] = 1.0 - self._second.infinite
+        with np.errstate(divide="ignore", over="ignore"):
+            given = np.exp(np.minimum(points, 1e9) + np.log(above_q))
+        given, error = np.minimum(given, above_p), _UNIT * (above_p + given)
+        # Where Q's mass is near the smallest double, anything from none to all of P's may be given.
+        lost = (above_q < SMALLEST) & np.isfinite(points)
+        given[lost], error[lost] = above_p[lost] / 2, above_p[lost] / 2
+        return (above_p - given + self._second.infinite)[place], error[place]
+
+
+_ROUNDING_UNIT = 2.0**-49
+_LEAST = 1e-44
+_MOST = 400_000
+_FEW = 8
+Sums = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class Enumerated:
+    """The composition of few steps with tables, to be asked anywhere."""
+
+    def __init__(self, first: Sums, second: Sums, left_out: float, theta: float, epsilon: float):
+        self.theta, self.epsilon, self._left_out = theta, epsilon, left_out
+        self._first = first
+        order = np.argsort(second[0])
+        loss, p, q = (column[order] for column in second)
+        self._loss = loss
+        self._above = [_tails(column) for column in (p, q, p * np.expm1(-loss))]
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[Pair, int]], theta: float, epsilon: float) -> Enumerated | None:
+        """The engine, or None where a step has no table or there are too many runs."""
+        if sum(steps for _, steps in parts) > _FEW or any(
+            pair.table is None or pair.infinite or pair.unseen for pair, _ in parts
+        ):
+            return None
+        halves: list[Sums] = [(np.zeros(1), np.ones(1), np.ones(1)), (np.zeros(1), np.ones(1), np.ones(1))]
+        left_out = 0.0
+        for pair, steps in parts:
+            assert pair.table is not None
+            loss, p, q = pair.table
+            kept = p > _LEAST
+            left_out += steps * float(p[~kept].sum())
+            for _ in range(steps):
+                small = int(len(halves[1][0]) < len(halves[0][0]))
+                if len(halves[small][0]) * int(kept.sum()) > 2 * _MOST:
+                    return None
+                halves[small] = _sum(halves[small], (loss[kept], p[kept], q[kept]))
+        return cls(halves[0], halves[1], left_out, theta, epsilon) if max(map(len, _losses(halves))) <= _MOST else None
+
+    def bounds(self, epsilon: float) -> tuple[float, float]:
+        """Certified lower and upper bound on delta(epsilon).
+
+        Where epsilon is close to the loss of the first half, 1 - e^{x - l} = -(e^x - 1) - e^x (e^{-l} - 1) keeps the
+        digits that P - e^x Q would lose.
+        """
+        loss, p, q = self._first
+        x = epsilon - loss
+        place = np.searchsorted(self._loss, x, side="right")
+        above_p, above_q, change = (tail[place] for tail in self._above)
+        near = np.abs(x) < 1
+        turn = np.expm1(np.where(near, x, 0.0))
+        with np.errstate(over="ignore"):
+            given = np.where(near, 0.0, np.minimum(np.exp(min(epsilon, 700.0)) * q * above_q, p * above_p))
+        terms = np.where(near, -p * (turn * above_p + (1 + turn) * change), p * above_p - given)
+        size = np.where(near, p * (np.abs(turn) * above_p + (1 + turn) * np.abs(change)), p * above_p + given)
+        value, error = float(terms.sum()), _ROUNDING_UNIT * float(size.sum())
+        return max(value - error, 0.0), min(value + error + self._left_out, 1.0)
+
+
+def _losses(halves: Sequence[Sums]) -> list[np.ndarray]:
+    return [loss for loss, _, _ in halves]
+
+
+def _sum(one: Sums, other: Sums) -> Sums:
+    """All sums of two independent losses, equal ones together."""
+    loss, place = np.unique(np.add.outer(one[0], other[0]), return_inverse=True)
+    p, q = (
+        np.bincount(place.ravel(), np.multiply.outer(a, b).ravel()) for a, b in zip(one[1:], other[1:], strict=True)
+    )
+    return loss, p, q
+
+
+def _tails(masses: np.ndarray) -> np.ndarray:
+    """Sums over all entries from each one on, and 0 at the end."""
+    return np.append(np.cumsum(masses[::-1])[::-1], 0.0)

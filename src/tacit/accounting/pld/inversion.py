@@ -1,0 +1,152 @@
+"""Saddle-line Fourier inversion: delta of a composition at a cost that does not depend on its steps.
+
+delta(epsilon) = (1 / 2 pi) int e^{K(z) - z epsilon} / (z (z + 1)) dt over z = theta + i t, theta > 0, by the trapezoid
+rule of step 2 pi / R. Its only errors are the aliases delta(epsilon + k R) (`Aliases`), the terms left out
+(`Measure.log_decay`), the quadrature of each moment and rounding (`Measure.transform`).
+
+Where the characteristic function does not decay, as with atoms, a plain Gaussian step of small variance v is composed
+with the rest. Its delta D(v) is an upper bound, as one can always leave a result out. With b_w(x) the derivative of
+the Gaussian profile delta_w(x) with respect to its variance w, b_w <= sqrt(v / w) e^{(v - w) / 8} b_v for w <= v, so
+that D(v) - D(0) = E int_0^v b_w(epsilon - L) dw <= 2 v e^{v / 8} D'(v). Here D'(v) is
+(1 / 4 pi) int e^{K(z) - z epsilon} dt, as its own z (z + 1) cancels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.accounting.pld.saddle_point import Aliases, Saddle, period_for
+from tacit.accounting.pld.smooth_cumulants import Measure, Unsuitable
+
+_UNIT = 2.0**-53
+_TOLERANCE = -25.0
+_BLURRED = -18.0
+_RATIO = 1.15
+_GAPS = (1e-7, 4e-7, 9e-7, 3e-6, 1e-5, 1e-4)
+_MOST_BLUR = 0.1
+_BLURRED_POINTS = 600_000
+_BLURRED_COST = 1e9
+_SMALL = 1e-20
+
+
+@dataclass(frozen=True)
+class SaddleLine:
+    """delta(epsilon) near the epsilon whose saddle is `theta`, with its certificate."""
+
+    theta: float
+    epsilon: float
+    period: float
+    log_moment: float
+    mean: float
+    t: np.ndarray
+    phi: np.ndarray
+    error: np.ndarray
+    tails: tuple[float, float]
+    aliases: Aliases
+    infinite: float
+    blur: float
+    left_out: float
+
+    def bounds(self, epsilon: float) -> tuple[float, float]:
+        """Certified lower and upper bound on delta(epsilon)."""
+        z = self.theta + 1j * self.t
+        turn: np.ndarray = np.exp(-1j * self.t * (epsilon - self.mean))
+        turn[1:] *= 2
+        terms = self.phi * turn
+        phase = 4 * _UNIT * self.t * (abs(epsilon) + abs(self.mean)) + 16 * _UNIT
+        unsure = np.abs(terms) * phase + self.error * np.abs(turn)
+        log_scale = self.log_moment - self.theta * epsilon
+        exponent = 8 * _UNIT * (abs(self.log_moment) + abs(self.theta * epsilon))
+        blurred = 0.0
+        if self.blur:
+            rise = (float(np.real(terms).sum()) + float(unsure.sum())) / (2 * self.period) + self.tails[1]
+            blurred = 2 * self.blur * np.exp(self.blur / 8) * max(rise, 0.0)
+        kernel = 1 / (z * (z + 1))
+        value = float(np.real(terms * kernel).sum()) / self.period
+        error = float(unsure @ np.abs(kernel)) / self.period + self.tails[0]
+        above = _exp(self.aliases.above(epsilon, self.period) - log_scale)
+        below, unknown = (_exp(log - log_scale) for log in self.aliases.below(epsilon, self.period))
+        low = _exp(log_scale - exponent) * max(value - error - above - below - blurred, 0.0)
+        high = _exp(log_scale + exponent) * max(value + error - below + unknown, 0.0) + self.left_out
+        finite = 1 - self.infinite
+        return self.infinite + min(low, finite), self.infinite + min(high, finite)
+
+
+def saddle_line(
+    measure: Measure, saddle: Saddle, budget: int, infinite: float, *, blurs: tuple[float, float] = (0.0, 1.0)
+) -> SaddleLine | None:
+    """The line through a saddle, blurred if need be; None when its points would cost more than `budget`.
+
+    `infinite` is the P-mass of runs with an infinite loss. A blur takes about a share of epsilon within `blurs`.
+    """
+    if measure.largest < 1.02 * saddle.theta:
+        return None
+    for gap in (0.0, *(gap for gap in _GAPS if blurs[0] <= gap <= blurs[1])):
+        blur = min(gap * max(saddle.epsilon, 0.03 / saddle.theta) / (1 + saddle.theta), _MOST_BLUR)
+        try:
+            line = _line(measure.blurred(blur) if blur else measure, saddle, budget, blur, infinite)
+        except Unsuitable:
+            continue
+        if line is not None:
+            return line
+    return None
+
+
+def _line(measure: Measure, saddle: Saddle, budget: int, blur: float, infinite: float) -> SaddleLine | None:
+    theta = saddle.theta
+    log_moment = measure.log_moment(theta)
+    log_value = saddle.log_delta - (log_moment - theta * saddle.epsilon)
+    aliases = Aliases.of(measure.log_moment, theta, largest=measure.largest)
+    period = period_for(aliases, saddle.epsilon, saddle.log_delta + _TOLERANCE, 4 * saddle.spread)
+    tolerance, most = (_BLURRED, _BLURRED_POINTS) if blur else (_TOLERANCE, budget)
+    found = _points(measure, 2 * np.pi / period, log_value + tolerance, most)
+    if found is None or (blur and len(found[0]) * measure.nodes(float(found[0][-1])) > _BLURRED_COST):
+        return None
+    t, tails = found
+    phi, error = measure.transform(t)
+    tails = (tails[0] + float(np.exp(log_value - 40.0)), tails[1])
+    size = np.abs(phi) + error
+    light = (size < _SMALL * np.exp(min(log_value, 0.0))) & (t > 0)
+    tails = (
+        tails[0] + float((size[light] / t[light] ** 2).sum()) * 2 / period,
+        tails[1] + float(size[light].sum()) / period,
+    )
+    t, phi, error = t[~light], phi[~light], error[~light]
+    return SaddleLine(
+        theta, saddle.epsilon, period, log_moment, measure.mean, t, phi, error, tails, aliases, infinite, blur,
+        measure.left_out,
+    )  # fmt: skip
+
+
+def _points(
+    measure: Measure, spacing: float, log_tolerance: float, budget: int
+) -> tuple[np.ndarray, tuple[float, float]] | None:
+    """The multiples of `spacing` that matter, and bounds on what all others add to delta and to D'; None if too many.
+
+    All cells between frequencies of a geometric series are kept but those whose bounds are negligible together.
+    """
+    if not measure.variance > 0:
+        raise Unsuitable
+    t = measure.variance**-0.5 * _RATIO ** np.arange(160)
+    log_phi = measure.log_decay(t)
+    low, high = t, np.append(t[1:], np.inf)
+    with np.errstate(under="ignore"):
+        phi = np.exp(np.append(log_phi, log_phi[-1]))
+        cells = phi * (1 / low - 1 / high + spacing / low**2) / np.pi
+        slopes = np.append(phi[:-1] * (np.diff(t) + spacing) / (2 * np.pi), 0.0)
+    order = np.argsort(cells)
+    dropped = order[np.cumsum(cells[order]) <= np.exp(log_tolerance)]
+    kept = np.setdiff1d(np.arange(len(cells)), dropped)
+    if len(kept) and kept[-1] == len(t) - 1:
+        return None
+    ranges = [(0.0, float(t[0])), *((float(low[j]), float(high[j])) for j in kept)]
+    if sum(b - a for a, b in ranges) / spacing > budget:
+        return None
+    index = [np.arange(np.floor(a / spacing), np.ceil(b / spacing) + 2) for a, b in ranges]
+    return spacing * np.unique(np.concatenate(index)), (float(cells[dropped].sum()), float(slopes[dropped].sum()))
+
+
+def _exp(x: float) -> float:
+    return float(np.exp(min(x, 700.0)))

@@ -1,0 +1,248 @@
+"""Rounding one step's privacy loss to a lattice: up to an easier pair to tell apart, down to a harder one.
+
+Fewer, rounded parts in place of very many unlike ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tacit.accounting.pld.saddle_point import SMALLEST
+from tacit.mechanisms.pairs import GaussianReplacePair, Pair, SampledGaussianPair
+
+_SPARE = 4
+_CHAIN = 60
+_FINE, _FINER = 64, 4096
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """P-masses of the losses origin + i * pitch, i = 0, 1, ..., and the P-mass of infinite loss."""
+
+    origin: float
+    pitch: float
+    masses: np.ndarray
+    infinite: float
+
+    @property
+    def losses(self) -> np.ndarray:
+        return self.origin + self.pitch * np.arange(len(self.masses))
+
+
+def place_atoms(pair: Pair, first: float, pitch: float, size: int) -> Rounded | None:
+    """The pair itself where all its losses lie on the lattice (up to rounding), else None."""
+    nodes = pair.nodes(1.0, 0.0) if pair.discrete else None
+    atoms, p = (nodes.loss, nodes.p) if nodes else pair.table[:2] if pair.table is not None else (np.zeros(0),) * 2
+    index = np.round((atoms - first) / pitch).astype(int)
+    if np.max(np.abs(first + index * pitch - atoms), initial=0.0) > 1e-13 * (1 + np.abs(atoms).max(initial=0.0)):
+        return None
+    heavy = p > 1e-300
+    if not heavy.any() or index[heavy].min() < 0 or index[heavy].max() >= size:
+        return None
+    return Rounded(first, pitch, np.bincount(index[heavy], p[heavy], size), pair.infinite)
+
+
+def round_up(pair: Pair, first: float, pitch: float, size: int) -> Rounded:
+    """A pair on the lattice that dominates `pair` (connect-the-dots, Doroshenko et al. 2022).
+
+    The (P, Q)-mass of each cell is split between its two ends so that both masses are kept, a mean-preserving
+    spread of the likelihood ratio. Losses below the lattice move up to its first point; above its last point
+    the P-mass that Q's mass cannot carry becomes infinite.
+    """
+    points = first + pitch * np.arange(size)
+    p, q = pair.cells(points)
+    q = np.where(q > SMALLEST, q, 0.0)  # less than there may be, which puts P's mass higher
+    with np.errstate(divide="ignore"):
+        given = np.exp(np.log(q[1:]) + points)
+    high = np.clip((p[1:-1] - given[:-1]) / -np.expm1(-pitch), 0.0, p[1:-1])
+    carried = min(float(given[-1]), float(p[-1]))
+    masses = np.append(p[1:-1] - high, carried)
+    masses[1:] += high
+    masses[0] += p[0]
+    infinite = pair.infinite + float(p[-1]) - carried
+    return Rounded(first, pitch, masses, infinite)
+
+
+def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float, *, close: bool = True) -> Rounded:
+    """A pair on a lattice that `pair` dominates, by merging all outcomes of a cell (a garbling) around each point.
+
+    Cells are laid so that the merged loss log(P/Q) meets its point: up to fourth order in the pitch where the density
+    is smooth, and exactly around the bulk (`_chained`). What remains is a common shift down of the lattice, and the
+    few cells that it does not cover move down by one point. Any edges give a lower bound; good ones a close one.
+    """
+    if pair.table is not None and close:
+        return _shared(pair, pair.table, first, pitch, size)
+    points = first + pitch * np.arange(size)
+    edges = points[:-1] + pitch / 2
+    miss = _miss(points, edges, *pair.cells(edges), pitch)
+    edges = edges - np.clip((miss[:-1] + miss[1:]) / 2, -pitch / 4, pitch / 4)
+    if close and not pair.atoms:
+        points, edges = _chained(pair, points, edges, pitch, tilt)
+    p, q = pair.cells(edges)
+    miss = _miss(points, edges, p, q, pitch)
+    shift = _shift(miss, _tilted(p, points, tilt), pitch)
+    shift += 4e-16 * (1 + float(np.abs(points).max()))
+    drop = np.clip(np.ceil(-(miss + shift) / pitch), 0.0, None)
+    index = _SPARE + np.arange(size) - np.where(drop <= size, drop, size + _SPARE).astype(int)
+    keep = (index >= 0) & (p > 0)
+    masses = np.bincount(index[keep], p[keep], size + _SPARE)
+    return Rounded(points[0] - shift - _SPARE * pitch, pitch, masses, pair.infinite)
+
+
+def _shared(
+    pair: Pair, table: tuple[np.ndarray, np.ndarray, np.ndarray], first: float, pitch: float, size: int
+) -> Rounded:
+    """Many atoms, each merged with so much of its neighbour towards the mode that the merged loss is a lattice point.
+
+    The mode must be a point of the lattice. Atoms whose neighbour cannot give enough move down to the next point.
+    """
+    loss, p, _ = table
+    masses = np.zeros(size)
+    mode = int(np.argmax(p))
+    rest = p.copy()
+    for side in (1, -1):
+        for index in range(0 if side > 0 else len(p) - 1, mode, side):
+            place = (loss[index] - first) / pitch
+            near = round(place)
+            point = near if abs(place - near) < 1e-9 else (math.ceil(place) if side > 0 else math.floor(place))
+            if not 0 <= point < size:
+                if point >= size:
+                    masses[-1] += rest[index]
+                continue
+            goal, other = first + point * pitch, loss[index + side]
+            share = 0.0
+            if point != near or abs(place - near) >= 1e-9:
+                above, below = math.expm1(goal - loss[index]), -math.expm1(goal - other)
+                share = rest[index] * above / below if above * below > 0 else math.inf
+            if share <= rest[index + side]:
+                rest[index + side] -= share
+                masses[point] += rest[index] + share
+            elif place >= 0:
+                masses[math.floor(place + 1e-9)] += rest[index]
+    place = round((loss[mode] - first) / pitch)
+    if 0 <= place < size:
+        masses[place if loss[mode] >= first + place * pitch - 1e-12 else max(place - 1, 0)] += rest[mode]
+    slack = 4e-16 * (1 + abs(first) + size * pitch) + 1e-9 * pitch
+    return Rounded(first - slack, pitch, masses, pair.infinite)
+
+
+def _chained(
+    pair: Pair, points: np.ndarray, edges: np.ndarray, pitch: float, tilt: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Points and edges whose merged losses meet their points around the heaviest cell.
+
+    Given its outer edge, a cell's inner edge follows from its point; errors shrink where the density rises, so the
+    chain runs from both sides towards the heaviest cell, and the whole lattice moves until that one fits too.
+    """
+    p, _ = pair.cells(edges)
+    with np.errstate(divide="ignore"):
+        bulk = int(np.argmax(np.log(p) + tilt * points))
+    left, right = max(bulk - _CHAIN, 1), min(bulk + _CHAIN, len(edges) - 2)
+    if not left < bulk < right:
+        return points, edges
+    fine = points[left] + pitch / _FINE * np.arange(-2 * _FINE, (right - left + 2) * _FINE)
+    closer = points[bulk] + pitch / _FINER * np.arange(-3 * _FINER, 3 * _FINER)
+    fine = np.unique(np.concatenate([fine, closer]))
+    p_fine, q_fine = (np.cumsum(mass[:-1]) for mass in pair.cells(fine))
+    move = 0.0
+    inner = edges.copy()
+    for _ in range(14):
+        inner = edges + move
+        for index in range(right, bulk, -1):
+            inner[index - 1] = _inner_edge(fine, p_fine, q_fine, inner[index], points[index] + move, -pitch)
+        for index in range(left, bulk):
+            inner[index] = _inner_edge(fine, p_fine, q_fine, inner[index - 1], points[index] + move, pitch)
+        low, high = inner[bulk - 1], inner[bulk]
+        p_cell, q_cell = (np.interp(high, fine, total) - np.interp(low, fine, total) for total in (p_fine, q_fine))
+        if not (p_cell > 0 and q_cell > 0):
+            return points, edges
+        step = float(np.log(p_cell / q_cell)) - points[bulk] - move
+        if abs(step) < 1e-7 * pitch or abs(move + step) > pitch:
+            break
+        move += step
+    return points + move, np.maximum.accumulate(inner)
+
+
+def _inner_edge(fine: np.ndarray, p: np.ndarray, q: np.ndarray, outer: float, point: float, reach: float) -> float:
+    """The edge on the side of `reach` with which the cell from `outer` has merged loss `point`."""
+    p_outer, q_outer = np.interp(outer, fine, p), np.interp(outer, fine, q)
+    first, last = np.searchsorted(fine, sorted((point, point + reach)))
+    places = slice(first, last)
+    excess = (p[places] - p_outer) - np.exp(point) * (q[places] - q_outer)
+    x = fine[places]
+    if reach < 0:
+        excess, x = excess[::-1], x[::-1]
+    index = int(np.argmax(excess > 0))
+    if index == 0 or len(x) < 2:
+        return point + reach if not len(x) or excess[0] <= 0 else float(x[0])
+    before, after = excess[index - 1], excess[index]
+    return float(x[index - 1] + (x[index] - x[index - 1]) * (-before / (after - before)))
+
+
+def _miss(points: np.ndarray, edges: np.ndarray, p: np.ndarray, q: np.ndarray, pitch: float) -> np.ndarray:
+    """Merged loss of each cell minus its point; 0 for empty cells, capped above (moving down is always allowed)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        loss = np.log(p) - np.log(q)
+    # A Q-mass near the smallest double is not known; the loss is at least the cell's lower edge.
+    loss = np.where(q > SMALLEST, loss, np.append(-np.inf, edges))
+    return np.minimum(np.where(p > 0, loss - points, 0.0), pitch)
+
+
+def _shift(miss: np.ndarray, weights: np.ndarray, pitch: float) -> float:
+    """The common shift that costs least: itself, plus one pitch for the weight of all cells it does not cover."""
+    short = np.clip(-miss, 0.0, pitch)
+    order = np.argsort(short)
+    share = np.cumsum(weights[order]) / weights.sum()
+    cost = short[order] + pitch * (1 - share)
+    return float(short[order][np.argmin(cost)])
+
+
+def _tilted(p: np.ndarray, points: np.ndarray, tilt: float) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        exponent = np.log(p) + tilt * points
+    return np.exp(exponent - exponent.max())
+
+
+_MOST = 32
+_CELLS = 40
+Parts = Sequence[tuple[Pair, int]]
+
+
+def thinned(parts: Parts) -> tuple[Parts, Parts]:
+    """Lower and upper parts: more than a few sampled Gaussians are rounded to the corners of cells of parameters.
+
+    Less noise and a higher rate dominate: N(0) against N(1) of the larger deviation is a garbling, and so is a
+    sample of a sample. In each cell the upper part has the smallest sigma and the largest rate, the lower one
+    the largest sigma and the smallest rate.
+    """
+    kinds: dict[object, list[tuple[SampledGaussianPair | GaussianReplacePair, int]]] = {}
+    lower: list[tuple[Pair, int]] = []
+    for pair, steps in parts:
+        if isinstance(pair, SampledGaussianPair | GaussianReplacePair):
+            kinds.setdefault((type(pair), getattr(pair, "remove", True)), []).append((pair, steps))
+        else:
+            lower.append((pair, steps))
+    upper = list(lower)
+    for members in kinds.values():
+        cells = _cells(members) if len(members) > _MOST else [[member] for member in members]
+        for cell in cells:
+            steps = sum(count for _, count in cell)
+            sigma, rate = [pair.sigma for pair, _ in cell], [pair.rate for pair, _ in cell]
+            lower.append((replace(cell[0][0], sigma=max(sigma), rate=min(rate)), steps))
+            upper.append((replace(cell[0][0], sigma=min(sigma), rate=max(rate)), steps))
+    return lower, upper
+
+
+def _cells(members: list) -> list[list]:
+    sigma, rate = (np.log([getattr(pair, name) for pair, _ in members]) for name in ("sigma", "rate"))
+    both = np.ptp(sigma) > 0 and np.ptp(rate) > 0
+    count = int(_CELLS**0.5) if both else _CELLS
+    keys = [np.floor(count * (v - v.min()) / (np.ptp(v) or 1.0) * (1 - 1e-12)).astype(int) for v in (sigma, rate)]
+    found: dict[tuple[int, int], list] = {}
+    for member, *key in zip(members, *keys, strict=True):
+        found.setdefault((int(key[0]), int(key[1])), []).append(member)
+    return list(found.values())

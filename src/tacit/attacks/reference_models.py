@@ -1,0 +1,151 @@
+"""How shadow models are trained.
+
+Reference models: what attacks with shadow models know about models that did and did not see a record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+import numpy as np
+
+from tacit import check
+from tacit.attacks.base import Examples, Model, class_probabilities, logit_confidence
+from tacit.clipping import FlatClip
+
+OPTIMIZERS = ("adam", "sgd")
+PRECISIONS = ("float32", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of a fully connected ReLU network with softmax, trained with or without privacy.
+
+    Attributes:
+        hidden: widths of the hidden layers; () is logistic regression.
+        batch_size: records in a batch; with noise, the expected number in a Poisson batch.
+        epochs: passes over a model's own records; steps = round(epochs * n / batch_size).
+        learning_rate, optimizer, momentum: of "adam" or of "sgd".
+        l2_penalty: lambda of the penalty lambda |W|^2 on the weight matrices, added after any privatisation.
+        clip_norm, noise_multiplier: both, to train as DP-SGD does; neither, to train without privacy. Shadow models
+            belong to the attacker: they are no release and no ledger knows them.
+        precision: of the matrix products; "bfloat16" is faster on wide layers, and only without privacy.
+    """
+
+    hidden: tuple[int, ...] = (256, 256)
+    batch_size: int = 200
+    epochs: float = 100.0
+    learning_rate: float = 0.01
+    optimizer: str = "adam"
+    momentum: float = 0.0
+    l2_penalty: float = 0.0
+    clip_norm: float | None = None
+    noise_multiplier: float | None = None
+    precision: str = "float32"
+
+    def __post_init__(self) -> None:
+        for width in self.hidden:
+            check.count("hidden", width)
+        check.count("batch_size", self.batch_size)
+        check.positive("epochs", self.epochs)
+        check.positive("learning_rate", self.learning_rate)
+        check.choice("optimizer", self.optimizer, OPTIMIZERS)
+        check.real("momentum", self.momentum, low=0.0, high=1.0, open_high=True)
+        check.real("l2_penalty", self.l2_penalty, low=0.0)
+        check.choice("precision", self.precision, PRECISIONS)
+        if (self.clip_norm is None) != (self.noise_multiplier is None):
+            raise check.fail("noise_multiplier", "given together with clip_norm", self.noise_multiplier)
+        if self.clip_norm is not None:
+            FlatClip(self.clip_norm)
+            check.real("noise_multiplier", self.noise_multiplier, low=0.0)
+            if self.precision != "float32":
+                raise check.fail("precision", "float32 for private shadow models", self.precision)
+
+    @property
+    def private(self) -> bool:
+        """Whether gradients are clipped and noised."""
+        return self.clip_norm is not None
+
+    def fitted(self, smallest: int) -> Recipe:
+        """The same with batches no larger than the `smallest` number of records that a model is trained on."""
+        return replace(self, batch_size=min(self.batch_size, smallest))
+
+    def steps(self, records: float) -> int:
+        """Number of steps on `records` records."""
+        return max(1, round(self.epochs * records / self.batch_size))
+
+    def fingerprint(self, included: np.ndarray, seed: int, first: int, models: int) -> str:
+        """SHA-256 of all that the weights of a group of shadow models depend on but the data.
+
+        `first` is the group's first row of `included`, `models` its size.
+        """
+        place = {"seed": seed, "shape": included.shape, "first": first, "models": models}
+        said = json.dumps(asdict(self) | place, sort_keys=True)
+        return hashlib.sha256(said.encode() + np.packbits(included).tobytes()).hexdigest()
+
+
+Trainer = Callable[[Examples], Model]
+"""Trains a model on examples, the way the attacker believes that the attacked model was trained."""
+
+
+@dataclass(frozen=True)
+class References:
+    """Models trained on known parts of the records that will be scored.
+
+    Attributes:
+        models: K models.
+        included: which record each model was trained on, boolean (K, n), for the n records scored, members first.
+            All False for models that were trained on other data.
+
+    Raises:
+        InvalidInput: no model, or `included` is not boolean with one row for each model.
+    """
+
+    models: Sequence[Model]
+    included: np.ndarray = field(repr=False)
+
+    def __post_init__(self) -> None:
+        included = np.asarray(self.included)
+        if not self.models or included.dtype != bool or included.ndim != 2 or len(included) != len(self.models):
+            got = f"{included.dtype} of shape {included.shape} for {len(self.models)} models"
+            raise check.fail("included", "boolean, one row for each of one or more models", got)
+
+    def confidences(self, examples: Examples) -> np.ndarray:
+        """The logit confidence of every model on every example, shape (K, n)."""
+        return self._ask(examples, logit_confidence)
+
+    def label_probabilities(self, examples: Examples) -> np.ndarray:
+        """The probability that every model gives to the label of every example, shape (K, n)."""
+        return self._ask(examples, label_probability)
+
+    def _ask(self, examples: Examples, question: Callable[[Model, Examples], np.ndarray]) -> np.ndarray:
+        if len(examples[1]) != self.included.shape[1]:
+            known = self.included.shape[1]
+            raise check.fail("examples", f"the {known} records that the reference models know", len(examples[1]))
+        return np.stack([question(model, examples) for model in self.models])
+
+
+def label_probability(model: Model, examples: Examples) -> np.ndarray:
+    """p_y of each example, shape (n,)."""
+    probabilities, labels = class_probabilities(model, examples)
+    return probabilities[np.arange(len(labels)), labels]
+
+
+def half_splits(models: int, records: int, *, seed: int = 0) -> np.ndarray:
+    """Boolean (models, records): each record is in exactly half of the models, in a random half (Carlini et al. 2022).
+
+    With an odd number of models it is in one less than out. Each model then gets about half of the records.
+    """
+    models, records = check.count("models", models), check.count("records", records)
+    order = np.random.default_rng(check.count("seed", seed, minimum=0)).random((models, records)).argsort(axis=0)
+    return order < models // 2
+
+
+def train_references(trainer: Trainer, examples: Examples, included: np.ndarray) -> References:
+    """One model after another on its part of `examples`; `attacks.stacked` trains many at a time."""
+    inputs, labels = np.asarray(examples[0]), np.asarray(examples[1])
+    rows: Iterable[np.ndarray] = np.asarray(included)
+    return References([trainer((inputs[row], labels[row])) for row in rows], included)

@@ -1,0 +1,229 @@
+"""What an estimator found that bounds epsilon directly, not through error rates at thresholds.
+
+What an audit found.
+
+Everything that one audit of a run found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from tacit import check
+from tacit.attacks import Overlap
+from tacit.audit.estimators import ErrorBand
+from tacit.tradeoff import TradeOff
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A lower bound on epsilon at `delta`, with its confidence and what it rests on.
+
+    Attributes:
+        attack: name of the attack.
+        estimator: `multisplit`, `normal`, `one_run`, `one_run_curve` or `bayesian`.
+        valid_when: what must hold for the bound, in words.
+        confidence: in (0, 1); of `bayesian`, the credibility under its prior.
+        delta: at which epsilon is read.
+        epsilon_lower: >= 0.
+        mu_lower: the same for Gaussian DP, where the estimator gives it.
+        refuted: whether the claim that was given is refuted; None without a claim.
+        tradeoff: error rates that the attack is sure to reach, where the estimator gives them.
+        detectable_mu: the smallest mu of a mu-GDP mechanism on which a best attack would have been expected to refute
+            the claim (perfect privacy without one); None where the estimator has no such statement.
+    """
+
+    attack: str
+    estimator: str
+    valid_when: str
+    confidence: float
+    delta: float
+    epsilon_lower: float
+    mu_lower: float | None = None
+    refuted: bool | None = None
+    tradeoff: TradeOff | None = None
+    detectable_mu: float | None = None
+
+    def row(self) -> dict[str, Any]:
+        """The entry of this audit in `card.json`; it judges no single point, so advantage and PPV are None."""
+        return {
+            "attack": self.attack,
+            "confidence": self.confidence,
+            "advantage": None,
+            "ppv": None,
+            "epsilon_lower": self.epsilon_lower,
+            "mu_lower": self.mu_lower,
+        }
+
+
+class Trials(StrEnum):
+    """What one scored member or non-member is, hence what the confidence is about.
+
+    independent: the outcome of an independent run of the membership game (one training run, or one draw of a
+        mechanism, for each). The bounds are then bounds on the mechanism, and refute a false claim.
+    records: one of many records scored against a single model. They share the model, so they are no independent
+        trials of the game. Given the model, and if the records are a random sample of members and of non-members,
+        the bounds hold for this attack's error rates on this model over such records. The epsilon and mu are what
+        the same rates would prove over independent trials.
+    """
+
+    INDEPENDENT = "independent"
+    RECORDS = "records"
+
+
+def _percent(confidence: float) -> str:
+    """With two decimals and rounded down, so that no confidence is told as certainty."""
+    return f"{math.floor(1e4 * confidence * (1 + 1e-12)) / 100:g}"
+
+
+_SCOPE = {
+    Trials.INDEPENDENT: (
+        "With {percent} % confidence over independent trials of the membership game, the mechanism leaks at "
+        "least this much; a claim below it is false."
+    ),
+    Trials.RECORDS: (
+        "With {percent} % confidence over the records scored, this attack does at least this well on this one "
+        "model. Records of one model are not independent trials of the game: epsilon and mu are what these rates "
+        "would prove if they were."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """A lower bound on leakage from one attack, with its confidence.
+
+    Under add/remove the membership game compares training with and without the record. Where the number of training
+    records was fixed, as in one train/test split, a non-member is also one record that another took the place of;
+    the comparison with an add/remove claim then neglects that other record's influence.
+
+    Attributes:
+        attack: name of the attack.
+        estimator: how its error rates were bounded (`estimators.ESTIMATORS`).
+        trials: what the confidence is about; `statement` says it in words.
+        confidence: in (0, 1), joint over both error rates and every threshold judged.
+        delta: the claim's delta, at which `epsilon_lower` is read.
+        advantage: TPR - FPR at the point judged, the attack's own rule (for `split`: the chosen threshold).
+        advantage_interval: both ends hold together with the confidence.
+        ppv: fraction of members among flagged records at that point, half of all being members.
+        tradeoff: the measured lower bound on leakage, standing `measured`; one-sided, level alpha/2 for each rate.
+        fpr, tpr: the whole empirical ROC, from (0, 0) to (1, 1).
+        band: two-sided bounds at each threshold judged, together with the confidence.
+        members, non_members: how many records were judged.
+        detectable_mu, detectable_epsilon: the minimum detectable violation: the smallest leakage (of a mu-GDP
+            mechanism; its epsilon at `delta`) with which a best attack would have been expected to refute the claim.
+            A pass is no evidence of less leakage than that, and never evidence of differential privacy.
+    """
+
+    attack: str
+    estimator: str
+    trials: Trials
+    confidence: float
+    delta: float
+    advantage: float
+    advantage_interval: tuple[float, float]
+    ppv: float
+    tradeoff: TradeOff
+    fpr: np.ndarray = field(repr=False)
+    tpr: np.ndarray = field(repr=False)
+    band: ErrorBand = field(repr=False)
+    members: int
+    non_members: int
+    detectable_mu: float
+    detectable_epsilon: float
+
+    @property
+    def epsilon_lower(self) -> float:
+        """max of log((1 - delta - FNR_u) / FPR_u) and its mirror image over the thresholds judged, >= 0."""
+        return float(self.tradeoff.epsilon(self.delta))
+
+    @property
+    def mu_lower(self) -> float:
+        """max of Phi^{-1}(1 - FPR_u) - Phi^{-1}(FNR_u): every smaller mu of Gaussian DP is refuted.
+
+        It bounds the mu of mechanisms whose curve is Gaussian; subsampling with few steps is not such a one.
+        """
+        return float(self.tradeoff.mu())
+
+    @property
+    def statement(self) -> str:
+        """What exactly is claimed, in words."""
+        return _SCOPE[self.trials].format(percent=_percent(self.confidence))
+
+    def refutes(self, claim: TradeOff) -> bool:
+        """Whether the measured lower bound is incompatible with `claim`, which must have the audit's relation."""
+        if claim.relation is not self.tradeoff.relation:
+            said = self.tradeoff.relation.value
+            raise check.fail("relation", f"{claim.relation.value}, as the claim's is", said, "Audit the claim's game.")
+        return not self.tradeoff <= claim
+
+    def row(self) -> dict[str, Any]:
+        """The entry of this audit in `card.json`."""
+        return {
+            "attack": self.attack,
+            "confidence": self.confidence,
+            "advantage": self.advantage,
+            "ppv": self.ppv,
+            "epsilon_lower": self.epsilon_lower,
+            "mu_lower": self.mu_lower,
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """What attacks found, held against what was claimed.
+
+    Attributes:
+        delta: of the claim.
+        results: of each attack.
+        findings: by estimators that bound epsilon directly.
+        overlaps: by attack, who is flagged in how many of several runs.
+        claim: the proven curve; None where no accountant gives one.
+    """
+
+    delta: float
+    results: Sequence[AuditResult]
+    findings: Sequence[Finding] = ()
+    overlaps: Mapping[str, Sequence[Overlap]] = field(default_factory=dict)
+    claim: TradeOff | None = None
+
+    def refutes(self, result: AuditResult) -> bool:
+        """Whether `result` is incompatible with the claim; False without one."""
+        return self.claim is not None and result.refutes(self.claim)
+
+    @property
+    def confidences(self) -> list[float]:
+        """Of each verdict on the claim; a posterior gives none."""
+        judged = [] if self.claim is None else self.results
+        return [each.confidence for each in (*judged, *(found for found in self.findings if found.refuted is not None))]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The entry of each audit in JSON: what `card.json` has of it, and how it was judged."""
+        judged = [
+            result.row()
+            | {
+                "estimator": result.estimator,
+                "trials": result.trials.value,
+                "statement": result.statement,
+                "detectable_epsilon": result.detectable_epsilon,
+                "refuted": self.refutes(result),
+            }
+            for result in self.results
+        ]
+        return judged + [
+            finding.row()
+            | {
+                "estimator": finding.estimator,
+                "trials": "independent",
+                "statement": f"Valid when {finding.valid_when}.",
+                "detectable_mu": finding.detectable_mu,
+                "refuted": bool(finding.refuted),
+            }
+            for finding in self.findings
+        ]

@@ -1,0 +1,71 @@
+"""What commands print on: text as it is, since names and paths are the user's and no markup.
+
+Progress bars of long commands, on stderr and only where a person looks.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+
+def screen(*, stderr: bool = False) -> Console:
+    """The terminal; brackets and colons in what is printed stand for themselves."""
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
+@contextmanager
+def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
+    """A callback (stage, done, total) that draws one bar for each stage."""
+    columns = (
+        TextColumn("{task.description:<18}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with _progress(*columns) as progress:
+        bars: dict[str, int] = {}
+
+        def on_progress(stage: str, done: int, total: int) -> None:
+            if stage not in bars:
+                bars[stage] = progress.add_task(stage, total=total)
+            progress.update(progress.task_ids[bars[stage]], completed=done, total=total)
+
+        yield on_progress
+
+
+@contextmanager
+def sweep_bar(name: str) -> Iterator[Callable[[int, int, float], None]]:
+    """A callback (done, total, expected seconds left) that draws one bar."""
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+    )
+    with _progress(*columns) as progress:
+        bar = progress.add_task(name, total=None, left="")
+
+        def on_progress(done: int, total: int, seconds_left: float) -> None:
+            minutes, seconds = divmod(round(seconds_left), 60)
+            left = f"about {minutes}:{seconds:02d} left" if done < total else "done"
+            progress.update(bar, completed=done, total=total, left=left)
+
+        yield on_progress
+
+
+def _progress(*columns: ProgressColumn) -> Progress:
+    """Bars on stderr; none where it is no terminal, so that a log keeps to the sentences."""
+    console = screen(stderr=True)
+    return Progress(*columns, console=console, refresh_per_second=4, disable=not console.is_terminal)

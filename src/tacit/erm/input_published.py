@@ -1,0 +1,172 @@
+"""Input perturbation as published (Kang, Liu, Niu, Tong, Zhang & Wang, arXiv 2002.08570): claimed, and refuted.
+
+Input perturbation that sums up to objective perturbation (Fukuchi, Tran & Sakuma 2017).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from tacit import check
+from tacit.erm.input import SHARES
+from tacit.erm.objective_published import KiferObjective
+from tacit.erm.release import Method, Release, Terms, lipschitz
+from tacit.erm.solver import Problem
+from tacit.mechanisms import Approximate
+from tacit.noise import gaussian
+from tacit.relation import Relation
+from tacit.standing import Standing
+
+LABELS = "labels are not perturbed: the local guarantee covers the features of a record alone"
+
+
+def published_std(
+    *,
+    lipschitz: float,
+    steps: int,
+    records: int,
+    convexity: float,
+    epsilon: float,
+    delta: float,
+    constant: float = 1.0,
+    convexity_power: float = 0.5,
+) -> float:
+    """sigma of equation (9): sigma^2 = c G^2 T log(1/delta) / (n (n - 1) Delta^a epsilon^2).
+
+    Delta is the strong convexity of the mean loss, or its Polyak-Lojasiewicz constant (equation 52). The paper leaves c
+    open ("for some constant c") and its proof gives a = 1 where the only public code has a = 1/2.
+    """
+    fraction = lipschitz**2 * steps * math.log(1 / delta) / (records * (records - 1) * convexity**convexity_power)
+    return math.sqrt(constant * fraction) / epsilon
+
+
+def true_mu(sigma: float, records: int, relation: Relation = Relation.REPLACE_ONE) -> float:
+    """Exact mu of the method on the loss ||theta - x||^2 / 2, which the paper's theorem covers: 2 / (sqrt(n) sigma).
+
+    Gradient descent returns a known multiple of mean(x_i) + N(0, sigma^2 / n I), whatever the number of steps, and one
+    replaced record of the unit ball moves the mean by 2 / n (1 / n when it is zeroed). Scaling the loss by a <= G / 2
+    gives an instance for any G and Delta = a, so no proof of the theorem can exist below this mu.
+    """
+    return relation.sensitivity / (math.sqrt(records) * sigma)
+
+
+@dataclass(frozen=True)
+class PaperInput(Method):
+    """x_i + N(0, sigma^2 I) once per record, then T full-batch gradient steps of 1 / smoothness; sigma by equation (9).
+
+    The guarantee is the paper's and `claimed`; the release's floor is the proven leakage of the same noise on a loss
+    that the theorem covers (`true_mu`). The theorem counts fresh noise in every step; `fresh_noise` draws it so.
+    The strong convexity is checked: strength must be positive.
+
+    Args:
+        steps: T >= 1.
+        constant: c > 0, left open by the paper.
+        convexity_power: a, 1/2 or 1 by the two readings.
+        fresh_noise: new noise for every record in every step.
+
+    Source: Algorithm 1 and equation (9).
+    """
+
+    family: ClassVar[str] = "input"
+    name: ClassVar[str] = "paper"
+    standing: ClassVar[Standing] = Standing.CLAIMED
+    verdict: ClassVar[str] = "as claimed by the paper; refuted: the noise variance is short by a factor of about n"
+    steps: int = 50
+    constant: float = 1.0
+    convexity_power: float = 0.5
+    fresh_noise: bool = False
+
+    def __post_init__(self) -> None:
+        check.count("steps", self.steps)
+        check.positive("constant", self.constant)
+        check.real("convexity_power", self.convexity_power, low=0.0, high=1.0)
+
+    def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
+        """n / 1000: the paper needs strong convexity and says no more."""
+        return 1e-3 * problem.records
+
+    def std(self, problem: Problem, terms: Terms) -> float:
+        """sigma for this problem."""
+        epsilon, delta = terms.approximate(self.name)
+        check.positive("strength", problem.strength, "Theorem 1 needs strong convexity.")
+        return published_std(
+            lipschitz=lipschitz(problem, self.name),
+            steps=self.steps,
+            records=problem.records,
+            convexity=problem.strength / problem.records,
+            epsilon=epsilon,
+            delta=delta,
+            constant=self.constant,
+            convexity_power=self.convexity_power,
+        )
+
+    def release(self, problem: Problem, terms: Terms) -> Release:
+        """See the class."""
+        epsilon, delta = terms.approximate(self.name)
+        sigma = self.std(problem, terms)
+        mechanism = Approximate(epsilon, delta)
+        claim_in(terms, mechanism, "input perturbation, calibration of the paper")
+        theta = self._descend(problem, terms, sigma)
+        return Release(
+            theta,
+            mechanism,
+            terms.relation,
+            Standing.CLAIMED,
+            local_mu=2 / sigma,
+            local_standing=Standing.CLAIMED,
+            floor_mu=true_mu(sigma, problem.records, terms.relation),
+            facts={"noise_std": sigma, "steps": self.steps},
+        )
+
+    def _descend(self, problem: Problem, terms: Terms, sigma: float) -> np.ndarray:
+        eta = 1 / (problem.loss.smoothness + problem.strength / problem.records)
+        theta, noisy = problem.zero(), perturbed(problem, terms, sigma)
+        for taken in range(self.steps):
+            if self.fresh_noise and taken:
+                noisy = perturbed(problem, terms, sigma)
+            theta = theta - eta / problem.records * noisy.gradient(theta)
+        return theta
+
+
+def perturbed(problem: Problem, terms: Terms, sigma: float) -> Problem:
+    """The problem with N(0, sigma^2) added to every private feature; labels stay."""
+    rows, private = problem.features.copy(), problem.private_columns
+    rows[:, :private] += gaussian(terms.stream, (problem.records, private), std=sigma)
+    return replace(problem, features=rows)
+
+
+def claim_in(terms: Terms, mechanism: Approximate, note: str) -> None:
+    """Write a claimed mechanism into the ledger, whose every number is then at most claimed."""
+    terms.ledger.mark_unsafe("claimed_calibration", Standing.CLAIMED)
+    terms.ledger.assume(LABELS)
+    terms.charge(mechanism, note)
+
+
+@dataclass(frozen=True)
+class Fukuchi(KiferObjective):
+    """Every contributor adds b_i ~ N(0, nu^2 / n I) to the linear term of its own loss; nu as in `KiferObjective`.
+
+    The n shares sum to Kifer's b, so the central guarantee is that of objective perturbation. Locally only the linear
+    statistic (gradient at 0, norm <= G) is hidden, by mu_local = 2 G sqrt(n) / nu: of order epsilon sqrt(n), and the
+    rest of the loss is in the clear, hence `claimed`. The random quadratic part of the original, which must keep the
+    objective convex, is replaced by the deterministic strength 2 c / epsilon.
+
+    Source: Fukuchi et al. 2017; the linear-term version is derived here.
+    """
+
+    family: ClassVar[str] = "input"
+    name: ClassVar[str] = "fukuchi"
+    verdict: ClassVar[str] = "central guarantee of objective perturbation; local cover of the linear term alone"
+
+    def release(self, problem: Problem, terms: Terms) -> Release:
+        """See the class."""
+        terms.ledger.assume(SHARES)
+        central = super().release(problem, terms)
+        mu = 2 * problem.loss.lipschitz * math.sqrt(problem.records) / central.facts["noise_std"]
+        share = central.facts["noise_std"] / math.sqrt(problem.records)
+        facts = {**central.facts, "local_noise_std": share}
+        return replace(central, local_mu=mu, local_standing=Standing.CLAIMED, facts=facts)

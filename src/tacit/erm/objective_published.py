@@ -1,0 +1,137 @@
+"""AMP: approximate minima perturbation (Iyengar, Near, Song, Thakkar, Thakurta & Wang, S&P 2019).
+
+Objective perturbation with the published (epsilon, delta) calibrations.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tacit import check
+from tacit.erm.objective import pulled_strength, rounded_minimiser
+from tacit.erm.release import Method, Release, Terms, lipschitz
+from tacit.erm.solver import TOLERANCE, Problem, minimise
+from tacit.mechanisms import Approximate
+from tacit.noise import gaussian
+from tacit.relation import Relation
+from tacit.standing import Standing
+from tacit.tradeoff.gaussian import gaussian_mu
+
+
+@dataclass(frozen=True)
+class ApproximateMinima(Method):
+    """A point of gradient norm <= tolerance of F + <b1, .>, plus b2, with the published scales.
+
+    With (epsilon, delta) = (e1 + e2, d1 + d2), 0 < e3 < e1, r = min(p, 2 rank):
+
+        strength >= r c / e3,   b1 ~ N(0, s1^2 I),  s1 = 2 G (1 + sqrt(2 log(1 / d1))) / (e1 - e3)
+        b2 ~ N(0, s2^2 I),  s2 = 2 (tolerance / strength) (1 + sqrt(2 log(1 / d2))) / e2
+
+    for replace-one, hence also for the others. The published Gaussian bound needs e1 - e3 < 1 and e2 < 1; beyond, the
+    exact one stands in, with d1 shared among the corners of `ObjectivePerturbation`. s2 takes the diameter
+    2 tolerance / strength of the error where the paper has its radius, which covers both data sets.
+
+    Args:
+        tolerance: > 0, of the gradient's norm; may be large, for a cheap solver.
+        share: e1 / epsilon = d1 / delta, in (0, 1); e3 = e1 / 10.
+
+    Source: Iyengar et al. 2019, Algorithm 1 and Theorem 1, for sums.
+    """
+
+    family: ClassVar[str] = "objective"
+    name: ClassVar[str] = "amp"
+    standing: ClassVar[Standing] = Standing.PROVEN
+    verdict: ClassVar[str] = "(epsilon, delta)-DP with any solver tolerance"
+    tolerance: float = 1e-4
+    share: float = 0.99
+
+    def __post_init__(self) -> None:
+        check.positive("tolerance", self.tolerance)
+        check.probability("share", self.share, open_low=True, open_high=True)
+
+    def scales(self, problem: Problem, epsilon: float, delta: float) -> tuple[float, float, float]:
+        """(strength, s1, s2)."""
+        first, second = self.share * epsilon, (1 - self.share) * epsilon
+        d1, d2 = self.share * delta, (1 - self.share) * delta
+        rank = min(problem.dimension, 2 * max(problem.loss.outputs - 1, 1))
+        strength = max(problem.strength, rank * problem.loss.smoothness / (first / 10))
+        corners = problem.loss.corners * (problem.loss.corners + 2)
+        s1 = 2 * lipschitz(problem, self.name) * _ratio(0.9 * first, d1, corners)
+        s2 = 2 * self.tolerance / strength * _ratio(second, d2, 1)
+        return strength, s1, s2
+
+    def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
+        """`pulled_strength` for E ||b1||."""
+        _, s1, _ = self.scales(problem.with_strength(0.0), *terms.approximate(self.name))
+        return pulled_strength(problem, s1 * math.sqrt(problem.dimension), prior_norm)
+
+    def release(self, problem: Problem, terms: Terms) -> Release:
+        """See the class."""
+        epsilon, delta = terms.approximate(self.name)
+        strength, s1, s2 = self.scales(problem, epsilon, delta)
+        mechanism = Approximate(epsilon, delta)
+        terms.charge(mechanism, "approximate minima perturbation")
+        linear = gaussian(terms.stream, problem.shape, std=s1)
+        found = minimise(problem.with_strength(strength), linear=linear, tolerance=self.tolerance)
+        theta = found.theta + gaussian(terms.stream, problem.shape, std=s2)
+        facts = {"noise_std": s1, "output_std": s2, "strength": strength}
+        return Release(theta, mechanism, terms.relation, terms.standing, facts=facts)
+
+
+def _ratio(epsilon: float, delta: float, events: int) -> float:
+    """std / sensitivity: the published (1 + sqrt(2 log(1 / delta))) / epsilon below 1, the exact value from there."""
+    if epsilon < 1:
+        return (1 + math.sqrt(2 * math.log(1 / delta))) / epsilon
+    return 1 / gaussian_mu(epsilon, delta / events)
+
+
+_ROUNDING = 1e-3
+
+
+def kifer_variance(bound: float, epsilon: float, delta: float) -> float:
+    """nu^2 = zeta^2 (8 log(2 / delta) + 4 epsilon) / epsilon^2, zeta the change of the gradient."""
+    return bound**2 * (8 * math.log(2 / delta) + 4 * epsilon) / epsilon**2
+
+
+@dataclass(frozen=True)
+class KiferObjective(Method):
+    """argmin F(theta) + <b, theta>, b ~ N(0, nu^2 I), nu^2 by `kifer_variance`, strength >= 2 c / epsilon.
+
+    c = smoothness; rank-one Hessians. Published for add/remove with zeta = G; under replace-one zeta = 2 G. The
+    published algorithm needs the exact minimiser: here a thousandth of (epsilon, delta) pays for the tolerance.
+
+    Source: Kifer, Smith & Thakurta 2012, Algorithm 1 and Theorem 2, for sums.
+    """
+
+    family: ClassVar[str] = "objective"
+    name: ClassVar[str] = "kifer"
+    standing: ClassVar[Standing] = Standing.PROVEN
+    verdict: ClassVar[str] = "(epsilon, delta)-DP for add/remove as published, for replace-one with 2 zeta"
+    tolerance: float = TOLERANCE
+
+    def noise_std(self, problem: Problem, relation: Relation, epsilon: float, delta: float) -> float:
+        """nu."""
+        if problem.loss.outputs != 1:
+            raise check.fail("classes", f"two for {self.name!r}", problem.loss.outputs, "Use variant='exact'.")
+        return math.sqrt(kifer_variance(relation.sensitivity * lipschitz(problem, self.name), epsilon, delta))
+
+    def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
+        """`pulled_strength` for E ||b||."""
+        std = self.noise_std(problem, terms.relation, *terms.approximate(self.name))
+        return pulled_strength(problem, std * math.sqrt(problem.dimension), prior_norm)
+
+    def release(self, problem: Problem, terms: Terms) -> Release:
+        """See the class."""
+        epsilon, delta = terms.approximate(self.name)
+        mechanism = Approximate(epsilon, delta)
+        main = (epsilon * (1 - _ROUNDING), delta * (1 - _ROUNDING))
+        std = self.noise_std(problem, terms.relation, *main)
+        raised = problem.with_strength(max(problem.strength, 2 * problem.loss.smoothness / main[0]))
+        terms.charge(mechanism, "objective perturbation")
+        linear = gaussian(terms.stream, problem.shape, std=std)
+        multiplier = terms.relation.sensitivity / gaussian_mu(_ROUNDING * epsilon, _ROUNDING * delta)
+        theta = rounded_minimiser(raised, terms, linear, tolerance=self.tolerance, noise_multiplier=multiplier)
+        facts = {"noise_std": std, "strength": raised.strength}
+        return Release(theta, mechanism, terms.relation, terms.standing, facts=facts)

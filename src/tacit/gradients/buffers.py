@@ -1,0 +1,90 @@
+"""Large temporary arrays that are used again at every step.
+
+A fresh array of some megabytes costs a page fault for every 4 KB that is touched, which is more than the arithmetic of
+a small model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.nn import functional as F
+
+_SHORT = 64
+_FUSED = ContextVar("_FUSED", default=False)
+_PIECE = 2**17  # values squared at a time: they stay in the cache
+
+
+class Buffers:
+    """Buffers by name. Tensors that view a buffer lease it: it is used again only after all of them are gone."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[object, Tensor] = {}
+
+    def copy(self, name: object, view: Tensor) -> Tensor:
+        """`view` laid out contiguously."""
+        return view.contiguous() if recording() else self._take(name, view.shape, view).copy_(view)
+
+    def product(self, name: object, left: Tensor, right: Tensor) -> Tensor:
+        """left @ right, for (B, G, p, T) and (B, G, T, d)."""
+        if recording():
+            return torch.matmul(left, right)
+        product = self._take(name, (*left.shape[:3], right.shape[3]), left)
+        if left.shape[1] == 1:
+            torch.bmm(left[:, 0], right[:, 0], out=product[:, 0])
+            return product
+        return torch.matmul(left, right, out=product)
+
+    def _take(self, name: object, shape: Sequence[int], like: Tensor) -> Tensor:
+        """An uninitialised tensor of `shape`, with the type and device of `like`."""
+        size = math.prod(shape)
+        buffer = self._buffers.get(name)
+        kind = (like.dtype, like.device)
+        fits = buffer is not None and buffer.numel() >= size and (buffer.dtype, buffer.device) == kind
+        if buffer is None or not fits or _leased(buffer):
+            # Poisson batches differ in size; a quarter more than asked for spares most of the next allocations.
+            buffer = self._buffers[name] = torch.empty(size + size // 4, dtype=like.dtype, device=like.device)
+        return buffer[:size].view(*shape)
+
+
+_OWN_REFERENCES = 2  # to the storage of a buffer that nobody views: the buffer and the storage object that is asked
+
+
+def _leased(buffer: Tensor) -> bool:
+    """Whether any other tensor, view of a view included, still reads the memory of `buffer`."""
+    return torch._C._storage_Use_Count(buffer.untyped_storage()._cdata) > _OWN_REFERENCES
+
+
+def recording() -> bool:
+    """Whether a graph is being recorded, which manages its own memory."""
+    return get_proxy_mode() is not None
+
+
+@contextmanager
+def fused() -> Iterator[None]:
+    """What is recorded inside will be fused into loops by a compiler."""
+    mark = _FUSED.set(True)
+    try:
+        yield
+    finally:
+        _FUSED.reset(mark)
+
+
+def row_squares(rows: Tensor) -> Tensor:
+    """Sum of squares of every row, shape (B,). Square and add: `norm` under-reads long float32 rows."""
+    flat = rows.flatten(1) if rows.dim() > 1 else rows.unsqueeze(1)
+    size = max(1, _PIECE // max(1, flat.shape[1]))
+    if _FUSED.get():
+        # A compiled sum adds one by one in each lane; two levels keep its rounding as small as that of torch's own.
+        return F.pad(flat, (0, -flat.shape[1] % _SHORT)).square().view(len(flat), -1, _SHORT).sum(2).sum(1)
+    if len(flat) <= size or recording():
+        return flat.square().sum(1)
+    square = torch.empty(size, flat.shape[1], dtype=flat.dtype, device=flat.device)
+    pieces = [torch.mul(piece, piece, out=square[: len(piece)]).sum(1) for piece in flat.split(size)]
+    return torch.cat(pieces)

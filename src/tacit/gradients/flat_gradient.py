@@ -1,0 +1,38 @@
+"""A gradient of every trainable parameter, laid out as one flat vector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import UnsupportedModel
+from tacit.gradients.fallback import wide
+
+
+@dataclass(frozen=True)
+class FlatGradient:
+    """`parts` by parameter name are views of `flat`, in the order of the parameters."""
+
+    flat: Tensor
+    parts: dict[str, Tensor]
+
+    @classmethod
+    def zeros(cls, trainable: Mapping[str, nn.Parameter]) -> FlatGradient:
+        """A sum of nothing, in float32, or in float64 if any parameter is."""
+        dtypes = {wide(parameter.dtype) for parameter in trainable.values()}
+        device = next(iter(trainable.values())).device
+        if any(parameter.device != device for parameter in trainable.values()):
+            raise UnsupportedModel("the model has parameters on several devices. Move it to one.")
+        size = sum(parameter.numel() for parameter in trainable.values())
+        dtype = max(dtypes, key=lambda dtype: dtype.itemsize)
+        return cls.of(torch.zeros(size, dtype=dtype, device=device), trainable)
+
+    @classmethod
+    def of(cls, flat: Tensor, trainable: Mapping[str, Tensor]) -> FlatGradient:
+        """`flat` with its parts, one of the shape of every parameter."""
+        parts = flat.split_with_sizes([parameter.numel() for parameter in trainable.values()])
+        named = zip(trainable.items(), parts, strict=True)
+        return cls(flat, {name: part.view(parameter.shape) for (name, parameter), part in named})

@@ -1,0 +1,74 @@
+"""What is clipped as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class PrivacyUnits:
+    """A unit is so many records in a row, a group so many parameters; each group of each unit is clipped by itself.
+
+    Attributes:
+        groups: group of every parameter, from 0; a parameter left out is in group 0.
+        size: records in a unit.
+        weights: factor of every record's loss; None for 1.
+    """
+
+    groups: dict[str, int] = field(default_factory=dict)
+    size: int = 1
+    weights: Tensor | None = None
+
+    @cached_property
+    def count(self) -> int:
+        """How many groups there are."""
+        return max(self.groups.values(), default=0) + 1
+
+    def part(self, index: slice | Tensor) -> PrivacyUnits:
+        """The units of the records in `index`, which splits none."""
+        return self if self.weights is None else replace(self, weights=self.weights[index])
+
+
+ALONE = PrivacyUnits()
+
+
+class UnitIds:
+    """Which unit every record of a batch belongs to, such as the user who made it.
+
+    Args:
+        owners: unit of every record of the batch, integers 0..count - 1, each at least once.
+        average: whether the gradient of a unit is the mean of its records' instead of their sum.
+    """
+
+    def __init__(self, owners: NDArray[np.int64], *, average: bool = False):
+        self._order = np.argsort(owners, kind="stable")
+        self._sizes = np.bincount(owners)
+        self._starts = np.cumsum(self._sizes) - self._sizes
+        self._average = average
+
+    @property
+    def count(self) -> int:
+        """How many units there are."""
+        return len(self._sizes)
+
+    def blocks(self, device: torch.device) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Units of about equal size: (units, their records (units, size), weights (units, size)).
+
+        Sizes are powers of two; a smaller unit is filled up with its own first record at weight 0.
+        """
+        widths = 2 ** np.ceil(np.log2(np.maximum(self._sizes, 1))).astype(np.int64)
+        for width in np.unique(widths):
+            units = np.flatnonzero(widths == width)
+            place, size = np.arange(width)[None, :], self._sizes[units][:, None]
+            real = place < size
+            index = self._order[self._starts[units][:, None] + np.where(real, place, 0)]
+            weights = real / size if self._average else real.astype(np.float64)
+            found = (torch.from_numpy(units), torch.from_numpy(index), torch.from_numpy(weights))
+            yield tuple(each.to(device) for each in found)  # type: ignore[misc]

@@ -1,0 +1,266 @@
+"""The examination that a model passes before its gradients are captured.
+
+Capture sees operations; that it saw all of them, and along the right axis, is shown by running a few examples both
+ways: captured together, and one at a time by ordinary backward passes. A model that fails keeps the slow path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from tacit import check
+from tacit.errors import TacitError, UnsupportedModel
+from tacit.gradients.buffers import row_squares
+from tacit.gradients.capture import Uncovered
+from tacit.gradients.engine import Captured, Trace, captured, without_gradients
+from tacit.gradients.fallback import by_vmap, one_at_a_time
+from tacit.gradients.inputs import Inputs, Loss, call, losses_of, outputs_of, rows, tensors
+
+_PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101)
+_TOLERANCE = 2e-3
+_ATTEMPTS = 20  # captures of the model with more and more of its modules apart
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the examination found.
+
+    Attributes:
+        trace: the path for captures to follow; None when gradients go through the fallback.
+        reason: why there is no trace, or which modules of it run apart; empty when every operation is covered.
+        vectorised: whether the fallback may use `torch.func`; one example at a time otherwise.
+        final: whether other examples could not show more.
+    """
+
+    trace: Trace | None
+    reason: str = ""
+    vectorised: bool = False
+    final: bool = True
+
+
+def verify_capture(
+    model: nn.Module, trainable: dict[str, nn.Parameter], loss: Loss, inputs: Inputs, targets: Tensor
+) -> Verdict:
+    """Whether capture gives this model's per-example gradients, shown on a few examples of the batch (dropout off).
+
+    Raises `UnsupportedModel`, naming the layer, when an example's loss depends on the others in its batch or the
+    forward pass writes into a buffer.
+    """
+    x, y = few([*model.parameters(), *model.buffers()], inputs, targets)
+    with NoDropout(), _shaken(trainable):
+        versions = {name: value._version for name, value in _state(model).items()}
+        gradients, losses = one_at_a_time(model, loss, x, y)
+        _check_state(model, versions)
+        if not all(torch.isfinite(value).all() for value in (losses, *gradients.values())):
+            return Verdict(None, "examples with a loss or gradient that is not finite", final=False)
+        _check_mixing(model, loss, x, y, losses)
+        verdict = _capture(model, trainable, loss, x, y, gradients, losses)
+        if verdict.trace is not None:
+            return verdict
+        return replace(verdict, vectorised=_vectorised(model, loss, x, y, gradients))
+
+
+def _vectorised(model: nn.Module, loss: Loss, x: Inputs, y: Tensor, gradients: dict[str, Tensor]) -> bool:
+    """Whether `torch.func` runs this model and sees every use of its parameters, those in the loss among them."""
+    try:
+        found = by_vmap(model, loss, x, y)
+    except Exception:
+        # Operations without a batching rule fail in many ways; one example at a time they do run.
+        return False
+    return all(_close(found[name].flatten(), gradient.flatten()) for name, gradient in gradients.items())
+
+
+def _check_mixing(model: nn.Module, loss: Loss, x: Inputs, y: Tensor, alone: Tensor) -> None:
+    with torch.enable_grad():
+        losses = losses_of(loss, outputs_of(model, x), y)
+    if not losses.requires_grad:
+        hint = "Compute it from the outputs, without detach() or no_grad()."
+        raise check.fail("loss", "one that depends on the model's trainable parameters", "a constant", hint)
+    together = losses.detach()
+    with torch.no_grad():
+        if not _close(together, alone) and _close(together, loss(call(model, x), y)):
+            raise UnsupportedModel(_mixing_sentence(model, x))
+
+
+def _capture(
+    model: nn.Module,
+    trainable: dict[str, nn.Parameter],
+    loss: Loss,
+    x: Inputs,
+    y: Tensor,
+    gradients: dict[str, Tensor],
+    losses: Tensor,
+) -> Verdict:
+    copies, modules, reason = False, dict[str, nn.Module](), ""
+    for _ in range(_ATTEMPTS):
+        try:
+            with without_gradients(trainable):
+                run = partial(call, model)
+                found = captured(run, dict(trainable), loss, x, y, None, copies, modules=list(modules.values()))
+        except Uncovered as error:
+            reason, wrong = str(error), error.names
+        except TacitError:
+            raise
+        except Exception as error:
+            # Activations that are overwritten need copies; else a model may object in many ways, yet it did run alone.
+            if copies:
+                return Verdict(None, f"{type(error).__name__}: {error}")
+            copies = True
+            continue
+        else:
+            if not _close(found.losses, losses):
+                return Verdict(None, "random operations other than dropout")
+            wrong = _wrong(found, gradients)
+            if not wrong:
+                slow = f"{', '.join(modules)} by copies of its parameters ({reason})" if modules else ""
+                return Verdict(found.trace, slow)
+            reason = f"an operation that capture does not see uses {', '.join(wrong)}"
+        if not _set_apart(model, wrong, modules):
+            break
+    return Verdict(None, reason)
+
+
+def _set_apart(model: nn.Module, names: Sequence[str], modules: dict[str, nn.Module]) -> bool:
+    """Add the innermost module around each of `names` that is not among `modules`; False where that is the model."""
+    for name in names:
+        path = name.rpartition(".")[0]
+        while path in modules:
+            path = path.rpartition(".")[0]
+        if not path:
+            return False
+        for inner in [known for known in modules if known.startswith(f"{path}.")]:
+            del modules[inner]
+        modules[path] = model.get_submodule(path)
+    return bool(names)
+
+
+def _wrong(found: Captured, gradients: dict[str, Tensor]) -> list[str]:
+    """Parameters whose unevenly weighted sum is another than by ordinary backward passes; all when norms differ."""
+    squared = torch.stack([row_squares(gradient) for gradient in gradients.values()]).sum(0)
+    factors = 1.0 + torch.arange(len(squared), device=squared.device, dtype=squared.dtype).sin()
+    sums = {name: torch.zeros_like(gradient[0]) for name, gradient in gradients.items()}
+    found.add_weighted(sums, factors)
+    expected = {name: torch.tensordot(factors.to(g.dtype), g, dims=1) for name, g in gradients.items()}
+    allowed = _TOLERANCE * float((factors * squared.sqrt()).sum()) + 1e-12
+    wrong = [name for name in sums if float((sums[name] - expected[name]).norm()) > allowed / len(sums) ** 0.5]
+    return wrong or ([] if _close(found.squared.sqrt(), squared.sqrt()) else list(sums))
+
+
+def _close(left: Tensor, right: Tensor) -> bool:
+    scale = float(right.abs().max()) if len(right) else 0.0
+    return bool(((left - right).abs() <= _TOLERANCE * right.abs() + 1e-4 * scale + 1e-12).all())
+
+
+def few(constants: Iterable[Tensor], inputs: Inputs, targets: Tensor) -> tuple[Inputs, Tensor]:
+    """A prime number of examples that divides no size of `constants` or of the inputs, so that axes show themselves.
+
+    When the batch has fewer, examples repeat with a little noise on real-valued inputs.
+    """
+    sizes = {size for value in constants for size in value.shape} | {s for x in tensors(inputs) for s in x.shape[1:]}
+    count = next((prime for prime in _PRIMES if all(size % prime for size in sizes)), _PRIMES[-1])
+    index = torch.arange(count, device=targets.device) % len(targets)
+    few = rows(inputs, index)
+    if len(targets) < count:
+        generator = torch.Generator().manual_seed(0)
+        for value in tensors(few):
+            if value.is_floating_point():
+                noise = torch.randn(value.shape, generator=generator).to(value)
+                value += 0.1 * value.abs().mean().nan_to_num(0.0, 0.0, 0.0) * noise
+    return few, targets[index]
+
+
+_RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
+_DROPOUT_PLACE = {**dict.fromkeys(_RECURRENT, 5), F.multi_head_attention_forward: 10, F.scaled_dot_product_attention: 4}
+
+
+class NoDropout(TorchFunctionMode):
+    """Dropout is left out, so that a model runs twice alike."""
+
+    _DROPOUT = frozenset(
+        function
+        for name in ("dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d")
+        for function in (getattr(F, name, None), getattr(torch, name, None))
+        if function is not None
+    )
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in self._DROPOUT:
+            return args[0] if args else kwargs["input"]
+        kwargs = dict(kwargs or {})
+        if "dropout_p" in kwargs:
+            kwargs["dropout_p"] = 0.0
+        at = _DROPOUT_PLACE.get(func)
+        if at is not None and len(args) > at:
+            at += func in _RECURRENT and not isinstance(args[3], bool)  # packed sequences come with their sizes
+            args = (*args[:at], 0.0, *args[at + 1 :])
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def _shaken(trainable: dict[str, nn.Parameter]) -> Iterator[None]:
+    """Parameters moved a little, so that one that is zero hides no gradient behind it; put back exactly afterwards."""
+    generator = torch.Generator().manual_seed(0)
+    before = {name: parameter.detach().clone() for name, parameter in trainable.items()}
+    try:
+        for parameter in trainable.values():
+            noise = torch.randn(parameter.shape, generator=generator).to(parameter)
+            parameter.data += 0.1 * torch.where(parameter == 0, 0.3, parameter.detach()) * noise
+        yield
+    finally:
+        for name, parameter in trainable.items():
+            parameter.data.copy_(before[name])
+
+
+def _state(model: nn.Module) -> dict[str, Tensor]:
+    return dict(model.named_buffers()) | dict(model.named_parameters())
+
+
+def _check_state(model: nn.Module, versions: dict[str, int]) -> None:
+    written = [name for name, value in _state(model).items() if value._version != versions.get(name, 0)]
+    if written:
+        kind = "parameter" if written[0] in dict(model.named_parameters()) else "buffer"
+        raise UnsupportedModel(
+            f"layer {written[0].rpartition('.')[0]!r} writes the {kind} {written[0]!r} during training, which would "
+            "keep private data in the model. Remove the statistic, or compute it on public data."
+        )
+
+
+def _mixing_sentence(model: nn.Module, inputs: Inputs) -> str:
+    """The first layer whose output for an example changes with the rest of the batch."""
+    count = len(tensors(inputs)[0])
+    together = _outputs(model, inputs)
+    alone = [_outputs(model, rows(inputs, slice(i, i + 1))) for i in range(count)]
+    for path, output in together.items():
+        comparable = len(output) == count and all(path in one and len(one[path]) == 1 for one in alone)
+        if comparable and not _close(output.flatten(), torch.cat([one[path] for one in alone]).flatten()):
+            where = f"layer {path!r} ({type(model.get_submodule(path)).__name__})" if path else "the model"
+            return f"{where} mixes the examples of a batch. Normalise within one example, e.g. by nn.GroupNorm."
+    return "the loss of an example depends on the other examples of its batch. Compute each from its own outputs."
+
+
+def _outputs(model: nn.Module, inputs: Inputs) -> dict[str, Tensor]:
+    """Output of every module, innermost first, in the order in which they ran."""
+    found: dict[str, Tensor] = {}
+    paths = {module: path for path, module in model.named_modules()}
+
+    def note(module: nn.Module, _: Any, output: Any) -> None:
+        if isinstance(output, Tensor):
+            found.setdefault(paths[module], output.detach().clone())
+
+    hooks = [module.register_forward_hook(note) for module in model.modules()]
+    try:
+        with torch.no_grad():
+            call(model, inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found

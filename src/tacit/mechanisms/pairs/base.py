@@ -1,0 +1,158 @@
+"""`Pair`: two output laws P and Q, seen through the privacy loss L = log dP/dQ.
+
+One of two pairs, picked by a coin that both sides see.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.mechanisms.pairs.quadrature import Nodes
+
+
+@dataclass(frozen=True)
+class Pair(ABC):
+    """A dominating pair: H_a(M(D), M(D')) <= H_a(P, Q) for every a >= 0 and every neighbours D, D'.
+
+    H_a is the hockey-stick divergence, delta(epsilon) = H_{e^epsilon}. Dominating pairs compose, also
+    adaptively, by taking products (Zhu, Dong & Wang 2022, Theorem 10), so that the delta of a composition is
+    E_P[(1 - e^{epsilon - L})_+] with L the sum of independent losses.
+    """
+
+    @property
+    def infinite(self) -> float:
+        """P-mass of outcomes that Q never gives (loss +inf)."""
+        return 0.0
+
+    @property
+    def unseen(self) -> float:
+        """Q-mass of outcomes that P never gives (loss -inf)."""
+        return 0.0
+
+    @property
+    def atoms(self) -> tuple[float, ...]:
+        """Losses that have positive mass of their own, where there are only a few."""
+        return ()
+
+    @property
+    def largest(self) -> float:
+        """The supremum of the finite losses."""
+        return float("inf")
+
+    @property
+    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Increasing losses with their masses under P and Q, for a pair that has only such atoms, but many."""
+        return None
+
+    @property
+    def discrete(self) -> bool:
+        """Whether `atoms` are all finite losses."""
+        return False
+
+    @property
+    def reached(self) -> bool:
+        """Whether one step alone of the family reaches this pair at each epsilon, by one mechanism or another."""
+        return True
+
+    def attained(self, share: float) -> Pair:
+        """A pair of some mechanism of the family: the pair itself, unless it is an envelope that none reaches.
+
+        Of several such mechanisms, `share` in [0, 1) picks one that is bad at that share of the largest loss.
+        """
+        return self
+
+    def covering(self, count: int) -> tuple[Pair, ...]:
+        """Of an envelope, pairs of few outcomes one of which is at least as bad as any member, whatever is asked.
+
+        More precisely: for every convex f, E f of each member is at most the largest E f of these, which are closer to
+        members the higher `count` is. Empty where the pair is no envelope, or none of a known family.
+        """
+        return ()
+
+    def nodes(self, theta: float, frequency: float) -> Nodes | None:
+        """Finite losses with the E_P e^{zL} of this pair for |Re z| <= theta, |Im z| <= frequency; None if unknown.
+
+        Each moment is met up to e^`LOG_TOLERANCE` of its value at Im z = 0. Infinite losses are left out.
+        """
+        return None
+
+    @abstractmethod
+    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """P- and Q-masses of the finite losses in (-inf, e_0], (e_0, e_1], ..., (e_n, inf), each accurate on its own.
+
+        `edges` is increasing; the two arrays have one entry more. The mass of infinite losses is left out.
+        """
+
+
+def log_mixture(rate: float, log_ratio: np.ndarray) -> np.ndarray:
+    """log(1 - rate + rate e^y), without overflow and with its relative digits near y = 0."""
+    y = np.maximum(np.asarray(log_ratio, dtype=float), -1e300)
+    with np.errstate(over="ignore"):
+        capped = np.minimum(y, 30.0)
+        small = np.log1p(np.maximum(rate * np.expm1(capped), -0.5))
+        small = np.where(rate * np.expm1(capped) < -0.5, np.log((1 - rate) + rate * np.exp(capped)), small)
+        return np.where(y > 30.0, y + np.log(rate) + np.log1p((1 - rate) / rate * np.exp(-y)), small)
+
+
+def unmixed(rate: float, loss: np.ndarray) -> np.ndarray:
+    """The y with log(1 - rate + rate e^y) = loss; -inf where loss <= log(1 - rate)."""
+    loss = np.asarray(loss, dtype=float)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        small = np.log1p(np.maximum(np.expm1(np.minimum(loss, 30.0)) / rate, -1.0))
+        large = loss - np.log(rate) + np.log1p(-(1 - rate) * np.exp(-np.maximum(loss, 1.0)))
+        return np.where(loss > 30.0, large, small)
+
+
+def between(lower_tail: np.ndarray, upper_tail: np.ndarray) -> np.ndarray:
+    """Masses of cells from F and 1 - F at their edges, each difference taken on the side that keeps its digits."""
+    below = np.concatenate([[0.0], lower_tail, [1.0]])
+    above = np.concatenate([[1.0], upper_tail, [0.0]])
+    return np.maximum(np.where(above[:-1] < 0.5, above[:-1] - above[1:], below[1:] - below[:-1]), 0.0)
+
+
+@dataclass(frozen=True)
+class MixedPair(Pair):
+    """`usual` with probability 1 - share, else `rare`; which one is revealed.
+
+    H_a = (1 - share) H_a(usual) + share H_a(rare), so it dominates every mechanism whose divergence is such an average
+    of divergences that the two dominate.
+
+    Args:
+        least: a pair that some mechanism of the family reaches.
+    """
+
+    usual: Pair
+    rare: Pair
+    share: float
+    least: Pair
+
+    @property
+    def largest(self) -> float:
+        return max(self.usual.largest, self.rare.largest)
+
+    @property
+    def reached(self) -> bool:
+        return False
+
+    def attained(self, share: float) -> Pair:
+        return self.least.attained(share)
+
+    @property
+    def atoms(self) -> tuple[float, ...]:
+        return (*self.usual.atoms, *self.rare.atoms)
+
+    @property
+    def infinite(self) -> float:
+        return (1 - self.share) * self.usual.infinite + self.share * self.rare.infinite
+
+    @property
+    def unseen(self) -> float:
+        return (1 - self.share) * self.usual.unseen + self.share * self.rare.unseen
+
+    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        usual, rare = self.usual.cells(edges), self.rare.cells(edges)
+        p, q = ((1 - self.share) * often + self.share * seldom for often, seldom in zip(usual, rare, strict=True))
+        return p, q

@@ -1,0 +1,168 @@
+"""Pairs with finitely many losses.
+
+Pairs of the discrete Gaussian mechanism.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import expit
+
+from tacit.mechanisms.pairs.base import Pair, log_mixture
+from tacit.mechanisms.pairs.quadrature import LOG_TOLERANCE, Nodes
+
+
+@dataclass(frozen=True)
+class AtomPair(Pair):
+    """Finite losses with their masses under P and Q; what is missing from 1 has infinite loss."""
+
+    losses: tuple[float, ...]
+    p: tuple[float, ...]
+    q: tuple[float, ...]
+    certain: float = 0.0
+
+    @classmethod
+    def response(cls, epsilon: float, delta: float = 0.0) -> AtomPair:
+        """Randomised response of odds e^epsilon : 1 that with probability `delta` reveals all.
+
+        It dominates every (epsilon, delta)-DP mechanism (Kairouz, Oh & Viswanath 2015).
+        """
+        high, low = float(expit(epsilon)), float(expit(-epsilon))
+        rest = 1 - delta
+        return cls((-epsilon, epsilon), (low * rest, high * rest), (high * rest, low * rest), delta)
+
+    @property
+    def atoms(self) -> tuple[float, ...]:
+        return self.losses
+
+    @property
+    def largest(self) -> float:
+        return max(self.losses, default=-np.inf)
+
+    @property
+    def discrete(self) -> bool:
+        return True
+
+    @property
+    def infinite(self) -> float:
+        return self.certain
+
+    @property
+    def unseen(self) -> float:
+        return max(1.0 - sum(self.q), 0.0) if self.certain else 0.0
+
+    def nodes(self, theta: float, frequency: float) -> Nodes:
+        return Nodes(np.array(self.losses), np.array(self.p), np.array(self.q))
+
+    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        index = np.searchsorted(edges, np.array(self.losses), side="left")
+        size = len(edges) + 1
+        return np.bincount(index, self.p, size), np.bincount(index, self.q, size)
+
+
+_REACH = 38.0
+
+
+@dataclass(frozen=True)
+class DiscreteGaussianPair(Pair):
+    """P = N_Z(shift, scale^2), Q = N_Z(0, scale^2): losses (2 x shift - shift^2) / (2 scale^2) at the integers x.
+
+    For a noise law on the integers with monotone likelihood ratio H_a = sup_x P(X > x) - a Q(X > x), which grows with
+    the shift. Integers beyond 38 scales, whose probability is below the smallest double, are left out.
+    """
+
+    scale: float
+    shift: int
+
+    @property
+    def atoms(self) -> tuple[float, ...]:
+        return tuple(float(loss) for loss in self.table[0][:2])
+
+    @property
+    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self._table
+
+    @cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        x = _integers(self.scale, self.shift)
+        loss = (2 * x - self.shift) * (self.shift / (2 * self.scale**2))
+        return loss, _normal(x - self.shift, self.scale), _normal(x, self.scale)
+
+    def nodes(self, theta: float, frequency: float) -> Nodes:
+        return _thinned(self.table, _stride(self.scale, self.shift, theta, frequency), theta)
+
+    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return _binned(edges, *self.table)
+
+
+@dataclass(frozen=True)
+class DiscreteGaussianReplacePair(Pair):
+    """The Poisson-subsampled discrete Gaussian under replace-one: (1-p) N_0 + p N_d against (1-p) N_0 + p N_{-d}.
+
+    The argument of `GaussianReplacePair` holds: the ratios are monotone, so opposite shifts make them comonotone, and
+    their convex order grows with the shift.
+    """
+
+    scale: float
+    shift: int
+    rate: float
+
+    @property
+    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self._table
+
+    @cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        x = _integers(self.scale, self.shift)
+        x = np.union1d(x, -x)
+        up, down = (
+            log_mixture(self.rate, (s * 2 * x - self.shift) * (self.shift / (2 * self.scale**2))) for s in (1, -1)
+        )
+        base, plus, minus = (_normal(x - s, self.scale) for s in (0, self.shift, -self.shift))
+        return up - down, (1 - self.rate) * base + self.rate * plus, (1 - self.rate) * base + self.rate * minus
+
+    def nodes(self, theta: float, frequency: float) -> Nodes:
+        return _thinned(self.table, _stride(self.scale, 2 * self.shift, theta, frequency), theta)
+
+    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return _binned(edges, *self.table)
+
+
+def _stride(scale: float, shift: float, theta: float, frequency: float) -> int:
+    """The largest m for which m times a sum over every m-th integer is as good as the sum over all.
+
+    For g(x) = e^{-x^2 / 2 s^2} e^{zL(x)}, |dL/dx| <= shift / s^2 where |Im x| <= pi s^2 / 2 shift, a sum of step m
+    meets the integral up to 2 e^{d^2 / 2 s^2 + (theta + 1 + frequency) d shift / s^2} / (e^{2 pi d / m} - 1) of its
+    value at Im z = 0 (Trefethen & Weideman 2014, Theorem 5.1), for every such d.
+    """
+    d = min(scale * (-2 * LOG_TOLERANCE) ** 0.5, np.pi / 2 * scale**2 / shift)
+    growth = d**2 / (2 * scale**2) + (theta + 1 + frequency) * d * shift / scale**2
+    return max(int(2 * np.pi * d / (growth + 3.0 - LOG_TOLERANCE)), 1)
+
+
+def _thinned(table: tuple[np.ndarray, np.ndarray, np.ndarray], stride: int, theta: float) -> Nodes:
+    """Every `stride`-th atom, without those that are negligible at every tilt in [-1, theta]."""
+    loss, p, q = (column[::stride] for column in table)
+    with np.errstate(divide="ignore"):
+        tilted = np.log(p) + theta * loss
+        heavy = (tilted > tilted.max() + LOG_TOLERANCE) | (np.log(np.maximum(p, q)) > LOG_TOLERANCE)
+    place = np.flatnonzero(heavy)
+    kept = slice(place[0], place[-1] + 1)
+    return Nodes(loss[kept], stride * p[kept], stride * q[kept])
+
+
+def _integers(scale: float, shift: int) -> np.ndarray:
+    return np.arange(-np.ceil(_REACH * scale), shift + np.ceil(_REACH * scale) + 1)
+
+
+def _normal(x: np.ndarray, scale: float) -> np.ndarray:
+    around = np.arange(-np.ceil(_REACH * scale), np.ceil(_REACH * scale) + 1)
+    return np.exp(-((x / scale) ** 2) / 2) / np.exp(-((around / scale) ** 2) / 2).sum()
+
+
+def _binned(edges: np.ndarray, loss: np.ndarray, p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    index = np.searchsorted(edges, loss, side="left")
+    return np.bincount(index, p, len(edges) + 1), np.bincount(index, q, len(edges) + 1)

@@ -1,0 +1,211 @@
+"""Poisson subsampling of any pair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from tacit.mechanisms.pairs.base import Pair, log_mixture, unmixed
+from tacit.mechanisms.pairs.quadrature import Nodes, steepness
+
+
+@dataclass(frozen=True)
+class SampledPair(Pair):
+    """A pair run on a Poisson sample under add/remove (Zhu, Dong & Wang 2022, Theorem 11).
+
+    remove: ((1-p) Q + p P, Q) from a pair (P, Q) for (with, without) the record; add: (P, (1-p) P + p Q) from a
+    pair for (without, with). Losses move monotonely: log(1-p + p e^L) and -log(1-p + p e^{-L}).
+    """
+
+    base: Pair
+    rate: float
+    remove: bool
+
+    @property
+    def largest(self) -> float:
+        """Losses grow with those of the base; infinite ones become -log(1 - rate) when a record is added."""
+        sign = 1.0 if self.remove else -1.0
+        top = np.inf if self.base.infinite and not self.remove else self.base.largest
+        return float(sign * log_mixture(self.rate, np.array(sign * top)))
+
+    def attained(self, share: float) -> Pair:
+        return replace(self, base=self.base.attained(share))
+
+    def covering(self, count: int) -> tuple[Pair, ...]:
+        return tuple(replace(self, base=base) for base in self.base.covering(count))
+
+    @property
+    def atoms(self) -> tuple[float, ...]:
+        if self.base.table is not None:
+            return ()
+        sign = 1.0 if self.remove else -1.0
+        found = [float(sign * log_mixture(self.rate, np.array(sign * loss))) for loss in self.base.atoms]
+        if self.remove and self.base.unseen:
+            found.append(float(np.log1p(-self.rate)))
+        if not self.remove and self.base.infinite:
+            found.append(float(-np.log1p(-self.rate)))
+        return tuple(found)
+
+    @property
+    def discrete(self) -> bool:
+        return self.base.discrete
+
+    @property
+    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        return self._table
+
+    @cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        if self.base.table is None:
+            return None
+        loss, p, q = self.base.table
+        if self.remove:
+            return log_mixture(self.rate, loss), (1 - self.rate) * q + self.rate * p, q
+        return -log_mixture(self.rate, -loss), p, (1 - self.rate) * p + self.rate * q
+
+    @property
+    def infinite(self) -> float:
+        return self.rate * self.base.infinite if self.remove else 0.0
+
+    @property
+    def unseen(self) -> float:
+        return 0.0 if self.remove else self.rate * self.base.unseen
+
+    def nodes(self, theta: float, frequency: float) -> Nodes | None:
+        """A base without a table has losses in [-largest, largest] of which this one's are a flatter function."""
+        slope = 1.0 if self.base.table is not None else steepness(self.rate, self.base.largest)
+        base = self.base.nodes(slope * theta, slope * frequency)
+        if base is None:
+            return None
+        loss, p, q = base.columns
+        if self.remove:
+            mixed = Nodes(log_mixture(self.rate, loss), (1 - self.rate) * q + self.rate * p, q)
+            end, (high, low) = np.log1p(-self.rate), ((1 - self.rate) * self.base.unseen, self.base.unseen)
+        else:
+            mixed = Nodes(-log_mixture(self.rate, -loss), p, (1 - self.rate) * p + self.rate * q)
+            end, (high, low) = -np.log1p(-self.rate), (self.base.infinite, (1 - self.rate) * self.base.infinite)
+        return mixed.joined(Nodes(np.array([end]), np.array([high]), np.array([low]))) if high else mixed
+
+    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        loss = np.asarray(edges, dtype=float)
+        if self.remove:
+            p, q = self.base.cells(unmixed(self.rate, loss))
+            if self.base.unseen:
+                q[np.searchsorted(loss, np.log1p(-self.rate))] += self.base.unseen
+            return (1 - self.rate) * q + self.rate * p, q
+        p, q = self.base.cells(-unmixed(self.rate, -loss))
+        if self.base.infinite:
+            p[np.searchsorted(loss, -np.log1p(-self.rate))] += self.base.infinite
+        return p, (1 - self.rate) * p + self.rate * q
+
+
+@dataclass(frozen=True)
+class RevealedPair(Pair):
+    """Whether the record was sampled is revealed: loss 0 with probability 1 - rate, else that of `base`.
+
+    By joint convexity it dominates a Poisson sample under any relation in which both data sets have a record in
+    the place that differs; nothing smaller is known for a mechanism of which only the pair is known.
+    """
+
+    base: Pair
+    rate: float
+
+    @property
+    def largest(self) -> float:
+        return max(self.base.largest, 0.0)
+
+    def attained(self, share: float) -> Pair:
+        return replace(self, base=self.base.attained(share))
+
+    def covering(self, count: int) -> tuple[Pair, ...]:
+        return tuple(replace(self, base=base) for base in self.base.covering(count))
+
+    @property
+    def atoms(self) -> tuple[float, ...]:
+        return (0.0, *self.base.atoms)
+
+    @property
+    def discrete(self) -> bool:
+        return self.base.discrete
+
+    @property
+    def infinite(self) -> float:
+        return self.rate * self.base.infinite
+
+    @property
+    def unseen(self) -> float:
+        return self.rate * self.base.unseen
+
+    def nodes(self, theta: float, frequency: float) -> Nodes | None:
+        base = self.base.nodes(theta, frequency)
+        if base is None:
+            return None
+        still = np.array([1 - self.rate])
+        return Nodes(np.zeros(1), still, still).joined(Nodes(base.loss, self.rate * base.p, self.rate * base.q))
+
+    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        p, q = self.base.cells(edges)
+        still = np.zeros(len(edges) + 1)
+        still[np.searchsorted(edges, 0.0, side="left")] = 1 - self.rate
+        return still + self.rate * p, still + self.rate * q
+
+
+def sampled_pairs(directions: tuple[Pair, ...], rate: float, *, both: bool) -> tuple[Pair, ...]:
+    """The pairs of a Poisson sample from the (remove, add) pairs of a mechanism known by nothing else."""
+    if rate == 1.0:
+        return directions
+    if both:
+        return tuple(RevealedPair(pair, rate) for pair in directions)
+    return SampledPair(directions[0], rate, True), SampledPair(directions[-1], rate, False)
+
+
+@dataclass(frozen=True)
+class SubstitutedPair(Pair):
+    """A fixed-size batch under replace-one from a pair symmetric in its two sides.
+
+    With R the output law when the batch misses the place that differs, and A, B those when it holds one record or
+    the other, the two laws are (1-g) R + g A and (1-g) R + g B, and any two of R, A, B are neighbours. Then
+    H_{1 + g(a-1)} <= g H_a(base) for a >= 1 (Balle, Barthe & Gaboardi 2018, Theorem 2), in both directions. The pair
+    whose profile is that bound has the losses log(1-g + g e^L) > 0 of ((1-g) Q + g P, Q), their mirror images below 0,
+    and loss 0 for all remaining mass; the profile is convex because 2 Q(L > 0) + H_1 <= 1 for a symmetric base.
+    """
+
+    base: Pair
+    fraction: float
+
+    @property
+    def largest(self) -> float:
+        return SampledPair(self.base, self.fraction, True).largest
+
+    def attained(self, share: float) -> Pair:
+        """R = B when all other records equal the second one, and then one side of the bound is met."""
+        return SampledPair(self.base.attained(share), self.fraction, True)
+
+    @property
+    def infinite(self) -> float:
+        return self.fraction * self.base.infinite
+
+    @property
+    def unseen(self) -> float:
+        return self.infinite
+
+    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        loss = np.asarray(edges, dtype=float)
+        above = np.maximum(loss[loss >= 0], 0.0)
+        below = -loss[loss < 0][::-1]
+        p_up, q_up = self._positive(above)
+        q_down, p_down = self._positive(below)
+        still = 1 - self._total(0) - self._total(1)
+        p = np.concatenate([p_down[:0:-1], [p_down[0] + still + p_up[0]], p_up[1:]])
+        q = np.concatenate([q_down[:0:-1], [q_down[0] + still + q_up[0]], q_up[1:]])
+        return p, q
+
+    def _positive(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Masses of (0, e_0], (e_0, e_1], ..., (e_n, inf) under (1-g) Q + g P and under Q."""
+        p, q = SampledPair(self.base, self.fraction, True).cells(np.concatenate([[0.0], edges]))
+        return p[1:], q[1:]
+
+    def _total(self, side: int) -> float:
+        return float(self._positive(np.array([]))[side].sum()) + (self.infinite if side == 0 else 0.0)

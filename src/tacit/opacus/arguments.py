@@ -1,0 +1,112 @@
+"""The arguments that both `make_private` calls share, checked: what each means here, or why it has no meaning."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from glob import escape
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from tacit import check
+from tacit.clipping import Clip, FlatClip, GroupClip, PerLayerClip
+from tacit.errors import InvalidInput, PrivacyWarning
+from tacit.noise import SecureStream, SeededStream, Stream
+from tacit.opacus.adaptive_clipping import Adaptive
+from tacit.sampling import PoissonSampling, Sampling, ShuffledSampling
+from tacit.training.plan import Plan
+
+MODES = ("hooks", "functorch", "ew", "ghost")
+CLIPPING = ("flat", "per_layer", "adaptive")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """As in `PrivacyEngine.make_private`."""
+
+    criterion: nn.Module
+    max_grad_norm: float | list[float]
+    batch_first: bool
+    loss_reduction: str
+    poisson_sampling: bool
+    clipping: str
+    noise_generator: torch.Generator | None
+    grad_sample_mode: str
+    wrap_model: bool
+    adaptive: Adaptive
+    rand_on_empty: bool = False
+
+    def __post_init__(self) -> None:
+        if self.grad_sample_mode in ("ghost_fsdp", "ghost_tp", "no_op"):
+            hint = "Training in several processes is not here yet, and no_op leaves the gradients to others."
+            raise check.fail("grad_sample_mode", "one of " + ", ".join(MODES), self.grad_sample_mode, hint)
+        check.choice("grad_sample_mode", self.grad_sample_mode, MODES)
+        check.choice("loss_reduction", self.loss_reduction, ("mean", "sum"))
+        check.choice("clipping", self.clipping, CLIPPING)
+        if not self.batch_first:
+            hint = "Examples are told apart along the first axis; transpose inside the model."
+            raise check.fail("batch_first", "True", False, hint)
+        if not self.wrap_model:
+            hint = "Gradients are captured around the forward pass, so the model that is returned must be called."
+            raise check.fail("wrap_model", "True", False, hint)
+        if self.rand_on_empty:
+            hint = "An empty batch adds noise and nothing else; made-up records would only disturb it."
+            raise check.fail("rand_on_empty", "False", True, hint)
+
+    @property
+    def ghost(self) -> bool:
+        """Whether the criterion is returned too."""
+        return self.grad_sample_mode == "ghost"
+
+    def clip(self, optimizer: Optimizer, module: nn.Module) -> Clip:
+        """What `clipping` and `max_grad_norm` ask for; for adaptive clipping a flat clip with the first bound."""
+        if self.clipping == "per_layer":
+            return self._per_layer(optimizer, module)
+        if isinstance(self.max_grad_norm, list | tuple):
+            hint = 'Use clipping="per_layer" for one bound for each parameter.'
+            raise check.fail("max_grad_norm", f"one number for {self.clipping} clipping", self.max_grad_norm, hint)
+        return FlatClip(self.max_grad_norm)
+
+    def refined(self, plan: Plan) -> Plan:
+        """`plan` with adaptive clipping, where that is asked for, at the same cost a step."""
+        if self.clipping != "adaptive":
+            return plan
+        clip, noise_multiplier = self.adaptive.split(plan.clip_norm, plan.noise_at(0))
+        return replace(plan, clip=clip, noise_multiplier=noise_multiplier)
+
+    def _per_layer(self, optimizer: Optimizer, module: nn.Module) -> Clip:
+        """One bound for each parameter in the order of the optimizer, or one number for all layers together."""
+        if not isinstance(self.max_grad_norm, list | tuple):
+            return PerLayerClip(self.max_grad_norm)
+        names = {id(parameter): name for name, parameter in module.named_parameters()}
+        held = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        if len(held) != len(self.max_grad_norm):
+            raise check.fail(
+                "max_grad_norm", f"a list of {len(held)}, one bound for each parameter", self.max_grad_norm
+            )
+        pairs = zip(held, self.max_grad_norm, strict=True)
+        return GroupClip([(escape(names[id(parameter)]), bound) for parameter, bound in pairs])
+
+    def sampling(self) -> Sampling:
+        """Poisson sampling, or shuffled batches with a warning about their price."""
+        if self.poisson_sampling:
+            return PoissonSampling()
+        warnings.warn(
+            "poisson_sampling=False trains on shuffled batches, which are accounted without amplification by sampling: "
+            "every pass costs as much as one step on all records. Leave it True for far smaller an epsilon.",
+            PrivacyWarning,
+            stacklevel=5,
+        )
+        return ShuffledSampling()
+
+    def stream(self, secure_mode: bool) -> Stream:
+        """Where the noise comes from."""
+        if self.noise_generator is None:
+            return SecureStream()
+        if not isinstance(self.noise_generator, torch.Generator):
+            raise check.fail("noise_generator", "a torch.Generator or None", type(self.noise_generator).__name__)
+        if secure_mode:
+            raise InvalidInput("noise_generator must be None in secure mode; got a generator. Its seed would be known.")
+        return SeededStream(self.noise_generator.initial_seed() % 2**63)

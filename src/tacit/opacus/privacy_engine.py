@@ -1,0 +1,354 @@
+"""`PrivacyEngine`: private training with the calls of Opacus 1.6."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from tacit import check
+from tacit.accounting import Ledger
+from tacit.errors import InvalidInput, PrivacyWarning
+from tacit.opacus import checkpoint
+from tacit.opacus.adaptive_clipping import Adaptive
+from tacit.opacus.arguments import Settings
+from tacit.opacus.criterion import PerExampleMean
+from tacit.opacus.module_validator import ModuleValidator
+from tacit.opacus.schedulers import Scheduler
+from tacit.opacus.spent import Spent
+from tacit.standing import Standing
+from tacit.tradeoff import Epsilon
+from tacit.training.batch_session import BatchSession
+from tacit.training.loader import PrivateLoader, batches_in_a_pass
+from tacit.training.make_private import prepared, wrapped
+from tacit.training.plan import PrivateRun, warn_about_delta
+from tacit.training.resolve_plan import resolve_plan, sample_rate_of
+from tacit.training.wrappers import PrivateModel, PrivateOptimizer
+
+Parts = (
+    tuple[PrivateModel, PrivateOptimizer, PrivateLoader]
+    | tuple[PrivateModel, PrivateOptimizer, nn.Module, PrivateLoader]
+)
+_CROSS_ENTROPY = nn.CrossEntropyLoss()
+_COMPLETE = "Every step that any process took before a checkpoint was loaded is recorded in that checkpoint."
+
+
+class PrivacyEngine:
+    """Makes PyTorch training private; every call writes into one ledger, so the privacy of several adds up.
+
+    Differences that matter: the sample rate is batch_size / n, not 1 / len(data_loader); noise always comes from a
+    cryptographic stream; a loss whose mean divides by something private is refused.
+
+    Args:
+        accountant: "prv" (the exact accountant `pld`), "rdp", "gdp" (the CLT, which bounds nothing and says so), or any
+            accountant of tacit.
+        secure_mode: forbids `noise_generator`; noise is secure in either case.
+
+    Attributes:
+        ledger: what ran.
+        accountant: answers `get_epsilon(delta)`.
+    """
+
+    def __init__(self, *, accountant: str = "prv", secure_mode: bool = False):
+        self.secure_mode = secure_mode
+        self.ledger = Ledger()
+        self.accountant = Spent(accountant, self.ledger)
+        self._records: int | None = None
+        self._held = 0
+
+    def make_private(
+        self,
+        *,
+        module: nn.Module,
+        optimizer: Optimizer,
+        criterion: nn.Module = _CROSS_ENTROPY,
+        data_loader: DataLoader[Any],
+        noise_multiplier: float,
+        max_grad_norm: float | list[float],
+        batch_first: bool = True,
+        loss_reduction: str = "mean",
+        poisson_sampling: bool = True,
+        clipping: str = "flat",
+        noise_generator: torch.Generator | None = None,
+        grad_sample_mode: str = "hooks",
+        wrap_model: bool = True,
+        rand_on_empty: bool = False,
+        target_unclipped_quantile: float = 0.5,
+        clipbound_learning_rate: float = 0.2,
+        max_clipbound: float = 1e12,
+        min_clipbound: float = 1e-9,
+        unclipped_num_std: float | None = None,
+        unsafe_no_noise: bool = False,
+    ) -> Parts:
+        """The private (module, optimizer, loader), or (module, optimizer, criterion, loader) in ghost mode.
+
+        The loop stays as it was: `criterion(module(x), y).backward()`, `optimizer.step()`.
+
+        Args:
+            criterion: used in ghost mode, which returns it with a mean that is taken example by example.
+            data_loader: its data set, `batch_size` and `collate_fn` are used; the sample rate is batch_size / n. With
+                a `collate_fn` that mixes records, as padding to the longest does, numbers are only `claimed`.
+            noise_multiplier: noise std / max_grad_norm, > 0.
+            max_grad_norm: bound on the norm of one record's gradient; a list of one for each parameter with
+                clipping="per_layer".
+            loss_reduction: what the loop's loss is of the losses of its batch, "mean" or "sum"; a vector of one loss
+                per example may be given under either. Under "sum" the noisy sum is not divided by the batch size.
+            poisson_sampling: False trains on shuffled batches, accounted as such: without amplification by sampling.
+            noise_generator: makes the noise repeatable from its seed, which voids the guarantee: numbers are then
+                `claimed`.
+            grad_sample_mode: "hooks", "functorch", "ew" or "ghost"; all run on one engine.
+            target_unclipped_quantile, clipbound_learning_rate, max_clipbound, min_clipbound, unclipped_num_std: of
+                clipping="adaptive", see `Adaptive`.
+            unsafe_no_noise: allows noise_multiplier=0.
+
+        Raises:
+            InvalidInput: for an argument without a meaning here (batch_first=False, wrap_model=False,
+                rand_on_empty=True, modes of several processes), with the reason.
+            UnsupportedModel, TrainingMisuse: as `tacit.make_private`.
+        """
+        settings = Settings(
+            criterion,
+            max_grad_norm,
+            batch_first,
+            loss_reduction,
+            poisson_sampling,
+            clipping,
+            noise_generator,
+            grad_sample_mode,
+            wrap_model,
+            Adaptive(
+                target_unclipped_quantile, clipbound_learning_rate, max_clipbound, min_clipbound, unclipped_num_std
+            ),
+            rand_on_empty,
+        )
+        return self._private(
+            module,
+            optimizer,
+            data_loader,
+            settings,
+            noise_multiplier=noise_multiplier,
+            target=None,
+            epochs=1,
+            unsafe_no_noise=unsafe_no_noise,
+        )
+
+    def make_private_with_epsilon(
+        self,
+        *,
+        module: nn.Module,
+        optimizer: Optimizer,
+        criterion: nn.Module = _CROSS_ENTROPY,
+        data_loader: DataLoader[Any],
+        target_epsilon: float,
+        target_delta: float,
+        epochs: int,
+        max_grad_norm: float | list[float],
+        batch_first: bool = True,
+        loss_reduction: str = "mean",
+        poisson_sampling: bool = True,
+        clipping: str = "flat",
+        noise_generator: torch.Generator | None = None,
+        grad_sample_mode: str = "hooks",
+        wrap_model: bool = True,
+        target_unclipped_quantile: float = 0.5,
+        clipbound_learning_rate: float = 0.2,
+        max_clipbound: float = 1e12,
+        min_clipbound: float = 1e-9,
+        unclipped_num_std: float | None = None,
+    ) -> Parts:
+        """`make_private` with the smallest noise after which everything this engine ran meets the target.
+
+        Args:
+            target_epsilon, target_delta: > 0; a delta of 1/n or more is warned about.
+            epochs: passes over the returned loader; `BudgetExceeded` is raised before a step past the target.
+        """
+        settings = Settings(
+            criterion,
+            max_grad_norm,
+            batch_first,
+            loss_reduction,
+            poisson_sampling,
+            clipping,
+            noise_generator,
+            grad_sample_mode,
+            wrap_model,
+            Adaptive(
+                target_unclipped_quantile, clipbound_learning_rate, max_clipbound, min_clipbound, unclipped_num_std
+            ),
+        )
+        target = Epsilon(target_epsilon, target_delta)
+        return self._private(
+            module,
+            optimizer,
+            data_loader,
+            settings,
+            noise_multiplier=None,
+            target=target,
+            epochs=check.count("epochs", epochs),
+            unsafe_no_noise=False,
+        )
+
+    def get_epsilon(self, delta: float) -> float:
+        """The smallest epsilon at `delta` of everything that ran; an `Answer`, which knows its standing."""
+        if self._records is not None:
+            warn_about_delta(delta, self._records)
+        return self.accountant.get_epsilon(delta)
+
+    def is_compatible(
+        self, *, module: nn.Module, optimizer: Optimizer | None, data_loader: DataLoader[Any] | None
+    ) -> bool:
+        """Whether `validate` finds nothing."""
+        return ModuleValidator.is_valid(module)
+
+    def validate(self, *, module: nn.Module, optimizer: Optimizer | None, data_loader: DataLoader[Any] | None) -> None:
+        """Raise `UnsupportedModel` naming every layer of `module` that cannot be trained privately, and its fix."""
+        ModuleValidator.validate(module, strict=True)
+
+    @classmethod
+    def get_compatible_module(cls, module: nn.Module) -> nn.Module:
+        """A copy of `module` with the doctor's fixes applied; raises `UnsupportedModel` for what it cannot fix."""
+        return ModuleValidator.fix_and_validate(module)
+
+    def save_checkpoint(
+        self,
+        *,
+        path: str | Path,
+        module: nn.Module,
+        optimizer: Optimizer | None = None,
+        noise_scheduler: Scheduler | None = None,
+        grad_clip_scheduler: Scheduler | None = None,
+        checkpoint_dict: dict[str, Any] | None = None,
+        module_state_dict_kwargs: dict[str, Any] | None = None,
+        torch_save_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        """Write the state of everything given and the ledger to `path`, atomically and without pickle.
+
+        Args:
+            checkpoint_dict: more plain values and tensors to keep.
+            torch_save_kwargs: has no meaning here: the file is safetensors.
+
+        Raises `TrainingMisuse` between backward and step: the gradients of a batch are not written down.
+        """
+        if torch_save_kwargs:
+            raise check.fail("torch_save_kwargs", "None", torch_save_kwargs, "The file is safetensors, not a pickle.")
+        if isinstance(optimizer, PrivateOptimizer):
+            optimizer.check_between_batches("a checkpoint must be taken")
+        state = dict(checkpoint_dict or {}) | {
+            "module_state_dict": dict(module.state_dict(**(module_state_dict_kwargs or {}))),
+            "ledger": self.ledger.spec(),
+        }
+        parts = _named_parts(optimizer, noise_scheduler, grad_clip_scheduler)
+        checkpoint.write(path, state | {name: part.state_dict() for name, part in parts.items()})
+        self._held = self.ledger.steps
+
+    def load_checkpoint(
+        self,
+        *,
+        path: str | Path,
+        module: nn.Module,
+        optimizer: Optimizer | None = None,
+        noise_scheduler: Scheduler | None = None,
+        grad_clip_scheduler: Scheduler | None = None,
+        module_load_dict_kwargs: dict[str, Any] | None = None,
+        torch_load_kwargs: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Restore what `save_checkpoint` wrote; the ledger goes on from there, the noise from a new key.
+
+        Shuffled batches begin a new pass, and the one that the checkpoint broke counts as whole. Steps that the process
+        which wrote the file took afterwards cannot be known: that there are none becomes an assumption of the ledger.
+
+        Returns everything in the file that was not restored, `checkpoint_dict` among it. Raises `InvalidInput` when
+        this engine took steps since it last saved or loaded, its ledger holds some that the file does not, or a part
+        that is given is not in the file.
+        """
+        if torch_load_kwargs:
+            raise check.fail("torch_load_kwargs", "None", torch_load_kwargs, "The file is safetensors, not a pickle.")
+        state = checkpoint.read(path)
+        parts = _named_parts(optimizer, noise_scheduler, grad_clip_scheduler)
+        missing = [name for name in parts if name not in state]
+        if missing:
+            raise check.fail("path", f"a checkpoint with {missing[0]}", str(path), "Save it with that part.")
+        self._advance(Ledger.from_spec(state.pop("ledger")))
+        module.load_state_dict(state.pop("module_state_dict"), **(module_load_dict_kwargs or {}))
+        for name, part in parts.items():
+            part.load_state_dict(state.pop(name))
+        return state
+
+    def _advance(self, saved: Ledger) -> None:
+        """Go on from `saved`; steps of this engine that no checkpoint holds must not pass for the first of its."""
+        unsaved = self.ledger.steps - self._held
+        if unsaved:
+            raise InvalidInput(
+                f"ledger must hold no steps since a checkpoint was last saved or loaded; got {unsaved}. "
+                "Load into a new PrivacyEngine before its first step."
+            )
+        self.ledger.advance(saved)
+        self.ledger.assume(_COMPLETE)
+        self._held = self.ledger.steps
+
+    def _private(
+        self,
+        module: nn.Module,
+        optimizer: Optimizer,
+        loader: DataLoader[Any],
+        settings: Settings,
+        *,
+        noise_multiplier: float | None,
+        target: Epsilon | None,
+        epochs: int,
+        unsafe_no_noise: bool,
+    ) -> Parts:
+        self._records = prepared(module, optimizer, loader)
+        rate = sample_rate_of(self._records, None, loader.batch_size)
+        sampling = settings.sampling()
+        judge = self.accountant.judge
+        if target is not None and judge.standing is not Standing.PROVEN:
+            warnings.warn(
+                f"accountant {judge.name!r} is {judge.standing.value}: noise for it would miss the target. "
+                'The exact accountant "prv" is used for the noise.',
+                PrivacyWarning,
+                stacklevel=3,
+            )
+            judge = Spent("prv", self.ledger).judge
+        flat = resolve_plan(
+            self._records,
+            clip_norm=None,
+            clipping=settings.clip(optimizer, module),
+            sampling=sampling,
+            noise_multiplier=noise_multiplier,
+            target=target,
+            accountant=judge,
+            sample_rate=rate,
+            batch_size=None,
+            steps=epochs * batches_in_a_pass(sampling, self._records, rate),
+            epochs=None,
+            delta=None,
+            ledger=self.ledger,
+            unsafe_no_noise=unsafe_no_noise,
+        )
+        plan = settings.refined(flat)
+        stream = settings.stream(self.secure_mode)
+        run = PrivateRun(plan, stream=stream, ledger=self.ledger, budget=target, using=judge)
+        exchange = BatchSession(run, settings.loss_reduction, divided=settings.loss_reduction == "mean")
+        model, private_optimizer, private_loader, _ = wrapped(module, optimizer, loader, exchange, strict=False)
+        if settings.ghost:
+            criterion = PerExampleMean(settings.criterion, settings.loss_reduction)
+            return model, private_optimizer, criterion, private_loader
+        return model, private_optimizer, private_loader
+
+
+def _named_parts(
+    optimizer: Optimizer | None, noise_scheduler: Scheduler | None, grad_clip_scheduler: Scheduler | None
+) -> dict[str, Any]:
+    """The parts that are given, under the names that they have in a checkpoint."""
+    parts = {
+        "optimizer_state_dict": optimizer,
+        "noise_scheduler_state_dict": noise_scheduler,
+        "grad_clip_scheduler_state_dict": grad_clip_scheduler,
+    }
+    return {name: part for name, part in parts.items() if part is not None}

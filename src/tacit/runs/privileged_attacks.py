@@ -1,0 +1,190 @@
+"""Attacks that need more than the answers of the model: its weights, public records or shadow models of its like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit import check
+from tacit.attacks import (
+    INFORMED,
+    Attack,
+    Examples,
+    GradientNorm,
+    LikelihoodRatioOffline,
+    LikelihoodRatioOnline,
+    Model,
+    QuantileRegression,
+    Recipe,
+    References,
+    RelativeMembership,
+    Scores,
+    ShadowModels,
+    Stack,
+    half_splits,
+    shadow_splits,
+    train_stacked,
+)
+from tacit.data import Dataset
+from tacit.runs.config import Config
+from tacit.runs.methods.base import Progress
+from tacit.serialization import json_table
+
+_ROWS_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class PrivilegedAttacks:
+    """An attacker of one run.
+
+    UnitIds are the training records. The held-out records are cut in two by a public seed: one half are the
+    non-members, the other half is what the attacker has of his own.
+
+    Attributes:
+        folder: of the run; shadow models are kept in `audit/` there, and a stopped audit goes on from them.
+        shadows: how many shadow models.
+    """
+
+    config: Config
+    dataset: Dataset
+    folder: Path
+    shadows: int
+    on_progress: Progress
+
+    def __call__(self, name: str, predict: Model, *, home: Path) -> Scores:
+        """Scores of the attack called `name` on one run, whose model is `predict` and whose weights are in `home`.
+
+        Raises `InvalidInput` where the run does not allow it.
+        """
+        check.choice("attack", name, INFORMED)
+        if self.dataset.task == "regression":
+            raise check.fail("attack", "loss_threshold for a regression", name, "The others need class probabilities.")
+        attack = self._build(name, home)
+        return attack(predict, members=self.members, non_members=self.non_members)
+
+    @property
+    def members(self) -> Examples:
+        """The training records."""
+        return self.dataset.x_train, self.dataset.y_train
+
+    @property
+    def non_members(self) -> Examples:
+        """Half of the held-out records."""
+        return self._held_out(0)
+
+    @property
+    def public(self) -> Examples:
+        """The other half."""
+        return self._held_out(1)
+
+    def _build(self, name: str, home: Path) -> Attack:
+        builders: dict[str, Callable[[], Attack]] = {
+            GradientNorm.name: lambda: GradientNorm(lambda examples: self._norms(examples, home)),
+            QuantileRegression.name: lambda: QuantileRegression(self.public),
+            ShadowModels.name: lambda: self._shadow_models,
+            LikelihoodRatioOnline.name: lambda: LikelihoodRatioOnline(self.references),
+            LikelihoodRatioOffline.name: lambda: LikelihoodRatioOffline(self.references),
+            RelativeMembership.name: lambda: RelativeMembership(self.references, self.public),
+        }
+        return builders[name]()
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The run's own settings, with the noise that its card tells."""
+        config = self.config
+        if config.model not in ("linear", "mlp"):
+            raise check.fail("model", "linear or mlp for attacks with shadow models", config.model)
+        noise = trained_with(config, self.folder)["noise_multiplier"]
+        if not isinstance(noise, int | float):
+            raise check.fail("noise", "the same at every step for attacks with shadow models", noise)
+        return Recipe(
+            hidden=config.hidden if config.model == "mlp" else (),
+            batch_size=config.batch_size,
+            epochs=config.epochs,
+            learning_rate=config.learning_rate,
+            optimizer=check.choice("optimizer", config.optimizer, ("adam", "sgd")),
+            momentum=config.momentum,
+            clip_norm=config.clip_norm,
+            noise_multiplier=float(noise),
+        )
+
+    @cached_property
+    def references(self) -> References:
+        """Shadow models on random halves of members and non-members, each record in half of them."""
+        examples = _joined(self.members, self.non_members)
+        included = half_splits(check.count("shadows", self.shadows, minimum=2), len(examples[1]))
+        stack = self._train(examples, included, self.recipe, "references")
+        return stack.references(included)
+
+    @cached_property
+    def _shadow_models(self) -> ShadowModels:
+        """Five models without privacy on halves of the attacker's own records, as the source does."""
+        labels = np.asarray(self.public[1])
+        splits = shadow_splits(labels, models=5, records=len(labels) // 2)
+        included = np.zeros((len(splits), len(labels)), bool)
+        for row, (inside, _) in zip(included, splits, strict=True):
+            row[inside] = True
+        plain = replace(self.recipe, clip_norm=None, noise_multiplier=None)
+        stack = self._train(self.public, included, plain, "shadows")
+        shadows = [
+            (stack.model(k), _part(self.public, inside), _part(self.public, outside))
+            for k, (inside, outside) in enumerate(splits)
+        ]
+        return ShadowModels(shadows, on_progress=lambda done, total: self.on_progress("attack networks", done, total))
+
+    def _train(self, examples: Examples, included: np.ndarray, recipe: Recipe, name: str) -> Stack:
+        return train_stacked(
+            examples,
+            included,
+            recipe=recipe,
+            classes=len(self.dataset.classes),
+            folder=self.folder / "audit" / name,
+            on_progress=lambda done, total: self.on_progress("shadow models", done, total),
+        )
+
+    def _norms(self, examples: Examples, home: Path) -> np.ndarray:
+        """Gradient norms by the production path, so that they are those that training clipped."""
+        import torch
+
+        from tacit.clipping import FlatClip
+        from tacit.gradients import ClippedSum
+        from tacit.runs.builders import loss_of, network_of
+        from tacit.training import load_model
+
+        if self.config.method != "gradient":
+            raise check.fail("attack", "another one for this run", GradientNorm.name, "It needs a network's weights.")
+        model = network_of(self.config, self.dataset)
+        load_model(model, home / "model.safetensors")
+        clipped, loss = ClippedSum(model, FlatClip(self.config.clip_norm)), loss_of(self.dataset)
+        inputs, labels = (torch.as_tensor(values) for values in examples)
+        parts = [slice(start, start + _ROWS_AT_ONCE) for start in range(0, len(labels), _ROWS_AT_ONCE)]
+        return torch.cat([clipped(loss, inputs[rows], labels[rows])[1] for rows in parts]).double().numpy()
+
+    def _held_out(self, half: int) -> Examples:
+        labels = self.dataset.y_test
+        if len(labels) < 4:
+            raise check.fail("held-out records", "four at least to attack with half of them", len(labels))
+        order = np.random.default_rng(0).permutation(len(labels))
+        rows = np.sort(np.array_split(order, 2)[half])
+        return _part((self.dataset.x_test, labels), rows)
+
+
+def trained_with(config: Config, folder: Path) -> dict[str, Any]:
+    """The settings that the run in `folder` was really trained with, from its card; those of `config` without one."""
+    path = folder / "card.json"
+    card = json_table("card.json", path) if path.exists() else {}
+    settings = check.instance("settings of card.json", card.get("settings", {}), dict, "a table")
+    return {"noise_multiplier": config.noise_multiplier, "clip_norm": config.clip_norm} | settings
+
+
+def _joined(first: Examples, second: Examples) -> Examples:
+    return np.concatenate([first[0], second[0]]), np.concatenate([first[1], second[1]])
+
+
+def _part(examples: Examples, rows: np.ndarray) -> Examples:
+    return np.asarray(examples[0])[rows], np.asarray(examples[1])[rows]

@@ -1,0 +1,84 @@
+"""JSON of results: plain numbers, infinities spelled "inf"; and JSON tables read from files.
+
+Writing a file so that a reader sees the old content or the new one, never a part.
+"""
+
+import json
+import math
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from tacit import check
+from tacit.errors import InvalidInput
+
+
+def json_text(value: object) -> str:
+    """JSON of plain values, infinity spelled "inf"."""
+    return json.dumps(plain_values(value), indent=1)
+
+
+def json_table(name: str, path: str | Path) -> dict[str, Any]:
+    """The JSON table in the file `path`; raises `InvalidInput` about `name` where there is none."""
+    try:
+        table = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=_once)
+    except FileNotFoundError:
+        raise check.fail(name, "a file that exists", str(path)) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{name} must be a JSON file; got {str(path)!r}. {error}") from None
+    if not isinstance(table, dict):
+        raise check.fail(name, "a JSON table", table)
+    return table
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A table in which no key stands twice: a reader could take either value for the one that counts."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise ValueError(f"Every key must stand once, not so {', '.join(key for key, _ in pairs)}.")
+    return table
+
+
+def plain_values(value: object) -> Any:
+    """`value` with every float made plain and every infinity spelled "inf" or "-inf"."""
+    if isinstance(value, dict):
+        return {key: plain_values(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_values(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    return value
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write UTF-8 `text` to `path`, making its folder; an interruption leaves the previous file as it was."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write `content` to `path`, making its folder; an interruption leaves the previous file as it was."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _settle_name(path.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _settle_name(folder: Path) -> None:
+    """Make a new name in `folder` outlast a loss of power, as the content does."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,254 @@
+"""The recorded lanes: clip, noise and mean as one graph for each size of padded batch, compiled or replayed.
+
+A recorded graph as one straight Python function, for models so small that Python's way to them costs the most.
+
+No compiler is involved: the function calls the recorded operations one after the other, so it is ready in a fraction
+of a second. What a recording holds only for autograd's sake is left out, and what it computes twice is computed once.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.fx import Graph, GraphModule, Node
+from torch.utils._pytree import TreeSpec, tree_leaves, tree_structure, tree_unflatten
+
+from tacit.errors import InvalidInput, UnsupportedModel
+from tacit.gradients import ClippedSum, FlatGradient
+from tacit.gradients.buffers import fused
+from tacit.gradients.engine import Trace, captured
+from tacit.gradients.inputs import Inputs, Loss, rows, tensors
+
+StepGraph = Callable[..., tuple[Tensor, Tensor]]
+_CONSTANTS = 64
+
+
+class CompiledMean:
+    """Noisy clipped mean of a batch by a recorded graph.
+
+    Poisson batches differ in size, and every size would need a graph of its own. A batch is filled up with copies of
+    its first record to a multiple of an eighth of the expected size; copies have weight 0, so they contribute exactly
+    nothing and the divisor stays the expected size.
+
+    Raises `UnsupportedModel` when the model's gradients cannot be captured or its graph cannot be compiled.
+    """
+
+    def __init__(
+        self,
+        clipped: ClippedSum,
+        loss: Loss,
+        expected_batch_size: float,
+        max_physical_batch_size: int | None = None,
+        *,
+        compiler: bool = True,
+    ):
+        if clipped.clip.of_mean or clipped.clip.statistics:
+            raise InvalidInput(f'engine must be "eager" for {clipped.clip.type} clipping; got "compiled".')
+        self._clipped, self._loss, self._compiler = clipped, loss, compiler
+        self._expected, self._most = expected_batch_size, max_physical_batch_size
+        self._multiple = max_physical_batch_size or max(1, round(expected_batch_size / 8))
+        self._fixed = {name: p for name, p in clipped.model.named_parameters() if name not in clipped.trainable}
+        self._fixed |= dict(clipped.model.named_buffers())
+        self._parameters = [*clipped.trainable.values(), *self._fixed.values()]
+        self._graphs: dict[tuple[object, ...], StepGraph] = {}
+        self._constants: dict[tuple[object, ...], Tensor] = {}
+
+    def __call__(self, inputs: Inputs, targets: Tensor, noise: Tensor, noise_std: float) -> FlatGradient | None:
+        """(clipped sum + noise_std * noise) / expected; None for a batch with an example out of range, or an empty one.
+
+        Args:
+            noise: independent N(0, 1) values, one for every trainable parameter value.
+        """
+        count = len(targets)
+        if not count:
+            return None
+        size, flat, scale = self._most or count, noise, noise_std
+        for start in range(0, count, size):
+            part = slice(start, start + size)
+            divisor = self._expected if start + size >= count else 1.0
+            flat = self._piece(rows(inputs, part), targets[part], flat, scale, divisor)
+            if flat is None:
+                return None
+            scale = 1.0
+        return FlatGradient.of(flat, self._clipped.trainable)
+
+    def _piece(self, inputs: Inputs, targets: Tensor, flat: Tensor, scale: float, divisor: float) -> Tensor | None:
+        """(clipped sum + scale * flat) / divisor of one physical batch."""
+        count = len(targets)
+        size = -(-count // self._multiple) * self._multiple
+        if size > count:
+            index = torch.arange(size, device=targets.device)
+            index[count:] = 0
+            inputs, targets = rows(inputs, index), targets[index]
+        weights = self._constant(("weights", size, count), lambda: (torch.arange(size) < count).to(flat))
+        scales = self._constant(("scales", scale, divisor), lambda: flat.new_tensor([scale, divisor]))
+        arguments = [*self._parameters, *tensors(inputs), targets, weights, flat, scales]
+        with torch.no_grad():
+            total, near = self._graph(inputs, targets, arguments)(*arguments)
+        return total if near else None
+
+    def _constant(self, key: tuple[object, ...], make: Callable[[], Tensor]) -> Tensor:
+        """A small tensor that most steps use again."""
+        if key not in self._constants:
+            if len(self._constants) > _CONSTANTS:
+                self._constants.clear()
+            self._constants[key] = make()
+        return self._constants[key]
+
+    def _graph(self, inputs: Inputs, targets: Tensor, arguments: list[Tensor]) -> StepGraph:
+        key = (self._clipped.model.training, *((x.shape, x.dtype) for x in (*tensors(inputs), targets)))
+        if key not in self._graphs:
+            self._graphs[key] = self._compiled(inputs, targets, arguments)
+        return self._graphs[key]
+
+    def _compiled(self, inputs: Inputs, targets: Tensor, arguments: list[Tensor]) -> StepGraph:
+        # The decompositions of pooling use `lowering` without importing it.
+        import torch._inductor.lowering  # noqa: F401
+        from torch._inductor import compile as compile_graph
+        from torch._inductor.decomposition import select_decomp_table
+
+        # Autograd runs while the graph is recorded, never when it runs: the inputs of the graph are plain tensors.
+        plain = [value.detach() for value in arguments]
+        trace = self._clipped.trace(self._loss, inputs, targets)
+        form = tree_structure(inputs)
+        try:
+            if not self._compiler:
+                return replay(self._record(trace, form, plain, {}))
+            with fused():
+                recorded = self._record(trace, form, plain, select_decomp_table())
+            return compile_graph(recorded, plain)  # type: ignore[return-value]
+        except Exception as error:
+            reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            raise UnsupportedModel(f'the model cannot be compiled ({reason}). Use engine="eager".') from error
+
+    def _record(self, trace: Trace, form: TreeSpec, arguments: list[Tensor], decompositions: Any) -> GraphModule:
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        run = make_fx(
+            lambda *given: self._step(trace, form, list(given)),
+            tracing_mode="fake",
+            decomposition_table=decompositions,
+        )
+        return run(*arguments)
+
+    def _step(self, trace: Trace, form: TreeSpec, given: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """What is recorded, on the tensors that `_piece` lists."""
+        *batch, targets, weights, start, scales = given[len(self._parameters) :]
+        inputs = tree_unflatten(batch, form)
+        trainable = dict(zip(self._clipped.trainable, given, strict=False))
+        constants = dict(zip(self._fixed, given[len(trainable) :], strict=False))
+
+        def model(given: Inputs) -> Tensor:
+            positional, named = ((), given) if isinstance(given, dict) else (given, {})
+            positional = positional if isinstance(positional, tuple) else (positional,)
+            return functional_call(self._clipped.model, trainable | constants, positional, named)
+
+        found = captured(model, trainable, self._loss, inputs, targets, trace, units=self._clipped.units)
+        factors = self._clipped.factors(found.squared) * weights
+        flat = start * scales[0]
+        found.add_weighted(FlatGradient.of(flat, trainable).parts, factors)
+        return flat / scales[1], self._clipped.within_range(found.squared).all()
+
+
+_aten = torch.ops.aten
+_SAME = (_aten.detach.default, _aten.alias.default)
+_RESHAPING = (_aten.view.default, _aten.expand.default, _aten._unsafe_view.default)
+_RANDOM = torch.Tag.nondeterministic_seeded
+
+
+def replay(recorded: GraphModule) -> Callable[..., Any]:
+    """The function that `recorded` describes, on the same tensors; its outputs come as a flat list."""
+    graph = recorded.graph
+    _drop_what_does_nothing(graph)
+    _share(graph)
+    graph.eliminate_dead_code()
+    return _function(recorded)
+
+
+def _drop_what_does_nothing(graph: Graph) -> None:
+    for node in list(graph.nodes):
+        if node.target in _SAME or (node.target in _RESHAPING and _shape(node) == _shape(node.args[0])):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+
+
+def _share(graph: Graph) -> None:
+    """Operations on the same arguments are done once, unless their result or argument is written into."""
+    written = {node for node in graph.nodes if _mutates(node) for node in _origins(node.args[0])}
+    seen: dict[object, Node] = {}
+    for node in list(graph.nodes):
+        if node.op != "call_function" or _mutates(node) or _random(node):
+            continue
+        if any(origin in written for part in (node, *node.all_input_nodes) for origin in _origins(part)):
+            continue
+        key = (node.target, repr(node.args), repr(node.kwargs))
+        if key in seen:
+            node.replace_all_uses_with(seen[key])
+            graph.erase_node(node)
+        seen.setdefault(key, node)
+
+
+def _origins(node: Any) -> Iterator[Node]:
+    """The node and everything that it may be a view of."""
+    while isinstance(node, Node):
+        yield node
+        views = node.op == "call_function" and (node.target is operator.getitem or _views(node))
+        node = node.args[0] if views or _mutates(node) else None
+
+
+def _mutates(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return node.op == "call_function" and schema is not None and schema.is_mutable
+
+
+def _views(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(argument.alias_info is not None for argument in schema.arguments[:1])
+
+
+def _random(node: Node) -> bool:
+    return _RANDOM in getattr(node.target, "tags", ())
+
+
+def _shape(node: Any) -> object:
+    value = node.meta.get("val") if isinstance(node, Node) else None
+    return tuple(value.shape) if isinstance(value, Tensor) else node
+
+
+def _function(recorded: GraphModule) -> Callable[..., Any]:
+    """Straight code: one line an operation, every value let go after its last use."""
+    nodes = list(recorded.graph.nodes)
+    last = {value: node for node in nodes for value in node.all_input_nodes}
+    known: dict[str, Any] = {}
+
+    def written(value: Any) -> str:
+        if isinstance(value, Node):
+            return value.name
+        if isinstance(value, list | tuple):
+            return f"[{', '.join(map(written, value))}]"
+        if value is None or type(value) in (bool, int, str):
+            return repr(value)
+        known[f"constant{len(known)}"] = value
+        return f"constant{len(known) - 1}"
+
+    lines = []
+    for node in nodes:
+        if node.op == "get_attr":
+            lines.append(f"{node.name} = {written(getattr(recorded, str(node.target)))}")
+        elif node.op == "output":
+            lines.append(f"return {written(tree_leaves(node.args[0]))}")
+        elif node.op == "call_function":
+            # The operation itself: the wrapper around it costs as much as a small operation.
+            call = written(getattr(node.target, "_op", node.target))
+            named = [f"{key}={written(value)}" for key, value in node.kwargs.items()]
+            lines.append(f"{node.name} = {call}({', '.join([*map(written, node.args), *named])})")
+            done = [value.name for value in node.all_input_nodes if last[value] is node and value.op != "placeholder"]
+            lines += [f"del {', '.join(done)}"] if done else []
+    arguments = ", ".join(node.name for node in nodes if node.op == "placeholder")
+    exec(f"def run({arguments}):\n    " + "\n    ".join(lines), known)
+    return known["run"]

@@ -1,0 +1,214 @@
+"""The training data as tensors, checked before anything runs.
+
+Data sets and loaders of `torch.utils.data` as tensors in memory, where a batch is gathered in microseconds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence, Sized
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+
+from tacit import check
+from tacit.errors import InvalidInput
+from tacit.gradients.inputs import Inputs, Loss, batch_size, losses_of, outputs_of, rows, tensors
+from tacit.sampling import Batch
+from tacit.training.collation import collated, collation_of
+
+
+@dataclass(frozen=True)
+class Records:
+    """Every training record, where it lies, and the device that its batches are put on."""
+
+    inputs: Inputs
+    targets: Tensor
+    device: torch.device
+
+    @classmethod
+    def of(cls, model: nn.Module, inputs: Any, targets: Any, device: str | torch.device | None) -> Records:
+        """Arrays, tensors, or a `torch.utils.data` data set or loader (without targets) as checked tensors.
+
+        Raises `InvalidInput` for values that are no finite numbers, and for records on another device than the model
+        unless `device` asks that batches be put there.
+        """
+        if isinstance(inputs, Dataset | DataLoader):
+            if targets is not None:
+                raise check.fail("targets", "left out with a data set, which holds them", type(targets).__name__)
+            inputs, targets = stacked(inputs)
+        elif targets is None:
+            raise check.fail("targets", "given unless inputs is a torch.utils.data data set", None)
+        records = cls(as_inputs(inputs), as_targets(targets), _device_of(model))
+        records._check_devices(device)
+        return records
+
+    def batch(self, batch: Batch) -> tuple[Inputs, Tensor]:
+        """Inputs and targets of `batch`, on the device of the model."""
+        index = torch.from_numpy(batch.indices).to(self.targets.device)
+        return _moved(rows(self.inputs, index), self.device), self.targets[index].to(self.device)
+
+    def _check_devices(self, asked: str | torch.device | None) -> None:
+        if asked is not None:
+            wanted = _device(asked)
+            if (wanted.type, wanted.index or 0) != (self.device.type, self.device.index or 0):
+                hint = f"Move the model with model.to({str(asked)!r}) before making its optimizer."
+                raise check.fail("device", f"that of the model, {self.device}", str(asked), hint)
+            return
+        for value in (*tensors(self.inputs), self.targets):
+            if value.device != self.device:
+                raise InvalidInput(
+                    f"inputs and targets must be on the device of the model, {self.device}; got {value.device}. "
+                    f'Give device="{self.device}" to have every batch moved there, or move the data once.'
+                )
+
+
+def as_inputs(inputs: Any) -> Inputs:
+    """Arrays or tensors (one, or a tuple or dict of them) as tensors; raises where a value is NaN or infinite."""
+    if isinstance(inputs, dict):
+        return {name: _tensor(name, value) for name, value in inputs.items()}
+    if isinstance(inputs, tuple):
+        return tuple(_tensor(f"inputs[{i}]", value) for i, value in enumerate(inputs))
+    return _tensor("inputs", inputs)
+
+
+def as_targets(targets: Any) -> Tensor:
+    """Targets as a tensor."""
+    return _tensor("targets", targets)
+
+
+def check_data(model: nn.Module, loss: Loss, records: Records) -> int:
+    """Number of records, after the model and the loss have run on the first two of them.
+
+    Raises `InvalidInput` for empty data, lengths or widths that do not fit, labels outside the classes that the model
+    puts out, and a loss that does not give one value per example.
+    """
+    count = batch_size(records.inputs, records.targets)
+    if not count:
+        raise check.fail("inputs", "at least one record", 0)
+    few, targets = records.batch(Batch(np.arange(min(2, count))))
+    with torch.no_grad():
+        outputs = outputs_of(model, few)
+    if isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1:
+        _check_labels(records.targets, outputs.shape[1])
+    with torch.no_grad():
+        losses_of(loss, outputs, targets)
+    return count
+
+
+def _check_labels(targets: Tensor, classes: int) -> None:
+    if targets.dim() != 1 or targets.is_floating_point():
+        return
+    outside = torch.nonzero((targets < 0) | (targets >= classes)).flatten()
+    if len(outside):
+        raise InvalidInput(
+            f"targets must be labels in 0..{classes - 1}, the classes that the model puts out; got "
+            f"{int(targets[outside[0]])} at row {int(outside[0])}. Encode them with the declared classes."
+        )
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    try:
+        tensor = value if isinstance(value, Tensor) else torch.as_tensor(_writable(value))
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} must be an array of numbers; got {type(value).__name__}. {error}") from None
+    if tensor.dtype == torch.float64 and not isinstance(value, Tensor):
+        tensor = tensor.float()
+    if tensor.is_floating_point():
+        bad = torch.nonzero(~torch.isfinite(tensor))
+        if len(bad):
+            raise InvalidInput(f"{name} must be finite; got NaN or infinity at {_where(bad)}. Impute or drop them.")
+    return tensor
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next(parameter.device for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _device(asked: str | torch.device) -> torch.device:
+    try:
+        return torch.device(asked)
+    except (RuntimeError, TypeError):
+        raise check.fail("device", 'a torch device such as "cpu" or "cuda"', asked) from None
+
+
+def _moved(inputs: Inputs, device: torch.device) -> Inputs:
+    if isinstance(inputs, Tensor):
+        return inputs.to(device)
+    if isinstance(inputs, dict):
+        return {name: value.to(device) for name, value in inputs.items()}
+    return tuple(value.to(device) for value in inputs)
+
+
+def _writable(value: Any) -> np.ndarray:
+    """`value` as an array that torch may share: data frames hand out read-only views."""
+    return np.require(np.asarray(value), requirements="W")
+
+
+def _where(bad: Tensor) -> str:
+    found = f"rows {_some(bad[:, 0].unique().tolist())}"
+    return found + (f", columns {_some(bad[:, 1].unique().tolist())}" if bad.shape[1] > 1 else "")
+
+
+def _some(values: Sequence[int]) -> str:
+    shown = ", ".join(str(value) for value in values[:5])
+    return shown + (f" and {len(values) - 5} more" if len(values) > 5 else "")
+
+
+def stacked(dataset: Dataset[Any] | DataLoader[Any]) -> tuple[Any, Any]:
+    """Inputs and targets of every record, in order; a record is (input, target) or (input, ..., target).
+
+    A loader gives its data set and `collate_fn`; its order and batches do not matter. Every record is read once, so a
+    random augmentation would be frozen: `make_private` reads records anew for each batch.
+
+    Raises `InvalidInput` for a data set without a length, one too large for memory, records of another form, and for a
+    `collate_fn` that makes a record's row depend on other records, as padding to the longest does.
+    """
+    collate = collation_of(dataset)
+    if isinstance(dataset, DataLoader):
+        dataset = dataset.dataset
+    if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized):
+        hint = "Private sampling draws records by number."
+        raise check.fail("inputs", "a data set with a length", type(dataset).__name__, hint)
+    if isinstance(dataset, TensorDataset) and collate is default_collate:
+        return _split(dataset.tensors)
+    if not len(dataset):
+        raise check.fail("inputs", "at least one record", 0)
+    _check_memory(_bytes(collate([dataset[0]])) * len(dataset))
+    return _split(collated(collate, [dataset[i] for i in range(len(dataset))]))
+
+
+def _split(columns: Any) -> tuple[Any, Tensor]:
+    if not isinstance(columns, list | tuple) or len(columns) < 2:
+        kind = f"{len(columns)} values" if isinstance(columns, list | tuple) else type(columns).__name__
+        raise check.fail("records of inputs", "pairs (input, target)", kind, "Return both from the data set.")
+    *inputs, targets = columns
+    return (inputs[0] if len(inputs) == 1 else tuple(inputs)), targets
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, Tensor):
+        return value.numel() * value.element_size()
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return sum(_bytes(item) for item in values)
+
+
+def _check_memory(needed: int) -> None:
+    free = _free_memory()
+    # Records are held one by one and then stacked, so both are there at once.
+    if free is not None and 2 * needed > free:
+        raise InvalidInput(
+            f"inputs must be a data set that fits in memory twice; got one of about {needed / 2**30:.1f} GiB for "
+            f"{free / 2**30:.1f} GiB free. Use make_private, which reads the records of a batch when it is drawn."
+        )
+
+
+def _free_memory() -> int | None:
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None

@@ -1,0 +1,212 @@
+"""One private update: clip, add noise, divide by the expected batch size, and let any optimizer step.
+
+Mixed precision: the model computes in bfloat16; norms, clipped sums, noise and weights stay in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tacit import check
+from tacit.clipping import Clip, clip_of
+from tacit.errors import TrainingMisuse
+from tacit.gradients import ClippedSum, FlatGradient, UnitIds, first_batch_check
+from tacit.gradients.inputs import Inputs, Loss, batch_size
+from tacit.mechanisms import Gaussian
+from tacit.noise import SecureStream, Stream
+from tacit.training.optimizers import AdamBC, descend
+from tacit.training.release import Normals, Release, noise_size, release, scales
+
+ENGINES = ("auto", "eager", "recorded", "compiled")
+
+
+def private_step(
+    model: nn.Module,
+    optimizer: Optimizer,
+    loss: Loss,
+    *,
+    clip_norm: float | None = None,
+    clipping: Clip | None = None,
+    noise_multiplier: float,
+    expected_batch_size: float,
+    engine: str = "auto",
+    max_physical_batch_size: int | None = None,
+    stream: Stream | None = None,
+    unsafe_no_noise: bool = False,
+) -> Callable[[Inputs, Tensor], None]:
+    """`step(inputs, targets)`: one private update on the given batch. It accounts for nothing and promises nothing.
+
+        g = (sum_i clipped g_i + N(0, (noise_multiplier * clip_norm)^2 I)) / expected_batch_size;  optimizer.step()
+
+    The guarantee depends on how batches are drawn and how many steps are taken; `fit` and `make_private` draw the
+    batches, use this step and write the ledger. An empty batch still adds noise and steps.
+
+    Args:
+        model: in train mode whenever a step is taken.
+        optimizer: any `torch.optim` optimizer of exactly the model's trainable parameters.
+        loss: `loss(outputs, targets)` gives one value per example, shape (batch,).
+        clip_norm, noise_multiplier: > 0.
+        clipping: another clip than the flat one to clip_norm; its sensitivity is then clip_norm above.
+        expected_batch_size: > 0; never the drawn size, which is private.
+        engine: "eager"; "recorded", which records the operations of one step for each of a few batch sizes and pays
+            over hundreds of steps of small models; "compiled", which also spends seconds on compiling each recording
+            and pays over thousands; or "auto", which is eager.
+        max_physical_batch_size: records that go through the model at a time; a larger batch is processed in pieces, and
+            noise added once. The result does not depend on it.
+        stream: source of the noise; a new `SecureStream` by default.
+
+    Source: Abadi et al. 2016, Algorithm 1; the fixed divisor as in Bu et al. 2020 with m = p n.
+    """
+    check.choice("engine", engine, ENGINES)
+    check.positive("expected_batch_size", expected_batch_size)
+    Gaussian(noise_multiplier, unsafe_no_noise)
+    private_update = PrivateUpdate(
+        model,
+        optimizer,
+        loss,
+        clip=clip_of(clip_norm, clipping),
+        expected_batch_size=expected_batch_size,
+        engine=engine,
+        stream=stream if stream is not None else SecureStream(),
+        max_physical_batch_size=max_physical_batch_size,
+    )
+    return lambda inputs, targets: private_update(inputs, targets, noise_multiplier)
+
+
+class PrivateUpdate:
+    """The update that `private_step` describes, for many batches; the noise multiplier is given step by step.
+
+    Attributes:
+        clip: the clip of the next step.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        loss: Loss,
+        *,
+        clip: Clip,
+        expected_batch_size: float,
+        engine: str,
+        stream: Stream,
+        max_physical_batch_size: int | None = None,
+    ):
+        check_optimizer(model, optimizer)
+        self._model, self._optimizer, self._loss = model, optimizer, loss
+        self._normals = Normals(stream)
+        self._expected = expected_batch_size
+        self._clipped = ClippedSum(model, clip, max_physical_batch_size=max_physical_batch_size)
+        self._shape = FlatGradient.zeros(self._clipped.trainable)
+        self._audited = False
+        self._compiled = None
+        if engine in ("recorded", "compiled"):
+            from tacit.training.compile import CompiledMean
+
+            compiler = engine == "compiled"
+            self._compiled = CompiledMean(
+                self._clipped, loss, expected_batch_size, max_physical_batch_size, compiler=compiler
+            )
+
+    @property
+    def clip(self) -> Clip:
+        return self._clipped.clip
+
+    @clip.setter
+    def clip(self, clip: Clip) -> None:
+        self._clipped.clip = clip
+
+    def audit_once(self, inputs: Inputs, targets: Tensor) -> None:
+        """Run the first-step audit if it has not run: by itself only to do so in another precision than the step's."""
+        if batch_size(inputs, targets) and not self._audited:
+            first_batch_check(self._clipped, self._loss, inputs, targets)
+            self._audited = True
+
+    def __call__(
+        self, inputs: Inputs, targets: Tensor, noise_multiplier: float, members: UnitIds | None = None
+    ) -> None:
+        check_mode(self._model)
+        self.audit_once(inputs, targets)
+        clip = self._clipped.clip
+        noise = self._normals.take(self._shape.flat, noise_size(clip, self._shape))
+        std, divisor = scales(clip, noise_multiplier, self._expected)
+        mean = None
+        if self._compiled is not None and members is None:
+            mean = self._compiled(inputs, targets, noise, std)
+        if mean is not None:
+            released = Release(mean, std / divisor, clip)
+        else:
+            total, norms = self._clipped(self._loss, inputs, targets, members)
+            released = release(clip, total, norms, noise, noise_multiplier, self._expected)
+        self._clipped.clip = released.clip
+        update(self._clipped.trainable, self._optimizer, released)
+
+
+def update(trainable: dict[str, nn.Parameter], optimizer: Optimizer, released: Release) -> None:
+    """Hand the gradients to the optimizer, step, and leave none behind."""
+    if isinstance(optimizer, AdamBC):
+        optimizer.expect_noise(released.noise_std)
+    descend(optimizer, trainable, released.mean.parts)
+
+
+def check_mode(model: nn.Module) -> None:
+    """Training an evaluation-mode model is a mistake that changes layers such as dropout."""
+    if not model.training:
+        raise TrainingMisuse("model must be in train mode; got eval mode. Call model.train() first.")
+
+
+def check_optimizer(model: nn.Module, optimizer: Optimizer) -> None:
+    """The optimizer holds exactly the trainable parameters of the model."""
+    if not isinstance(optimizer, Optimizer):
+        raise check.fail("optimizer", "a torch.optim optimizer of the model's parameters", type(optimizer).__name__)
+    named = {id(parameter): name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
+    foreign = len(held - named.keys())
+    if foreign:
+        raise TrainingMisuse(
+            f"optimizer must hold the parameters of this model; got {foreign} of another. "
+            "Build it from model.parameters()."
+        )
+    missing = [name for key, name in named.items() if key not in held]
+    if missing:
+        raise TrainingMisuse(
+            f"optimizer must hold every trainable parameter of the model; got none for {', '.join(missing)}. "
+            "Set requires_grad=False on what is not to be trained."
+        )
+
+
+PRECISIONS = ("float32", "bfloat16")
+
+
+@contextmanager
+def computed_in(model: nn.Module, precision: str) -> Iterator[None]:
+    """Inside, calls of `model` run in `precision`, "float32" or "bfloat16" (autocast); outputs are float32 in both.
+
+    Only the forward pass, and what autograd makes of it, is in bfloat16. Norms and clipped sums are made in float32
+    from the same activations and output gradients, so a clipped contribution stays within the bound.
+    """
+    if check.choice("precision", precision, PRECISIONS) == "float32":
+        yield
+        return
+    autocast = torch.autocast(next(model.parameters()).device.type, dtype=torch.bfloat16)
+
+    def enter(module: nn.Module, inputs: Any) -> None:
+        autocast.__enter__()
+
+    def leave(module: nn.Module, inputs: Any, outputs: Any) -> Any:
+        autocast.__exit__(None, None, None)
+        return outputs.float() if isinstance(outputs, Tensor) else outputs
+
+    # Hooks instead of a module around the model: parameters keep their names, on which clipping may depend.
+    hooks = [model.register_forward_pre_hook(enter), model.register_forward_hook(leave, always_call=True)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
