@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tacit.lora import add_lora
-from tacit.models import linear, mlp
-from tacit.models import convnet
+from tacit.models import convnet, linear, mlp
 
 Batch = Tensor | tuple[Tensor, ...]
 

@@ -4,14 +4,17 @@ The sentence is `<name> must be <rule>; got <value>. <what to do>`.
 """
 
 import difflib
+import functools
 import math
 import numbers
-from collections.abc import Iterable
-from typing import TypeVar
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
 
 from tacit.errors import InvalidInput
 
 Kind = TypeVar("Kind")
+Parameters = ParamSpec("Parameters")
 
 
 def fail(name: str, rule: str, value: object, hint: str = "") -> InvalidInput:
@@ -111,6 +114,43 @@ def keys(name: str, given: Iterable[str], options: Iterable[str]) -> None:
     known = list(options)
     for key in given:
         choice(f"key of {name}", key, known)
+
+
+def renamed(**names: str) -> Callable[[Callable[Parameters, Kind]], Callable[Parameters, Kind]]:
+    """Decorator under which a function still takes old keyword names, for one version, with a `DeprecationWarning`.
+
+    Args:
+        names: old name = new name.
+
+    Raises:
+        InvalidInput: a call gives the old and the new name of one argument.
+
+    Example:
+        >>> @renamed(using="accountant")
+        ... def cost(*, accountant): return accountant
+        >>> import warnings
+        >>> with warnings.catch_warnings(): warnings.simplefilter("ignore"); cost(using="pld")
+        'pld'
+    """
+
+    def decorate(function: Callable[Parameters, Kind]) -> Callable[Parameters, Kind]:
+        @functools.wraps(function)
+        def wrapper(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Kind:
+            return function(*args, **_with_new_names(kwargs, names))  # type: ignore[arg-type]
+
+        return wrapper
+
+    return decorate
+
+
+def _with_new_names(given: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    for old in [name for name in given if name in names]:
+        new = names[old]
+        if new in given:
+            raise InvalidInput(f"{new} must be given once; got it as {old} too. Leave {old} out.")
+        warnings.warn(f"{old} is now called {new}; the old name goes with the next version.", DeprecationWarning, 3)
+        given = {name: value for name, value in given.items() if name != old} | {new: given[old]}
+    return given
 
 
 def _float(value: numbers.Real) -> float:

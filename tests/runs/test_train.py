@@ -275,7 +275,7 @@ SWITCHES = [
     "--clip-type adaptive --clip-quantile 0.6",
     "--sampling-type fixed_size --relation replace_one",
     "--noise-type linear --noise-multiplier 2 --noise-end 1",
-    "--optimizer adam_bc --learning-rate 0.01 --adam-floor 1e-4 --max-physical-batch 32",
+    "--optimizer adam_bc --learning-rate 0.01 --adam-floor 1e-4 --max-physical-batch-size 32",
     "--optimizer adagrad --learning-rate 0.1 --learning-rate-schedule cosine --precision bfloat16",
 ]
 

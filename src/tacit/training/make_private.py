@@ -78,7 +78,7 @@ def make_private(
         loader: only its data set, `batch_size` and `collate_fn` are used.
         sample_rate: batch_size / number of records by default.
         steps, epochs: how long the run is planned to be; with `target` no step goes past it.
-        max_physical_batch_size: the loader yields each batch in pieces of at most so many records. The loop is the same:
+        max_physical_batch_size: the loader yields each batch in pieces of at most so many records. The loop stays:
             backward on every piece; `step` waits for the last, adds noise once and divides by the expected size of
             the whole batch.
 
