@@ -420,7 +420,7 @@ class TestMemoryManager:
             BatchMemoryManager(data_loader=loader, max_physical_batch_size=size, optimizer=optimizer)
 
     @pytest.mark.parametrize("size", [1, 3, 1000])
-    def test_noise_is_added_once_a_batch_and_pieces_do_not_matter(self, size):
+    def test_noise_is_added_once_whatever_the_physical_batches(self, size):
         weights = []
         for most in (size, 10**6):
             engine, model = PrivacyEngine(), small_model()

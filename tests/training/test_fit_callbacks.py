@@ -63,7 +63,7 @@ def test_callbacks_end_even_when_the_run_fails():
     assert notes.seen[-1] == "end"
 
 
-def test_the_twin_has_the_same_callbacks_and_schedules():
+def test_nonprivate_training_has_the_same_callbacks_and_schedules():
     notes, model = Notes(), small_model()
     optimizer = plain_sgd(model)
     history = fit_nonprivate(
@@ -142,7 +142,7 @@ def test_bad_patience_is_refused(patience):
 
 class TestEpsilonSoFar:
     def test_it_is_what_the_accountant_says_of_the_ledger(self):
-        judge = accountant("rdp")
+        rdp = accountant("rdp")
         seen = []
 
         class Ask(Callback):
@@ -151,7 +151,7 @@ class TestEpsilonSoFar:
 
         _, result = run(callbacks=[Ask()], delta=1e-3, accountant="rdp")
         for row in result.history:
-            assert row["epsilon"] == judge(result.plan.mechanism * int(row["steps"])).epsilon(1e-3)
+            assert row["epsilon"] == rdp(result.plan.mechanism * int(row["steps"])).epsilon(1e-3)
             assert row["epsilon"].standing is Standing.PROVEN
         assert seen == [row["epsilon"] for row in result.history]
 

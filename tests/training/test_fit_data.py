@@ -219,7 +219,7 @@ class TestPrecision:
             assert norm == pytest.approx(min(clip_norm, float(norms)), rel=1e-4)
             assert total.flat.dtype == norms.dtype == torch.float32
 
-    def test_the_twin_has_it_too(self):
+    def test_nonprivate_training_has_it_too(self):
         weights = []
         for precision in ("float32", "bfloat16"):
             model = small_model()

@@ -19,10 +19,10 @@ def test_shared_and_strided_weights_are_saved(tmp_path):
     model[1].weight = model[0].weight
     model[0].bias = nn.Parameter(torch.randn(6)[::2])
     save_model(model, tmp_path / "model.safetensors")
-    twin = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
-    load_model(twin, tmp_path / "model.safetensors")
-    assert torch.equal(twin[1].weight, model[0].weight)
-    assert torch.equal(twin[0].bias, model[0].bias)
+    reference = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    load_model(reference, tmp_path / "model.safetensors")
+    assert torch.equal(reference[1].weight, model[0].weight)
+    assert torch.equal(reference[0].bias, model[0].bias)
 
 
 def test_an_interrupted_write_leaves_the_last_model(tmp_path, monkeypatch):

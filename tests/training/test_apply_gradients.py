@@ -6,7 +6,7 @@ from torch import nn
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import StepLR
 
-from tacit.training.optimizers import descend
+from tacit.training.optimizers import apply_gradients
 
 
 def pair():
@@ -30,10 +30,10 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_steps_are_those_of_the_optimizer(kind):
     model, trainable, gradients = pair()
-    twin, named, same = pair()
-    optimizer, expected = OPTIMIZERS[kind](list(model.parameters())), OPTIMIZERS[kind](list(twin.parameters()))
+    reference, named, same = pair()
+    optimizer, expected = OPTIMIZERS[kind](list(model.parameters())), OPTIMIZERS[kind](list(reference.parameters()))
     for _ in range(3):
-        descend(optimizer, trainable, gradients)
+        apply_gradients(optimizer, trainable, gradients)
         for name, parameter in named.items():
             parameter.grad = same[name]
         expected.step()
@@ -47,12 +47,12 @@ def test_hooks_and_schedulers_see_the_step():
     optimizer = SGD(model.parameters(), lr=0.3)
     seen = []
     handle = optimizer.register_step_pre_hook(lambda *_: seen.append("hook"))
-    descend(optimizer, trainable, gradients)
+    apply_gradients(optimizer, trainable, gradients)
     assert seen == ["hook"]
     handle.remove()
     scheduler = StepLR(optimizer, 1, gamma=0.5)
     before = model.weight.detach().clone()
-    descend(optimizer, trainable, gradients)
+    apply_gradients(optimizer, trainable, gradients)
     scheduler.step()
     assert optimizer.param_groups[0]["lr"] == 0.15
     torch.testing.assert_close(model.weight, before - 0.3 * gradients["weight"])
@@ -62,5 +62,5 @@ def test_gradients_of_another_type_are_converted():
     model = nn.Linear(4, 3).to(torch.bfloat16)
     before = model.weight.detach().clone()
     gradients = {name: torch.ones(p.shape) for name, p in model.named_parameters()}
-    descend(SGD(model.parameters(), lr=0.5), dict(model.named_parameters()), gradients)
+    apply_gradients(SGD(model.parameters(), lr=0.5), dict(model.named_parameters()), gradients)
     torch.testing.assert_close(model.weight, before - 0.5)
