@@ -22,6 +22,15 @@ from tacit.training.plan import Plan
 
 MODES = ("hooks", "functorch", "ew", "ghost")
 CLIPPING = ("flat", "per_layer", "adaptive")
+FIXED = {
+    "batch_first": (True, "Examples are told apart along the first axis; transpose inside the model."),
+    "wrap_model": (
+        True,
+        "Gradients are captured around the forward pass, so the model that is returned must be called.",
+    ),
+    "rand_on_empty": (False, "An empty batch adds noise and nothing else; made-up records would only disturb it."),
+}
+"""Arguments with only one possible value here: name -> (value, reason)."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +60,9 @@ class Execution:
             raise check.fail("grad_sample_mode", "one of " + ", ".join(MODES), self.grad_sample_mode, hint)
         check.choice("grad_sample_mode", self.grad_sample_mode, MODES)
         check.choice("loss_reduction", self.loss_reduction, ("mean", "sum"))
-        if not self.batch_first:
-            hint = "Examples are told apart along the first axis; transpose inside the model."
-            raise check.fail("batch_first", "True", False, hint)
-        if not self.wrap_model:
-            hint = "Gradients are captured around the forward pass, so the model that is returned must be called."
-            raise check.fail("wrap_model", "True", False, hint)
-        if self.rand_on_empty:
-            hint = "An empty batch adds noise and nothing else; made-up records would only disturb it."
-            raise check.fail("rand_on_empty", "False", True, hint)
+        for name, (required, hint) in FIXED.items():
+            if bool(getattr(self, name)) is not required:
+                raise check.fail(name, str(required), not required, hint)
 
 
 @dataclass(frozen=True)

@@ -55,15 +55,6 @@ class Scheduler(ABC):
         setattr(self.optimizer, self.attribute, state_dict["value"])
 
 
-class _Exponential(Scheduler):
-    def __init__(self, optimizer: PrivateOptimizer, *, gamma: float, last_epoch: int = -1):
-        self.gamma = check.positive("gamma", gamma)
-        super().__init__(optimizer, last_epoch=last_epoch)
-
-    def _next(self) -> float:
-        return self._value * (self.gamma if self.last_epoch else 1.0)
-
-
 class _Step(Scheduler):
     def __init__(self, optimizer: PrivateOptimizer, *, step_size: int, gamma: float, last_epoch: int = -1):
         self.step_size, self.gamma = check.count("step_size", step_size), check.positive("gamma", gamma)
@@ -72,6 +63,11 @@ class _Step(Scheduler):
     def _next(self) -> float:
         falls = self.last_epoch and self.last_epoch % self.step_size == 0
         return self._value * (self.gamma if falls else 1.0)
+
+
+class _Exponential(_Step):
+    def __init__(self, optimizer: PrivateOptimizer, *, gamma: float, last_epoch: int = -1):
+        super().__init__(optimizer, step_size=1, gamma=gamma, last_epoch=last_epoch)
 
 
 class _Lambda(Scheduler):

@@ -144,9 +144,7 @@ class CompiledMean:
         from torch.fx.experimental.proxy_tensor import make_fx
 
         run = make_fx(
-            lambda *given: self._step(trace, form, list(given)),
-            tracing_mode="fake",
-            decomposition_table=decompositions,
+            lambda *given: self._step(trace, form, list(given)), tracing_mode="fake", decomposition_table=decompositions
         )
         return run(*arguments)
 

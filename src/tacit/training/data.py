@@ -16,6 +16,7 @@ from tacit import check
 from tacit.errors import InvalidInput
 from tacit.gradients.inputs import Inputs, Loss, batch_size, losses_of, outputs_of, rows, tensors
 from tacit.sampling import Batch
+from tacit.training.autograd import flat, mapped
 from tacit.training.collation import collated, collation_of
 
 
@@ -52,14 +53,15 @@ class Records:
             inputs, targets = stacked(inputs)
         elif targets is None:
             raise check.fail("targets", "given unless inputs is a torch.utils.data data set", None)
-        records = cls(as_inputs(inputs), as_targets(targets), _device_of(model))
+        records = cls(as_inputs(inputs), _tensor("targets", targets), _device_of(model))
         records._check_devices(device)
         return records
 
     def batch(self, batch: Batch) -> tuple[Inputs, Tensor]:
         """Inputs and targets of `batch`, on the device of the model."""
         index = torch.from_numpy(batch.indices).to(self.targets.device)
-        return _moved(rows(self.inputs, index), self.device), self.targets[index].to(self.device)
+        inputs = mapped(rows(self.inputs, index), lambda value: value.to(self.device))
+        return inputs, self.targets[index].to(self.device)
 
     def _check_devices(self, asked: str | torch.device | None) -> None:
         if asked is not None:
@@ -83,11 +85,6 @@ def as_inputs(inputs: Any) -> Inputs:
     if isinstance(inputs, tuple):
         return tuple(_tensor(f"inputs[{i}]", value) for i, value in enumerate(inputs))
     return _tensor("inputs", inputs)
-
-
-def as_targets(targets: Any) -> Tensor:
-    """Targets as a tensor."""
-    return _tensor("targets", targets)
 
 
 def check_data(model: nn.Module, loss: Loss, records: Records) -> int:
@@ -146,14 +143,6 @@ def _device(asked: str | torch.device) -> torch.device:
         raise check.fail("device", 'a torch device such as "cpu" or "cuda"', asked) from None
 
 
-def _moved(inputs: Inputs, device: torch.device) -> Inputs:
-    if isinstance(inputs, Tensor):
-        return inputs.to(device)
-    if isinstance(inputs, dict):
-        return {name: value.to(device) for name, value in inputs.items()}
-    return tuple(value.to(device) for value in inputs)
-
-
 def _writable(value: Any) -> np.ndarray:
     """`value` as an array that torch may share: data frames hand out read-only views."""
     return np.require(np.asarray(value), requirements="W")
@@ -202,10 +191,7 @@ def _split(columns: Any) -> tuple[Any, Tensor]:
 
 
 def _bytes(value: Any) -> int:
-    if isinstance(value, Tensor):
-        return value.numel() * value.element_size()
-    values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return sum(_bytes(item) for item in values)
+    return sum(leaf.numel() * leaf.element_size() for leaf in flat(value) if isinstance(leaf, Tensor))
 
 
 def _check_memory(needed: int) -> None:
