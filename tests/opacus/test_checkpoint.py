@@ -141,7 +141,7 @@ def test_not_between_backward_and_step(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_what_is_refused(tmp_path):
+def test_unreadable_checkpoints_are_refused(tmp_path):
     engine, model, optimizer, _ = made()
     path = tmp_path / "run.safetensors"
     with pytest.raises(InvalidInput, match="torch_save_kwargs must be None"):

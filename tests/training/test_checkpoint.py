@@ -32,7 +32,7 @@ def checkpoint(**changes):
     return Checkpoint(**(given | {"before": before, "ledger": ledger, "spent": spent} | changes))
 
 
-def test_what_is_written_comes_back(tmp_path):
+def test_a_checkpoint_round_trips(tmp_path):
     written = checkpoint()
     written.write(tmp_path / "runs" / "run.safetensors")
     read = read_checkpoint(tmp_path / "runs" / "run.safetensors")

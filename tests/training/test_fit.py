@@ -170,7 +170,7 @@ class TestBudget:
         assert result.ledger.steps == 30
         assert 1.99 < rdp(result.ledger).epsilon(1e-3) <= 2.0
 
-    def test_what_the_ledger_already_holds_counts(self):
+    def test_earlier_ledger_entries_count_towards_the_budget(self):
         ledger = Ledger.of(Gaussian(1.3).poisson(0.1) * 400)
         with pytest.raises(BudgetExceeded, match="step 1 would cross"):
             run(target=Epsilon(1.5, delta=1e-3), accountant="rdp", ledger=ledger)

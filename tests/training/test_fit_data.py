@@ -237,7 +237,7 @@ class TestPrecision:
         assert not torch.equal(*weights)
         torch.testing.assert_close(*weights, rtol=0.02, atol=0.02)
 
-    def test_what_does_not_fit_is_refused(self):
+    def test_unfit_precision_and_layers_are_refused(self):
         with pytest.raises(InvalidInput, match="precision must be one of float32, bfloat16; got 'bf16'"):
             run(X, Y, precision="bf16")
         with pytest.raises(UnsupportedModel, match=r"layer '1' \(BatchNorm1d\)"):

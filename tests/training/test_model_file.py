@@ -36,7 +36,7 @@ def test_an_interrupted_write_leaves_the_last_model(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_cannot_be_loaded(tmp_path):
+def test_unreadable_model_files_are_refused(tmp_path):
     path = tmp_path / "model.safetensors"
     with pytest.raises(InvalidInput, match="a model file that exists"):
         load_model(small_model(), path)

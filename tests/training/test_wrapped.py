@@ -88,7 +88,7 @@ class TestOnePass:
         assert calls == [30]
 
     @pytest.mark.parametrize("captured", [True, False])
-    def test_its_sum_is_the_clipped_sum(self, captured):
+    def test_the_recorded_sum_is_the_clipped_sum(self, captured):
         class Cubic(nn.Module):
             """Uses its parameter in a way that no rule covers."""
 
@@ -158,12 +158,12 @@ class TestPieces:
         x, y = next(batches)
         cross_entropy(parts.model(x), y).backward()
         next(batches)
-        with pytest.raises(TrainingMisuse, match="backward must be called on every piece"):
+        with pytest.raises(TrainingMisuse, match="backward must be called on every physical batch"):
             next(batches)
         parts = private(max_physical_batch_size=5)
         batches = iter(parts.loader)
         next(batches)
-        with pytest.raises(TrainingMisuse, match="backward must be called on every piece"):
+        with pytest.raises(TrainingMisuse, match="backward must be called on every physical batch"):
             next(batches)
 
     def test_a_batch_without_a_step(self):

@@ -24,7 +24,14 @@ class BoundedAdaptiveClip(AdaptiveClip):
     highest: float = 1e12
 
     def after(self, norms: Tensor, noise: Tensor, noise_multiplier: float, expected_batch_size: float) -> AdaptiveClip:
-        """Clip of the next step, its bound limited to [lowest, highest]; arguments as in `Clip.after`."""
+        """Clip of the next step, its bound limited to [lowest, highest].
+
+        Args:
+            norms: gradient norms of the units drawn, shape (units,).
+            noise: N(0, 1) values of the released statistics.
+            noise_multiplier: noise std / sensitivity of this step.
+            expected_batch_size: > 0.
+        """
         following = super().after(norms, noise, noise_multiplier, expected_batch_size)
         return replace(following, clip_norm=min(max(following.clip_norm, self.lowest), self.highest))
 

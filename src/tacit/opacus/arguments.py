@@ -23,7 +23,7 @@ from tacit.training.plan import Plan
 MODES = ("hooks", "functorch", "ew", "ghost")
 CLIPPING = ("flat", "per_layer", "adaptive")
 FIXED = {
-    "batch_first": (True, "Examples are told apart along the first axis; transpose inside the model."),
+    "batch_first": (True, "Examples lie along the first axis; transpose inside the model."),
     "wrap_model": (
         True,
         "Gradients are captured around the forward pass, so the model that is returned must be called.",

@@ -74,7 +74,14 @@ class RowSelection:
     counting: frozenset[tuple[int, int]]
 
     def __call__(self, value: Any, place: tuple[int, int], index: Tensor, batch: int) -> Any:
-        """The value restricted to the rows `index` of a batch of size `batch`."""
+        """The value restricted to the rows `index` of a batch.
+
+        Args:
+            value: of the whole batch.
+            place: its entry and its order among the sizes of that entry.
+            index: the rows, shape (rows,).
+            batch: size of the whole batch.
+        """
         if place not in self.following:
             return value
         if not isinstance(value, Tensor):

@@ -80,11 +80,11 @@ class BatchSession:
         """Make `physical` the pending one; the one before it must have been recorded, or none of the logical batch."""
         if self._total is not None and self.pending is not None:
             raise TrainingMisuse(
-                "backward must be called on every piece of a batch; got the next piece asked for without it. "
+                "backward must be called on every physical batch; got the next one requested without it. "
                 "To leave out some records of a batch because of others would not be private."
             )
         if self._physical is not None and self._total is None:
-            raise TrainingMisuse("backward must be called on every piece of a batch; got none for the first piece.")
+            raise TrainingMisuse("backward must be called on every physical batch; got none for the first.")
         self._physical = physical
 
     def check_size(self, sizes: list[int]) -> None:

@@ -144,7 +144,7 @@ def _device(asked: str | torch.device) -> torch.device:
 
 
 def _writable(value: Any) -> np.ndarray:
-    """`value` as an array that torch may share: data frames hand out read-only views."""
+    """`value` as an array that torch may share: data frames return read-only views."""
     return np.require(np.asarray(value), requirements="W")
 
 

@@ -102,7 +102,14 @@ class Plan:
         return self.runs[min(bisect_right(self._starts, step), len(self.runs)) - 1][0]
 
     def record(self, ledger: Ledger, note: str = "", steps: int | None = None, *, start: int = 0) -> None:
-        """Write `steps` planned steps from step `start` on (all by default) into `ledger`."""
+        """Write planned steps into `ledger`.
+
+        Args:
+            ledger: the ledger to write.
+            note: of each entry.
+            steps: number of steps, all by default.
+            start: the first step, >= 0.
+        """
         end = self.steps if steps is None else start + steps
         for (mechanism, length), first in zip(self.runs, self._starts, strict=False):
             inside = min(first + length, end) - max(first, start)
@@ -224,7 +231,7 @@ class PrivateRun:
             self.ledger.advance(spent)
         self.sampler.restore(state["sampler"])
         self.taken = state["taken"]
-        # What was saved before series were told apart is of the first.
+        # Checkpoints from before batch series were numbered belong to the first series.
         self._enter(state.get("series", 0))
         self._resolve_budget()
 
@@ -292,7 +299,14 @@ def warn_about_delta(delta: float | None, records: int) -> None:
 
 
 def ledger_after(ledger: Ledger, plan: Plan, steps: int, *, start: int = 0) -> Ledger:
-    """A copy of `ledger` after `steps` steps of `plan` from step `start` on."""
+    """A copy of `ledger` after further steps of `plan`.
+
+    Args:
+        ledger: left as it is.
+        plan: the plan.
+        steps: number of steps.
+        start: the first step, >= 0.
+    """
     trial = ledger.copy()
     plan.record(trial, "training", steps, start=start)
     return trial

@@ -57,7 +57,17 @@ class PrivateOutputs(Tensor):
         create_graph: bool = False,
         inputs: Any = None,
     ) -> None:
-        """Pass the loss to the private model; the arguments of a tensor's `backward` are refused."""
+        """Pass the loss to the private model; of the arguments of `Tensor.backward` only `retain_graph` is accepted.
+
+        Args:
+            gradient: None.
+            retain_graph: without effect.
+            create_graph: False.
+            inputs: None.
+
+        Raises:
+            TypeError: `gradient`, `create_graph` or `inputs` is given.
+        """
         if gradient is not None or create_graph or inputs is not None:
             raise TypeError("backward of a private loss takes no gradient, create_graph or inputs.")
         self.backpropagate(self.as_subclass(Tensor), self.made, self.tape)
