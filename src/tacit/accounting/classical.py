@@ -37,7 +37,14 @@ def published(part: Mechanism, delta: float, relation: Relation) -> float:
 
 
 def per_step(mechanism: Mechanism, relation: Relation, delta: float, rule: EpsilonRule) -> list[tuple[float, int]]:
-    """(epsilon, steps) of every part; the steps that are not pure share `delta` equally."""
+    """(epsilon, steps) of every part; the steps that are not pure share `delta` equally.
+
+    Args:
+        mechanism: what runs.
+        relation: neighbouring relation.
+        delta: in (0, 1), shared by the steps.
+        rule: epsilon of one step at its share.
+    """
     share = _share(mechanism, relation, delta)
     return [
         (rule(part, 0.0 if part.is_pure(relation) else share, relation), steps) for part, steps in mechanism.parts()

@@ -62,7 +62,7 @@ class Function:
         return Function(np.append(hull[0, 0], np.diff(hull[:, 0])), np.append(1 - hull[0, 1], -np.diff(hull[:, 1])))
 
     def compose(self, other: Function, *, step: float = 1e-4) -> Function:
-        """Composition f (x) g, the trade-off function of the product measures; losses are rounded to multiples of `step`."""
+        """Composition f (x) g, that of the product measures; losses are rounded to multiples of `step`."""
         return _from_losses([_losses(self, step), _losses(other, step)], [1, 1], step)
 
     def power(self, steps: int, *, step: float | None = None) -> Function:
