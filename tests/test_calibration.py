@@ -72,7 +72,7 @@ def test_steps_and_sample_rate():
     assert largest_sample_rate(target, lambda rate: Gaussian(50.0).poisson(rate), accountant="rdp").value == 1.0
 
 
-def test_out_of_reach():
+def test_an_unreachable_target_is_refused():
     with pytest.raises(InvalidInput, match="nothing up to"):
         noise_multiplier(Advantage(1e-12), steps=10**9, accountant="clt")
     with pytest.raises(InvalidInput, match="within reach of a single step"):
@@ -81,7 +81,7 @@ def test_out_of_reach():
         noise_multiplier(Epsilon(1, 1e-5), accountant="pdl")
 
 
-def test_any_parameter():
+def test_any_parameter_can_be_calibrated():
     found = smallest("scale", lambda scale: Laplace(scale) * 4, Epsilon(2.0, 0.0), accountant="naive")
     assert found.value == pytest.approx(2.0, rel=1e-6)
 
@@ -92,7 +92,7 @@ def _spec(tmp_path, **row):
     return path
 
 
-def test_command_line(tmp_path, capsys):
+def test_command_line_prints_value_and_guarantee(tmp_path, capsys):
     path = _spec(tmp_path, noise_multiplier=None)
     assert main(["calibrate", str(path), "--epsilon", "2", "--delta", "1e-5", "--accountant", "rdp", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -115,7 +115,7 @@ def test_command_line(tmp_path, capsys):
         ({"noise_multiplier": None, "type": None}, ["--mu", "1"], "got 'noise_multiplier, type'"),
     ],
 )
-def test_command_line_mistakes(row, arguments, sentence, tmp_path, capsys):
+def test_command_line_reports_mistakes_in_one_sentence(row, arguments, sentence, tmp_path, capsys):
     assert main(["calibrate", str(_spec(tmp_path, **row)), *arguments]) == 2
     assert sentence in capsys.readouterr().err
 

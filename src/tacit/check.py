@@ -140,7 +140,17 @@ def texts(name: str, value: object) -> list[str]:
 
 
 def instance(name: str, value: object, kind: type[Kind], rule: str) -> Kind:
-    """`value` if it is a `kind`, which `rule` tells by an example."""
+    """`value` if it is an instance of `kind`.
+
+    Args:
+        name: of the argument.
+        value: the argument.
+        kind: the class.
+        rule: follows "must be", with an example.
+
+    Raises:
+        InvalidInput: it is no instance.
+    """
     if not isinstance(value, kind):
         raise fail(name, rule, value)
     return value

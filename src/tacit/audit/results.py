@@ -15,6 +15,8 @@ from tacit.attacks import Overlap
 from tacit.audit.estimators import ErrorBand
 from tacit.tradeoff import TradeOff
 
+_CARD_KEYS = ("attack", "confidence", "advantage", "ppv", "epsilon_lower", "mu_lower")
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -51,14 +53,7 @@ class Finding:
 
     def row(self) -> dict[str, Any]:
         """The entry of this audit in `card.json`; without a single threshold, advantage and PPV are None."""
-        return {
-            "attack": self.attack,
-            "confidence": self.confidence,
-            "advantage": None,
-            "ppv": None,
-            "epsilon_lower": self.epsilon_lower,
-            "mu_lower": self.mu_lower,
-        }
+        return _card_row(self)
 
 
 class Trials(StrEnum):
@@ -78,6 +73,10 @@ class Trials(StrEnum):
 
     INDEPENDENT = "independent"
     RECORDS = "records"
+
+
+def _card_row(found: Finding | AuditResult) -> dict[str, Any]:
+    return {key: getattr(found, key, None) for key in _CARD_KEYS}
 
 
 def _percent(confidence: float) -> str:
@@ -177,14 +176,7 @@ class AuditResult:
 
     def row(self) -> dict[str, Any]:
         """The entry of this audit in `card.json`."""
-        return {
-            "attack": self.attack,
-            "confidence": self.confidence,
-            "advantage": self.advantage,
-            "ppv": self.ppv,
-            "epsilon_lower": self.epsilon_lower,
-            "mu_lower": self.mu_lower,
-        }
+        return _card_row(self)
 
 
 @dataclass(frozen=True)
