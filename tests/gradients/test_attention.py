@@ -97,4 +97,4 @@ def test_dropout_in_attention_keeps_the_fast_way():
     from tests.gradients.cases import readout
 
     engine = ClippedSum(nn.TransformerEncoderLayer(6, 2, 8, dropout=0.3, batch_first=True), FlatClip(1.0))
-    assert engine.why_slow(readout, floats(5, 4, 6), torch.zeros(5)) == ""
+    assert engine.fallback_reason(readout, floats(5, 4, 6), torch.zeros(5)) == ""

@@ -156,14 +156,15 @@ def test_a_number_as_a_parameter():
 
 def test_a_masked_layer_makes_no_gradient_of_every_example():
     """Masks cost no memory of batch x parameters: contributions keep activations and output gradients only."""
-    from tacit.gradients.engine import captured, without_gradients
+    from tacit.gradients.engine import Trace, capture_gradients, without_gradients
+    from tacit.gradients.inputs import PhysicalBatch
     from tests.gradients.cases import readout
 
     model = pruned(nn.Linear(50, 40))
     trainable = dict(model.named_parameters())
     with without_gradients(trainable):
-        found = captured(model, trainable, readout, floats(7, 50), torch.zeros(7), None)
-    inner = found.contributions["weight_orig"].inner
+        found = capture_gradients(model, trainable, PhysicalBatch(readout, floats(7, 50), torch.zeros(7)), Trace())
+    inner = found.gradients["weight_orig"].inner
     assert inner.left.numel() + inner.right.numel() == 7 * 90
 
 

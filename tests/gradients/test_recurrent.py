@@ -108,7 +108,7 @@ def test_dropout_between_layers_stays_random_and_off_in_the_examination():
     torch.manual_seed(0)
     engine = ClippedSum(Whole(nn.LSTM(5, 30, num_layers=2, dropout=0.5, batch_first=True)), FlatClip(1.0))
     x = floats(6, 3, 5)
-    assert engine.why_slow(readout, x, torch.zeros(6)) == ""
+    assert engine.fallback_reason(readout, x, torch.zeros(6)) == ""
     first, again = engine(readout, x, torch.zeros(6))[0], engine(readout, x, torch.zeros(6))[0]
     assert not torch.equal(first.flat, again.flat)
 
@@ -127,6 +127,6 @@ def test_packed_sequences_take_the_slow_way_and_are_right():
     torch.manual_seed(0)
     model, x = Packed(), floats(6, 4, 5)
     engine = ClippedSum(model, FlatClip(0.5))
-    assert "packed sequence" in engine.why_slow(readout, x, torch.zeros(6))
+    assert "packed sequence" in engine.fallback_reason(readout, x, torch.zeros(6))
     total, norms = engine(readout, x, torch.zeros(6))
     assert_same((total.parts, norms), oracle(model, readout, x, torch.zeros(6), 0.5), clip_norm=0.5)

@@ -17,7 +17,7 @@ CLIP = 0.8
 
 def check(model, inputs, targets, *, fast=True, loss=readout, clip_norm=CLIP, rtol=1e-4):
     engine = ClippedSum(model, FlatClip(clip_norm))
-    reason = engine.why_slow(loss, inputs, targets)
+    reason = engine.fallback_reason(loss, inputs, targets)
     assert (reason == "") == fast, reason
     expected = oracle(model, loss, inputs, targets, clip_norm)
     assert expected[1].min() > 0
@@ -354,19 +354,19 @@ def test_models_that_no_rule_covers_are_still_right(case):
 
 def test_only_the_odd_module_runs_apart():
     engine = ClippedSum(Partly(), FlatClip(1.0))
-    assert engine.why_slow(readout, floats(5, 5), torch.zeros(5)).startswith("odd by copies of its parameters")
+    assert engine.fallback_reason(readout, floats(5, 5), torch.zeros(5)).startswith("odd by copies of its parameters")
     trace = engine.trace(readout, floats(5, 5), torch.zeros(5))
-    assert trace.per_module_vmap == (engine.model.odd,)
+    assert trace.modules_by_vmap == (engine.model.odd,)
     assert "forward" not in vars(engine.model.odd)
 
 
 def test_an_embedding_that_looks_at_the_whole_batch_is_not_captured():
     engine = ClippedSum(nn.Embedding(5, 3, scale_grad_by_freq=True), FlatClip(1.0))
-    assert "scale_grad_by_freq" in engine.why_slow(readout, ints(5, 4, 6), torch.zeros(4))
+    assert "scale_grad_by_freq" in engine.fallback_reason(readout, ints(5, 4, 6), torch.zeros(4))
 
 
 def test_zero_layers_hide_nothing_from_the_examination():
     engine = ClippedSum(Hidden(), FlatClip(1.0))
     before = [p.clone() for p in engine.model.parameters()]
-    assert engine.why_slow(readout, floats(5, 5), torch.zeros(5))
+    assert engine.fallback_reason(readout, floats(5, 5), torch.zeros(5))
     assert all(torch.equal(a, b) for a, b in zip(before, engine.model.parameters(), strict=True))

@@ -117,9 +117,9 @@ def test_a_loss_that_a_loop_writes_anew_is_examined_once(monkeypatch):
 
 def test_verdicts_neither_pile_up_nor_keep_the_model_alive():
     model = nn.Linear(4, 2)
-    for count in range(clipped._LATEST + 3):
+    for count in range(clipped._KEPT_VERIFICATIONS + 3):
         clipped_sum(model, lambda o, t, c=count: squared_error(o, t) + c, X, torch.zeros(6, 2), clip_norm=1.0)
-    assert len(clipped._VERDICTS[model]) == clipped._LATEST
+    assert len(clipped._VERIFICATIONS[model]) == clipped._KEPT_VERIFICATIONS
     clipped_sum(model, lambda o, t, m=model: squared_error(o, t) * len(m.weight), X, torch.zeros(6, 2), clip_norm=1.0)
     alive = weakref.ref(model)
     del model
@@ -148,7 +148,7 @@ def test_other_randomness_goes_through_the_fallback():
             return super().forward(x) + torch.randn(len(x), 2)
 
     engine = ClippedSum(Noisy(4, 2), FlatClip(1.0))
-    assert "random operations" in engine.why_slow(squared_error, X, torch.zeros(6, 2))
+    assert "random operations" in engine.fallback_reason(squared_error, X, torch.zeros(6, 2))
 
 
 def test_a_loss_that_uses_the_parameters_is_differentiated_through_them():
@@ -205,7 +205,7 @@ def test_a_first_batch_with_bad_records_does_not_settle_the_matter():
     bad[:, 1] = torch.nan
     clipped_sum(model, cross_entropy, bad, y, clip_norm=1.0)
     engine = ClippedSum(model, FlatClip(1.0))
-    assert engine.why_slow(cross_entropy, X, y) == ""
+    assert engine.fallback_reason(cross_entropy, X, y) == ""
     total, norms = engine(cross_entropy, X, y)
     assert_same((total.parts, norms), oracle(model, cross_entropy, X, y, 1.0), clip_norm=1.0)
 
