@@ -1,4 +1,4 @@
-"""The first-step audit lets right models pass and stops gradients that are wrong."""
+"""The first-batch check lets right models pass and stops wrong gradients."""
 
 import pytest
 import torch
@@ -52,7 +52,7 @@ def test_wrong_gradients_are_stopped(monkeypatch, clip, broken):
         first_batch_check(clipped, cross_entropy, x, y)
 
 
-def test_the_first_private_step_is_audited_before_anything_is_released(monkeypatch):
+def test_the_first_private_step_is_checked_before_anything_is_released(monkeypatch):
     model = net()
     x, y = batch()
     settings = {"clip_norm": 0.5, "noise_multiplier": 1.0, "expected_batch_size": 8, "stream": SeededStream(0)}

@@ -1,4 +1,4 @@
-"""What the examination refuses, by name, and what it leaves as it was."""
+"""`verify_capture` refuses models by the name of the layer, and leaves the model as it was."""
 
 import gc
 import weakref
@@ -98,7 +98,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_a_verdict_is_of_one_loss_whatever_code_it_shares_with_another(form):
+def test_a_verification_is_of_one_loss_whatever_code_it_shares(form):
     model = nn.Linear(4, 2)
     for _ in range(2):
         clipped_sum(model, form(False), X, torch.zeros(6, 2), clip_norm=1.0)
@@ -115,7 +115,7 @@ def test_a_loss_that_a_loop_writes_anew_is_examined_once(monkeypatch):
     assert len(examined) == 1
 
 
-def test_verdicts_neither_pile_up_nor_keep_the_model_alive():
+def test_verifications_neither_accumulate_nor_keep_the_model_alive():
     model = nn.Linear(4, 2)
     for count in range(clipped._KEPT_VERIFICATIONS + 3):
         clipped_sum(model, lambda o, t, c=count: squared_error(o, t) + c, X, torch.zeros(6, 2), clip_norm=1.0)
@@ -198,7 +198,7 @@ def test_a_model_that_takes_another_path_is_still_right():
     assert all(torch.isfinite(value).all() for value in sums.values())
 
 
-def test_a_first_batch_with_bad_records_does_not_settle_the_matter():
+def test_a_first_batch_with_bad_records_is_not_final():
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
     bad, y = X.clone(), torch.tensor([0, 1, 2, 0, 1, 2])

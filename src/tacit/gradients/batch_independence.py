@@ -29,6 +29,10 @@ class Leak:
         layer: its type.
         what: "outputs", "gradients" or "state" (buffers and weights that the forward pass writes).
         change: largest change relative to the largest value.
+
+    Example:
+        >>> print(Leak("1", "Centred", "outputs", 0.25))
+        layer '1' (Centred): outputs of an example change by 25.0% when another example changes.
     """
 
     path: str
@@ -61,8 +65,8 @@ def leakage(model: nn.Module, inputs: Inputs) -> list[Leak]:
     Example:
         >>> import torch
         >>> model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
-        >>> [leak.path for leak in leakage(model, torch.eye(3))]
-        ['1']
+        >>> leakage(model, torch.eye(3))[0].path
+        '1'
     """
     given = tensors(inputs)
     if not given or any(not isinstance(value, Tensor) or len(value) < 2 for value in given):

@@ -207,12 +207,12 @@ class Capture(TorchFunctionMode):
         return axis
 
     def batch_axis(self, sizes: Sequence[int]) -> int | None:
-        """The first of `sizes` that holds the batch, for an examination's batch."""
+        """The first of `sizes` that holds the batch, for the batch of a verification."""
         return next((axis for axis, size in enumerate(sizes) if size and size % self.batch == 0), None)
 
     @property
     def following(self) -> bool:
-        """Whether an earlier capture is followed; otherwise this is an examination."""
+        """Whether an earlier capture is followed; otherwise this one finds the path."""
         return self._known is not None
 
     def recall(self, find: Callable[[], int | None]) -> int | None:

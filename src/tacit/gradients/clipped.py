@@ -216,7 +216,7 @@ class ClippedSum:
 
     def _verification(self, loss: Loss, inputs: Inputs, targets: Tensor) -> Verification:
         given = [*tensors(inputs), targets]
-        # Rules choose their way by sizes (one position or several, Gram or matrix): another size is examined anew.
+        # Rules choose a form by sizes (one position or several, Gram or matrix): another size is verified anew.
         forms = [(value.shape[1:], value.dtype) for value in given]
         key = (identity_of(loss), self.model.training, self._parameters, *forms)
         verified = self._verifications.get(key)

@@ -189,8 +189,8 @@ def disjoint(uses: list[PerSampleGradients]) -> DisjointParts | None:
     """Gradients of all `uses` of one parameter, if they are parts of it that do not overlap; else None."""
     parts = [use for use in uses if isinstance(use, RearrangedGradients)]
     spans = sorted(span for use in parts if (span := use.span()) is not None)
-    apart = all(before[1] <= after[0] for before, after in pairwise(spans))
-    return DisjointParts(parts[0].name, parts) if 1 < len(uses) == len(spans) and apart else None
+    separate = all(before[1] <= after[0] for before, after in pairwise(spans))
+    return DisjointParts(parts[0].name, parts) if 1 < len(uses) == len(spans) and separate else None
 
 
 def _rearranges(func: Callable[..., Any], given: tuple[Any, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""Recurrent layers, unrolled in time, so that the gradient at every gate is seen.
+"""Recurrent layers, unrolled in time, so that every gate has a gradient root.
 
 The products of all inputs with the input weights are one gradient root: its gradient d_t at time t is that of the
 gates, which gives every weight. With h the hidden states before each step,
@@ -217,13 +217,15 @@ def gru_cell(capture: Capture, input: Tensor, hidden: Tensor, *weights: Tensor |
     return new + (x_z + h_z).sigmoid() * (hidden - new)
 
 
-@composes(torch.rnn_tanh_cell)
-def tanh_cell(capture: Capture, input: Tensor, hidden: Tensor, *weights: Tensor | None) -> Tensor:
+def _plain_cell(activation: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     """One step of a plain recurrent layer as two linear layers."""
-    return torch.tanh(sum(_cell(capture, input, hidden, weights)))  # type: ignore[arg-type]
+
+    def cell(capture: Capture, input: Tensor, hidden: Tensor, *weights: Tensor | None) -> Tensor:
+        x, h = _cell(capture, input, hidden, weights)
+        return activation(x + h)
+
+    return cell
 
 
-@composes(torch.rnn_relu_cell)
-def relu_cell(capture: Capture, input: Tensor, hidden: Tensor, *weights: Tensor | None) -> Tensor:
-    """One step of a plain recurrent layer as two linear layers."""
-    return torch.relu(sum(_cell(capture, input, hidden, weights)))  # type: ignore[arg-type]
+composes(torch.rnn_tanh_cell)(_plain_cell(torch.tanh))
+composes(torch.rnn_relu_cell)(_plain_cell(torch.relu))
