@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from tacit import check
+from tacit import accounting, check
 from tacit.accounting import Accountant, Ledger
 from tacit.clipping import Clip
 from tacit.errors import Refused
@@ -24,7 +24,7 @@ from tacit.tradeoff import Target
 from tacit.training.callbacks import Callback, Functions, Row
 from tacit.training.collation import assumptions_of, collation_of
 from tacit.training.loop import Evaluate, Loop
-from tacit.training.plan import Plan, as_accountant, unit_ids_of
+from tacit.training.plan import Plan, unit_ids_of
 from tacit.training.private_step import ENGINES, PrivateUpdate, computed_in
 from tacit.training.resolve_plan import PlanOptions, resolve_plan
 from tacit.training.resume import CheckpointWriter, file_identity, open_checkpoint
@@ -209,7 +209,7 @@ def fit(
 
     loop = Loop(model, optimizer, step, plan.sample_rate, plan.steps, evaluate, schedule, scheduler_per, callbacks)
     loop.stop_at_budget = stop_at_budget
-    loop.spent = partial(_epsilon_so_far, ledger, as_accountant(accountant).rough(), options.reported_delta)
+    loop.spent = partial(_epsilon_so_far, ledger, accounting.accountant(accountant).rough(), options.reported_delta)
     if checkpoint is not None:
         epoch = max(1, round(1 / plan.sample_rate))
         every = epoch if checkpoint_every is None else check.count("checkpoint_every", checkpoint_every)

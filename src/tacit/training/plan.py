@@ -139,7 +139,7 @@ class PrivateRun:
         stream: source of sampling and noise; a `SeededStream` marks the ledger as unsafe.
         ledger: where to record the steps (a new one by default).
         budget: no step is taken after which the whole ledger would miss this target.
-        using: the accountant that measures the budget.
+        accountant: measures the budget; its name or itself.
 
     Attributes:
         clip: the clip of the next step.
@@ -155,6 +155,7 @@ class PrivateRun:
         (1.0, 4, 1)
     """
 
+    @check.renamed(using="accountant")
     def __init__(
         self,
         plan: Plan,
@@ -162,7 +163,7 @@ class PrivateRun:
         stream: Stream | None = None,
         ledger: Ledger | None = None,
         budget: Target | None = None,
-        using: Accountant | str = "pld",
+        accountant: Accountant | str = "pld",
     ):
         self.plan = plan
         self.clip = plan.clip
@@ -174,7 +175,7 @@ class PrivateRun:
         self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
         self._normals = Normals(self.stream)
         self.taken = 0
-        self._limit = None if budget is None else check_target(budget), using
+        self._limit = None if budget is None else check_target(budget), accountant
         self._resolve_budget()
         if not self.stream.secure:
             self.ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
@@ -283,11 +284,6 @@ def unit_ids_of(batch: Batch) -> UnitIds | None:
     return None if batch.owners is None else UnitIds(batch.owners, average=batch.average)
 
 
-def as_accountant(accountant: Accountant | str) -> Accountant:
-    """The accountant itself, or the one of that name."""
-    return accounting.accountant(accountant) if isinstance(accountant, str) else accountant
-
-
 def warn_about_delta(delta: float | None, records: int) -> None:
     """Warn when delta >= 1/n: a mechanism that publishes one random record would satisfy it."""
     if delta is not None and check.delta(delta) >= 1.0 / records:
@@ -323,7 +319,7 @@ def _check_ledger(plan: Plan, ledger: Ledger) -> None:
 
 
 def _affordable_steps(
-    ledger: Ledger, plan: Plan, budget: Target | None, using: Accountant | str, taken: int
+    ledger: Ledger, plan: Plan, budget: Target | None, accountant: Accountant | str, taken: int
 ) -> int | None:
     """How many steps of the plan keep `budget` met, the `taken` ones that the ledger holds among them; None without.
 
@@ -331,10 +327,10 @@ def _affordable_steps(
     """
     if budget is None:
         return None
-    accountant = as_accountant(using)
+    measure = accounting.accountant(accountant)
 
     def met(steps: int) -> bool:
-        return budget.met(accountant(ledger_after(ledger, plan, steps - taken, start=taken)))
+        return budget.met(measure(ledger_after(ledger, plan, steps - taken, start=taken)))
 
     affordable, refused = taken, plan.steps
     if met(refused):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InvalidInput
-from tacit.gradients.inputs import per_example
+from tacit.gradients.inputs import check_losses
 from tacit.training.autograd import RowSelection, SizeTracker, Tape, TapeIndex, flat, mapped, writes
 
 Backward = Callable[[Tensor, TapeIndex, Tape], None]
@@ -123,7 +123,7 @@ def cotangents(loss: Tensor, made: TapeIndex, tape: Tape, reduction: str, turn: 
     """
     root, batch = tape.root, len(tape.root)
     if reduction == "none" or loss.dim():
-        per_example(loss, batch)
+        check_losses(loss, batch)
     if not batch:
         return torch.zeros_like(root)
     _check_leaves(loss, root)

@@ -55,7 +55,7 @@ class PlanOptions:
 
     def start(self, plan: Plan, ledger: Ledger, stream: Stream | None = None) -> PrivateRun:
         """The run of `plan` that records in `ledger` and takes no step past `target`."""
-        return PrivateRun(plan, stream=stream, ledger=ledger, budget=self.target, using=self.accountant)
+        return PrivateRun(plan, stream=stream, ledger=ledger, budget=self.target, accountant=self.accountant)
 
 
 def resolve_plan(options: PlanOptions, records: int, ledger: Ledger) -> Plan:
@@ -110,5 +110,5 @@ def _calibrated(plan: Plan, options: PlanOptions, ledger: Ledger) -> Plan:
     def after(noise_multiplier: float) -> Ledger:
         return ledger_after(ledger, replace(plan, noise_multiplier=noise_multiplier), plan.steps)
 
-    found = smallest("noise_multiplier", after, options.target, using=options.accountant, relation=ledger.relation)
+    found = smallest("noise_multiplier", after, options.target, accountant=options.accountant, relation=ledger.relation)
     return replace(plan, noise_multiplier=found.value)
