@@ -23,7 +23,7 @@ _INFERENCE = "tacit.papers.improved_accounting.inference"
 
 
 def costs(sigma: float, sample_rate: float, steps: int, delta: float) -> dict[str, float]:
-    """epsilon by every accountant of the table, and exactly.
+    """Epsilon by every accountant of the table, and exactly.
 
     "baseline" is the moments accountant on the orders of the DPVI code, lambda = 1, .., 160.
     """

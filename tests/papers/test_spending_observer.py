@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tacit.noise import SeededStream
-from tacit.papers.improved_accounting.mnist import Course
+from tacit.papers.improved_accounting.mnist import SpendingObserver
 from tacit.training import fit
 from tacit.variational import BayesianObserver
 
@@ -38,17 +38,21 @@ def run(steps, watch):
 
 
 def test_it_notes_at_the_looks_next_to_the_marks_what_a_run_of_that_length_says():
-    course, _ = run(40, lambda *data, **own: Course(*data, marks=(1, 2, 9), epsilon=EPSILON, delta=DELTA, **own))
-    assert [seen["epoch"] for seen in course.seen] == pytest.approx([1.2, 2.1])  # every third step, ten steps an epoch
-    assert course.seen[0]["epsilon"] < course.seen[1]["epsilon"]
-    for seen, steps in zip(course.seen, (12, 21), strict=True):
+    observer, _ = run(
+        40, lambda *data, **own: SpendingObserver(*data, marks=(1, 2, 9), epsilon=EPSILON, delta=DELTA, **own)
+    )
+    assert [found["epoch"] for found in observer.spent] == pytest.approx(
+        [1.2, 2.1]
+    )  # every third step, ten steps an epoch
+    assert observer.spent[0]["epsilon"] < observer.spent[1]["epsilon"]
+    for found, steps in zip(observer.spent, (12, 21), strict=True):
         alone, ledger = run(steps, BayesianObserver)
-        assert seen["epsilon"] == pytest.approx(float(alone.trade_off(ledger).epsilon(DELTA)), rel=1e-12)
-        assert seen["delta"] == pytest.approx(float(alone.trade_off(ledger).delta(EPSILON)), rel=1e-12)
+        assert found["epsilon"] == pytest.approx(float(alone.trade_off(ledger).epsilon(DELTA)), rel=1e-12)
+        assert found["delta"] == pytest.approx(float(alone.trade_off(ledger).delta(EPSILON)), rel=1e-12)
 
 
 def test_what_was_noted_is_kept_by_a_checkpoint():
-    course, _ = run(12, lambda *data, **own: Course(*data, marks=(1,), epsilon=EPSILON, delta=DELTA, **own))
-    again, _ = run(3, lambda *data, **own: Course(*data, marks=(1,), epsilon=EPSILON, delta=DELTA, **own))
-    again.restore(course.state())
-    assert again.seen == course.seen != []
+    observer, _ = run(12, lambda *data, **own: SpendingObserver(*data, marks=(1,), epsilon=EPSILON, delta=DELTA, **own))
+    again, _ = run(3, lambda *data, **own: SpendingObserver(*data, marks=(1,), epsilon=EPSILON, delta=DELTA, **own))
+    again.restore(observer.state())
+    assert again.spent == observer.spent != []
