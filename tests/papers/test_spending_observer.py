@@ -37,13 +37,12 @@ def run(steps, watch):
     return observer, found.ledger
 
 
-def test_it_notes_at_the_looks_next_to_the_marks_what_a_run_of_that_length_says():
+def test_the_observation_after_a_mark_records_what_a_run_of_that_length_spends():
     observer, _ = run(
-        40, lambda *data, **own: SpendingObserver(*data, marks=(1, 2, 9), epsilon=EPSILON, delta=DELTA, **own)
+        24, lambda *data, **own: SpendingObserver(*data, marks=(1, 2, 9), epsilon=EPSILON, delta=DELTA, **own)
     )
-    assert [found["epoch"] for found in observer.spent] == pytest.approx(
-        [1.2, 2.1]
-    )  # every third step, ten steps an epoch
+    # Every third step is observed; ten steps make an epoch.
+    assert [found["epoch"] for found in observer.spent] == pytest.approx([1.2, 2.1])
     assert observer.spent[0]["epsilon"] < observer.spent[1]["epsilon"]
     for found, steps in zip(observer.spent, (12, 21), strict=True):
         alone, ledger = run(steps, BayesianObserver)
@@ -51,7 +50,7 @@ def test_it_notes_at_the_looks_next_to_the_marks_what_a_run_of_that_length_says(
         assert found["delta"] == pytest.approx(float(alone.trade_off(ledger).delta(EPSILON)), rel=1e-12)
 
 
-def test_what_was_noted_is_kept_by_a_checkpoint():
+def test_a_checkpoint_keeps_the_records():
     observer, _ = run(12, lambda *data, **own: SpendingObserver(*data, marks=(1,), epsilon=EPSILON, delta=DELTA, **own))
     again, _ = run(3, lambda *data, **own: SpendingObserver(*data, marks=(1,), epsilon=EPSILON, delta=DELTA, **own))
     again.restore(observer.state())

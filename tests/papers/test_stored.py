@@ -61,6 +61,14 @@ def test_an_item_comes_back_exactly(tmp_path):
     assert (tmp_path / "item.csv").read_text().splitlines()[1] == '"epsilon, exact",,inf,,,,proven,3'
 
 
+def test_writing_what_was_read_changes_nothing(tmp_path):
+    for path in STORED[:2]:
+        copy = tmp_path / path.name
+        write_item(copy, read_item(path))
+        for suffix in (".json", ".csv", ".runs.csv"):
+            assert copy.with_suffix(suffix).read_text() == path.with_suffix(suffix).read_text()
+
+
 def test_items_with_the_same_runs_share_one_table_until_they_differ(tmp_path):
     for name in ("first", "second"):
         write_item(tmp_path / f"{name}.json", item(name))

@@ -25,7 +25,7 @@ class Row:
         quantity: what it is, in a few words.
         published: the paper's value, or None where none could be recovered or none was published.
         ours: what this library measured or computed.
-        tolerance: by how much `ours` may differ from `published`; None for a row that is only shown.
+        tolerance: by how much `ours` may differ from `published`; None for a row that is not compared.
         standing: of `ours` where it is a privacy number; "measured" otherwise.
         repeats: how many training runs `ours` is the mean of; 0 where none has run yet, None where none is needed.
     """

@@ -88,7 +88,7 @@ def _passed(rows: Sequence[Mapping[str, Any]]) -> str:
 def _legend() -> str:
     return (
         "A dash means that the paper has no such number, or that it could not be recovered. `standing` says how far a "
-        "privacy number can be trusted; a row without a tolerance is shown, not compared. `repeats` is how many "
+        "privacy number can be trusted; a row without a tolerance is not compared. `repeats` is how many "
         "training runs a number is the mean of, 0 where none has been run yet."
     )
 

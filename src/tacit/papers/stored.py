@@ -34,7 +34,7 @@ def write_item(path: Path, item: Mapping[str, Any]) -> None:
     """
     runs, rows = plain_values(item["runs"]), plain_values(item["rows"])
     shared = common([run["settings"] for run in runs])
-    varying = [run | {"settings": without(run["settings"], shared)} for run in runs]
+    varying = [_in_order(run | {"settings": without(run["settings"], shared)}) for run in runs]
     compared = [{name: row[name] for name in _ROW if row[name] is not None} for row in rows]
     write_text(path.with_suffix(".csv"), to_csv(compared, columns=_ROW))
     table = _write_runs(path, to_csv(varying, lines_of="value"))
@@ -73,6 +73,12 @@ def values_of(item: Item, stored: Mapping[str, Any]) -> list[Any] | None:
     if not runs.keys() <= set(plan) or (len(runs) < len(plan) and not item.partial):
         return None
     return [runs.get(key) for key in plan]
+
+
+def _in_order(run: Mapping[str, Any]) -> Record:
+    """The run with its fields in one order and its settings sorted, so that the same runs give the same table."""
+    settings = json.loads(json.dumps(run["settings"], sort_keys=True))
+    return {"task": run["task"], "seconds": run["seconds"], "settings": settings, "value": run["value"]}
 
 
 def _key(task: str, settings: Mapping[str, Any]) -> str:

@@ -161,4 +161,4 @@ def _rows(size: str, values: Sequence[Any]) -> list[Row]:
     ]
 
 
-ITEMS = (Item("table-1-mnist", "MNIST with DP-SGD: trained and watched by the Bayesian accountant", tasks, _rows),)
+ITEMS = (Item("table-1-mnist", "MNIST with DP-SGD: trained and observed by the Bayesian accountant", tasks, _rows),)

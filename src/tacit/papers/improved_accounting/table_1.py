@@ -112,6 +112,6 @@ def _inference_rows(size: str, values: Sequence[Any]) -> list[Row]:
 
 
 ITEMS = (
-    Item("table-1", "MNIST with DP-SGD: what each accountant says", _tasks, _rows),
+    Item("table-1", "MNIST with DP-SGD: epsilon by each accountant", _tasks, _rows),
     Item("table-1-inference", "Logistic regression on Abalone and Adult", _inference_tasks, _inference_rows),
 )

@@ -45,4 +45,4 @@ def _rows(size: str, values: Sequence[Any]) -> list[Row]:
     return rows
 
 
-ITEM = Item("counter-examples", "what the published calibration really costs", _tasks, _rows)
+ITEM = Item("counter-examples", "claimed and exact epsilon of the published calibration", _tasks, _rows)
