@@ -184,10 +184,10 @@ def test_an_attack_that_beats_a_proof_raises_the_alarm(tmp_path):
 
 
 def test_what_was_read_unpaid_stands_in_the_headline(tmp_path):
-    assert "without being paid for" not in html_of(tmp_path)
+    assert "without a privacy cost" not in html_of(tmp_path)
     html = html_of(tmp_path, leaks=("the vocabulary",))
     headline = html[html.index('<section class="headline') :]
-    assert "without being paid for: the vocabulary." in headline[: headline.index("</section>")]
+    assert "without a privacy cost: the vocabulary." in headline[: headline.index("</section>")]
     assert table_of(tmp_path, leaks=("the vocabulary",))["leaks"] == ["the vocabulary"]
 
 
