@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tacit import check
 from tacit.accounting import Ledger
-from tacit.attacks import ATTACKS, INFORMED, Model, Scores, overlaps
+from tacit.attacks import ATTACKS, PRIVILEGED_ATTACKS, Model, Scores, overlaps
 from tacit.audit import Finding, LikelihoodRatio, Report, audit_normal, audit_one_run_curve, one_run
 from tacit.data import Dataset
 from tacit.relation import Relation
@@ -28,7 +28,7 @@ WHITE_BOX = "white_box"
 
 def attack_names() -> list[str]:
     """The names that `tacit audit --attack` takes."""
-    return [*ATTACKS, *INFORMED, WHITE_BOX]
+    return [*ATTACKS, *PRIVILEGED_ATTACKS, WHITE_BOX]
 
 
 def audit_run(
@@ -137,7 +137,7 @@ def white_box(
 
 
 def _scores(name: str, privileged: PrivilegedAttacks, predict: Model, home: Path) -> Scores:
-    if name in INFORMED:
+    if name in PRIVILEGED_ATTACKS:
         return privileged(name, predict, home=home)
     return scores_of(name, privileged.dataset, predict)
 

@@ -13,7 +13,7 @@ import torch
 
 from tacit import check
 from tacit.attacks import (
-    INFORMED,
+    PRIVILEGED_ATTACKS,
     Attack,
     Examples,
     GradientNorm,
@@ -71,7 +71,7 @@ class PrivilegedAttacks:
 
         Raises `InvalidInput` where the run does not allow it.
         """
-        check.choice("attack", name, INFORMED)
+        check.choice("attack", name, PRIVILEGED_ATTACKS)
         if self.dataset.task == "regression":
             raise needs_classes(name)
         attack = self._build(name, home)
