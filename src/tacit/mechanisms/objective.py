@@ -11,7 +11,7 @@ from scipy.special import log_ndtr
 
 from tacit import check
 from tacit.mechanisms.base import Mechanism
-from tacit.mechanisms.pairs import FlooredGaussianPair, Pair
+from tacit.mechanisms.pairs import Pair, RectifiedGaussianPair
 from tacit.relation import Relation
 from tacit.root_finding import bracketed_root
 from tacit.tradeoff.gaussian import gaussian_delta
@@ -86,7 +86,7 @@ class ObjectivePerturbation(Mechanism):
         if self.corners > 1 or relation is Relation.REPLACE_ONE:
             raise self.refusal("dominating pair", relation)
         mu = 1 / self.noise_multiplier
-        return (FlooredGaussianPair(mu, self.log_volume), FlooredGaussianPair(mu, 0.0))
+        return (RectifiedGaussianPair(mu, self.log_volume), RectifiedGaussianPair(mu, 0.0))
 
     def poisson_pairs(self, sample_rate: float, relation: Relation) -> tuple[Pair, ...]:
         raise self.refusal("dominating pair of a Poisson sample", relation)

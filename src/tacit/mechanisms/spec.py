@@ -4,14 +4,14 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from tacit import check
-from tacit.mechanisms.base import Mechanism
-from tacit.mechanisms.composition import Compose, Parallel
+from tacit.mechanisms.base import Compose, Mechanism
 from tacit.mechanisms.discrete_gaussian import DiscreteGaussian
 from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedResponse
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Approximate, Generic
 from tacit.mechanisms.laplace import Laplace
 from tacit.mechanisms.objective import ObjectivePerturbation
+from tacit.mechanisms.parallel import Parallel
 from tacit.mechanisms.subsampling import FixedSize, Shuffled, TruncatedPoisson
 
 TYPES: dict[str, type[Mechanism]] = {

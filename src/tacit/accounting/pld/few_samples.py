@@ -21,7 +21,7 @@ _MARGINS = (0.05, 0.5, 2.0, 8.0)
 Parts = Sequence[tuple[Pair, int]]
 
 
-class Revealed:
+class FewSamples:
     """delta and epsilon, as (lower, upper), of `steps` equal Poisson-subsampled Gaussian steps in one direction.
 
     Let K ~ Bin(steps, rate) be how many steps sample the record. Whoever knows K's steps sees K Gaussian steps, so by
@@ -75,7 +75,7 @@ class Revealed:
         )
 
 
-def revealed(parts: Parts) -> Revealed | None:
+def few_samples(parts: Parts) -> FewSamples | None:
     """The bounds for `parts` where they are equal sampled Gaussian steps of mu at least 16; None otherwise."""
     if len(parts) != 1:
         return None
@@ -84,7 +84,7 @@ def revealed(parts: Parts) -> Revealed | None:
         return None
     low, high = window(steps, pair.rate)
     wide = high - low > _MOST_COUNTS
-    return None if pair.sigma * _LEAST_MU > 1 or pair.rate == 1.0 or wide else Revealed(pair, steps)
+    return None if pair.sigma * _LEAST_MU > 1 or pair.rate == 1.0 or wide else FewSamples(pair, steps)
 
 
 def window(steps: int, rate: float) -> tuple[int, int]:

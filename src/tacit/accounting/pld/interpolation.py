@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from tacit.accounting.pld.quadrature import SampledGaussian, choose_line, log1p, on_line, reach, shifted_sum, varied
-from tacit.accounting.pld.smooth_cumulants import Smooth, SmoothSampled, Unsuitable
+from tacit.accounting.pld.step_cumulants import SampledGaussianCumulant, StepCumulant, Unsuitable
 
 _UNIT = 2.0**-53
 _RADII = (6.0, 4.0, 3.0, 2.5, 2.0, 1.7, 1.5, 1.35, 1.25)
@@ -39,7 +39,7 @@ class Panel:
     counts: tuple[int, int]
 
 
-class SmoothSchedule(Smooth):
+class InterpolatedCumulant(StepCumulant):
     """Sampled Gaussians of one kind, seen as a single step."""
 
     steps = 1
@@ -54,9 +54,11 @@ class SmoothSchedule(Smooth):
         self.log_tolerance = -38.0 - np.log(self.total)
         self._reach(log_delta)
         self.panels = [self._panel(low, high) for low, high in self._split()]
-        self.views = [self._real(s, r) for panel in self.panels for s, r in zip(panel.sigma, panel.rate, strict=True)]
+        self.cumulants = [
+            self._real(s, r) for panel in self.panels for s, r in zip(panel.sigma, panel.rate, strict=True)
+        ]
         self.weights = np.concatenate([panel.weights for panel in self.panels])
-        self.mean = self.jet(theta)[1]
+        self.mean = self.cumulant_derivatives(theta)[1]
 
     def _reach(self, log_delta: float) -> None:
         log_cut = -38.0 - np.log(self.total)
@@ -120,15 +122,19 @@ class SmoothSchedule(Smooth):
             change = np.abs(np.exp(line.log_mass + self.theta * line.loss).sum() - 1)
         return bool(np.all(np.abs(np.imag(line.loss)) < 2.6) and np.all(np.isfinite(line.loss)) and change < 0.1)
 
-    def _real(self, sigma: float, rate: float) -> SmoothSampled:
+    def _real(self, sigma: float, rate: float) -> SampledGaussianCumulant:
         step = float(self.u[1] - self.u[0])
-        return SmoothSampled(varied(self.kind, sigma, rate), 1, self.theta, self.largest, self.ends, step=step)
+        return SampledGaussianCumulant(
+            varied(self.kind, sigma, rate), 1, self.theta, self.largest, self.ends, step=step
+        )
 
     def log_moment(self, theta: float) -> float:
-        return float(self.weights @ [view.log_moment(theta) for view in self.views])
+        return float(self.weights @ [cumulant.log_moment(theta) for cumulant in self.cumulants])
 
-    def jet(self, theta: float) -> tuple[float, float, float]:
-        value, first, second = self.weights @ np.array([view.jet(theta) for view in self.views])
+    def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
+        value, first, second = self.weights @ np.array(
+            [cumulant.cumulant_derivatives(theta) for cumulant in self.cumulants]
+        )
         return float(value), float(first), float(second)
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
@@ -166,8 +172,8 @@ class SmoothSchedule(Smooth):
         value, error = np.zeros(len(t), dtype=complex), np.zeros(len(t))
         start = 0
         for panel in self.panels:
-            for view, weight in zip(self.views[start:], panel.weights, strict=False):
-                one, size = _log_phi(view, u, step, height, t)
+            for cumulant, weight in zip(self.cumulants[start:], panel.weights, strict=False):
+                one, size = _log_phi(cumulant, u, step, height, t)
                 value += weight * one
                 error += abs(weight) * (2 * np.exp(self.log_tolerance) + 16 * _UNIT * size)
             start += len(panel.weights)
@@ -194,11 +200,11 @@ class SmoothSchedule(Smooth):
 
 
 def _log_phi(
-    view: SmoothSampled, u: np.ndarray, step: float, height: float, t: np.ndarray
+    cumulant: SampledGaussianCumulant, u: np.ndarray, step: float, height: float, t: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    line = on_line(view.pair, u, step, height)
-    weights = np.exp(line.log_mass + view.theta * line.loss - view.moment)
-    change, size = shifted_sum(weights, line.loss - view.mean, t, float(t[1]))
+    line = on_line(cumulant.pair, u, step, height)
+    weights = np.exp(line.log_mass + cumulant.theta * line.loss - cumulant.moment)
+    change, size = shifted_sum(weights, line.loss - cumulant.mean, t, float(t[1]))
     return log1p(change), size
 
 

@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from tacit.mechanisms.pairs.base import Pair
+from tacit.mechanisms.pairs.base import Pair, Table, table_bin_masses
 from tacit.mechanisms.pairs.quadrature import Nodes
 from tacit.root_finding import bracketed_root
 
@@ -28,8 +28,6 @@ _SHARES = [*np.linspace(-1.0, 1.0, 2 * _MEMBERS + 1)[:-1], *(1 - _TOWARDS)]
 _FINEST, _WORK = 192, 6000
 _LOG_TAIL = -92.0
 
-Table = tuple[np.ndarray, np.ndarray, np.ndarray]
-
 
 @dataclass(frozen=True)
 class AdaptivePair(Pair):
@@ -38,12 +36,8 @@ class AdaptivePair(Pair):
     member: Pair
     steps: int
 
-    @property
-    def table(self) -> Table:
-        return self._table
-
     @cached_property
-    def _table(self) -> Table:
+    def table(self) -> Table:  # type: ignore[override]
         return _table(self.member, self.steps)
 
     @property
@@ -53,10 +47,8 @@ class AdaptivePair(Pair):
     def nodes(self, theta: float, frequency: float) -> Nodes:
         return Nodes(*self.table)
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        loss, p, q = self.table
-        index = np.searchsorted(edges, loss, side="left")
-        return np.bincount(index, p, len(edges) + 1), np.bincount(index, q, len(edges) + 1)
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return table_bin_masses(edges, *self.table)
 
 
 @dataclass(frozen=True)
@@ -77,15 +69,15 @@ class RevealedBlock(AdaptivePair):
         return cls(member, int(mean / rate), rate, most)
 
     @property
-    def infinite(self) -> float:
+    def infinity_mass(self) -> float:
         return float(np.exp(_log_tail(self.most, self.steps * self.rate)))
 
     @property
-    def unseen(self) -> float:
-        return self.infinite
+    def negative_infinity_mass(self) -> float:
+        return self.infinity_mass
 
     @cached_property
-    def _table(self) -> Table:
+    def table(self) -> Table:  # type: ignore[override]
         return _mixed_table(self.member, self.steps, self.rate, self.most)
 
 

@@ -67,7 +67,7 @@ class RangePair(Pair):
         scale = weight / (2 * -np.expm1(-self.epsilon))
         return Nodes(y, scale * np.exp((y - self.epsilon) / 2), scale * np.exp(-(y + self.epsilon) / 2))
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         bounds = np.clip(np.concatenate([[-self.epsilon], edges, [self.epsilon]]), -self.epsilon, self.epsilon)
         width = np.expm1(np.diff(bounds) / 2) / np.expm1(self.epsilon)
         p = np.exp((bounds[:-1] + self.epsilon) / 2) * width

@@ -31,7 +31,7 @@ class LaplacePair(Pair):
         masses = np.array([0.5, np.exp(-self.epsilon) / 2])
         return Nodes(ends, masses, masses[::-1]).joined(Nodes(y, p, q))
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         loss = np.asarray(edges, dtype=float)
         x = np.where(loss < self.epsilon, (loss + self.epsilon) / 2, np.inf)
         x = np.where(loss < -self.epsilon, -np.inf, x)
@@ -70,7 +70,7 @@ class LaplaceReplacePair(Pair):
         right = Nodes(up - down, base * np.exp(up), base * np.exp(down))
         return right.joined(Nodes(-right.loss, right.q, right.p))
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         loss = np.asarray(edges, dtype=float)
         positive = self._position(np.abs(loss), attained=loss >= 0)
         x = np.where(loss >= 0, positive, -positive)

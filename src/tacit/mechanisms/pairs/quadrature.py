@@ -15,6 +15,21 @@ _WIDEST = 45.0
 _MOST = 5e4
 
 
+def exponential_tilt(log_mass: np.ndarray, loss: np.ndarray, theta: float) -> tuple[float, np.ndarray]:
+    """Return log sum_k m_k e^{theta l_k} and the tilted probabilities, without overflow."""
+    exponent = log_mass + theta * loss
+    top = float(exponent.max())
+    weights = np.exp(exponent - top)
+    total = float(weights.sum())
+    return top + float(np.log(total)), weights / total
+
+
+def weighted_mean_and_variance(weights: np.ndarray, loss: np.ndarray) -> tuple[float, float]:
+    """Return mean and variance of a discrete law."""
+    mean = float(weights @ loss)
+    return mean, float(weights @ (loss - mean) ** 2)
+
+
 @dataclass(frozen=True)
 class Nodes:
     """Finite losses with their masses under P and Q."""
@@ -23,8 +38,17 @@ class Nodes:
     p: np.ndarray
     q: np.ndarray
 
+    def log_moment(self, theta: float) -> float:
+        """Return log E_P[e^{theta L}; L finite]."""
+        return self.tilt(theta)[0]
+
+    def tilt(self, theta: float) -> tuple[float, np.ndarray]:
+        """Return log E_P[e^{theta L}; L finite] and the tilted probabilities."""
+        with np.errstate(divide="ignore"):
+            return exponential_tilt(np.log(self.p), self.loss, theta)
+
     def joined(self, other: Nodes) -> Nodes:
-        """Both together."""
+        """Return both together."""
         return Nodes(*(np.concatenate(pair) for pair in zip(self.columns, other.columns, strict=True)))
 
     @property
