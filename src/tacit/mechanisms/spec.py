@@ -38,6 +38,11 @@ def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
 
     Raises `InvalidInput` for unknown types and keys (with the nearest name), missing parameters, and lists
     whose length is not `steps`.
+
+    Example:
+        >>> step, times = from_spec({"type": "gaussian", "noise_multiplier": 1.0, "sample_rate": 0.01, "steps": 10})
+        >>> print(step, times)
+        Gaussian(1).poisson(0.01) 10
     """
     if not isinstance(entry, dict):
         raise check.fail("mechanism", 'a table such as {"type": "gaussian", "noise_multiplier": 1.0}', entry)

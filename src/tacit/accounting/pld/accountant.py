@@ -21,8 +21,8 @@ from tacit.standing import Standing
 from tacit.tradeoff import Curve, GaussianCurve
 
 Parts = list[tuple[Pair, int]]
-_DISTINCT = 256
-_ROUGHLY = 24
+_DISTINCT = 256  # Unlike noises that are accounted one by one.
+_ROUGHLY = 24  # The same for first guesses.
 
 
 class Pld(Accountant):
@@ -61,9 +61,11 @@ class Pld(Accountant):
         return PldCurve(upper, 1), PldCurve(lower, 0)
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
+        """Return the upper curve."""
         return self.curves(mechanism, relation)[0]
 
-    def coarse_dispatch(self) -> Self:
+    def rough(self) -> Self:
+        """Return an accountant with fewer groups, for first guesses."""
         return type(self)(distinct=min(self._distinct, _ROUGHLY))
 
 
@@ -95,11 +97,17 @@ def _merged(parts: list[tuple[Pair, int]]) -> Parts:
 class Bounds(Protocol):
     """Two-sided answers about one direction."""
 
-    def delta(self, epsilon: float) -> tuple[float, float]: ...
+    def delta(self, epsilon: float) -> tuple[float, float]:
+        """Return lower and upper bound at this epsilon."""
+        ...
 
-    def epsilon(self, delta: float) -> tuple[float, float]: ...
+    def epsilon(self, delta: float) -> tuple[float, float]:
+        """Return bounds on the smallest epsilon that meets `delta`."""
+        ...
 
-    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return bounds on delta at many epsilons."""
+        ...
 
 
 class PldCurve(Curve):
@@ -110,9 +118,11 @@ class PldCurve(Curve):
         self._side = side
 
     def delta(self, epsilon: float) -> float:
+        """Return this side of the bracket at epsilon."""
         return max(direction.delta(epsilon)[self._side] for direction in self._directions)
 
     def epsilon(self, delta: float) -> float:
+        """Return this side of the bracket at `delta`."""
         return max(direction.epsilon(delta)[self._side] for direction in self._directions)
 
     @cached_property

@@ -1,9 +1,4 @@
-"""K(theta) = log E_P[e^{theta L}; L finite] of a composition on the real line, from discretised losses.
-
-Steps known by finitely many losses, exactly or by quadrature, on the saddle line.
-
-A step that is one of two, picked by a coin that both sides see, on the saddle line.
-"""
+"""Cumulants of steps with finitely many losses, and of a step that is one of two, picked by a coin both sides see."""
 
 from __future__ import annotations
 
@@ -31,7 +26,7 @@ class DiscreteLoss:
         return DiscreteLoss(self.losses[keep], self.log_masses[keep], self.steps)
 
     def tilt(self, theta: float) -> tuple[float, np.ndarray]:
-        """log sum p e^{theta loss} of one step, and the tilted probabilities."""
+        """Return log sum p e^{theta loss} of one step, and the tilted probabilities."""
         return exponential_tilt(self.log_masses, self.losses, theta)
 
     def log_moment(self, theta: float) -> float:
@@ -44,10 +39,10 @@ class DiscreteLoss:
         return log_total, *weighted_mean_and_variance(weights, self.losses)
 
 
-_UNIT = 2.0**-53
-_MOST = 40_000
-_FIRST = 256
-_EDGES = 600
+_UNIT = 2.0**-53  # Rounding unit of a double.
+_MOST = 40_000  # Nodes at most.
+_FIRST = 256  # Frequencies that share one set of nodes at least.
+_EDGES = 600  # Bins in the bound of the decay.
 
 
 class DiscreteCumulant(StepCumulant):
@@ -90,10 +85,12 @@ class DiscreteCumulant(StepCumulant):
         return float(np.log1p(small - lost)) if np.isfinite(small) else direct
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
+        """Return `log_moment` with its first two derivatives."""
         _, weights = self.real.tilt(theta)
         return self.log_moment(theta), *weighted_mean_and_variance(weights, self.real.loss)
 
     def mean_and_variance(self) -> tuple[float, float]:
+        """Return mean and variance of the tilted loss."""
         return self.mean, self.variance
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
@@ -115,9 +112,11 @@ class DiscreteCumulant(StepCumulant):
         return decay
 
     def nodes(self, frequency: float) -> int:
+        """Return the finite losses with their masses."""
         return len(self._nodes(frequency).loss)
 
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return log phi of all steps at each t, and a bound on its error."""
         value, size = np.empty(len(t), dtype=complex), np.empty(len(t))
         start = 0
         while start < len(t):
@@ -169,12 +168,14 @@ class MixtureCumulant(StepCumulant):
         return np.exp(np.log(self._shares) + moments - self.log_moment(theta))
 
     def log_moment(self, theta: float) -> float:
+        """Return log E_P e^{theta L} of one step."""
         moments = np.array([cumulant.log_moment(theta) for cumulant in self._cumulants])
         if moments.max() > 0.5:
             return float(np.logaddexp(*(np.log(self._shares) + moments)))
         return float(np.log1p(self._shares @ np.expm1(moments)))
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
+        """Return `log_moment` with its first two derivatives."""
         weights, derivatives = (
             self._weights(theta),
             [cumulant.cumulant_derivatives(theta) for cumulant in self._cumulants],
@@ -184,6 +185,7 @@ class MixtureCumulant(StepCumulant):
         return self.log_moment(theta), mean, float(weights @ (variances + (means - mean) ** 2))
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
+        """Return an upper bound on log |phi| over each [t_j, t_{j+1}]."""
         parts = [
             np.log(w) + cumulant.log_decay(t)
             for w, cumulant in zip(self._weights(self.theta), self._cumulants, strict=True)
@@ -191,9 +193,11 @@ class MixtureCumulant(StepCumulant):
         return np.minimum(np.logaddexp(*parts), 0.0)
 
     def nodes(self, frequency: float) -> int:
+        """Return the finite losses with their masses."""
         return sum(cumulant.nodes(frequency) for cumulant in self._cumulants)
 
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return log phi of all steps at each t, and a bound on its error."""
         change, error = np.zeros(len(t), dtype=complex), np.zeros(len(t))
         for weight, cumulant in zip(self._weights(self.theta), self._cumulants, strict=True):
             value, miss = cumulant.change(t, self.mean)

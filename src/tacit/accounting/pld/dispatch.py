@@ -22,15 +22,16 @@ from tacit.root_finding import bisect, bracketed_root
 ALLOWANCE = 1e-9
 """Relative widening of every delta and epsilon for rounding in moments and masses, which stays below 1e-10."""
 
-_POINTS = 20_000
-_ROUGH = 1 << 11
-_TINY = 1e-33
-_WIDE = 2e-7
-_LOOSE = 1e-3
-_FEW_STEPS = (Single, Double, Enumerated)
+_POINTS = 20_000  # Points of one saddle line: about 10 ms.
+_ROUGH = 1 << 11  # Lattice points of the cross-check, whose bounds are wide but independent of the line's.
+_TINY = 1e-33  # Absolute slack of the cross-check, where a rough lattice has lost all digits.
+_WIDE = 2e-7  # Relative width of delta from which a tail split is worth trying.
+_LOOSE = 1e-3  # Relative width from which another engine is worth trying.
+_FEW_STEPS = (Single, Double, Enumerated)  # Engines that no other one beats.
 _IGNORE_OVERFLOW = np.errstate(
     over="ignore", invalid="ignore", divide="ignore"
 )  # `asked` takes nothing from such results.
+# Saddles of a profile; between two of them bounds stay narrow.
 _PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
 
 
@@ -38,12 +39,18 @@ class LocalBounds(Protocol):
     """Certified bounds on delta around one question."""
 
     @property
-    def theta(self) -> float: ...
+    def theta(self) -> float:
+        """The tilt around which the bounds are narrow."""
+        ...
 
     @property
-    def epsilon(self) -> float: ...
+    def epsilon(self) -> float:
+        """Where the bounds are meant to be evaluated."""
+        ...
 
-    def bounds(self, epsilon: float) -> tuple[float, float]: ...
+    def bounds(self, epsilon: float) -> tuple[float, float]:
+        """Return certified bounds on delta(epsilon)."""
+        ...
 
 
 def valid_bounds(local: LocalBounds, epsilon: float) -> tuple[float, float]:
@@ -70,12 +77,12 @@ class Dispatch:
 
     @_IGNORE_OVERFLOW
     def delta(self, epsilon: float) -> tuple[float, float]:
-        """Bounds on delta(epsilon)."""
+        """Return lower and upper bound at `epsilon`."""
         return self._checked_delta(epsilon)
 
     @_IGNORE_OVERFLOW
     def epsilon(self, delta: float) -> tuple[float, float]:
-        """Bounds on the smallest epsilon >= 0 with delta(epsilon) <= delta."""
+        """Return bounds on the smallest epsilon >= 0 at which delta is at most `delta`."""
         return self._checked_epsilon(delta)
 
     @_IGNORE_OVERFLOW
@@ -216,7 +223,7 @@ class Dispatch:
         return max(floor * (1 - ALLOWANCE / 4), 0.0), top * (1 + ALLOWANCE / 4)
 
     def _at_the_end(self, delta: float) -> tuple[float, float]:
-        """epsilon where only infinite losses are left: the largest finite loss, or inf if even that is too much."""
+        """Return epsilon where only infinite losses are left: the largest finite loss, or inf if that is too much."""
         top = self._top
         lost = self.general.infinity_mass
         if delta < lost * (1 - ALLOWANCE):
@@ -333,7 +340,7 @@ def _log_table_moment(pair: Pair, rate: float) -> float:
 
 
 def _log_mass_at_the_top(pair: Pair) -> float:
-    """log of the P-mass of the largest loss, -inf where it is not an atom."""
+    """Return log of the P-mass of the largest loss, -inf where it is not an atom."""
     slack = 1e-12 * abs(pair.largest)
     nodes = pair.nodes(1.0, 0.0)
     if nodes is None or not any(atom >= pair.largest - slack for atom in pair.atoms):

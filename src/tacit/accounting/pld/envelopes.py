@@ -18,10 +18,12 @@ BLOCK = 128
 Where it is revealed which steps run, blocks are of so many steps that hardly ever more than BLOCK of them do.
 """
 
-_GAP, _LARGEST = 1e-4, 1 << 17
+_GAP, _LARGEST = 1e-4, 1 << 17  # Relative rounding and size of lattices: an envelope is 1e-3 wide anyway.
+# Largest total loss on a grid; steps, and expected runs, that one grid covers.
 _REACH, _FEW_STEPS, _FEW_RUNS = 200.0, 64, 2.0
+# Members among which the worst is looked for, more of them near the largest loss.
 _SHARES = (*np.linspace(-0.95, 0.95, 39).tolist(), *(1 - 0.5 ** np.arange(5, 40)).tolist())
-_FEW = (0.0, 0.25, 0.5, 0.8, 0.95)
+_FEW = (0.0, 0.25, 0.5, 0.8, 0.95)  # Members for a profile.
 
 Parts = Sequence[tuple[Pair, int]]
 
@@ -147,6 +149,6 @@ def lower_bounds(parts: Parts, upper: Dispatch) -> list[AdaptiveLowerBound | Fix
 
 
 def _log_moment(pair: Pair, theta: float) -> float:
-    """log E_P e^{theta L} of a pair of few losses, infinite ones left out."""
+    """Return log E_P e^{theta L} of a pair of few losses, infinite ones left out."""
     nodes = pair.nodes(theta, 0.0)
     return nodes.log_moment(theta) if nodes else 0.0

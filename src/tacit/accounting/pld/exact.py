@@ -1,12 +1,13 @@
-"""One step alone: delta is read off the masses above epsilon.
+"""Exact engines for one step, two steps, and few steps with few atoms.
 
-Two steps: delta(epsilon) = E_{L1} H_2(epsilon - L1), H_2 the exact delta of the second step alone.
+`Single`: delta is read off the masses above epsilon.
 
-The outcomes of the first step are put into cells of its loss. Merging each cell into one outcome gives a lower bound
-(data processing). Moving its P- and Q-masses to the two ends of the cell, which keeps both, gives an upper one. Both
-meet the truth to second order in the width of the cells, which are halved where the two differ most.
+`Double`: delta(epsilon) = E_{L1} H_2(epsilon - L1), H_2 the exact delta of the second step alone. The outcomes of the
+first step are put into bins of its loss. Merging a bin into one outcome gives a lower bound (data processing). Moving
+its P- and Q-masses to the two ends of the bin, which keeps both, gives an upper one. Both meet the truth to second
+order in the width of the bins, which are halved where the two differ most.
 
-Few steps with few atoms: every pair of a first and a second half of the run is looked at.
+`Enumerated`: the sum over every pair of outcomes of a first and a second half of the run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tacit.accounting.pld.saddle_point import SMALLEST
 from tacit.mechanisms.pairs import Pair
 from tacit.root_finding import bisect
 
-_UNIT = 2.0**-50
+_UNIT = 2.0**-50  # Eight rounding units: two masses, a product and a difference.
 
 
 class Single:
@@ -44,10 +45,10 @@ class Single:
         return float(infinity_mass + max(value - error, 0.0)), float(min(infinity_mass + value + error, 1.0))
 
 
-_CLOSE = 3e-8
-_SLACK = 5
-_PASSES = 60
-_MOST_NODES = 20_000
+_CLOSE = 3e-8  # Relative width at which bins are no longer halved.
+_SLACK = 5  # Bins that are good to this multiple of it are left alone.
+_PASSES = 60  # Halvings at most.
+_MOST_NODES = 20_000  # Bins at most.
 
 
 class Double:
@@ -127,10 +128,10 @@ class Double:
         return (above_p - given + self._second.infinity_mass)[place], error[place]
 
 
-_ROUNDING_UNIT = 2.0**-49
-_LEAST = 1e-44
-_MOST = 400_000
-_FEW = 8
+_ROUNDING_UNIT = 2.0**-49  # Sixteen rounding units, for the sums over a half.
+_LEAST = 1e-44  # P-mass below which an atom goes into the error.
+_MOST = 400_000  # Outcomes of a half at most.
+_FEW = 8  # Steps at most; halves of more have too many outcomes.
 Sums = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 

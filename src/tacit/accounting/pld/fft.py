@@ -1,6 +1,6 @@
-"""Composition on a lattice: an exponentially tilted Fourier transform, with a certificate for one rounding.
+"""Composition by FFT: pairs rounded both ways to one lattice, tilted to the question and convolved.
 
-The general engine: any pairs, rounded both ways to one lattice, tilted to the question and convolved.
+`LatticeSum` certifies one rounding; `Convolution` builds the lower and the upper one for any composition of pairs.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tacit.accounting.pld.step_cumulants import CompositionCumulant
 from tacit.mechanisms.pairs import Pair
 from tacit.root_finding import bisect
 
-UNIT = 2.0**-52
-NEGLIGIBLE = -46.0
-_MANY = 4096
+UNIT = 2.0**-52  # Spacing of doubles at 1, twice the rounding unit.
+NEGLIGIBLE = -46.0  # log of |phi| below which frequencies are dropped: e^-46 = 1e-20.
+_MANY = 4096  # From so many frequencies on, the sum over lattice points is cheaper.
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class LatticeSum:
         return np.fft.irfft(np.conj(spectrum), self.size), error
 
     def finite(self, epsilon: float) -> tuple[float, float, float]:
-        """log of the scale e^{K - theta epsilon}, and E[(1 - e^{epsilon - L})_+; L finite] / scale with its error."""
+        """Return log s, s = e^{K - theta epsilon}, and E[(1 - e^{epsilon - L})_+; L finite] / s with its error."""
         first = int(np.ceil((epsilon - self.origin) / self.pitch))
         gap = max(self.origin + first * self.pitch - epsilon, 0.0)
         value, error = (self._by_points if len(self.index) > _MANY else self._by_frequencies)(first, gap)
@@ -165,12 +165,13 @@ def _exp(x: float) -> float:
     return float(np.exp(min(x, 700.0)))
 
 
+# Edges of the coarse losses: geometric, so that every scale of loss has bins.
 _EDGES = np.concatenate([-np.geomspace(1e5, 1e-12, 512), np.geomspace(1e-12, 1e5, 512)])
-_APPROACH = np.geomspace(1e-9, 0.5, 40)
-_LARGEST = 1 << 20
-_MOST = 1 << 26
-_COARSE = 1 << 12
-_UNEVEN = 64
+_APPROACH = np.geomspace(1e-9, 0.5, 40)  # Relative distances of further edges from atoms and ends.
+_LARGEST = 1 << 20  # Points of a lattice unless its losses demand more.
+_MOST = 1 << 26  # Points of a lattice at most: 1 GiB of complex numbers.
+_COARSE = 1 << 12  # Up to this size a lattice is rough, and time is saved on its rounding.
+_UNEVEN = 64  # How much finer the pitch is for tables whose losses fit no lattice.
 Rounding = list[tuple[RoundedLoss, int]]
 
 

@@ -27,11 +27,11 @@ class GroupedDispatch:
         return cls(parts, lower, upper) if len(upper) < len(parts) else None
 
     def delta(self, epsilon: float) -> tuple[float, float]:
-        """Return bounds on delta(epsilon)."""
+        """Return lower and upper bound at this epsilon."""
         return self._known_delta(epsilon)
 
     def epsilon(self, delta: float) -> tuple[float, float]:
-        """Return bounds on the smallest epsilon >= 0 with delta(epsilon) <= delta."""
+        """Return bounds on the smallest epsilon >= 0 at which delta is at most `delta`."""
         return self._known_epsilon(delta)
 
     def _delta(self, epsilon: float) -> tuple[float, float]:

@@ -17,13 +17,13 @@ import numpy as np
 from tacit.accounting.pld.quadrature import SampledGaussian, choose_line, log1p, on_line, reach, shifted_sum, varied
 from tacit.accounting.pld.step_cumulants import SampledGaussianCumulant, StepCumulant, Unsuitable
 
-_UNIT = 2.0**-53
-_RADII = (6.0, 4.0, 3.0, 2.5, 2.0, 1.7, 1.5, 1.35, 1.25)
-_PANEL = 0.45
-_BOUNDARY = np.exp(2j * np.pi * (np.arange(12) + 0.5) / 12)
-_MARGIN = 4.0
-_LOG_ERROR = -29.0
-_CELLS = 6
+_UNIT = 2.0**-53  # Rounding unit of a double.
+_RADII = (6.0, 4.0, 3.0, 2.5, 2.0, 1.7, 1.5, 1.35, 1.25)  # Bernstein ellipses to try, the largest first: fewer nodes.
+_PANEL = 0.45  # Widest panel in log sigma, a factor of 1.57.
+_BOUNDARY = np.exp(2j * np.pi * (np.arange(12) + 0.5) / 12)  # Twelve points of the unit circle, mapped to an ellipse.
+_MARGIN = 4.0  # Safe side for the places between the points of an ellipse.
+_LOG_ERROR = -29.0  # log of the interpolation error of the whole sum: e^-29 = 3e-13.
+_CELLS = 6  # Cells of an axis in the bound of the decay.
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,11 @@ class InterpolatedCumulant(StepCumulant):
         )
 
     def log_moment(self, theta: float) -> float:
+        """Return log E_P e^{theta L} of one step."""
         return float(self.weights @ [cumulant.log_moment(theta) for cumulant in self.cumulants])
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
+        """Return `log_moment` with its first two derivatives."""
         value, first, second = self.weights @ np.array(
             [cumulant.cumulant_derivatives(theta) for cumulant in self.cumulants]
         )
@@ -159,6 +161,7 @@ class InterpolatedCumulant(StepCumulant):
         return 0.9 * np.einsum("ab,abt->t", cells, decays)
 
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return log phi of all steps at each t, and a bound on its error."""
         corners = [(s, r) for s in (self.sigma.min(), self.sigma.max()) for r in (self.rate.min(), self.rate.max())]
         lines = [
             choose_line(varied(self.kind, s, r), self.theta, 0.0, self.ends, float(t[-1]), self.log_tolerance)

@@ -20,15 +20,16 @@ import numpy as np
 from tacit.accounting.pld.saddle_point import Aliases, Saddle, period_for
 from tacit.accounting.pld.step_cumulants import LossSum, Unsuitable
 
-_UNIT = 2.0**-53
-_TOLERANCE = -25.0
-_SMOOTHED = -18.0
-_RATIO = 1.15
+_UNIT = 2.0**-53  # Rounding unit of a double.
+_TOLERANCE = -25.0  # log of the relative error of the sum: e^-25 = 1.4e-11, far below the rounding allowance.
+_SMOOTHED = -18.0  # The same where smoothing costs more than e^-18 = 1.5e-8 anyway.
+_RATIO = 1.15  # Ratio of neighbouring frequencies where the decay is bounded.
+# Relative moves of epsilon by smoothing, the smallest that is affordable counts.
 _GAPS = (1e-7, 4e-7, 9e-7, 3e-6, 1e-5, 1e-4)
-_MOST_SMOOTHING = 0.1
-_SMOOTHED_POINTS = 600_000
-_SMOOTHED_COST = 1e9
-_SMALL = 1e-20
+_MOST_SMOOTHING = 0.1  # Largest variance, so that e^{v / 8} stays near 1.
+_SMOOTHED_POINTS = 600_000  # Points of a smoothed line, which decays slowly.
+_SMOOTHED_COST = 1e9  # Points times nodes that a smoothed line may cost: some seconds.
+_SMALL = 1e-20  # Relative size below which a term goes into the error.
 
 
 @dataclass(frozen=True)

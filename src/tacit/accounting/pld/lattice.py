@@ -10,9 +10,9 @@ import numpy as np
 from tacit.accounting.pld.saddle_point import SMALLEST
 from tacit.mechanisms.pairs import Pair
 
-_SPARE = 4
-_CHAIN = 60
-_FINE, _FINER = 64, 4096
+_SPARE = 4  # Points below the lattice for cells that move down.
+_CHAIN = 60  # Cells on either side of the heaviest one whose edges are chained.
+_FINE, _FINER = 64, 4096  # Grid points per cell of the chain, and near the heaviest cell.
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class RoundedLoss:
 
     @property
     def losses(self) -> np.ndarray:
+        """Return the lattice points."""
         return self.origin + self.pitch * np.arange(len(self.masses))
 
 

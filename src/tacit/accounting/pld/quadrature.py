@@ -1,8 +1,7 @@
-"""Quadrature over the noise of Poisson-subsampled Gaussian losses, on lines of the complex plane.
+"""Quadrature over the noise of Poisson-subsampled Gaussian steps, on lines of the complex plane.
 
-log(1 + z) for complex z.
-
-Characteristic functions as weighted sums of exponentials, at many equally spaced frequencies.
+A characteristic function is a weighted sum of exponentials over the nodes of a line (`on_line`), evaluated at many
+equally spaced frequencies (`shifted_sum`).
 """
 
 from __future__ import annotations
@@ -16,10 +15,11 @@ from scipy.special import log_ndtr
 from tacit.mechanisms.pairs import SampledGaussian
 from tacit.root_finding import bisect
 
-_LONGEST = 20_000
+_LONGEST = 20_000  # More nodes than this are not worth a search for the ends.
+# Depths of the strip as shares of 0.98 pi sigma, where the logarithm has its cut, or of 3.
 _DEPTHS = np.array([0.1, 0.2, 0.4, 0.65, 0.95])
-_GROWTH = 5.0
-_RAISES = np.array([0.0, 1.0])
+_GROWTH = 5.0  # log of how much larger than the moment a raised integrand may be: two digits of rounding.
+_RAISES = np.array([0.0, 1.0])  # Heights to try, in depths of the strip.
 
 
 def log_mix(rate: complex, y: np.ndarray) -> np.ndarray:
@@ -48,7 +48,7 @@ class TailWeight:
     end: float | None = None
 
     def log_weight(self, z: np.ndarray) -> np.ndarray:
-        """log of the share at complex u, an entire function."""
+        """Return log of the share at complex u, an entire function."""
         if self.end is None:
             return log_ndtr((self.place - z) / self.softness)
         return log_ndtr((z - self.place) / self.softness) + log_ndtr((self.end - z) / self.softness)
@@ -59,7 +59,7 @@ class TailWeight:
         return self.place + 15 * self.softness
 
     def beyond(self, shift: float) -> float:
-        """log of a bound on what neither share takes, for u normal around `shift`."""
+        """Return log of a bound on what neither share takes, for u normal around `shift`."""
         beyond = float(log_ndtr((shift - (self.end or np.inf)) / np.hypot(1.0, self.softness)))
         return float(np.logaddexp(beyond, log_ndtr(-15.0) + log_ndtr(shift - self.last)))
 
@@ -256,7 +256,7 @@ def log1p(z: np.ndarray) -> np.ndarray:
     return value
 
 
-_CHUNK = 1024
+_CHUNK = 1024  # Nodes of one matrix product, which bounds the memory.
 
 
 def shifted_sum(

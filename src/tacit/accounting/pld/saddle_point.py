@@ -20,9 +20,13 @@ class Cumulant(Protocol):
     low: float
     high: float
 
-    def __call__(self, theta: float) -> float: ...
+    def __call__(self, theta: float) -> float:
+        """Return K at theta."""
+        ...
 
-    def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]: ...
+    def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
+        """Return `log_moment` with its first two derivatives."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ class Aliases:
         return cls(theta, rates, np.array([cumulant(float(rate)) for rate in rates]), float(cumulant(0.0)))
 
     def above(self, epsilon: float, period: float) -> float:
-        """log of a bound on sum_{k >= 1} e^{theta k R} delta(epsilon + k R)."""
+        """Return log of a bound on sum_{k >= 1} e^{theta k R} delta(epsilon + k R)."""
         u, value = self.rates[self.rates > self.theta], self.values[self.rates > self.theta]
         with np.errstate(divide="ignore"):
             ratio = np.log(-np.expm1((self.theta - u) * period))
@@ -109,12 +113,12 @@ class Aliases:
         return float(largest), float(min(bound.min(), largest))
 
     def log_error(self, epsilon: float, period: float) -> float:
-        """log of everything that is not known about the copies."""
+        """Return log of everything that is not known about the copies."""
         return float(np.logaddexp(self.above(epsilon, period), self.below(epsilon, period)[1]))
 
 
 def log_chernoff(rate: float, value: float, epsilon: float) -> float:
-    """log of the Chernoff bound on delta(epsilon), from K(rate) = value."""
+    """Return log of the Chernoff bound on delta(epsilon), from K(rate) = value."""
     return value - rate * epsilon + rate * np.log(rate) - (1 + rate) * np.log1p(rate)
 
 

@@ -1,8 +1,6 @@
-"""What the saddle line integrates: a law of the summed loss, seen at one tilt.
+"""Cumulants of single steps, and the law of the summed loss that the saddle line integrates.
 
-Bounds on |phi(t)| for every t: how fast the tilted characteristic function of one step must fall.
-
-Steps whose loss has a density, on the saddle line: log E_P e^{zL} with its error, and how fast it decays.
+A step gives log E_P e^{zL} with its error and a bound on |phi(t)| for every t; `IndependentSum` adds steps up.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ class LossSum(ABC):
 
     @abstractmethod
     def log_moment(self, theta: float) -> float:
-        """log E e^{theta L}."""
+        """Return log E e^{theta L}."""
 
     @abstractmethod
     def log_decay(self, t: np.ndarray) -> np.ndarray:
@@ -42,7 +40,7 @@ class LossSum(ABC):
 
     @abstractmethod
     def transform(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """phi = E e^{(theta + it) L - it mean} / E e^{theta L} at multiples of t[1] > 0, with a bound on its error."""
+        """Return phi = E e^{(theta + it) L - it mean} / E e^{theta L} at multiples of t[1] > 0, with its error."""
 
     @abstractmethod
     def nodes(self, frequency: float) -> int:
@@ -64,12 +62,15 @@ class IndependentSum(LossSum):
         self.mean, self.variance = (sum(steps * moment[k] for steps, moment in moments) for k in (0, 1))
 
     def log_moment(self, theta: float) -> float:
+        """Return log E_P e^{theta L} of one step."""
         return sum(part.steps * part.log_moment(theta) for part in self.parts)
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
+        """Return an upper bound on log |phi| over each [t_j, t_{j+1}]."""
         return sum((part.steps * part.log_decay(t) for part in self.parts), np.zeros(len(t) - 1))
 
     def transform(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return phi at each t, and a bound on its error."""
         log_phi, slack = np.zeros(len(t), dtype=complex), np.zeros(len(t))
         for part in self.parts:
             value, error = part.log_phi(t)
@@ -79,14 +80,17 @@ class IndependentSum(LossSum):
         return phi, np.abs(phi) * np.expm1(np.minimum(slack, 50.0))
 
     def nodes(self, frequency: float) -> int:
+        """Return the finite losses with their masses."""
         return sum(part.nodes(frequency) for part in self.parts)
 
     def smoothed(self, variance: float) -> LossSum:
+        """Return the sum with a Gaussian step of this variance."""
         return IndependentSum([*self.parts, GaussianCumulant(variance**0.5, self.theta)], self.theta)
 
 
+# Centres of the intervals of bound 1; any choice gives a bound.
 _QUANTILES = np.array([0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97])
-_DECAY_MARGIN = 1.25
+_DECAY_MARGIN = 1.25  # Safe side of sums that stand for integrals.
 
 
 def log_decay(losses: np.ndarray, weights: np.ndarray, density: np.ndarray | None, t: np.ndarray) -> np.ndarray:
@@ -122,10 +126,10 @@ def log_decay(losses: np.ndarray, weights: np.ndarray, density: np.ndarray | Non
     return np.minimum(0.5 * np.log1p(-fall), np.log(parts))
 
 
-_UNIT = 2.0**-53
-_MOST_NODES = 20_000
-_HEIGHTS = np.array([0.3, 0.7, 1.2, 1.8])
-_MARGIN = 1.01
+_UNIT = 2.0**-53  # Rounding unit of a double.
+_MOST_NODES = 20_000  # More nodes cost more than a lattice.
+_HEIGHTS = np.array([0.3, 0.7, 1.2, 1.8])  # Heights of the raised lines; any choice gives a bound.
+_MARGIN = 1.01  # Safe side of the trapezoid sum of a positive smooth function.
 
 
 class Unsuitable(Exception):
@@ -146,7 +150,7 @@ class StepCumulant(ABC):
 
     @abstractmethod
     def log_moment(self, theta: float) -> float:
-        """log E_P e^{theta L} of one step, for any real theta that the saddle needs."""
+        """Return log E_P e^{theta L} of one step, for any real theta that the saddle needs."""
 
     @abstractmethod
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
@@ -167,7 +171,7 @@ class StepCumulant(ABC):
 
     @abstractmethod
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """log E_theta e^{it(L - mean)} of all steps at multiples t of t[1] > 0, and a bound on its error."""
+        """Return log E_theta e^{it(L - mean)} of all steps at multiples t of t[1] > 0, and a bound on its error."""
 
 
 @dataclass(frozen=True)
@@ -180,15 +184,19 @@ class GaussianCumulant(StepCumulant):
     largest: float = np.inf
 
     def log_moment(self, theta: float) -> float:
+        """Return log E_P e^{theta L} of one step."""
         return theta * (theta + 1) * self.mu**2 / 2
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
+        """Return `log_moment` with its first two derivatives."""
         return self.log_moment(theta), (theta + 0.5) * self.mu**2, self.mu**2
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
+        """Return an upper bound on log |phi| over each [t_j, t_{j+1}]."""
         return -((self.mu * t[:-1]) ** 2) / 2
 
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return log phi of all steps at each t, and a bound on its error."""
         value = -((self.mu * t) ** 2) / 2
         return self.steps * value.astype(complex), self.steps * 4 * _UNIT * np.abs(value)
 
@@ -206,21 +214,27 @@ class BandLimitedCumulant(StepCumulant):
         )
 
     def log_moment(self, theta: float) -> float:
+        """Return log E_P e^{theta L} of one step."""
         return self._cumulant.log_moment(theta)
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
+        """Return `log_moment` with its first two derivatives."""
         return self._cumulant.cumulant_derivatives(theta)
 
     def mean_and_variance(self) -> tuple[float, float]:
+        """Return mean and variance of the tilted loss."""
         return self._cumulant.mean_and_variance()
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
+        """Return an upper bound on log |phi| over each [t_j, t_{j+1}]."""
         return np.where(t[1:] <= self.limit, self._cumulant.log_decay(t), 0.0)
 
     def nodes(self, frequency: float) -> int:
+        """Return the finite losses with their masses."""
         return self._cumulant.nodes(frequency)
 
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return log phi of all steps at each t, and a bound on its error."""
         if t[-1] > self.limit:
             raise Unsuitable
         return self._cumulant.log_phi(t)
@@ -272,17 +286,19 @@ class SampledGaussianCumulant(StepCumulant):
         return float(np.log1p(total)) if np.isfinite(total) else direct
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
+        """Return `log_moment` with its first two derivatives."""
         _, weights = exponential_tilt(self.real.log_mass, self.real.loss, theta)
         return self.log_moment(theta), *weighted_mean_and_variance(weights, self.real.loss)
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
+        """Return an upper bound on log |phi| over each [t_j, t_{j+1}]."""
         density = self.weights / self.real.step / slope(self.pair, self.real.u)
         order = slice(None, None, -1) if self.real.loss[0] > self.real.loss[-1] else slice(None)
         decay = log_decay(self.real.loss[order], self.weights[order], density[order], t)
         return np.minimum(decay, self._raised_decay(t[:-1]))
 
     def _raised_decay(self, t: np.ndarray) -> np.ndarray:
-        """log of int |e^{(theta + it) L}| dP on lines where Im L >= 0: it bounds log |phi| and falls as t grows."""
+        """Return log int |e^{(theta + it) L}| dP on lines with Im L >= 0: it bounds log |phi| and falls with t."""
         bound = np.zeros(len(t))
         for height in np.minimum(_HEIGHTS, 0.9 * np.pi * self.pair.sigma * _HEIGHTS / _HEIGHTS[-1]):
             line = on_line(
@@ -294,9 +310,11 @@ class SampledGaussianCumulant(StepCumulant):
         return bound
 
     def nodes(self, frequency: float) -> int:
+        """Return the finite losses with their masses."""
         return 2 * len(self.real.u)
 
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return log phi of all steps at each t, and a bound on its error."""
         change, error = self.change(t, self.mean)
         modulus = np.maximum(np.abs(1 + change) - error, 1e-300)
         value = log1p(change)
@@ -324,11 +342,17 @@ class Summand(Protocol):
     """One kind of step in a sum of independent losses."""
 
     @property
-    def steps(self) -> int: ...
+    def steps(self) -> int:
+        """The number of times that the step runs."""
+        ...
 
-    def log_moment(self, theta: float) -> float: ...
+    def log_moment(self, theta: float) -> float:
+        """Return log E_P e^{theta L} of one step."""
+        ...
 
-    def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]: ...
+    def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
+        """Return `log_moment` with its first two derivatives."""
+        ...
 
 
 Part = TypeVar("Part", bound=Summand, covariant=True)
@@ -346,6 +370,7 @@ class CompositionCumulant(Generic[Part]):
         return CompositionCumulant(parts, 0.4 * theta, min(2.5 * theta, min(part.largest for part in parts)))
 
     def __call__(self, theta: float) -> float:
+        """Return K at theta."""
         return sum(part.steps * part.log_moment(theta) for part in self.parts)
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:

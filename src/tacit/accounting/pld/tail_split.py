@@ -31,7 +31,7 @@ Parts = Sequence[tuple[Pair, int]]
 _CUTS = ((0.5, 0.1), (0.5, 0.05), (1 / 3, 0.1), (1 / 3, 0.05), (0.2, 0.1))
 """Thresholds as a share of epsilon, and how softly the weights set in, in standard deviations of the noise."""
 
-_NEGLIGIBLE = -24.0
+_NEGLIGIBLE = -24.0  # log of a share of delta that does not matter: e^-24 = 4e-11.
 
 
 @dataclass(frozen=True)
@@ -195,6 +195,7 @@ class _Below(Pair):
     threshold: float
 
     def nodes(self, theta: float, frequency: float) -> Nodes:
+        """Return the finite losses with their masses."""
         assert self.base.table is not None
         loss, p, q = self.base.table
         keep = (loss <= self.threshold) & (p > 0)
@@ -209,11 +210,13 @@ class _Below(Pair):
 
     @property
     def negative_infinity_mass(self) -> float:
+        """Return the Q-mass of loss -inf."""
         assert self.base.table is not None
         loss, _, q = self.base.table
         return float(q[loss > self.threshold].sum())
 
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         nodes = self.nodes(0.0, 0.0)
         index = np.searchsorted(edges, nodes.loss, side="left")
         return np.bincount(index, nodes.p, len(edges) + 1), np.bincount(index, nodes.q, len(edges) + 1)
@@ -259,7 +262,7 @@ class _CoarseSplit:
         self._core, self._tail_losses = core, tail
 
     def log_moment(self, theta: float) -> float:
-        """log E e^{theta L} of the runs with a large loss."""
+        """Return log E e^{theta L} of the runs with a large loss."""
         base = rise = 0.0
         for core, tail in zip(self._core, self._tail_losses, strict=True):
             log_core = core.tilt(theta)[0]

@@ -25,7 +25,7 @@ from tacit.accounting.pld.step_cumulants import (
 )
 from tacit.mechanisms.pairs.quadrature import exponential_tilt
 
-_UNIT = 2.0**-53
+_UNIT = 2.0**-53  # Rounding unit of a double.
 
 
 class SplitStep(ABC):
@@ -36,7 +36,7 @@ class SplitStep(ABC):
 
     @abstractmethod
     def log_moments(self, theta: float) -> tuple[float, float]:
-        """log E[e^{theta L}; no tail_weight] and log E[e^{theta L}; tail_weight]."""
+        """Return log E[e^{theta L}; no tail_weight] and log E[e^{theta L}; tail_weight]."""
 
     @abstractmethod
     def changes(self, t: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -67,6 +67,7 @@ class SplitGaussian(SplitStep):
         self._tail_mass = float(np.exp(self.sides[1].log_moment(0.0)))
 
     def log_moments(self, theta: float) -> tuple[float, float]:
+        """Return the log moments of the core and of the tail."""
         low, high = (side.log_moment(theta) for side in self.sides)
         if abs(low) > 0.5:
             return low, high
@@ -74,15 +75,18 @@ class SplitGaussian(SplitStep):
         return float(np.log1p(np.exp(core.log_mass) @ np.expm1(theta * core.loss) - self._tail_mass)), high
 
     def changes(self, t: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return phi - 1 of the core and of the tail, with bounds on the errors."""
         if t[-1] > self._limit:
             raise Unsuitable
         return [side.change(t, self.mean) for side in self.sides]
 
     @property
     def nodes(self) -> int:
+        """Return the finite losses with their masses."""
         return sum(side.nodes(0.0) for side in self.sides)
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
+        """Return an upper bound on log |phi| over each [t_j, t_{j+1}]."""
         return np.where(t[1:] <= self._limit, self.sides[1].log_decay(t), 0.0)
 
 
@@ -114,6 +118,7 @@ class SplitTable(SplitStep):
         return exponential_tilt(self.log_p[where], self.loss[where], theta)
 
     def log_moments(self, theta: float) -> tuple[float, float]:
+        """Return the log moments of the core and of the tail."""
         low, high = (self._tilted(theta, where)[0] for where in (~self.tail_weights, self.tail_weights))
         if abs(low) > 0.5:
             return low, high
@@ -122,6 +127,7 @@ class SplitTable(SplitStep):
         return float(np.log1p(small - p[self.tail_weights].sum())), high
 
     def changes(self, t: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return phi - 1 of the core and of the tail, with bounds on the errors."""
         found = []
         for where in (~self.tail_weights, self.tail_weights):
             _, weights = self._tilted(self.theta, where)
@@ -132,9 +138,11 @@ class SplitTable(SplitStep):
 
     @property
     def nodes(self) -> int:
+        """Return the finite losses with their masses."""
         return len(self.loss)
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
+        """Return an upper bound on log |phi| over each [t_j, t_{j+1}]."""
         return np.zeros(len(t) - 1)
 
 
@@ -150,6 +158,7 @@ class TailSum(LossSum):
         self.mean += sum(part.steps * part.mean_and_variance()[0] for part in plain)
 
     def log_moment(self, theta: float) -> float:
+        """Return log E_P e^{theta L} of one step."""
         base, rise = self._logs(theta)
         return base + _log_expm1(rise)
 
@@ -163,6 +172,7 @@ class TailSum(LossSum):
         return base, rise
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
+        """Return an upper bound on log |phi| over each [t_j, t_{j+1}]."""
         rise = np.zeros(len(t) - 1)
         for each in self.marked:
             core, tail = each.log_moments(self.theta)
@@ -173,6 +183,7 @@ class TailSum(LossSum):
         return sum((part.steps * part.log_decay(t) for part in self.plain), fall)
 
     def transform(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return phi at each t, and a bound on its error."""
         log_core, rise = np.zeros(len(t), dtype=complex), np.zeros(len(t), dtype=complex)
         slack, unsure = np.zeros(len(t)), np.zeros(len(t))
         for each in self.marked:
@@ -196,9 +207,11 @@ class TailSum(LossSum):
         return phi, error + np.abs(np.exp(log_core + rise - scale)) * np.expm1(np.minimum(2 * unsure, 50.0))
 
     def nodes(self, frequency: float) -> int:
+        """Return the finite losses with their masses."""
         return sum(each.nodes for each in self.marked)
 
     def smoothed(self, variance: float) -> LossSum:
+        """Return the sum with a Gaussian step of this variance."""
         return TailSum(
             self.marked, [*self.plain, GaussianCumulant(variance**0.5, self.theta)], self.theta, self.largest
         )

@@ -1,7 +1,4 @@
-"""`Pair`: two output laws P and Q, seen through the privacy loss L = log dP/dQ.
-
-One of two pairs, picked by a coin that both sides see.
-"""
+"""`Pair`: two output laws P and Q, seen through the privacy loss L = log dP/dQ; `MixedPair`: one of two pairs."""
 
 from __future__ import annotations
 
@@ -149,28 +146,35 @@ class MixedPair(Pair):
 
     @property
     def largest(self) -> float:
+        """Return the supremum of the finite losses."""
         return max(self.usual.largest, self.rare.largest)
 
     @property
     def reached(self) -> bool:
+        """Return whether one step alone reaches this pair at each epsilon."""
         return False
 
     def attained(self, share: float) -> Pair:
+        """Return a pair that a mechanism of the family reaches."""
         return self.least.attained(share)
 
     @property
     def atoms(self) -> tuple[float, ...]:
+        """Return the losses of positive mass."""
         return (*self.usual.atoms, *self.rare.atoms)
 
     @property
     def infinity_mass(self) -> float:
+        """Return the P-mass of infinite loss."""
         return (1 - self.share) * self.usual.infinity_mass + self.share * self.rare.infinity_mass
 
     @property
     def negative_infinity_mass(self) -> float:
+        """Return the Q-mass of loss -inf."""
         return (1 - self.share) * self.usual.negative_infinity_mass + self.share * self.rare.negative_infinity_mass
 
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         usual, rare = self.usual.bin_masses(edges), self.rare.bin_masses(edges)
         p, q = ((1 - self.share) * often + self.share * seldom for often, seldom in zip(usual, rare, strict=True))
         return p, q

@@ -1,7 +1,4 @@
-"""Pairs with finitely many losses.
-
-Pairs of the discrete Gaussian mechanism.
-"""
+"""Pairs of finitely many losses, and those of the discrete Gaussian mechanism."""
 
 from __future__ import annotations
 
@@ -37,28 +34,35 @@ class AtomPair(Pair):
 
     @property
     def atoms(self) -> tuple[float, ...]:
+        """Return the losses of positive mass."""
         return self.losses
 
     @property
     def largest(self) -> float:
+        """Return the supremum of the finite losses."""
         return max(self.losses, default=-np.inf)
 
     @property
     def discrete(self) -> bool:
+        """Return whether `atoms` are all finite losses."""
         return True
 
     @property
     def infinity_mass(self) -> float:
+        """Return the P-mass of infinite loss."""
         return self.disclosure_probability
 
     @property
     def negative_infinity_mass(self) -> float:
+        """Return the Q-mass of loss -inf."""
         return max(1.0 - sum(self.q), 0.0) if self.disclosure_probability else 0.0
 
     def nodes(self, theta: float, frequency: float) -> Nodes:
+        """Return the finite losses with their masses."""
         return Nodes(np.array(self.losses), np.array(self.p), np.array(self.q))
 
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         return table_bin_masses(edges, *self.nodes(0.0, 0.0).columns)
 
 
@@ -82,10 +86,12 @@ class DiscreteGaussianPair(Pair):
 
     @property
     def atoms(self) -> tuple[float, ...]:
+        """Return the losses of positive mass."""
         return tuple(float(loss) for loss in self.table[0][:2])
 
     @cached_property
     def table(self) -> Table:  # type: ignore[override]
+        """Return the losses with their masses under P and Q."""
         x = _integers(self.scale, self.shift)
         loss = (2 * x - self.shift) * (self.shift / (2 * self.scale**2))
         return loss, _normal(x - self.shift, self.scale), _normal(x, self.scale)
@@ -102,9 +108,11 @@ class DiscreteGaussianPair(Pair):
         return GaussianPair(1 / sigma) if rate == 1.0 else SampledGaussianPair(sigma, rate, remove), limit
 
     def nodes(self, theta: float, frequency: float) -> Nodes:
+        """Return the finite losses with their masses."""
         return _thinned(self.table, _stride(self.scale, self.shift, theta, frequency), theta)
 
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         return table_bin_masses(edges, *self.table)
 
 
@@ -122,6 +130,7 @@ class DiscreteGaussianReplacePair(Pair):
 
     @cached_property
     def table(self) -> Table:  # type: ignore[override]
+        """Return the losses with their masses under P and Q."""
         x = _integers(self.scale, self.shift)
         x = np.union1d(x, -x)
         up, down = (
@@ -138,9 +147,11 @@ class DiscreteGaussianReplacePair(Pair):
         return GaussianReplacePair(sigma, self.rate), limit
 
     def nodes(self, theta: float, frequency: float) -> Nodes:
+        """Return the finite losses with their masses."""
         return _thinned(self.table, _stride(self.scale, 2 * self.shift, theta, frequency), theta)
 
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         return table_bin_masses(edges, *self.table)
 
 

@@ -1,7 +1,4 @@
-"""Pairs of the Gaussian mechanism, plain and Poisson-subsampled.
-
-The pair of objective perturbation: a Gaussian loss that never falls below 0, raised by a constant.
-"""
+"""Pairs of the Gaussian mechanism, plain and Poisson-subsampled, and of objective perturbation."""
 
 from __future__ import annotations
 
@@ -20,6 +17,7 @@ class GaussianPair(Pair):
     mu: float
 
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         x = np.asarray(edges, dtype=float) / self.mu
         return _normal_cells(x - self.mu / 2), _normal_cells(x + self.mu / 2)
 
@@ -64,13 +62,16 @@ class SampledGaussianPair(SampledGaussian):
 
     @property
     def loss_sign(self) -> float:
+        """Return 1.0 where the loss grows with the noise, else -1.0."""
         return 1.0 if self.remove else -1.0
 
     @property
     def largest(self) -> float:
+        """Return the supremum of the finite losses."""
         return np.inf if self.remove or self.rate == 1.0 else -float(np.log1p(-self.rate))
 
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         loss = np.asarray(edges, dtype=float)
         ratio = unmixed(self.rate, loss if self.remove else -loss[::-1])
         x = ratio * self.sigma + 0.5 / self.sigma
@@ -95,9 +96,11 @@ class GaussianReplacePair(SampledGaussian):
 
     @property
     def symmetric(self) -> bool:
+        """Return whether P and Q are mirror images."""
         return True
 
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         loss = np.asarray(edges, dtype=float)
         log_factor = np.log1p(-self.rate) - np.log(self.rate) + 0.5 / self.sigma**2 if self.rate < 1 else -np.inf
         x = self.sigma * (loss / 2 + _asinh_scaled(log_factor, loss / 2))
@@ -131,10 +134,12 @@ class RectifiedGaussianPair(Pair):
 
     @property
     def atoms(self) -> tuple[float, ...]:
+        """Return the losses of positive mass."""
         return (self.shift,)
 
     @property
     def negative_infinity_mass(self) -> float:
+        """Return the Q-mass of loss -inf."""
         return float(max(1 - 2 * ndtr(-self.mu / 2) * np.exp(-self.shift), 0.0))
 
     def attained(self, share: float) -> GaussianPair:
@@ -142,6 +147,7 @@ class RectifiedGaussianPair(Pair):
         return GaussianPair(self.mu)
 
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         loss = np.asarray(edges, dtype=float) - self.shift
         z = np.where(loss >= 0, np.maximum(loss, 0.0) / self.mu - self.mu / 2, -np.inf)
         p = between(ndtr(z), ndtr(-z))

@@ -9,10 +9,11 @@ import numpy as np
 LOG_TOLERANCE = -75.0
 """log of the relative error that a quadrature may make in any moment that it is built for."""
 
-_COUNTS = (8, 16, 24, 32, 48, 64)
+_COUNTS = (8, 16, 24, 32, 48, 64)  # Nodes of one piece: a few sizes, so that their rules are reused.
+# Bernstein ellipses to choose from; the best counts.
 _RADII = np.array([1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0, 50.0, 200.0, 1e4])
-_WIDEST = 45.0
-_MOST = 5e4
+_WIDEST = 45.0  # Width of one piece over slope: longer ones need more nodes than two halves.
+_MOST = 5e4  # Slope times length at most, tens of thousands of nodes.
 
 
 def exponential_tilt(log_mass: np.ndarray, loss: np.ndarray, theta: float) -> tuple[float, np.ndarray]:

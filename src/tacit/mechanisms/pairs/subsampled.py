@@ -31,13 +31,16 @@ class SampledPair(Pair):
         return float(sign * log_mixture(self.rate, np.array(sign * top)))
 
     def attained(self, share: float) -> Pair:
+        """Return a pair that a mechanism of the family reaches."""
         return replace(self, base=self.base.attained(share))
 
     def covering(self, count: int) -> tuple[Pair, ...]:
+        """Return finite pairs that cover the family."""
         return tuple(replace(self, base=base) for base in self.base.covering(count))
 
     @property
     def atoms(self) -> tuple[float, ...]:
+        """Return the losses of positive mass."""
         if self.base.table is not None:
             return ()
         sign = 1.0 if self.remove else -1.0
@@ -50,14 +53,17 @@ class SampledPair(Pair):
 
     @property
     def discrete(self) -> bool:
+        """Return whether `atoms` are all finite losses."""
         return self.base.discrete
 
     def gaussian_limit(self, rate: float = 1.0, *, remove: bool = True) -> tuple[Pair, float]:
+        """Return the Gaussian limit of the base on this sample."""
         found, limit = self.base.gaussian_limit(self.rate, remove=self.remove)
         return (found, limit) if limit < np.inf else (self, limit)
 
     @cached_property
     def table(self) -> Table | None:  # type: ignore[override]
+        """Return the losses with their masses under P and Q."""
         if self.base.table is None:
             return None
         loss, p, q = self.base.table
@@ -67,10 +73,12 @@ class SampledPair(Pair):
 
     @property
     def infinity_mass(self) -> float:
+        """Return the P-mass of infinite loss."""
         return self.rate * self.base.infinity_mass if self.remove else 0.0
 
     @property
     def negative_infinity_mass(self) -> float:
+        """Return the Q-mass of loss -inf."""
         return 0.0 if self.remove else self.rate * self.base.negative_infinity_mass
 
     def nodes(self, theta: float, frequency: float) -> Nodes | None:
@@ -95,6 +103,7 @@ class SampledPair(Pair):
         return mixed.joined(Nodes(np.array([end]), np.array([high]), np.array([low]))) if high else mixed
 
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         loss = np.asarray(edges, dtype=float)
         if self.remove:
             p, q = self.base.bin_masses(unmixed(self.rate, loss))
@@ -120,31 +129,39 @@ class RevealedPair(Pair):
 
     @property
     def largest(self) -> float:
+        """Return the supremum of the finite losses."""
         return max(self.base.largest, 0.0)
 
     def attained(self, share: float) -> Pair:
+        """Return a pair that a mechanism of the family reaches."""
         return replace(self, base=self.base.attained(share))
 
     def covering(self, count: int) -> tuple[Pair, ...]:
+        """Return finite pairs that cover the family."""
         return tuple(replace(self, base=base) for base in self.base.covering(count))
 
     @property
     def atoms(self) -> tuple[float, ...]:
+        """Return the losses of positive mass."""
         return (0.0, *self.base.atoms)
 
     @property
     def discrete(self) -> bool:
+        """Return whether `atoms` are all finite losses."""
         return self.base.discrete
 
     @property
     def infinity_mass(self) -> float:
+        """Return the P-mass of infinite loss."""
         return self.rate * self.base.infinity_mass
 
     @property
     def negative_infinity_mass(self) -> float:
+        """Return the Q-mass of loss -inf."""
         return self.rate * self.base.negative_infinity_mass
 
     def nodes(self, theta: float, frequency: float) -> Nodes | None:
+        """Return the finite losses with their masses."""
         base = self.base.nodes(theta, frequency)
         if base is None:
             return None
@@ -152,6 +169,7 @@ class RevealedPair(Pair):
         return Nodes(np.zeros(1), still, still).joined(Nodes(base.loss, self.rate * base.p, self.rate * base.q))
 
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         p, q = self.base.bin_masses(edges)
         still = np.zeros(len(edges) + 1)
         still[np.searchsorted(edges, 0.0, side="left")] = 1 - self.rate
@@ -183,6 +201,7 @@ class SubstitutedPair(Pair):
 
     @property
     def largest(self) -> float:
+        """Return the supremum of the finite losses."""
         return SampledPair(self.base, self.fraction, True).largest
 
     def attained(self, share: float) -> Pair:
@@ -191,13 +210,16 @@ class SubstitutedPair(Pair):
 
     @property
     def infinity_mass(self) -> float:
+        """Return the P-mass of infinite loss."""
         return self.fraction * self.base.infinity_mass
 
     @property
     def negative_infinity_mass(self) -> float:
+        """Return the Q-mass of loss -inf."""
         return self.infinity_mass
 
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         loss = np.asarray(edges, dtype=float)
         above = np.maximum(loss[loss >= 0], 0.0)
         below = -loss[loss < 0][::-1]
