@@ -5,6 +5,9 @@ from typing import Any, cast
 
 from scipy.optimize import brentq
 
+TO_ZERO = 1100
+"""Halvings after which any double has become 0: for a relative accuracy where the point itself may be 0."""
+
 
 def bracketed_root(function: Callable[[float], float], low: float, high: float, *, relative: float = 1e-13) -> float:
     """Return the root of a monotone `function` in [low, high] to `relative` accuracy.
@@ -32,6 +35,7 @@ def bisect(
     *,
     halvings: int = 60,
     width: float = 0.0,
+    relative: float = 0.0,
     geometric: bool = False,
 ) -> tuple[float, float]:
     """Return an interval (low, high) around the point where a monotone predicate turns from true to false.
@@ -44,7 +48,8 @@ def bisect(
         low: lower end, where `below` is true.
         high: upper end, where `below` is false.
         halvings: how often the interval is halved at most; 60 reach the last digit of a double.
-        width: >= 0, stop once the interval is narrower.
+        width: >= 0, stop once the interval is no wider.
+        relative: >= 0, the same as a share of `high`.
         geometric: halve the logarithm; `low` must be > 0.
 
     Example:
@@ -52,7 +57,7 @@ def bisect(
         (1.25, 1.5)
     """
     for _ in range(halvings):
-        if high - low < width:
+        if high - low <= max(width, relative * high):
             break
         middle = (low * high) ** 0.5 if geometric else (low + high) / 2
         low, high = (middle, high) if below(middle) else (low, middle)

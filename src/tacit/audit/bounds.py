@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import betainccinv
 
 from tacit.relation import Relation
+from tacit.root_finding import TO_ZERO, bisect
 from tacit.standing import Standing
 from tacit.tradeoff import ErrorPoints, GaussianCurve, TradeOff
 from tacit.tradeoff.gaussian import gaussian_beta
@@ -89,8 +90,4 @@ def detectable_mu(
 
     if not refutes(math.inf):
         return math.inf
-    low, high = 0.0, _HIGHEST
-    while high - low > 1e-4 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if refutes(middle) else (middle, high)
-    return high
+    return bisect(lambda gap: not refutes(gap), 0.0, _HIGHEST, halvings=TO_ZERO, relative=1e-4)[1]

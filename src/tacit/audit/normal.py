@@ -9,6 +9,7 @@ from tacit import check
 from tacit.attacks import Scores
 from tacit.audit.results import Finding
 from tacit.relation import Relation
+from tacit.root_finding import TO_ZERO, bisect
 from tacit.standing import Standing
 from tacit.tradeoff import ErrorPoints, GaussianCurve, TradeOff
 from tacit.tradeoff.gaussian import gaussian_beta, gaussian_epsilon
@@ -99,10 +100,6 @@ def _detectable(claim: TradeOff, members: int, non_members: int, confidence: flo
         reached = max(0.0, _lower(gap, members, non_members, confidence))
         return not TradeOff(_points(reached), Standing.MEASURED, claim.relation, "best attack") <= claim
 
-    low, high = 0.0, 60.0
-    if not refutes(high):
+    if not refutes(60.0):
         return float("inf")
-    while high - low > 1e-4 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if refutes(middle) else (middle, high)
-    return high
+    return bisect(lambda gap: not refutes(gap), 0.0, 60.0, halvings=TO_ZERO, relative=1e-4)[1]

@@ -16,7 +16,7 @@ from tacit.attacks import Scores
 from tacit.audit.claim_families import Family, gaussian_family, refute_family
 from tacit.audit.results import Finding
 from tacit.relation import Relation
-from tacit.root_finding import bracketed_root
+from tacit.root_finding import TO_ZERO, bisect, bracketed_root
 from tacit.standing import Standing
 from tacit.tradeoff import GaussianCurve, TradeOff
 
@@ -171,10 +171,7 @@ def _largest(refutes: Callable[[float], bool]) -> float:
     low, high = 0.0, 1.0
     while refutes(high):
         low, high = high, 2 * high
-    while high - low > 1e-4:
-        middle = (low + high) / 2
-        low, high = (middle, high) if refutes(middle) else (low, middle)
-    return low
+    return bisect(refutes, low, high, width=1e-4)[0]
 
 
 def _reader(claim: TradeOff) -> Callable[[float], float]:
@@ -193,13 +190,9 @@ def _detectable(canaries: int, tried: Sequence[int], refutes: Callable[[Sequence
     def found(mu: float) -> bool:
         return refutes([(r, int(r * _accuracy(mu, r / canaries))) for r in tried])
 
-    low, high = 0.0, 60.0
-    if not found(high):
+    if not found(60.0):
         return float("inf")
-    while high - low > 1e-3 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if found(middle) else (middle, high)
-    return high
+    return bisect(lambda mu: not found(mu), 0.0, 60.0, halvings=TO_ZERO, relative=1e-3)[1]
 
 
 def _accuracy(mu: float, share: float) -> float:

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import log_ndtr
 
-from tacit.root_finding import bracketed_root
+from tacit.root_finding import bisect, bracketed_root
 from tacit.tradeoff.gaussian import gaussian_beta, gaussian_delta, gaussian_epsilon, gaussian_mu
 
 _GRID = 129
@@ -89,13 +89,9 @@ class Curve(ABC):
         def enough(k: float) -> bool:
             return bool(np.all(self.beta(np.minimum(alpha + k, 1.0)) - k <= promised + 1e-12))
 
-        low, high = 0.0, 1.0
-        if enough(low):
+        if enough(0.0):
             return 0.0
-        for _ in range(30):
-            middle = (low + high) / 2
-            low, high = (low, middle) if enough(middle) else (middle, high)
-        return high
+        return bisect(lambda k: not enough(k), 0.0, 1.0, halvings=30)[1]
 
     def advantage(self) -> float:
         """Total variation: max over tests of true minus false positive rate, delta(0)."""
@@ -171,13 +167,12 @@ class EpsilonCurve(Curve):
         """The smallest delta whose epsilon is at most `epsilon`, by bisection in log delta."""
         if self.epsilon(0.0) <= epsilon:
             return 0.0
-        low, high = np.log(1e-300), 0.0
+        low = np.log(1e-300)
         if self.epsilon(float(np.exp(low))) <= epsilon:
             return float(np.exp(low))
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (low, middle) if self.epsilon(float(np.exp(middle))) <= epsilon else (middle, high)
-        return float(np.exp(high))
+        return float(
+            np.exp(bisect(lambda log_delta: not self.epsilon(float(np.exp(log_delta))) <= epsilon, low, 0.0)[1])
+        )
 
 
 class WorstCurve(Curve):

@@ -154,7 +154,7 @@ def _beyond(pair: Pair, loss: float) -> tuple[float, float]:
 
 
 class MixtureCumulant(StepCumulant):
-    """E e^{zL} = (1 - share) E_usual e^{zL} + share E_rare e^{zL}, of two sampled Gaussians seen at the same tilt."""
+    """E e^{zL} = (1 - share) E_usual e^{zL} + share E_rare e^{zL}, of two sampled Gaussians at the same tilt."""
 
     def __init__(self, usual: SampledGaussianCumulant, rare: SampledGaussianCumulant, share: float):
         self._cumulants, self._shares = (usual, rare), np.array([1 - share, share])

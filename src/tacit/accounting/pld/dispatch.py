@@ -30,7 +30,7 @@ _LOOSE = 1e-3  # Relative width from which another engine is worth trying.
 _FEW_STEPS = (Single, Double, Enumerated)  # Engines that no other one beats.
 _IGNORE_OVERFLOW = np.errstate(
     over="ignore", invalid="ignore", divide="ignore"
-)  # `asked` takes nothing from such results.
+)  # `valid_bounds` takes nothing from such results.
 # Saddles of a profile; between two of them bounds stay narrow.
 _PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
 
@@ -253,7 +253,7 @@ class Dispatch:
         return self._line(saddle, lambda cumulant: saddle_for_epsilon(cumulant, epsilon))
 
     def _narrower(self, line: SaddleLine | None, lattice: Convolution, saddle: Saddle) -> LocalBounds:
-        """The line, unless there is none or the lattice knows more where the line is meant to be asked."""
+        """The line, unless there is none or the lattice knows more where the line is meant to be evaluated."""
         if line is not None and _looseness(line, line.epsilon) <= _LOOSE:
             return line
         bracket = lattice.bracket(saddle)

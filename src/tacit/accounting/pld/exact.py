@@ -52,7 +52,7 @@ _MOST_NODES = 20_000  # Bins at most.
 
 
 class Double:
-    """The composition of two steps, to be asked anywhere."""
+    """The composition of two steps, at any epsilon."""
 
     def __init__(self, first: Pair, second: Pair, coarse_loss: DiscreteLoss, theta: float, epsilon: float):
         """`coarse_loss` gives the first edges; `theta` and `epsilon` say where to search from."""
@@ -136,7 +136,7 @@ Sums = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Enumerated:
-    """The composition of few steps with tables, to be asked anywhere."""
+    """The composition of few steps with tables, at any epsilon."""
 
     def __init__(self, first: Sums, second: Sums, left_out: float, theta: float, epsilon: float):
         self.theta, self.epsilon, self._left_out = theta, epsilon, left_out

@@ -34,7 +34,7 @@ _MANY = 4096  # From so many frequencies on, the sum over lattice points is chea
 
 @dataclass(frozen=True)
 class LatticeSum:
-    """delta(epsilon) of a sum of lattice losses, to be asked near the epsilon that `theta` was chosen for.
+    """delta(epsilon) of a sum of lattice losses, to be evaluated near the epsilon that `theta` was chosen for.
 
     With z = theta + i t, delta(epsilon) = e^{K(theta) - theta epsilon} / N sum_j phi(t_j) k(z_j) e^{-i t_j n h}, where
     phi is the transform of the tilted masses, n the first lattice point above epsilon and k(z) = sum over the points
@@ -179,7 +179,7 @@ Rounding = list[tuple[RoundedLoss, int]]
 class Bracket:
     """The lower and the upper rounding of one composition, built for one question.
 
-    `theta` is the tilt, a first guess at the fall of log delta; at `epsilon` the bounds are meant to be asked. A
+    `theta` is the tilt, a first guess at the fall of log delta; at `epsilon` the bounds are meant to be evaluated. A
     rounding is None where no finite loss was left of some part: then it bounds nothing.
     """
 

@@ -40,7 +40,7 @@ class Panel:
 
 
 class InterpolatedCumulant(StepCumulant):
-    """Sampled Gaussians of one kind, seen as a single step."""
+    """Sampled Gaussians of one kind as a single step."""
 
     steps = 1
 

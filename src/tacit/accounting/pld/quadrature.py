@@ -84,7 +84,7 @@ def on_line(
     whole: bool = False,
     tail_weight: TailWeight | None = None,
 ) -> Line:
-    """The pair seen at u + i height; the standard normal law of u is that of N_0. `whole` keeps complex parameters.
+    """The pair at u + i height; the standard normal law of u is that of N_0. `whole` keeps complex parameters.
 
     Of every outcome the share of `tail_weight` is taken.
     """
@@ -107,7 +107,7 @@ def on_line(
 
 
 def varied(pair: SampledGaussian, sigma: complex, rate: complex) -> SampledGaussian:
-    """The pair with other parameters, which may be complex where only `on_line` is asked."""
+    """The pair with other parameters, which may be complex for `on_line` only."""
     return replace(pair, sigma=sigma, rate=rate)
 
 
@@ -143,7 +143,7 @@ def reach(pair: SampledGaussian, theta: float, log_cut: float, log_ignored: floa
 def weighted_reach(
     pair: SampledGaussian, thetas: tuple[float, float], tail_weight: TailWeight, log_cut: float
 ) -> tuple[tuple[float, float], float] | None:
-    """An interval of u outside of which the marked masses, tilted or not, are relatively below e^log_cut.
+    """An interval of u outside of which the weighted masses, tilted or not, are relatively below e^log_cut.
 
     With it, log of the weighted mass under the first tilt, roughly. Outcomes far beyond the threshold of the weight
     are left out (`TailWeight.beyond`); None where a tilt makes them matter.

@@ -25,7 +25,7 @@ class LossSum(ABC):
     variance: float
 
     largest: float
-    """The largest tilt that `log_moment` may be asked for."""
+    """The largest tilt that `log_moment` accepts."""
 
     left_out: float = 0.0
     """P-mass of the runs that this law leaves out, to be added to upper bounds."""
@@ -143,7 +143,7 @@ class StepCumulant(ABC):
     theta: float
 
     largest: float
-    """The largest tilt that `log_moment` may be asked for."""
+    """The largest tilt that `log_moment` accepts."""
 
     left_out: float = 0.0
     """P-mass of the runs with an outcome that this cumulant leaves out."""

@@ -19,12 +19,12 @@ from tacit.accounting.pld.step_cumulants import (
     StepCumulant,
     Unsuitable,
 )
-from tacit.accounting.pld.tail_split_laws import SplitGaussian, SplitStep, SplitTable, TailSum, marked
+from tacit.accounting.pld.tail_split_laws import SplitGaussian, SplitStep, SplitTable, TailSum, weighted_cumulant
 from tacit.mechanisms.pairs import GaussianPair, Nodes, Pair
 from tacit.root_finding import bisect
 
 _ROUNDING = 2e-14
-"""Relative rounding of a marked step's moment, which the power of its steps multiplies; under 1e-14 where measured."""
+"""Relative rounding of a split step's moment, which the power of its steps multiplies; under 1e-14 where measured."""
 
 Parts = Sequence[tuple[Pair, int]]
 
@@ -52,7 +52,7 @@ class TailSplit:
 
     @property
     def epsilon(self) -> float:
-        """Where the bounds are meant to be asked."""
+        """Where the bounds are meant to be evaluated."""
         return self.tail.epsilon
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
@@ -178,7 +178,9 @@ class TailSplitter:
             if isinstance(pair, GaussianPair):
                 cumulants.append(BandLimitedCumulant(GaussianCumulant(pair.mu * steps**0.5, theta), self._limit))
             elif tail_weight and isinstance(pair, SampledGaussian):
-                below = marked(pair, steps, theta, 1.5 * theta, TailWeight(tail_weight.place, tail_weight.softness))
+                below = weighted_cumulant(
+                    pair, steps, theta, 1.5 * theta, TailWeight(tail_weight.place, tail_weight.softness)
+                )
                 cumulants.append(BandLimitedCumulant(below, self._limit))
             elif pair.table is None:
                 raise Unsuitable

@@ -1,8 +1,8 @@
 """Compositions whose delta falls more slowly than exponentially around epsilon: few steps with a large loss decide.
 
 There no tilt makes epsilon typical: it favours either runs without any large loss or runs with a very large one. Every
-outcome of a step is marked with a probability that rises from 0 to 1 around some loss. Runs without a tail_weight are
-light-tailed, so that a high tilt bounds their delta. With c and j the transforms of the unmarked and marked outcomes
+outcome of a step counts as a tail loss with a probability that rises from 0 to 1 around some loss. Runs without a tail loss are
+light-tailed, so that a high tilt bounds their delta. With c and j the transforms of the core and tail outcomes
 of a step, those of all other runs are prod c^T (e^{sum T log(1 + j / c)} - 1), which keeps its digits however rare
 they are, and falls with j: |prod (c + j)^T - prod c^T| <= prod (C + |j|)^T - prod C^T, C = c at t = 0.
 """
@@ -49,7 +49,7 @@ class SplitStep(ABC):
 
     @abstractmethod
     def log_decay(self, t: np.ndarray) -> np.ndarray:
-        """Upper bound on log |E_theta e^{itL}| of marked outcomes over each [t_j, t_{j+1}]."""
+        """Upper bound on log |E_theta e^{itL}| of tail outcomes over each [t_j, t_{j+1}]."""
 
 
 class SplitGaussian(SplitStep):
@@ -61,7 +61,8 @@ class SplitGaussian(SplitStep):
         """Nothing is claimed for frequencies beyond `limit`."""
         self.steps, self._limit = steps, limit
         self.sides = [
-            marked(pair, steps, theta, largest, share) for share in (replace(tail_weight, end=None), tail_weight)
+            weighted_cumulant(pair, steps, theta, largest, share)
+            for share in (replace(tail_weight, end=None), tail_weight)
         ]
         self.mean = self.sides[0].mean
         self._tail_mass = float(np.exp(self.sides[1].log_moment(0.0)))
@@ -90,7 +91,7 @@ class SplitGaussian(SplitStep):
         return np.where(t[1:] <= self._limit, self.sides[1].log_decay(t), 0.0)
 
 
-def marked(
+def weighted_cumulant(
     pair: SampledGaussian, steps: int, theta: float, largest: float, tail_weight: TailWeight
 ) -> SampledGaussianCumulant:
     """Return a step under a weight; raises `Unsuitable` where the tilt makes outcomes matter that it leaves out."""
@@ -102,7 +103,7 @@ def marked(
 
 
 class SplitTable(SplitStep):
-    """A step with many atoms; losses above a threshold are marked."""
+    """A step with many atoms; losses above a threshold are its tail."""
 
     def __init__(self, loss: np.ndarray, p: np.ndarray, steps: int, theta: float, threshold: float):
         self.steps, self.theta = steps, theta
@@ -147,14 +148,14 @@ class SplitTable(SplitStep):
 
 
 class TailSum(LossSum):
-    """The runs in which some step is marked."""
+    """The runs in which some step has a tail loss."""
 
-    def __init__(self, marked: Sequence[SplitStep], plain: Sequence[StepCumulant], theta: float, largest: float):
-        self.marked, self.plain, self.theta, self.largest = marked, plain, theta, largest
+    def __init__(self, split_steps: Sequence[SplitStep], plain: Sequence[StepCumulant], theta: float, largest: float):
+        self.split_steps, self.plain, self.theta, self.largest = split_steps, plain, theta, largest
         step = 1e-3 * min(theta, largest - theta)
         below, value, above = (self.log_moment(theta + k * step) for k in (-1, 0, 1))
         self.variance = max((above - 2 * value + below) / step**2, 0.0)
-        self.mean = sum(each.steps * each.mean for each in marked)
+        self.mean = sum(step_kind.steps * step_kind.mean for step_kind in split_steps)
         self.mean += sum(part.steps * part.mean_and_variance()[0] for part in plain)
 
     def log_moment(self, theta: float) -> float:
@@ -165,18 +166,18 @@ class TailSum(LossSum):
     def _logs(self, theta: float) -> tuple[float, float]:
         base = sum(part.steps * part.log_moment(theta) for part in self.plain)
         rise = 0.0
-        for each in self.marked:
-            core, tail = each.log_moments(theta)
-            base += each.steps * core
-            rise += each.steps * float(np.logaddexp(0.0, tail - core))
+        for step_kind in self.split_steps:
+            core, tail = step_kind.log_moments(theta)
+            base += step_kind.steps * core
+            rise += step_kind.steps * float(np.logaddexp(0.0, tail - core))
         return base, rise
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
         """Return an upper bound on log |phi| over each [t_j, t_{j+1}]."""
         rise = np.zeros(len(t) - 1)
-        for each in self.marked:
-            core, tail = each.log_moments(self.theta)
-            rise += each.steps * np.logaddexp(0.0, tail - core + each.log_decay(t))
+        for step_kind in self.split_steps:
+            core, tail = step_kind.log_moments(self.theta)
+            rise += step_kind.steps * np.logaddexp(0.0, tail - core + step_kind.log_decay(t))
         _, largest = self._logs(self.theta)
         with np.errstate(divide="ignore"):
             fall = rise + np.log(-np.expm1(-rise)) - _log_expm1(largest)
@@ -186,17 +187,17 @@ class TailSum(LossSum):
         """Return phi at each t, and a bound on its error."""
         log_core, rise = np.zeros(len(t), dtype=complex), np.zeros(len(t), dtype=complex)
         slack, unsure = np.zeros(len(t)), np.zeros(len(t))
-        for each in self.marked:
-            (core, core_error), (tail, jump_error) = each.changes(t)
-            log_c, log_j = each.log_moments(self.theta)
+        for step_kind in self.split_steps:
+            (core, core_error), (tail, jump_error) = step_kind.changes(t)
+            log_c, log_j = step_kind.log_moments(self.theta)
             odds = float(np.exp(log_j - log_c))
             size = np.maximum(np.abs(1 + core) - core_error, 1e-300)
             ratio = odds * (1 + tail) / (1 + core)
-            log_core += each.steps * log1p(core)
-            slack += each.steps * (core_error / size + 4 * _UNIT * np.abs(log1p(core)))
-            rise += each.steps * log1p(ratio)
+            log_core += step_kind.steps * log1p(core)
+            slack += step_kind.steps * (core_error / size + 4 * _UNIT * np.abs(log1p(core)))
+            rise += step_kind.steps * log1p(ratio)
             miss = (odds * jump_error + np.abs(ratio) * (core_error + 8 * _UNIT)) / size
-            unsure += each.steps * miss / np.maximum(np.abs(1 + ratio) - miss, 1e-300)
+            unsure += step_kind.steps * miss / np.maximum(np.abs(1 + ratio) - miss, 1e-300)
         for part in self.plain:
             value, error = part.log_phi(t)
             log_core += value
@@ -208,12 +209,12 @@ class TailSum(LossSum):
 
     def nodes(self, frequency: float) -> int:
         """Return the finite losses with their masses."""
-        return sum(each.nodes for each in self.marked)
+        return sum(step_kind.nodes for step_kind in self.split_steps)
 
     def smoothed(self, variance: float) -> LossSum:
         """Return the sum with a Gaussian step of this variance."""
         return TailSum(
-            self.marked, [*self.plain, GaussianCumulant(variance**0.5, self.theta)], self.theta, self.largest
+            self.split_steps, [*self.plain, GaussianCumulant(variance**0.5, self.theta)], self.theta, self.largest
         )
 
 

@@ -65,7 +65,7 @@ class Pair(ABC):
         return self
 
     def covering(self, count: int) -> tuple[Pair, ...]:
-        """Of an envelope, pairs of few outcomes one of which is at least as bad as any member, whatever is asked.
+        """Return finite pairs such that, for every convex f, one has an f-divergence at least that of any member.
 
         More precisely: for every convex f, E f of each member is at most the largest E f of these, which are closer to
         members the higher `count` is. Empty where the pair is no envelope, or none of a known family.
