@@ -1,7 +1,7 @@
 """Compositions whose delta falls more slowly than exponentially around epsilon: few steps with a large loss decide.
 
 There no tilt makes epsilon typical: it favours either runs without any large loss or runs with a very large one. Every
-outcome of a step counts as a tail loss with a probability that rises from 0 to 1 around some loss. Runs without a tail loss are
+outcome of a step is a tail loss with a probability rising from 0 to 1 around some loss. Runs without a tail loss are
 light-tailed, so that a high tilt bounds their delta. With c and j the transforms of the core and tail outcomes
 of a step, those of all other runs are prod c^T (e^{sum T log(1 + j / c)} - 1), which keeps its digits however rare
 they are, and falls with j: |prod (c + j)^T - prod c^T| <= prod (C + |j|)^T - prod C^T, C = c at t = 0.
