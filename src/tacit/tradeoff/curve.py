@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import log_ndtr, ndtri
 
-from tacit.root_finding import bracketed_root
+from tacit.root_finding import bisect, bracketed_root
 from tacit.tradeoff.gaussian import gaussian_beta, gaussian_delta, gaussian_epsilon, gaussian_mu
 
 _GRID = 129  # grid points of a profile: tangents are then within about 1e-4 of a smooth curve
