@@ -1,4 +1,4 @@
-"""What mkdocs cannot know by itself: which papers have a page, and how their stored results stand."""
+"""What mkdocs cannot know by itself: the pages of papers and rooms, and how stored results stand."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ MARK = "<!-- papers -->"
 
 
 def on_config(config: Any) -> Any:
-    """List docs/papers/*.md under Papers."""
-    pages = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / "papers").glob("*.md"))
-    config.nav = [{"Papers": pages} if "Papers" in entry else entry for entry in config.nav]
+    """List docs/papers/*.md under Papers and docs/reference/*.md under Reference."""
+    found = {"Papers": _pages("papers"), "Reference": _pages("reference")}
+    config.nav = [_filled(entry, found) for entry in config.nav]
     return config
 
 
@@ -26,6 +26,16 @@ def overview(results: Path) -> str:
     """One row for each paper with stored results: its items, those of full size, and the rows compared."""
     head = "| paper | tables and figures | complete at full size | numbers within tolerance |\n|---|---:|---:|---:|"
     return "\n".join([head, *(_line(folder) for folder in sorted(results.iterdir()) if folder.is_dir())])
+
+
+def _pages(folder: str) -> list[str]:
+    return sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / folder).glob("*.md"))
+
+
+def _filled(entry: Any, found: dict[str, list[str]]) -> Any:
+    """A section of the navigation with its pages; any other entry as it is."""
+    names = [name for name in found if isinstance(entry, dict) and name in entry]
+    return {names[0]: found[names[0]]} if names else entry
 
 
 def _line(folder: Path) -> str:

@@ -23,6 +23,4 @@ done = PrivateTicket(start, (inputs, labels), plan, stream=SeededStream(0)).run(
 print(f"{done.ticket.density:.0%} of the weights are left")
 for entry in done.ledger.entries:
     print(f"{entry.steps:4d} x {entry.mechanism}  {entry.note}")
-print(
-    f"epsilon {tacit.accountant('pld')(done.ledger).epsilon(plan.delta or 1e-5):.3f}" if hasattr(plan, "delta") else ""
-)
+print(f"epsilon {tacit.accountant('pld')(done.ledger).epsilon(plan.delta):.3f}")
