@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, fields
 
 import numpy as np
-from scipy.stats import beta as beta_law
 
 from tacit.accounting import Ledger
 from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms import Compose, Laplace, Mechanism, alternatives
 from tacit.mechanisms.pairs import Pair
 from tacit.relation import Relation
+from tacit.testing.binned_loss import ALLOWANCE, MASS_ROUNDING, BinnedLoss, check_pair
+from tacit.testing.draws import Draw, Profile, check_draws
 from tacit.testing.expect import require, require_close, require_raises, require_sorted
 from tacit.tradeoff.gaussian import gaussian_delta
-
-Draw = Callable[[bool, int], np.ndarray]
-"""(with the record or without it, count) to outputs of the mechanism on two neighbours, shape (count,)."""
 
 _ORDERS = np.array([1.25, 2.0, 3.5, 8.0, 32.0])  # Renyi orders: fractional and integer, moderate and large.
 _EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
 _DELTAS = (1e-9, 1e-5, 1e-2, 0.3)
-_SHARES = (0.0, 0.3, 0.9)  # Members of an envelope of mechanisms, such as the bounded-range family.
-_BINS = 4000  # Bins of the privacy loss: a binned Renyi divergence is within about 1e-3 of the exact one, and below it.
-_ALLOWANCE = 1e-8  # Relative rounding of 4000 masses in double precision, each good to about 1e-12.
-_MASS_ROUNDING = 1e-12  # Absolute rounding of one mass.
-_DRAWS = 200_000
-_THRESHOLDS = 24
 
 
 def check_mechanism(mechanism: Mechanism, *, draw: Draw | None = None, false_alarm: float = 1e-6) -> None:
@@ -69,7 +61,7 @@ def check_mechanism(mechanism: Mechanism, *, draw: Draw | None = None, false_ala
         _check_facets(mechanism, relation)
     _check_relations(mechanism)
     if draw is not None:
-        _check_sampler(mechanism, draw, false_alarm)
+        check_draws(draw, _profile(mechanism), false_alarm)
 
 
 def _check_value_object(mechanism: Mechanism) -> None:
@@ -159,7 +151,7 @@ def _check_relations(mechanism: Mechanism) -> None:
         for relation in (Relation.ADD_REMOVE, Relation.ZERO_OUT):
             cost = costs[relation][name]
             if cost is not None and replaced is not None:
-                cheaper = np.any(replaced < cost * (1 - _ALLOWANCE))
+                cheaper = np.any(replaced < cost * (1 - ALLOWANCE))
                 require(not cheaper, f"{name} of {mechanism} must not be less under replace_one than {relation.value}.")
     for part in _accountable(mechanism):
         known = any(_knows(part, relation) for relation in Relation)
@@ -200,8 +192,8 @@ def _check_facets(mechanism: Mechanism, relation: Relation) -> None:
         require(orders.shape == _ORDERS.shape, f"rdp must have the shape of the orders; got {orders.shape}.")
     _check_epsilon_at(mechanism, relation)
     for pair in _pairs(mechanism, relation):
-        _check_pair(pair)
-        for law in _Loss.members(pair):
+        check_pair(pair)
+        for law in BinnedLoss.members(pair):
             _check_against_law(mechanism, relation, law)
 
 
@@ -211,64 +203,7 @@ def _check_epsilon_at(mechanism: Mechanism, relation: Relation) -> None:
     require_sorted(known, f"epsilon_at of {mechanism} at the deltas {_DELTAS}", decreasing=True)
 
 
-class _Loss:
-    """The privacy loss of a pair of neighbours in bins: masses under P and Q, and those of infinite losses.
-
-    By the data-processing inequality every divergence of the binned laws is a lower bound on that of the pair.
-    """
-
-    def __init__(self, pair: Pair):
-        self.pair = pair
-        self.edges = np.linspace(-1.0, 1.0, _BINS + 1) * _reach(pair)
-        self.p, self.q = pair.cells(self.edges)
-        self.only_p, self.only_q = pair.infinite, pair.unseen
-
-    @classmethod
-    def members(cls, pair: Pair) -> Iterator[_Loss]:
-        """Laws of actual mechanisms: the pair itself, or members of the family where the pair is an envelope."""
-        found = {pair.attained(share) for share in _SHARES}
-        yield from (cls(each) for each in found)
-
-    def hockey_stick(self, epsilon: float) -> tuple[float, float]:
-        """H_{e^epsilon}(P || Q) and H_{e^epsilon}(Q || P), exact: epsilon is an edge of the bins."""
-        p, q = self.pair.cells(np.array([-epsilon, epsilon]) if epsilon else np.array([0.0]))
-        forward = self.only_p + p[-1] - math.exp(epsilon) * q[-1]
-        backward = self.only_q + q[0] - math.exp(epsilon) * p[0]
-        return float(forward), float(backward)
-
-    def renyi(self, order: float) -> float:
-        """Lower bound on the larger of D_a(P || Q) and D_a(Q || P)."""
-        if self.only_p > 0 or self.only_q > 0:
-            return math.inf if max(self.only_p, self.only_q) > _MASS_ROUNDING else 0.0
-        both = (self.p > 0) & (self.q > 0)
-        log_p, log_q = np.log(self.p[both]), np.log(self.q[both])
-        moments = (np.logaddexp.reduce(order * a + (1 - order) * b) for a, b in ((log_p, log_q), (log_q, log_p)))
-        return float(max(moments)) / (order - 1)
-
-
-def _reach(pair: Pair) -> float:
-    """A loss beyond which either side has a mass below 1e-14."""
-    reach = 1.0
-    while reach < 2.0**12:
-        p, q = pair.cells(np.array([-reach, reach]))
-        if max(p[0], p[-1], q[0], q[-1]) < 1e-14:
-            break
-        reach *= 2
-    return reach
-
-
-def _check_pair(pair: Pair) -> None:
-    law = _Loss(pair)
-    require_close(float(law.p.sum()) + law.only_p, 1.0, f"the mass of P of {pair}", relative=1e-9)
-    require_close(float(law.q.sum()) + law.only_q, 1.0, f"the mass of Q of {pair}", relative=1e-9)
-    low, high = np.exp(law.edges[:-1]), np.exp(law.edges[1:])
-    p, q = law.p[1:-1], law.q[1:-1]
-    slack = _MASS_ROUNDING * np.maximum(1.0, high)
-    inside = (p >= q * low * (1 - _ALLOWANCE) - slack) & (p <= q * high * (1 + _ALLOWANCE) + slack)
-    require(inside.all(), f"masses of {pair} must have a ratio within every interval of the loss.")
-
-
-def _check_against_law(mechanism: Mechanism, relation: Relation, law: _Loss) -> None:
+def _check_against_law(mechanism: Mechanism, relation: Relation, law: BinnedLoss) -> None:
     where = f"of {mechanism} under {relation.value}"
     for name, bounds in (
         ("rdp", _answer(lambda: mechanism.rdp(_ORDERS, relation))),
@@ -277,14 +212,14 @@ def _check_against_law(mechanism: Mechanism, relation: Relation, law: _Loss) -> 
         for order, bound in zip(_ORDERS, () if bounds is None else bounds, strict=bounds is not None):
             reached = law.renyi(float(order))
             sentence = f"{name} {where} at order {order} must be at least {reached}, which a pair reaches; got {bound}."
-            require(bound >= reached * (1 - _ALLOWANCE) - _MASS_ROUNDING, sentence)
+            require(bound >= reached * (1 - ALLOWANCE) - MASS_ROUNDING, sentence)
     pure = _answer(lambda: np.asarray(mechanism.pure_epsilon(relation)))
     if pure is not None and math.isfinite(float(pure)):
-        _check_epsilon(law, float(pure) * (1 + _ALLOWANCE), 0.0, f"pure_epsilon {where}")
+        _check_epsilon(law, float(pure) * (1 + ALLOWANCE), 0.0, f"pure_epsilon {where}")
     for delta in _DELTAS:
         epsilon = _answer(lambda delta=delta: np.asarray(mechanism.epsilon_at(delta, relation)))
         if epsilon is not None and math.isfinite(float(epsilon)):
-            _check_epsilon(law, float(epsilon) * (1 + _ALLOWANCE), delta, f"epsilon_at({delta}) {where}")
+            _check_epsilon(law, float(epsilon) * (1 + ALLOWANCE), delta, f"epsilon_at({delta}) {where}")
     mu = _answer(lambda: np.asarray(mechanism.mu(relation)))
     if mu is not None and math.isfinite(float(mu)):
         for epsilon in _EPSILONS:
@@ -292,55 +227,19 @@ def _check_against_law(mechanism: Mechanism, relation: Relation, law: _Loss) -> 
             require_close(got, exact, f"delta({epsilon}) {where}, which is mu-GDP,", absolute=1e-11)
 
 
-def _check_epsilon(law: _Loss, epsilon: float, delta: float, what: str) -> None:
+def _check_epsilon(law: BinnedLoss, epsilon: float, delta: float, what: str) -> None:
     if epsilon > 700.0:  # e^epsilon overflows.
         return
     reached = max(law.hockey_stick(epsilon))
-    allowed = delta * (1 + 1e-6) + _MASS_ROUNDING * math.exp(min(epsilon, 20.0))
+    allowed = delta * (1 + 1e-6) + MASS_ROUNDING * math.exp(min(epsilon, 20.0))
     require(reached <= allowed, f"{what} = {epsilon} must leave a delta of at most {delta}; a pair reaches {reached}.")
 
 
-def _check_sampler(mechanism: Mechanism, draw: Draw, false_alarm: float) -> None:
-    """Threshold tests against the privacy profile, by Clopper-Pearson intervals with a union bound over all tests."""
-    profile = _profile(mechanism)
-    with_record, without = (np.asarray(draw(present, _DRAWS), dtype=float) for present in (True, False))
-    for values in (with_record, without):
-        require(values.shape == (_DRAWS,), f"draw must return an array of shape ({_DRAWS},); got {values.shape}.")
-    half = _DRAWS // 2
-    pooled = np.concatenate([with_record[:half], without[:half]])
-    thresholds = np.unique(np.quantile(pooled, np.linspace(0.001, 0.999, _THRESHOLDS)))
-    tests = 4 * len(thresholds) * len(_EPSILONS)
-    level = false_alarm / (2 * tests)
-    for threshold in thresholds:
-        for above in (True, False):
-            first, second = (_count(values[half:], threshold, above) for values in (with_record, without))
-            for hits, others in ((first, second), (second, first)):
-                _check_event(hits, others, half, level, profile, f"output {'>' if above else '<='} {threshold:.4g}")
-
-
-def _count(values: np.ndarray, threshold: float, above: bool) -> int:
-    return int(np.count_nonzero(values > threshold if above else values <= threshold))
-
-
-def _check_event(
-    hits: int, others: int, draws: int, level: float, profile: Callable[[float], float], event: str
-) -> None:
-    """P(event) <= e^epsilon Q(event) + delta(epsilon) at every epsilon, up to sampling error."""
-    low = float(beta_law.ppf(level, hits, draws - hits + 1)) if hits else 0.0
-    high = float(beta_law.ppf(1 - level, others + 1, draws - others)) if others < draws else 1.0
-    for epsilon in _EPSILONS:
-        reached, allowed = low - math.exp(epsilon) * high, profile(epsilon)
-        sentence = (
-            f"the event {event} must have delta({epsilon}) <= {allowed:.4g}; its draws show at least {reached:.4g}."
-        )
-        require(reached <= allowed + _MASS_ROUNDING, sentence)
-
-
-def _profile(mechanism: Mechanism) -> Callable[[float], float]:
+def _profile(mechanism: Mechanism) -> Profile:
     """delta(epsilon) under add/remove: of the dominating pairs, else the smallest delta that a facet allows."""
     pairs = _pairs(mechanism, Relation.ADD_REMOVE)
     if pairs:
-        laws = [_Loss(pair) for pair in pairs]
+        laws = [BinnedLoss(pair) for pair in pairs]
         return lambda epsilon: max(value for law in laws for value in law.hockey_stick(epsilon))
     deltas = np.logspace(-12, 0, 200)
     epsilons = [float(mechanism.epsilon_at(float(delta), Relation.ADD_REMOVE)) for delta in deltas]
