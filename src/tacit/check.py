@@ -18,7 +18,14 @@ Parameters = ParamSpec("Parameters")
 
 
 def fail(name: str, rule: str, value: object, hint: str = "") -> InvalidInput:
-    """The error for argument `name` that broke `rule`; raise what this returns."""
+    """The error for an argument that breaks its rule, to be raised by the caller.
+
+    Args:
+        name: of the argument.
+        rule: follows "must be".
+        value: the argument.
+        hint: what to do, a sentence.
+    """
     sentence = f"{name} must be {rule}; got {value!r}."
     return InvalidInput(f"{sentence} {hint}".strip())
 
@@ -33,7 +40,20 @@ def real(
     open_high: bool = False,
     hint: str = "",
 ) -> float:
-    """`value` as a finite float inside the interval; strings, booleans, NaN and infinities are refused."""
+    """`value` as a finite float inside the interval; strings, booleans, NaN and infinities are refused.
+
+    Args:
+        name: of the argument.
+        value: the argument.
+        low: least value.
+        high: largest value.
+        open_low: whether `low` itself is refused.
+        open_high: whether `high` itself is refused.
+        hint: what to do, a sentence.
+
+    Raises:
+        InvalidInput: the value breaks the rule.
+    """
     rule = _interval(low, high, open_low, open_high)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise fail(name, rule, value, hint)
@@ -51,7 +71,18 @@ def positive(name: str, value: object, hint: str = "") -> float:
 
 
 def probability(name: str, value: object, *, open_low: bool = False, open_high: bool = False, hint: str = "") -> float:
-    """`value` as a float in [0, 1], either end left out on request."""
+    """`value` as a float in [0, 1].
+
+    Args:
+        name: of the argument.
+        value: the argument.
+        open_low: whether 0 is refused.
+        open_high: whether 1 is refused.
+        hint: what to do, a sentence.
+
+    Raises:
+        InvalidInput: the value breaks the rule.
+    """
     return real(name, value, low=0.0, high=1.0, open_low=open_low, open_high=open_high, hint=hint)
 
 
@@ -65,8 +96,24 @@ def epsilon(value: object) -> float:
     return real("epsilon", value, low=0.0, hint="Use a finite number such as 1.0.")
 
 
+def confidence(value: object) -> float:
+    """`value` as a confidence in (0, 1)."""
+    return probability("confidence", value, open_low=True, open_high=True)
+
+
 def count(name: str, value: object, *, minimum: int = 1, maximum: float = 1e18, hint: str = "") -> int:
-    """`value` as an integer in [minimum, maximum]; 3.0 is accepted, 1.5 and True are not."""
+    """`value` as an integer in [minimum, maximum]; 3.0 is accepted, 1.5 and True are not.
+
+    Args:
+        name: of the argument.
+        value: the argument.
+        minimum: least value.
+        maximum: largest value.
+        hint: what to do, a sentence.
+
+    Raises:
+        InvalidInput: the value breaks the rule.
+    """
     rule = f"an integer >= {minimum}"
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise fail(name, rule, value, hint)
@@ -93,7 +140,17 @@ def texts(name: str, value: object) -> list[str]:
 
 
 def instance(name: str, value: object, kind: type[Kind], rule: str) -> Kind:
-    """`value` if it is a `kind`, which `rule` tells by an example."""
+    """`value` if it is an instance of `kind`.
+
+    Args:
+        name: of the argument.
+        value: the argument.
+        kind: the class.
+        rule: follows "must be", with an example.
+
+    Raises:
+        InvalidInput: it is no instance.
+    """
     if not isinstance(value, kind):
         raise fail(name, rule, value)
     return value

@@ -64,8 +64,10 @@ def test_the_headline_reads_the_tightest_proven_bound():
 
 
 def test_of_a_seeded_run_no_refuted_formula_comes_first():
-    answers = [result(mu, Standing.CLAIMED, name) for mu, name in ((0.1, "naive_je"), (0.3, "clt"), (0.5, "pld"))]
-    assert [each.tradeoff.source for each in words.by_trust(answers)] == ["pld", "clt", "naive_je"]
+    answers = [
+        result(mu, Standing.CLAIMED, name) for mu, name in ((0.1, "naive_jayaraman_evans"), (0.3, "clt"), (0.5, "pld"))
+    ]
+    assert [each.tradeoff.source for each in words.by_trust(answers)] == ["pld", "clt", "naive_jayaraman_evans"]
 
 
 def test_without_a_proof_the_headline_promises_nothing():

@@ -55,7 +55,7 @@ class ObjectiveGaussian(Method):
             objective = ObjectivePerturbation(multiplier, volume, problem.loss.corners)
             return with_rounding(objective)
 
-        found = smallest("noise_multiplier", build, terms.target, using="naive", relation=terms.relation)
+        found = smallest("noise_multiplier", build, terms.target, accountant="naive", relation=terms.relation)
         return raised, build(found.value)
 
     def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:

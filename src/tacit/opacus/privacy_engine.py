@@ -333,7 +333,7 @@ class PrivacyEngine:
         )
         plan = settings.refined(flat)
         stream = settings.stream(self.secure_mode)
-        run = PrivateRun(plan, stream=stream, ledger=self.ledger, budget=target, using=judge)
+        run = PrivateRun(plan, stream=stream, ledger=self.ledger, budget=target, accountant=judge)
         exchange = BatchSession(run, settings.loss_reduction, divided=settings.loss_reduction == "mean")
         model, private_optimizer, private_loader, _ = wrapped(module, optimizer, loader, exchange, strict=False)
         if settings.ghost:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tacit import check
 from tacit.accounting import Ledger
-from tacit.attacks import ATTACKS, INFORMED, Model, Scores, overlaps
+from tacit.attacks import ATTACKS, PRIVILEGED_ATTACKS, Model, Scores, overlaps
 from tacit.audit import (
     AuditResult,
     Finding,
@@ -34,7 +34,7 @@ WHITE_BOX = "white_box"
 
 def attack_names() -> list[str]:
     """What `tacit audit --attack` takes."""
-    return [*ATTACKS, *INFORMED, WHITE_BOX]
+    return [*ATTACKS, *PRIVILEGED_ATTACKS, WHITE_BOX]
 
 
 def audit_run(
@@ -138,7 +138,9 @@ def white_box(
 
 
 def _attacked(name: str, informed: PrivilegedAttacks, predict: Model, home: Path) -> Scores:
-    return informed(name, predict, home=home) if name in INFORMED else scores_of(name, informed.dataset, predict)
+    return (
+        informed(name, predict, home=home) if name in PRIVILEGED_ATTACKS else scores_of(name, informed.dataset, predict)
+    )
 
 
 def _judged(scores: Scores, config: Config, claim: TradeOff | None, *, trials: str) -> AuditResult:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tacit import check
 from tacit.attacks import (
-    INFORMED,
+    PRIVILEGED_ATTACKS,
     Attack,
     Examples,
     GradientNorm,
@@ -61,7 +61,7 @@ class PrivilegedAttacks:
 
         Raises `InvalidInput` where the run does not allow it.
         """
-        check.choice("attack", name, INFORMED)
+        check.choice("attack", name, PRIVILEGED_ATTACKS)
         if self.dataset.task == "regression":
             raise check.fail("attack", "loss_threshold for a regression", name, "The others need class probabilities.")
         attack = self._build(name, home)

@@ -21,8 +21,8 @@ from torch.utils._pytree import TreeSpec, tree_leaves, tree_structure, tree_unfl
 from tacit.errors import InvalidInput, UnsupportedModel
 from tacit.gradients import ClippedSum, FlatGradient
 from tacit.gradients.buffers import fused
-from tacit.gradients.engine import Trace, captured
-from tacit.gradients.inputs import Inputs, Loss, rows, tensors
+from tacit.gradients.engine import Trace, capture_gradients
+from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, rows, tensors
 
 StepGraph = Callable[..., tuple[Tensor, Tensor]]
 _CONSTANTS = 64
@@ -148,11 +148,12 @@ class CompiledMean:
             positional = positional if isinstance(positional, tuple) else (positional,)
             return functional_call(self._clipped.model, trainable | constants, positional, named)
 
-        found = captured(model, trainable, self._loss, inputs, targets, trace, units=self._clipped.units)
-        factors = self._clipped.factors(found.squared) * weights
+        batch = PhysicalBatch(self._loss, inputs, targets, self._clipped.privacy_units)
+        found = capture_gradients(model, trainable, batch, trace)
+        factors = self._clipped.factors(found.squared_norms) * weights
         flat = start * scales[0]
         found.add_weighted(FlatGradient.of(flat, trainable).parts, factors)
-        return flat / scales[1], self._clipped.within_range(found.squared).all()
+        return flat / scales[1], self._clipped.within_range(found.squared_norms).all()
 
 
 _aten = torch.ops.aten

@@ -164,7 +164,7 @@ def fit(
     setting = run_fingerprint(plan, model, optimizer, schedule, watchers)
     if saved is not None:
         check_same(saved, setting)
-    run = PrivateRun(plan, stream=stream, ledger=book, budget=target, using=accountant)
+    run = PrivateRun(plan, stream=stream, ledger=book, budget=target, accountant=accountant)
     for sentence in assumptions_of(collation_of(inputs)):
         book.assume(sentence)
     private_update = PrivateUpdate(
@@ -211,7 +211,7 @@ class Spent:
 
     def __init__(self, ledger: Ledger, accountant: Accountant | str, delta: float | None):
         self._ledger, self._delta = ledger, delta
-        self._judge = (accounting.accountant(accountant) if isinstance(accountant, str) else accountant).rough()
+        self._judge = accounting.accountant(accountant).rough()
 
     def __call__(self) -> Row:
         if self._delta is None:

@@ -108,7 +108,7 @@ def make_private(
         ledger=book,
         unsafe_no_noise=unsafe_no_noise,
     )
-    run = PrivateRun(plan, stream=stream, ledger=book, budget=target, using=accountant)
+    run = PrivateRun(plan, stream=stream, ledger=book, budget=target, accountant=accountant)
     return wrapped(model, optimizer, loader, BatchSession(run), max_physical_batch_size)
 
 

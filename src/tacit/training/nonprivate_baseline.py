@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from tacit.gradients.inputs import Loss, call, per_example
+from tacit.gradients.inputs import Loss, call, check_losses
 from tacit.noise import SecureStream, Stream
 from tacit.sampling import PoissonSampler
 from tacit.training.callbacks import Callback, Functions, Row
@@ -59,7 +59,7 @@ def fit_nonprivate(
         x, y = records.batch(batch)
         with computed_in(model, precision):
             outputs = call(model, x)
-        losses = per_example(loss(outputs, y), len(batch))
+        losses = check_losses(loss(outputs, y), len(batch))
         gradients = torch.autograd.grad(losses.sum() / sampler.expected_size, trained, allow_unused=True)
         for parameter, gradient in zip(trained, gradients, strict=True):
             parameter.grad = gradient

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
-from tacit import check
-from tacit.accounting import PUBLIC_SIZE, Accountant, Ledger, accountant
+from tacit import accounting, check
+from tacit.accounting import PUBLIC_SIZE, Accountant, Ledger
 from tacit.clipping import Clip, FlatClip
 from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingMisuse
 from tacit.gradients import FlatGradient, UnitIds
@@ -123,13 +123,14 @@ class PrivateRun:
         stream: source of sampling and noise; a `SeededStream` marks the ledger as unsafe.
         ledger: where to record the steps (a new one by default).
         budget: no step is taken after which the whole ledger would miss this target.
-        using: the accountant that measures the budget.
+        accountant: measures the budget; its name or itself.
 
     Attributes:
         clip: the clip of the next step.
         taken: steps taken so far.
     """
 
+    @check.renamed(using="accountant")
     def __init__(
         self,
         plan: Plan,
@@ -137,7 +138,7 @@ class PrivateRun:
         stream: Stream | None = None,
         ledger: Ledger | None = None,
         budget: Target | None = None,
-        using: Accountant | str = "pld",
+        accountant: Accountant | str = "pld",
     ):
         self.plan = plan
         self.clip = plan.clip
@@ -149,7 +150,7 @@ class PrivateRun:
         self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
         self._normals = Normals(self.stream)
         self.taken = 0
-        self._limit = None if budget is None else check_target(budget), using
+        self._limit = None if budget is None else check_target(budget), accountant
         self._settle()
         if not self.stream.secure:
             self.ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
@@ -284,17 +285,19 @@ def _check_ledger(plan: Plan, ledger: Ledger) -> None:
         ledger.unit = plan.sampling.unit
 
 
-def _affordable(ledger: Ledger, plan: Plan, budget: Target | None, using: Accountant | str, taken: int) -> int | None:
+def _affordable(
+    ledger: Ledger, plan: Plan, budget: Target | None, accountant: Accountant | str, taken: int
+) -> int | None:
     """How many steps of the plan keep `budget` met, the `taken` ones that the ledger holds among them; None without.
 
     The guarantee worsens with every step, so bisection finds it.
     """
     if budget is None:
         return None
-    judge = accountant(using) if isinstance(using, str) else using
+    measure = accounting.accountant(accountant)
 
     def met(steps: int) -> bool:
-        return budget.met(judge(planned_ahead(ledger, plan, steps - taken, start=taken)))
+        return budget.met(measure(planned_ahead(ledger, plan, steps - taken, start=taken)))
 
     affordable, refused = taken, plan.steps
     if met(refused):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InvalidInput
-from tacit.gradients.inputs import per_example
+from tacit.gradients.inputs import check_losses
 from tacit.training.autograd import Cut, Made, Sizes, Tape, flat, mapped, writes
 
 Backward = Callable[[Tensor, Made, Tape], None]
@@ -111,7 +111,7 @@ def cotangents(loss: Tensor, made: Made, tape: Tape, reduction: str, turn: int, 
     """
     root, batch = tape.root, len(tape.root)
     if reduction == "none" or loss.dim():
-        per_example(loss, batch)
+        check_losses(loss, batch)
     if not batch:
         return torch.zeros_like(root)
     _check_leaves(loss, root)

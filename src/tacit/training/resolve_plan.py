@@ -79,5 +79,5 @@ def _calibrated(plan: Plan, target: Target | None, accountant: Accountant | str,
     def after(noise_multiplier: float) -> Ledger:
         return planned_ahead(ledger, replace(plan, noise_multiplier=noise_multiplier), plan.steps)
 
-    found = smallest("noise_multiplier", after, target, using=accountant, relation=ledger.relation)
+    found = smallest("noise_multiplier", after, target, accountant=accountant, relation=ledger.relation)
     return replace(plan, noise_multiplier=found.value)

@@ -42,7 +42,7 @@ def deltas(sigma: float, sample_rate: float, steps: int, epsilons: list[float]) 
     """delta at each epsilon, by the moments accountant, the CLT and exactly."""
     ran = Ledger.of(Gaussian(sigma).poisson(sample_rate) * steps)
     by = {"moments": "moments", "clt": "clt", "exact": "pld"}
-    found = {name: accountant(using)(ran) for name, using in by.items()}
+    found = {name: accountant(by_name)(ran) for name, by_name in by.items()}
     return {name: [float(guarantee.delta(epsilon)) for epsilon in epsilons] for name, guarantee in found.items()}
 
 
@@ -53,8 +53,10 @@ def matched(sigma: float, sample_rate: float, steps: int, delta: float) -> dict[
     """
     epsilon = cost(sigma, sample_rate, steps, delta)["moments"]
     found: dict[str, float] = {"epsilon": epsilon}
-    for name, using in (("clt", "clt"), ("exact", "pld")):
-        found[name] = noise_multiplier(Epsilon(epsilon, delta), sample_rate=sample_rate, steps=steps, using=using).value
+    for name, by_name in (("clt", "clt"), ("exact", "pld")):
+        found[name] = noise_multiplier(
+            Epsilon(epsilon, delta), sample_rate=sample_rate, steps=steps, accountant=by_name
+        ).value
     return found
 
 

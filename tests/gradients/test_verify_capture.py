@@ -1,4 +1,4 @@
-"""What the examination refuses, by name, and what it leaves as it was."""
+"""`verify_capture` refuses models by the name of the layer, and leaves the model as it was."""
 
 import gc
 import weakref
@@ -98,7 +98,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_a_verdict_is_of_one_loss_whatever_code_it_shares_with_another(form):
+def test_a_verification_is_of_one_loss_whatever_code_it_shares(form):
     model = nn.Linear(4, 2)
     for _ in range(2):
         clipped_sum(model, form(False), X, torch.zeros(6, 2), clip_norm=1.0)
@@ -115,11 +115,11 @@ def test_a_loss_that_a_loop_writes_anew_is_examined_once(monkeypatch):
     assert len(examined) == 1
 
 
-def test_verdicts_neither_pile_up_nor_keep_the_model_alive():
+def test_verifications_neither_accumulate_nor_keep_the_model_alive():
     model = nn.Linear(4, 2)
-    for count in range(clipped._LATEST + 3):
+    for count in range(clipped._KEPT_VERIFICATIONS + 3):
         clipped_sum(model, lambda o, t, c=count: squared_error(o, t) + c, X, torch.zeros(6, 2), clip_norm=1.0)
-    assert len(clipped._VERDICTS[model]) == clipped._LATEST
+    assert len(clipped._VERIFICATIONS[model]) == clipped._KEPT_VERIFICATIONS
     clipped_sum(model, lambda o, t, m=model: squared_error(o, t) * len(m.weight), X, torch.zeros(6, 2), clip_norm=1.0)
     alive = weakref.ref(model)
     del model
@@ -148,7 +148,7 @@ def test_other_randomness_goes_through_the_fallback():
             return super().forward(x) + torch.randn(len(x), 2)
 
     engine = ClippedSum(Noisy(4, 2), FlatClip(1.0))
-    assert "random operations" in engine.why_slow(squared_error, X, torch.zeros(6, 2))
+    assert "random operations" in engine.fallback_reason(squared_error, X, torch.zeros(6, 2))
 
 
 def test_a_loss_that_uses_the_parameters_is_differentiated_through_them():
@@ -198,14 +198,14 @@ def test_a_model_that_takes_another_path_is_still_right():
     assert all(torch.isfinite(value).all() for value in sums.values())
 
 
-def test_a_first_batch_with_bad_records_does_not_settle_the_matter():
+def test_a_first_batch_with_bad_records_is_not_final():
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
     bad, y = X.clone(), torch.tensor([0, 1, 2, 0, 1, 2])
     bad[:, 1] = torch.nan
     clipped_sum(model, cross_entropy, bad, y, clip_norm=1.0)
     engine = ClippedSum(model, FlatClip(1.0))
-    assert engine.why_slow(cross_entropy, X, y) == ""
+    assert engine.fallback_reason(cross_entropy, X, y) == ""
     total, norms = engine(cross_entropy, X, y)
     assert_same((total.parts, norms), oracle(model, cross_entropy, X, y, 1.0), clip_norm=1.0)
 

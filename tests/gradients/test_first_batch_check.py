@@ -1,4 +1,4 @@
-"""The first-step audit lets right models pass and stops gradients that are wrong."""
+"""The first-batch check lets right models pass and stops wrong gradients."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch import nn
 from tacit.clipping import AutomaticClip, BatchMeanClip, FlatClip, PerLayerClip
 from tacit.errors import UnsupportedModel
 from tacit.gradients import ClippedSum, first_batch_check
-from tacit.gradients.per_sample_gradients import Rows
+from tacit.gradients.per_sample_gradients import DenseGradients
 from tacit.noise import SeededStream
 from tacit.training import private_step
 from tests.gradients.cases import cross_entropy
@@ -46,21 +46,21 @@ def test_wrong_gradients_are_stopped(monkeypatch, clip, broken):
         right = ClippedSum.factors
         monkeypatch.setattr(ClippedSum, "factors", lambda self, squared: right(self, 0.9 * squared))
     else:
-        added = Rows.add_weighted
-        monkeypatch.setattr(Rows, "add_weighted", lambda self, total, factors: added(self, total, factors * 1.05))
+        add = DenseGradients.add_weighted
+        monkeypatch.setattr(DenseGradients, "add_weighted", lambda self, sums, factors: add(self, sums, factors * 1.05))
     with pytest.raises(UnsupportedModel, match="must equal those of a loop over them; got a difference of"):
         first_batch_check(clipped, cross_entropy, x, y)
 
 
-def test_the_first_private_step_is_audited_before_anything_is_released(monkeypatch):
+def test_the_first_private_step_is_checked_before_anything_is_released(monkeypatch):
     model = net()
     x, y = batch()
     settings = {"clip_norm": 0.5, "noise_multiplier": 1.0, "expected_batch_size": 8, "stream": SeededStream(0)}
     step = private_step(model, torch.optim.SGD(model.parameters(), lr=0.1), cross_entropy, **settings)
     step(x[:0], y[:0])
-    added = Rows.add_weighted
+    added = DenseGradients.add_weighted
     ClippedSum(model, FlatClip(0.5))(cross_entropy, x, y)
-    monkeypatch.setattr(Rows, "add_weighted", lambda self, total, factors: added(self, total, factors * 1.5))
+    monkeypatch.setattr(DenseGradients, "add_weighted", lambda self, total, factors: added(self, total, factors * 1.5))
     before = [parameter.clone() for parameter in model.parameters()]
     with pytest.raises(UnsupportedModel, match="first records"):
         step(x, y)

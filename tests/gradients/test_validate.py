@@ -1,4 +1,4 @@
-"""What the doctor finds, what it repairs, and the numeric test of leakage."""
+"""`problems` finds invalid layers, `fix` repairs them, and `leakage` detects mixing with numbers."""
 
 import math
 
@@ -11,7 +11,7 @@ from tacit.gradients import clipped_sum, fix, leakage, problems
 from tests.gradients.cases import readout
 from tests.gradients.test_rules import floats, ints
 
-SICK = {
+INVALID = {
     "BatchNorm1d": (lambda: nn.BatchNorm1d(6), "mixes the examples", "nn.GroupNorm(2, 6)"),
     "BatchNorm2d": (lambda: nn.BatchNorm2d(8), "mixes the examples", "nn.GroupNorm(4, 8)"),
     "BatchNorm3d": (lambda: nn.BatchNorm3d(7), "mixes the examples", "nn.GroupNorm(1, 7)"),
@@ -30,9 +30,9 @@ SICK = {
 }
 
 
-@pytest.mark.parametrize("kind", SICK)
+@pytest.mark.parametrize("kind", INVALID)
 def test_problems_name_path_reason_and_fix(kind):
-    build, reason, fixing = SICK[kind]
+    build, reason, fixing = INVALID[kind]
     found = problems(nn.Sequential(nn.Identity(), nn.ModuleDict({"part": build()})))
     assert [(problem.path, problem.layer) for problem in found][-1] == ("1.part", kind)
     assert reason in found[0].reason
@@ -40,14 +40,14 @@ def test_problems_name_path_reason_and_fix(kind):
     assert str(found[0]).startswith(f"layer '1.part' ({kind})")
 
 
-def test_healthy_models_have_no_problems():
+def test_valid_models_have_no_problems():
     layers = [nn.GroupNorm(2, 4), nn.InstanceNorm1d(4), nn.LSTM(4, 4), nn.MultiheadAttention(4, 2), nn.Dropout()]
     assert problems(nn.Sequential(*layers, nn.utils.parametrizations.weight_norm(nn.Linear(4, 2)))) == []
 
 
-@pytest.mark.parametrize("kind", [kind for kind in SICK if not kind.startswith("Lazy")])
+@pytest.mark.parametrize("kind", [kind for kind in INVALID if not kind.startswith("Lazy")])
 def test_a_repaired_model_has_no_problems_and_the_original_keeps_them(kind):
-    model = nn.Sequential(nn.Identity(), nn.ModuleDict({"part": SICK[kind][0]()}))
+    model = nn.Sequential(nn.Identity(), nn.ModuleDict({"part": INVALID[kind][0]()}))
     before = problems(model)
     fixed, changes = fix(model)
     assert problems(fixed) == []
@@ -59,7 +59,7 @@ def test_a_repaired_model_has_no_problems_and_the_original_keeps_them(kind):
 @pytest.mark.parametrize("kind", ["LazyLinear", "LazyBatchNorm1d"])
 def test_layers_without_parameters_cannot_be_repaired(kind):
     with pytest.raises(UnsupportedModel, match=r"Run the model once|nn\.GroupNorm"):
-        fix(nn.Sequential(SICK[kind][0]()))
+        fix(nn.Sequential(INVALID[kind][0]()))
 
 
 def test_repair_keeps_scale_shift_type_and_sharing():
@@ -186,7 +186,7 @@ def test_leakage_is_found_and_named(case):
     assert type(model.get_submodule(path)).__name__ in str(found[0])
 
 
-SOUND = {
+INDEPENDENT = {
     "dropout": (lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)), floats(6, 4)),
     "group norm": (lambda: nn.Sequential(nn.Conv1d(3, 4, 3), nn.GroupNorm(2, 4)), floats(6, 3, 9)),
     "attention": (lambda: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), floats(6, 3, 4)),
@@ -195,9 +195,9 @@ SOUND = {
 }
 
 
-@pytest.mark.parametrize("case", SOUND)
+@pytest.mark.parametrize("case", INDEPENDENT)
 def test_models_that_mix_nothing_show_no_leak(case):
-    build, inputs = SOUND[case]
+    build, inputs = INDEPENDENT[case]
     torch.manual_seed(0)
     model = build().eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -209,11 +209,11 @@ def test_models_that_mix_nothing_show_no_leak(case):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_outputs_that_are_not_finite_could_not_be_tested(value):
+def test_outputs_that_are_not_finite_are_refused(value):
     with pytest.raises(InvalidInput, match="could not be tested"):
         leakage(nn.Sequential(nn.Linear(4, 2), Scaled(value)), floats(6, 4))
 
 
-def test_one_example_is_too_few():
+def test_a_batch_of_one_record_is_refused():
     with pytest.raises(InvalidInput, match="inputs must be tensors with at least two examples"):
         leakage(nn.Linear(4, 2), floats(1, 4))
