@@ -8,7 +8,11 @@ from collections.abc import Callable, Iterable
 
 
 def require(holds: object, sentence: str) -> None:
-    """Raise `AssertionError(sentence)` unless `holds` is true."""
+    """Require a property; the sentence says what must hold and what was found.
+
+    Raises:
+        AssertionError: `holds` is false.
+    """
     if not holds:
         raise AssertionError(sentence)
 
