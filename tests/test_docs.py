@@ -36,9 +36,7 @@ def test_the_where_is_table_names_files_and_definitions_that_exist():
     rows = re.findall(r"^\| .*[?:] \| (`.*`) \| (`.*`) \|$", page, flags=re.MULTILINE)
     assert len(rows) >= 10
     for files, names in rows:
-        text = "".join(
-            (SOURCE / file).read_text(encoding="utf-8") for file in re.findall("`(.*?)`", files)
-        )
+        text = "".join((SOURCE / file).read_text(encoding="utf-8") for file in re.findall("`(.*?)`", files))
         for name in re.findall(r"`(?:\w+\.)?(\w+)`", names):
             assert re.search(rf"^ *(?:def|class) {name}\b|^{name}\b", text, flags=re.MULTILINE), name
 
@@ -48,9 +46,7 @@ def test_paths_in_the_contributing_guide_exist():
     for path in re.findall(r"`((?:tests|src|docs|examples)/[\w./]+)`", text):
         assert (ROOT / path).exists() or "NAME" in path, path
     for path in re.findall(r"\| `([a-z_]+/[\w/]+\.py)`", text):
-        assert (SOURCE / path).exists() or path.startswith(("tests", "examples")) or "NAME" in path, (
-            path
-        )
+        assert (SOURCE / path).exists() or path.startswith(("tests", "examples")) or "NAME" in path, path
 
 
 def test_the_site_is_built_so_that_a_broken_link_fails():

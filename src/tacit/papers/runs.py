@@ -14,7 +14,7 @@ from tacit.sweeps import Task
 def history(
     preset: str, seed: int, private: bool, settings: dict[str, Any], *, data_dir: str | os.PathLike[str] | None = None
 ) -> dict[str, Any]:
-    """`test` after every epoch of the private run, or of its non-private twin; the noise is seeded, hence not private.
+    """Test results ("test") after every epoch of a run, private or not; the noise is seeded, hence nothing is private.
 
     `settings` override those of the preset; the initial weights are drawn from `seed` too, unless they name init_seed.
     """

@@ -19,7 +19,7 @@ _MNIST_RATE = 256 / 60000
 
 
 def cost(sigma: float, sample_rate: float, steps: int, delta: float) -> dict[str, float]:
-    """mu and epsilon by the CLT, epsilon by the moments accountant, and the exact bracket."""
+    """Mu and epsilon by the CLT, epsilon by the moments accountant, and the exact bracket."""
     ran = Ledger.of(Gaussian(sigma).poisson(sample_rate) * steps)
     limit, moments, exact = (accountant(name)(ran) for name in ("clt", "moments", "pld"))
     epsilon = exact.epsilon(delta)
@@ -39,7 +39,7 @@ def curve(sigma: float, sample_rate: float, steps: list[int], delta: float) -> d
 
 
 def deltas(sigma: float, sample_rate: float, steps: int, epsilons: list[float]) -> dict[str, list[float]]:
-    """delta at each epsilon, by the moments accountant, the CLT and exactly."""
+    """Delta at each epsilon, by the moments accountant, the CLT and exactly."""
     ran = Ledger.of(Gaussian(sigma).poisson(sample_rate) * steps)
     by = {"moments": "moments", "clt": "clt", "exact": "pld"}
     found = {name: accountant(by_name)(ran) for name, by_name in by.items()}

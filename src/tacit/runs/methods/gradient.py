@@ -112,11 +112,11 @@ class Gradient(Method):
 
 def _parts(job: Job) -> tuple[nn.Module, Optimizer, LRScheduler | None]:
     from tacit.runs.builders import network_of, optimizer_of, scheduler_of
-    from tacit.training.resolve_plan import steps_of
+    from tacit.training.resolve_plan import resolve_steps
 
     model = network_of(job.config, job.dataset)
     optimizer = optimizer_of(job.config, model)
-    steps = steps_of(_sample_rate(job), None, job.config.epochs)
+    steps = resolve_steps(_sample_rate(job), None, job.config.epochs)
     return model, optimizer, scheduler_of(job.config, optimizer, steps)
 
 
