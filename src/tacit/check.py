@@ -8,10 +8,10 @@ import functools
 import math
 import numbers
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, RenamedWarning
 
 Kind = TypeVar("Kind")
 Parameters = ParamSpec("Parameters")
@@ -193,21 +193,26 @@ def renamed(**names: str) -> Callable[[Callable[Parameters, Kind]], Callable[Par
     def decorate(function: Callable[Parameters, Kind]) -> Callable[Parameters, Kind]:
         @functools.wraps(function)
         def wrapper(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Kind:
-            return function(*args, **_with_new_names(kwargs, names))  # type: ignore[arg-type]
+            return function(*args, **with_new_names(kwargs, names))  # type: ignore[arg-type]
 
         return wrapper
 
     return decorate
 
 
-def _with_new_names(given: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+def with_new_names(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """`given` under its new names (old name = new name), with a `DeprecationWarning` for every old one.
+
+    Raises `InvalidInput` where one thing is given under its old and its new name.
+    """
+    found = dict(given)
     for old in [name for name in given if name in names]:
         new = names[old]
-        if new in given:
+        if new in found:
             raise InvalidInput(f"{new} must be given once; got it as {old} too. Leave {old} out.")
-        warnings.warn(f"{old} is now called {new}; the old name goes with the next version.", DeprecationWarning, 3)
-        given = {name: value for name, value in given.items() if name != old} | {new: given[old]}
-    return given
+        warnings.warn(f"{old} is now called {new}; the old name goes with the next version.", RenamedWarning, 3)
+        found[new] = found.pop(old)
+    return found
 
 
 def _float(value: numbers.Real) -> float:

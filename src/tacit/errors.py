@@ -40,6 +40,10 @@ class LeakWarning(UserWarning):
     """A statistic was read from private data without a privacy cost (an error in strict mode)."""
 
 
+class RenamedWarning(DeprecationWarning):
+    """An old name was used, which is accepted for one version."""
+
+
 class PrivacyWarning(UserWarning):
     """A legal but doubtful privacy parameter, such as delta >= 1/n."""
 

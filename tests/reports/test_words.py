@@ -80,7 +80,7 @@ def test_without_a_proof_the_headline_promises_nothing():
 
 def test_what_was_read_unpaid_is_said_in_a_sentence():
     assert words.reserve(()) == ""
-    assert words.reserve(["bounds of a", "classes"]).endswith("without being paid for: bounds of a; classes.")
+    assert words.reserve(["bounds of a", "classes"]).endswith("without a privacy cost: bounds of a; classes.")
 
 
 def _printed(table):
@@ -98,7 +98,7 @@ def test_terminal_tables_print_the_standing_beside_the_number():
         assert each.tradeoff.standing.value in line
         assert words.leakage(each.epsilon, each.tradeoff.standing) in line
     assert words.NOT_A_BOUND in text
-    assert "[bold] refused: [red]because" in text
+    assert "[bold] does not apply: [red]because" in text
 
 
 def test_terminal_table_of_audits():

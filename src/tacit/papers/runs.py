@@ -21,14 +21,15 @@ def history(
     from tacit.accounting import Ledger
     from tacit.runs import read_config
     from tacit.runs.builders import dataset_of
-    from tacit.runs.methods import Job
+    from tacit.runs.methods import Job, method_of
 
     given = _with_tuples(settings)
     config = read_config(preset, {"init_seed": seed} | given | {"unsafe_seed": seed})
+    method = method_of(config)
     with tempfile.TemporaryDirectory() as folder:
         dataset, ledger = dataset_of(config, data_dir), Ledger(relation=config.relation)
         job = Job(config, dataset, ledger, Path(folder), data_dir=data_dir)
-        rows = config.own.train(job).history if private else config.own.twin(job)
+        rows = method.train(job).history if private else method.nonprivate_baseline(job)
     return {"test": [row["test"] for row in rows]}
 
 

@@ -34,8 +34,8 @@ class BinnedLoss:
     def __init__(self, pair: Pair):
         self.pair = pair
         self.edges = np.linspace(-1.0, 1.0, _BINS + 1) * _reach(pair)
-        self.p, self.q = pair.cells(self.edges)
-        self.only_p, self.only_q = pair.infinite, pair.unseen
+        self.p, self.q = pair.bin_masses(self.edges)
+        self.only_p, self.only_q = pair.infinity_mass, pair.negative_infinity_mass
 
     @classmethod
     def members(cls, pair: Pair) -> Iterator[BinnedLoss]:
@@ -45,7 +45,7 @@ class BinnedLoss:
 
     def hockey_stick(self, epsilon: float) -> tuple[float, float]:
         """H_{e^epsilon}(P || Q) and H_{e^epsilon}(Q || P), exact: epsilon is an edge of the bins."""
-        p, q = self.pair.cells(np.array([-epsilon, epsilon]) if epsilon else np.array([0.0]))
+        p, q = self.pair.bin_masses(np.array([-epsilon, epsilon]) if epsilon else np.array([0.0]))
         forward = self.only_p + p[-1] - math.exp(epsilon) * q[-1]
         backward = self.only_q + q[0] - math.exp(epsilon) * p[0]
         return float(forward), float(backward)
@@ -64,7 +64,7 @@ def _reach(pair: Pair) -> float:
     """A loss beyond which either side has a mass below 1e-14."""
     reach = 1.0
     while reach < 2.0**12:
-        p, q = pair.cells(np.array([-reach, reach]))
+        p, q = pair.bin_masses(np.array([-reach, reach]))
         if max(p[0], p[-1], q[0], q[-1]) < 1e-14:
             break
         reach *= 2
