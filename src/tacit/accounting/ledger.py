@@ -91,6 +91,7 @@ class Ledger:
         self.facts = Facts()
         self._marked = Standing.PROVEN
         self._unstated = False
+        self._closed = False
         self._entries: list[Entry] = []
         self._lock = threading.RLock()
 
@@ -146,6 +147,8 @@ class Ledger:
         """Record that `mechanism` ran `steps` >= 1 times."""
         check.instance("mechanism", mechanism, Mechanism, "one such as Gaussian(1.0)")
         steps = check.count("steps", steps)
+        if self._closed:
+            raise InvalidInput("ledger must be open; got a closed copy, whose entries would reach nobody. Fit again.")
         with self._lock:
             last = self._entries[-1] if self._entries else None
             if last is not None and (last.mechanism, last.note) == (mechanism, note):
@@ -154,6 +157,10 @@ class Ledger:
                 self._entries.append(Entry(mechanism, steps, note))
             for switch in mechanism.unsafe:
                 self.mark_unsafe(switch)
+
+    def close(self) -> None:
+        """Let nothing be recorded here any more: what a copy in another process records reaches nobody."""
+        self._closed = True
 
     def begin(self, *facts: Fact) -> None:
         """Begin a run whose `facts` are known at its start; those of runs before it are closed.
