@@ -312,7 +312,11 @@ def _mixing(model: nn.Module, first: _Run, second: _Run, keep: Tensor, what: str
             continue
         if not _near(output, later[1], keep, _tolerance(first, _OUTPUTS)):
             layer = f"layer {path!r} ({type(model.get_submodule(path)).__name__})"
-            where = layer if _alike(given, later[0], keep, _tolerance(first, _OUTPUTS)) else f"what the model does before {layer}"
+            where = (
+                layer
+                if _alike(given, later[0], keep, _tolerance(first, _OUTPUTS))
+                else f"what the model does before {layer}"
+            )
             return f"{where} mixes the records of a batch. Normalise within one record, e.g. by nn.GroupNorm."
     return (
         f"the model mixes the records of a batch: {what} of a record change when other records are exchanged. "
