@@ -18,6 +18,7 @@ from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingM
 from tacit.gradients import FlatGradient, UnitIds
 from tacit.mechanisms import Mechanism
 from tacit.noise import SecureStream, SeededStream, Stream
+from tacit.root_finding import bisect_integers
 from tacit.sampling import Batch, PoissonSampling, Sampling
 from tacit.standing import Standing
 from tacit.tradeoff import Target, check_target
@@ -332,10 +333,4 @@ def _affordable_steps(
     def met(steps: int) -> bool:
         return budget.met(measure(ledger_after(ledger, plan, steps - taken, start=taken)))
 
-    affordable, refused = taken, plan.steps
-    if met(refused):
-        return plan.steps
-    while refused - affordable > 1:
-        middle = (affordable + refused) // 2
-        affordable, refused = (middle, refused) if met(middle) else (affordable, middle)
-    return affordable
+    return plan.steps if met(plan.steps) else bisect_integers(met, taken, plan.steps)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from tacit.accounting.pld.accountant import Pld
-from tacit.accounting.pld.envelopes import BLOCK, Fixed, Floor, in_blocks, rough
+from tacit.accounting.pld.envelopes import BLOCK, AdaptiveLowerBound, FixedMemberLowerBound, coarse_dispatch, in_blocks
 from tacit.mechanisms import Compose, Exponential, Gaussian
 from tacit.mechanisms.pairs import (
     AdaptivePair,
@@ -55,7 +55,7 @@ def test_one_step_is_the_envelope(family: Pair):
     one = AdaptivePair(family, 1)
     for share in (0.0, 0.2, 0.7):
         epsilon = share * family.largest
-        p, q = family.cells(np.array([epsilon]))
+        p, q = family.bin_masses(np.array([epsilon]))
         exact = float(p[1] - np.exp(epsilon) * q[1])
         assert exact * (1 - 1e-9) <= _delta(one, epsilon) <= exact * 1.02
 
@@ -81,7 +81,7 @@ def test_two_steps_by_brute_force(family: Pair, share: float):
     """The true supremum lies between the best of 81 members and that plus what the grid of members can miss."""
     epsilon = share * 2 * family.largest
     enumerated = _two_steps(family, epsilon, np.linspace(-1.0, 1.0, 82)[:-1])
-    floor, _ = Floor(family, 2).delta(epsilon)
+    floor, _ = AdaptiveLowerBound(family, 2).delta(epsilon)
     ceiling = _delta(AdaptivePair(family, 2), epsilon)
     assert enumerated <= ceiling <= enumerated * 1.02
     assert floor <= ceiling
@@ -91,11 +91,13 @@ def test_two_steps_by_brute_force(family: Pair, share: float):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("steps", [3, 20, BLOCK])
 def test_no_fixed_member_leaks_more_than_the_bound(family: Pair, steps: int):
-    upper, lower = AdaptivePair(family, steps), Floor(family, steps)
+    upper, lower = AdaptivePair(family, steps), AdaptiveLowerBound(family, steps)
     assert upper.table[1].sum() == pytest.approx(1.0, abs=1e-12)
     assert upper.table[2].sum() == pytest.approx(1.0, abs=1e-12)
     for delta in (1e-2, 1e-8):
-        fixed, _ = Fixed([(family, steps)], rough(in_blocks([(family, steps)]))).epsilon(delta)
+        fixed, _ = FixedMemberLowerBound([(family, steps)], coarse_dispatch(in_blocks([(family, steps)]))).epsilon(
+            delta
+        )
         if fixed == 0.0:
             continue
         assert _delta(upper, fixed) >= delta * (1 - 1e-6)
@@ -107,7 +109,7 @@ def test_no_fixed_member_leaks_more_than_the_bound(family: Pair, steps: int):
 def test_the_bracket_holds_every_fixed_choice(share, steps, log_delta):
     step = RangePair(0.7)
     answer = Pld()(Exponential(0.7) * steps).epsilon(10**log_delta)
-    fixed = rough([(step.attained(share), steps)]).epsilon(10**log_delta)[0]
+    fixed = coarse_dispatch([(step.attained(share), steps)]).epsilon(10**log_delta)[0]
     assert answer.lower <= answer.upper
     assert fixed <= answer.upper
     assert answer.upper - answer.lower <= 0.03 * answer.upper
@@ -131,9 +133,9 @@ def test_adaptive_steps_beside_others():
 def test_a_revealed_block_is_the_mixture_over_how_many_steps_run():
     block = RevealedBlock(RangePair(1.0), steps=30, rate=0.1, most=12)
     tail = float(binom.sf(12, 30, 0.1))
-    assert tail <= block.infinite <= 100 * tail
+    assert tail <= block.infinity_mass <= 100 * tail
     table = block.table
-    for side, lost in ((1, block.infinite), (2, block.unseen)):
+    for side, lost in ((1, block.infinity_mass), (2, block.negative_infinity_mass)):
         assert table[side].sum() == pytest.approx(1 - lost, rel=1e-9)
     for epsilon in (0.05, 0.8, 2.5):
         runs = [
@@ -142,14 +144,18 @@ def test_a_revealed_block_is_the_mixture_over_how_many_steps_run():
         ]
         exact = float(binom.pmf(np.arange(13), 30, 0.1) @ runs)
         # Tables of fewer runs have finer grids.
-        assert exact * (1 - 1e-9) <= _delta(block, epsilon) + block.infinite <= exact * 1.02 + 1.01 * block.infinite
+        assert (
+            exact * (1 - 1e-9)
+            <= _delta(block, epsilon) + block.infinity_mass
+            <= exact * 1.02 + 1.01 * block.infinity_mass
+        )
 
 
 @pytest.mark.parametrize("most", [16, 64, 128])
 def test_hardly_ever_do_more_steps_of_a_fitting_block_run(most: int):
     block = RevealedBlock.fitting(RangePair(1.0), 1e-4, most)
     assert block.rate * block.steps < most
-    assert binom.sf(most, block.steps, block.rate) <= block.infinite <= 1e-39
+    assert binom.sf(most, block.steps, block.rate) <= block.infinity_mass <= 1e-39
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.accounting.pld.accountant import Pld
-from tacit.accounting.pld.noise_groups import Grouped, grouped
+from tacit.accounting.pld.grouped_dispatch import GroupedDispatch
+from tacit.accounting.pld.noise_groups import grouped_by_noise
 from tacit.mechanisms import Compose, Gaussian
 from tacit.mechanisms.pairs import GaussianPair, SampledGaussianPair
 from tacit.relation import Relation
@@ -21,7 +22,7 @@ def schedule(high, low, count, rate):
 def test_a_group_is_at_its_leakiest_or_at_its_quietest(sigmas, distinct):
     parts = [(SampledGaussianPair(sigma, 0.1, True), 1 + k % 3) for k, sigma in enumerate(sigmas)]
     for upper, extreme in ((True, min(sigmas)), (False, max(sigmas))):
-        found = dict(grouped([*parts, (GaussianPair(1.0), 1)], distinct, upper=upper))
+        found = dict(grouped_by_noise([*parts, (GaussianPair(1.0), 1)], distinct)[upper])
         assert found.pop(GaussianPair(1.0)) == 1
         assert len(found) <= distinct
         assert {pair.sigma for pair in found} <= set(sigmas)
@@ -37,7 +38,7 @@ def test_a_group_is_at_its_leakiest_or_at_its_quietest(sigmas, distinct):
 def test_rates_and_directions_are_not_mixed():
     parts = [(SampledGaussianPair(1.0 + k / 100, rate, remove), 1) for k in range(10) for rate in (0.1, 0.2)
              for remove in (True, False)]  # fmt: skip
-    found = grouped(parts, 4, upper=True)
+    _, found = grouped_by_noise(parts, 4)
     assert {(pair.rate, pair.remove, steps) for pair, steps in found} == {
         (rate, remove, 10) for rate in (0.1, 0.2) for remove in (True, False)
     }
@@ -57,8 +58,8 @@ def test_the_bracket_of_groups_holds_the_exact_one(relation):
 
 def test_steps_that_no_grouping_makes_fewer_are_answered_once():
     parts = [(SampledGaussianPair(1.0, 0.01 + k / 1000, True), 1) for k in range(30)]
-    assert Grouped.of(parts, 10) is None
-    assert Grouped.of([(SampledGaussianPair(1.0 + k / 100, 0.01, True), 1) for k in range(30)], 10) is not None
+    assert GroupedDispatch.of(parts, 10) is None
+    assert GroupedDispatch.of([(SampledGaussianPair(1.0 + k / 100, 0.01, True), 1) for k in range(30)], 10) is not None
 
 
 def test_a_schedule_that_one_line_covers_stays_exact():

@@ -13,7 +13,7 @@ from tacit.accounting.pld.dispatch import Dispatch
 from tacit.accounting.pld.exact import Double, Enumerated
 from tacit.accounting.pld.inversion import saddle_line
 from tacit.accounting.pld.saddle_point import saddle_for_epsilon
-from tacit.accounting.pld.smooth_cumulants import Product, SmoothCumulant
+from tacit.accounting.pld.step_cumulants import CompositionCumulant, IndependentSum
 from tacit.mechanisms import DiscreteGaussian, Gaussian, Laplace, Mechanism
 from tacit.mechanisms.pairs import Pair, SampledGaussianPair
 from tacit.relation import Relation
@@ -64,12 +64,12 @@ def test_a_line_without_its_far_tail_keeps_its_certificate(epsilon: float):
     parts = [(pair, 5)]
     saddle = Dispatch(parts).general.saddle_for_epsilon(epsilon)
     for _ in range(3):
-        seen = cumulants_of(parts, saddle.theta, saddle.log_delta)
-        saddle = saddle_for_epsilon(SmoothCumulant(seen, saddle.theta), epsilon)
-    measure = Product(cumulants_of(parts, saddle.theta, saddle.log_delta), saddle.theta)
-    line = saddle_line(measure, saddle, 20_000, 0.0)
+        cumulants = cumulants_of(parts, saddle.theta, saddle.log_delta)
+        saddle = saddle_for_epsilon(CompositionCumulant.around(cumulants, saddle.theta), epsilon)
+    loss_sum = IndependentSum(cumulants_of(parts, saddle.theta, saddle.log_delta), saddle.theta)
+    line = saddle_line(loss_sum, saddle, 20_000, 0.0)
     assert line is not None
-    assert measure.left_out > 0
+    assert loss_sum.left_out > 0
     few = Enumerated.of(parts, saddle.theta, epsilon)
     assert few is not None
     (low, high), (floor, ceiling) = line.bounds(epsilon), few.bounds(epsilon)

@@ -1,4 +1,4 @@
-"""The saddle line of every mechanism, blurred and split, against brute force and the lattice."""
+"""The saddle line of every mechanism, smoothed and split, against brute force and the lattice."""
 
 import itertools
 import math
@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from tacit.accounting.pld.accountant import Pld
-from tacit.accounting.pld.cumulants import as_gaussian, cumulants_of
-from tacit.accounting.pld.discrete_cumulants import SmoothMixed
-from tacit.accounting.pld.dispatch import Dispatch, _together
+from tacit.accounting.pld.cumulants import cumulants_of
+from tacit.accounting.pld.discrete_cumulants import MixtureCumulant
+from tacit.accounting.pld.dispatch import Dispatch, intersection
 from tacit.accounting.pld.fft import Convolution
 from tacit.accounting.pld.inversion import SaddleLine
-from tacit.accounting.pld.smooth_cumulants import SmoothSampled, Unsuitable
-from tacit.accounting.pld.tail_split import Splitter
+from tacit.accounting.pld.step_cumulants import SampledGaussianCumulant, Unsuitable
+from tacit.accounting.pld.tail_split import TailSplitter
 from tacit.mechanisms import Gaussian
 from tacit.mechanisms.pairs import (
     AtomPair,
@@ -50,8 +50,8 @@ def test_nodes_keep_both_masses_and_every_moment(pair: Pair, theta: float, frequ
     coarse, fine = pair.nodes(theta, frequency), pair.nodes(4 * theta + 3, 3 * frequency + 50)
     assert coarse is not None
     assert fine is not None
-    assert coarse.p.sum() + pair.infinite == pytest.approx(1.0, abs=1e-13)
-    assert coarse.q.sum() + pair.unseen == pytest.approx(1.0, abs=1e-13)
+    assert coarse.p.sum() + pair.infinity_mass == pytest.approx(1.0, abs=1e-13)
+    assert coarse.q.sum() + pair.negative_infinity_mass == pytest.approx(1.0, abs=1e-13)
     np.testing.assert_allclose(np.log(coarse.p / coarse.q), coarse.loss, rtol=0, atol=1e-11)
     z = theta + 1j * frequency
     values = [(nodes.p * np.exp(z * nodes.loss)).sum() for nodes in (coarse, fine)]
@@ -122,14 +122,14 @@ def test_runs_apart_agree_with_the_lattice_at_every_threshold(
     saddle = general.saddle_for_delta(10**log10_delta)
     if not saddle.epsilon > 1e-3:
         return
-    splitter = Splitter(parts, general.outlines_for(log_delta), 20_000)
+    splitter = TailSplitter(parts, general.coarse_losses_for(log_delta), 20_000)
     bounds = [general.bracket(saddle).bounds(saddle.epsilon)]
     for share in (0.5, 0.33, 0.2):
         try:
-            apart = splitter._at(saddle.epsilon, log_delta, share * saddle.epsilon, 0.1)
+            split = splitter._at(saddle.epsilon, log_delta, share * saddle.epsilon, 0.1)
         except Unsuitable:
             continue
-        bounds += [apart.bounds(saddle.epsilon)] if apart else []
+        bounds += [split.bounds(saddle.epsilon)] if split else []
     assert max(low for low, _ in bounds) <= min(high for _, high in bounds) * (1 + 1e-9)
 
 
@@ -174,7 +174,7 @@ def test_near_the_largest_loss() -> None:
 
 def test_a_large_discrete_gaussian_is_continuous_at_low_frequencies() -> None:
     pair = SampledPair(DiscreteGaussianPair(30.0, 2), 0.05, True)
-    gaussian, limit = as_gaussian(pair)
+    gaussian, limit = pair.gaussian_limit()
     assert isinstance(gaussian, SampledGaussianPair)
     nodes = pair.nodes(3.0, limit)
     u = np.arange(-14.0, 14.0, 0.002)
@@ -193,21 +193,24 @@ def test_a_mixed_step_lies_between_its_two_and_on_the_lattice(remove: bool) -> N
     low, high = Dispatch(mixed).delta(1.0)
     assert high - low <= 1e-6 * high
     assert Dispatch([(usual, 3000)]).delta(1.0)[1] < low < high < Dispatch([(rare, 3000)]).delta(1.0)[0]
-    together = [(SmoothMixed(*(_seen(pair) for pair in (usual, rare)), share), share) for share in (1e-300, 1 - 1e-16)]
-    for view, share in together:
-        alone = _seen(usual if share < 0.5 else rare)
-        assert view.log_moment(2.0) == pytest.approx(alone.log_moment(2.0), rel=1e-12)
+    together = [
+        (MixtureCumulant(*(_sampled_cumulant(pair) for pair in (usual, rare)), share), share)
+        for share in (1e-300, 1 - 1e-16)
+    ]
+    for cumulant, share in together:
+        alone = _sampled_cumulant(usual if share < 0.5 else rare)
+        assert cumulant.log_moment(2.0) == pytest.approx(alone.log_moment(2.0), rel=1e-12)
 
 
-def _seen(pair: SampledGaussianPair) -> SmoothSampled:
-    view = cumulants_of([(pair, 3000)], 2.0, -20.0)[0]
-    assert isinstance(view, SmoothSampled)
-    return view
+def _sampled_cumulant(pair: SampledGaussianPair) -> SampledGaussianCumulant:
+    cumulant = cumulants_of([(pair, 3000)], 2.0, -20.0)[0]
+    assert isinstance(cumulant, SampledGaussianCumulant)
+    return cumulant
 
 
 def test_contradicting_engines_leave_all_that_either_allows():
-    assert _together((1.0, 3.0), (2.0, 4.0)) == (2.0, 3.0)
-    assert _together((1.0, 2.0), (3.0, 4.0)) == (1.0, 4.0)
+    assert intersection((1.0, 3.0), (2.0, 4.0)) == (2.0, 3.0)
+    assert intersection((1.0, 2.0), (3.0, 4.0)) == (1.0, 4.0)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from tacit.accounting import Ledger, account, accountant
 from tacit.accounting.pld.dispatch import Dispatch
-from tacit.accounting.pld.few_samples import Revealed, revealed
+from tacit.accounting.pld.few_samples import FewSamples, few_samples
 from tacit.mechanisms import Gaussian
 from tacit.mechanisms.pairs import SampledGaussianPair
 
@@ -13,7 +13,7 @@ from tacit.mechanisms.pairs import SampledGaussianPair
 @pytest.mark.parametrize(("sigma", "rate", "steps"), [(0.06, 0.01, 100), (0.05, 0.3, 20), (0.0625, 0.001, 1000)])
 def test_bounds_hold_the_exact_value(sigma, rate, steps, remove):
     pair = SampledGaussianPair(sigma, rate, remove)
-    exact, quick = Dispatch([(pair, steps)]), Revealed(pair, steps)
+    exact, quick = Dispatch([(pair, steps)]), FewSamples(pair, steps)
     for delta in (1e-3, 1e-5, 1e-10):
         (low, high), (least, most) = quick.epsilon(delta), exact.epsilon(delta)
         assert low <= most
@@ -23,9 +23,9 @@ def test_bounds_hold_the_exact_value(sigma, rate, steps, remove):
 
 
 def test_only_steps_of_little_noise_are_bounded_so():
-    assert revealed([(SampledGaussianPair(0.1, 0.01, True), 10)]) is None
-    assert revealed([(SampledGaussianPair(0.01, 0.01, True), 10), (SampledGaussianPair(1.0, 0.01, True), 1)]) is None
-    assert revealed([(SampledGaussianPair(0.01, 0.01, True), 10)]) is not None
+    assert few_samples([(SampledGaussianPair(0.1, 0.01, True), 10)]) is None
+    assert few_samples([(SampledGaussianPair(0.01, 0.01, True), 10), (SampledGaussianPair(1.0, 0.01, True), 1)]) is None
+    assert few_samples([(SampledGaussianPair(0.01, 0.01, True), 10)]) is not None
 
 
 @pytest.mark.parametrize("noise_multiplier", [1e-12, 1e-5, 1e-3, 0.01, 0.05])
