@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from tacit.errors import UnsupportedModel
-from tacit.gradients.inputs import Inputs, outputs_of, rows, tensors
+from tacit.gradients.inputs import Inputs, Loss, losses_of, outputs_of, rows, tensors
 from tacit.gradients.module_state import State, changed_names, module_state
 
 _ROWS = 64  # memory of a probe is that of a second batch; mixing shows on few rows as on many
@@ -31,7 +31,6 @@ _LEAST = 4  # rows below which rows are repeated, so that half of them can be re
 _OUTPUTS = 1e-5  # rounding of one row between two runs of equal shape, relative to the largest value
 _GRADIENTS = 1e-4  # that of a sum over rows
 _HALF = 5e-2  # both, for models that compute in half precision
-_DRAWS = 2  # halves tried on the first batch: a maximum over the batch may lie outside of one
 
 
 @dataclass
@@ -48,38 +47,79 @@ class ModelProbe:
     cleared: set[str] = field(default_factory=set)
     times: int = 0
 
-    def __call__(self, inputs: Inputs, *, thorough: bool = False) -> bool:
+    def __call__(
+        self, inputs: Inputs, targets: Tensor | None = None, loss: Loss | None = None, *, thorough: bool = False
+    ) -> bool:
         """Probe the model on at most 64 rows of `inputs`; False where no row could be tested (none is finite).
+
+        A random half of the rows is replaced, then the other half: a dependence on one row shows in one of the two.
 
         Args:
             inputs: the batch as the model takes it, rows along the first axis of every tensor.
-            thorough: run once more, to find state kept outside of the module, and replace two different halves.
+            targets: of `loss`, replaced with the rows.
+            loss: `loss(outputs, targets)`, probed together with the model if given; one value per row.
+            thorough: run once more, to find state kept outside of the module.
 
         Raises:
             UnsupportedModel: a row's output or gradient follows other rows, or state of the module follows the rows;
                 the layer or attribute is named, no value is.
         """
-        chosen = _finite_rows(inputs)
+        chosen = _finite_rows(inputs if targets is None else (*tensors(inputs), targets))
         if not len(chosen):
             return False
+        batch = _Batch(rows(inputs, chosen), None if targets is None else targets[chosen.to(targets.device)], loss)
         with _generators() as start, torch.enable_grad():
-            batch = rows(inputs, chosen)
             draw = torch.Generator().manual_seed(random.SystemRandom().getrandbits(60))
-            for turn in range(_DRAWS if thorough else 1):
-                self._compare(batch, _half(len(chosen), draw), start, again=thorough and turn == 0)
+            half = _half(len(chosen), draw)
+            self._compare(batch, half, start, again=thorough)
+            self._compare(batch, ~half, start, again=False)
         self.times += 1
         return True
 
-    def _compare(self, batch: Inputs, replaced: Tensor, start: Callable[[], None], *, again: bool) -> None:
+    def _compare(self, batch: _Batch, replaced: Tensor, start: Callable[[], None], *, again: bool) -> None:
         before = {name: _kept(value) for name, value in module_state(self.model).items()}
         first = _run(self.model, batch, ~replaced, start)
         if again:
             repeated = _run(self.model, batch, ~replaced, start)
             _check_repeats(self.model, first, repeated)
-        second = _run(self.model, _with_others(batch, replaced), ~replaced, start)
+        second = self._second(batch, first, replaced, start)
         _check_state(first.state, second.state)
-        _check_rows(self.model, first, second, ~replaced)
+        _check_rows(self.model, first, second, ~replaced, batch.loss is not None)
         self.cleared.update(changed_names(before, first.state))
+
+    def _second(self, batch: _Batch, first: _Run, replaced: Tensor, start: Callable[[], None]) -> _Run:
+        """The run with other rows: new values, or rows of the batch where the model or its loss takes no new ones."""
+        try:
+            second = _run(self.model, batch.changed(replaced, new=True), ~replaced, start)
+            if _finite(second) or not _finite(first):
+                return second
+        except Exception:
+            # Probabilities outside of [0, 1] and the like: models and losses refuse them in many ways.
+            pass
+        return _run(self.model, batch.changed(replaced, new=False), ~replaced, start)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """The rows of a probe, and the loss that is probed with the model."""
+
+    inputs: Inputs
+    targets: Tensor | None
+    loss: Loss | None
+
+    def changed(self, replaced: Tensor, *, new: bool) -> _Batch:
+        """The batch with other rows in place of the `replaced` ones; reals as 1 - 1.5 times another if `new`."""
+        inputs = _mapped(self.inputs, lambda value: with_others(value, replaced, new=new))
+        targets = None if self.targets is None else with_others(self.targets, replaced, new=new)
+        return _Batch(inputs, targets, self.loss)
+
+    def values(self, module: nn.Module) -> object:
+        """What is compared row by row: the outputs of `module`, or its losses."""
+        fresh = _mapped(self.inputs, lambda value: value.detach().clone())
+        outputs = outputs_of(module, fresh)
+        if self.loss is None or self.targets is None:
+            return outputs
+        return losses_of(self.loss, outputs, self.targets.detach().clone())
 
 
 @dataclass
@@ -99,15 +139,17 @@ class _Run:
     state: State
 
 
-def _run(model: nn.Module, inputs: Inputs, keep: Tensor, start: Callable[[], None]) -> _Run:
+def _finite(run: _Run) -> bool:
+    return all(bool(value.isfinite().all()) for value in (*run.outputs, *run.gradients.values()))
+
+
+def _run(model: nn.Module, batch: _Batch, keep: Tensor, start: Callable[[], None]) -> _Run:
     module, restore = _copy(model)
     layers: dict[str, tuple[Tensor | None, Tensor]] = {}
     try:
         hooks = [inner.register_forward_hook(_noting(layers, path)) for path, inner in module.named_modules() if path]
-        module.train()
         start()
-        fresh = _mapped(inputs, lambda value: value.detach().clone())
-        outputs = _batched(outputs_of(module, fresh), len(keep))
+        outputs = _batched(batch.values(module), len(keep))
         gradients = _gradients(module, outputs, keep)
         for hook in hooks:
             hook.remove()
@@ -152,7 +194,15 @@ def _restorer(model: nn.Module) -> Callable[[], None]:
 
 def _gradients(module: nn.Module, outputs: list[Tensor], keep: Tensor) -> dict[str, Tensor]:
     """Gradients of sum_{i kept} <w_i, output_i> for fixed uneven w; found mixing may be in the backward pass alone."""
-    named = {name: value for name, value in module.named_parameters() if value.requires_grad}
+    # Its gradient is divided by counts over whatever runs together; the engine runs it record by record.
+    by_frequency = {
+        id(value)
+        for inner in module.modules()
+        if getattr(inner, "scale_grad_by_freq", False)
+        for value in inner.parameters(recurse=False)
+    }
+    trainable = ((name, value) for name, value in module.named_parameters() if value.requires_grad)
+    named = {name: value for name, value in trainable if id(value) not in by_frequency}
     readout = sum((_readout(value, keep) for value in outputs if value.requires_grad), start=torch.zeros(()))
     if not named or not isinstance(readout, Tensor) or not readout.requires_grad:
         return {}
@@ -186,25 +236,27 @@ def _first_real(value: object) -> Tensor | None:
     return next(found, None)
 
 
-def _with_others(inputs: Inputs, replaced: Tensor) -> Inputs:
-    """The inputs with other rows in place of the `replaced` ones: reals as 1 - 1.5 times another, integers another."""
-    order = torch.roll(torch.arange(len(replaced)), 1)
+def with_others(value: Tensor, replaced: Tensor, *, new: bool = True) -> Tensor:
+    """`value` with other rows in place of the `replaced` ones.
 
-    def exchanged(value: Tensor) -> Tensor:
-        where, other = replaced.to(value.device), value[order.to(value.device)]
-        other = 1.0 - 1.5 * other if value.is_floating_point() else _other_integers(value, other)
-        changed = value.clone()
-        changed[where] = other[where].to(value.dtype)
-        return changed
+    Args:
+        value: shape (rows, ...).
+        replaced: which rows, shape (rows,).
+        new: reals become 1 - 1.5 times another row, which no row of the batch need be; else another row.
 
-    return _mapped(inputs, exchanged)
-
-
-def _other_integers(value: Tensor, other: Tensor) -> Tensor:
-    """Another row's integers; where all rows are equal, each reflected within the range that the batch shows."""
-    if value.dtype == torch.bool or not torch.equal(value, other):
-        return ~other if value.dtype == torch.bool and torch.equal(value, other) else other
-    return value.amax() + value.amin() - value if value.numel() else other
+    Example:
+        >>> with_others(torch.tensor([1.0, 2.0]), torch.tensor([True, False]))
+        tensor([-2.,  2.])
+    """
+    where, other = replaced.to(value.device), torch.roll(value, 1, 0)
+    if value.is_floating_point():
+        other = 1.0 - 1.5 * other.nan_to_num(0.0, 0.0, 0.0) if new else other
+    elif value.numel() and torch.equal(value, other):
+        # Rows that are all equal would be replaced by themselves.
+        other = ~value if value.dtype == torch.bool else value.amax() + value.amin() - value
+    changed = value.clone()
+    changed[where] = other[where].to(value.dtype)
+    return changed
 
 
 def _mapped(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
@@ -259,9 +311,9 @@ def _readable(name: str, state: State) -> str:
     return f"{kind} {name.removesuffix('.__len__')!r} of the model"
 
 
-def _check_rows(model: nn.Module, first: _Run, second: _Run, keep: Tensor) -> None:
+def _check_rows(model: nn.Module, first: _Run, second: _Run, keep: Tensor, of_loss: bool) -> None:
     if not _rows_alike(first.outputs, second.outputs, keep, _tolerance(first, _OUTPUTS)):
-        raise UnsupportedModel(_mixing(model, first, second, keep, "outputs"))
+        raise UnsupportedModel(_mixing(model, first, second, keep, "losses" if of_loss else "outputs"))
     allowed = _tolerance(first, _GRADIENTS) * _largest(first.gradients.values())
     for name, gradient in first.gradients.items():
         if not bool(((gradient - second.gradients[name]).abs() <= allowed).all()) and bool(gradient.isfinite().all()):
@@ -317,9 +369,11 @@ def _mixing(model: nn.Module, first: _Run, second: _Run, keep: Tensor, what: str
                 if _alike(given, later[0], keep, _tolerance(first, _OUTPUTS))
                 else f"what the model does before {layer}"
             )
-            return f"{where} mixes the records of a batch. Normalise within one record, e.g. by nn.GroupNorm."
+            return f"{where} mixes the examples of a batch. Normalise within one example, e.g. by nn.GroupNorm."
+    if what == "losses":
+        return "the loss of an example depends on the other examples of its batch. Compute each from its own outputs."
     return (
-        f"the model mixes the records of a batch: {what} of a record change when other records are exchanged. "
+        f"the model mixes the examples of a batch: {what} of an example change when others are exchanged. "
         "Compute each row from its own record and public values alone."
     )
 
