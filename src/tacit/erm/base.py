@@ -78,7 +78,7 @@ class PrivateEstimator(BaseEstimator):
                 "say, never reaches that ledger. Run in one process (n_jobs=1), or save the fitted model after "
                 "set_params(ledger=None)."
             )
-        state = super().__getstate__()
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
         return {name: value.spec() if isinstance(value, Ledger) else value for name, value in state.items()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
