@@ -221,6 +221,12 @@ class Ledger:
             if self._unstated and self.is_run:
                 self.assume(UNSTATED)
 
+    def absorb_marks(self, other: Ledger) -> None:
+        """Take in marks, assumptions, facts and standing of `other`, whose entries are part of one recorded here."""
+        with self._lock:
+            self.facts.absorb(other.facts)
+            self._take_marks(other)
+
     def advance(self, later: Ledger) -> None:
         """Become `later`, which must begin with everything in this ledger; raises `InvalidInput` otherwise."""
         if (self.relation, self.unit) != (later.relation, later.unit) or not self._begins(later):

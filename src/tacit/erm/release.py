@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tacit.accounting import Ledger, accountant
+from tacit.accounting import Ledger, accountant, one_shot_facts
 from tacit.calibration import smallest
 from tacit.erm.solver import Problem
 from tacit.errors import InvalidInput
@@ -42,7 +42,7 @@ class Terms:
     def __post_init__(self) -> None:
         for name in self.read:
             self.ledger.read_from_data(name)
-        ledger_and_stream(self.ledger, self.stream)
+        _mark_seeded(self.ledger, self.stream)
 
     @property
     def relation(self) -> Relation:
@@ -52,10 +52,12 @@ class Terms:
     @property
     def standing(self) -> Standing:
         """The strongest standing that a guarantee under these terms can have."""
-        return Standing.PROVEN if self.stream.secure and not self.read else Standing.CLAIMED
+        marked = Standing.PROVEN if self.stream.secure and not self.read else Standing.CLAIMED
+        return Standing.weakest(marked, self.ledger.facts.standing)
 
     def charge(self, mechanism: Mechanism, note: str) -> None:
-        """Write `mechanism` into the ledger."""
+        """Write `mechanism` into the ledger, with the facts of a release in one call."""
+        self.ledger.begin(*one_shot_facts(unit=self.ledger.unit, secure=self.stream.secure))
         for part, steps in mechanism.parts():
             self.ledger.add(part, steps, note)
 
@@ -245,12 +247,20 @@ class Method(ABC):
 
 
 def ledger_and_stream(ledger: Ledger | None, stream: Stream | None) -> tuple[Ledger, Stream]:
-    """The given ledger and stream, or a new ledger and the secure stream; a seeded stream marks the ledger."""
+    """The given ledger and stream, or a new ledger and the secure stream, for a release in one call.
+
+    A seeded stream marks the ledger; the facts of such a release are written into it.
+    """
     ledger = ledger if ledger is not None else Ledger()
     stream = stream if stream is not None else SecureStream()
+    _mark_seeded(ledger, stream)
+    ledger.begin(*one_shot_facts(unit=ledger.unit, secure=stream.secure))
+    return ledger, stream
+
+
+def _mark_seeded(ledger: Ledger, stream: Stream) -> None:
     if not stream.secure:
         ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
-    return ledger, stream
 
 
 def lipschitz(problem: Problem, method: str) -> float:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit import check
-from tacit.accounting import Ledger
+from tacit.accounting import Ledger, one_shot_facts
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Parallel
 from tacit.noise import SecureStream, Stream
@@ -131,11 +131,23 @@ class PrivateTicket:
         on_step: Callable[[str, int, int], None] = lambda stage, done, total: None,
     ) -> TicketRun:
         """Find, choose and train; every release is in the ledger before it is made."""
-        if self.plan.mode == "paper":
-            self.ledger.mark_unsafe("unsafe_ticket_of_private_data", Standing.CLAIMED)
-        inner = Ledger(relation=self.ledger.relation) if self.plan.mode == "T4" else self.ledger
-        if self.plan.mode == "T4":
-            self.ledger.add(self.spending.mechanism, note="planned: ticket, choice and training")
+        if self.plan.mode != "T4":
+            return self._run(self.ledger, evaluate, on_step)
+        # Search and choice read disjoint records: their joint cost is less than that of the entries one by one.
+        inner = Ledger(relation=self.ledger.relation)
+        self.ledger.add(self.spending.mechanism, note="planned: ticket, choice and training")
+        try:
+            return self._run(inner, evaluate, on_step)
+        finally:
+            self.ledger.absorb_marks(inner)
+
+    def _run(
+        self,
+        inner: Ledger,
+        evaluate: Callable[[nn.Module], dict[str, float]] | None,
+        on_step: Callable[[str, int, int], None],
+    ) -> TicketRun:
+        """Find, choose and train, recorded in `inner`."""
         ticket = self.find(inner, on_step)
         small = compact(ticket, self.build())
         model = ticket.apply(self.build()) if small is None else small
@@ -160,6 +172,7 @@ class PrivateTicket:
             ledger.assume(f"The origin of the ticket ({public.note}) shares no record with the training data.")
             return public
         if self.plan.mode == "paper":
+            ledger.mark_unsafe("unsafe_ticket_of_private_data", Standing.CLAIMED)
             accuracies = [ticket.measured["accuracy"] for ticket in self.candidates]
             scores = paper_scores(accuracies, [ticket.density for ticket in self.candidates])
             return self.candidates[self._chosen(scores, ledger)]
@@ -172,8 +185,10 @@ class PrivateTicket:
     def _chosen(self, scores: Scores, ledger: Ledger) -> int:
         epsilon = self.spending.choice
         assert epsilon is not None
-        if self.plan.mode != "T4":
-            ledger.add(choice_mechanism(epsilon, method=self.plan.selection), note="choice of the ticket")
+        ledger.begin(*one_shot_facts(unit=ledger.unit, secure=self.stream.secure))
+        if not self.stream.secure:
+            ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
+        ledger.add(choice_mechanism(epsilon, method=self.plan.selection), note="choice of the ticket")
         relation = self.ledger.relation
         return choose(scores, epsilon, self.stream, relation=relation, method=self.plan.selection)
 
@@ -230,12 +245,11 @@ class PrivateTicket:
         if wanted is None:
             return []
         if self.plan.stop_on == "public":
-            self.ledger.assume("the data on which the accuracy is measured that ends the training are public")
+            ledger.assume("the data on which the accuracy is measured that ends the training are public")
             return [PublicStop("test", wanted)]
         epsilon = self.spending.stopping
         assert epsilon is not None
-        if self.plan.mode != "T4":
-            ledger.add(stopping_mechanism(epsilon), note="when to stop")
+        ledger.add(stopping_mechanism(epsilon), note="when to stop")
         records = len(self.selection_data[1])
         return [PrivateStop(lambda: self._hits(model) - wanted * records, epsilon, self.stream)]
 

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from tacit import check
-from tacit.accounting import Accountant, Ledger
+from tacit.accounting import Accountant, How, Ledger
 from tacit.clipping import Clip
 from tacit.errors import TrainingMisuse
 from tacit.gradients import examine
@@ -29,6 +29,8 @@ LOOP = (
     "nothing is standardised or weighted by a batch, no records are mixed (mixup), and no second forward pass of the "
     "model brings other records into a loss."
 )
+
+_OF_LOOP = ("rows", "model_rows", "model_state", "loss_rows", "numbers_read", "weights", "released", "one_process")
 
 
 class Private(NamedTuple):
@@ -184,6 +186,8 @@ def wrap(
     private = PrivateModel(model, session)
     private_loader = PrivateLoader(loader, session, max_physical_batch_size, strict=strict)
     ledger = session.run.ledger
+    for name in _OF_LOOP:
+        ledger.facts.note(name, How.ASSUMED, "nothing has checked the training loop")
     for assumption in (LOOP, *assumptions_of(private_loader.collate_fn)):
         ledger.assume(assumption)
     return Private(private, PrivateOptimizer(optimizer, private, session), private_loader, ledger)
