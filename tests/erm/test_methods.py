@@ -38,7 +38,7 @@ def run(method, case, epsilon=1.0, delta=1e-5, relation="add_remove", stream=Non
 @pytest.mark.parametrize("method", PROVEN, ids=lambda m: m.name)
 def test_the_guarantee_meets_the_target_and_the_ledger_agrees(method, epsilon, relation):
     result, given, delta = run(method, problem(Logistic(), records=60), epsilon, relation=relation)
-    assert result.guarantee.standing is Standing.PROVEN
+    assert result.guarantee.standing is Standing.CONDITIONAL
     assert float(result.guarantee.epsilon(delta)) <= epsilon * (1 + 1e-6)
     assert result.guarantee.relation is result.relation
     assert given.ledger.mechanism == Ledger.of(result.mechanism).mechanism

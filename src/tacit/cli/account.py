@@ -31,9 +31,11 @@ def command(
         print(json_text({"of": of, "results": [result.row() for result in answer.results], "refused": refused}))
     else:
         from tacit.cli.console import screen
-        from tacit.reports import account_table
+        from tacit.reports import account_table, facts_table
 
         screen().print(account_table(answer, ledger))
+        if ledger.is_run:
+            screen().print(facts_table(ledger))
     if plot is not None:
         from tacit.reports.plots import plot_account
 

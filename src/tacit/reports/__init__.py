@@ -3,7 +3,7 @@
 from tacit.reports.audit_page import audit_table_of, write_audit
 from tacit.reports.card import Card, card_table
 from tacit.reports.page import write_card
-from tacit.reports.tables import account_table, audit_table, plain_table, reproduction_table, sweep_table
+from tacit.reports.tables import account_table, audit_table, facts_table, plain_table, reproduction_table, sweep_table
 
 __all__ = [
     "Card",
@@ -11,6 +11,7 @@ __all__ = [
     "audit_table",
     "audit_table_of",
     "card_table",
+    "facts_table",
     "plain_table",
     "reproduction_table",
     "sweep_table",

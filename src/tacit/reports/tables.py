@@ -52,6 +52,17 @@ def account_table(account: Account, ledger: Ledger | None = None) -> Table:
     return table
 
 
+def facts_table(ledger: Ledger) -> Table:
+    """What the guarantee of a run rests on: verified facts, then declared, then assumed ones."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("kind", "what must hold", "how it is known", box=None)
+    for kind, what, known in facts.fact_rows(ledger.facts):
+        table.add_row(kind, Text(what), Text(known))
+    return table
+
+
 def audit_table(audits: Sequence[AuditResult]) -> Table:
     """Each attack's result, its lower bounds, and the least epsilon that it could detect."""
     from rich.table import Table
