@@ -283,10 +283,10 @@ def white_box(data_dir: str | None) -> Figures:
         )
         with cpu(spent, "with canaries"):
             scores = audit.one_run(lane, attack="white_box", canaries=canaries)
-        yield str(epsilon), judged(scores, noise, rate, steps, spent)
+        yield str(epsilon), audited(scores, noise, rate, steps, spent)
 
 
-def judged(scores: attacks.Scores, noise: float, rate: float, steps: int, spent: dict[str, float]) -> dict[str, Any]:
+def audited(scores: attacks.Scores, noise: float, rate: float, steps: int, spent: dict[str, float]) -> dict[str, Any]:
     """Every estimator's epsilon over the certified one."""
     claim = accountant("pld")(Gaussian(noise).poisson(rate) * steps)
     family = audit.noise_family(lambda s: Gaussian(s).poisson(rate) * steps, low=noise / 2, high=noise * 4)

@@ -49,7 +49,7 @@ def coverage(data_dir: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def coins(draw: np.random.Generator, mu: float) -> Scores:
-    """One run: each canary in by a fair coin, its score N(+-mu/2, 1), judged at 0."""
+    """One run: each canary included with probability 1/2, its score N(+-mu/2, 1), thresholded at 0."""
     inside = draw.random(CANARIES) < 0.5
     values = draw.normal(size=CANARIES) + mu * (inside - 0.5)
     return Scores("coins", values[inside], values[~inside], 0.0)
@@ -60,8 +60,8 @@ def points_wrong(name: str) -> Wrong:
 
     def find(scores: Scores, mu: float) -> bool:
         method = ESTIMATORS[name]
-        judged, thresholds = method.choose(scores, method.bound, DELTA, ALPHA)
-        return ErrorPoints(*method.outer(judged, thresholds, ALPHA)).mu(0.0) > mu
+        scored, thresholds = method.choose(scores, method.bound, DELTA, ALPHA)
+        return ErrorPoints(*method.outer(scored, thresholds, ALPHA)).mu(0.0) > mu
 
     return find
 

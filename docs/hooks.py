@@ -1,13 +1,14 @@
-"""What mkdocs cannot know by itself: which papers have a page, and how their stored results stand."""
+"""Hooks of mkdocs: list the papers' pages, and put a table of their stored results into the index."""
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-MARK = "<!-- papers -->"
+PLACEHOLDER = "<!-- papers -->"
 
 
 def on_config(config: Any) -> Any:
@@ -18,23 +19,28 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **given: Any) -> str:
-    """Put the table of the papers in the place of its mark."""
-    return markdown.replace(MARK, overview(ROOT / "results")) if MARK in markdown else markdown
+    """Replace the placeholder by the table of the papers."""
+    return markdown.replace(PLACEHOLDER, overview(ROOT / "results")) if PLACEHOLDER in markdown else markdown
 
 
 def overview(results: Path) -> str:
-    """One row for each paper with stored results: its items, those of full size, and the rows compared."""
+    """A table with one row for each paper: its items, those complete at full size, and the compared rows that pass."""
     head = "| paper | tables and figures | complete at full size | numbers within tolerance |\n|---|---:|---:|---:|"
     return "\n".join([head, *(_line(folder) for folder in sorted(results.iterdir()) if folder.is_dir())])
 
 
 def _line(folder: Path) -> str:
     items = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    full = sum(item["size"] == "full" and len(item["runs"]) == item.get("tasks", len(item["runs"])) for item in items)
-    compared = [row["pass"] for item in items for row in item["rows"] if row["pass"] is not None]
-    passed = f"{sum(compared)} of {len(compared)}" if compared else "nothing to compare"
+    complete = sum(item["size"] == "full" and item["runs"] == item["tasks"] for item in items)
+    compared = [row["pass"] for item in items for row in _rows(folder / f"{item['item']}.csv") if row["pass"]]
+    passed = f"{compared.count('true')} of {len(compared)}" if compared else "nothing to compare"
     name = f"[{folder.name}](papers/{folder.name}.md)" if _page(folder.name).exists() else folder.name
-    return f"| {name} | {len(items)} | {full} | {passed} |"
+    return f"| {name} | {len(items)} | {complete} | {passed} |"
+
+
+def _rows(table: Path) -> list[dict[str, str]]:
+    with table.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def _page(key: str) -> Path:

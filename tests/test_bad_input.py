@@ -42,7 +42,7 @@ def _rows():
     for value in NOT_A_RATE:
         yield "sample_rate", value, lambda v: Gaussian(1.0).poisson(v)
         yield "sample_rate", value, lambda v: Ledger.from_spec(_spec(sample_rate=v))
-        yield "sample_rate", value, lambda v: noise_multiplier(Epsilon(1, 1e-5), sample_rate=v or 0, using="clt")
+        yield "sample_rate", value, lambda v: noise_multiplier(Epsilon(1, 1e-5), sample_rate=v or 0, accountant="clt")
     for value in NOT_A_COUNT:
         yield "steps", value, lambda v: Gaussian(1.0) * v
         yield "steps", value, lambda v: Ledger.from_spec(_spec(steps=v))

@@ -19,14 +19,14 @@ TARGETS = [Epsilon(1.5, 1e-5), Advantage(0.1), Mu(0.5), Errors(alpha=0.05, beta=
 
 
 @pytest.mark.parametrize(
-    ("target", "using"),
-    [(target, using) for using in ("pld", "rdp", "clt") for target in TARGETS] + [(TARGETS[0], "zcdp")],
+    ("target", "name"),
+    [(target, name) for name in ("pld", "rdp", "clt") for target in TARGETS] + [(TARGETS[0], "zcdp")],
     ids=str,
 )
-def test_the_target_is_met_and_hardly_less_noise_would_do(target, using):
-    found = noise_multiplier(target, sample_rate=0.02, steps=500, using=using)
+def test_the_target_is_met_and_hardly_less_noise_would_do(target, name):
+    found = noise_multiplier(target, sample_rate=0.02, steps=500, accountant=name)
     assert target.met(found.guarantee)
-    less = accountant(using)(Gaussian(found.value * (1 - 1e-5)).poisson(0.02) * 500)
+    less = accountant(name)(Gaussian(found.value * (1 - 1e-5)).poisson(0.02) * 500)
     assert not target.met(less)
 
 
@@ -34,7 +34,7 @@ def test_the_target_is_met_and_hardly_less_noise_would_do(target, using):
 @given(st.floats(-2, 3), st.floats(-12, -2), st.integers(1, 10**6))
 def test_unsampled_gaussians_against_the_closed_form(log_epsilon, log_delta, steps):
     epsilon, delta = 10**log_epsilon, 10**log_delta
-    found = noise_multiplier(Epsilon(epsilon, delta), steps=steps, using="clt")
+    found = noise_multiplier(Epsilon(epsilon, delta), steps=steps, accountant="clt")
     assert found.value == pytest.approx(math.sqrt(steps) / gaussian_mu(epsilon, delta), rel=1e-6)
     assert found.guarantee.epsilon(delta) <= epsilon
 
@@ -45,7 +45,7 @@ def test_less_noise_at_the_same_epsilon_as_bu_et_al_solve_it():
         rate = 256 / 60000
         steps = round(epochs / rate)
         epsilon = float(accountant("moments")(Gaussian(sigma).poisson(rate) * steps).epsilon(1e-5))
-        found = noise_multiplier(Epsilon(epsilon, 1e-5), sample_rate=rate, steps=steps, using="clt")
+        found = noise_multiplier(Epsilon(epsilon, 1e-5), sample_rate=rate, steps=steps, accountant="clt")
         assert found.value == pytest.approx(published, abs=5e-3 if published > 1 else 6e-4)
 
 
@@ -62,27 +62,27 @@ def test_less_noise_at_the_same_epsilon_soundly(sigma, epochs, sound):
 
 def test_steps_and_sample_rate():
     target = Epsilon(2.0, 1e-5)
-    steps = largest_steps(target, lambda count: Gaussian(1.0).poisson(0.01) * count, using="rdp")
+    steps = largest_steps(target, lambda count: Gaussian(1.0).poisson(0.01) * count, accountant="rdp")
     judge = accountant("rdp")
     assert judge(Gaussian(1.0).poisson(0.01) * int(steps.value)).epsilon(1e-5) <= 2.0
     assert judge(Gaussian(1.0).poisson(0.01) * (int(steps.value) + 1)).epsilon(1e-5) > 2.0
-    rate = largest_sample_rate(target, lambda rate: Gaussian(1.0).poisson(rate) * 1000, using="rdp")
+    rate = largest_sample_rate(target, lambda rate: Gaussian(1.0).poisson(rate) * 1000, accountant="rdp")
     assert judge(Gaussian(1.0).poisson(rate.value) * 1000).epsilon(1e-5) <= 2.0
     assert judge(Gaussian(1.0).poisson(rate.value * 1.001) * 1000).epsilon(1e-5) > 2.0
-    assert largest_sample_rate(target, lambda rate: Gaussian(50.0).poisson(rate), using="rdp").value == 1.0
+    assert largest_sample_rate(target, lambda rate: Gaussian(50.0).poisson(rate), accountant="rdp").value == 1.0
 
 
-def test_out_of_reach():
+def test_an_unreachable_target_is_refused():
     with pytest.raises(InvalidInput, match="nothing up to"):
-        noise_multiplier(Advantage(1e-12), steps=10**9, using="clt")
+        noise_multiplier(Advantage(1e-12), steps=10**9, accountant="clt")
     with pytest.raises(InvalidInput, match="within reach of a single step"):
-        largest_steps(Epsilon(0.1, 1e-5), lambda count: Gaussian(1.0) * count, using="zcdp")
+        largest_steps(Epsilon(0.1, 1e-5), lambda count: Gaussian(1.0) * count, accountant="zcdp")
     with pytest.raises(InvalidInput, match="accountant must be one of"):
-        noise_multiplier(Epsilon(1, 1e-5), using="pdl")
+        noise_multiplier(Epsilon(1, 1e-5), accountant="pdl")
 
 
-def test_any_parameter():
-    found = smallest("scale", lambda scale: Laplace(scale) * 4, Epsilon(2.0, 0.0), using="naive")
+def test_any_parameter_can_be_calibrated():
+    found = smallest("scale", lambda scale: Laplace(scale) * 4, Epsilon(2.0, 0.0), accountant="naive")
     assert found.value == pytest.approx(2.0, rel=1e-6)
 
 
@@ -92,7 +92,7 @@ def _spec(tmp_path, **row):
     return path
 
 
-def test_command_line(tmp_path, capsys):
+def test_command_line_prints_value_and_guarantee(tmp_path, capsys):
     path = _spec(tmp_path, noise_multiplier=None)
     assert main(["calibrate", str(path), "--epsilon", "2", "--delta", "1e-5", "--accountant", "rdp", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -115,14 +115,14 @@ def test_command_line(tmp_path, capsys):
         ({"noise_multiplier": None, "type": None}, ["--mu", "1"], "got 'noise_multiplier, type'"),
     ],
 )
-def test_command_line_mistakes(row, arguments, sentence, tmp_path, capsys):
+def test_command_line_reports_mistakes_in_one_sentence(row, arguments, sentence, tmp_path, capsys):
     assert main(["calibrate", str(_spec(tmp_path, **row)), *arguments]) == 2
     assert sentence in capsys.readouterr().err
 
 
 def test_an_end_of_the_search_is_no_answer():
     with pytest.raises(InvalidInput, match="Any number of steps meets it"):
-        largest_steps(Epsilon(2.0, 1e-5), lambda steps: Gaussian(1e6).poisson(1e-6) * steps, using="clt")
+        largest_steps(Epsilon(2.0, 1e-5), lambda steps: Gaussian(1e6).poisson(1e-6) * steps, accountant="clt")
 
 
 def test_a_loose_target_ends_the_search():
@@ -131,6 +131,12 @@ def test_a_loose_target_ends_the_search():
 
 
 def test_parameter_of_spec_finds_steps(tmp_path):
-    found = parameter_of_spec(_spec(tmp_path, noise_multiplier=1.0, steps=None), Epsilon(2.0, 1e-5), using="rdp")
+    found = parameter_of_spec(_spec(tmp_path, noise_multiplier=1.0, steps=None), Epsilon(2.0, 1e-5), accountant="rdp")
     assert found.parameter == "steps"
     assert found.guarantee.epsilon(1e-5) <= 2.0
+
+
+def test_the_old_keyword_of_the_accountant_still_works():
+    with pytest.warns(DeprecationWarning, match="accountant"):
+        old = noise_multiplier(Mu(0.5), using="clt")
+    assert old.value == noise_multiplier(Mu(0.5), accountant="clt").value

@@ -1,4 +1,4 @@
-"""Calibration: the parameter that just meets a target, for any accountant and any target."""
+"""Calibration: the parameter value that just meets a target, for any accountant and any target."""
 
 from __future__ import annotations
 
@@ -7,119 +7,160 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tacit import check
-from tacit.accounting import Accountant, Ledger, accountant, read_spec
+from tacit import accounting, check
+from tacit.accounting import Accountant, Ledger, read_spec
 from tacit.errors import InvalidInput, TacitError
 from tacit.mechanisms import Gaussian, Mechanism
 from tacit.relation import Relation
+from tacit.root_finding import bisect_integers
 from tacit.tradeoff import Target, TradeOff, check_target
 
-_RELATIVE = 1e-7
-_LIMITS = (1e-4, 1e8)
-_STRIDE = math.log(4)
-_ASIDE = 0.01
+_RELATIVE = 1e-7  # accuracy of the value: far finer than any use of a noise multiplier, and a few evaluations cheaper
+_LIMITS = (1e-4, 1e8)  # range of values that are searched
+_STRIDE = math.log(4)  # longest step in the log of the value while no bracket is known
+_CLT_STEP = 0.01  # distance in the log of the value at which the slope of the excess is measured
+_FREE = ("noise_multiplier", "scale", "steps", "sample_rate")  # what a SPEC may leave null
+_old_keyword = check.renamed(using="accountant")
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A parameter value and the guarantee it gives; the target is met at exactly this value."""
+    """A parameter value and the guarantee that it gives; the guarantee meets the target.
+
+    Attributes:
+        parameter: name of the parameter.
+        value: its value.
+        guarantee: the trade-off curve at exactly this value.
+    """
 
     parameter: str
     value: float
     guarantee: TradeOff
 
 
+@_old_keyword
 def noise_multiplier(
     target: Target,
     *,
     sample_rate: float | None = None,
     steps: int = 1,
-    using: Accountant | str = "pld",
+    accountant: Accountant | str = "pld",
     relation: Relation | str = Relation.ADD_REMOVE,
 ) -> Calibrated:
     """The smallest noise multiplier of `steps` (Poisson-subsampled) Gaussian steps that meets `target`.
 
-    Raises `InvalidInput` when no noise multiplier up to 1e8 meets it.
+    Args:
+        target: what the guarantee must reach, e.g. `Epsilon(1.0, 1e-5)`.
+        sample_rate: rate of the Poisson sampling, in (0, 1]; None for no sampling.
+        steps: number of steps, >= 1.
+        accountant: an accountant or its name.
+        relation: neighbouring relation of the guarantee.
+
+    Raises:
+        InvalidInput: an argument breaks its rule, or no noise multiplier up to 1e8 meets the target.
+
+    Example:
+        >>> from tacit.tradeoff import Mu
+        >>> round(noise_multiplier(Mu(0.5), steps=100, accountant="clt").value, 4)
+        20.0
     """
 
     def build(value: float) -> Mechanism:
         step: Mechanism = Gaussian(value)
         return (step if sample_rate is None else step.poisson(sample_rate)) * steps
 
-    return smallest("noise_multiplier", build, target, using=using, relation=relation)
+    return smallest("noise_multiplier", build, target, accountant=accountant, relation=relation)
 
 
+@_old_keyword
 def smallest(
     parameter: str,
     build: Callable[[float], Mechanism | Ledger],
     target: Target,
     *,
-    using: Accountant | str = "pld",
+    accountant: Accountant | str = "pld",
     relation: Relation | str = Relation.ADD_REMOVE,
 ) -> Calibrated:
     """The smallest value for which `build(value)` meets `target`, to one part in 10^7 on the safe side.
 
-    `build` must describe less leakage as the value grows (a noise multiplier, a noise scale). The central limit
-    theorem tells where to start, which saves questions to the accountant.
+    The search starts at the value by the central limit theorem, which saves evaluations of the accountant.
+
+    Args:
+        parameter: name of the parameter, for messages.
+        build: value to what runs; it must leak less as the value grows (a noise multiplier, a noise scale).
+        target: what the guarantee must reach.
+        accountant: an accountant or its name.
+        relation: neighbouring relation of a mechanism; a ledger has its own.
+
+    Raises:
+        InvalidInput: an argument breaks its rule, or no value up to 1e8 meets the target.
+
+    Example:
+        >>> from tacit.mechanisms import Laplace
+        >>> from tacit.tradeoff import Epsilon
+        >>> round(smallest("scale", lambda scale: Laplace(scale) * 4, Epsilon(2.0, 0.0), accountant="naive").value, 4)
+        2.0
     """
     check_target(target)
-    judge = _judge(using)
-    start, slope = _limit(parameter, build, target) if judge.name != "clt" else (0.0, -1.0)
-    return _smallest(parameter, build, target, judge, Relation.parse(relation), start, slope)
-
-
-def _smallest(
-    parameter: str,
-    build: Callable[[float], Mechanism | Ledger],
-    target: Target,
-    judge: Accountant,
-    relation: Relation,
-    start: float,
-    slope: float,
-) -> Calibrated:
-
-    def at(log_value: float) -> TradeOff:
-        return judge(build(math.exp(log_value)), relation=relation)
-
-    known: dict[float, TradeOff] = {}
-
-    def excess(log_value: float) -> float:
-        known[log_value] = at(log_value)
-        return target.excess(known[log_value])
-
-    log_value = _safe_root(excess, start, slope)
-    if log_value is None:
+    measure = accounting.accountant(accountant)
+    start, slope = _clt_start(build, target) if measure.name != "clt" else (0.0, -1.0)
+    found = _search(build, target, measure, Relation.parse(relation), start, slope)
+    if found is None:
         raise check.fail(parameter, f"able to meet {target}", f"nothing up to {_LIMITS[1]:g}")
-    return Calibrated(parameter, math.exp(log_value), known[log_value])
+    return Calibrated(parameter, *found)
 
 
+@_old_keyword
 def largest_sample_rate(
     target: Target,
     build: Callable[[float], Mechanism | Ledger],
     *,
-    using: Accountant | str = "pld",
+    accountant: Accountant | str = "pld",
     relation: Relation | str = Relation.ADD_REMOVE,
 ) -> Calibrated:
-    """The largest sampling rate in (0, 1] for which `build(rate)` still meets `target`."""
+    """The largest sampling rate in (0, 1] for which `build(rate)` meets `target`.
+
+    Args:
+        target: what the guarantee must reach.
+        build: sampling rate to what runs.
+        accountant: an accountant or its name.
+        relation: neighbouring relation of a mechanism; a ledger has its own.
+
+    Raises:
+        InvalidInput: an argument breaks its rule, or no rate meets the target.
+
+    Example:
+        >>> from tacit.tradeoff import Mu
+        >>> found = largest_sample_rate(Mu(1.0), lambda rate: Gaussian(50.0).poisson(rate), accountant="clt")
+        >>> found.value
+        1.0
+    """
     check_target(target)
-    whole = _judge(using)(build(1.0), relation=Relation.parse(relation))
-    if target.met(whole):
-        return Calibrated("sample_rate", 1.0, whole)
-    found = smallest("1 / sample_rate", lambda size: build(min(1 / size, 1.0)), target, using=using, relation=relation)
+    unsampled = accounting.accountant(accountant)(build(1.0), relation=Relation.parse(relation))
+    if target.met(unsampled):
+        return Calibrated("sample_rate", 1.0, unsampled)
+    found = smallest(
+        "1 / sample_rate",
+        lambda inverse: build(min(1 / inverse, 1.0)),
+        target,
+        accountant=accountant,
+        relation=relation,
+    )
     return Calibrated("sample_rate", 1 / found.value, found.guarantee)
 
 
-def parameter_of_spec(path: str | Path, target: Target, *, using: Accountant | str = "pld") -> Calibrated:
+@_old_keyword
+def parameter_of_spec(path: str | Path, target: Target, *, accountant: Accountant | str = "pld") -> Calibrated:
     """The parameter that the SPEC at `path` leaves null, at the value that just meets `target`.
 
-    The smallest `noise_multiplier` or `scale`, or the largest `steps` or `sample_rate`. It may be null in any number of
-    mechanisms: all get the same value.
+    The smallest `noise_multiplier` or `scale`, or the largest `steps` or `sample_rate`. Several mechanisms may leave
+    the same parameter null; all of them get the same value.
     """
     spec = read_spec(path)
     rows = [row for row in spec["mechanisms"] if isinstance(row, dict)]
     free = {key for row in rows for key, value in row.items() if value is None}
-    if len(free) != 1 or not free <= {"noise_multiplier", "scale", "steps", "sample_rate"}:
-        rule = 'one in which exactly one of "noise_multiplier", "scale", "steps", "sample_rate" is null'
+    if len(free) != 1 or not free <= set(_FREE):
+        rule = "one in which exactly one of " + ", ".join(f'"{name}"' for name in _FREE) + " is null"
         raise check.fail("SPEC", rule, ", ".join(sorted(free)) or "no null")
     parameter = free.pop()
 
@@ -128,27 +169,44 @@ def parameter_of_spec(path: str | Path, target: Target, *, using: Accountant | s
         return Ledger.from_spec(spec | {"mechanisms": filled})
 
     if parameter == "steps":
-        return largest_steps(target, build, using=using)
+        return largest_steps(target, build, accountant=accountant)
     if parameter == "sample_rate":
-        return largest_sample_rate(target, build, using=using)
-    return smallest(parameter, build, target, using=using)
+        return largest_sample_rate(target, build, accountant=accountant)
+    return smallest(parameter, build, target, accountant=accountant)
 
 
+@_old_keyword
 def largest_steps(
     target: Target,
     build: Callable[[int], Mechanism | Ledger],
     *,
-    using: Accountant | str = "pld",
+    accountant: Accountant | str = "pld",
     relation: Relation | str = Relation.ADD_REMOVE,
     limit: int = 10**9,
 ) -> Calibrated:
-    """The largest number of steps for which `build(steps)` still meets `target`."""
+    """The largest number of steps for which `build(steps)` meets `target`.
+
+    Args:
+        target: what the guarantee must reach.
+        build: number of steps, >= 1, to what runs; it must leak more as the number grows.
+        accountant: an accountant or its name.
+        relation: neighbouring relation of a mechanism; a ledger has its own.
+        limit: number of steps from which on the search gives up.
+
+    Raises:
+        InvalidInput: an argument breaks its rule, a single step misses the target, or `limit` steps meet it.
+
+    Example:
+        >>> from tacit.tradeoff import Mu
+        >>> largest_steps(Mu(1.0), lambda steps: Gaussian(9.9) * steps, accountant="clt").value
+        98.0
+    """
     check_target(target)
-    judge = _judge(using)
+    measure = accounting.accountant(accountant)
     relation = Relation.parse(relation)
 
     def met(steps: int) -> bool:
-        return target.met(judge(build(steps), relation=relation))
+        return target.met(measure(build(steps), relation=relation))
 
     if not met(1):
         raise InvalidInput(f"target must be within reach of a single step; got {target}. Use more noise.")
@@ -159,32 +217,48 @@ def largest_steps(
                 "steps", f"limited by {target}", f"no limit up to {high:,}", "Any number of steps meets it."
             )
         low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if met(middle) else (low, middle)
-    return Calibrated("steps", float(low), judge(build(low), relation=relation))
+    low = bisect_integers(met, low, high)
+    return Calibrated("steps", float(low), measure(build(low), relation=relation))
 
 
-def _judge(using: Accountant | str) -> Accountant:
-    return accountant(using) if isinstance(using, str) else using
+def _search(
+    build: Callable[[float], Mechanism | Ledger],
+    target: Target,
+    measure: Accountant,
+    relation: Relation,
+    start: float,
+    slope: float,
+) -> tuple[float, TradeOff] | None:
+    """The smallest value that meets the target and its trade-off curve; None when no value does."""
+    known: dict[float, TradeOff] = {}
+
+    def excess(log_value: float) -> float:
+        known[log_value] = measure(build(math.exp(log_value)), relation=relation)
+        return target.excess(known[log_value])
+
+    log_value = _safe_root(excess, start, slope)
+    return None if log_value is None else (math.exp(log_value), known[log_value])
 
 
-def _limit(parameter: str, build: Callable[[float], Mechanism | Ledger], target: Target) -> tuple[float, float]:
+def _clt_start(build: Callable[[float], Mechanism | Ledger], target: Target) -> tuple[float, float]:
     """The log of the value by the central limit theorem, and the slope of the excess there; (0, -1) without one."""
-    judge = accountant("clt")
+    limit = accounting.accountant("clt")
     try:
-        log_value = math.log(_smallest(parameter, build, target, judge, Relation.ADD_REMOVE, 0.0, -1.0).value)
-        beside = target.excess(judge(build(math.exp(log_value - _ASIDE))))
+        found = _search(build, target, limit, Relation.ADD_REMOVE, 0.0, -1.0)
+        if found is None:
+            return 0.0, -1.0
+        log_value = math.log(found[0])
+        beside = target.excess(limit(build(math.exp(log_value - _CLT_STEP))))
     except TacitError:
         return 0.0, -1.0
-    return log_value, -beside / _ASIDE
+    return log_value, -beside / _CLT_STEP
 
 
 def _safe_root(excess: Callable[[float], float], x: float, slope: float) -> float | None:
     """A point at which the decreasing `excess` is <= 0, within `_RELATIVE` above its sign change; None beyond limits.
 
-    Secant steps that overshoot by their own expected error, so that they end where the target is met; a stride or a
-    bisection when they bring nothing.
+    Secant steps overshoot by their own expected error, so that they end where the target is met. A stride or a
+    bisection follows when they make no progress.
     """
     low, high, lowest, highest = -math.inf, math.inf, math.log(_LIMITS[0]), math.log(_LIMITS[1])
     before, last_move, idle, gap = (math.nan, math.nan), _STRIDE, 0, math.inf
@@ -202,10 +276,10 @@ def _safe_root(excess: Callable[[float], float], x: float, slope: float) -> floa
         before, x = (x, value), x + move + max(0.3 * _RELATIVE, min(0.1 * abs(move), abs(move * last_move)))
         last_move = move
         if not low < x < high or idle > 4:
-            x, idle = _apart(low, high), 0
+            x, idle = _between(low, high), 0
 
 
-def _apart(low: float, high: float) -> float:
+def _between(low: float, high: float) -> float:
     """The middle of two points, or a stride beyond the one that is finite."""
     if math.isfinite(low) and math.isfinite(high):
         return (low + high) / 2

@@ -8,17 +8,24 @@ import functools
 import math
 import numbers
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, RenamedWarning
 
 Kind = TypeVar("Kind")
 Parameters = ParamSpec("Parameters")
 
 
 def fail(name: str, rule: str, value: object, hint: str = "") -> InvalidInput:
-    """The error for argument `name` that broke `rule`; raise what this returns."""
+    """The error for an argument that breaks its rule, to be raised by the caller.
+
+    Args:
+        name: of the argument.
+        rule: follows "must be".
+        value: the argument.
+        hint: what to do, a sentence.
+    """
     sentence = f"{name} must be {rule}; got {value!r}."
     return InvalidInput(f"{sentence} {hint}".strip())
 
@@ -33,7 +40,20 @@ def real(
     open_high: bool = False,
     hint: str = "",
 ) -> float:
-    """`value` as a finite float inside the interval; strings, booleans, NaN and infinities are refused."""
+    """`value` as a finite float inside the interval; strings, booleans, NaN and infinities are refused.
+
+    Args:
+        name: of the argument.
+        value: the argument.
+        low: least value.
+        high: largest value.
+        open_low: whether `low` itself is refused.
+        open_high: whether `high` itself is refused.
+        hint: what to do, a sentence.
+
+    Raises:
+        InvalidInput: the value breaks the rule.
+    """
     rule = _interval(low, high, open_low, open_high)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise fail(name, rule, value, hint)
@@ -51,7 +71,18 @@ def positive(name: str, value: object, hint: str = "") -> float:
 
 
 def probability(name: str, value: object, *, open_low: bool = False, open_high: bool = False, hint: str = "") -> float:
-    """`value` as a float in [0, 1], either end left out on request."""
+    """`value` as a float in [0, 1].
+
+    Args:
+        name: of the argument.
+        value: the argument.
+        open_low: whether 0 is refused.
+        open_high: whether 1 is refused.
+        hint: what to do, a sentence.
+
+    Raises:
+        InvalidInput: the value breaks the rule.
+    """
     return real(name, value, low=0.0, high=1.0, open_low=open_low, open_high=open_high, hint=hint)
 
 
@@ -65,8 +96,24 @@ def epsilon(value: object) -> float:
     return real("epsilon", value, low=0.0, hint="Use a finite number such as 1.0.")
 
 
+def confidence(value: object) -> float:
+    """`value` as a confidence in (0, 1)."""
+    return probability("confidence", value, open_low=True, open_high=True)
+
+
 def count(name: str, value: object, *, minimum: int = 1, maximum: float = 1e18, hint: str = "") -> int:
-    """`value` as an integer in [minimum, maximum]; 3.0 is accepted, 1.5 and True are not."""
+    """`value` as an integer in [minimum, maximum]; 3.0 is accepted, 1.5 and True are not.
+
+    Args:
+        name: of the argument.
+        value: the argument.
+        minimum: least value.
+        maximum: largest value.
+        hint: what to do, a sentence.
+
+    Raises:
+        InvalidInput: the value breaks the rule.
+    """
     rule = f"an integer >= {minimum}"
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise fail(name, rule, value, hint)
@@ -93,7 +140,17 @@ def texts(name: str, value: object) -> list[str]:
 
 
 def instance(name: str, value: object, kind: type[Kind], rule: str) -> Kind:
-    """`value` if it is a `kind`, which `rule` tells by an example."""
+    """`value` if it is an instance of `kind`.
+
+    Args:
+        name: of the argument.
+        value: the argument.
+        kind: the class.
+        rule: follows "must be", with an example.
+
+    Raises:
+        InvalidInput: it is no instance.
+    """
     if not isinstance(value, kind):
         raise fail(name, rule, value)
     return value
@@ -136,21 +193,26 @@ def renamed(**names: str) -> Callable[[Callable[Parameters, Kind]], Callable[Par
     def decorate(function: Callable[Parameters, Kind]) -> Callable[Parameters, Kind]:
         @functools.wraps(function)
         def wrapper(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Kind:
-            return function(*args, **_with_new_names(kwargs, names))  # type: ignore[arg-type]
+            return function(*args, **with_new_names(kwargs, names))  # type: ignore[arg-type]
 
         return wrapper
 
     return decorate
 
 
-def _with_new_names(given: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+def with_new_names(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """`given` under its new names (old name = new name), with a `DeprecationWarning` for every old one.
+
+    Raises `InvalidInput` where one thing is given under its old and its new name.
+    """
+    found = dict(given)
     for old in [name for name in given if name in names]:
         new = names[old]
-        if new in given:
+        if new in found:
             raise InvalidInput(f"{new} must be given once; got it as {old} too. Leave {old} out.")
-        warnings.warn(f"{old} is now called {new}; the old name goes with the next version.", DeprecationWarning, 3)
-        given = {name: value for name, value in given.items() if name != old} | {new: given[old]}
-    return given
+        warnings.warn(f"{old} is now called {new}; the old name goes with the next version.", RenamedWarning, 3)
+        found[new] = found.pop(old)
+    return found
 
 
 def _float(value: numbers.Real) -> float:

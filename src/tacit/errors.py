@@ -2,7 +2,7 @@
 
 
 class TacitError(Exception):
-    """Base of every error that tacit raises on purpose; its message is one sentence for a person."""
+    """Base class of every error that tacit raises deliberately; its message is one sentence for the user."""
 
 
 class InvalidInput(TacitError, ValueError):
@@ -10,19 +10,19 @@ class InvalidInput(TacitError, ValueError):
 
 
 class Refused(TacitError):
-    """An accountant or mechanism cannot answer this question soundly, and says why instead of guessing."""
+    """An accountant or mechanism has no sound answer; the message gives the reason."""
 
 
 class NotABound(TacitError):
-    """A claimed, asymptotic or Bayesian number was read through a property that means a bound."""
+    """A claimed, asymptotic or Bayesian number was read as a bound."""
 
 
 class BudgetExceeded(TacitError):
-    """The next step would cross the privacy budget; it was not taken."""
+    """The next step would exceed the privacy budget; it was not taken."""
 
 
 class MissingData(TacitError, FileNotFoundError):
-    """A data file is missing, truncated or altered; the message says where it was looked for and how to get it."""
+    """A data file is missing, truncated or altered; the message says where tacit looked and how to get it."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
@@ -37,7 +37,11 @@ class TrainingMisuse(TacitError):
 
 
 class LeakWarning(UserWarning):
-    """Something was read from private data without being paid for (an error in strict mode)."""
+    """A statistic was read from private data without a privacy cost (an error in strict mode)."""
+
+
+class RenamedWarning(DeprecationWarning):
+    """An old name was used, which is accepted for one version."""
 
 
 class PrivacyWarning(UserWarning):
@@ -45,6 +49,6 @@ class PrivacyWarning(UserWarning):
 
 
 def told(error: BaseException) -> str:
-    """An error of other code as one sentence: its type and the first line of what it says."""
+    """An error of other code as one sentence: its type and the first line of its message."""
     first = str(error).strip().partition("\n")[0].rstrip(".")
     return f"{type(error).__name__}: {first}." if first else f"{type(error).__name__}."

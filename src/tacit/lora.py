@@ -1,7 +1,7 @@
 """Low-rank adapters: a frozen model with small trainable matrices beside its linear layers.
 
 Private training touches the adapters alone, so clipping and noise act in few dimensions and the frozen weights cost no
-per-example gradient.
+per-sample gradient.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class LoraLinear(nn.Module):
 
     Args:
         base: the layer whose weights stay.
-        rank: rows of A and columns of B.
-        alpha: scale of the adapter, times 1 / rank.
+        rank: rows of A and columns of B, >= 1.
+        alpha: scale of the adapter, times 1 / rank, > 0.
 
     Source: Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", section 4.1.
     """
@@ -39,6 +39,7 @@ class LoraLinear(nn.Module):
         nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))
 
     def forward(self, input: Tensor) -> Tensor:
+        """The frozen layer's output plus the adapter's."""
         return self.base(input) + F.linear(F.linear(input, self.down) * self.scale, self.up)
 
     def merged(self) -> nn.Linear:
@@ -52,14 +53,25 @@ class LoraLinear(nn.Module):
 def add_lora(
     model: nn.Module, *, rank: int = 8, alpha: float = 16.0, patterns: Sequence[str] = ("*",), keep: Sequence[str] = ()
 ) -> nn.Module:
-    """Freeze `model` and put an adapter beside every linear layer whose path matches; the model itself, changed.
+    """Freeze `model` and put an adapter beside every linear layer whose path matches.
 
     Args:
-        rank, alpha: of every adapter, see `LoraLinear`.
+        model: changed in place.
+        rank: of every adapter, see `LoraLinear`.
+        alpha: scale of every adapter, see `LoraLinear`.
         patterns: shell patterns of paths, e.g. ("*.qkv", "*.out"); the whole path or its last part may match.
         keep: patterns of layers that stay trainable as they are, e.g. ("head",).
 
-    Raises `InvalidInput` when a pattern matches no layer.
+    Returns:
+        The model itself.
+
+    Raises:
+        InvalidInput: a pattern matches no layer.
+
+    Example:
+        >>> model = add_lora(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), rank=1, keep=["2"])
+        >>> [name for name, p in model.named_parameters() if p.requires_grad]
+        ['0.down', '0.up', '2.weight', '2.bias']
     """
     chosen = {
         path: layer

@@ -6,10 +6,10 @@ from tacit import check
 
 
 class Relation(StrEnum):
-    """Which pairs of data sets the guarantee holds for.
+    """Neighbouring relation: the pairs of data sets that a guarantee covers.
 
-    A record's contribution to a clipped sum has norm at most `clip_norm`, so the sum moves by at most
-    `sensitivity * clip_norm`: 1 when a record is added, removed or zeroed, 2 when it is replaced.
+    A record's contribution to a clipped sum has norm at most `clip_norm`, so the sum changes by at
+    most `sensitivity * clip_norm`, with sensitivity 1 when a record is added, removed or zeroed, 2 when it is replaced.
     """
 
     ADD_REMOVE = "add_remove"

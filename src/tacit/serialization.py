@@ -1,6 +1,6 @@
-"""JSON of results: plain numbers, infinities spelled "inf"; and JSON tables read from files.
+"""JSON text of results, JSON tables from files, and atomic writes.
 
-Writing a file so that a reader sees the old content or the new one, never a part.
+Infinities are spelled "inf". A reader of a file that is being written sees the old content or the new one.
 """
 
 import json
@@ -22,7 +22,7 @@ def json_text(value: object) -> str:
 def json_table(name: str, path: str | Path) -> dict[str, Any]:
     """The JSON table in the file `path`; raises `InvalidInput` about `name` where there is none."""
     try:
-        table = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=_once)
+        table = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=_without_duplicates)
     except FileNotFoundError:
         raise check.fail(name, "a file that exists", str(path)) from None
     except (OSError, ValueError, RecursionError) as error:
@@ -32,7 +32,7 @@ def json_table(name: str, path: str | Path) -> dict[str, Any]:
     return table
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A table in which no key stands twice: a reader could take either value for the one that counts."""
     table = dict(pairs)
     if len(table) < len(pairs):
@@ -41,7 +41,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def plain_values(value: object) -> Any:
-    """`value` with every float made plain and every infinity spelled "inf" or "-inf"."""
+    """`value` with every float a Python float and every infinity spelled "inf" or "-inf"."""
     if isinstance(value, dict):
         return {key: plain_values(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -67,14 +67,14 @@ def write_bytes(path: str | Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        _settle_name(path.parent)
+        _sync_folder(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def _settle_name(folder: Path) -> None:
-    """Make a new name in `folder` outlast a loss of power, as the content does."""
+def _sync_folder(folder: Path) -> None:
+    """Make the new name in `folder` durable against a loss of power, as the content is."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

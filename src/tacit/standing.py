@@ -1,4 +1,4 @@
-"""How far a privacy number can be trusted; printed wherever the number is printed."""
+"""The standing of a privacy number, printed wherever the number is printed."""
 
 from enum import StrEnum
 

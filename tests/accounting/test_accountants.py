@@ -41,7 +41,7 @@ def test_table_1_of_bu_et_al_to_the_printed_digits(sigma, epochs, mu, clt, momen
 
 
 def test_the_classical_gaussian_formula_understates_where_jayaraman_and_evans_use_it_last():
-    sigma = noise_multiplier(Epsilon(1000, 1e-5), steps=100, using="naive_je").value
+    sigma = noise_multiplier(Epsilon(1000, 1e-5), steps=100, accountant="naive_jayaraman_evans").value
     assert accountant("naive")(Gaussian(sigma) * 100).epsilon(1e-5) > 1000
 
 
@@ -62,8 +62,11 @@ def test_moments_row_of_triastcyn_and_faltings():
     ("name", "published"),
     [
         ("naive", {0.1: 5717, 0.5: 1143, 1: 571.7, 5: 114.3, 10: 57.17, 50: 11.43, 100: 5.717, 500: 1.143}),
-        ("naive_je", {0.1: 5717, 10: 57.17, 100: 5.717, 500: 1.143, 1000: 0.572}),
-        ("advanced_je", {0.1: 2896, 0.5: 588.4, 1: 299.8, 5: 67.74, 10: 37.84, 50: 11.63, 100: 7.454, 500: 2.915}),
+        ("naive_jayaraman_evans", {0.1: 5717, 10: 57.17, 100: 5.717, 500: 1.143, 1000: 0.572}),
+        (
+            "advanced_jayaraman_evans",
+            {0.1: 2896, 0.5: 588.4, 1: 299.8, 5: 67.74, 10: 37.84, 50: 11.63, 100: 7.454, 500: 2.915},
+        ),
         (
             "zcdp",
             {0.1: 480.9, 0.5: 97.0, 1: 49.01, 5: 10.55, 10: 5.679, 50: 1.589, 100: 0.987, 500: 0.368, 1000: 0.249},
@@ -73,7 +76,7 @@ def test_moments_row_of_triastcyn_and_faltings():
 def test_noise_multipliers_of_jayaraman_and_evans(name, published):
     """Their composition runs over 100 epochs of disjoint batches; delta = 1e-5."""
     for epsilon, sigma in published.items():
-        found = noise_multiplier(Epsilon(epsilon, 1e-5), steps=100, using=name).value
+        found = noise_multiplier(Epsilon(epsilon, 1e-5), steps=100, accountant=name).value
         assert found == pytest.approx(sigma, rel=1e-3)
 
 
@@ -93,7 +96,7 @@ def test_renyi_noise_multipliers_of_jayaraman_and_evans():
     for epsilon, sigma in published.items():
         off = 8e-3 if epsilon == 0.1 else 1e-3
         below, above = (
-            accountant("rdp_je")(Gaussian(sigma * change).poisson(0.02) * 5000).epsilon(1e-5)
+            accountant("rdp_jayaraman_evans")(Gaussian(sigma * change).poisson(0.02) * 5000).epsilon(1e-5)
             for change in (1 + off, 1 - off)
         )
         assert below < epsilon < above
@@ -172,3 +175,9 @@ def test_fixed_size_renyi_bound_against_a_plain_sum():
     expected = math.log(1 + second + rest) / (order - 1)
     ran = FixedSize(Gaussian(1.5), 1000, 50)
     assert ran.rdp(np.array([float(order)]), Relation.REPLACE_ONE)[0] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("theorem", ["naive", "advanced", "rdp"])
+def test_earlier_names_of_the_accountants_of_jayaraman_and_evans_are_aliases(theorem):
+    found = account(Ledger.of(Gaussian(5.0)), delta=1e-5, accountants=[f"{theorem}_je"])
+    assert found.results[0].row()["accountant"] == f"{theorem}_jayaraman_evans"

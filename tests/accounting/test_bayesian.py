@@ -77,7 +77,7 @@ def test_outliers_are_hidden_by_the_average():
         _ = estimate.upper
 
 
-def test_it_refuses_what_it_did_not_see():
+def test_steps_that_were_not_observed_are_refused():
     with pytest.raises(Refused, match="needs the gradient differences"):
         Bayesian()(Ledger.of(RAN))
     with pytest.raises(Refused, match="set up for 60 steps"):

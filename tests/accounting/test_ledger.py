@@ -76,7 +76,7 @@ def test_an_empty_ledger_keeps_its_standing():
         ('{"mechanisms": [{"type": "gaussian", "noise_multiplier": 1e-300}]}', "noise_multiplier must be in"),
     ],
 )
-def test_a_spec_that_no_one_could_have_meant(text, sentence, tmp_path):
+def test_an_invalid_spec_is_refused_with_its_rule(text, sentence, tmp_path):
     (tmp_path / "spec.json").write_text(text)
     with pytest.raises(InvalidInput, match=sentence):
         Ledger.load(tmp_path / "spec.json")
@@ -141,7 +141,7 @@ class TestSeries:
         {"sampling": "fixed_size", "records": 100, "batch_size": 10, "series": 1},
         {"sample_rate": 0.1, "series": 1},
     ])  # fmt: skip
-    def test_what_is_refused(self, row):
+    def test_an_invalid_series_is_refused(self, row):
         with pytest.raises(InvalidInput, match="series must be"):
             Ledger.from_spec({"mechanisms": [{"type": "gaussian", "noise_multiplier": 2.0} | row]})
 
@@ -163,7 +163,7 @@ class TestAdvance:
         new.advance(later)
         assert new.hash == later.hash
 
-    def test_what_it_knows_beyond_is_kept(self):
+    def test_its_own_assumptions_are_kept(self):
         earlier = _ledger()
         earlier.mark_unsafe("unsafe_no_noise", Standing.CLAIMED)
         earlier.assume("records are distinct")

@@ -73,7 +73,7 @@ def test_the_gap_attack_uses_labels_only(overfitted):
         assert np.array_equal(soft.members, told.members)
 
 
-def test_gradient_norms_are_whatever_the_caller_measures():
+def test_gradient_norms_come_from_the_caller():
     attack = GradientNorm(lambda examples: np.abs(examples[0][:, 0]))
     scores = attack(lambda x: x, members=(np.array([[0.1, 0, 0, 0]]), np.array([0])), non_members=noise_data(5, 0))
     assert scores.members.tolist() == [-0.1]
@@ -143,7 +143,7 @@ def test_the_confusion_posterior_uses_the_prediction():
     assert (scores.members.mean(), scores.non_members.mean()) == (1.0, 1.0)
 
 
-def test_shadow_models_learn_what_training_leaves_behind(overfitted):
+def test_shadow_models_beat_chance_on_an_overfitted_model(overfitted):
     predict, members, others = overfitted
     pool = noise_data(800, 5)
     shadows = []

@@ -5,7 +5,7 @@ import pytest
 
 from tacit.attacks import (
     ATTACKS,
-    INFORMED,
+    PRIVILEGED_ATTACKS,
     Attack,
     LabelOnly,
     QuantileRegression,
@@ -39,14 +39,14 @@ def shadow_models(examples, member):
 BUILDERS = {
     "quantile_regression": lambda examples, member: QuantileRegression(examples_of(7), fpr=0.2),
     "shadow_models": shadow_models,
-    "lira_online": lambda examples, member: INFORMED["lira_online"](references(examples)),
-    "lira_offline": lambda examples, member: INFORMED["lira_offline"](references(examples)),
+    "lira_online": lambda examples, member: PRIVILEGED_ATTACKS["lira_online"](references(examples)),
+    "lira_offline": lambda examples, member: PRIVILEGED_ATTACKS["lira_offline"](references(examples)),
     "rmia": lambda examples, member: RelativeMembership(references(examples), examples_of(8)),
     "label_only": lambda examples, member: LabelOnly(copies=0),
 }
 
 
-@pytest.mark.parametrize("name", [*ATTACKS, *sorted(set(INFORMED) - {"gradient_norm"})])
+@pytest.mark.parametrize("name", [*ATTACKS, *sorted(set(PRIVILEGED_ATTACKS) - {"gradient_norm"})])
 def test_attack(name):
     def default(examples: object, member: object) -> Attack:
         return attack_named(name)
@@ -54,6 +54,6 @@ def test_attack(name):
     check_attack(BUILDERS.get(name, default))
 
 
-def test_every_informed_attack_is_checked():
+def test_every_privileged_attack_is_checked():
     """But the gradient norm, which asks its own callable and not the model (tests/attacks/test_black_box.py)."""
-    assert set(INFORMED) - {"gradient_norm"} <= set(BUILDERS)
+    assert set(PRIVILEGED_ATTACKS) - {"gradient_norm"} <= set(BUILDERS)

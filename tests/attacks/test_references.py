@@ -68,7 +68,7 @@ def test_the_confidence_is_the_logit(target):
 
 
 @pytest.mark.parametrize("kind", [LikelihoodRatioOnline, LikelihoodRatioOffline])
-def test_the_likelihood_ratio_sees_what_hardness_hides(kind, references, target):
+def test_the_likelihood_ratio_corrects_for_hard_records(kind, references, target):
     """The separation is 4 standard deviations: an advantage near .95, where the confidence alone has below .35."""
     scores = kind(references)(target, **halves())
     best = max(
@@ -130,7 +130,7 @@ def test_half_splits_put_each_record_in_half_of_the_models():
     assert not np.array_equal(included, half_splits(9, 1000, seed=1))
 
 
-def test_one_after_another_trains_on_the_right_records():
+def test_references_are_trained_on_their_own_records():
     seen = []
 
     def trainer(examples):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tacit.audit import Jumps, LikelihoodRatio, many_runs, one_run
+from tacit.audit import LikelihoodRatio, ReleaseDifferences, many_runs, one_run
 from tacit.errors import InvalidInput
 from tacit.noise import SeededStream
 
@@ -60,8 +60,8 @@ def test_absurd_releases_do_not_overflow():
     assert np.isfinite(observer.total).all()
 
 
-def test_jumps_are_small_under_fresh_noise_and_vanish_under_old():
-    draw, fresh, old = np.random.default_rng(0), Jumps(2.0), Jumps(2.0)
+def test_release_differences_are_small_under_fresh_noise_and_vanish_under_old():
+    draw, fresh, old = np.random.default_rng(0), ReleaseDifferences(2.0), ReleaseDifferences(2.0)
     kept = draw.normal(0, 2, 500)
     for _ in range(400):
         fresh.add(draw.normal(0, 2, 500))

@@ -82,21 +82,21 @@ def test_no_estimator_refutes_what_is_proven(name, played):
 
 
 @pytest.mark.parametrize("name", FINDERS)
-def test_nor_does_one_that_bounds_epsilon_directly(name, played):
+def test_no_direct_bound_on_epsilon_refutes_what_is_proven(name, played):
     scores, claim, _ = played
     if name == "normal" and "gaussian" not in scores.attack:
         pytest.skip("the scores of this mechanism are not normal, and the estimator says that they must be")
     assert not FINDERS[name](scores, delta=DELTA, confidence=CONFIDENCE, claim=claim).refuted
 
 
-def test_nor_at_any_time(played):
+def test_no_sequential_audit_refutes_what_is_proven(played):
     scores, claim, (values, inside) = played
     audit = SequentialAudit(claim, confidence=CONFIDENCE)
     for score, included in zip(values.tolist(), inside.tolist(), strict=True):
         assert not audit.observe(included=included, flagged=score >= scores.threshold)
 
 
-def test_the_games_are_worth_playing(played):
+def test_every_game_leaks_measurably(played):
     """Each leaks: a third of the privacy that is there would be refuted."""
     scores, _, _ = played
     result = audit_scores(scores, delta=DELTA, trials="independent", confidence=CONFIDENCE)

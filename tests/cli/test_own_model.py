@@ -60,7 +60,7 @@ def test_what_is_no_module_is_refused(here, where, said):
         module_at(where)
 
 
-@pytest.mark.parametrize("method", [["gradient"], ["ticket", "--ticket-mode", "T2"]])
+@pytest.mark.parametrize("method", [["gradient"], ["ticket", "--ticket-mode", "T2", "--ticket-search-epochs", "1"]])
 def test_it_trains_and_is_audited(here, capsys, method):
     given = ["--model", "own_network:Net", "--epsilon", "8", "--epochs", "1", "--json", "--out", "run"]
     assert main(["train", "digits", "--method", *method, *given]) == 0
@@ -69,7 +69,7 @@ def test_it_trains_and_is_audited(here, capsys, method):
 
 
 def test_a_run_does_not_bring_its_own_code(here, capsys):
-    given = ["--model", "own_network:Net", "--epsilon", "8", "--epochs", "1", "--json", "--out", "run"]
+    given = ["--model", "own_network:Net", "--epsilon", "8", "--epochs", "0.1", "--json", "--out", "run"]
     assert main(["train", "digits", *given]) == 0
     (here / "own_network.py").rename(here / "run" / "own_network.py")
     settings = (here / "run" / "config.json").read_text()

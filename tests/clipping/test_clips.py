@@ -96,7 +96,7 @@ def test_pieces_of_any_size_give_the_same_sum(clip, slow):
 
 @pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize("physical", [None, 1, 3, 8])
-def test_a_users_gradient_is_clipped_as_one(average, physical):
+def test_a_users_gradients_are_clipped_together(average, physical):
     x, y = data(12)
     owners = np.array([3, 0, 1, 1, 0, 3, 3, 2, 1, 3, 3, 1])
     total, norms = ClippedSum(model(), FlatClip(0.7), max_physical_batch_size=physical)(
@@ -114,7 +114,7 @@ def test_a_users_gradient_is_clipped_as_one(average, physical):
     torch.testing.assert_close(total.flat.double(), summed, rtol=1e-5, atol=1e-5)
 
 
-def test_users_of_embeddings_convolutions_and_the_fallback_are_clipped_as_one():
+def test_users_are_clipped_together_by_embeddings_convolutions_and_fallback():
     torch.manual_seed(0)
     cases = (
         (nn.Sequential(nn.Embedding(9, 3), nn.Flatten(), nn.Linear(15, 2)), torch.randint(9, (8, 5))),
@@ -246,12 +246,12 @@ class TestBatchMean:
         (3, "clip must be a table"),
     ],
 )
-def test_specs_with_mistakes(spec, message):
+def test_specs_with_mistakes_are_refused(spec, message):
     with pytest.raises(InvalidInput, match=message):
         clip_from_spec(spec)
 
 
-def test_exactly_one_of_clip_norm_and_clipping():
+def test_exactly_one_of_clip_norm_and_clipping_is_accepted():
     assert clip_of(2.0, None) == FlatClip(2.0)
     assert clip_of(None, PerLayerClip(1.0)) == PerLayerClip(1.0)
     for given in ((None, None), (1.0, FlatClip(1.0))):

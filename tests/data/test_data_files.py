@@ -50,7 +50,7 @@ def test_altered_files_are_refused(content, got, tmp_path):
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(MissingData, match=r"data file set/part.gz in .* got No such file"):
+    with pytest.raises(MissingData, match=r"data file set/part.gz in .* got no such file"):
         FILE.content(tmp_path, dataset="set")
     assert FILE.state(tmp_path) == "missing"
 

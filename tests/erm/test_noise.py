@@ -153,7 +153,7 @@ def test_noisy_sgd():
 def test_noisy_sgd_with_the_published_constant():
     method = NoisySGD(paper_constant=True, cap=1)
     case = Problem(np.zeros((2, DRAWS)), np.ones(2), Logistic(), 0.0)
-    multiplier, steps, rate = method.settled(case, terms(EPSILON, DELTA))
+    multiplier, steps, rate = method.calibration(case, terms(EPSILON, DELTA))
     assert (steps, rate) == (2, 0.5)
     variance = 32 * math.log(2 / DELTA) * math.log(1 / DELTA) / EPSILON**2
     assert multiplier == pytest.approx(math.sqrt(variance))

@@ -37,19 +37,19 @@ SELF = {
 
 
 @pytest.mark.parametrize("case", SELF)
-def test_self_attention(case):
+def test_self_attention_equals_a_float64_loop(case):
     torch.manual_seed(0)
     check(Apply(*SELF[case]), floats(5, 4, 6), torch.zeros(5))
 
 
 @pytest.mark.parametrize("options", [{}, {"bias": False}, {"kdim": 3, "vdim": 3}, {"add_bias_kv": True}])
-def test_attention_to_something_else(options):
+def test_cross_attention_equals_a_float64_loop(options):
     torch.manual_seed(0)
     width = options.get("kdim", 6)
     check(Apply(options), (floats(5, 4, 6), floats(5, 3, width)), torch.zeros(5))
 
 
-def test_padding_masks_of_every_example():
+def test_attention_with_padding_masks_equals_a_float64_loop():
     class Padded(Apply):
         def forward(self, x):
             hide = x[..., 0] > 0.5
@@ -75,14 +75,14 @@ def test_outputs_and_weights_are_those_of_torch(case):
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_transformer_layers(norm_first):
+def test_transformer_layers_equal_a_float64_loop(norm_first):
     torch.manual_seed(0)
     options = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
     check(nn.TransformerEncoderLayer(6, 2, 8, **options), floats(5, 4, 6), torch.zeros(5))
     check(nn.TransformerDecoderLayer(6, 2, 8, **options), (floats(5, 4, 6), floats(5, 3, 6)), torch.zeros(5))
 
 
-def test_a_whole_transformer_and_a_stack_in_evaluation_mode():
+def test_whole_transformers_equal_a_float64_loop():
     torch.manual_seed(0)
     whole = nn.Transformer(6, 2, 1, 1, 8, dropout=0.0, batch_first=True)
     check(whole, (floats(5, 4, 6), floats(5, 3, 6)), torch.zeros(5))
@@ -90,11 +90,11 @@ def test_a_whole_transformer_and_a_stack_in_evaluation_mode():
     check(nn.TransformerEncoder(layer, 2).eval(), floats(5, 4, 6), torch.zeros(5))
 
 
-def test_dropout_in_attention_keeps_the_fast_way():
+def test_attention_with_dropout_is_captured():
     torch.manual_seed(0)
     from tacit.clipping import FlatClip
     from tacit.gradients.clipped import ClippedSum
     from tests.gradients.cases import readout
 
     engine = ClippedSum(nn.TransformerEncoderLayer(6, 2, 8, dropout=0.3, batch_first=True), FlatClip(1.0))
-    assert engine.why_slow(readout, floats(5, 4, 6), torch.zeros(5)) == ""
+    assert engine.fallback_reason(readout, floats(5, 4, 6), torch.zeros(5)) == ""

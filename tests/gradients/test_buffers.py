@@ -6,16 +6,16 @@ from tacit.gradients.buffers import Buffers
 
 
 def test_a_view_of_a_view_keeps_its_values():
-    scratch = Buffers()
-    first = scratch.copy("patches", torch.arange(12.0)).view(3, 4).mT[1:]
+    buffers = Buffers()
+    first = buffers.copy("patches", torch.arange(12.0)).view(3, 4).mT[1:]
     kept = first.clone()
-    scratch.copy("patches", torch.zeros(12))
+    buffers.copy("patches", torch.zeros(12))
     assert torch.equal(first, kept)
 
 
 def test_memory_is_used_again_once_every_view_is_gone():
-    scratch = Buffers()
-    first = scratch.copy("patches", torch.arange(12.0))
+    buffers = Buffers()
+    first = buffers.copy("patches", torch.arange(12.0))
     address = first.data_ptr()
     del first
-    assert scratch.copy("patches", torch.zeros(8)).data_ptr() == address
+    assert buffers.copy("patches", torch.zeros(8)).data_ptr() == address

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,40 +8,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
+from tacit.clipping import FlatClip
 from tacit.errors import InvalidInput, UnsupportedModel
-from tacit.gradients import clipped_sum
-
-
-def cross_entropy(outputs, targets):
-    return F.cross_entropy(outputs, targets, reduction="none")
-
-
-def squared_error(outputs, targets):
-    return (outputs - targets).square().flatten(1).sum(1)
-
-
-def oracle(model, loss, inputs, targets, clip_norm):
-    """One example at a time in float64, by ordinary backward."""
-    model = model.double()
-    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    sums, norms = {name: torch.zeros_like(p) for name, p in named.items()}, []
-    for i in range(len(targets)):
-        x = inputs[i : i + 1]
-        x = x.double() if x.is_floating_point() else x
-        y = targets[i : i + 1]
-        y = y.double() if y.is_floating_point() else y
-        gradients = torch.autograd.grad(loss(model(x), y).sum(), list(named.values()), allow_unused=True)
-        gradients = [torch.zeros_like(p) if g is None else g for g, p in zip(gradients, named.values(), strict=True)]
-        norm = math.sqrt(sum(float(g.square().sum()) for g in gradients))
-        norms.append(norm)
-        for name, gradient in zip(named, gradients, strict=True):
-            sums[name] += gradient * min(1.0, clip_norm / norm if norm else 1.0)
-    model.float()
-    return sums, torch.tensor(norms)
-
-
-def total_norm(sums):
-    return math.sqrt(sum(float(value.double().square().sum()) for value in sums.values()))
+from tacit.gradients import ClippedSum, UnitIds, clipped_sum
+from tests.gradients.cases import cross_entropy, oracle, squared_error, total_norm
 
 
 @pytest.mark.parametrize("clip_norm", [0.03, 0.7, 50.0])
@@ -128,7 +99,7 @@ def test_an_empty_batch_gives_zeros():
     assert total_norm(sums) == 0
 
 
-def test_models_with_several_arguments():
+def test_models_with_several_arguments_are_called_with_all():
     class Product(nn.Module):
         def __init__(self):
             super().__init__()
@@ -228,15 +199,25 @@ X, Y = torch.ones(40, 3), torch.zeros(40, dtype=torch.long)
         (lambda out, t: torch.tensor(out.tolist()).sum(1), X, Y, "loss must be one that depends on"),
     ],
 )
-def test_batches_and_losses_that_do_not_fit(loss, inputs, targets, message):
+def test_batches_and_losses_that_do_not_fit_are_refused_by_name(loss, inputs, targets, message):
     with pytest.raises(InvalidInput, match=message):
         clipped_sum(nn.Linear(3, 2), loss, inputs, targets, clip_norm=1.0)
 
 
-def test_a_later_batch_that_does_not_fit():
+def test_a_later_batch_that_does_not_fit_is_refused_by_name():
     model = nn.Linear(3, 2)
     clipped_sum(model, cross_entropy, X, Y, clip_norm=1.0)
     with pytest.raises(InvalidInput, match="shape that the model takes"):
         clipped_sum(model, cross_entropy, X[:, :2], Y, clip_norm=1.0)
     with pytest.raises(InvalidInput, match="targets must be what the loss takes"):
         clipped_sum(model, cross_entropy, X, Y + 9, clip_norm=1.0)
+
+
+def test_the_old_name_of_unit_ids_still_works_with_a_warning():
+    x, y = torch.eye(3), torch.zeros(3, 2)
+    clipped, unit_ids = ClippedSum(nn.Linear(3, 2), FlatClip(0.1)), UnitIds(np.array([0, 1, 1]))
+    with pytest.warns(DeprecationWarning, match="members is now called unit_ids"):
+        old = clipped(squared_error, x, y, members=unit_ids)
+    new = clipped(squared_error, x, y, unit_ids=unit_ids)
+    assert torch.equal(old[0].flat, new[0].flat)
+    assert torch.equal(old[1], new[1])

@@ -29,11 +29,11 @@ def conforms(name, batch, clip_norm):
 
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize("batch", [4, 1])
-def test_models(name, batch):
+def test_small_networks_equal_a_float64_loop(name, batch):
     conforms(name, batch, 0.5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
-def test_large_models(name):
+def test_large_networks_equal_a_float64_loop(name):
     conforms(name, 2, 0.5)

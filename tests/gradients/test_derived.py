@@ -109,7 +109,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("case", FUNCTIONS)
-def test_functions_of_parameters(case):
+def test_functions_of_parameters_equal_a_float64_loop(case):
     function, shapes, inputs = FUNCTIONS[case]
     check(Of(function, *shapes), inputs, torch.zeros(6))
 
@@ -136,13 +136,13 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("case", LAYERS)
-def test_reparametrised_layers(case):
+def test_reparametrised_layers_equal_a_float64_loop(case):
     build, inputs = LAYERS[case]
     torch.manual_seed(0)
     check(build(), inputs, torch.zeros(6))
 
 
-def test_a_number_as_a_parameter():
+def test_scalar_parameters_equal_a_float64_loop():
     class Scaled(nn.Module):
         def __init__(self):
             super().__init__()
@@ -154,16 +154,17 @@ def test_a_number_as_a_parameter():
     check(Scaled(), floats(6, 5), torch.zeros(6))
 
 
-def test_a_masked_layer_makes_no_gradient_of_every_example():
+def test_a_masked_layer_makes_no_per_sample_matrix():
     """Masks cost no memory of batch x parameters: contributions keep activations and output gradients only."""
-    from tacit.gradients.engine import captured, without_gradients
+    from tacit.gradients.engine import Trace, capture_gradients, without_gradients
+    from tacit.gradients.inputs import PhysicalBatch
     from tests.gradients.cases import readout
 
     model = pruned(nn.Linear(50, 40))
     trainable = dict(model.named_parameters())
     with without_gradients(trainable):
-        found = captured(model, trainable, readout, floats(7, 50), torch.zeros(7), None)
-    inner = found.contributions["weight_orig"].inner
+        found = capture_gradients(model, trainable, PhysicalBatch(readout, floats(7, 50), torch.zeros(7)), Trace())
+    inner = found.gradients["weight_orig"].inner
     assert inner.left.numel() + inner.right.numel() == 7 * 90
 
 
@@ -197,17 +198,17 @@ class Ragged(nn.Module):
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize("last", [False, True])
-def test_bags_with_offsets(mode, last):
+def test_bags_with_offsets_equal_a_float64_loop(mode, last):
     torch.manual_seed(0)
     check(Ragged(mode, last=last), ints(7, 6, 10), torch.zeros(6))
 
 
-def test_the_largest_values_of_a_bag():
+def test_max_bags_equal_a_float64_loop():
     torch.manual_seed(0)
     check(nn.EmbeddingBag(7, 3, mode="max"), ints(7, 6, 10), torch.zeros(6))
 
 
-def test_learnt_weights_of_a_bag():
+def test_trained_bag_weights_equal_a_float64_loop():
     class Weighted(nn.Module):
         def __init__(self):
             super().__init__()
@@ -221,6 +222,6 @@ def test_learnt_weights_of_a_bag():
 
 
 @pytest.mark.parametrize("positions", [(), (3,)])
-def test_bilinear_layers(positions):
+def test_bilinear_layers_equal_a_float64_loop(positions):
     torch.manual_seed(0)
     check(nn.Bilinear(4, 3, 2), (floats(6, *positions, 4), floats(6, *positions, 3)), torch.zeros(6))

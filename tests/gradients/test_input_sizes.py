@@ -92,7 +92,7 @@ CASES = {
 
 @pytest.mark.parametrize("sizes", [(8, 1, 3), (1, 8, 2)], ids=str)
 @pytest.mark.parametrize("case", CASES)
-def test_every_rule_at_one_input_size_after_another(case, sizes):
+def test_every_rule_is_right_at_one_input_size_after_another(case, sizes):
     build, inputs = CASES[case]
     torch.manual_seed(0)
     model = build()

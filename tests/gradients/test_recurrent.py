@@ -38,14 +38,14 @@ class Whole(nn.Module):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_recurrent_layers(kind, shape):
+def test_recurrent_layers_equal_a_float64_loop(kind, shape):
     torch.manual_seed(0)
     model = Whole(KINDS[kind](5, 4, **({"batch_first": True} | SHAPES[shape])))
     check(model, floats(6, 3, 5), torch.zeros(6))
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_projected_lstms(bidirectional):
+def test_projected_lstms_equal_a_float64_loop(bidirectional):
     torch.manual_seed(0)
     layer = nn.LSTM(5, 4, num_layers=2, proj_size=2, bidirectional=bidirectional, batch_first=True)
     check(Whole(layer), floats(6, 3, 5), torch.zeros(6))
@@ -53,7 +53,7 @@ def test_projected_lstms(bidirectional):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("frozen", ["weight_ih_l0", "weight_hh_l0", "bias_hh_l0"])
-def test_partly_frozen_layers(kind, frozen):
+def test_partly_frozen_recurrent_layers_equal_a_float64_loop(kind, frozen):
     torch.manual_seed(0)
     layer = KINDS[kind](5, 4, batch_first=True)
     getattr(layer, frozen).requires_grad_(False)
@@ -61,7 +61,7 @@ def test_partly_frozen_layers(kind, frozen):
 
 
 @pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
-def test_cells_called_step_by_step(cell):
+def test_recurrent_cells_equal_a_float64_loop(cell):
     class Stepped(nn.Module):
         def __init__(self):
             super().__init__()
@@ -108,12 +108,12 @@ def test_dropout_between_layers_stays_random_and_off_in_the_examination():
     torch.manual_seed(0)
     engine = ClippedSum(Whole(nn.LSTM(5, 30, num_layers=2, dropout=0.5, batch_first=True)), FlatClip(1.0))
     x = floats(6, 3, 5)
-    assert engine.why_slow(readout, x, torch.zeros(6)) == ""
+    assert engine.fallback_reason(readout, x, torch.zeros(6)) == ""
     first, again = engine(readout, x, torch.zeros(6))[0], engine(readout, x, torch.zeros(6))[0]
     assert not torch.equal(first.flat, again.flat)
 
 
-def test_packed_sequences_take_the_slow_way_and_are_right():
+def test_packed_sequences_take_the_fallback_and_are_right():
     class Packed(nn.Module):
         def __init__(self):
             super().__init__()
@@ -127,6 +127,6 @@ def test_packed_sequences_take_the_slow_way_and_are_right():
     torch.manual_seed(0)
     model, x = Packed(), floats(6, 4, 5)
     engine = ClippedSum(model, FlatClip(0.5))
-    assert "packed sequence" in engine.why_slow(readout, x, torch.zeros(6))
+    assert "packed sequence" in engine.fallback_reason(readout, x, torch.zeros(6))
     total, norms = engine(readout, x, torch.zeros(6))
     assert_same((total.parts, norms), oracle(model, readout, x, torch.zeros(6), 0.5), clip_norm=0.5)

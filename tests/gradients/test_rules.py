@@ -17,7 +17,7 @@ CLIP = 0.8
 
 def check(model, inputs, targets, *, fast=True, loss=readout, clip_norm=CLIP, rtol=1e-4):
     engine = ClippedSum(model, FlatClip(clip_norm))
-    reason = engine.why_slow(loss, inputs, targets)
+    reason = engine.fallback_reason(loss, inputs, targets)
     assert (reason == "") == fast, reason
     expected = oracle(model, loss, inputs, targets, clip_norm)
     assert expected[1].min() > 0
@@ -87,14 +87,14 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("case", LAYERS)
-def test_a_layer_alone(case):
+def test_a_single_layer_equals_a_float64_loop(case):
     build, inputs = LAYERS[case]
     torch.manual_seed(0)
     check(build(), inputs, torch.zeros(6))
 
 
 @pytest.mark.parametrize("case", [case for case in LAYERS if LAYERS[case][1].is_floating_point()])
-def test_a_layer_behind_others_and_with_frozen_parts(case):
+def test_a_layer_behind_others_or_partly_frozen_equals_a_float64_loop(case):
     """Behind a trainable scale the layer's input has a gradient; then only its last parameter is trained."""
     build, inputs = LAYERS[case]
 
@@ -117,7 +117,7 @@ def test_a_layer_behind_others_and_with_frozen_parts(case):
 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_convolutions_of_drawn_shapes(data):
+def test_convolutions_of_drawn_shapes_equal_a_float64_loop(data):
     groups, kernel, stride, dilation = (data.draw(st.integers(1, 3)) for _ in range(4))
     padding = data.draw(st.integers(0, 2))
     size = data.draw(st.integers((kernel - 1) * dilation + 1, 11))
@@ -129,7 +129,7 @@ def test_convolutions_of_drawn_shapes(data):
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 12), st.integers(1, 9))
-def test_linear_layers_of_drawn_shapes(inputs, outputs, positions, batch):
+def test_linear_layers_of_drawn_shapes_equal_a_float64_loop(inputs, outputs, positions, batch):
     torch.manual_seed(0)
     check(nn.Linear(inputs, outputs), floats(batch, positions, inputs), torch.zeros(batch))
 
@@ -253,7 +253,7 @@ MODELS = {
 
 @pytest.mark.parametrize("case", MODELS)
 @pytest.mark.parametrize("batch", [None, 1])
-def test_whole_models(case, batch):
+def test_whole_models_equal_a_float64_loop(case, batch):
     build, inputs = MODELS[case]
     torch.manual_seed(0)
     inputs = inputs[:batch]
@@ -352,21 +352,21 @@ def test_models_that_no_rule_covers_are_still_right(case):
     check(model, inputs, torch.zeros(5), fast=False, loss=loss)
 
 
-def test_only_the_odd_module_runs_apart():
+def test_only_the_module_without_a_rule_runs_by_vmap():
     engine = ClippedSum(Partly(), FlatClip(1.0))
-    assert engine.why_slow(readout, floats(5, 5), torch.zeros(5)).startswith("odd by copies of its parameters")
+    assert engine.fallback_reason(readout, floats(5, 5), torch.zeros(5)).startswith("odd by copies of its parameters")
     trace = engine.trace(readout, floats(5, 5), torch.zeros(5))
-    assert trace.per_module_vmap == (engine.model.odd,)
+    assert trace.modules_by_vmap == (engine.model.odd,)
     assert "forward" not in vars(engine.model.odd)
 
 
 def test_an_embedding_that_looks_at_the_whole_batch_is_not_captured():
     engine = ClippedSum(nn.Embedding(5, 3, scale_grad_by_freq=True), FlatClip(1.0))
-    assert "scale_grad_by_freq" in engine.why_slow(readout, ints(5, 4, 6), torch.zeros(4))
+    assert "scale_grad_by_freq" in engine.fallback_reason(readout, ints(5, 4, 6), torch.zeros(4))
 
 
 def test_zero_layers_hide_nothing_from_the_examination():
     engine = ClippedSum(Hidden(), FlatClip(1.0))
     before = [p.clone() for p in engine.model.parameters()]
-    assert engine.why_slow(readout, floats(5, 5), torch.zeros(5))
+    assert engine.fallback_reason(readout, floats(5, 5), torch.zeros(5))
     assert all(torch.equal(a, b) for a, b in zip(before, engine.model.parameters(), strict=True))

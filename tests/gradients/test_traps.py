@@ -17,7 +17,7 @@ from tests.gradients.test_rules import check, floats, ints
 
 
 @pytest.mark.parametrize("size", [2_400_000, 10_000_000])
-def test_norms_of_long_rows_are_not_under_read(size):
+def test_norms_of_long_rows_are_not_underestimated(size):
     """`tensor.norm` loses 4e-5 to 4e-4 of such a row in float32."""
     row = torch.full((1, size), 0.1)
     exact = float(row.double().square().sum())
@@ -103,14 +103,14 @@ TRAPS = {
 
 @pytest.mark.parametrize("trap", TRAPS)
 @pytest.mark.parametrize("batch", [6, 1])
-def test_trap(trap, batch):
+def test_known_pitfalls_equal_a_float64_loop(trap, batch):
     build, inputs = TRAPS[trap]
     torch.manual_seed(0)
     check(build(), inputs[:batch], torch.zeros(batch), rtol=2e-5)
 
 
 @pytest.mark.parametrize("trap", TRAPS)
-def test_trap_on_an_empty_batch(trap):
+def test_known_pitfalls_are_right_on_an_empty_batch(trap):
     build, inputs = TRAPS[trap]
     sums, norms = clipped_sum(build(), readout, inputs[:0], torch.zeros(0), clip_norm=1.0)
     assert norms.shape == (0,)

@@ -60,23 +60,23 @@ def test_everything_goes_on(tmp_path):
     engine.save_checkpoint(
         path=path, module=model, optimizer=optimizer, checkpoint_dict={"epoch": 1, "best": torch.ones(2)}, **schedulers
     )
-    again, twin, other, batches = made(seed=1)
+    again, reference, other, batches = made(seed=1)
     schedulers = {
         "noise_scheduler": ExponentialNoise(other, gamma=0.9),
         "grad_clip_scheduler": ExponentialGradClip(other, gamma=0.5),
     }
-    rest = again.load_checkpoint(path=path, module=twin, optimizer=other, **schedulers)
+    rest = again.load_checkpoint(path=path, module=reference, optimizer=other, **schedulers)
     assert rest["epoch"] == 1
     assert torch.equal(rest["best"], torch.ones(2))
-    assert torch.equal(flat(twin), flat(model))
+    assert torch.equal(flat(reference), flat(model))
     assert again.ledger.entries == engine.ledger.entries
     assert again.ledger.assumptions == [*engine.ledger.assumptions, COMPLETE]
     assert (other.noise_multiplier, other.max_grad_norm) == (pytest.approx(1.17), 0.5)
     assert other.state_dict()["state"][0]["step"] == 10
-    one_epoch(twin, other, batches)
+    one_epoch(reference, other, batches)
     one_epoch(model, optimizer, loader)
     assert again.get_epsilon(1e-3) == engine.get_epsilon(1e-3)
-    assert not torch.equal(flat(twin), flat(model)), "the noise comes from a new key"
+    assert not torch.equal(flat(reference), flat(model)), "the noise comes from a new key"
 
 
 def test_a_target_counts_what_the_checkpoint_holds(tmp_path):
@@ -84,12 +84,12 @@ def test_a_target_counts_what_the_checkpoint_holds(tmp_path):
     engine, model, optimizer, loader = made(target_epsilon=2.0)
     one_epoch(model, optimizer, loader)
     engine.save_checkpoint(path=path, module=model, optimizer=optimizer)
-    again, twin, other, batches = made(target_epsilon=2.0)
-    again.load_checkpoint(path=path, module=twin, optimizer=other)
-    one_epoch(twin, other, batches)
+    again, reference, other, batches = made(target_epsilon=2.0)
+    again.load_checkpoint(path=path, module=reference, optimizer=other)
+    one_epoch(reference, other, batches)
     assert 1.99 < again.get_epsilon(1e-3) <= 2.0
     with pytest.raises(BudgetExceeded):
-        one_epoch(twin, other, batches)
+        one_epoch(reference, other, batches)
 
 
 def test_a_ledger_is_not_replaced_by_a_smaller_one(tmp_path):
@@ -110,10 +110,10 @@ def test_steps_before_loading_do_not_pass_for_the_first_of_the_checkpoint(tmp_pa
     engine, model, optimizer, loader = made()
     one_epoch(model, optimizer, loader)
     engine.save_checkpoint(path=path, module=model)
-    again, twin, other, batches = made()
-    one_epoch(twin, other, batches, 3)
+    again, reference, other, batches = made()
+    one_epoch(reference, other, batches, 3)
     with pytest.raises(InvalidInput, match="since a checkpoint was last saved or loaded; got 3"):
-        again.load_checkpoint(path=path, module=twin)
+        again.load_checkpoint(path=path, module=reference)
 
 
 @pytest.mark.filterwarnings("ignore:poisson_sampling=False")
@@ -123,9 +123,9 @@ def test_a_pass_that_a_checkpoint_broke_counts_as_whole(tmp_path):
     engine, model, optimizer, loader = made(poisson_sampling=False)
     one_epoch(model, optimizer, loader, 5)
     engine.save_checkpoint(path=path, module=model)
-    again, twin, other, batches = made(poisson_sampling=False)
-    again.load_checkpoint(path=path, module=twin)
-    one_epoch(twin, other, batches, 5)
+    again, reference, other, batches = made(poisson_sampling=False)
+    again.load_checkpoint(path=path, module=reference)
+    one_epoch(reference, other, batches, 5)
     assert again.ledger.mechanism.accountable() == Gaussian(1.3) * 2
     engine.load_checkpoint(path=path, module=model)
     one_epoch(model, optimizer, loader, 5)
@@ -141,7 +141,7 @@ def test_not_between_backward_and_step(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_what_is_refused(tmp_path):
+def test_unreadable_checkpoints_are_refused(tmp_path):
     engine, model, optimizer, _ = made()
     path = tmp_path / "run.safetensors"
     with pytest.raises(InvalidInput, match="torch_save_kwargs must be None"):
@@ -154,10 +154,10 @@ def test_what_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match="path must be a checkpoint with optimizer_state_dict"):
         engine.load_checkpoint(path=path, module=model, optimizer=optimizer)
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(InvalidInput, match="path must be a complete checkpoint"):
+    with pytest.raises(InvalidInput, match="path must be a complete safetensors file"):
         engine.load_checkpoint(path=path, module=model)
     torch.save({"module_state_dict": {}}, path)
-    with pytest.raises(InvalidInput, match="path must be a complete checkpoint"):
+    with pytest.raises(InvalidInput, match="path must be a complete safetensors file"):
         engine.load_checkpoint(path=path, module=model)
 
 
@@ -169,6 +169,6 @@ def test_an_edited_ledger_is_refused(tmp_path):
     data = path.read_bytes()
     assert data.count(b'[\\"noise_multiplier\\", 1.3]') == 1
     path.write_bytes(data.replace(b'[\\"noise_multiplier\\", 1.3]', b'[\\"noise_multiplier\\", 9.3]'))
-    fresh, twin, _, _ = made()
+    fresh, reference, _, _ = made()
     with pytest.raises(InvalidInput, match="The ledger was edited"):
-        fresh.load_checkpoint(path=path, module=twin)
+        fresh.load_checkpoint(path=path, module=reference)

@@ -121,7 +121,7 @@ class TestShape:
         with pytest.raises(InvalidInput, match=rf"^{name} must be .*; got .*\. [A-Z].*\.$"):
             made(**{name: value})
 
-    def test_it_is_a_public_name(self):
+    def test_privacy_engine_is_a_public_name(self):
         assert tacit.PrivacyEngine is PrivacyEngine
 
 
@@ -153,7 +153,7 @@ class TestGradient:
 
     @pytest.mark.parametrize("clipping", ["flat", "per_layer"])
     @pytest.mark.parametrize("reduction", ["mean", "sum"])
-    def test_it_is_the_clipped_gradient_of_opacus(self, clipping, reduction):
+    def test_the_gradient_equals_that_of_opacus(self, clipping, reduction):
         """Both see the whole data set as one batch, without noise."""
         opacus = pytest.importorskip("opacus")
         bound = [0.02, 0.01, 0.03, 0.015] if clipping == "per_layer" else 0.03
@@ -242,7 +242,7 @@ class TestAccounting:
             one_epoch(*parts)
         assert engine.get_epsilon(1e-3) <= 2.0
 
-    def test_what_one_engine_trains_adds_up(self):
+    def test_runs_of_one_engine_compose(self):
         engine = PrivacyEngine()
         one_epoch(*made(engine, noise_multiplier=3.0))
         alone = engine.get_epsilon(1e-3)
@@ -312,7 +312,7 @@ class TestAccounting:
 
 
 class TestAdaptive:
-    def test_it_costs_what_flat_clipping_costs(self):
+    def test_adaptive_clipping_costs_as_much_as_flat_clipping(self):
         engine, model = PrivacyEngine(), small_model()
         parts = made(engine, model, clipping="adaptive", max_grad_norm=5.0, clipbound_learning_rate=1.0)
         before = parts[1].max_grad_norm
@@ -420,7 +420,7 @@ class TestMemoryManager:
             BatchMemoryManager(data_loader=loader, max_physical_batch_size=size, optimizer=optimizer)
 
     @pytest.mark.parametrize("size", [1, 3, 1000])
-    def test_noise_is_added_once_a_batch_and_pieces_do_not_matter(self, size):
+    def test_noise_is_added_once_whatever_the_physical_batches(self, size):
         weights = []
         for most in (size, 10**6):
             engine, model = PrivacyEngine(), small_model()
@@ -433,7 +433,7 @@ class TestMemoryManager:
 
 
 class TestValidator:
-    def test_what_it_finds(self):
+    def test_validator_lists_every_problem(self):
         model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4))
         (error,) = ModuleValidator.validate(model)
         assert "BatchNorm2d" in str(error)

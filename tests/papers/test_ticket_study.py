@@ -4,7 +4,6 @@ import pytest
 
 from tacit.errors import InvalidInput
 from tacit.papers.lottery_ticket import study
-from tacit.papers.lottery_ticket import study as margins
 from tacit.papers.lottery_ticket.variants import CORE, DENSE, PAPER, VARIANTS, settings_of
 from tacit.papers.reproduce import items_of
 
@@ -49,7 +48,7 @@ def test_numbers_of_other_records_are_not_compared():
 
 
 def test_the_average_lead_is_over_what_has_run():
-    cells = [(name, cell, task) for name, cell, task in margins._runs("full")]
+    cells = [(name, cell, task) for name, cell, task in study._margin_runs("full")]
     level = {PAPER: 0.9, DENSE: 0.8}
     ran = [
         {"test": [0.0, level[cell.variant] - (cell.epsilon == 1.0) * (cell.variant == PAPER) * 0.04]}
@@ -57,11 +56,11 @@ def test_the_average_lead_is_over_what_has_run():
         else None
         for dataset, cell, _ in cells
     ]
-    every, at_1 = margins.ITEM.rows("full", ran)
+    every, at_1 = study.MARGINS.rows("full", ran)
     assert (every.published, every.ours, every.repeats) == (14.0, pytest.approx(8.0), 4)
     assert (at_1.published, at_1.ours, at_1.repeats) == (17.0, pytest.approx(6.0), 2)
-    assert margins.ITEM.tasks("quick") == margins.ITEM.rows("quick", []) == []
-    nothing = margins.ITEM.rows("full", [None] * len(ran))
+    assert study.MARGINS.tasks("quick") == study.MARGINS.rows("quick", []) == []
+    nothing = study.MARGINS.rows("full", [None] * len(ran))
     assert [(row.ours, row.repeats) for row in nothing] == [(None, 0)] * 2
 
 
@@ -95,7 +94,7 @@ def test_a_run_without_privacy_is_that_of_the_papers_settings(variant):
 
 def test_a_table_of_several_items_can_be_asked_for_as_one():
     names = [item.name for _, item in items_of("lottery-ticket/table-2")]
-    assert names == [item.name for item in study.ITEMS]
+    assert names == [item.name for item in study.ITEMS if item is not study.MARGINS]
     assert [item.name for _, item in items_of("lottery-ticket/choice")] == ["choice"]
     with pytest.raises(InvalidInput, match="item of lottery-ticket must be one of"):
         items_of("lottery-ticket/tabel-2")

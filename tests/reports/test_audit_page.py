@@ -35,7 +35,7 @@ def test_the_page_is_self_contained(tmp_path):
     assert "&lt;run&gt;" in html
     assert "src=" not in html
     assert html.count("<svg") == 4
-    assert "compatible with the claim" in html
+    assert "consistent with the claim" in html
     assert {each.name for each in tmp_path.iterdir()} == {"audit.html", "audit.json"}
 
 
@@ -57,7 +57,7 @@ def test_without_a_claim_there_is_no_verdict(tmp_path):
     html = write_audit(report(claimed=None, findings=[]), tmp_path, title="run").read_text()
     assert "Every verdict" not in html
     assert "refutes the claim" not in html
-    assert "compatible with the claim" not in html
+    assert "consistent with the claim" not in html
     assert json.loads((tmp_path / "audit.json").read_text())["claim"] is None
 
 

@@ -64,8 +64,10 @@ def test_the_headline_reads_the_tightest_proven_bound():
 
 
 def test_of_a_seeded_run_no_refuted_formula_comes_first():
-    answers = [result(mu, Standing.CLAIMED, name) for mu, name in ((0.1, "naive_je"), (0.3, "clt"), (0.5, "pld"))]
-    assert [each.tradeoff.source for each in words.by_trust(answers)] == ["pld", "clt", "naive_je"]
+    answers = [
+        result(mu, Standing.CLAIMED, name) for mu, name in ((0.1, "naive_jayaraman_evans"), (0.3, "clt"), (0.5, "pld"))
+    ]
+    assert [each.tradeoff.source for each in words.by_trust(answers)] == ["pld", "clt", "naive_jayaraman_evans"]
 
 
 def test_without_a_proof_the_headline_promises_nothing():
@@ -78,7 +80,7 @@ def test_without_a_proof_the_headline_promises_nothing():
 
 def test_what_was_read_unpaid_is_said_in_a_sentence():
     assert words.reserve(()) == ""
-    assert words.reserve(["bounds of a", "classes"]).endswith("without being paid for: bounds of a; classes.")
+    assert words.reserve(["bounds of a", "classes"]).endswith("without a privacy cost: bounds of a; classes.")
 
 
 def _printed(table):
@@ -96,7 +98,7 @@ def test_terminal_tables_print_the_standing_beside_the_number():
         assert each.tradeoff.standing.value in line
         assert words.leakage(each.epsilon, each.tradeoff.standing) in line
     assert words.NOT_A_BOUND in text
-    assert "[bold] refused: [red]because" in text
+    assert "[bold] does not apply: [red]because" in text
 
 
 def test_terminal_table_of_audits():

@@ -1,4 +1,4 @@
-"""`tacit audit` from end to end: every attack on a small run, its twins, canaries, page and JSON."""
+"""`tacit audit` from end to end: every attack on a small run, its repetitions, canaries, page and JSON."""
 
 import json
 import shutil
@@ -52,7 +52,7 @@ def test_canaries_are_independent_trials_and_records_are_not(report):
     assert set(trials.values()) == {"records"}
 
 
-def test_twins_are_attacked_with_fresh_noise_and_kept(run, report):
+def test_repetitions_are_attacked_with_fresh_noise_and_kept(run, report):
     assert set(report.overlaps) == set(attack_names()) - {"white_box"}
     rows = report.overlaps["loss_threshold"]
     assert [row.runs for row in rows] == [0, 1, 2]
@@ -71,9 +71,9 @@ def test_an_audit_goes_on_from_what_an_earlier_one_left(run, report):
 
 def test_members_and_the_attackers_own_records_are_apart(run):
     config = stored_config(run, {})
-    informed = PrivilegedAttacks(config, dataset_of(config, None), run, 2, lambda *_: None)
-    rows = [{row.tobytes() for row in np.asarray(part[0])} for part in (informed.non_members, informed.public)]
-    assert sum(map(len, rows)) == len({row.tobytes() for row in informed.dataset.x_test})
+    privileged = PrivilegedAttacks(config, dataset_of(config, None), run, 2, lambda *_: None)
+    rows = [{row.tobytes() for row in np.asarray(part[0])} for part in (privileged.non_members, privileged.public)]
+    assert sum(map(len, rows)) == len({row.tobytes() for row in privileged.dataset.x_test})
     assert not rows[0] & rows[1]
 
 

@@ -1,4 +1,4 @@
-"""The dispatcher: a method is one file and one line, and its settings are TOML keys and flags by being declared."""
+"""The dispatcher: a method is one file and a dataclass of settings, whose fields are TOML keys and flags."""
 
 import inspect
 import json
@@ -12,39 +12,47 @@ from tacit.cli.flags import with_settings
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian
 from tacit.runs import audit, read_config, train
+from tacit.runs.config import SECTIONS
+from tacit.runs.method_settings import METHOD_SETTINGS
 from tacit.runs.methods import METHODS, Job, Method, Trained
 from tacit.runs.settings import setting
 
 
 @dataclass(frozen=True)
-class Guess(Method):
-    """Guesses a class that a noisy count would have chosen."""
+class GuessSettings:
+    """The [guess] section."""
 
     bias: float = setting(0.0, "How much the first class is favoured.")
     rounds: int = setting(1, "Releases.")
 
+
+class Guess(Method[GuessSettings]):
+    """Guesses a class that a noisy count would have chosen."""
+
     def check(self, job: Job) -> None:
-        if self.rounds > 100:
+        if self.settings.rounds > 100:
             raise InvalidInput("rounds must be at most 100.")
 
     def train(self, job: Job) -> Trained:
-        job.write_ahead((Gaussian(2.0), self.rounds))
-        job.ledger.add(Gaussian(2.0), self.rounds, "guessing")
+        job.write_ahead((Gaussian(2.0), self.settings.rounds))
+        job.ledger.add(Gaussian(2.0), self.settings.rounds, "guessing")
         (job.folder / "guess.json").write_text("{}")
-        return Trained(self.load(job), "a guess", "guessing", {"bias": self.bias}, metrics={"kept": 3.0})
+        return Trained(self.load(job), "a guess", "guessing", {"bias": self.settings.bias}, metrics={"kept": 3.0})
 
-    def twin(self, job: Job) -> Sequence[Mapping[str, float]]:
+    def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
         return [{"test": 0.25}]
 
     def load(self, job: Job):
         classes = len(job.dataset.classes)
-        chances = np.full(classes, (1 - self.bias) / classes) + np.eye(classes)[0] * self.bias
+        chances = np.full(classes, (1 - self.settings.bias) / classes) + np.eye(classes)[0] * self.settings.bias
         return lambda inputs: np.tile(chances, (len(inputs), 1))
 
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch):
     monkeypatch.setitem(METHODS, "guess", Guess)
+    for sections in (METHOD_SETTINGS, SECTIONS):
+        monkeypatch.setitem(sections, "guess", GuessSettings)
 
 
 def test_a_method_gets_its_section_and_gives_the_card_what_it_needs(tmp_path):
@@ -53,7 +61,7 @@ def test_a_method_gets_its_section_and_gives_the_card_what_it_needs(tmp_path):
         "[guess]\nbias = 0.5\nrounds = 3\n"
     )
     config = read_config(str(tmp_path / "mine.toml"), {})
-    assert config.own == Guess(0.5, 3)
+    assert config.method_settings == GuessSettings(0.5, 3)
     run = train(config, out=tmp_path / "run")
     card = json.loads((tmp_path / "run" / "card.json").read_text())
     assert card["method"] == "guess: guessing"
@@ -76,7 +84,7 @@ def test_nothing_is_written_before_the_check(tmp_path):
 def test_sections_are_overridden_and_checked(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('dataset = "iris"\nmethod = "guess"\nepsilon = 1.0\n[guess]\nrounds = 3\n')
-    assert read_config(str(path), {"guess": {"bias": 0.25, "rounds": None}}).own == Guess(0.25, 3)
+    assert read_config(str(path), {"guess": {"bias": 0.25, "rounds": None}}).method_settings == GuessSettings(0.25, 3)
     path.write_text('dataset = "iris"\nmethod = "guess"\nepsilon = 1.0\n[guess]\nround = 3\n')
     with pytest.raises(InvalidInput, match=r"key of \[guess\] must be one of bias, rounds; got 'round'. Did you mean"):
         read_config(str(path), {})

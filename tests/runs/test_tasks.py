@@ -9,7 +9,7 @@ from tacit import data
 from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.runs import audit, preset_names, read_config, train
-from tacit.runs.metrics import constant_test, measure_of
+from tacit.runs.metrics import constant_test, metric_of
 
 PUBLISHED = {
     # Table 1 row 1, Tables 2 to 4 of Bu et al. 2020: mu and epsilon by the CLT, epsilon by the moments accountant.
@@ -29,7 +29,7 @@ def ratings(stars):
 
 def test_rmse_of_the_expected_rating():
     dataset = ratings(np.array([1, 2, 3, 4, 5, 5, 3, 1, 2, 4]))
-    measure = measure_of(dataset)
+    measure = metric_of(dataset)
     assert measure.name == "rmse"
     chances = np.array([[0.5, 0, 0, 0, 0.5], [0, 1, 0, 0, 0]])
     # Expected ratings 3 and 2 against 4 and 2 stars (indices 3 and 1).

@@ -97,7 +97,7 @@ def test_progress_covers_every_stage(run):
     assert [name for name, at, of in stages if at == of] == [
         "loading data",
         "private training",
-        "non-private twin",
+        "non-private baseline",
         "accounting",
         "attacks",
     ]
@@ -186,7 +186,7 @@ def test_what_a_data_set_was_prepared_from_is_said_beside_the_number(tmp_path, m
     prepared = replace(registry.source("digits"), leaks=("the vocabulary",))
     monkeypatch.setitem(registry._SOURCES, "digits", prepared)
     assert main(["train", "digits", "--epochs", "1", "--out", str(tmp_path / "run")]) == 0
-    said = "without being paid for: the vocabulary."
+    said = "without a privacy cost: the vocabulary."
     assert said in " ".join(capsys.readouterr().out.split())
     assert said in (tmp_path / "run" / "card.html").read_text()
     card = json.loads((tmp_path / "run" / "card.json").read_text())
@@ -308,7 +308,7 @@ def test_kinds_of_clipping_sampling_noise_and_optimizer(switches, tmp_path):
         (["--noise-type", "linear", "--noise-end", "1"], "constant where epsilon is given"),
         (["--sampling-cap", "3"], "type of [sampling] must be one that has cap; got 'poisson'"),
         (["--sampling-type", "grouped_poisson", "--sampling-users", "user"], "users of [sampling]"),
-        (["--twin-learning-rate", "-1"], "twin_learning_rate must be in (0, inf)"),
+        (["--nonprivate-learning-rate", "-1"], "nonprivate_learning_rate must be in (0, inf)"),
         (["--precision", "float16"], "precision must be one of"),
     ],
 )

@@ -174,7 +174,7 @@ class TestGrouped:
                 GroupedPoissonSampling(bad)
 
 
-def test_samplings_by_name():
+def test_samplings_are_found_by_name():
     assert sampling_of("shuffled") == ShuffledSampling()
     assert sampling_of(TruncatedPoissonSampling(3)) == TruncatedPoissonSampling(3)
     with pytest.raises(InvalidInput, match="Did you mean 'poisson'"):

@@ -18,12 +18,15 @@ from tests.tickets.test_tickets import accuracy_of, data, network, ticket
 SMALL = {"epsilon": 2.0, "batch_size": 60, "epochs": 4, "search_epochs": 2, "densities": (0.5, 0.2)}
 
 
-def run(mode, *, candidates=(), seed=1, relation="add_remove", **settings):
-    x, y = data(600)
-    ledger = Ledger(relation=relation)
+def planned(mode, *, candidates=(), **settings):
+    """What a run would spend, without running it."""
     plan = TicketPlan(mode, **(SMALL | settings))
-    made = PrivateTicket(network, (x, y), plan, candidates=candidates, ledger=ledger, stream=SeededStream(seed))
-    return made.run(evaluate=lambda model: {"test": accuracy_of(x, y)(model)})
+    return PrivateTicket(network, data(600), plan, candidates=candidates, ledger=Ledger(), stream=SeededStream(1))
+
+
+def run(mode, **settings):
+    accuracy = accuracy_of(*data(600))
+    return planned(mode, **settings).run(evaluate=lambda model: {"test": accuracy(model)})
 
 
 def paper_tickets():
@@ -60,7 +63,7 @@ def test_what_ran_in_parallel_is_what_was_planned():
 
 
 def test_parallel_composition_leaves_less_noise_than_one_after_another():
-    assert run("T4").spending.training < run("T3").spending.training
+    assert planned("T4").spending.training < planned("T3").spending.training
 
 
 def test_a_public_ticket_costs_nothing():
@@ -91,11 +94,11 @@ def test_who_chooses_depends_on_no_record():
     plan = TicketPlan("T3", **SMALL)
     shifted = PrivateTicket(network, (x + 1, (y + 1) % 3), plan, stream=SeededStream(4))
     one, other = (PrivateTicket(network, (x, y), plan, stream=SeededStream(seed)) for seed in (4, 5))
-    assert torch.equal(one.asked[0] + 1, shifted.asked[0])
-    assert not torch.equal(one.asked[0], other.asked[0])
+    assert torch.equal(one.selection_data[0] + 1, shifted.selection_data[0])
+    assert not torch.equal(one.selection_data[0], other.selection_data[0])
     # Deviation of a binomial number of 600 at .2: 9.8.
-    assert len(one.asked[1]) == pytest.approx(120, abs=5 * 9.8)
-    assert torch.equal(torch.cat([x[trained_on(one)], one.asked[0]]).sort(0).values, x.sort(0).values)
+    assert len(one.selection_data[1]) == pytest.approx(120, abs=5 * 9.8)
+    assert torch.equal(torch.cat([x[trained_on(one)], one.selection_data[0]]).sort(0).values, x.sort(0).values)
 
 
 def trained_on(made):
@@ -111,7 +114,9 @@ def test_a_further_record_moves_no_other(seed):
     )
     new = 599 in trained_on(all_of_them)
     assert trained_on(all_of_them).tolist() == [*trained_on(fewer).tolist(), *([599] if new else [])]
-    assert torch.equal(all_of_them.asked[0], fewer.asked[0] if new else torch.cat([fewer.asked[0], x[599:]]))
+    assert torch.equal(
+        all_of_them.selection_data[0], fewer.selection_data[0] if new else torch.cat([fewer.selection_data[0], x[599:]])
+    )
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -127,7 +132,7 @@ def test_sizes_follow_from_the_number_of_all_records(seed):
 def test_a_part_may_be_empty(seed, asked):
     plan = TicketPlan("T4", **(SMALL | {"batch_size": 1, "epochs": 1, "search_epochs": 1, "validation_share": 0.5}))
     made = PrivateTicket(network, data(1), plan, stream=SeededStream(seed))
-    assert len(made.asked[1]) == asked
+    assert len(made.selection_data[1]) == asked
     assert made.run().ticket.provenance == "private"
 
 
@@ -151,7 +156,7 @@ def test_training_ends_at_a_smaller_epsilon_and_everything_before_it_counts(mode
     spent = accountant("pld")(done.ledger).epsilon(1e-5)
     assert spent <= 1.9
     assert 1 <= done.spending.steps < 40
-    assert done.spending.training == run(mode, candidates=candidates).spending.training
+    assert done.spending.training == planned(mode, candidates=candidates).spending.training
     assert sum(entry.steps for entry in done.ledger.entries if entry.note == "training") >= done.spending.steps * (
         mode != "T4"
     )
@@ -165,7 +170,7 @@ def test_one_more_step_would_cross_the_smaller_epsilon():
 
 def test_no_step_within_the_smaller_epsilon_is_refused():
     with pytest.raises(InvalidInput, match="stop_epsilon must be more than what search and choice cost"):
-        run("T2", stop_epsilon=0.2)
+        planned("T2", stop_epsilon=0.2)
 
 
 def test_an_accuracy_on_public_data_ends_the_training_free_of_charge():
@@ -181,13 +186,13 @@ def test_an_accuracy_on_public_data_ends_the_training_free_of_charge():
 def test_an_accuracy_on_private_records_is_charged(mode):
     """Of a run that never gets there, so that all of it is spent."""
     candidates = [ticket()] if mode == "T1" else ()
-    done = run(mode, candidates=candidates, epsilon=8.0, stop_accuracy=1.0, stop_on="private")
+    done = run(mode, candidates=candidates, stop_accuracy=1.0, stop_on="private")
     assert not done.stopped
-    assert accountant("pld")(done.ledger).epsilon(1e-5) == pytest.approx(8.0, rel=1e-4)
-    assert done.spending.stopping == pytest.approx(4.0 if mode == "T4" else 0.8)
+    assert accountant("pld")(done.ledger).epsilon(1e-5) == pytest.approx(2.0, rel=1e-4)
+    assert done.spending.stopping == pytest.approx(1.0 if mode == "T4" else 0.2)
     notes = [entry.note for entry in done.ledger.entries]
     assert ("when to stop" in notes) == (mode != "T4")
-    without = run(mode, candidates=candidates, epsilon=8.0).spending.training
+    without = planned(mode, candidates=candidates).spending.training
     assert done.spending.training == without if mode == "T4" else done.spending.training > without
 
 

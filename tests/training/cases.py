@@ -38,7 +38,7 @@ def flat(model):
 
 
 def stack(rows):
-    """Rows (x, y) as a batch."""
+    """PerExample (x, y) as a batch."""
     return torch.stack([x for x, _ in rows]), torch.tensor([y for _, y in rows])
 
 

@@ -28,15 +28,15 @@ def checkpoint(**changes):
     spent = ledger.copy()
     spent.add(Gaussian(1.3).poisson(0.1), 5, "lost in an interruption")
     state = {"model": small_model().state_dict(), "history": [{"epoch": 1.0}], "random": {"cpu": torch.get_rng_state()}}
-    given = {"step": 10, "steps": 20, "setting": {"optimizer": "SGD"}, "stopped": "", "state": state}
+    given = {"step": 10, "steps": 20, "fingerprint": {"optimizer": "SGD"}, "stopped": "", "state": state}
     return Checkpoint(**(given | {"before": before, "ledger": ledger, "spent": spent} | changes))
 
 
-def test_what_is_written_comes_back(tmp_path):
+def test_a_checkpoint_round_trips(tmp_path):
     written = checkpoint()
     written.write(tmp_path / "runs" / "run.safetensors")
     read = read_checkpoint(tmp_path / "runs" / "run.safetensors")
-    assert (read.step, read.steps, read.setting, read.stopped) == (10, 20, {"optimizer": "SGD"}, "")
+    assert (read.step, read.steps, read.fingerprint, read.stopped) == (10, 20, {"optimizer": "SGD"}, "")
     for name in ("before", "ledger", "spent"):
         assert getattr(read, name).hash == getattr(written, name).hash
         assert getattr(read, name).entries == getattr(written, name).entries

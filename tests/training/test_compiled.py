@@ -202,7 +202,7 @@ def test_fit_takes_the_engine():
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-4, atol=1e-5)
 
 
-def test_what_cannot_be_captured_cannot_be_compiled():
+def test_models_without_capture_cannot_be_compiled():
     model = nn.Sequential(Alone(4), nn.Linear(4, 2))
     step = private_step(model, plain_sgd(model), cross_entropy, engine="compiled", **SETTINGS)
     with pytest.raises(UnsupportedModel, match=r'cannot be compiled: .*Use engine="eager"'):

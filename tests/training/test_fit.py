@@ -51,7 +51,7 @@ def test_steps_are_epochs_over_sample_rate(epochs, steps):
     assert result.ledger.steps == result.plan.steps == steps
 
 
-def test_it_learns_and_so_does_the_twin():
+def test_private_and_nonprivate_training_learn():
     x, y = blobs(1000)
 
     def evaluate(model):
@@ -73,9 +73,9 @@ def test_it_learns_and_so_does_the_twin():
         assert [row["epoch"] for row in result.history] == list(range(1, 9))
         assert result.history[-1]["accuracy"] > 0.9
         assert model.training
-    twin = small_model()
+    reference = small_model()
     history = fit_nonprivate(
-        twin, x, y, loss=cross_entropy, optimizer=plain_sgd(twin), batch_size=100, epochs=8, evaluate=evaluate
+        reference, x, y, loss=cross_entropy, optimizer=plain_sgd(reference), batch_size=100, epochs=8, evaluate=evaluate
     )
     assert history[-1]["accuracy"] > 0.95
 
@@ -157,20 +157,20 @@ class TestBudget:
         ledger = Ledger()
         with pytest.raises(BudgetExceeded, match="would cross the privacy budget; it was not taken"):
             run(target=target, accountant="rdp", steps=500, ledger=ledger, delta=1e-3)
-        judge = accountant("rdp")
+        rdp = accountant("rdp")
         assert ledger.steps > 0
-        assert target.met(judge(ledger))
+        assert target.met(rdp(ledger))
         ledger.add(Gaussian(1.3).poisson(0.1))
-        assert not target.met(judge(ledger))
+        assert not target.met(rdp(ledger))
 
     def test_a_target_without_noise_is_calibrated_to(self):
         target = Epsilon(2.0, delta=1e-3)
         _, result = run(target=target, accountant="rdp", noise_multiplier=None, steps=30)
-        judge = accountant("rdp")
+        rdp = accountant("rdp")
         assert result.ledger.steps == 30
-        assert 1.99 < judge(result.ledger).epsilon(1e-3) <= 2.0
+        assert 1.99 < rdp(result.ledger).epsilon(1e-3) <= 2.0
 
-    def test_what_the_ledger_already_holds_counts(self):
+    def test_earlier_ledger_entries_count_towards_the_budget(self):
         ledger = Ledger.of(Gaussian(1.3).poisson(0.1) * 400)
         with pytest.raises(BudgetExceeded, match="step 1 would cross"):
             run(target=Epsilon(1.5, delta=1e-3), accountant="rdp", ledger=ledger)
@@ -317,7 +317,7 @@ def test_misuse_is_an_error():
         run(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2)))
 
 
-def test_training_without_noise_is_marked():
+def test_training_without_noise_is_unsafe_in_the_ledger():
     _, result = run(noise_multiplier=0.0, unsafe_no_noise=True)
     assert result.ledger.unsafe == ["unsafe_no_noise"]
     assert accountant("rdp")(result.ledger).epsilon(1e-5) == math.inf

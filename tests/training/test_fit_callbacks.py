@@ -63,7 +63,7 @@ def test_callbacks_end_even_when_the_run_fails():
     assert notes.seen[-1] == "end"
 
 
-def test_the_twin_has_the_same_callbacks_and_schedules():
+def test_nonprivate_training_has_the_same_callbacks_and_schedules():
     notes, model = Notes(), small_model()
     optimizer = plain_sgd(model)
     history = fit_nonprivate(
@@ -141,8 +141,8 @@ def test_bad_patience_is_refused(patience):
 
 
 class TestEpsilonSoFar:
-    def test_it_is_what_the_accountant_says_of_the_ledger(self):
-        judge = accountant("rdp")
+    def test_epsilon_of_a_row_is_that_of_its_ledger(self):
+        rdp = accountant("rdp")
         seen = []
 
         class Ask(Callback):
@@ -151,11 +151,11 @@ class TestEpsilonSoFar:
 
         _, result = run(callbacks=[Ask()], delta=1e-3, accountant="rdp")
         for row in result.history:
-            assert row["epsilon"] == judge(result.plan.mechanism * int(row["steps"])).epsilon(1e-3)
+            assert row["epsilon"] == rdp(result.plan.mechanism * int(row["steps"])).epsilon(1e-3)
             assert row["epsilon"].standing is Standing.PROVEN
         assert seen == [row["epsilon"] for row in result.history]
 
-    def test_it_never_claims_more_than_the_run(self):
+    def test_a_row_never_has_a_stronger_standing_than_the_run(self):
         _, seeded = run(delta=1e-3, accountant="rdp", stream=SeededStream(0))
         assert seeded.history[-1]["epsilon"].standing is Standing.CLAIMED
         _, silent = run(delta=1e-3, accountant="rdp", noise_multiplier=0.0, unsafe_no_noise=True)
@@ -192,7 +192,7 @@ class TestBudget:
 
 
 class TestSchedules:
-    def test_they_are_stepped_after_epochs_or_steps(self):
+    def test_schedulers_step_after_epochs_or_steps(self):
         for per, halvings in (("epoch", (0, 1, 2, 3)), ("step", (9, 19, 29, 39))):
             model = small_model()
             optimizer = plain_sgd(model)
@@ -208,7 +208,7 @@ class TestSchedules:
         assert not torch.equal(weights[8], weights[9])
         assert all(torch.equal(weights[9], later) for later in weights[10:])
 
-    def test_what_does_not_fit_is_refused(self):
+    def test_unfit_schedulers_are_refused(self):
         model = small_model()
         optimizer = plain_sgd(model)
         with pytest.raises(InvalidInput, match="scheduler_per must be one of epoch, step; got 'batch'"):

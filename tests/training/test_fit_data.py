@@ -219,7 +219,7 @@ class TestPrecision:
             assert norm == pytest.approx(min(clip_norm, float(norms)), rel=1e-4)
             assert total.flat.dtype == norms.dtype == torch.float32
 
-    def test_the_twin_has_it_too(self):
+    def test_nonprivate_training_has_it_too(self):
         weights = []
         for precision in ("float32", "bfloat16"):
             model = small_model()
@@ -237,7 +237,7 @@ class TestPrecision:
         assert not torch.equal(*weights)
         torch.testing.assert_close(*weights, rtol=0.02, atol=0.02)
 
-    def test_what_does_not_fit_is_refused(self):
+    def test_unfit_precision_and_layers_are_refused(self):
         with pytest.raises(InvalidInput, match="precision must be one of float32, bfloat16; got 'bf16'"):
             run(X, Y, precision="bf16")
         with pytest.raises(UnsupportedModel, match=r"layer '1' \(BatchNorm1d\)"):

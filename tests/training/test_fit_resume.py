@@ -401,7 +401,7 @@ def test_callbacks_go_on_where_they_were(tmp_path):
         ({"checkpoint_every": 0}, "checkpoint_every must be an integer >= 1"),
     ],
 )
-def test_what_does_not_fit_the_checkpoint_is_refused_and_nothing_changes(tmp_path, changes, sentence):
+def test_another_run_is_refused_and_leaves_the_checkpoint(tmp_path, changes, sentence):
     path = tmp_path / "run.safetensors"
     stopped(path, 10, stream=SeededStream(5))
     before = path.read_bytes()

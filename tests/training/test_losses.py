@@ -194,7 +194,7 @@ class TestMeans:
         several_steps(opacus_shaped(data=(x[:2], torch.tensor([0, 1])), batch_size=2), MEANS["indexed"])
 
     @pytest.mark.parametrize("form", NO_MEANS)
-    def test_what_is_no_mean_of_own_losses_is_refused(self, form):
+    def test_losses_other_than_a_mean_over_examples_are_refused(self, form):
         with pytest.raises(InvalidInput, match="loss must be the mean over the batch of one loss per example"):
             several_steps(opacus_shaped(), NO_MEANS[form])
 

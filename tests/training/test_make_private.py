@@ -46,7 +46,7 @@ def test_an_ordinary_loop_is_a_private_run():
 @pytest.mark.parametrize(
     "optimizer", [lambda m: SGD(m.parameters(), lr=0.3, momentum=0.9), lambda m: Adam(m.parameters())]
 )
-def test_it_equals_fit(optimizer):
+def test_make_private_equals_fit(optimizer):
     looped, fitted = small_model(), small_model()
     parts, _ = private(looped, optimizer(looped), stream=SeededStream(1))
     one_epoch(parts)
@@ -219,7 +219,7 @@ class TestMisuse:
             parts.model(next(iter(parts.loader))[0])
 
     @pytest.mark.parametrize("loader", [None, [1, 2], TensorDataset(*blobs())])
-    def test_what_is_no_loader(self, loader):
+    def test_other_loaders_are_refused(self, loader):
         model = small_model()
         with pytest.raises(InvalidInput, match="loader must be a DataLoader"):
             make_private(model, plain_sgd(model), loader, clip_norm=1.0, noise_multiplier=1.0, steps=3)

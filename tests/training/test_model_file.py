@@ -19,10 +19,10 @@ def test_shared_and_strided_weights_are_saved(tmp_path):
     model[1].weight = model[0].weight
     model[0].bias = nn.Parameter(torch.randn(6)[::2])
     save_model(model, tmp_path / "model.safetensors")
-    twin = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
-    load_model(twin, tmp_path / "model.safetensors")
-    assert torch.equal(twin[1].weight, model[0].weight)
-    assert torch.equal(twin[0].bias, model[0].bias)
+    reference = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    load_model(reference, tmp_path / "model.safetensors")
+    assert torch.equal(reference[1].weight, model[0].weight)
+    assert torch.equal(reference[0].bias, model[0].bias)
 
 
 def test_an_interrupted_write_leaves_the_last_model(tmp_path, monkeypatch):
@@ -36,7 +36,7 @@ def test_an_interrupted_write_leaves_the_last_model(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_cannot_be_loaded(tmp_path):
+def test_unreadable_model_files_are_refused(tmp_path):
     path = tmp_path / "model.safetensors"
     with pytest.raises(InvalidInput, match="a model file that exists"):
         load_model(small_model(), path)

@@ -30,7 +30,7 @@ def by_formula(gradients, noises, *, lr, betas, floor):
 
 
 @pytest.mark.parametrize("floor", [1e-12, 1e-3, 10.0])
-def test_it_follows_its_formulas(floor):
+def test_adam_bc_equals_its_formulas(floor):
     generator = torch.Generator().manual_seed(0)
     gradients = [torch.randn(6, generator=generator, dtype=torch.float64) for _ in range(20)]
     noises = [0.3 + 0.05 * i for i in range(20)]

@@ -20,7 +20,7 @@ def test_equal_operations_are_done_once():
     assert fewer >= 3
 
 
-def test_what_is_written_into_is_not_shared():
+def test_mutated_values_are_not_merged():
     def function(x):
         first = x * 2
         view = first.view(-1)

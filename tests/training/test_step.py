@@ -95,17 +95,17 @@ def test_bad_records_never_reach_the_weights(value):
 
 @pytest.mark.parametrize("optimizer", [SGD, Adam])
 def test_without_noise_the_step_is_the_clipped_mean(optimizer):
-    model, twin, (x, y) = small_model(), small_model(), blobs(20)
+    model, reference, (x, y) = small_model(), small_model(), blobs(20)
     settings = SETTINGS | {"noise_multiplier": 0.0, "clip_norm": 0.3}
     step = private_step(model, optimizer(model.parameters(), lr=0.1), cross_entropy, unsafe_no_noise=True, **settings)
-    other = optimizer(twin.parameters(), lr=0.1)
+    other = optimizer(reference.parameters(), lr=0.1)
     for _ in range(3):
         step(x, y)
-        sums, _ = clipped_sum(twin, cross_entropy, x, y, clip_norm=0.3)
-        for name, parameter in twin.named_parameters():
+        sums, _ = clipped_sum(reference, cross_entropy, x, y, clip_norm=0.3)
+        for name, parameter in reference.named_parameters():
             parameter.grad = sums[name] / 37
         other.step()
-    torch.testing.assert_close(flat(model), flat(twin))
+    torch.testing.assert_close(flat(model), flat(reference))
 
 
 def test_no_gradient_is_left_behind():
@@ -115,13 +115,13 @@ def test_no_gradient_is_left_behind():
 
 
 def test_momentum_and_weight_decay_are_left_to_the_optimizer():
-    model, twin, (x, y) = small_model(), small_model(), blobs(20)
+    model, reference, (x, y) = small_model(), small_model(), blobs(20)
     hyper = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
-    for one in (model, twin):
+    for one in (model, reference):
         step = private_step(one, SGD(one.parameters(), **hyper), cross_entropy, stream=SeededStream(2), **SETTINGS)
         for _ in range(3):
             step(x, y)
-    torch.testing.assert_close(flat(model), flat(twin))
+    torch.testing.assert_close(flat(model), flat(reference))
 
 
 @pytest.mark.parametrize(

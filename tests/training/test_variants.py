@@ -74,7 +74,7 @@ def test_a_loop_equals_fit_under_every_clip(clip):
 
 
 @pytest.mark.parametrize("clip", CLIPS, ids=lambda clip: clip.type)
-def test_a_loop_over_pieces_of_batches_equals_fit(clip):
+def test_a_loop_over_physical_batches_equals_fit(clip):
     fitted, _ = run(clipping=clip, steps=2)
     looped = small_model()
     loader = DataLoader(TensorDataset(*blobs()), batch_size=20)
@@ -116,7 +116,7 @@ def test_physical_batches_change_nothing_and_noise_comes_once(clip):
         torch.testing.assert_close(other, weights[-1], rtol=1e-4, atol=1e-5)
 
 
-def test_physical_batches_of_the_compiled_lane_change_nothing():
+def test_physical_batches_of_compiled_steps_change_nothing():
     weights = []
     for engine, size in (("compiled", 16), ("eager", None)):
         weights.append(flat(run(engine=engine, max_physical_batch_size=size, batch_size=40)[0]))

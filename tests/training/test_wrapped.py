@@ -88,7 +88,7 @@ class TestOnePass:
         assert calls == [30]
 
     @pytest.mark.parametrize("captured", [True, False])
-    def test_its_sum_is_the_clipped_sum(self, captured):
+    def test_the_recorded_sum_is_the_clipped_sum(self, captured):
         class Cubic(nn.Module):
             """Uses its parameter in a way that no rule covers."""
 
@@ -122,7 +122,7 @@ class TestOnePass:
 class TestPieces:
     @pytest.mark.parametrize("size", [1, 7, 50])
     @pytest.mark.parametrize("clipping", [None, PerLayerClip(0.8)])
-    def test_results_do_not_depend_on_the_pieces(self, size, clipping):
+    def test_results_do_not_depend_on_physical_batches(self, size, clipping):
         weights, sizes = [], []
         for most in (None, size):
             model = small_model()
@@ -137,7 +137,7 @@ class TestPieces:
         torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-5)
         assert max(sizes[4:]) == min(size, max(sizes))
 
-    def test_one_step_after_the_last_piece_is_enough(self):
+    def test_one_step_after_the_last_physical_batch_suffices(self):
         weights = []
         for every in (True, False):
             model = small_model()
@@ -152,18 +152,18 @@ class TestPieces:
             weights.append(flat(model))
         assert torch.equal(*weights)
 
-    def test_a_piece_without_backward(self):
+    def test_a_physical_batch_without_backward_is_refused(self):
         parts = private(max_physical_batch_size=5)
         batches = iter(parts.loader)
         x, y = next(batches)
         cross_entropy(parts.model(x), y).backward()
         next(batches)
-        with pytest.raises(TrainingMisuse, match="backward must be called on every piece"):
+        with pytest.raises(TrainingMisuse, match="backward must be called on every physical batch"):
             next(batches)
         parts = private(max_physical_batch_size=5)
         batches = iter(parts.loader)
         next(batches)
-        with pytest.raises(TrainingMisuse, match="backward must be called on every piece"):
+        with pytest.raises(TrainingMisuse, match="backward must be called on every physical batch"):
             next(batches)
 
     def test_a_batch_without_a_step(self):
@@ -175,7 +175,7 @@ class TestPieces:
             next(batches)
         assert parts.ledger.steps == 0
 
-    def test_a_step_without_backward_on_the_last_piece(self):
+    def test_a_step_without_backward_on_the_last_physical_batch_is_refused(self):
         parts = private(max_physical_batch_size=5, sample_rate=None)
         batches = iter(parts.loader)
         x, y = next(batches)
@@ -265,14 +265,14 @@ class TestModel:
     def test_copies_are_plain_models(self):
         parts = private()
         one_epoch(parts)
-        twin = copy.deepcopy(parts.model)
-        assert type(twin) is nn.Sequential
-        assert torch.equal(flat(twin), flat(parts.model))
+        reference = copy.deepcopy(parts.model)
+        assert type(reference) is nn.Sequential
+        assert torch.equal(flat(reference), flat(parts.model))
         average = AveragedModel(parts.model)
         one_epoch(parts)
         average.update_parameters(parts.model.module)
         x, y = next(iter(parts.loader))
-        cross_entropy(twin(x), y).sum().backward()
+        cross_entropy(reference(x), y).sum().backward()
         with pytest.raises(TrainingMisuse, match="step must follow"):
             parts.optimizer.step()
 
@@ -326,7 +326,7 @@ class TestModel:
             make_private(parts.model, parts.optimizer, loader, clip_norm=1.0, noise_multiplier=1.0, steps=1)
 
 
-class Rows(Dataset):
+class PerExample(Dataset):
     def __len__(self):
         return 200
 
@@ -336,7 +336,7 @@ class Rows(Dataset):
 
 class TestLoaders:
     def test_map_style_data_sets(self):
-        parts = private(loader=DataLoader(Rows(), batch_size=20))
+        parts = private(loader=DataLoader(PerExample(), batch_size=20))
         for batch in parts.loader:
             cross_entropy(parts.model(batch["x"]), batch["y"]).backward()
             parts.optimizer.step()
@@ -464,12 +464,12 @@ class TestPrecision:
                 model, x = model.bfloat16(), x.bfloat16()
             parts = without_noise(model, data=(x, y), batch_size=1, clip_norm=0.05)
             sums = []
-            parts.model._exchange.run.release = lambda batch, total, norms, sums=sums: sums.append(total)
+            parts.model._session.run.release = lambda batch, total, norms, sums=sums: sums.append(total)
             for a, b in parts.loader:
                 with torch.autocast("cpu", dtype=torch.bfloat16, enabled=way == "autocast"):
                     losses = cross_entropy(parts.model(a), b)
                 losses.backward()
-                parts.optimizer._exchange.release()
+                parts.optimizer._session.release()
             (total,) = sums
             assert total.flat.dtype == torch.float32
             assert 0.04 < total.flat.double().norm() <= 0.05 * (1 + 1e-6)

@@ -1,11 +1,12 @@
-"""What ran, and what it costs: the ledger and one file per accountant."""
+"""Ledgers of what ran, and accountants that say what it costs."""
 
 from tacit.accounting.base import Accountant
 from tacit.accounting.ledger import PUBLIC_SIZE, Entry, Ledger, read_spec, unpaid
-from tacit.accounting.registry import ACCOUNTANTS, Account, Result, account, accountant
+from tacit.accounting.registry import ACCOUNTANTS, ALIASES, Account, Result, account, accountant
 
 __all__ = [
     "ACCOUNTANTS",
+    "ALIASES",
     "PUBLIC_SIZE",
     "Account",
     "Accountant",

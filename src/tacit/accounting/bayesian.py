@@ -20,6 +20,7 @@ from tacit.standing import Standing
 from tacit.tradeoff import Curve, TradeOff
 
 EXPONENTS = np.concatenate([np.arange(1.0, 65.0), [80.0, 96.0, 128.0, 256.0, 512.0]])
+"""Moments lambda over which the tail bound minimises: dense where the optimum usually lies, sparse beyond."""
 VERSIONS = ("v1", "v2")
 
 
@@ -32,9 +33,9 @@ class Bayesian(Accountant):
     - v1 (arXiv 1901.09697): l_j = q^2 lambda (lambda + 1) s_j^2 / 2;
     - v2 (ICML 2020): l_j = T max(log E_{k ~ Bin(lambda + 1, q)} e^{k (k - 1) s_j^2 / 2},
       log E_{k ~ Bin(lambda, q)} e^{k (k + 1) s_j^2 / 2}) and the cost is divided by the number of steps T, by
-      Hoelder's inequality, because the same record stands in every step.
+      Hoelder's inequality, because every step uses the same record.
 
-    The result depends on the data, assumes records drawn independently from one law, and covers the average record
+    The result depends on the data, assumes independent records of one distribution, and covers the average record
     only: 0.1 % outliers can have thousands of times the stated delta.
 
     Args:
@@ -51,7 +52,7 @@ class Bayesian(Accountant):
         self._failure = check.probability("failure", failure, open_low=True, open_high=True)
         if (self.version == "v2") != (steps is not None):
             raise check.fail("steps", "given for v2 and only for v2", steps)
-        self._holder = 1 if steps is None else check.count("steps", steps)
+        self._horizon = 1 if steps is None else check.count("steps", steps)
         self._costs = np.zeros_like(EXPONENTS)
         self.observed = 0
 
@@ -72,6 +73,9 @@ class Bayesian(Accountant):
             noise_multiplier: sigma > 0.
             clip_norm: C > 0.
             steps: how many steps these differences stand for, >= 1.
+
+        Raises:
+            InvalidInput: an argument breaks its rule.
         """
         times = check.count("steps", steps)
         array = np.asarray(differences, dtype=float)
@@ -84,16 +88,16 @@ class Bayesian(Accountant):
             exponents = rate**2 * EXPONENTS * (EXPONENTS + 1) / 2
             losses = exponents[:, None] * squares
         else:
-            losses = self._holder * np.stack([_subsampled(order, rate, squares) for order in EXPONENTS])
-        self._costs += times * np.maximum(_upper_log_mean(losses, self._failure), 0.0) / self._holder
+            losses = self._horizon * np.stack([_subsampled(order, rate, squares) for order in EXPONENTS])
+        self._costs += times * np.maximum(_upper_log_mean(losses, self._failure), 0.0) / self._horizon
         self.observed += times
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """The observed costs, for a checkpoint."""
         return {"costs": self._costs, "observed": self.observed}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Continue from `state`."""
         self._costs, self.observed = state["costs"], state["observed"]
 
     def __call__(self, ledger: Ledger | Mechanism, *, relation: Relation | str = Relation.ADD_REMOVE) -> TradeOff:
@@ -103,11 +107,12 @@ class Bayesian(Accountant):
             raise Refused(
                 f"it needs the gradient differences of every step: {steps} steps ran, {self.observed} were observed."
             )
-        if self.version == "v2" and self.observed != self._holder:
-            raise Refused(f"v2 was set up for {self._holder} steps, {self.observed} were observed.")
+        if self.version == "v2" and self.observed != self._horizon:
+            raise Refused(f"v2 was set up for {self._horizon} steps, {self.observed} were observed.")
         return super().__call__(ledger, relation=relation)
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
+        """The tail bound of the observed costs; the failures of the Student-t bounds add to delta."""
         missed = -math.expm1(self.observed * math.log1p(-self._failure))
         return MomentsCurve(EXPONENTS + 1, self._costs / EXPONENTS, extra_delta=missed)
 
@@ -120,7 +125,7 @@ def _subsampled(order: float, rate: float, squares: np.ndarray) -> np.ndarray:
 
 
 def _log_binomial_mean(trials: int, rate: float, squares: np.ndarray, sign: int) -> np.ndarray:
-    """log E_{k ~ Bin(trials, rate)} e^{k (k + sign) s / 2} for each s in `squares`."""
+    """Log E_{k ~ Bin(trials, rate)} e^{k (k + sign) s / 2} for each s in `squares`."""
     k = np.arange(trials + 1)
     log_binomial = gammaln(trials + 1) - gammaln(k + 1) - gammaln(trials - k + 1)
     log_weight = log_binomial + xlogy(k, rate) + xlog1py(trials - k, -rate)
@@ -128,7 +133,7 @@ def _log_binomial_mean(trials: int, rate: float, squares: np.ndarray, sign: int)
 
 
 def _upper_log_mean(losses: np.ndarray, failure: float) -> np.ndarray:
-    """log(M + t S / sqrt(m - 1)) for each row of log values, M and S the mean and deviation of their exponentials."""
+    """Logarithm log(M + t S / sqrt(m - 1)) for each row of log values, M and S of their exponentials."""
     pairs = losses.shape[1]
     largest = losses.max(axis=1, keepdims=True)
     scaled = np.exp(losses - largest)

@@ -1,10 +1,7 @@
-"""Basic composition: epsilons add up and deltas add up (Dwork, Kenthapadi, McSherry, Mironov & Naor 2006).
+"""Composition theorems for (epsilon, delta) guarantees of single steps.
 
-Advanced composition (Dwork, Rothblum & Vadhan 2010).
-
-Optimal composition of (epsilon, delta) guarantees (Kairouz, Oh & Viswanath 2015).
-
-Two steps whose profiles are known in closed form, composed by the best split of epsilon and delta.
+Basic composition: Dwork, Kenthapadi, McSherry, Mironov & Naor 2006. Advanced composition: Dwork, Rothblum & Vadhan
+2010. Optimal composition: Kairouz, Oh & Viswanath 2015.
 """
 
 from __future__ import annotations
@@ -22,116 +19,137 @@ from tacit.standing import Standing
 from tacit.tradeoff import Curve, EpsilonCurve, GaussianCurve
 from tacit.tradeoff.gaussian import gaussian_delta
 
-PerStep = Callable[[Mechanism, float, Relation], float]
+EpsilonRule = Callable[[Mechanism, float, Relation], float]
+"""Epsilon of one step at its share of delta."""
+
+_LARGEST_EXPONENT = 700.0  # e^709.8 is the largest double
+_SHARES = (2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)  # splits of epsilon that are tried, in units of the Gaussian step's mu
 
 
 def textbook(part: Mechanism, delta: float, relation: Relation) -> float:
-    """The larger of the classical and the exact epsilon of one step: a bound wherever the classical proof ends."""
+    """The larger of the classical and the exact epsilon of one step: a bound also beyond the classical proof."""
     return max(part.classical_epsilon(delta, relation), part.epsilon_at(delta, relation))
 
 
 def published(part: Mechanism, delta: float, relation: Relation) -> float:
-    """The classical epsilon of one step also where its proof does not reach, as Jayaraman & Evans use it."""
+    """The classical epsilon of one step also beyond its proof, as Jayaraman & Evans use it."""
     return part.classical_epsilon(delta, relation)
 
 
-def per_step(mechanism: Mechanism, relation: Relation, delta: float, rule: PerStep) -> list[tuple[float, int]]:
-    """(epsilon, steps) of every part; each step that is not pure gets an equal share of `delta`."""
-    parts = [(part, steps, part.is_pure(relation)) for part, steps in mechanism.parts()]
-    impure = sum(steps for _, steps, pure in parts if not pure)
-    share = delta / max(impure, 1)
-    return [(rule(part, 0.0 if pure else share, relation), steps) for part, steps, pure in parts]
+def per_step(mechanism: Mechanism, relation: Relation, delta: float, rule: EpsilonRule) -> list[tuple[float, int]]:
+    """(epsilon, steps) of every part; the steps that are not pure share `delta` equally.
+
+    Args:
+        mechanism: what runs.
+        relation: neighbouring relation.
+        delta: in (0, 1), shared by the steps.
+        rule: epsilon of one step at its share.
+    """
+    share = _share(mechanism, relation, delta)
+    return [
+        (rule(part, 0.0 if part.is_pure(relation) else share, relation), steps) for part, steps in mechanism.parts()
+    ]
 
 
-class _Shared(Accountant):
-    """Sum of per-step epsilons by a rule, delta shared equally among the steps that need one."""
+def _share(mechanism: Mechanism, relation: Relation, delta: float) -> float:
+    return delta / max(sum(steps for part, steps in mechanism.parts() if not part.is_pure(relation)), 1)
+
+
+class _Composition(Accountant):
+    """Epsilon of a composition as a function of delta, from the per-step epsilons of `rule`."""
+
+    rule: ClassVar[EpsilonRule]
 
     @abstractmethod
-    def rule(self, part: Mechanism, delta: float, relation: Relation) -> float:
-        """epsilon of one step at its share of delta."""
+    def composed(self, steps: Callable[[float], list[tuple[float, int]]], delta: float) -> float:
+        """Epsilon at `delta` in (0, 1) of `steps`, a function of the delta that the steps share."""
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
-        return EpsilonCurve(
-            lambda delta: sum(steps * epsilon for epsilon, steps in per_step(mechanism, relation, delta, self.rule))
-        )
+        """The curve of the composed epsilon."""
+
+        def steps(delta: float) -> list[tuple[float, int]]:
+            return per_step(mechanism, relation, delta, type(self).rule)
+
+        return EpsilonCurve(lambda delta: self.composed(steps, delta))
 
 
-class Naive(_Shared):
-    """Sum of per-step epsilons, delta shared equally among the steps that need one.
+class NaiveJayaramanEvans(_Composition):
+    """Naive composition as Jayaraman & Evans (2019) calibrate it: the classical formula at every epsilon."""
+
+    name: ClassVar[str] = "naive_jayaraman_evans"
+    standing: ClassVar[Standing] = Standing.CLAIMED
+    rule = staticmethod(published)
+
+    def composed(self, steps: Callable[[float], list[tuple[float, int]]], delta: float) -> float:
+        """Sum of the per-step epsilons."""
+        return sum(times * epsilon for epsilon, times in steps(delta))
+
+
+class Naive(NaiveJayaramanEvans):
+    """Sum of per-step epsilons; the steps that are not pure share delta equally.
 
     A Gaussian step's epsilon is the larger of sqrt(2 log(1.25/delta)) / sigma and the exact one, so the sum is a
     bound also where the classical formula's proof (epsilon <= 1) does not reach. Objective perturbation and its
-    rounding step are the two unlike steps of one release: their delta is split in the best way, see `JointCurve`.
+    rounding step are the two unlike steps of one release: `JointCurve` splits their delta in the best way.
     """
 
     name: ClassVar[str] = "naive"
     standing: ClassVar[Standing] = Standing.PROVEN
-
-    def rule(self, part: Mechanism, delta: float, relation: Relation) -> float:
-        return textbook(part, delta, relation)
+    rule = staticmethod(textbook)
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
+        """The joint curve of objective perturbation and rounding, the sum for anything else."""
         return joint(mechanism, relation) or super().curve(mechanism, relation)
 
 
-class NaivePublished(_Shared):
-    """Naive composition as Jayaraman & Evans (2019) calibrate it: the classical formula at every epsilon."""
-
-    name: ClassVar[str] = "naive_je"
-    standing: ClassVar[Standing] = Standing.CLAIMED
-
-    def rule(self, part: Mechanism, delta: float, relation: Relation) -> float:
-        return published(part, delta, relation)
-
-
-class Advanced(Accountant):
+class Advanced(_Composition):
     """eps = sqrt(2 log(1/delta') sum eps_i^2) + sum eps_i (e^{eps_i} - 1) (Dwork & Roth 2014, Theorem 3.20).
 
-    delta' is half of delta, the other half is shared by the steps that are not pure.
+    delta' is half of delta; the steps that are not pure share the other half.
     """
 
     name: ClassVar[str] = "advanced"
     standing: ClassVar[Standing] = Standing.PROVEN
+    rule = staticmethod(textbook)
 
-    def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
-        def epsilon_at(delta: float) -> float:
-            if delta <= 0.0:
-                return math.inf
-            steps = per_step(mechanism, relation, delta / 2, textbook)
-            if any(epsilon > 700.0 for epsilon, _ in steps):
-                return math.inf
-            squares = sum(times * epsilon**2 for epsilon, times in steps)
-            drift = sum(times * epsilon * math.expm1(epsilon) for epsilon, times in steps)
-            return math.sqrt(2 * math.log(2 / delta) * squares) + drift
+    def composed(self, steps: Callable[[float], list[tuple[float, int]]], delta: float) -> float:
+        """Deviation plus drift of the privacy loss; inf at delta 0."""
+        if delta <= 0.0:
+            return math.inf
+        found = steps(delta / 2)
+        drift = self.drift(found)
+        if math.isinf(drift):
+            return math.inf
+        squares = sum(times * epsilon**2 for epsilon, times in found)
+        return math.sqrt(2 * math.log(2 / delta) * squares) + drift
 
-        return EpsilonCurve(epsilon_at)
+    def drift(self, steps: list[tuple[float, int]]) -> float:
+        """Bound on the mean privacy loss, sum of eps_i (e^{eps_i} - 1)."""
+        if any(epsilon > _LARGEST_EXPONENT for epsilon, _ in steps):
+            return math.inf
+        return sum(times * epsilon * math.expm1(epsilon) for epsilon, times in steps)
 
 
-class AdvancedPublished(Accountant):
+class AdvancedJayaramanEvans(Advanced):
     """Jayaraman & Evans's form: eps = sqrt(2 log(2/delta) sum eps_i^2) + sum eps_i^2.
 
     It puts x for e^x - 1, the wrong side of the theorem it invokes.
     """
 
-    name: ClassVar[str] = "advanced_je"
+    name: ClassVar[str] = "advanced_jayaraman_evans"
     standing: ClassVar[Standing] = Standing.CLAIMED
+    rule = staticmethod(published)
 
-    def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
-        def epsilon_at(delta: float) -> float:
-            if delta <= 0.0:
-                return math.inf
-            steps = per_step(mechanism, relation, delta / 2, published)
-            squares = sum(times * epsilon**2 for epsilon, times in steps)
-            return math.sqrt(2 * math.log(2 / delta) * squares) + squares
-
-        return EpsilonCurve(epsilon_at)
+    def drift(self, steps: list[tuple[float, int]]) -> float:
+        """Sum of eps_i^2."""
+        return sum(times * epsilon**2 for epsilon, times in steps)
 
 
 class Optimal(Accountant):
-    """The best that can be said from every step's (epsilon_i, delta_i) alone.
+    """The best bound from every step's (epsilon_i, delta_i) alone.
 
-    By Theorem 3.3 of the paper an (epsilon, delta)-DP step is dominated by randomised response that reveals
-    everything with probability delta; the exact composition of those is computed by `pld`. Steps that are not pure
+    By Theorem 3.3 of Kairouz, Oh & Viswanath an (epsilon, delta)-DP step is dominated by randomised response that
+    reveals everything with probability delta; `pld` computes the exact composition of those. Steps that are not pure
     share `shared_delta` equally, so the curve ends at that delta: a smaller one costs infinity.
 
     Args:
@@ -145,20 +163,16 @@ class Optimal(Accountant):
         self._shared_delta = shared_delta
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
+        """The exact curve of the composed randomised responses."""
         steps = per_step(mechanism, relation, self._shared_delta, textbook)
         if any(math.isinf(epsilon) for epsilon, _ in steps):
             return GaussianCurve(math.inf)
-        pure = [part.is_pure(relation) for part, _ in mechanism.parts()]
-        impure = sum(times for (_, times), whole in zip(steps, pure, strict=True) if not whole)
-        share = self._shared_delta / max(impure, 1)
+        share = _share(mechanism, relation, self._shared_delta)
         responses = [
-            (Approximate(epsilon, 0.0 if whole else share), times)
-            for (epsilon, times), whole in zip(steps, pure, strict=True)
+            (Approximate(epsilon, 0.0 if part.is_pure(relation) else share), times)
+            for (epsilon, times), (part, _) in zip(steps, mechanism.parts(), strict=True)
         ]
         return Pld().curve(Compose.of(*responses), relation)
-
-
-_SHARES = (2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
 
 
 class JointCurve(Curve):
@@ -173,6 +187,7 @@ class JointCurve(Curve):
         self._relation = relation
 
     def delta(self, epsilon: float) -> float:
+        """The smallest bound over the splits of epsilon that are tried."""
         shares = [share * self._mu for share in _SHARES if share * self._mu < epsilon] or [0.0]
         return min(
             min(self._objective.delta_at(epsilon - share, self._relation) + gaussian_delta(share, self._mu), 1.0)
@@ -181,7 +196,7 @@ class JointCurve(Curve):
 
 
 def joint(mechanism: Mechanism, relation: Relation) -> JointCurve | None:
-    """The curve of these two steps; None for anything else."""
+    """The curve of one objective perturbation and one Gaussian step; None for anything else."""
     parts = list(mechanism.parts())
     if len(parts) != 2 or any(steps > 1 for _, steps in parts):
         return None

@@ -21,4 +21,5 @@ class Clt(Accountant):
     standing: ClassVar[Standing] = Standing.ASYMPTOTIC
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
+        """G_mu of the limit."""
         return GaussianCurve(math.sqrt(mechanism.clt_mu_squared(relation)))

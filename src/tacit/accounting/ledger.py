@@ -1,4 +1,4 @@
-"""`Ledger`: the append-only record of what actually ran."""
+"""`Ledger`: the append-only record of the mechanisms that ran."""
 
 from __future__ import annotations
 
@@ -16,14 +16,25 @@ from tacit.serialization import json_table, write_text
 from tacit.standing import Standing
 
 PUBLIC_SIZE = "Each record belongs to one unit, and the number of training records is public."
-"""What sampling rates and divisors rest on, for `Ledger.assume`."""
+"""The assumption behind sampling rates and divisors, for `Ledger.assume`."""
 _KEYS = ("relation", "unit", "assumptions", "unsafe", "standing", "mechanisms", "hash")
 _STANDINGS = [standing.value for standing in Standing if standing is not Standing.MEASURED]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One mechanism, how often it ran, and why."""
+    """One mechanism, how often it ran, and why.
+
+    Attributes:
+        mechanism: the mechanism.
+        steps: number of times that it ran, >= 1.
+        note: reason of the entry.
+
+    Example:
+        >>> from tacit.mechanisms import Gaussian
+        >>> Ledger.of(Gaussian(1.0) * 3).entries[0].steps
+        3
+    """
 
     mechanism: Mechanism
     steps: int
@@ -31,14 +42,27 @@ class Entry:
 
 
 class Ledger:
-    """What ran, under which relation and assumptions; its JSON form is itself a SPEC for `tacit account`.
+    """The mechanisms that ran, their relation and assumptions; the JSON form is a SPEC for `tacit account`.
 
     Consecutive runs of the same mechanism with the same note grow one entry. Entries are chained by SHA-256 and the
     end of the chain is kept beside them, so a ledger that was edited or cut short does not load.
 
     Args:
         relation: neighbouring relation that the sensitivities were enforced for.
-        unit: what one record stands for ("record", "user", ...).
+        unit: the privacy unit ("record", "user", ...).
+
+    Raises:
+        InvalidInput: the relation is unknown, or the unit is no text.
+
+    Example:
+        >>> from tacit.mechanisms import Gaussian
+        >>> ledger = Ledger(relation="replace_one")
+        >>> ledger.add(Gaussian(1.0), steps=2, note="training")
+        >>> ledger.add(Gaussian(1.0), steps=3, note="training")
+        >>> [(entry.steps, entry.note) for entry in ledger.entries]
+        [(5, 'training')]
+        >>> Ledger.from_spec(ledger.spec()).hash == ledger.hash
+        True
     """
 
     def __init__(self, *, relation: Relation | str = Relation.ADD_REMOVE, unit: str = "record"):
@@ -69,7 +93,7 @@ class Ledger:
 
     @property
     def steps(self) -> int:
-        """How many mechanisms ran in all."""
+        """Number of mechanisms that ran."""
         return sum(entry.steps for entry in self._entries)
 
     @property
@@ -98,23 +122,23 @@ class Ledger:
             self.mark_unsafe(switch)
 
     def assume(self, sentence: str) -> None:
-        """State something the guarantee rests on that the code cannot check."""
+        """Add an assumption of the guarantee that the code cannot check."""
         if check.text("sentence", sentence) not in self.assumptions:
             self.assumptions.append(sentence)
 
     def mark_unsafe(self, switch: str, standing: Standing = Standing.PROVEN) -> None:
-        """Record an `unsafe_` switch, and the best standing any number can still have after it."""
+        """Record an `unsafe_` switch, and the best standing that remains possible."""
         if check.text("switch", switch) not in self.unsafe:
             self.unsafe.append(switch)
         self.standing = Standing.weakest(self.standing, standing)
 
     def read_from_data(self, what: str) -> None:
-        """Record that `what` was read from the data unpaid: no number can be more than claimed after it."""
+        """Record a statistic read from private data without a privacy cost: every number is at most claimed."""
         self.assume(unpaid(what))
         self.mark_unsafe(f"read_from_data: {what}", Standing.CLAIMED)
 
     def copy(self) -> Ledger:
-        """Another ledger of the same run so far."""
+        """A ledger with the same entries."""
         return Ledger.from_spec(self.spec())
 
     def advance(self, later: Ledger) -> None:
@@ -197,12 +221,24 @@ class Ledger:
 
 
 def unpaid(what: str) -> str:
-    """The assumption behind every number of a run that read `what` from its data."""
+    """The assumption behind every number of a run that read `what` from its data without a privacy cost.
+
+    Example:
+        >>> unpaid("class counts")
+        'Read from the data without being paid for: class counts'
+    """
     return f"Read from the data without being paid for: {what}"
 
 
 def read_spec(path: str | Path) -> dict[str, Any]:
-    """The JSON table in the file `path`; raises `InvalidInput` when there is none, or no list of mechanisms in it."""
+    """The JSON table in the file `path`; raises `InvalidInput` when there is none, or no list of mechanisms in it.
+
+    Example:
+        >>> read_spec("no-such-file.json")
+        Traceback (most recent call last):
+        ...
+        tacit.errors.InvalidInput: SPEC must be a file that exists; got 'no-such-file.json'.
+    """
     spec = json_table("SPEC", path)
     _mechanisms(spec)
     return spec

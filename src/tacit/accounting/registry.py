@@ -1,4 +1,4 @@
-"""Every accountant by name, and the question all of them are asked."""
+"""Every accountant by name, and `account`, which asks all of them."""
 
 from __future__ import annotations
 
@@ -9,40 +9,49 @@ from typing import Any
 from tacit import check
 from tacit.accounting.base import Accountant
 from tacit.accounting.bayesian import Bayesian
-from tacit.accounting.classical import Advanced, AdvancedPublished, Naive, NaivePublished, Optimal
+from tacit.accounting.classical import (
+    Advanced,
+    AdvancedJayaramanEvans,
+    Naive,
+    NaiveJayaramanEvans,
+    Optimal,
+)
 from tacit.accounting.clt import Clt
 from tacit.accounting.concentrated import Cdp, Zcdp
 from tacit.accounting.ledger import Ledger
 from tacit.accounting.pld.accountant import Pld
-from tacit.accounting.renyi import Generic, GenericSound, Moments, Rdp, RdpPublished
+from tacit.accounting.renyi import Generic, GenericSound, Moments, Rdp, RdpJayaramanEvans
 from tacit.errors import Refused
 from tacit.tradeoff import TradeOff
 
-ACCOUNTANTS: dict[str, Accountant] = {
-    kind.name: kind()
-    for kind in (
-        Pld,
-        Rdp,
-        Moments,
-        RdpPublished,
-        GenericSound,
-        Zcdp,
-        Cdp,
-        Optimal,
-        Advanced,
-        Naive,
-        Clt,
-        Generic,
-        AdvancedPublished,
-        NaivePublished,
-        Bayesian,
-    )
-}
+_KINDS: tuple[type[Accountant], ...] = (
+    *(Pld, Rdp, Moments, RdpJayaramanEvans, GenericSound, Zcdp, Cdp, Optimal, Advanced, Naive),
+    *(Clt, Generic, AdvancedJayaramanEvans, NaiveJayaramanEvans, Bayesian),
+)
+ACCOUNTANTS: dict[str, Accountant] = {kind.name: kind() for kind in _KINDS}
+ALIASES = {f"{name}_je": f"{name}_jayaraman_evans" for name in ("naive", "advanced", "rdp")}
+"""Earlier names that users may still give."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One accountant's answer about a ledger at one delta (or one epsilon)."""
+    """One accountant's answer about a ledger at one delta (or one epsilon).
+
+    Attributes:
+        tradeoff: the accountant's trade-off curve.
+        epsilon: the epsilon at `delta`, or the one that was asked about.
+        epsilon_lower: proven lower bound on the true epsilon; None where there is none.
+        delta: the delta that was asked about, or the one at `epsilon`.
+        delta_lower: proven lower bound on the true delta; None where there is none.
+        mu: the smallest mu of Gaussian DP that covers the curve.
+        advantage: the largest advantage of a membership attack.
+
+    Example:
+        >>> from tacit.mechanisms import Gaussian
+        >>> result = account(Ledger.of(Gaussian(1.0)), epsilon=1.0, accountants=["clt"]).results[0]
+        >>> round(result.delta, 4), result.row()["standing"]
+        (0.1269, 'asymptotic')
+    """
 
     tradeoff: TradeOff
     epsilon: float
@@ -53,31 +62,47 @@ class Result:
     advantage: float
 
     def row(self) -> dict[str, Any]:
-        """JSON form; infinities are left for the writer to spell."""
+        """JSON form; the writer spells infinities."""
+        numbers = ("epsilon", "epsilon_lower", "delta", "delta_lower", "mu", "advantage")
         return {
             "accountant": self.tradeoff.source,
             "standing": self.tradeoff.standing.value,
             "relation": self.tradeoff.relation.value,
-            "epsilon": self.epsilon,
-            "epsilon_lower": self.epsilon_lower,
-            "delta": self.delta,
-            "delta_lower": self.delta_lower,
-            "mu": self.mu,
-            "advantage": self.advantage,
-        }
+        } | {name: getattr(self, name) for name in numbers}
 
 
 @dataclass(frozen=True)
 class Account:
-    """What every accountant says, and why the others refuse."""
+    """Answers of all accountants that apply, and the reasons of those that do not.
+
+    Attributes:
+        results: one for each accountant that answers.
+        refused: (accountant, reason) of each of the others.
+
+    Example:
+        >>> from tacit.mechanisms import Laplace
+        >>> found = account(Ledger.of(Laplace(2.0)), delta=1e-5, accountants=["naive", "clt"])
+        >>> [round(result.epsilon, 6) for result in found.results], [name for name, _ in found.refused]
+        ([0.5], ['clt'])
+    """
 
     results: tuple[Result, ...]
     refused: tuple[tuple[str, str], ...]
 
 
-def accountant(name: str) -> Accountant:
-    """The accountant called `name`; raises `InvalidInput` with the list and the nearest name."""
-    return ACCOUNTANTS[check.choice("accountant", name, ACCOUNTANTS)]
+def accountant(name: Accountant | str) -> Accountant:
+    """The accountant called `name`; an accountant is returned as it is.
+
+    Raises `InvalidInput` with the list and the nearest name when there is none.
+
+    Example:
+        >>> accountant("rdp").standing.value, accountant("rdp_je").name
+        ('proven', 'rdp_jayaraman_evans')
+    """
+    if isinstance(name, Accountant):
+        return name
+    known = ALIASES.get(name, name) if isinstance(name, str) else name
+    return ACCOUNTANTS[check.choice("accountant", known, ACCOUNTANTS)]
 
 
 def account(
@@ -89,8 +114,20 @@ def account(
 ) -> Account:
     """Ask every accountant (or the named ones) for epsilon at `delta`, or for delta at `epsilon`.
 
+    Args:
+        ledger: what ran.
+        delta: in [0, 1]; exactly one of `delta` and `epsilon` is given.
+        epsilon: >= 0.
+        accountants: names of the accountants to ask; all by default.
+
     Raises:
-        InvalidInput: for bad numbers, unknown names, or when not exactly one of delta and epsilon is given.
+        InvalidInput: a number or name breaks its rule, or not exactly one of delta and epsilon is given.
+
+    Example:
+        >>> from tacit.mechanisms import Gaussian
+        >>> found = account(Ledger.of(Gaussian(2.0) * 10), delta=1e-5, accountants=["zcdp", "rdp"])
+        >>> [(result.tradeoff.source, round(result.epsilon, 2)) for result in found.results]
+        [('zcdp', 8.84), ('rdp', 8.08)]
     """
     if (delta is None) == (epsilon is None):
         raise check.fail("delta", "given, or epsilon instead", delta)
@@ -101,22 +138,22 @@ def account(
         check.epsilon(epsilon)
     results: list[Result] = []
     refused: list[tuple[str, str]] = []
-    for each in chosen:
+    for candidate in chosen:
         try:
-            results.append(ask(each(ledger), delta=delta, epsilon=epsilon))
+            results.append(ask(candidate(ledger), delta=delta, epsilon=epsilon))
         except Refused as refusal:
-            refused.append((each.name, str(refusal)))
+            refused.append((candidate.name, str(refusal)))
         except (ArithmeticError, MemoryError) as failure:
             # One that fails on numbers out of its range must not take the answers of the others with it.
-            refused.append((each.name, f"{each.name} cannot compute with numbers of this size: {failure}"))
+            refused.append((candidate.name, f"{candidate.name} cannot compute with numbers of this size: {failure}"))
     return Account(tuple(results), tuple(refused))
 
 
 def ask(tradeoff: TradeOff, *, delta: float | None = None, epsilon: float | None = None) -> Result:
-    """One curve's answers at `delta`, or at `epsilon` when no delta is given."""
+    """Answers of one curve at `delta`, or at `epsilon` when no delta is given."""
     mu, advantage = float(tradeoff.mu()), float(tradeoff.advantage())
     if delta is not None:
-        asked = tradeoff.epsilon(delta)
-        return Result(tradeoff, float(asked), asked.interval[0], delta, None, mu, advantage)
-    asked = tradeoff.delta(epsilon or 0.0)
-    return Result(tradeoff, epsilon or 0.0, None, float(asked), asked.interval[0], mu, advantage)
+        answer = tradeoff.epsilon(delta)
+        return Result(tradeoff, float(answer), answer.interval[0], delta, None, mu, advantage)
+    answer = tradeoff.delta(epsilon or 0.0)
+    return Result(tradeoff, epsilon or 0.0, None, float(answer), answer.interval[0], mu, advantage)

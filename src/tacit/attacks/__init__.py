@@ -1,4 +1,4 @@
-"""Membership and attribute attacks: they get models as callables, and never train the model that they attack."""
+"""Membership and attribute inference attacks on models given as callables."""
 
 from tacit.attacks.attribute import Attribute, attributes, confusion_posterior, loss_posterior, mean_advantage
 from tacit.attacks.base import Attack, Examples, Model, Scores, class_probabilities, logit_confidence
@@ -24,14 +24,14 @@ from tacit.attacks.metrics import (
 )
 from tacit.attacks.quantile_regression import QuantileRegression
 from tacit.attacks.reference_models import Recipe, References, Trainer, half_splits, train_references
-from tacit.attacks.registry import ATTACKS, INFORMED, attack_named
+from tacit.attacks.registry import ATTACKS, PRIVILEGED_ATTACKS, attack_named
 from tacit.attacks.rmia import RelativeMembership
 from tacit.attacks.shadow_models import ShadowModels, shadow_splits
 from tacit.attacks.stacked_training import Stack, train_stacked
 
 __all__ = [
     "ATTACKS",
-    "INFORMED",
+    "PRIVILEGED_ATTACKS",
     "Attack",
     "Attribute",
     "Entropy",

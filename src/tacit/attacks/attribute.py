@@ -18,12 +18,17 @@ from tacit.attacks.loss_threshold import record_losses
 
 @dataclass(frozen=True)
 class Attribute:
-    """A feature cut in two: the attacker knows all else, and guesses on which side of `pivot` the true value lies.
+    """A binary attribute from a feature: the attacker guesses on which side of `pivot` the value lies.
 
     Attributes:
         column: position in the flattened input.
-        low, high: the values that the attacker puts in for either guess.
+        low: value that the attacker puts in for the guess "at most `pivot`".
+        high: value that the attacker puts in for the guess "above `pivot`".
         pivot: the attribute is 1 where the value exceeds it.
+
+    Example:
+        >>> Attribute.of(np.array([[0.0], [1.0], [1.0]]), 0)
+        Attribute(column=0, low=0.0, high=1.0, pivot=0.5)
     """
 
     column: int
@@ -33,7 +38,7 @@ class Attribute:
 
     @classmethod
     def of(cls, inputs: np.ndarray, column: int) -> Attribute:
-        """Two values: those and their middle; more: the .25, .75 and .5 quantiles of the unique values.
+        """The attribute of a column: its two values and their middle, or quartiles and median of more unique values.
 
         Raises `InvalidInput` for a constant column.
         """
@@ -46,7 +51,7 @@ class Attribute:
         return cls(column, float(low), float(high), float(pivot))
 
     def truth(self, inputs: np.ndarray) -> np.ndarray:
-        """Boolean (n,): whose value exceeds the pivot."""
+        """The true attribute, boolean (n,): whether the value exceeds the pivot."""
         return _flat(inputs)[:, self.column] > self.pivot
 
     def guessed(self, inputs: np.ndarray, value: float) -> np.ndarray:
@@ -60,6 +65,10 @@ def attributes(inputs: np.ndarray, *, count: int = 5, seed: int = 21312) -> list
     """`count` random attributes; a binary one only if its rarer value has a share in (.1, .5).
 
     Raises `InvalidInput` when fewer are eligible.
+
+    Example:
+        >>> [attribute.column for attribute in attributes(np.random.default_rng(0).normal(size=(20, 3)), count=2)]
+        [2, 1]
     """
     count = check.count("count", count)
     flat, found = _flat(inputs), []
@@ -81,6 +90,27 @@ def loss_posterior(
     The guess is low iff (1 - pi) N(l_low; 0, s) >= pi N(l_high; 0, s), where l is the loss with either value put in,
     s the mean training loss (over the members, if None) and pi the share of high values among all records scored,
     as in the evaluation of Jayaraman & Evans 2019.
+
+    Args:
+        model: the attacked model.
+        members: records that it was trained on.
+        non_members: records that it was not trained on.
+        attribute: what is guessed.
+        training_loss: mean training loss that the trainer reported, >= 0.
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
+
+    Example:
+        >>> members, others = (np.array([[0.0], [1.0]]), np.array([0, 1])), (np.array([[0.0], [1.0]]), np.array([1, 0]))
+        >>> scores = loss_posterior(
+        ...     lambda inputs: np.hstack([1 - inputs, inputs]),
+        ...     members=members,
+        ...     non_members=others,
+        ...     attribute=Attribute.of(members[0], 0),
+        ... )
+        >>> mean_advantage([scores])
+        1.0
     """
     inputs, labels = joined(members, non_members)
     spread = float(record_losses(model, members).mean()) if training_loss is None else training_loss
@@ -95,8 +125,28 @@ def loss_posterior(
 def confusion_posterior(model: Model, *, members: Examples, non_members: Examples, attribute: Attribute) -> Scores:
     """Fredrikson et al. 2014: guess the value v that maximises prior(v) C[label, prediction with v put in].
 
-    C[y, c] is how often the true label is y where the model says c, over all records scored: what the source takes
-    from the model's published confusion matrix. Ties go to the more frequent value.
+    C[y, c] is the share of true labels y among predictions c, over all records scored; the source takes it from
+    the model's published confusion matrix. Ties go to the more frequent value.
+
+    Args:
+        model: the attacked model.
+        members: records that it was trained on.
+        non_members: records that it was not trained on.
+        attribute: what is guessed.
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
+
+    Example:
+        >>> members, others = (np.array([[0.0], [1.0]]), np.array([0, 1])), (np.array([[0.0]]), np.array([0]))
+        >>> scores = confusion_posterior(
+        ...     lambda inputs: np.hstack([1 - inputs, inputs]),
+        ...     members=members,
+        ...     non_members=others,
+        ...     attribute=Attribute.of(members[0], 0),
+        ... )
+        >>> scores.members
+        array([1., 1.])
     """
     inputs, labels = joined(members, non_members)
     probabilities, labels = class_probabilities(model, (inputs, labels))
@@ -107,15 +157,20 @@ def confusion_posterior(model: Model, *, members: Examples, non_members: Example
     high_share = float(truth.mean())
     weights = []
     for value, prior in ((attribute.low, 1 - high_share), (attribute.high, high_share)):
-        said = class_probabilities(model, (attribute.guessed(inputs, value), labels))[0].argmax(axis=1)
-        weights.append(prior * confusion[labels, said])
+        predicted = class_probabilities(model, (attribute.guessed(inputs, value), labels))[0].argmax(axis=1)
+        weights.append(prior * confusion[labels, predicted])
     guess_high = np.where(weights[0] == weights[1], high_share > 0.5, weights[1] > weights[0])
     return _scores("attribute_confusion", guess_high == truth, len(members[1]))
 
 
 def mean_advantage(scores: Sequence[Scores]) -> float:
-    """The advantage averaged over attributes."""
-    return float(np.mean([each.members.mean() - each.non_members.mean() for each in scores]))
+    """The advantage averaged over attributes.
+
+    Example:
+        >>> mean_advantage([Scores("attribute_loss", [1.0, 1.0], [1.0, 0.0], 0.5)])
+        0.5
+    """
+    return float(np.mean([guesses.members.mean() - guesses.non_members.mean() for guesses in scores]))
 
 
 def _scores(name: str, right: np.ndarray, members: int) -> Scores:

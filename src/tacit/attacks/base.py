@@ -1,7 +1,4 @@
-"""What every membership attack is: a rule that scores records, higher meaning "was in the training data".
-
-What a black-box model says about records, checked: its class probabilities and its confidence in the label.
-"""
+"""`Attack`: the base class of membership attacks, and the checked black-box answers of a model that they use."""
 
 from __future__ import annotations
 
@@ -18,14 +15,16 @@ Model = Callable[[np.ndarray], np.ndarray]
 """Inputs, shape (n, ...), to class probabilities, shape (n, classes), in evaluation mode."""
 Examples = tuple[np.ndarray, np.ndarray]
 """Inputs, shape (n, ...), and integer labels in [0, classes), shape (n,)."""
+LEAST_PROBABILITY = 1e-30
+"""Probabilities are raised to this before a logarithm or division: finite, and below any float32 softmax of use."""
 
 
 @dataclass(frozen=True)
 class Scores:
     """An attack's scores of members and non-members; a record is flagged when its score is >= `threshold`.
 
-    UnitIds and non-members must come from one distribution, or the attack measures that difference instead.
-    The scores are per-record secrets: they stay out of `repr`, logs and cards.
+    Members and non-members must come from one distribution, or the attack measures that difference instead.
+    The scores are per-record secrets: `repr`, logs and cards leave them out.
 
     Attributes:
         attack: name of the attack.
@@ -35,6 +34,10 @@ class Scores:
 
     Raises:
         InvalidInput: one class is empty, a score is NaN, or the arrays are not one-dimensional numbers.
+
+    Example:
+        >>> Scores("loss_threshold", [2.0, 1.0], [0.0], threshold=0.5).count
+        (2, 1)
     """
 
     attack: str
@@ -55,31 +58,42 @@ class Scores:
 
 
 class Attack(ABC):
-    """Scores records by what a model says about them."""
+    """Scores records by a model's predictions on them; a higher score means "was in the training data".
+
+    Attributes:
+        name: name of the attack.
+
+    Example:
+        >>> from tacit.attacks import LossThreshold
+        >>> model = lambda inputs: np.column_stack([inputs, 1 - inputs])
+        >>> members, others = (np.array([0.9, 0.8]), np.array([0, 0])), (np.array([0.4]), np.array([0]))
+        >>> LossThreshold()(model, members=members, non_members=others).count
+        (2, 1)
+    """
 
     name: ClassVar[str]
 
     @abstractmethod
     def score(self, model: Model, examples: Examples) -> np.ndarray:
-        """One number for each example, shape (n,): the higher, the surer that `model` was trained on it."""
+        """One number for each example, shape (n,): higher means that membership in the training data is likelier."""
 
     def threshold(self, member_scores: np.ndarray) -> float:
-        """From which score on the attack's own rule flags a record.
+        """The attack's own rule: it flags records of at least this score.
 
-        The mean score of the members, as the trainer may report it (Yeom et al. 2018), unless the attack has a rule
-        that needs nothing from the members.
+        The mean score of the members, as the trainer may report it (Yeom et al. 2018); attacks whose rule does not
+        depend on the members override it.
         """
         return float(member_scores.mean())
 
     def __call__(self, model: Model, *, members: Examples, non_members: Examples) -> Scores:
-        """Attack `model` on records that it was trained on and records that it was not."""
+        """Scores of `model` on records that it was trained on and records that it was not."""
         scores = self.score(model, joined(members, non_members))
         flagged, others = scores[: len(members[1])], scores[len(members[1]) :]
         return Scores(self.name, flagged, others, self.threshold(vector("scores of members", flagged)))
 
 
 def joined(members: Examples, non_members: Examples) -> Examples:
-    """UnitIds, then non-members, as one set of examples; raises `InvalidInput` when one is empty or shapes differ."""
+    """Members, then non-members, as one set of examples; raises `InvalidInput` when one is empty or shapes differ."""
     for name, (_, labels) in (("members", members), ("non_members", non_members)):
         if len(labels) == 0:
             raise check.fail(name, "at least one record", 0, "An attack needs members and non-members.")
@@ -105,14 +119,15 @@ def vector(name: str, values: object) -> np.ndarray:
     return array
 
 
-_LEAST = 1e-30
-
-
 def class_probabilities(model: Model, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
     """(probabilities, labels) of the examples, shapes (n, classes) and (n,).
 
     Raises `InvalidInput` when lengths differ, labels are not classes of the model, or the model's answers are not
     probabilities (rows in [0, 1] that sum to 1 within 1e-3).
+
+    Example:
+        >>> class_probabilities(lambda inputs: inputs, (np.array([[0.25, 0.75]]), np.array([1])))
+        (array([[0.25, 0.75]]), array([1]))
     """
     inputs, labels = examples
     labels = np.asarray(labels)
@@ -129,11 +144,26 @@ def class_probabilities(model: Model, examples: Examples) -> tuple[np.ndarray, n
     return probabilities, labels
 
 
+def label_probability(model: Model, examples: Examples) -> np.ndarray:
+    """p_y of each example, shape (n,)."""
+    probabilities, labels = class_probabilities(model, examples)
+    return probabilities[np.arange(len(labels)), labels]
+
+
 def logit_confidence(model: Model, examples: Examples) -> np.ndarray:
-    """log(p_y / sum_{c != y} p_c), shape (n,): near normal over training runs (Carlini et al. 2022, Section V.B)."""
+    """log(p_y / sum_{c != y} p_c), shape (n,): near normal over training runs (Carlini et al. 2022, Section V.B).
+
+    Example:
+        >>> logit_confidence(lambda inputs: inputs, (np.array([[0.25, 0.75]]), np.array([1]))).round(4)
+        array([1.0986])
+    """
     probabilities, labels = class_probabilities(model, examples)
     rows = np.arange(len(labels))
-    of_label = probabilities[rows, labels].copy()
     others = probabilities.copy()
     others[rows, labels] = 0.0
-    return np.log(np.maximum(of_label, _LEAST)) - np.log(np.maximum(others.sum(axis=1), _LEAST))
+    return safe_log(probabilities[rows, labels]) - safe_log(others.sum(axis=1))
+
+
+def safe_log(values: np.ndarray) -> np.ndarray:
+    """Logarithm of max(value, `LEAST_PROBABILITY`)."""
+    return np.log(np.maximum(values, LEAST_PROBABILITY))

@@ -1,4 +1,4 @@
-"""Which records each model of a group sees at each step."""
+"""Batches of every model of a group of shadow models at each step."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ Step = tuple["Tensor", "Tensor | None"]
 def batches(
     rows: Sequence[np.ndarray], draws: Sequence[np.random.Generator], recipe: Recipe, *, steps: int
 ) -> Iterator[Step]:
-    """For each step the records (models, batch), and which of them count: None for all.
+    """For each step the rows of the records (models, batch), and a mask of those that count; None if all do.
 
-    Without noise every model goes through its own records in a new order each epoch. With noise a record is in a
-    batch with probability batch_size / n, independently (Poisson); rows are filled up with records that do not count.
+    Non-private models pass through their own records in a new order each epoch. For private ones, Poisson sampling
+    takes a record with probability batch_size / n; shorter rows are padded with records that do not count.
 
     Args:
         rows: the records of each model.
         draws: the random source of each model.
-        steps: how many batches.
+        recipe: batch size, and whether the models are private.
+        steps: number of batches.
     """
     import torch
 
@@ -52,6 +53,6 @@ def _shuffled(rows: np.ndarray, draw: np.random.Generator, size: int) -> Iterato
 
 
 def _poisson(rows: np.ndarray, draw: np.random.Generator, size: int) -> np.ndarray:
-    """A binomial number of distinct records: the same law as one coin for each of them."""
+    """A binomial number of distinct records, the same law as one coin for each of them."""
     rate = min(1.0, size / len(rows))
     return draw.choice(rows, draw.binomial(len(rows), rate), replace=False, shuffle=False)

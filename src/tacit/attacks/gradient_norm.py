@@ -15,10 +15,18 @@ Norms = Callable[[Examples], np.ndarray]
 
 
 class GradientNorm(Attack):
-    """Score minus the gradient norm: training has driven the gradients of its records towards 0.
+    """Score minus the gradient norm: training drives the gradients of its records towards 0.
 
     Args:
-        norms: gives the per-example gradient norms of the attacked model; what it predicts is not looked at.
+        norms: gives the per-example gradient norms of the attacked model; its predictions are not used.
+
+    Raises:
+        InvalidInput: `norms` is no function.
+
+    Example:
+        >>> attack = GradientNorm(lambda examples: np.abs(examples[0]))
+        >>> attack.score(lambda inputs: inputs, (np.array([0.5, -2.0]), np.array([0, 1])))
+        array([-0.5, -2. ])
     """
 
     name: ClassVar[str] = "gradient_norm"
@@ -29,6 +37,7 @@ class GradientNorm(Attack):
         self.norms = norms
 
     def score(self, model: Model, examples: Examples) -> np.ndarray:
+        """Minus the gradient norm of each example."""
         norms = vector("gradient norms", self.norms(examples))
         if len(norms) != len(examples[1]) or np.any(norms < 0):
             raise check.fail("gradient norms", "one number >= 0 for each example", f"shape {norms.shape}")

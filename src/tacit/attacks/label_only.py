@@ -1,4 +1,4 @@
-"""Membership when the model gives labels only (Choquette-Choo, Tramer, Carlini & Papernot 2021)."""
+"""Membership from predicted labels alone (Choquette-Choo, Tramer, Carlini & Papernot 2021)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,24 @@ from tacit.attacks.base import Attack, Examples, Model, class_probabilities
 
 
 class LabelOnly(Attack):
-    """Score the fraction of noisy copies of the record that the model still labels right, the record itself included.
+    """Score the fraction of noisy copies of the record, itself included, that the model labels right.
 
-    UnitIds lie further inside their class. Only the argmax of the model's answer is used. With `copies=0` it is the
+    Members lie further inside their class. Only the argmax of the prediction is used. With `copies=0` it is the
     gap attack: a record is flagged iff it is labelled right.
 
     Args:
         noise: standard deviation of the Gaussian noise on every input value, as a fraction of the standard deviation
             of that value over the examples scored, >= 0.
-        copies: noisy copies of each record, >= 0; the model is asked copies + 1 times.
-        seed: of the noise, which protects nobody.
+        copies: noisy copies of each record, >= 0; the model predicts copies + 1 times.
+        seed: of the noise, which is not for privacy.
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
+
+    Example:
+        >>> examples = np.array([[0.25, 0.75], [0.75, 0.25]]), np.array([1, 1])
+        >>> LabelOnly(copies=0).score(lambda inputs: inputs, examples)
+        array([1., 0.])
     """
 
     name: ClassVar[str] = "label_only"
@@ -31,6 +39,7 @@ class LabelOnly(Attack):
         self.seed = check.count("seed", seed, minimum=0)
 
     def score(self, model: Model, examples: Examples) -> np.ndarray:
+        """The fraction of right labels."""
         inputs, draw = np.asarray(examples[0]), np.random.default_rng(self.seed)
         scale = self.noise * inputs.std(axis=0)
         right = self._right(model, examples)

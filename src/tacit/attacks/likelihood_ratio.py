@@ -11,8 +11,8 @@ from tacit import check
 from tacit.attacks.base import Attack, Examples, Model, logit_confidence
 from tacit.attacks.reference_models import References
 
-_LEAST_SPREAD = 1e-6
-_MODELS_FOR_OWN_VARIANCE = 64
+_LEAST_SPREAD = 1e-6  # keeps densities finite where all models agree
+_MODELS_FOR_OWN_VARIANCE = 64  # below, a variance for each record is too noisy (Carlini et al. 2022, Section VI)
 
 
 class LikelihoodRatioOnline(Attack):
@@ -24,6 +24,16 @@ class LikelihoodRatioOnline(Attack):
     Args:
         references: every record must be in at least one model and out of at least one; two each, or 32 models in
             all, before the result beats the offline attack.
+
+    Raises:
+        InvalidInput: a record is on one side of all models.
+
+    Example:
+        >>> inside, outside = (lambda inputs: np.array([[0.9, 0.1]])), (lambda inputs: np.array([[0.4, 0.6]]))
+        >>> references = References([inside, outside], np.array([[True], [False]]))
+        >>> examples = np.zeros((1, 2)), np.array([0])
+        >>> bool(LikelihoodRatioOnline(references).score(inside, examples)[0] > 0)
+        True
     """
 
     name: ClassVar[str] = "lira_online"
@@ -35,22 +45,35 @@ class LikelihoodRatioOnline(Attack):
         self.references = references
 
     def score(self, model: Model, examples: Examples) -> np.ndarray:
+        """The log likelihood ratio of each example's confidence."""
         known, answer = self.references.confidences(examples), logit_confidence(model, examples)
         included = self.references.included
         return _log_density(answer, *_moments(known, included)) - _log_density(answer, *_moments(known, ~included))
 
     def threshold(self, member_scores: np.ndarray) -> float:
+        """0: membership is likelier from there on."""
         return 0.0
 
 
 class LikelihoodRatioOffline(Attack):
-    """Score -log P[N(m_out, s_out) >= a]: how surprising the confidence a is for a model that never saw the record.
+    """Score -log P[N(m_out, s_out) >= a], the p-value of the confidence a under models without the record.
 
     A record is flagged iff that probability is at most `fpr`. Source: Carlini et al. 2022, equation 4.
 
     Args:
         references: every record must be out of at least one model, of two for a spread.
         fpr: false positive rate of the attack's own rule, in (0, 1).
+
+    Raises:
+        InvalidInput: a record is in every model, or `fpr` breaks its rule.
+
+    Example:
+        >>> inside, outside = (lambda inputs: np.array([[0.9, 0.1]])), (lambda inputs: np.array([[0.4, 0.6]]))
+        >>> references = References([outside, outside], np.array([[False], [False]]))
+        >>> examples = np.zeros((1, 2)), np.array([0])
+        >>> attack = LikelihoodRatioOffline(references)
+        >>> bool(attack.score(inside, examples)[0] > attack.threshold(np.zeros(1)))
+        True
     """
 
     name: ClassVar[str] = "lira_offline"
@@ -62,12 +85,14 @@ class LikelihoodRatioOffline(Attack):
         self.fpr = check.probability("fpr", fpr, open_low=True, open_high=True)
 
     def score(self, model: Model, examples: Examples) -> np.ndarray:
+        """Minus the log of the probability of so high a confidence without the record."""
         known, answer = self.references.confidences(examples), logit_confidence(model, examples)
         mean, spread = _moments(known, ~self.references.included)
         standard = (answer - mean) / spread
         return -log_ndtr(-standard)
 
     def threshold(self, member_scores: np.ndarray) -> float:
+        """Score of a record at the false positive rate `fpr`."""
         return -float(np.log(self.fpr))
 
 

@@ -1,8 +1,6 @@
-"""How well an attack did, and the bounds that a guarantee puts on that.
+"""Success metrics of membership attacks, their bounds by a guarantee, and their overlap over several runs.
 
 FPR is the fraction of non-members flagged (type I error), TPR the fraction of members flagged (1 - type II error).
-
-Several runs of one setting: who is flagged in how many of them (Jayaraman & Evans 2019, Figures 4, 8, 11, 13).
 """
 
 from __future__ import annotations
@@ -17,30 +15,51 @@ from scipy.special import bdtrc, ndtr
 from tacit import check
 from tacit.attacks.base import Scores
 
-PRIORS = (0.5, 0.1, 0.01)
+_LARGEST_EXPONENT = 700.0  # e^709.8 is the largest double
+PRIORS = (0.5, 0.1, 0.01)  # of membership, from the usual experiment to more realistic ones
 
 
 def error_rates(scores: Scores) -> tuple[float, float]:
-    """(FPR, TPR) of the attack's own rule."""
+    """(FPR, TPR) of the attack's own rule.
+
+    Example:
+        >>> error_rates(Scores("loss", [2.0, 1.0], [0.0, 1.5], 1.0))
+        (0.5, 1.0)
+    """
     return float(np.mean(scores.non_members >= scores.threshold)), float(np.mean(scores.members >= scores.threshold))
 
 
 def roc(scores: Scores) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(FPR, TPR, threshold) at each distinct score from the highest down, after (0, 0, inf); ends at (1, 1)."""
+    """(FPR, TPR, threshold) at each distinct score from the highest down, after (0, 0, inf); ends at (1, 1).
+
+    Example:
+        >>> fpr, tpr, thresholds = roc(Scores("loss", [2.0], [0.0], 1.0))
+        >>> fpr, tpr
+        (array([0., 0., 1.]), array([0., 1., 1.]))
+    """
     thresholds = np.append(np.inf, np.unique(np.concatenate([scores.members, scores.non_members]))[::-1])
     return _flagged(scores.non_members, thresholds), _flagged(scores.members, thresholds), thresholds
 
 
 def advantage(scores: Scores) -> float:
-    """TPR - FPR of the attack's own rule (Yeom et al. 2018, Definition 4)."""
+    """TPR - FPR of the attack's own rule (Yeom et al. 2018, Definition 4).
+
+    Example:
+        >>> advantage(Scores("loss", [2.0, 1.0], [0.0, 1.5], 1.0))
+        0.5
+    """
     fpr, tpr = error_rates(scores)
     return tpr - fpr
 
 
 def ppv(scores: Scores, *, prior: float = 0.5) -> float:
-    """Probability that a flagged record is a member when a fraction `prior` of records are; 0 if none is flagged.
+    """Positive predictive value: the probability that a flagged record is a member; 0 if none is flagged.
 
-    prior TPR / (prior TPR + (1 - prior) FPR); at .5 it is TP / (TP + FP) of equally many members and non-members.
+    It is prior TPR / (prior TPR + (1 - prior) FPR), where a fraction `prior` in [0, 1] of records are members.
+
+    Example:
+        >>> round(ppv(Scores("loss", [2.0, 1.0], [0.0, 1.5], 1.0)), 4)
+        0.6667
     """
     prior = check.probability("prior", prior)
     fpr, tpr = error_rates(scores)
@@ -49,40 +68,69 @@ def ppv(scores: Scores, *, prior: float = 0.5) -> float:
 
 
 def ppv_at_priors(scores: Scores) -> dict[float, float]:
-    """`ppv` at the priors .5, .1 and .01: membership is rare outside the laboratory."""
+    """`ppv` at the priors .5, .1 and .01: in practice members are rare.
+
+    Example:
+        >>> ppv_at_priors(Scores("loss", [2.0], [0.0], 1.0))
+        {0.5: 1.0, 0.1: 1.0, 0.01: 1.0}
+    """
     return {prior: ppv(scores, prior=prior) for prior in PRIORS}
 
 
 def members_at_fpr(scores: Scores, fpr: float) -> np.ndarray:
-    """Which members, boolean of shape (n,), are flagged at the lowest threshold whose FPR is below `fpr` in (0, 1]."""
+    """Members, boolean of shape (n,), flagged at the lowest threshold whose FPR is below `fpr` in (0, 1].
+
+    Example:
+        >>> members_at_fpr(Scores("loss", [2.0, 1.0], [0.0, 1.5], 1.0), 0.5)
+        array([ True, False])
+    """
     fpr = check.probability("fpr", fpr, open_low=True)
     rates, _, thresholds = roc(scores)
     return scores.members >= thresholds[np.flatnonzero(rates < fpr)[-1]]
 
 
 def accuracy_loss(*, private: float, nonprivate: float) -> float:
-    """1 - private / nonprivate test accuracy, in (-inf, 1]; `nonprivate` in (0, 1], `private` in [0, 1]."""
+    """1 - private / nonprivate test accuracy, in (-inf, 1]; `nonprivate` in (0, 1], `private` in [0, 1].
+
+    Example:
+        >>> round(accuracy_loss(private=0.6, nonprivate=0.8), 4)
+        0.25
+    """
     private = check.probability("private", private)
     return 1 - private / check.probability("nonprivate", nonprivate, open_low=True)
 
 
 def pure_bound(epsilon: float) -> float:
-    """e^epsilon - 1 (Yeom et al. 2018, Theorem 1): above 1, hence empty, from epsilon log 2 on."""
-    return math.expm1(min(check.epsilon(epsilon), 700.0))
+    """Bound e^epsilon - 1 on the advantage (Yeom et al. 2018, Theorem 1), trivial from epsilon log 2 on.
+
+    Example:
+        >>> round(pure_bound(0.5), 4)
+        0.6487
+    """
+    return math.expm1(min(check.epsilon(epsilon), _LARGEST_EXPONENT))
 
 
 def approximate_bound(epsilon: float, delta: float) -> float:
-    """(e^eps - 1 + 2 delta) / (e^eps + 1): the most that any (epsilon, delta)-DP mechanism allows.
+    """Bound (e^eps - 1 + 2 delta) / (e^eps + 1) on the advantage, attained by some (epsilon, delta)-DP mechanism.
 
     It is the advantage at the corner of the trade-off function of (epsilon, delta)-DP, where both error rates
     equal (1 - delta) / (e^eps + 1) (Kairouz, Oh & Viswanath 2015).
+
+    Example:
+        >>> round(approximate_bound(1.0, 1e-5), 4)
+        0.4621
     """
     shrink = math.exp(-check.epsilon(epsilon))
     return (1 - shrink + 2 * check.delta(delta) * shrink) / (1 + shrink)
 
 
 def gaussian_bound(mu: float) -> float:
-    """2 Phi(mu/2) - 1, the total variation of N(0, 1) and N(mu, 1), mu >= 0."""
+    """Bound 2 Phi(mu/2) - 1 on the advantage under mu-GDP: the total variation of N(0, 1) and N(mu, 1), mu >= 0.
+
+    Example:
+        >>> round(gaussian_bound(1.0), 4)
+        0.3829
+    """
     return float(2 * ndtr(check.real("mu", mu, low=0.0) / 2) - 1)
 
 
@@ -96,9 +144,15 @@ class Overlap:
     """Records flagged in at least `runs` of all runs.
 
     Attributes:
-        members, non_members: how many of either are.
+        runs: least number of runs.
+        members: number of members flagged so often.
+        non_members: number of non-members flagged so often.
         ppv: fraction of members among them, half of all being members (as `metrics.ppv`); 0 if none is flagged.
-        chance: the fraction that guesses by fair coins, independent over the runs, would flag that often.
+        chance: the fraction that fair coins, independent over the runs, would flag so often.
+
+    Example:
+        >>> overlaps([Scores("loss", [2.0, 0.0], [0.0, 0.0], 1.0)])[1]
+        Overlap(runs=1, members=1, non_members=0, ppv=1.0, chance=0.5)
     """
 
     runs: int
@@ -109,12 +163,19 @@ class Overlap:
 
 
 def overlaps(scores: Sequence[Scores]) -> list[Overlap]:
-    """For k = 0 to the number of runs, who is flagged in at least k of them.
+    """For k = 0 to the number of runs, the records flagged in at least k of them.
+
+    Source: Jayaraman & Evans 2019, Figures 4, 8, 11 and 13.
 
     Args:
         scores: of the same records in the same order, one for each run.
+
+    Example:
+        >>> runs = [Scores("loss", [2.0, 0.0], [0.0, 0.0], 1.0), Scores("loss", [2.0, 2.0], [0.0, 2.0], 1.0)]
+        >>> [(row.members, row.non_members) for row in overlaps(runs)]
+        [(2, 2), (2, 1), (1, 0)]
     """
-    inside, outside = _times(scores)
+    inside, outside = _times_flagged(scores)
     runs = len(scores)
     rows = []
     for least in range(runs + 1):
@@ -126,18 +187,24 @@ def overlaps(scores: Sequence[Scores]) -> list[Overlap]:
 
 
 def shared_members(scores: Sequence[Scores], *, fpr: float) -> np.ndarray:
-    """Which members, boolean (n,), every run flags at its lowest threshold of FPR below `fpr`."""
-    _times(scores)
-    return np.all([members_at_fpr(each, fpr) for each in scores], axis=0)
+    """Members, boolean (n,), that every run flags at its lowest threshold of FPR below `fpr`.
+
+    Example:
+        >>> shared_members([Scores("loss", [2.0, 1.0], [0.0, 1.5], 1.0)] * 2, fpr=0.5)
+        array([ True, False])
+    """
+    _times_flagged(scores)
+    return np.all([members_at_fpr(run, fpr) for run in scores], axis=0)
 
 
 def _at_least(least: int, runs: int) -> float:
     return 1.0 if least == 0 else float(bdtrc(least - 1, runs, 0.5))
 
 
-def _times(scores: Sequence[Scores]) -> tuple[np.ndarray, np.ndarray]:
-    """How often each member and each non-member is flagged."""
-    if not scores or len({each.count for each in scores}) != 1:
-        raise check.fail("scores", "of the same records, one or more runs", [each.count for each in scores])
-    inside = np.sum([each.members >= each.threshold for each in scores], axis=0)
-    return inside, np.sum([each.non_members >= each.threshold for each in scores], axis=0)
+def _times_flagged(scores: Sequence[Scores]) -> tuple[np.ndarray, np.ndarray]:
+    """Number of runs that flag each member and each non-member."""
+    counts = [run.count for run in scores]
+    if len(set(counts)) != 1:
+        raise check.fail("scores", "of the same records, one or more runs", counts)
+    inside = np.sum([run.members >= run.threshold for run in scores], axis=0)
+    return inside, np.sum([run.non_members >= run.threshold for run in scores], axis=0)

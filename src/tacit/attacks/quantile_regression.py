@@ -9,9 +9,11 @@ import numpy as np
 from tacit import check
 from tacit.attacks.base import Attack, Examples, Model, logit_confidence
 
+_TREES = 60  # enough for a quantile; more overfit some hundred public records
+
 
 class QuantileRegression(Attack):
-    """Score a(x, y) - q(x, y): the model's confidence beyond what it has on similar records it never saw.
+    """Score a(x, y) - q(x, y): the model's confidence above its quantile on similar records outside the training data.
 
     a is the logit of the label's probability; q, fitted on the public records, is its 1 - `fpr` quantile given the
     input and the label, by gradient-boosted trees with the pinball loss. A record is flagged iff the score is >= 0,
@@ -19,7 +21,17 @@ class QuantileRegression(Attack):
 
     Args:
         public: records from the same distribution that were not trained on, none of them among those scored.
-        fpr: aimed false positive rate, in (0, 1).
+        fpr: intended false positive rate, in (0, 1).
+
+    Raises:
+        InvalidInput: `fpr` breaks its rule.
+
+    Example:
+        >>> draw = np.random.default_rng(0)
+        >>> probabilities = draw.uniform(0.2, 0.8, (100, 1))
+        >>> public = np.hstack([probabilities, 1 - probabilities]), draw.integers(0, 2, 100)
+        >>> QuantileRegression(public, fpr=0.1).score(lambda inputs: inputs, public).shape
+        (100,)
     """
 
     name: ClassVar[str] = "quantile_regression"
@@ -29,13 +41,17 @@ class QuantileRegression(Attack):
         self.fpr = check.probability("fpr", fpr, open_low=True, open_high=True)
 
     def score(self, model: Model, examples: Examples) -> np.ndarray:
+        """Confidence minus the predicted quantile."""
         from sklearn.ensemble import HistGradientBoostingRegressor
 
-        regressor = HistGradientBoostingRegressor(loss="quantile", quantile=1 - self.fpr, max_iter=60, random_state=0)
+        regressor = HistGradientBoostingRegressor(
+            loss="quantile", quantile=1 - self.fpr, max_iter=_TREES, random_state=0
+        )
         regressor.fit(_features(self.public), logit_confidence(model, self.public))
         return logit_confidence(model, examples) - regressor.predict(_features(examples))
 
     def threshold(self, member_scores: np.ndarray) -> float:
+        """0: the predicted quantile itself."""
         return 0.0
 
 

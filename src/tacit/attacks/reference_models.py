@@ -1,7 +1,4 @@
-"""How shadow models are trained.
-
-Reference models: what attacks with shadow models know about models that did and did not see a record.
-"""
+"""Reference models, trained with and without each record, and the recipe by which shadow models are trained."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 import numpy as np
 
 from tacit import check
-from tacit.attacks.base import Examples, Model, class_probabilities, logit_confidence
+from tacit.attacks.base import Examples, Model, label_probability, logit_confidence
 from tacit.clipping import FlatClip
 
 OPTIMIZERS = ("adam", "sgd")
@@ -28,11 +25,21 @@ class Recipe:
         hidden: widths of the hidden layers; () is logistic regression.
         batch_size: records in a batch; with noise, the expected number in a Poisson batch.
         epochs: passes over a model's own records; steps = round(epochs * n / batch_size).
-        learning_rate, optimizer, momentum: of "adam" or of "sgd".
+        learning_rate: > 0.
+        optimizer: "adam" or "sgd".
+        momentum: of "sgd", in [0, 1).
         l2_penalty: lambda of the penalty lambda |W|^2 on the weight matrices, added after any privatisation.
-        clip_norm, noise_multiplier: both, to train as DP-SGD does; neither, to train without privacy. Shadow models
-            belong to the attacker: they are no release and no ledger knows them.
+        clip_norm: clipping norm of DP-SGD; None, with `noise_multiplier`, to train without privacy. Shadow models
+            belong to the attacker: they are not released and no ledger records them.
+        noise_multiplier: of DP-SGD, >= 0.
         precision: of the matrix products; "bfloat16" is faster on wide layers, and only without privacy.
+
+    Raises:
+        InvalidInput: a setting breaks its rule.
+
+    Example:
+        >>> Recipe(epochs=10, batch_size=20).steps(200)
+        100
     """
 
     hidden: tuple[int, ...] = (256, 256)
@@ -70,7 +77,7 @@ class Recipe:
         return self.clip_norm is not None
 
     def fitted(self, smallest: int) -> Recipe:
-        """The same with batches no larger than the `smallest` number of records that a model is trained on."""
+        """The recipe with batches of at most `smallest` records, the smallest training set of a model."""
         return replace(self, batch_size=min(self.batch_size, smallest))
 
     def steps(self, records: float) -> int:
@@ -78,17 +85,21 @@ class Recipe:
         return max(1, round(self.epochs * records / self.batch_size))
 
     def fingerprint(self, included: np.ndarray, seed: int, first: int, models: int) -> str:
-        """SHA-256 of all that the weights of a group of shadow models depend on but the data.
+        """SHA-256 of all settings that the weights of a group of shadow models depend on, without the data.
 
-        `first` is the group's first row of `included`, `models` its size.
+        Args:
+            included: boolean (models, records), the records of every model.
+            seed: of the training.
+            first: the group's first row of `included`.
+            models: size of the group.
         """
-        place = {"seed": seed, "shape": included.shape, "first": first, "models": models}
-        said = json.dumps(asdict(self) | place, sort_keys=True)
-        return hashlib.sha256(said.encode() + np.packbits(included).tobytes()).hexdigest()
+        group = {"seed": seed, "shape": included.shape, "first": first, "models": models}
+        settings = json.dumps(asdict(self) | group, sort_keys=True)
+        return hashlib.sha256(settings.encode() + np.packbits(included).tobytes()).hexdigest()
 
 
 Trainer = Callable[[Examples], Model]
-"""Trains a model on examples, the way the attacker believes that the attacked model was trained."""
+"""Trains a model on examples, as the attacker assumes that the attacked model was trained."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +108,16 @@ class References:
 
     Attributes:
         models: K models.
-        included: which record each model was trained on, boolean (K, n), for the n records scored, members first.
-            All False for models that were trained on other data.
+        included: the records that each model was trained on, boolean (K, n), for the n records scored, members
+            first. All False for models that were trained on other data.
 
     Raises:
         InvalidInput: no model, or `included` is not boolean with one row for each model.
+
+    Example:
+        >>> references = References([lambda inputs: inputs], np.array([[True]]))
+        >>> references.label_probabilities((np.array([[0.25, 0.75]]), np.array([1])))
+        array([[0.75]])
     """
 
     models: Sequence[Model]
@@ -128,16 +144,14 @@ class References:
         return np.stack([question(model, examples) for model in self.models])
 
 
-def label_probability(model: Model, examples: Examples) -> np.ndarray:
-    """p_y of each example, shape (n,)."""
-    probabilities, labels = class_probabilities(model, examples)
-    return probabilities[np.arange(len(labels)), labels]
-
-
 def half_splits(models: int, records: int, *, seed: int = 0) -> np.ndarray:
     """Boolean (models, records): each record is in exactly half of the models, in a random half (Carlini et al. 2022).
 
-    With an odd number of models it is in one less than out. Each model then gets about half of the records.
+    With an odd number of models it is in one less than out. Each model is trained on about half of the records.
+
+    Example:
+        >>> half_splits(4, 10).sum(axis=0)
+        array([2, 2, 2, 2, 2, 2, 2, 2, 2, 2])
     """
     models, records = check.count("models", models), check.count("records", records)
     order = np.random.default_rng(check.count("seed", seed, minimum=0)).random((models, records)).argsort(axis=0)
@@ -145,7 +159,14 @@ def half_splits(models: int, records: int, *, seed: int = 0) -> np.ndarray:
 
 
 def train_references(trainer: Trainer, examples: Examples, included: np.ndarray) -> References:
-    """One model after another on its part of `examples`; `attacks.stacked` trains many at a time."""
+    """Models trained one after another, each on its part of `examples`; `train_stacked` trains many at a time.
+
+    Example:
+        >>> uniform = lambda examples: lambda inputs: np.full((len(inputs), 2), 0.5)
+        >>> examples = np.zeros((4, 3)), np.array([0, 1, 0, 1])
+        >>> train_references(uniform, examples, half_splits(2, 4)).confidences(examples)[0]
+        array([0., 0., 0., 0.])
+    """
     inputs, labels = np.asarray(examples[0]), np.asarray(examples[1])
     rows: Iterable[np.ndarray] = np.asarray(included)
     return References([trainer((inputs[row], labels[row])) for row in rows], included)

@@ -1,4 +1,4 @@
-"""Attacks by name: those that need the model alone, and those that need more."""
+"""Attacks by name: black-box attacks, and those that need more than query access."""
 
 from tacit import check
 from tacit.attacks.base import Attack
@@ -12,9 +12,9 @@ from tacit.attacks.rmia import RelativeMembership
 from tacit.attacks.shadow_models import ShadowModels
 
 ATTACKS: dict[str, type[Attack]] = {kind.name: kind for kind in (LossThreshold, Entropy, ModifiedEntropy, LabelOnly)}
-"""What attacks with the answers of the model alone."""
+"""Black-box attacks: they need the predictions of the model alone."""
 
-INFORMED: dict[str, type[Attack]] = {
+PRIVILEGED_ATTACKS: dict[str, type[Attack]] = {
     kind.name: kind
     for kind in (
         GradientNorm,
@@ -25,9 +25,14 @@ INFORMED: dict[str, type[Attack]] = {
         RelativeMembership,
     )
 }
-"""What needs the weights, public records or shadow models too."""
+"""Attacks beyond query access: they need weights, public records or shadow models."""
 
 
 def attack_named(name: str) -> Attack:
-    """The attack called `name` with its defaults; raises `InvalidInput` with the list and the nearest name."""
+    """The attack called `name` with its defaults; raises `InvalidInput` with the list and the nearest name.
+
+    Example:
+        >>> attack_named("entropy").name
+        'entropy'
+    """
     return ATTACKS[check.choice("attack", name, ATTACKS)]()

@@ -19,7 +19,8 @@ class Group:
 
     Args:
         widths: of the input, the hidden layers and the output.
-        first: for each model its first weight matrices, (inputs, outputs) each; biases begin at 0.
+        first: initial weight matrices of each model, (inputs, outputs) each; biases begin at 0.
+        recipe: optimizer, clipping, noise and precision.
     """
 
     def __init__(self, widths: Sequence[int], first: Sequence[Sequence[np.ndarray]], recipe: Recipe):
@@ -48,7 +49,7 @@ class Group:
         Args:
             inputs: (models, batch, width) in `self.dtype`.
             labels: (models, batch).
-            kept: (models, batch), 1 for records that count and 0 for filling; None if all do.
+            kept: (models, batch), 1 for records that count and 0 for padding; None if all do.
             stream: source of the noise of private models.
         """
         if self._used is not self._flat.data:
@@ -108,7 +109,7 @@ class Group:
 
 
 def _error(logits: Tensor, labels: Tensor) -> Tensor:
-    """softmax - one-hot, the gradient of each example's cross-entropy with respect to its logits."""
+    """Softmax - one-hot, the gradient of each example's cross-entropy with respect to its logits."""
     error = torch.softmax(logits, dim=-1)
     flat = error.view(-1, error.shape[-1])
     flat[torch.arange(len(flat)), labels.reshape(-1)] -= 1

@@ -1,4 +1,4 @@
-"""Many shadow models at a time, as one tensor program.
+"""Training of many shadow models at a time, as one tensor program.
 
 The weights of a group of models are stacked along a first axis, so that one batched matrix product serves all of
 them; gradients are written out by hand, which for private models gives every example's norm from two vectors a layer
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 GROUP = 16
 """Models trained together: within a few percent of the fastest on wide and on narrow layers (benchmarks/audit.py)."""
 
-_ROWS_AT_ONCE = 4096
+_ROWS_PER_BATCH = 4096  # of predictions, so that activations stay small
 Progress = Callable[[int, int], None]
 
 
@@ -39,6 +39,12 @@ class Stack:
     Attributes:
         weights: (models, inputs, outputs) of each layer.
         biases: (models, 1, outputs) of each layer.
+
+    Example:
+        >>> import torch
+        >>> stack = Stack([torch.zeros(2, 3, 4)], [torch.zeros(2, 1, 4)])
+        >>> len(stack), stack.model(0)(np.zeros((1, 3)))
+        (2, array([[0.25, 0.25, 0.25, 0.25]]))
     """
 
     weights: list[Tensor]
@@ -48,7 +54,7 @@ class Stack:
         return len(self.weights[0])
 
     def model(self, place: int) -> Model:
-        """One of the models as attacks see it: inputs (n, ...) to class probabilities (n, classes)."""
+        """One of the models as a callable: inputs (n, ...) to class probabilities (n, classes)."""
         import torch
 
         layers = [(weight[place], bias[place]) for weight, bias in zip(self.weights, self.biases, strict=True)]
@@ -56,8 +62,8 @@ class Stack:
         def answer(inputs: np.ndarray) -> np.ndarray:
             flat = np.ascontiguousarray(inputs, dtype=np.float32).reshape(len(inputs), -1)
             parts = []
-            for start in range(0, len(flat), _ROWS_AT_ONCE):
-                h = torch.from_numpy(flat[start : start + _ROWS_AT_ONCE])
+            for start in range(0, len(flat), _ROWS_PER_BATCH):
+                h = torch.from_numpy(flat[start : start + _ROWS_PER_BATCH])
                 for weight, bias in layers[:-1]:
                     h = torch.addmm(bias, h, weight).relu_()
                 parts.append(torch.softmax(torch.addmm(layers[-1][1], h, layers[-1][0]).double(), dim=1))
@@ -66,7 +72,7 @@ class Stack:
         return answer
 
     def references(self, included: np.ndarray) -> References:
-        """The models with what they were trained on, for attacks."""
+        """The models and the records that each was trained on, for attacks."""
         return References([self.model(place) for place in range(len(self))], included)
 
 
@@ -84,19 +90,28 @@ def train_stacked(
 ) -> Stack:
     """Train one model on each row of `included`, `group` of them at a time.
 
-    The result does not depend on the group but for rounding (and for the noise of private models). With a `folder`,
-    each finished group is saved there, and a call with the same arguments goes on from what is there.
+    Apart from rounding, and from the noise of private models, the result does not depend on `group`. With a `folder`,
+    each finished group is saved there, and a call with the same arguments continues from the saved groups.
 
     Args:
         examples: inputs (n, ...), flattened, and integer labels in [0, classes), shape (n,).
         included: boolean (models, n), at least one record in each row.
         recipe: how each model is trained.
         classes: number of classes, >= 2.
-        seed: of first weights and batches, a model's own whatever its group; not of noise.
+        seed: of initial weights and batches, which do not depend on the group; not of noise.
         group: models trained together, >= 1.
-        folder: where finished groups are kept.
+        folder: where finished groups are saved.
         on_progress: called with (models done, models).
         stream: source of the noise of private models; a new `SecureStream` by default.
+
+    Raises:
+        InvalidInput: an argument breaks its rule, or `folder` holds groups of another training.
+
+    Example:
+        >>> examples = np.random.default_rng(0).normal(size=(20, 3)), np.tile([0, 1], 10)
+        >>> included = np.random.default_rng(1).random((2, 20)) < 0.5
+        >>> len(train_stacked(examples, included, recipe=Recipe(hidden=(4,), epochs=1), classes=2))
+        2
     """
     import torch
 
@@ -110,7 +125,7 @@ def train_stacked(
     group, data = check.count("group", group), (torch.from_numpy(inputs), torch.from_numpy(labels.astype(np.int64)))
     sizes = included.sum(axis=1)
     fitted = recipe.fitted(int(sizes.min()))
-    settled = (fitted, [inputs.shape[1], *recipe.hidden, classes], fitted.steps(float(sizes.mean())))
+    settings = (fitted, [inputs.shape[1], *recipe.hidden, classes], fitted.steps(float(sizes.mean())))
     source = stream if stream is not None else SecureStream()
     done: list[Stack] = []
     # Penalties and idle units drive weights into denormals, which are many times slower.
@@ -119,13 +134,13 @@ def train_stacked(
         for start in range(0, len(included), group):
             rows = included[start : start + group]
             path = None if folder is None else Path(folder) / f"shadows-{start:05d}.safetensors"
-            mark = recipe.fingerprint(included, seed, start, len(rows))
-            stack = _load(path, mark) if path is not None else None
+            fingerprint = recipe.fingerprint(included, seed, start, len(rows))
+            stack = _load(path, fingerprint) if path is not None else None
             if stack is None:
                 draws = [np.random.default_rng([seed, start + place]) for place in range(len(rows))]
-                stack = _train_group(data, rows, draws, settled, source)
+                stack = _train_group(data, rows, draws, settings, source)
                 if path is not None:
-                    _save(stack, path, mark)
+                    _save(stack, path, fingerprint)
             done.append(stack)
             on_progress(start + len(rows), len(included))
     finally:
@@ -140,14 +155,14 @@ def _train_group(
     data: tuple[Tensor, Tensor],
     included: np.ndarray,
     draws: list[np.random.Generator],
-    settled: tuple[Recipe, list[int], int],
+    settings: tuple[Recipe, list[int], int],
     stream: Stream,
 ) -> Stack:
     import torch
 
     from tacit.attacks.stacked_group import Group
 
-    recipe, widths, steps = settled
+    recipe, widths, steps = settings
     trained = Group(widths, [_glorot(widths, draw) for draw in draws], recipe)
     rows = [np.flatnonzero(row) for row in included]
     inputs = data[0].to(trained.dtype)
@@ -163,16 +178,16 @@ def _glorot(widths: list[int], draw: np.random.Generator) -> list[np.ndarray]:
     return [draw.uniform(-1, 1, pair).astype(np.float32) * np.float32(np.sqrt(6 / sum(pair))) for pair in pairs]
 
 
-def _save(stack: Stack, path: Path, mark: str) -> None:
+def _save(stack: Stack, path: Path, fingerprint: str) -> None:
     from safetensors.torch import save
 
     layers = enumerate(zip(stack.weights, stack.biases, strict=True))
     tensors = {f"{kind}.{i}": value for i, pair in layers for kind, value in zip(("weight", "bias"), pair, strict=True)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, save(tensors, metadata={"fingerprint": mark}))
+    write_bytes(path, save(tensors, metadata={"fingerprint": fingerprint}))
 
 
-def _load(path: Path, mark: str) -> Stack | None:
+def _load(path: Path, fingerprint: str) -> Stack | None:
     """The group saved at `path`; None when there is none. A file of another training is refused, not overwritten."""
     from safetensors import SafetensorError, safe_open
 
@@ -187,7 +202,7 @@ def _load(path: Path, mark: str) -> Stack | None:
             )
     except SafetensorError as error:
         raise check.fail("folder", "free of damaged files", path.name, str(error)) from None
-    if known != mark:
+    if known != fingerprint:
         hint = "Choose an empty folder."
         raise check.fail("folder", "of the same recipe, records and seed", f"another training in {path.name}", hint)
     return stack

@@ -1,11 +1,11 @@
-"""Audits: lower bounds on what a mechanism or model leaks, in the same object as the accountants' upper bounds."""
+"""Audits: lower bounds on the leakage of a mechanism or model, in the same object as the accountants' upper bounds."""
 
 from tacit.audit.bounds import band, clopper_pearson, dkw, ranks
-from tacit.audit.canaries import Jumps, LikelihoodRatio
+from tacit.audit.canaries import LikelihoodRatio, ReleaseDifferences
 from tacit.audit.claim_families import Family, Refuted, gaussian_family, noise_family, refute_family
 from tacit.audit.credible import audit_bayesian
 from tacit.audit.estimators import ESTIMATORS, ErrorBand
-from tacit.audit.game import Lane, Trial, many_runs, one_run
+from tacit.audit.game import CanaryRun, Trial, many_runs, one_run
 from tacit.audit.normal import audit_normal, normal_points, separation
 from tacit.audit.one_run_audit import (
     audit_one_run,
@@ -18,9 +18,15 @@ from tacit.audit.results import AuditResult, Finding, Report, Trials
 from tacit.audit.run import audit_multisplit, audit_scores
 from tacit.audit.sequential import SequentialAudit, SequentialBound
 
+Jumps = ReleaseDifferences
+"""Earlier name."""
+Lane = CanaryRun
+"""Earlier name."""
+
 __all__ = [
     "ESTIMATORS",
     "AuditResult",
+    "CanaryRun",
     "ErrorBand",
     "Family",
     "Finding",
@@ -28,6 +34,7 @@ __all__ = [
     "Lane",
     "LikelihoodRatio",
     "Refuted",
+    "ReleaseDifferences",
     "Report",
     "SequentialAudit",
     "SequentialBound",

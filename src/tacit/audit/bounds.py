@@ -1,9 +1,8 @@
-"""Upper bounds on an error rate from counts: for one rate fixed beforehand, or for all thresholds at once.
+"""Upper bounds on an error rate from counts, and the minimum detectable violation of an audit that uses them.
 
-Every bound has the form u(k, n, alpha): k events among n independent draws, failure probability alpha. The lower
-bound on the same rate is 1 - u(n - k, n, alpha).
-
-The minimum detectable violation: what an audit of this size could have found at best.
+Every bound has the form u(k, n, alpha): k events among n independent draws, failure probability alpha. It holds for
+one rate fixed beforehand (`clopper_pearson`) or for all thresholds at once. The lower bound on the same rate is
+1 - u(n - k, n, alpha).
 """
 
 from __future__ import annotations
@@ -15,18 +14,29 @@ import numpy as np
 from scipy.special import betainccinv
 
 from tacit.relation import Relation
+from tacit.root_finding import TO_ZERO, bisect
 from tacit.standing import Standing
 from tacit.tradeoff import ErrorPoints, GaussianCurve, TradeOff
 from tacit.tradeoff.gaussian import gaussian_beta
 
 RateBound = Callable[[np.ndarray, int, float], np.ndarray]
+"""u(k, n, alpha): events, trials and failure probability to an upper bound on the rate."""
+
+LARGEST_MU = 60.0  # no attack has errors at this mu: both are below 1e-190
+_TAIL = np.geomspace(1e-12, 0.5, 150)
+_FALSE_ALARMS = np.concatenate([[0.0], _TAIL, 1 - _TAIL[::-1]])
+_RANK_RATIO = 1.2  # of neighbouring ranks: more of them cost more failure probability, fewer leave wider gaps
 
 
 def clopper_pearson(events: np.ndarray, trials: int, alpha: float) -> np.ndarray:
-    """The rate at which <= `events` of `trials` has probability alpha: BetaInv(1 - alpha; k + 1, n - k).
+    """Clopper-Pearson bound BetaInv(1 - alpha; k + 1, n - k): there <= `events` of `trials` has probability alpha.
 
-    Exact for one threshold chosen before the trials were seen (Clopper & Pearson 1934). `events` need not be whole,
-    so that expected counts can be bounded too.
+    Exact for one threshold fixed before the trials (Clopper & Pearson 1934). `events` need not be whole, so that
+    expected counts can be bounded too.
+
+    Example:
+        >>> round(float(clopper_pearson(0, 100, 0.05)), 4)
+        0.0295
     """
     events = np.asarray(events, dtype=float)
     rest = np.maximum(trials - events, 0.0)
@@ -34,19 +44,27 @@ def clopper_pearson(events: np.ndarray, trials: int, alpha: float) -> np.ndarray
 
 
 def dkw(events: np.ndarray, trials: int, alpha: float) -> np.ndarray:
-    """k/n + sqrt(log(1/alpha) / 2n), at every threshold at once, alpha <= 1/2.
+    """Dvoretzky-Kiefer-Wolfowitz bound k/n + sqrt(log(1/alpha) / 2n), at every threshold at once, alpha <= 1/2.
 
-    One-sided Dvoretzky-Kiefer-Wolfowitz inequality with Massart's constant (Massart 1990, Theorem 1).
+    One-sided, with Massart's constant (Massart 1990, Theorem 1).
+
+    Example:
+        >>> round(float(dkw(0, 100, 0.05)), 4)
+        0.1224
     """
     return np.minimum(np.asarray(events) / trials + np.sqrt(-np.log(alpha) / (2 * trials)), 1.0)
 
 
 def ranks(events: np.ndarray, trials: int, alpha: float) -> np.ndarray:
-    """A bound at every threshold at once that stays sharp where few or nearly all trials are events.
+    """Bound at every threshold at once, sharp where few or nearly all trials are events.
 
     The true rate beyond the r-th most extreme of n draws is at most Beta(r, n - r + 1) distributed. It is bounded at
     K ranks r fixed beforehand, each at alpha/K, where it is `clopper_pearson(r - 1, n, alpha/K)`; a threshold that
     k < r draws reach lies beyond the r-th. So u(k) is the bound at the next rank above k.
+
+    Example:
+        >>> bool(ranks(0, 100, 0.05) < dkw(0, 100, 0.05))
+        True
     """
     grid = _rank_grid(trials)
     at_rank = np.append(clopper_pearson(grid - 1, trials, alpha / len(grid)), 1.0)
@@ -54,31 +72,39 @@ def ranks(events: np.ndarray, trials: int, alpha: float) -> np.ndarray:
 
 
 def band(events: np.ndarray, trials: int, alpha: float) -> np.ndarray:
-    """The smaller of `dkw` and `ranks`, each at alpha/2: sharp in the middle and in the tails."""
+    """The smaller of `dkw` and `ranks`, each at alpha/2: sharp in the middle and in the tails.
+
+    Example:
+        >>> band([0, 50], 100, 0.05).round(3)
+        array([0.071, 0.636])
+    """
     return np.minimum(dkw(events, trials, alpha / 2), ranks(events, trials, alpha / 2))
 
 
 def _rank_grid(trials: int) -> np.ndarray:
-    """Ranks from 1 to n, each about 1.2 times as far from the nearer end as the one before."""
-    half = np.geomspace(1, (trials + 1) / 2, max(2, round(np.log(trials) / np.log(1.2))))
+    """Ranks from 1 to n, each about 1.2 times as far from the nearer end as the previous one."""
+    half = np.geomspace(1, (trials + 1) / 2, max(2, round(np.log(trials) / np.log(_RANK_RATIO))))
     near = np.unique(np.floor(half)).astype(int)
     return np.unique(np.concatenate([near, trials + 1 - near]))
-
-
-_HIGHEST = 60.0
-_TAIL = np.geomspace(1e-12, 0.5, 150)
-_FALSE_ALARMS = np.concatenate([[0.0], _TAIL, 1 - _TAIL[::-1]])
 
 
 def detectable_mu(
     bound: RateBound, *, members: int, non_members: int, alpha: float, claim: TradeOff | None = None
 ) -> float:
-    """The smallest mu such that a best attack on a mu-GDP mechanism, at its expected counts, refutes `claim`.
+    """Minimum detectable violation: the smallest mu at which a best attack's expected counts refute `claim`.
 
-    Without a claim: refutes perfect privacy. inf when not even an attack without errors would refute it: then a pass
-    of this audit says nothing at all.
+    Args:
+        bound: on each error rate.
+        members: number of scored members, >= 1.
+        non_members: number of scored non-members, >= 1.
+        alpha: failure probability of the audit, in (0, 1).
+        claim: the curve under test; perfect privacy when None.
+
+    Returns:
+        The mu of the mu-GDP mechanism that is attacked; inf when not even an attack without errors would refute the
+        claim: then a pass of this audit says nothing.
     """
-    claim = claim or TradeOff(GaussianCurve(0.0), Standing.PROVEN, Relation.ADD_REMOVE, "perfect privacy")
+    claim = claim or perfect_privacy()
 
     def refutes(mu: float) -> bool:
         misses = np.zeros_like(_FALSE_ALARMS) if math.isinf(mu) else gaussian_beta(_FALSE_ALARMS, mu)
@@ -87,10 +113,22 @@ def detectable_mu(
         reached = TradeOff(ErrorPoints(fpr, fnr), Standing.MEASURED, claim.relation, "best attack")
         return not reached <= claim
 
-    if not refutes(math.inf):
-        return math.inf
-    low, high = 0.0, _HIGHEST
-    while high - low > 1e-4 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if refutes(middle) else (middle, high)
-    return high
+    return smallest_refuting(refutes) if refutes(math.inf) else math.inf
+
+
+def smallest_refuting(refutes: Callable[[float], bool], *, accuracy: float = 1e-4) -> float:
+    """The smallest mu in (0, 60] at which the monotone `refutes` holds, to a relative `accuracy` from above."""
+    return bisect(lambda mu: not refutes(mu), 0.0, LARGEST_MU, halvings=TO_ZERO, relative=accuracy)[1]
+
+
+def perfect_privacy(relation: Relation = Relation.ADD_REMOVE) -> TradeOff:
+    """The claim that nothing leaks, against which an audit without a claim is measured."""
+    return TradeOff(GaussianCurve(0.0), Standing.PROVEN, relation, "perfect privacy")
+
+
+def epsilon_at_rates(fpr: np.ndarray, fnr: np.ndarray, delta: float) -> np.ndarray:
+    """Epsilon that the error rates demonstrate: max{log((1 - delta - FNR) / FPR), log((1 - delta - FPR) / FNR), 0}."""
+    with np.errstate(divide="ignore"):
+        one = np.log(np.maximum(1 - delta - fnr, 0.0) / fpr)
+        other = np.log(np.maximum(1 - delta - fpr, 0.0) / fnr)
+    return np.maximum(np.maximum(one, other), 0.0)

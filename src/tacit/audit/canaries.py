@@ -1,8 +1,7 @@
-"""What a white-box attacker makes of one canary's coordinate of every release.
+"""Scores of a white-box attacker from one canary's coordinate of every release.
 
-A Dirac canary has a coordinate to itself: where it is sampled the release moves by the clipping bound there, and
-nothing else but noise ever does. Its gradient is far longer than the bound, so what is seen is what the clip let
-through.
+A Dirac canary has a coordinate of its own. Where it is sampled, the release moves by the clipping bound there; apart
+from noise nothing else moves that coordinate. Its gradient is far longer than the bound, so the clip always acts.
 """
 
 from __future__ import annotations
@@ -13,19 +12,31 @@ import numpy as np
 
 from tacit import check
 
-_FAR = 600.0  # gains beyond this, which no sound trainer shows, are as good as this
+_LARGEST_GAIN = 600.0  # e^709.8 is the largest double; no sound trainer comes near
 
 
 @dataclass
 class LikelihoodRatio:
-    """Sum over releases of log(1 - q + q exp((x - 1/2) / s^2)): the best test, and the attacker's loss at each step.
+    """Log likelihood ratio of a canary, the sum over releases of log(1 - q + q exp((x - 1/2) / s^2)).
 
     x is the release on the canary's direction in units of the clipping bound, N(0, s^2) without the canary and
-    N(1, s^2) where it was sampled. The sum is > 0 where "in" is likelier.
+    N(1, s^2) where it was sampled. The sum is > 0 where "in" is likelier; by Neyman and Pearson it is the best test.
 
     Args:
         noise_multiplier: the claimed s, > 0.
         sample_rate: the claimed q, in (0, 1].
+
+    Attributes:
+        total: the sum so far, shape (canaries,).
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
+
+    Example:
+        >>> ratio = LikelihoodRatio(noise_multiplier=1.0, sample_rate=1.0)
+        >>> ratio.add(np.array([0.0, 1.0]))
+        >>> ratio.total
+        array([-0.5, 0.5])
     """
 
     noise_multiplier: float
@@ -40,16 +51,29 @@ class LikelihoodRatio:
         """Count one release, shape (canaries,)."""
         gain = (np.asarray(release, dtype=float) - 0.5) / self.noise_multiplier**2
         if self.sample_rate < 1.0:
-            gain = np.log1p(self.sample_rate * np.expm1(np.minimum(gain, _FAR)))
+            gain = np.log1p(self.sample_rate * np.expm1(np.minimum(gain, _LARGEST_GAIN)))
         self.total = self.total + gain
 
 
 @dataclass
-class Jumps:
-    """The energy of the differences between releases that follow each other, relative to 2 s^2 each, minus the count.
+class ReleaseDifferences:
+    """Sum over consecutive releases of (x_t - x_{t-1})^2 / (2 s^2) - 1.
 
-    Fresh noise makes it N(0, O(steps)) whether the canary is in or not, with a little more if it is. Noise that is
-    drawn again and again cancels, and what is left are the steps at which the canary was sampled.
+    Fresh noise gives it mean 0 without the canary and a slightly larger mean with it. Reused noise cancels, which
+    leaves the steps at which the canary was sampled.
+
+    Args:
+        noise_multiplier: the claimed s, > 0.
+
+    Attributes:
+        total: the sum so far, shape (canaries,).
+
+    Example:
+        >>> differences = ReleaseDifferences(noise_multiplier=1.0)
+        >>> for release in ([0.0, 0.0], [2.0, 0.0]):
+        ...     differences.add(np.array(release))
+        >>> differences.total
+        array([ 1., -1.])
     """
 
     noise_multiplier: float

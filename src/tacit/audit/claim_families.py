@@ -1,6 +1,6 @@
-"""Claims that one parameter orders: which of them an audit refutes, and the epsilon of the last one.
+"""Families of claims ordered by one parameter, and the leakiest member that an audit refutes.
 
-Where the mechanism is known but for one parameter, such as the noise of DP-SGD, refuting every member of the family
+Where only one parameter of the mechanism is unknown, such as the noise of DP-SGD, refuting every member of the family
 that leaks less is sharper than any bound at a single delta, which no attack reaches with few trials.
 """
 
@@ -16,7 +16,7 @@ from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import GaussianCurve, TradeOff
 
-_ACCURACY = 1e-3
+_ACCURACY = 1e-3  # of the parameter: below the statistical error of any audit
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,16 @@ class Family:
     """Certified curves ordered by a parameter in [low, high].
 
     Attributes:
-        parameter: its name.
+        parameter: name of the parameter.
         curve: parameter to the certified curve.
-        rising: whether more of the parameter leaks more (mu does, noise does not).
+        low: smallest parameter.
+        high: largest parameter.
+        rising: whether a larger parameter leaks more (as mu does; noise does not).
+
+    Example:
+        >>> family = gaussian_family()
+        >>> family.parameter, family.rising
+        ('mu', True)
     """
 
     parameter: str
@@ -44,6 +51,10 @@ class Refuted:
         parameter: its parameter; None when no member is refuted.
         epsilon_lower: the epsilon at delta that its curve is proven to exceed (its own where the accountant is
             one-sided); 0 when no member is refuted.
+
+    Example:
+        >>> refute_family(gaussian_family(), lambda claim: False, delta=1e-5)
+        Refuted(parameter=None, epsilon_lower=0.0)
     """
 
     parameter: float | None
@@ -51,7 +62,12 @@ class Refuted:
 
 
 def gaussian_family(relation: Relation | str = Relation.ADD_REMOVE, *, highest: float = 30.0) -> Family:
-    """mu-GDP for mu in [0, highest]: valid for mechanisms whose curve is Gaussian."""
+    """Gaussian DP for mu in [0, `highest`]: valid for mechanisms whose curve is Gaussian.
+
+    Example:
+        >>> gaussian_family().curve(1.0).source
+        '1-GDP'
+    """
     known = Relation.parse(relation)
 
     def curve(mu: float) -> TradeOff:
@@ -67,23 +83,41 @@ def noise_family(
     low: float = 0.1,
     high: float = 100.0,
 ) -> Family:
-    """Mechanisms that differ in their noise multiplier, in [low, high], judged by the exact accountant.
+    """Mechanisms that differ in their noise multiplier, with the curves of the exact accountant.
 
     Args:
         mechanism: noise multiplier to the whole mechanism, e.g. `lambda s: Gaussian(s).poisson(q) * steps`.
+        relation: neighbouring relation.
+        low: smallest noise multiplier.
+        high: largest noise multiplier.
+
+    Raises:
+        InvalidInput: the relation is unknown.
+
+    Example:
+        >>> from tacit.mechanisms import Gaussian
+        >>> family = noise_family(lambda noise: Gaussian(noise) * 4)
+        >>> round(family.curve(2.0).mu(), 6)
+        1.0
     """
-    known, judge = Relation.parse(relation), accountant("pld")
-    return Family("noise_multiplier", lambda noise: judge(mechanism(noise), relation=known), low, high, False)
+    known, exact = Relation.parse(relation), accountant("pld")
+    return Family("noise_multiplier", lambda noise: exact(mechanism(noise), relation=known), low, high, False)
 
 
 def refute_family(family: Family, refutes: Callable[[TradeOff], bool], *, delta: float) -> Refuted:
-    """The leakiest member that `refutes` says is incompatible with what was seen, to .1 % of its parameter.
+    """The leakiest member of `family` that `refutes` holds for, to .1 % of its parameter.
 
     Refuting is monotone in the leakage, so bisection finds it; the answer is a member that was itself refuted.
 
     Args:
+        family: the claims.
         refutes: e.g. `result.refutes`, at its own confidence.
         delta: in [0, 1], at which epsilon is read.
+
+    Example:
+        >>> found = refute_family(gaussian_family(), lambda claim: claim.curve.mu(0.0) < 1.0, delta=1e-5)
+        >>> round(found.parameter, 2), round(found.epsilon_lower, 1)
+        (1.0, 4.4)
     """
     delta = check.delta(delta)
     private, leaky = (family.low, family.high) if family.rising else (family.high, family.low)

@@ -1,4 +1,4 @@
-"""The membership game, played: whoever runs the mechanism is a callable, the coins are drawn here."""
+"""The membership inference game: the caller runs the mechanism, the coins are drawn here."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tacit.noise import SecureStream, Stream
 Trial = Callable[[bool], float]
 """Runs the mechanism once, with the canary or without, and scores what it released: higher means "with"."""
 
-Lane = Callable[[np.ndarray], np.ndarray]
-"""Runs the mechanism once with the canaries that a boolean vector (m,) chooses; gives a score of each, shape (m,)."""
+CanaryRun = Callable[[np.ndarray], np.ndarray]
+"""Runs the mechanism once with the canaries that a boolean vector (m,) chooses; returns their scores, shape (m,)."""
 
 Progress = Callable[[int, int], None]
 
@@ -27,15 +27,23 @@ def many_runs(
     threshold: float = 0.0,
     on_progress: Progress = lambda done, total: None,
 ) -> Scores:
-    """`runs` independent runs with the canary and as many without: trials that bounds on the mechanism need.
+    """Scores of `runs` independent runs with the canary and `runs` without: the trials of bounds on the mechanism.
 
     The worlds alternate, so that a machine that drifts affects both alike.
 
     Args:
-        trial: must start from scratch each time.
-        attack: its name.
+        trial: runs the mechanism; each run must start from scratch.
+        attack: name of the attack.
         runs: in each world, >= 1.
         threshold: the attack's own rule, fixed beforehand.
+        on_progress: called with (runs done, runs in all).
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
+
+    Example:
+        >>> many_runs(float, attack="sure", runs=3, threshold=0.5).count
+        (3, 3)
     """
     runs = check.count("runs", runs)
     found: dict[bool, list[float]] = {True: [], False: []}
@@ -46,24 +54,32 @@ def many_runs(
     return Scores(attack, np.array(found[True]), np.array(found[False]), threshold)
 
 
-def one_run(lane: Lane, *, attack: str, canaries: int, threshold: float = 0.0, stream: Stream | None = None) -> Scores:
-    """One run with each of `canaries` in or out by its own fair coin.
+@check.renamed(lane="run")
+def one_run(
+    run: CanaryRun, *, attack: str, canaries: int, threshold: float = 0.0, stream: Stream | None = None
+) -> Scores:
+    """Scores of one run that includes each of `canaries` independently with probability 1/2.
 
     Args:
-        lane: one run of the production path; it must not score by the coins.
-        attack: its name.
+        run: one run of the production path; its scores must not depend on the coins themselves.
+        attack: name of the attack.
         canaries: >= 2.
         threshold: the attack's own rule, fixed beforehand.
         stream: source of the coins; a new `SecureStream` by default.
 
-    Raises `InvalidInput` when the scores are not one for each canary.
+    Raises:
+        InvalidInput: an argument breaks its rule, or the scores are not one for each canary.
+
+    Example:
+        >>> sum(one_run(lambda included: included.astype(float), attack="sure", canaries=10).count)
+        10
     """
     canaries = check.count("canaries", canaries, minimum=2)
     source = stream if stream is not None else SecureStream()
     included = source.uniform(canaries) < 0.5
     while included.all() or not included.any():
         included = source.uniform(canaries) < 0.5
-    scores = np.asarray(lane(included), dtype=float)
+    scores = np.asarray(run(included), dtype=float)
     if scores.shape != included.shape:
         raise check.fail("scores", f"one for each of {canaries} canaries", f"shape {scores.shape}")
     return Scores(attack, scores[included], scores[~included], threshold)

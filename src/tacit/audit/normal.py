@@ -7,18 +7,19 @@ from scipy.special import ndtri
 
 from tacit import check
 from tacit.attacks import Scores
+from tacit.audit.bounds import LARGEST_MU, perfect_privacy, smallest_refuting
 from tacit.audit.results import Finding
 from tacit.relation import Relation
 from tacit.standing import Standing
-from tacit.tradeoff import ErrorPoints, GaussianCurve, TradeOff
+from tacit.tradeoff import ErrorPoints, TradeOff
 from tacit.tradeoff.gaussian import gaussian_beta, gaussian_epsilon
 
 VALID_WHEN = (
     "the canaries are independent and their scores near-normal with one spread (white-box Dirac canaries over many "
     "steps); epsilon also takes the mechanism to be Gaussian DP"
 )
-_CENTRE = np.linspace(0.05, 0.95, 91)
-_ROUNDING = 1e-12
+_CENTRE = np.linspace(0.05, 0.95, 91)  # error rates: the tails of near-normal scores are not normal
+_ROUNDING = 1e-12  # above the rounding of G_mu, so that a true claim is not refuted by it
 
 
 def separation(scores: Scores, *, confidence: float) -> float:
@@ -26,8 +27,14 @@ def separation(scores: Scores, *, confidence: float) -> float:
 
     The variance is that of a standardised difference of m and n normal scores with a pooled spread; with m = n it is
     2/n + d^2 / (4n).
+
+    Example:
+        >>> draw = np.random.default_rng(0)
+        >>> scores = Scores("canaries", draw.normal(1.0, 1.0, 1000), draw.normal(0.0, 1.0, 1000), 0.5)
+        >>> 0.8 < separation(scores, confidence=0.95) < 1.0
+        True
     """
-    confidence = check.probability("confidence", confidence, open_low=True, open_high=True)
+    confidence = check.confidence(confidence)
     members, non_members = scores.count
     if min(members, non_members) < 2:
         raise check.fail("scores", "of two members and two non-members at least", scores.count)
@@ -40,9 +47,15 @@ def separation(scores: Scores, *, confidence: float) -> float:
 
 
 def normal_points(scores: Scores, *, confidence: float, relation: Relation | str = Relation.ADD_REMOVE) -> TradeOff:
-    """The error rates in [.05, .95] that thresholds on scores of that separation reach, as a measured curve.
+    """Measured curve of the error rates in [.05, .95] that thresholds reach on normal scores of that `separation`.
 
     The tails are left out: there even nearly normal scores are not normal.
+
+    Example:
+        >>> draw = np.random.default_rng(0)
+        >>> scores = Scores("canaries", draw.normal(1.0, 1.0, 1000), draw.normal(0.0, 1.0, 1000), 0.5)
+        >>> normal_points(scores, confidence=0.95).standing.value
+        'measured'
     """
     points = _points(separation(scores, confidence=confidence))
     return TradeOff(points, Standing.MEASURED, Relation.parse(relation), scores.attack, confidence=confidence)
@@ -56,15 +69,30 @@ def audit_normal(
     confidence: float = 0.95,
     claim: TradeOff | None = None,
 ) -> Finding:
-    """mu >= the lower bound on the separation, and the epsilon at `delta` of Gaussian DP with that mu.
+    """Lower bound on mu by the `separation`, and the epsilon at `delta` of Gaussian DP with that mu.
 
-    Where the mechanism is known but for its noise, `refute_family` on the points gives the sharper epsilon.
+    Where only the noise of the mechanism is unknown, `refute_family` on the points gives the sharper epsilon.
+
+    Args:
+        scores: of canaries; two in and two out at least.
+        delta: in [0, 1], at which epsilon is read.
+        relation: between the two worlds of the game.
+        confidence: in (0, 1).
+        claim: the guarantee under test; without one nothing is refuted.
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
+
+    Example:
+        >>> draw = np.random.default_rng(0)
+        >>> scores = Scores("canaries", draw.normal(1.0, 1.0, 1000), draw.normal(0.0, 1.0, 1000), 0.5)
+        >>> 0.8 < audit_normal(scores, delta=1e-5).mu_lower < 1.0
+        True
     """
     delta, relation = check.delta(delta), Relation.parse(relation)
     reached = normal_points(scores, confidence=confidence, relation=relation)
     mu = separation(scores, confidence=confidence)
     members, non_members = scores.count
-    against = claim or TradeOff(GaussianCurve(0.0), Standing.PROVEN, relation, "perfect privacy")
     return Finding(
         attack=scores.attack,
         estimator="normal",
@@ -75,7 +103,7 @@ def audit_normal(
         mu_lower=mu,
         refuted=None if claim is None else not reached <= claim,
         tradeoff=reached,
-        detectable_mu=_detectable(against, members, non_members, confidence),
+        detectable_mu=_detectable(claim or perfect_privacy(relation), members, non_members, confidence),
     )
 
 
@@ -85,7 +113,7 @@ def _lower(gap: float, members: int, non_members: int, confidence: float) -> flo
 
 
 def _points(gap: float) -> ErrorPoints:
-    """Error rates of thresholds on normal scores of that separation; nothing is reached without one."""
+    """Error rates of thresholds on normal scores of that separation; the trivial point without one."""
     if gap <= 0:
         return ErrorPoints(np.ones(1), np.ones(1))
     missed = gaussian_beta(_CENTRE, gap) if np.isfinite(gap) else np.zeros_like(_CENTRE)
@@ -93,16 +121,10 @@ def _points(gap: float) -> ErrorPoints:
 
 
 def _detectable(claim: TradeOff, members: int, non_members: int, confidence: float) -> float:
-    """The smallest separation whose expected lower bound refutes `claim`; inf above 60."""
+    """The smallest separation whose expected lower bound refutes `claim`; inf if none up to 60 does."""
 
     def refutes(gap: float) -> bool:
         reached = max(0.0, _lower(gap, members, non_members, confidence))
         return not TradeOff(_points(reached), Standing.MEASURED, claim.relation, "best attack") <= claim
 
-    low, high = 0.0, 60.0
-    if not refutes(high):
-        return float("inf")
-    while high - low > 1e-4 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if refutes(middle) else (middle, high)
-    return high
+    return smallest_refuting(refutes) if refutes(LARGEST_MU) else float("inf")

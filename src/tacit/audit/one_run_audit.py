@@ -1,7 +1,7 @@
-"""Audits of a single training run with many canaries, each in or out by its own fair coin.
+"""One-run audits: a single training run that includes each of many canaries independently with probability 1/2.
 
-A guess says "in" for the canaries of the highest scores and "out" for those of the lowest; the others are left out of
-it. Nothing is assumed of how the canaries influence each other's scores.
+The auditor guesses "in" for the canaries of the highest scores and "out" for those of the lowest, and abstains on the
+others. The canaries may influence each other's scores in any way.
 """
 
 from __future__ import annotations
@@ -13,21 +13,27 @@ from scipy.special import bdtr, gammaln, ndtr, ndtri
 
 from tacit import check
 from tacit.attacks import Scores
+from tacit.audit.bounds import LARGEST_MU, perfect_privacy, smallest_refuting
 from tacit.audit.claim_families import Family, gaussian_family, refute_family
 from tacit.audit.results import Finding
-from tacit.relation import Relation
-from tacit.root_finding import bracketed_root
-from tacit.standing import Standing
+from tacit.root_finding import bisect, bracketed_root
 from tacit.tradeoff import GaussianCurve, TradeOff
 
 VALID_WHEN = "every canary was in or out by its own fair coin, and scores were made without knowing the coins"
-_SHARES = (0.02, 0.1, 0.4, 1.0)
+_SHARES = (0.02, 0.1, 0.4, 1.0)  # of canaries that are guessed on, by default
+
+Counts = Sequence[tuple[int, int]]
+"""(guesses, right guesses) for each number of guesses."""
 
 
 def guessed_right(scores: Scores, guesses: int) -> int:
-    """How many of the guesses on the `guesses` // 2 highest and lowest scores each are right.
+    """Number of right guesses on the `guesses` // 2 highest and the `guesses` // 2 lowest scores.
 
-    Ties are broken by a public coin, so that they tell nothing.
+    Ties are broken by a public coin, so that they carry no information.
+
+    Example:
+        >>> guessed_right(Scores("canaries", [3.0, 2.0, 0.5], [1.0, 0.0, -1.0], 0.0), 4)
+        4
     """
     values = np.concatenate([scores.members, scores.non_members])
     inside = np.repeat([True, False], scores.count)
@@ -40,10 +46,24 @@ def guessed_right(scores: Scores, guesses: int) -> int:
 
 
 def one_run_p_value(*, canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """The probability of `right` or more right guesses under (epsilon, delta)-DP is at most this.
+    """Upper bound on the probability of `right` or more right guesses under (epsilon, delta)-DP.
 
     P[W >= v] <= P[B >= v] + 2 m delta max_i P[v - i <= B < v] / i,  B ~ Bin(r, e^eps / (1 + e^eps)),
     where m is the number of canaries, r of guesses and v of right ones (Steinke, Nasr & Jagielski 2023, Theorem 5.2).
+
+    Args:
+        canaries: m.
+        guesses: r <= m.
+        right: v <= r.
+        epsilon: >= 0.
+        delta: in [0, 1].
+
+    Raises:
+        InvalidInput: epsilon breaks its rule.
+
+    Example:
+        >>> round(one_run_p_value(canaries=20, guesses=10, right=10, epsilon=0.0, delta=0.0), 6)
+        0.000977
     """
     rate = 1 / (1 + np.exp(-check.epsilon(epsilon)))
     below = np.arange(right - 1, -1, -1)
@@ -57,14 +77,27 @@ def one_run_p_value(*, canaries: int, guesses: int, right: int, epsilon: float, 
 
 
 def one_run_curve_refutes(claim: TradeOff, *, canaries: int, guesses: int, right: int, alpha: float) -> bool:
-    """Whether `right` of `guesses` right guesses had probability below `alpha` under the claimed curve f.
+    """Whether `right` of `guesses` right guesses have a probability below `alpha` under the claimed curve.
 
-    With p_i the probability of exactly i right guesses, R_i = sum_{j >= i} (j / m) p_j and H_i = sum_{j >= i}
-    ((r - j) / m) p_j, any f-DP mechanism has H_{i-1} >= f(1 - R_i), f being symmetric (Mahloujifar, Melis & Chaudhuri
-    2024, Theorem 9). Were P[W >= v] = alpha, these inequalities would force the masses, which sum to r / m, beyond
-    it; then it is smaller. The certified curve must be given, not a Gaussian near it.
+    With f the claimed curve, p_i the probability of exactly i right guesses, R_i = sum_{j >= i} (j / m) p_j and
+    H_i = sum_{j >= i} ((r - j) / m) p_j, any f-DP mechanism has H_{i-1} >= f(1 - R_i), f being symmetric
+    (Mahloujifar, Melis & Chaudhuri 2024, Theorem 9). Suppose P[W >= v] = alpha. If these inequalities then force the
+    sum of the masses above its value r / m, P[W >= v] is below alpha. `claim` must be the certified curve, not a
+    Gaussian near it.
+
+    Args:
+        claim: the curve under test.
+        canaries: m.
+        guesses: r <= m.
+        right: v <= r.
+        alpha: in (0, 1).
+
+    Example:
+        >>> game = {"canaries": 20, "guesses": 20, "alpha": 0.05}
+        >>> [one_run_curve_refutes(perfect_privacy(), right=right, **game) for right in (12, 20)]
+        [False, True]
     """
-    beta = _reader(claim)
+    beta = _scalar_beta(claim)
     scale = alpha / canaries
     hits, misses = scale * right, scale * (guesses - right)
     for i in range(right - 1, -1, -1):
@@ -84,19 +117,28 @@ def audit_one_run(
     confidence: float = 0.95,
     claim: TradeOff | None = None,
 ) -> Finding:
-    """The epsilon that the right guesses refute at `delta`, by Steinke et al.
+    """Largest epsilon at `delta` that the right guesses refute, by Steinke et al.
 
     Args:
-        scores: of canaries that were in (members) or out; all of the coins, none left away.
-        delta: the claim's delta.
-        guesses: how many guesses to make, fixed beforehand; several share the failure probability. By default 2, 10,
-            40 and 100 % of the canaries.
+        scores: of all canaries, those that were in as members, the others as non-members.
+        delta: the claim's delta, in [0, 1].
+        guesses: numbers of guesses, fixed beforehand; several share the failure probability. By default 2, 10, 40
+            and 100 % of the canaries.
+        confidence: in (0, 1).
         claim: for `refuted` and the minimum detectable violation.
-    """
-    delta, level, tried = _settled(scores, delta, guesses, confidence)
-    canaries, seen = sum(scores.count), [(r, guessed_right(scores, r)) for r in tried]
 
-    def refutes(epsilon: float, results: Sequence[tuple[int, int]] = seen) -> bool:
+    Raises:
+        InvalidInput: an argument breaks its rule.
+
+    Example:
+        >>> scores = Scores("canaries", np.arange(50.0) + 100, np.arange(50.0), 0.0)
+        >>> audit_one_run(scores, delta=0.0).epsilon_lower > 2
+        True
+    """
+    delta, level, observed = _counted(scores, delta, guesses, confidence)
+    canaries = sum(scores.count)
+
+    def refutes(epsilon: float, results: Counts = observed) -> bool:
         return any(
             one_run_p_value(canaries=canaries, guesses=r, right=v, epsilon=epsilon, delta=delta) < level
             for r, v in results
@@ -109,9 +151,9 @@ def audit_one_run(
         valid_when=VALID_WHEN,
         confidence=confidence,
         delta=delta,
-        epsilon_lower=_largest(refutes),
+        epsilon_lower=_largest_refuted(refutes),
         refuted=None if claim is None else refutes(claimed),
-        detectable_mu=_detectable(canaries, tried, lambda results: refutes(claimed, results)),
+        detectable_mu=_detectable(canaries, observed, lambda results: refutes(claimed, results)),
     )
 
 
@@ -124,61 +166,71 @@ def audit_one_run_curve(
     claim: TradeOff | None = None,
     family: Family | None = None,
 ) -> Finding:
-    """What the right guesses refute when claims are whole curves, by Mahloujifar et al.
+    """Leakiest member of a family of curves that the right guesses refute, by Mahloujifar et al.
 
     Args:
-        family: of which the refuted member gives epsilon; Gaussian DP by default, then valid for its mechanisms.
+        scores: of all canaries, those that were in as members, the others as non-members.
+        delta: the claim's delta, in [0, 1].
+        guesses: numbers of guesses as for `audit_one_run`.
+        confidence: in (0, 1).
+        claim: for `refuted` and the minimum detectable violation.
+        family: the curves; Gaussian DP by default, then valid for mechanisms of Gaussian DP.
 
-    The other arguments are those of `audit_one_run`.
+    Raises:
+        InvalidInput: an argument breaks its rule.
+
+    Example:
+        >>> scores = Scores("canaries", np.arange(50.0) + 100, np.arange(50.0), 0.0)
+        >>> audit_one_run_curve(scores, delta=1e-5).mu_lower > 1
+        True
     """
-    delta, level, tried = _settled(scores, delta, guesses, confidence)
-    canaries, seen = sum(scores.count), [(r, guessed_right(scores, r)) for r in tried]
+    delta, level, observed = _counted(scores, delta, guesses, confidence)
+    canaries = sum(scores.count)
 
-    def refutes(curve: TradeOff, results: Sequence[tuple[int, int]] = seen) -> bool:
+    def refutes(curve: TradeOff, results: Counts = observed) -> bool:
         return any(one_run_curve_refutes(curve, canaries=canaries, guesses=r, right=v, alpha=level) for r, v in results)
 
     chosen = family or gaussian_family()
     found = refute_family(chosen, refutes, delta=delta)
-    against = claim or TradeOff(GaussianCurve(0.0), Standing.PROVEN, Relation.ADD_REMOVE, "perfect privacy")
+    against = claim or perfect_privacy()
     return Finding(
-        attack=scores.attack,
-        estimator="one_run_curve",
-        valid_when=f"{VALID_WHEN}; epsilon is that of the family of {chosen.parameter}",
-        confidence=confidence,
-        delta=delta,
+        *(
+            scores.attack,
+            "one_run_curve",
+            f"{VALID_WHEN}; epsilon is that of the family of {chosen.parameter}",
+            confidence,
+            delta,
+        ),
         epsilon_lower=found.epsilon_lower,
         mu_lower=found.parameter if chosen.parameter == "mu" else None,
         refuted=None if claim is None else refutes(claim),
-        detectable_mu=_detectable(canaries, tried, lambda results: refutes(against, results)),
+        detectable_mu=_detectable(canaries, observed, lambda results: refutes(against, results)),
     )
 
 
-def _settled(
+def _counted(
     scores: Scores, delta: float, guesses: Sequence[int] | None, confidence: float
-) -> tuple[float, float, list[int]]:
-    """(delta, failure probability of each number of guesses, the numbers of guesses, all even)."""
-    confidence = check.probability("confidence", confidence, open_low=True, open_high=True)
+) -> tuple[float, float, Counts]:
+    """(delta, failure probability of each number of guesses, right guesses for each even number of guesses)."""
+    confidence = check.confidence(confidence)
     canaries = sum(scores.count)
     wanted = [share * canaries for share in _SHARES] if guesses is None else list(guesses)
     tried = sorted({max(2, 2 * int(count // 2)) for count in wanted})
-    return check.delta(delta), (1 - confidence) / len(tried), tried
+    return check.delta(delta), (1 - confidence) / len(tried), [(r, guessed_right(scores, r)) for r in tried]
 
 
-def _largest(refutes: Callable[[float], bool]) -> float:
+def _largest_refuted(refutes: Callable[[float], bool]) -> float:
     """The largest refuted epsilon, to 1e-4, from below."""
     if not refutes(0.0):
         return 0.0
     low, high = 0.0, 1.0
     while refutes(high):
         low, high = high, 2 * high
-    while high - low > 1e-4:
-        middle = (low + high) / 2
-        low, high = (middle, high) if refutes(middle) else (low, middle)
-    return low
+    return bisect(refutes, low, high, width=1e-4)[0]
 
 
-def _reader(claim: TradeOff) -> Callable[[float], float]:
-    """f as a function of one number; Gaussian curves and tangents are both read one point at a time."""
+def _scalar_beta(claim: TradeOff) -> Callable[[float], float]:
+    """The claimed curve as a function of one number, for the recursion, which needs one point at a time."""
     if isinstance(claim.curve, GaussianCurve):
         mu = claim.curve.mu(0.0)
         return lambda alpha: float(ndtr(ndtri(1 - alpha) - mu))
@@ -187,19 +239,13 @@ def _reader(claim: TradeOff) -> Callable[[float], float]:
     return lambda alpha: max(0.0, float((heights - slopes * alpha).max()), float(((heights - alpha) / slopes).max()))
 
 
-def _detectable(canaries: int, tried: Sequence[int], refutes: Callable[[Sequence[tuple[int, int]]], bool]) -> float:
-    """The smallest mu at which canaries of scores N(+-mu/2, 1) are expected to be guessed well enough; inf if none."""
+def _detectable(canaries: int, observed: Counts, refutes: Callable[[Counts], bool]) -> float:
+    """The smallest mu at which expected right guesses on canaries of scores N(+-mu/2, 1) refute; inf if none."""
 
     def found(mu: float) -> bool:
-        return refutes([(r, int(r * _accuracy(mu, r / canaries))) for r in tried])
+        return refutes([(r, int(r * _accuracy(mu, r / canaries))) for r, _ in observed])
 
-    low, high = 0.0, 60.0
-    if not found(high):
-        return float("inf")
-    while high - low > 1e-3 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if found(middle) else (middle, high)
-    return high
+    return smallest_refuting(found, accuracy=1e-3) if found(LARGEST_MU) else float("inf")
 
 
 def _accuracy(mu: float, share: float) -> float:

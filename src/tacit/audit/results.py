@@ -1,9 +1,4 @@
-"""What an estimator found that bounds epsilon directly, not through error rates at thresholds.
-
-What an audit found.
-
-Everything that one audit of a run found.
-"""
+"""Results of audits: `AuditResult` from error rates, `Finding` of a direct bound, `Report` of a whole run."""
 
 from __future__ import annotations
 
@@ -20,23 +15,29 @@ from tacit.attacks import Overlap
 from tacit.audit.estimators import ErrorBand
 from tacit.tradeoff import TradeOff
 
+_CARD_KEYS = ("attack", "confidence", "advantage", "ppv", "epsilon_lower", "mu_lower")
+
 
 @dataclass(frozen=True)
 class Finding:
-    """A lower bound on epsilon at `delta`, with its confidence and what it rests on.
+    """A direct lower bound on epsilon at `delta`, with its confidence and its conditions.
 
     Attributes:
         attack: name of the attack.
         estimator: `multisplit`, `normal`, `one_run`, `one_run_curve` or `bayesian`.
-        valid_when: what must hold for the bound, in words.
+        valid_when: conditions of the bound, in words.
         confidence: in (0, 1); of `bayesian`, the credibility under its prior.
         delta: at which epsilon is read.
         epsilon_lower: >= 0.
         mu_lower: the same for Gaussian DP, where the estimator gives it.
         refuted: whether the claim that was given is refuted; None without a claim.
-        tradeoff: error rates that the attack is sure to reach, where the estimator gives them.
+        tradeoff: bounds on the attack's error rates, where the estimator gives them.
         detectable_mu: the smallest mu of a mu-GDP mechanism on which a best attack would have been expected to refute
             the claim (perfect privacy without one); None where the estimator has no such statement.
+
+    Example:
+        >>> Finding("loss", "normal", "scores are normal", 0.95, 1e-5, epsilon_lower=0.4).row()["epsilon_lower"]
+        0.4
     """
 
     attack: str
@@ -51,19 +52,12 @@ class Finding:
     detectable_mu: float | None = None
 
     def row(self) -> dict[str, Any]:
-        """The entry of this audit in `card.json`; it judges no single point, so advantage and PPV are None."""
-        return {
-            "attack": self.attack,
-            "confidence": self.confidence,
-            "advantage": None,
-            "ppv": None,
-            "epsilon_lower": self.epsilon_lower,
-            "mu_lower": self.mu_lower,
-        }
+        """The entry of this audit in `card.json`; without a single threshold, advantage and PPV are None."""
+        return _card_row(self)
 
 
 class Trials(StrEnum):
-    """What one scored member or non-member is, hence what the confidence is about.
+    """What one scored member or non-member is, which decides what the confidence refers to.
 
     independent: the outcome of an independent run of the membership game (one training run, or one draw of a
         mechanism, for each). The bounds are then bounds on the mechanism, and refute a false claim.
@@ -71,14 +65,22 @@ class Trials(StrEnum):
         trials of the game. Given the model, and if the records are a random sample of members and of non-members,
         the bounds hold for this attack's error rates on this model over such records. The epsilon and mu are what
         the same rates would prove over independent trials.
+
+    Example:
+        >>> Trials("records").value
+        'records'
     """
 
     INDEPENDENT = "independent"
     RECORDS = "records"
 
 
+def _card_row(found: Finding | AuditResult) -> dict[str, Any]:
+    return {key: getattr(found, key, None) for key in _CARD_KEYS}
+
+
 def _percent(confidence: float) -> str:
-    """With two decimals and rounded down, so that no confidence is told as certainty."""
+    """Percentage with two decimals and rounded down, so that no confidence reads as certainty."""
     return f"{math.floor(1e4 * confidence * (1 + 1e-12)) / 100:g}"
 
 
@@ -106,19 +108,28 @@ class AuditResult:
     Attributes:
         attack: name of the attack.
         estimator: how its error rates were bounded (`estimators.ESTIMATORS`).
-        trials: what the confidence is about; `statement` says it in words.
-        confidence: in (0, 1), joint over both error rates and every threshold judged.
+        trials: what the confidence refers to; `statement` says it in words.
+        confidence: in (0, 1), joint over both error rates and every threshold evaluated.
         delta: the claim's delta, at which `epsilon_lower` is read.
-        advantage: TPR - FPR at the point judged, the attack's own rule (for `split`: the chosen threshold).
+        advantage: TPR - FPR at the evaluated threshold, the attack's own rule (for `split`: the chosen threshold).
         advantage_interval: both ends hold together with the confidence.
-        ppv: fraction of members among flagged records at that point, half of all being members.
+        ppv: fraction of members among flagged records at that threshold, half of all being members.
         tradeoff: the measured lower bound on leakage, standing `measured`; one-sided, level alpha/2 for each rate.
         fpr, tpr: the whole empirical ROC, from (0, 0) to (1, 1).
-        band: two-sided bounds at each threshold judged, together with the confidence.
-        members, non_members: how many records were judged.
-        detectable_mu, detectable_epsilon: the minimum detectable violation: the smallest leakage (of a mu-GDP
-            mechanism; its epsilon at `delta`) with which a best attack would have been expected to refute the claim.
-            A pass is no evidence of less leakage than that, and never evidence of differential privacy.
+        band: two-sided bounds at each evaluated threshold, together with the confidence.
+        members: number of evaluated members.
+        non_members: number of evaluated non-members.
+        detectable_mu: the minimum detectable violation: the smallest mu of a mu-GDP mechanism on which a best attack
+            would have been expected to refute the claim. A pass is no evidence of less leakage than that, and never
+            evidence of differential privacy.
+        detectable_epsilon: epsilon at `delta` of Gaussian DP with that mu.
+
+    Example:
+        >>> from tacit.attacks import Scores
+        >>> from tacit.audit import audit_scores
+        >>> result = audit_scores(Scores("loss", np.arange(50.0) + 50, np.arange(50.0), 50.0), delta=1e-5)
+        >>> result.advantage, result.epsilon_lower > 0
+        (1.0, True)
     """
 
     attack: str
@@ -140,20 +151,20 @@ class AuditResult:
 
     @property
     def epsilon_lower(self) -> float:
-        """max of log((1 - delta - FNR_u) / FPR_u) and its mirror image over the thresholds judged, >= 0."""
+        """Max of log((1 - delta - FNR_u) / FPR_u) and its mirror image over the evaluated thresholds, >= 0."""
         return float(self.tradeoff.epsilon(self.delta))
 
     @property
     def mu_lower(self) -> float:
-        """max of Phi^{-1}(1 - FPR_u) - Phi^{-1}(FNR_u): every smaller mu of Gaussian DP is refuted.
+        """Max of Phi^{-1}(1 - FPR_u) - Phi^{-1}(FNR_u): every smaller mu of Gaussian DP is refuted.
 
-        It bounds the mu of mechanisms whose curve is Gaussian; subsampling with few steps is not such a one.
+        It bounds the mu of mechanisms whose curve is Gaussian; the curve of few subsampled steps is not.
         """
         return float(self.tradeoff.mu())
 
     @property
     def statement(self) -> str:
-        """What exactly is claimed, in words."""
+        """The exact claim, in words."""
         return _SCOPE[self.trials].format(percent=_percent(self.confidence))
 
     def refutes(self, claim: TradeOff) -> bool:
@@ -165,26 +176,23 @@ class AuditResult:
 
     def row(self) -> dict[str, Any]:
         """The entry of this audit in `card.json`."""
-        return {
-            "attack": self.attack,
-            "confidence": self.confidence,
-            "advantage": self.advantage,
-            "ppv": self.ppv,
-            "epsilon_lower": self.epsilon_lower,
-            "mu_lower": self.mu_lower,
-        }
+        return _card_row(self)
 
 
 @dataclass(frozen=True)
 class Report:
-    """What attacks found, held against what was claimed.
+    """All results of one audit of a run, and the claim under test.
 
     Attributes:
-        delta: of the claim.
-        results: of each attack.
-        findings: by estimators that bound epsilon directly.
-        overlaps: by attack, who is flagged in how many of several runs.
+        delta: delta of the claim.
+        results: one for each attack.
+        findings: of estimators that bound epsilon directly.
+        overlaps: for each attack, how many records are flagged in at least k of several runs.
         claim: the proven curve; None where no accountant gives one.
+
+    Example:
+        >>> Report(1e-5, results=[]).rows()
+        []
     """
 
     delta: float
@@ -199,13 +207,13 @@ class Report:
 
     @property
     def confidences(self) -> list[float]:
-        """Of each verdict on the claim; a posterior gives none."""
-        judged = [] if self.claim is None else self.results
-        return [each.confidence for each in (*judged, *(found for found in self.findings if found.refuted is not None))]
+        """Confidence of each verdict on the claim; a posterior gives none."""
+        tests = [] if self.claim is None else self.results
+        return [test.confidence for test in (*tests, *(found for found in self.findings if found.refuted is not None))]
 
     def rows(self) -> list[dict[str, Any]]:
-        """The entry of each audit in JSON: what `card.json` has of it, and how it was judged."""
-        judged = [
+        """The entry of each audit in JSON: its entry in `card.json`, estimator, trials and verdict."""
+        results = [
             result.row()
             | {
                 "estimator": result.estimator,
@@ -216,7 +224,7 @@ class Report:
             }
             for result in self.results
         ]
-        return judged + [
+        return results + [
             finding.row()
             | {
                 "estimator": finding.estimator,

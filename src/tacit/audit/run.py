@@ -1,7 +1,4 @@
-"""One audit: attack scores in, a lower bound on leakage out.
-
-Many random halvings instead of one: the median of their bounds, each at twice the confidence.
-"""
+"""Audits through error rates at thresholds: attack scores in, a lower bound on leakage out."""
 
 from __future__ import annotations
 
@@ -17,6 +14,8 @@ from tacit.standing import Standing
 from tacit.tradeoff import ErrorPoints, TradeOff
 from tacit.tradeoff.gaussian import gaussian_epsilon
 
+VALID_WHEN = "the records are exchangeable"
+
 
 def audit_scores(
     scores: Scores,
@@ -28,10 +27,10 @@ def audit_scores(
     confidence: float = 0.95,
     claim: TradeOff | None = None,
 ) -> AuditResult:
-    """The leakage that `scores` demonstrate.
+    """Lower bound on the leakage that `scores` demonstrate.
 
     FPR and FNR are each bounded above at alpha/2, alpha = 1 - confidence, at every threshold that the estimator
-    judges; the bounds are points that the trade-off curve must lie on or below.
+    evaluates; the bounds are points that the trade-off curve must lie on or below.
 
     Args:
         scores: an attack's scores; `split` needs two members and two non-members.
@@ -44,17 +43,22 @@ def audit_scores(
 
     Raises:
         InvalidInput: an argument breaks its rule, or the estimator, trials or relation are unknown.
+
+    Example:
+        >>> scores = Scores("loss", np.arange(50.0) + 50, np.arange(50.0), 50.0)
+        >>> audit_scores(scores, delta=1e-5, estimator="fixed").advantage
+        1.0
     """
     delta = check.delta(delta)
     method = ESTIMATORS[check.choice("estimator", estimator, ESTIMATORS)]
     trials = Trials(check.choice("trials", trials, Trials))
     relation = Relation.parse(relation)
-    confidence = check.probability("confidence", confidence, open_low=True, open_high=True)
+    confidence = check.confidence(confidence)
     alpha = 1 - confidence
-    judged, thresholds = method.choose(scores, method.bound, delta, alpha)
-    outer = ErrorPoints(*method.outer(judged, thresholds, alpha)).vertices()
-    at_point = method.band(judged, np.array([judged.threshold]), alpha)
-    members, non_members = judged.count
+    evaluated, thresholds = method.choose(scores, method.bound, delta, alpha)
+    outer = ErrorPoints(*method.outer(evaluated, thresholds, alpha)).vertices()
+    at_point = method.band(evaluated, np.array([evaluated.threshold]), alpha)
+    members, non_members = evaluated.count
     detectable = detectable_mu(method.bound, members=members, non_members=non_members, alpha=alpha, claim=claim)
     fpr, tpr, _ = roc(scores)
     return AuditResult(
@@ -63,24 +67,21 @@ def audit_scores(
         trials=trials,
         confidence=confidence,
         delta=delta,
-        advantage=advantage(judged),
+        advantage=advantage(evaluated),
         advantage_interval=(
             float(1 - at_point.fnr_high[0] - at_point.fpr_high[0]),
             float(1 - at_point.fnr_low[0] - at_point.fpr_low[0]),
         ),
-        ppv=ppv(judged),
+        ppv=ppv(evaluated),
         tradeoff=TradeOff(outer, Standing.MEASURED, relation, scores.attack, confidence=confidence),
         fpr=fpr,
         tpr=tpr,
-        band=method.band(judged, thresholds, alpha),
+        band=method.band(evaluated, thresholds, alpha),
         members=members,
         non_members=non_members,
         detectable_mu=detectable,
         detectable_epsilon=gaussian_epsilon(delta, detectable),
     )
-
-
-VALID_WHEN = "the records are exchangeable"
 
 
 def audit_multisplit(
@@ -92,7 +93,7 @@ def audit_multisplit(
     confidence: float = 0.95,
     claim: TradeOff | None = None,
 ) -> Finding:
-    """Median over random halvings of the bounds of `split`, each at failure probability alpha / 2.
+    """Multisplit bound: median over random halvings of the bounds of `split`, each at failure probability alpha / 2.
 
     If the median exceeds the truth, at least half of the bounds do, each with probability at most alpha / 2; by
     Markov's inequality that happens with probability at most alpha (Meinshausen, Meier & Buehlmann 2009, twice the
@@ -100,10 +101,23 @@ def audit_multisplit(
     one lucky halving.
 
     Args:
+        scores: an attack's scores; two members and two non-members at least.
+        delta: in [0, 1], at which epsilon is read.
         splits: odd number of halvings.
+        relation: between the two worlds of the game.
+        confidence: in (0, 1).
+        claim: the guarantee under test; without one nothing is refuted.
+
+    Raises:
+        InvalidInput: an argument breaks its rule, or the claim is about another relation.
+
+    Example:
+        >>> scores = Scores("loss", np.arange(50.0) + 50, np.arange(50.0), 50.0)
+        >>> audit_multisplit(scores, delta=1e-5, splits=3).epsilon_lower > 1
+        True
     """
     delta, relation = check.delta(delta), Relation.parse(relation)
-    confidence = check.probability("confidence", confidence, open_low=True, open_high=True)
+    confidence = check.confidence(confidence)
     splits = check.count("splits", splits)
     if splits % 2 == 0:
         raise check.fail("splits", "odd, so that there is a median", splits)
@@ -117,14 +131,14 @@ def audit_multisplit(
         valid_when=VALID_WHEN,
         confidence=confidence,
         delta=delta,
-        epsilon_lower=float(np.median([each.epsilon(delta) for each in reached])),
-        mu_lower=float(np.median([each.mu() for each in reached])),
-        refuted=None if claim is None else sum(not each <= claim for each in reached) > splits / 2,
+        epsilon_lower=float(np.median([bound.epsilon(delta) for bound in reached])),
+        mu_lower=float(np.median([bound.mu() for bound in reached])),
+        refuted=None if claim is None else sum(not bound <= claim for bound in reached) > splits / 2,
     )
 
 
 def _reached(parts: tuple[Scores, Scores], delta: float, alpha: float, relation: Relation) -> TradeOff:
-    """What the second half proves at the threshold chosen on the first."""
+    """Error rates bounded on the second half at the threshold chosen on the first."""
     first, second = parts
     threshold = best_threshold(first, clopper_pearson, delta, alpha)
     alarms = np.array([np.sum(second.non_members >= threshold)])

@@ -1,4 +1,4 @@
-"""Anytime-valid audits: look after every trial, stop when the evidence suffices, and the confidence still holds."""
+"""Anytime-valid audits: the confidence holds although the auditor looks after every trial and stops at will."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from tacit import check
 from tacit.tradeoff import TradeOff
 
-_EPSILONS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
-_BETS = (0.02, 0.1, 0.3, 0.6)
+_EPSILONS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # points of the claim that are bet against
+_BETS = (0.02, 0.1, 0.3, 0.6)  # stakes b: small ones find weak evidence, large ones find strong evidence early
 
 
 class SequentialAudit:
@@ -28,11 +28,22 @@ class SequentialAudit:
 
     Valid when every trial is an independent run of the membership game with a fair coin, and the rule that flags
     depends on earlier trials only.
+
+    Raises:
+        InvalidInput: the confidence breaks its rule.
+
+    Example:
+        >>> from tacit.audit.bounds import perfect_privacy
+        >>> audit = SequentialAudit(perfect_privacy())
+        >>> for trial in range(100):
+        ...     refuted = audit.observe(included=trial % 2 == 0, flagged=trial % 2 == 0)
+        >>> refuted
+        True
     """
 
     def __init__(self, claim: TradeOff, *, confidence: float = 0.95):
         self.claim = claim
-        confidence = check.probability("confidence", confidence, open_low=True, open_high=True)
+        confidence = check.confidence(confidence)
         self.alpha = 1 - confidence
         self.trials = 0
         epsilons = np.array(_EPSILONS)
@@ -44,7 +55,7 @@ class SequentialAudit:
 
     @property
     def evidence(self) -> float:
-        """The wealth now, 1 before the first trial."""
+        """Current wealth, 1 before the first trial."""
         return float(np.exp(self._log_wealth()))
 
     @property
@@ -78,6 +89,17 @@ class SequentialBound:
         claims: from the least to the most leaky, e.g. Gaussian DP for a grid of mu.
         confidence: of the bound; no share of it is lost to the length of the list, because a wrong bound needs the
             first true claim to be refuted.
+
+    Raises:
+        InvalidInput: there is no claim, or the confidence breaks its rule.
+
+    Example:
+        >>> from tacit.audit import gaussian_family
+        >>> bound = SequentialBound([gaussian_family().curve(mu) for mu in (0.0, 0.5, 4.0)])
+        >>> for trial in range(100):
+        ...     bound.observe(included=trial % 2 == 0, flagged=trial % 2 == 0)
+        >>> bound.refuted
+        2
     """
 
     def __init__(self, claims: Sequence[TradeOff], *, confidence: float = 0.95):
@@ -93,4 +115,4 @@ class SequentialBound:
     @property
     def refuted(self) -> int:
         """How many claims from the first on are refuted."""
-        return next((i for i, audit in enumerate(self._audits) if not audit.refuted), len(self._audits))
+        return next((count for count, audit in enumerate(self._audits) if not audit.refuted), len(self._audits))

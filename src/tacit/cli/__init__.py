@@ -6,19 +6,21 @@ Exit codes: 0 done, 2 bad input (one sentence on stderr), 1 a failure of the pro
 import os
 import sys
 import warnings
+from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
 
+from tacit import __version__
 from tacit.cli import account, audit, calibrate, data, doctor, reproduce, results, sweep, tickets, train
-from tacit.errors import LeakWarning, PrivacyWarning, TacitError
+from tacit.errors import LeakWarning, PrivacyWarning, RenamedWarning, TacitError
 
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
 
 app = typer.Typer(
     name="tacit",
     help="Differentially private machine learning whose every claim is tested.",
-    add_completion=False,
+    no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -37,9 +39,25 @@ for _name, _module in {
     app.command(_name)(_module.command)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"tacit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code; never a traceback (set TACIT_TRACEBACK=1 to see one)."""
     warnings.showwarning = _warn
+    warnings.filterwarnings("always", category=RenamedWarning)
     try:
         code = app(args=(sys.argv[1:] if arguments is None else arguments) or ["--help"], standalone_mode=False)
         if code == _INTERRUPTED:
@@ -61,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     """Our own warnings as one line for the user; other libraries' stay out of the way."""
-    if issubclass(category, LeakWarning | PrivacyWarning):
+    if issubclass(category, LeakWarning | PrivacyWarning | RenamedWarning):
         print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 

@@ -16,7 +16,7 @@ def command(
         typer.Option(help="Only this attack (repeatable), e.g. loss_threshold, lira_offline, white_box."),
     ] = None,
     confidence: Annotated[float | None, typer.Option(help="Of every bound, in (0, 1).")] = None,
-    runs: Annotated[int, typer.Option(help="Attack this run and twins with fresh noise: so many in all.")] = 1,
+    runs: Annotated[int, typer.Option(help="Runs to attack: this one, and repetitions of it with fresh noise.")] = 1,
     shadows: Annotated[int, typer.Option(help="Shadow models for the attacks that need them.")] = 32,
     canaries: Annotated[int, typer.Option(help="Canaries of the white-box audit.")] = 2000,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

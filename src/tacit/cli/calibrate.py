@@ -19,7 +19,7 @@ def command(
     delta: Annotated[float | None, typer.Option(help="delta of the target epsilon.")] = None,
     advantage: Annotated[float | None, typer.Option(help="Target membership advantage.")] = None,
     mu: Annotated[float | None, typer.Option(help="Target mu of Gaussian DP.")] = None,
-    accountant: Annotated[str, typer.Option(help="Accountant that judges.")] = "pld",
+    accountant: Annotated[str, typer.Option(help="Accountant that measures the guarantee.")] = "pld",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """The parameter that SPEC.json leaves null, at the value that just meets the target, and the guarantee it gives."""
@@ -28,7 +28,7 @@ def command(
     from tacit.tradeoff import target_of
 
     target = target_of(epsilon=epsilon, delta=delta, advantage=advantage, mu=mu)
-    found = parameter_of_spec(spec, target, using=accountant)
+    found = parameter_of_spec(spec, target, accountant=accountant)
     guarantee = ask(found.guarantee, delta=1e-5 if delta is None else delta)
     if json:
         print(json_text({"parameter": found.parameter, "value": found.value, "guarantee": guarantee.row()}))

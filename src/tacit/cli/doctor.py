@@ -75,7 +75,7 @@ def _speed(model: nn.Module, inputs: Tensor) -> str:
         found = main_output(outputs)
         return found.reshape(len(found), -1).square().sum(1)
 
-    return ClippedSum(model.train(), FlatClip(1.0)).why_slow(readout, inputs, torch.zeros(len(inputs)))
+    return ClippedSum(model.train(), FlatClip(1.0)).fallback_reason(readout, inputs, torch.zeros(len(inputs)))
 
 
 def _print(rows: list[dict[str, str]], changes: dict[str, str], repaired: nn.Module | None, speed: str | None) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from tacit.runs.config import Config, sections
+from tacit.runs.config import RENAMED, SECTIONS, Config
 
 Places = dict[str, tuple[str | None, str]]
 """Parameter name -> (section, field); the section is None for a field of `Config`."""
@@ -40,7 +40,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 def _parameters() -> tuple[list[inspect.Parameter], Places]:
     parameters, places = [], {}
-    for section, kind in [(None, Config), *sections().items()]:
+    for section, kind in [(None, Config), *SECTIONS.items()]:
         hints = get_type_hints(kind)
         for each in fields(kind):
             if "help" not in each.metadata:
@@ -49,12 +49,17 @@ def _parameters() -> tuple[list[inspect.Parameter], Places]:
             name = name if section is None else f"{section}_{name}"
             flag, repeated = _type(hints[each.name])
             text = each.metadata["help"].rstrip(".") + (" (repeatable)." if repeated else ".")
-            annotation = Annotated[flag | None, typer.Option(help=text)]
-            parameters.append(
-                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-            )
+            parameters.append(_parameter(name, flag, typer.Option(help=text)))
             places[name] = (section, each.name)
+            for old in [old for old, new in RENAMED.items() if section is None and new == each.name]:
+                parameters.append(_parameter(old, flag, typer.Option(hidden=True)))
+                places[old] = (None, old)
     return parameters, places
+
+
+def _parameter(name: str, flag: Any, option: Any) -> inspect.Parameter:
+    annotation = Annotated[flag | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def _type(hint: Any) -> tuple[Any, bool]:

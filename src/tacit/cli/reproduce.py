@@ -13,8 +13,10 @@ def command(
     quick: Annotated[bool, typer.Option("--quick/--full", help="Reduced sizes, or the papers' own.")] = True,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the original data files.")] = None,
     store: Annotated[Path, typer.Option(help="SQLite file that makes a stopped run go on.")] = Path("results.sqlite"),
-    out: Annotated[Path | None, typer.Option(help="Write PAPER/ITEM.json and figures into this folder.")] = None,
-    docs: Annotated[Path | None, typer.Option(help="Write a page PAPER.md into this folder, from --out.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the numbers (PAPER/ITEM.json, .csv) here; figures too without --docs.")
+    ] = None,
+    docs: Annotated[Path | None, typer.Option(help="Write a page PAPER.md and its figures here, from --out.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; the number of cores by default.")] = None,
     engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
     minutes: Annotated[float | None, typer.Option(help="Start no run after that long; 0 shows what is stored.")] = None,
@@ -50,7 +52,7 @@ def command(
         )
     if out is not None:
         for each in done:
-            each.save(out)
+            each.save(out, figures=docs is None)
         if docs is not None:
             write_pages(out, docs, dict.fromkeys(each.paper.key for each in done))
     rows = [row for each in done for row in each.rows]

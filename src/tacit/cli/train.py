@@ -8,6 +8,7 @@ import typer
 
 from tacit import check
 from tacit.cli.flags import with_settings
+from tacit.errors import InvalidInput
 from tacit.serialization import json_text
 
 
@@ -38,7 +39,9 @@ def command(
             config = runs.read_config(preset, overrides)
             run = runs.train(config, data_dir=data_dir, out=out, on_progress=on_progress)
         else:
-            raise check.fail("PRESET", "given unless --resume is", None, "Try digits.")
+            raise InvalidInput(
+                "PRESET is missing. Name a preset such as digits, a CONFIG.toml, or a stopped run by --resume."
+            )
     if json:
         print(json_text(card_table(run.card)))
         return
@@ -47,9 +50,9 @@ def command(
     from tacit.reports.words import MEASURES, measured, reserve
 
     console, card = screen(), run.card
-    found, twin = (measured(card.metrics.get(name), card.measure) for name in ("test", "nonprivate_test"))
+    found, nonprivate = (measured(card.metrics.get(name), card.measure) for name in ("test", "nonprivate_test"))
     name = MEASURES[card.measure]
-    console.print(f"{card.dataset}, {card.model}: {name[0].lower()}{name[1:]} {found}, without privacy {twin}")
+    console.print(f"{card.dataset}, {card.model}: {name[0].lower()}{name[1:]} {found}, without privacy {nonprivate}")
     console.print(account_table(run.account))
     if card.leaks:
         console.print(reserve(card.leaks))

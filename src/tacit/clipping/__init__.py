@@ -1,4 +1,4 @@
-"""Bounds on what one record can contribute."""
+"""Clipping: bounds on per-sample gradients, and so on what one record can contribute."""
 
 from tacit.clipping.adaptive import AdaptiveClip
 from tacit.clipping.base import Clip

@@ -1,4 +1,4 @@
-"""Adaptive clipping: the bound follows a quantile of the gradient norms, found privately."""
+"""Adaptive clipping: the clipping norm follows a private estimate of a quantile of the gradient norms."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from tacit import check
-from tacit.clipping.base import Clip, capped, check_bound
+from tacit.clipping.base import NormClip
 from tacit.mechanisms import Gaussian
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+# Clipping norms that every clip accepts.
 _LOWEST, _HIGHEST = 1e-9, 1e12
+# A step changes the clipping norm by a factor of e^5 at most: more would only follow a very noisy count.
+_LARGEST_MOVE = 5.0
 
 
 @dataclass(frozen=True)
-class AdaptiveClip(Clip):
+class AdaptiveClip(NormClip):
     """Flat clipping at a bound that moves towards the `quantile` of the norms (Andrew et al. 2021, Algorithm 1).
 
     Besides the clipped sum a step releases the noisy count  sum_i (b_i - 1/2) + N(0, s^2),  b_i = 1 for a record whose
-    gradient is at most `clip_norm` long, else 0. A record adds at most clip_norm to the sum and, thanks to the shift,
+    gradient has norm at most `clip_norm`, else 0. A record adds at most clip_norm to the sum and, thanks to the shift,
     at most 1/2 to the count. In units of both noises it moves the pair by at most
 
         sqrt(1 / noise_multiplier^2 + (1/2)^2 / s^2) = 1 / z,   z = noise_multiplier / sqrt(1 + 1 / count_noise^2)
@@ -35,42 +38,40 @@ class AdaptiveClip(Clip):
         quantile: share of the records to be left unclipped, in (0, 1).
         learning_rate: > 0.
         count_noise: noise of the count over its sensitivity, in units of noise_multiplier; 10 costs .5 percent of z.
+
+    Example:
+        >>> import torch
+        >>> clip = AdaptiveClip(1.0, quantile=0.5, learning_rate=0.2)
+        >>> norms, noise = torch.tensor([0.5, 0.6]), torch.zeros(1)
+        >>> round(clip.after(norms, noise, 1.0, 2.0).clip_norm, 3)
+        0.905
     """
 
     type: ClassVar[str] = "adaptive"
     statistics: ClassVar[int] = 1
-    clip_norm: float
     quantile: float = 0.5
     learning_rate: float = 0.2
     count_noise: float = 10.0
 
     def __post_init__(self) -> None:
-        check_bound("clip_norm", self.clip_norm)
+        super().__post_init__()
         check.probability("quantile", self.quantile, open_low=True, open_high=True)
         check.positive("learning_rate", self.learning_rate)
         check.real("count_noise", self.count_noise, low=1e-3, high=1e6, hint="Use e.g. 10.0.")
 
-    @property
-    def sensitivity(self) -> float:
-        return self.clip_norm
-
-    def factors(self, norms: Tensor, *, rounding: float) -> Tensor:
-        return capped(norms, self.clip_norm, rounding=rounding)
-
     def mechanism(self, noise_multiplier: float, unsafe_no_noise: bool = False) -> Gaussian:
-        """The sum and the count together."""
+        """The Gaussian mechanism that releases the sum and the count together."""
         base = super().mechanism(noise_multiplier, unsafe_no_noise)
         return replace(base, noise_multiplier=base.noise_multiplier / math.sqrt(1 + self.count_noise**-2))
 
     def contributions(self, norms: Tensor) -> Tensor:
-        """b_i - 1/2 of every record; 0 for one whose gradient is not finite, as for a record that is absent."""
+        """Contribution b_i - 1/2 of every record; 0 where the gradient is not finite, as for an absent record."""
         return ((norms <= self.clip_norm).to(norms.dtype) - 0.5) * norms.isfinite()
 
     def after(self, norms: Tensor, noise: Tensor, noise_multiplier: float, expected_batch_size: float) -> AdaptiveClip:
-        """One geometric step of the bound."""
+        """The clip after one geometric step of the clipping norm; arguments as in `Clip.after`."""
         std = 0.5 * noise_multiplier * self.count_noise
         count = float(self.contributions(norms).double().sum()) + std * float(noise)
         excess = count / expected_batch_size + 0.5 - self.quantile
-        # A move by more than a factor of e^5 would only answer a very noisy count.
-        move = min(max(-self.learning_rate * excess, -5.0), 5.0)
+        move = min(max(-self.learning_rate * excess, -_LARGEST_MOVE), _LARGEST_MOVE)
         return replace(self, clip_norm=min(max(self.clip_norm * math.exp(move), _LOWEST), _HIGHEST))

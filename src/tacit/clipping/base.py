@@ -1,10 +1,10 @@
-"""`Clip`: how one record's gradient is bounded, and the sensitivity that follows."""
+"""`Clip`: how per-sample gradients are bounded, and the sensitivity that follows."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tacit import check
@@ -15,16 +15,21 @@ if TYPE_CHECKING:
 
 
 class Clip(ABC):
-    """A frozen, serialisable description of how contributions to a sum are bounded.
+    """A frozen, serialisable description of how per-sample gradients are clipped.
 
-    Every record's gradient g is cut into groups of parameters and scaled group by group, so that what the record adds
-    has L2 norm at most `sensitivity` in all, whatever its values; noise is measured in units of that. One clip serves
-    one step; `after` gives the clip of the next.
+    Every per-sample gradient g is split into groups of parameters and scaled group by group. What one record adds to
+    the sum then has L2 norm at most `sensitivity`, whatever its values; the noise multiplier is in units of that. One
+    clip serves one step; `after` gives the clip of the next.
 
     Attributes:
         type: name in the JSON form.
         of_mean: whether `finish` turns the sum into a mean, which is then not divided by the expected batch size.
-        statistics: how many noisy numbers a step releases besides the gradient.
+        statistics: number of noisy values that a step releases besides the gradient.
+
+    Example:
+        >>> from tacit.clipping import FlatClip
+        >>> isinstance(FlatClip(1.0), Clip), FlatClip(1.0).spec()
+        (True, {'type': 'flat', 'clip_norm': 1.0})
     """
 
     type: ClassVar[str]
@@ -34,7 +39,7 @@ class Clip(ABC):
     @property
     @abstractmethod
     def sensitivity(self) -> float:
-        """L2 norm by which the released sum (or mean) moves at most when one record comes, goes or is zeroed."""
+        """Largest change of the released sum (or mean), in L2 norm, when one record is added, removed or zeroed out."""
 
     def groups(self, names: Sequence[str]) -> dict[str, int]:
         """The group of every parameter, numbered from 0; one group for all unless overridden."""
@@ -50,11 +55,11 @@ class Clip(ABC):
         """
 
     def finish(self, flat: Tensor, records: int) -> Tensor:
-        """`flat`, the weighted sum of the gradients of `records` drawn records, after a last change in place."""
+        """Change in place `flat`, the weighted sum of the gradients of `records` drawn records, and return it."""
         return flat
 
     def mechanism(self, noise_multiplier: float, unsafe_no_noise: bool = False) -> Gaussian:
-        """What one step is to an accountant, the noise on the sum being N(0, (noise_multiplier * sensitivity)^2 I)."""
+        """The mechanism of one step with noise N(0, (noise_multiplier * sensitivity)^2 I) on the sum."""
         return Gaussian(noise_multiplier, unsafe_no_noise)
 
     def after(self, norms: Tensor, noise: Tensor, noise_multiplier: float, expected_batch_size: float) -> Clip:
@@ -63,6 +68,8 @@ class Clip(ABC):
         Args:
             norms: gradient norms of the records drawn, shape (records,); private.
             noise: `statistics` fresh N(0, 1) values.
+            noise_multiplier: of the step, >= 0.
+            expected_batch_size: > 0; never the drawn size, which is private.
         """
         return self
 
@@ -71,20 +78,53 @@ class Clip(ABC):
         return {"type": self.type} | {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True)
+class NormClip(Clip):
+    """A clip whose bound on the whole gradient, `clip_norm`, is its sensitivity.
+
+    Args:
+        clip_norm: in [1e-9, 1e12].
+    """
+
+    clip_norm: float
+
+    def __post_init__(self) -> None:
+        check_bound("clip_norm", self.clip_norm)
+
+    @property
+    def sensitivity(self) -> float:
+        """The clipping norm."""
+        return self.clip_norm
+
+    def factors(self, norms: Tensor, *, rounding: float) -> Tensor:
+        """Factor min(1, clip_norm / norm) of every norm; 0 for a norm that is not finite."""
+        return capped(norms, self.clip_norm, rounding=rounding)
+
+
 def check_bound(name: str, value: object) -> float:
     """`value` as a bound on a norm, in [1e-9, 1e12]: it and its products are then ordinary float32 numbers."""
     return check.real(name, value, low=1e-9, high=1e12, hint="Use e.g. 1.0.")
 
 
+# Units of rounding that a clipped norm may gain: in the norm, the factor and the product, with room to spare.
+ROUNDINGS = 8
+
+
 def capped(norms: Tensor, bound: float | Tensor, *, rounding: float, stability: float = 0.0) -> Tensor:
-    """min(1, bound / norm), or bound / (norm + stability) for a positive `stability`; 0 for a norm not finite.
+    """Factor min(1, bound / norm), or bound / (norm + stability) for a positive `stability`; 0 for a norm not finite.
 
     The bound is lowered by a few units of rounding, so that the clipped norm stays at or below it in exact arithmetic
     too.
+
+    Args:
+        norms: L2 norms >= 0, any shape.
+        bound: on the clipped norms.
+        rounding: machine epsilon of the arithmetic that made the norms and will apply the factors.
+        stability: >= 0.
     """
     import torch
 
-    lowered = bound * (1.0 - 8 * rounding)
+    lowered = bound * (1.0 - ROUNDINGS * rounding)
     if isinstance(lowered, torch.Tensor):
         factors = lowered.to(norms) / norms
     else:

@@ -1,38 +1,39 @@
-"""Batch-mean clipping: the mean gradient of a batch is clipped, not the gradient of a record."""
+"""Batch-mean clipping: the mean gradient of a batch is clipped, not the per-sample gradients."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tacit.clipping.base import Clip, check_bound
+from tacit.clipping.base import ROUNDINGS, NormClip
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class BatchMeanClip(Clip):
+class BatchMeanClip(NormClip):
     """Clip the mean gradient of the batch to `clip_norm` and add noise to it, as Jayaraman & Evans (2019) compare it.
 
-    One record may turn a mean of length `clip_norm` around, so the mean moves by up to 2 clip_norm, under any relation:
-    two points of a ball. The noise N(0, (noise_multiplier * 2 clip_norm)^2 I) is added to the mean and not divided by
-    the batch size: about 2 x batch size times that of clipping record by record. Under replace_one accountants double
-    the sensitivity once more, which is more than needed.
+    The sensitivity is 2 clip_norm under any relation: one record may turn a mean of length `clip_norm` around. The
+    noise N(0, (noise_multiplier * 2 clip_norm)^2 I) is added to the mean and not divided by the batch size. It is about
+    2 x batch size times the noise of per-sample clipping. Under replace_one accountants double the sensitivity once
+    more, which is more than needed.
 
     Args:
         clip_norm: in [1e-9, 1e12].
+
+    Example:
+        >>> BatchMeanClip(1.0).sensitivity
+        2.0
     """
 
     type: ClassVar[str] = "batch_mean"
     of_mean: ClassVar[bool] = True
-    clip_norm: float
-
-    def __post_init__(self) -> None:
-        check_bound("clip_norm", self.clip_norm)
 
     @property
     def sensitivity(self) -> float:
+        """Twice the clipping norm."""
         return 2 * self.clip_norm
 
     def factors(self, norms: Tensor, *, rounding: float) -> Tensor:
@@ -48,7 +49,7 @@ class BatchMeanClip(Clip):
         if not largest < torch.finfo(flat.dtype).max:
             return flat.zero_()
         norm = largest * float((flat / (largest or 1.0)).double().square().sum().sqrt())
-        bound = self.clip_norm * (1.0 - 8 * torch.finfo(flat.dtype).eps)
+        bound = self.clip_norm * (1.0 - ROUNDINGS * torch.finfo(flat.dtype).eps)
         if norm > bound:
             flat.div_(largest).mul_(bound / norm * largest)
         return flat

@@ -1,4 +1,4 @@
-"""Clipping by groups of parameters: every group of a record's gradient has a bound of its own."""
+"""Clipping by groups of parameters: every group of a per-sample gradient has a bound of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tacit import check
-from tacit.clipping.base import Clip, capped, check_bound
+from tacit.clipping.base import Clip, NormClip, capped, check_bound
 from tacit.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -17,33 +17,32 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PerLayerClip(Clip):
-    """Every layer's gradient is clipped to `clip_norm` / sqrt(layers); all of it together then to `clip_norm`.
+class PerLayerClip(NormClip):
+    """Clip every layer's gradient to `clip_norm` / sqrt(layers), and so the whole gradient to `clip_norm`.
+
+        sensitivity = sqrt(sum over layers of clip_norm^2 / layers) = clip_norm
 
     A layer is a module that holds parameters of its own: the name of a parameter up to its last dot. For bounds that
     differ see `GroupClip`.
 
     Args:
         clip_norm: in [1e-9, 1e12].
+
+    Example:
+        >>> PerLayerClip(1.0).groups(["0.weight", "0.bias", "2.weight"])
+        {'0.weight': 0, '0.bias': 0, '2.weight': 1}
     """
 
     type: ClassVar[str] = "per_layer"
-    clip_norm: float
-
-    def __post_init__(self) -> None:
-        check_bound("clip_norm", self.clip_norm)
-
-    @property
-    def sensitivity(self) -> float:
-        """sqrt(sum over layers of clip_norm^2 / layers) = clip_norm."""
-        return self.clip_norm
 
     def groups(self, names: Sequence[str]) -> dict[str, int]:
+        """One group for each layer."""
         layers = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
         return {name: layers.index(name.rpartition(".")[0]) for name in names}
 
     def factors(self, norms: Tensor, *, rounding: float) -> Tensor:
-        return _together(capped(norms, self.clip_norm / math.sqrt(len(norms)), rounding=rounding), norms)
+        """Factor of every layer; 0 for every layer of a record with one norm that is not finite."""
+        return _finite_records(capped(norms, self.clip_norm / math.sqrt(len(norms)), rounding=rounding), norms)
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,10 @@ class GroupClip(Clip):
 
     Args:
         bounds: pattern -> bound in [1e-9, 1e12], or the same as pairs.
+
+    Example:
+        >>> GroupClip({"head.*": 3.0, "*": 4.0}).clip_norm
+        5.0
     """
 
     type: ClassVar[str] = "groups"
@@ -78,9 +81,15 @@ class GroupClip(Clip):
 
     @property
     def sensitivity(self) -> float:
+        """The bound on the whole gradient."""
         return self.clip_norm
 
     def groups(self, names: Sequence[str]) -> dict[str, int]:
+        """Index of the first pattern that each name matches.
+
+        Raises:
+            InvalidInput: a name matches no pattern, or a pattern is the first of no name.
+        """
         found = {name: self._group(name) for name in names}
         idle = [pattern for i, (pattern, _) in enumerate(self.bounds) if i not in found.values()]
         if idle:
@@ -91,10 +100,12 @@ class GroupClip(Clip):
         return found
 
     def factors(self, norms: Tensor, *, rounding: float) -> Tensor:
+        """Factor of every group; 0 for every group of a record with one norm that is not finite."""
         bounds = norms.new_tensor([[bound] for _, bound in self.bounds])
-        return _together(capped(norms, bounds, rounding=rounding), norms)
+        return _finite_records(capped(norms, bounds, rounding=rounding), norms)
 
     def spec(self) -> dict[str, Any]:
+        """JSON form, with the bounds as a table."""
         return {"type": self.type, "bounds": dict(self.bounds)}
 
     def _group(self, name: str) -> int:
@@ -104,6 +115,6 @@ class GroupClip(Clip):
         raise InvalidInput(f"bounds must cover every trainable parameter; got none for {name!r}. Add '*' as the last.")
 
 
-def _together(factors: Tensor, norms: Tensor) -> Tensor:
+def _finite_records(factors: Tensor, norms: Tensor) -> Tensor:
     """`factors`, zero in every group of a record that has one norm that is not finite."""
     return factors * norms.isfinite().all(0)

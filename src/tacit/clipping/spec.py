@@ -1,4 +1,4 @@
-"""Every clip by name, its JSON form, and the two ways to ask for one."""
+"""Every clip by name, and the clip that a JSON form or a pair of arguments describes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ CLIPS: dict[str, type[Clip]] = {
 
 
 def clip_from_spec(spec: dict[str, Any]) -> Clip:
-    """The clip that `Clip.spec` describes; raises `InvalidInput` for unknown types and keys, with the nearest name."""
+    """The clip that `Clip.spec` describes.
+
+    Raises:
+        InvalidInput: the type or a key is unknown; the nearest name is given.
+
+    Example:
+        >>> clip_from_spec({"type": "flat", "clip_norm": 1.0})
+        FlatClip(clip_norm=1.0)
+    """
     if not isinstance(spec, dict):
         raise check.fail("clip", 'a table such as {"type": "flat", "clip_norm": 1.0}', spec)
     kind = CLIPS[check.choice("type of clip", spec.get("type"), CLIPS)]
@@ -31,7 +39,15 @@ def clip_from_spec(spec: dict[str, Any]) -> Clip:
 
 
 def clip_of(clip_norm: float | None, clipping: Clip | None) -> Clip:
-    """`clipping`, or flat clipping to `clip_norm`; exactly one is given."""
+    """`clipping`, or flat clipping to `clip_norm`; exactly one is given.
+
+    Raises:
+        InvalidInput: both or neither are given, or `clipping` is not a clip.
+
+    Example:
+        >>> clip_of(1.0, None)
+        FlatClip(clip_norm=1.0)
+    """
     if clipping is None:
         if clip_norm is None:
             raise InvalidInput("clip_norm must be given unless clipping is; got neither. Use e.g. 1.0.")

@@ -5,15 +5,14 @@ Learning with Gaussian Differential Privacy" (arXiv 1911.11607): the rows of a9a
 folds, the last of which is the test set.
 """
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from tacit.data.adult import CLASSES, FAMILY, LICENCE
-from tacit.data.arrays import from_arrays
-from tacit.data.dataset import Dataset
 from tacit.data.files import File
-from tacit.data.source import Source
+from tacit.data.source import array_source
 
 _WIDTH = 123
 _FOLDS = 10
@@ -30,8 +29,6 @@ _TEST = File(
     1164628,
     (_MIRROR + "a9a.t",),
 )
-_NOTES = ("source: LIBSVM data sets", f"licence: derived from Adult, {LICENCE}", "preprocessing: none")
-_LEAKS = ("the quantiles by which the publishers cut the six numeric columns into bins",)
 
 
 def binary(content: bytes) -> tuple[np.ndarray, np.ndarray]:
@@ -46,55 +43,42 @@ def binary(content: bytes) -> tuple[np.ndarray, np.ndarray]:
     return x, np.array([int(line.startswith("+")) for line in lines])
 
 
-def _official(folder: Path) -> Dataset:
+def _official(folder: Path) -> dict[str, np.ndarray]:
     x, y = binary(_TRAIN.content(folder, dataset="a9a"))
     x_test, y_test = binary(_TEST.content(folder, dataset="a9a"))
-    return _dataset("a9a", x, y, x_test, y_test, "split: official")
+    return {"x_train": x, "y_train": y, "x_test": x_test, "y_test": y_test}
 
 
-def _last_fold(folder: Path) -> Dataset:
+def _last_fold(folder: Path) -> dict[str, np.ndarray]:
     x, y = binary(_TRAIN.content(folder, dataset="adult_a9a"))
     cut = len(x) - len(x) // _FOLDS
-    note = "split: the last of ten contiguous folds of a9a is the test set"
-    return _dataset("adult_a9a", x[:cut], y[:cut], x[cut:], y[cut:], note)
+    return {"x_train": x[:cut], "y_train": y[:cut], "x_test": x[cut:], "y_test": y[cut:]}
 
 
-def _dataset(
-    name: str, x: np.ndarray, y: np.ndarray, x_test: np.ndarray, y_test: np.ndarray, split_note: str
-) -> Dataset:
-    return from_arrays(
-        x,
-        y_train=y,
-        x_test=x_test,
-        y_test=y_test,
-        classes=CLASSES,
-        bounds=(0.0, 1.0),
-        name=name,
-        notes=(*_NOTES, split_note),
-    )
-
-
-SOURCE = Source(
-    name="a9a",
-    summary="census income as 123 binary features",
-    rows=(32561, 16281),
+_source = partial(
+    array_source,
     features=(_WIDTH,),
     classes=CLASSES,
+    bounds=(0.0, 1.0),
     licence=LICENCE,
-    read=_official,
-    files=(_TRAIN, _TEST),
-    leaks=_LEAKS,
+    origin="LIBSVM data sets, derived from Adult",
+    preprocessing="none",
+    leaks=("the quantiles by which the publishers cut the six numeric columns into bins",),
     family=FAMILY,
 )
-ADULT = Source(
-    name="adult_a9a",
+SOURCE = _source(
+    "a9a",
+    _official,
+    summary="census income as 123 binary features",
+    rows=(32561, 16281),
+    split="official",
+    files=(_TRAIN, _TEST),
+)
+ADULT = _source(
+    "adult_a9a",
+    _last_fold,
     summary="the rows of a9a, last of ten folds as test set (Bu et al.)",
     rows=(29305, 3256),
-    features=(_WIDTH,),
-    classes=CLASSES,
-    licence=LICENCE,
-    read=_last_fold,
+    split="the last of ten contiguous folds of a9a is the test set",
     files=(_TRAIN,),
-    leaks=_LEAKS,
-    family=FAMILY,
 )

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.data.arrays import from_arrays
-from tacit.data.dataset import Dataset
 from tacit.data.files import File
-from tacit.data.source import Source
+from tacit.data.source import array_source
 
 _WIDTH = 50
 # A centred image with pixels in [0, 1] has norm at most sqrt(3 * 32 * 32), and so has each component.
@@ -24,7 +22,6 @@ skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table ta
 tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
 """
 _CLASSES = tuple(_NAMES.split())
-_LICENCE = "none stated (cite Krizhevsky 2009, technical report)"
 _FILE = File(
     "cifar100/cifar100_pca50.npz",
     "08ac0f43a479b1dbe8d54ae38a87eae5630a6672d3e813bcccfb66e266c6a7dc",
@@ -32,35 +29,24 @@ _FILE = File(
 )
 
 
-def _read(folder: Path) -> Dataset:
+def _read(folder: Path) -> dict[str, np.ndarray]:
     content = _FILE.content(folder, dataset="cifar100_pca50")
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-        x, y, x_test, y_test = (stored[part] for part in ("x_train", "y_train", "x_test", "y_test"))
-    return from_arrays(
-        x,
-        y_train=y,
-        x_test=x_test,
-        y_test=y_test,
-        classes=_CLASSES,
-        bounds=(-BOUND, BOUND),
-        name="cifar100_pca50",
-        notes=(
-            "source: CIFAR-100",
-            f"licence: {_LICENCE}",
-            "preprocessing: pixels / 255, centred, 50 principal components of the training images, not whitened",
-            "split: official",
-        ),
-    )
+        return {part: stored[part] for part in ("x_train", "y_train", "x_test", "y_test")}
 
 
-SOURCE = Source(
-    name="cifar100_pca50",
+SOURCE = array_source(
+    "cifar100_pca50",
+    _read,
     summary="pictures of 100 kinds of things, 50 principal components",
     rows=(50000, 10000),
     features=(_WIDTH,),
     classes=_CLASSES,
-    licence=_LICENCE,
-    read=_read,
+    bounds=(-BOUND, BOUND),
+    licence="none stated (cite Krizhevsky 2009, technical report)",
+    origin="CIFAR-100",
+    preprocessing="pixels / 255, centred, 50 principal components of the training images, not whitened",
+    split="official",
     files=(_FILE,),
     leaks=("the principal components, fitted on the training images",),
 )

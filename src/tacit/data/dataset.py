@@ -1,6 +1,6 @@
 """`Dataset`: the arrays of a learning task and what is public about them.
 
-Facts that were read from private data without being paid for: a warning, or an error in strict mode.
+Facts that were read from private data without a privacy cost: a warning, or an error in strict mode.
 
 Which rows are held out for testing: a public rule that looks at no value.
 """
@@ -31,7 +31,7 @@ class Dataset:
         feature_names: one name for each column of a table, or None.
         notes: source, licence, preprocessing, split.
         public_facts: what is treated as known to everybody.
-        leaks: what was read from the data without being paid for; empty for a sound pipeline.
+        leaks: what was read from the data without a privacy cost; empty where every fact is declared.
         task: "classification", "ratings" (classes that are numbers) or "regression".
         target_range: lowest and highest value that the answer of a regression can have, declared.
     """

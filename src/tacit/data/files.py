@@ -46,7 +46,8 @@ class File:
         try:
             content = (folder / self.path).read_bytes()
         except OSError as error:
-            raise self.error(folder, error.strerror or str(error), dataset=dataset) from None
+            got = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+            raise self.error(folder, got, dataset=dataset) from None
         fault = self.fault(content)
         if fault:
             raise self.error(folder, fault, dataset=dataset)

@@ -9,14 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.data.arrays import from_arrays
-from tacit.data.dataset import Dataset
 from tacit.data.files import File
-from tacit.data.source import Source
+from tacit.data.source import array_source
 
 _WIDTH = 265
-_CLASSES = ("walking", "walking upstairs", "walking downstairs", "sitting", "standing", "laying")
-_LICENCE = "as is, no commercial use (authors' README; cite Anguita et al., ESANN 2013)"
 _FILES = tuple(
     File(f"har/{name}", digest, size)
     for name, digest, size in (
@@ -28,41 +24,31 @@ _FILES = tuple(
 )
 
 
-def _read(folder: Path) -> Dataset:
+def _read(folder: Path) -> dict[str, np.ndarray]:
     x, y, x_test, y_test = (file.content(folder, dataset="har") for file in _FILES)
-    return from_arrays(
-        _features(x),
-        y_train=_answers(y),
-        x_test=_features(x_test),
-        y_test=_answers(y_test),
-        classes=_CLASSES,
-        bounds=(-1.0, 1.0),
-        name="har",
-        notes=(
-            "source: time-domain features 1-265 of the UCI archive, rows shuffled within each person",
-            f"licence: {_LICENCE}",
-            "preprocessing: none",
-            "split: official, 21 people train and 9 test",
-        ),
-    )
+    return {"x_train": _features(x), "y_train": _labels(y), "x_test": _features(x_test), "y_test": _labels(y_test)}
 
 
 def _features(content: bytes) -> np.ndarray:
     return np.array(lzma.decompress(content).split(), dtype=np.float32).reshape(-1, _WIDTH)
 
 
-def _answers(content: bytes) -> np.ndarray:
+def _labels(content: bytes) -> np.ndarray:
     # The files count activities from 1.
     return np.array(content.split(), dtype=np.int64) - 1
 
 
-SOURCE = Source(
-    name="har",
+SOURCE = array_source(
+    "har",
+    _read,
     summary="activities from smartphone sensors, 265 time-domain features",
     rows=(7352, 2947),
     features=(_WIDTH,),
-    classes=_CLASSES,
-    licence=_LICENCE,
-    read=_read,
+    classes=("walking", "walking upstairs", "walking downstairs", "sitting", "standing", "laying"),
+    bounds=(-1.0, 1.0),
+    licence="as is, no commercial use (authors' README; cite Anguita et al., ESANN 2013)",
+    origin="time-domain features 1-265 of the UCI archive, rows shuffled within each person",
+    preprocessing="none",
+    split="official, 21 people train and 9 test",
     files=_FILES,
 )

@@ -2,7 +2,7 @@
 
 `imdb` is prepared as Keras does it and Bu, Dong, Long, Su, "Deep Learning with Gaussian Differential Privacy" (arXiv
 1911.11607) use it: the 10000 commonest words of the training reviews, 256 places. That vocabulary is read from the
-training data without being paid for. `imdb_hashed` hashes each word to its number instead and reads nothing.
+training data without a privacy cost. `imdb_hashed` hashes each word to its number instead and reads nothing.
 """
 
 import io

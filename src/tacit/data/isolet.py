@@ -9,14 +9,10 @@ from string import ascii_uppercase
 
 import numpy as np
 
-from tacit.data.arrays import from_arrays
-from tacit.data.dataset import Dataset
 from tacit.data.files import File
-from tacit.data.source import Source
+from tacit.data.source import array_source
 
 _WIDTH = 617
-_CLASSES = tuple(ascii_uppercase)
-_LICENCE = "CC BY 4.0 (UCI Machine Learning Repository; attribution: R. Cole and M. Fanty)"
 _TRAIN = File(
     "isolet/isolet1+2+3+4.data.xz",
     "19185231fe0179e7f229b0b879284b932d96578774d5cdd4366545e2b6b665b6",
@@ -29,23 +25,14 @@ _TEST = File(
 )
 
 
-def _read(folder: Path) -> Dataset:
+def _read(folder: Path) -> dict[str, np.ndarray]:
     train, test = (_rows(file.content(folder, dataset="isolet")) for file in (_TRAIN, _TEST))
-    return from_arrays(
-        train[:, :_WIDTH],
-        y_train=train[:, _WIDTH].astype(np.int64) - 1,
-        x_test=test[:, :_WIDTH],
-        y_test=test[:, _WIDTH].astype(np.int64) - 1,
-        classes=_CLASSES,
-        bounds=(-1.0, 1.0),
-        name="isolet",
-        notes=(
-            "source: isolet1+2+3+4 and isolet5 of the UCI archive, training rows sorted within each group of speakers",
-            f"licence: {_LICENCE}",
-            "preprocessing: none",
-            "split: official, speakers of isolet5 test",
-        ),
-    )
+    return {
+        "x_train": train[:, :_WIDTH],
+        "y_train": train[:, _WIDTH].astype(np.int64) - 1,
+        "x_test": test[:, :_WIDTH],
+        "y_test": test[:, _WIDTH].astype(np.int64) - 1,
+    }
 
 
 def _rows(content: bytes) -> np.ndarray:
@@ -54,13 +41,17 @@ def _rows(content: bytes) -> np.ndarray:
     return np.array(cells, dtype=np.float32).reshape(-1, _WIDTH + 1)
 
 
-SOURCE = Source(
-    name="isolet",
+SOURCE = array_source(
+    "isolet",
+    _read,
     summary="spoken letters, 617 acoustic features",
     rows=(6238, 1559),
     features=(_WIDTH,),
-    classes=_CLASSES,
-    licence=_LICENCE,
-    read=_read,
+    classes=tuple(ascii_uppercase),
+    bounds=(-1.0, 1.0),
+    licence="CC BY 4.0 (UCI Machine Learning Repository; attribution: R. Cole and M. Fanty)",
+    origin="isolet1+2+3+4 and isolet5 of the UCI archive, training rows sorted within each group of speakers",
+    preprocessing="none",
+    split="official, speakers of isolet5 test",
     files=(_TRAIN, _TEST),
 )

@@ -10,9 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tacit.data import a9a
-from tacit.data.arrays import from_arrays
-from tacit.data.dataset import Dataset
-from tacit.data.source import Source
+from tacit.data.source import array_source
 
 CLUSTERS = 100
 PART = 10_000
@@ -30,36 +28,26 @@ def labelled(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     return x, clusters.set_params(n_init=10).fit_predict(x).astype(np.int64)
 
 
-def _read(folder: Path) -> Dataset:
+def _read(folder: Path) -> dict[str, np.ndarray]:
     from sklearn.model_selection import train_test_split
 
     x, y = labelled(folder)
     train, test = train_test_split(np.arange(len(y)), train_size=PART, test_size=PART, stratify=y, random_state=_SEED)
-    return from_arrays(
-        x[train],
-        y_train=y[train],
-        x_test=x[test],
-        y_test=y[test],
-        classes=range(CLUSTERS),
-        bounds=(0.0, 1.0),
-        name="purchase_standin",
-        notes=(
-            "source: the rows of a9a and a9a.t",
-            f"licence: {a9a.SOURCE.licence}",
-            "preprocessing: rows scaled to norm 1; labels by KMeans(100) of scikit-learn, seed 0",
-            f"split: {PART} rows each for training and testing, stratified, drawn with seed {_SEED}",
-        ),
-    )
+    return {"x_train": x[train], "y_train": y[train], "x_test": x[test], "y_test": y[test]}
 
 
-SOURCE = Source(
-    name="purchase_standin",
+SOURCE = array_source(
+    "purchase_standin",
+    _read,
     summary="100 clusters of census rows, in place of Purchase-100",
     rows=(PART, PART),
     features=a9a.SOURCE.features,
     classes=tuple(str(number) for number in range(CLUSTERS)),
+    bounds=(0.0, 1.0),
     licence=a9a.SOURCE.licence,
-    read=_read,
+    origin="the rows of a9a and a9a.t",
+    preprocessing="rows scaled to norm 1; labels by KMeans(100) of scikit-learn, seed 0",
+    split=f"{PART} rows each for training and testing, stratified, drawn with seed {_SEED}",
     files=a9a.SOURCE.files,
     leaks=(*a9a.SOURCE.leaks, "the labels, clusters of all rows", "the split, which is stratified by them"),
     leak_remedy="The paper does so; the guarantee starts after it.",

@@ -1,7 +1,4 @@
-"""Every data set by name. A new one is a file with a `Source`, and a line here.
-
-Which data sets are known to hold the same records under different names.
-"""
+"""Every data set by name, and which of them share records. A new one is a file with a `Source`, and a line here."""
 
 import os
 from dataclasses import replace
@@ -14,18 +11,14 @@ from tacit.data import (
     abalone,
     adult,
     bank_marketing,
-    breast_cancer,
     breast_cancer_wisconsin,
+    bundled,
     cifar100,
     creditcard,
-    digits,
-    fashion_mnist,
     har,
     imdb,
-    iris,
     isolet,
     kddcup99,
-    kmnist,
     mnist,
     movielens,
     purchase_standin,
@@ -37,16 +30,16 @@ from tacit.data.source import Source
 _SOURCES: dict[str, Source] = {
     source.name: source
     for source in (
-        digits.SOURCE,
-        breast_cancer.SOURCE,
-        iris.SOURCE,
+        bundled.DIGITS,
+        bundled.BREAST_CANCER,
+        bundled.IRIS,
         adult.SOURCE,
         adult.COMPLETE,
         a9a.ADULT,
         a9a.SOURCE,
-        mnist.SOURCE,
-        fashion_mnist.SOURCE,
-        kmnist.SOURCE,
+        mnist.MNIST,
+        mnist.FASHION_MNIST,
+        mnist.KMNIST,
         har.SOURCE,
         isolet.SOURCE,
         cifar100.SOURCE,

@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from tacit.accounting import Ledger
-from tacit.erm.base import PrivateLinear, checked_rows, indices_of, same_length
+from tacit.erm.base import checked_rows, indices_of
+from tacit.erm.linear_model import ConvexModel, PrivateModel
 from tacit.erm.losses import HuberHinge, Logistic, Loss, Softmax, clipped_chance, softmax
-from tacit.erm.release import Method
 from tacit.errors import InvalidInput
-from tacit.tradeoff import Target
 
 Array = np.ndarray
 
 
-class PrivateClassifier(ClassifierMixin, PrivateLinear):
-    """What the classifiers share."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateClassifier(ClassifierMixin, PrivateModel):
+    """Base of the private classifiers.
 
-    classes: Sequence[object] | None
-    classes_: Array
+    Args:
+        classes: every label that can occur, public. None reads them from y: a `LeakWarning`, and a guarantee that
+            is only claimed.
 
-    def fit(self, X: Any, y: Any) -> PrivateClassifier:
-        """Fit to rows X (n, columns) and labels y (n,); writes the ledger before any noise is drawn.
+    All other parameters as in `PrivateModel`.
+    """
 
-        Raises `InvalidInput` for data or settings that break their rule, before anything is spent.
-        """
-        X, targets = self._records(X, y, reset=True)
-        self._fit(X, targets)
-        return self
+    classes: Sequence[object] | None = None
 
+    @abstractmethod
     def decision_function(self, X: Any) -> Array:
         """Scores, (n,) of the second class for two classes, else (n, classes)."""
-        check_is_fitted(self)
-        scores = checked_rows(self, X, reset=False) @ self.coef_.T + self.intercept_
-        return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> Array:
         """The class of the largest score, (n,)."""
@@ -49,11 +44,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinear):
         return self.classes_[places]
 
     def _records(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
-        if y is None:
-            raise InvalidInput(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        X = checked_rows(self, X, reset=reset)
-        labels = column_or_1d(y, warn=True)
-        same_length(X, labels)
+        X, labels = self._rows_and_answers(X, y, reset=reset)
         check_classification_targets(labels)
         declared = self.classes if reset else self.classes_
         self.classes_, places = indices_of(labels, declared, strict=self.strict)
@@ -64,86 +55,53 @@ class PrivateClassifier(ClassifierMixin, PrivateLinear):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = True
         assert tags.classifier_tags is not None
         tags.classifier_tags.poor_score = True
         return tags
 
 
-class DPLogisticRegression(PrivateClassifier):
+@dataclass(kw_only=True, eq=False, repr=False)
+class LinearClassifier(PrivateClassifier, ConvexModel):
+    """A classifier whose scores are linear in the columns of X."""
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores in the units of the loss, (n,) of the second class for two classes, else (n, classes)."""
+        self._released()
+        scores = checked_rows(self, X, reset=False) @ self.coef_.T + self.intercept_
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class DPLogisticRegression(LinearClassifier):
     """Differentially private logistic regression, binary or multinomial.
 
     Minimises sum_i log(1 + e^{-m_i}) + (n regularization / 2) ||theta||^2 (softmax for more classes), theta with the
-    intercept in it, over rows clipped to declared bounds and scaled into the unit ball (`Design`).
+    intercept in it, over rows clipped to declared bounds and scaled into the unit ball (`Design`). The default method,
+    objective perturbation with the exact loss, is the most accurate proven one on the comparison's tables.
 
     Args:
-        method: "objective", "output", "gradient" or "input", or a `Method` with settings of its own. The default,
-            objective perturbation with the exact loss, is the most accurate proven one on the comparison's tables.
-        variant: a name of `tacit.erm.METHODS[method]`; by default the family's proven default, pure where delta is 0.
-        epsilon, delta: the guarantee of one fit; delta None means min(1e-5, n^-1.1), delta 0 asks for pure DP.
-        target: any `Target` instead, e.g. `Advantage(0.1)`.
-        relation: neighbouring relation of the guarantee.
-        classes: every label that can occur, public. None reads them from y: a `LeakWarning`, and a guarantee that
-            is only claimed.
-        data_bounds: (low, high) of the columns, public; rows are clipped to them.
-        norm_bound: L2 norm that rows are scaled down to, public; by default the largest that data_bounds allow.
-            Without either, bounds are read from X: a `LeakWarning`, and a guarantee that is only claimed.
-        regularization: lambda >= 0, or "auto": from n, p, the target and prior_norm alone.
-        prior_norm: a public guess of the norm of the solution for unit rows.
-        fit_intercept, intercept_scale: whether there is an intercept, and the constant that stands for it.
+        method, variant, regularization, prior_norm, unsafe_diagnostics: see `ConvexModel`.
+        epsilon, delta, target, relation, ledger, unsafe_seed: see `PrivateEstimator`.
+        data_bounds, norm_bound, strict: see `PrivateModel`.
+        classes: every label that can occur, public; see `PrivateClassifier`.
+        fit_intercept, intercept_scale: see `LinearModel`.
         slope_bound: in (0, 1]; below 1, gradients are those of logistic regression clipped to this norm (two classes),
             which halves the noise at the default; probabilities allow for it.
-        ledger: spent from and written to, shared by every estimator that is given it (and by their clones).
-        strict: leaks are errors.
-        unsafe_seed: repeatable noise: nothing is private, and the ledger says so.
-        unsafe_diagnostics: also computes `optimality_gap_`, which is not private.
 
     Attributes:
         coef_, intercept_, classes_: as in scikit-learn, in the units of X.
-        ledger_, guarantee_, local_guarantee_, leakage_floor_, exchange_rate_: what was spent, and what it protects.
+        ledger_, guarantee_, local_guarantee_, leakage_floor_, exchange_rate_: privacy that was spent and that is left.
         facts_, regularization_, method_: public numbers of the release.
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.random.default_rng(0).uniform(-1, 1, (500, 2))
+        >>> model = DPLogisticRegression(epsilon=1.0, delta=1e-5, classes=[0, 1], data_bounds=(-1, 1), unsafe_seed=0)
+        >>> bool(model.fit(x, x[:, 0] > 0).score(x, x[:, 0] > 0) > 0.8)
+        True
     """
 
-    def __init__(
-        self,
-        *,
-        method: str | Method = "objective",
-        variant: str | None = None,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        target: Target | None = None,
-        relation: str = "add_remove",
-        classes: Sequence[object] | None = None,
-        data_bounds: tuple[Any, Any] | None = None,
-        norm_bound: float | None = None,
-        regularization: float | str = "auto",
-        prior_norm: float = 12.0,
-        fit_intercept: bool = True,
-        intercept_scale: float = 0.5,
-        slope_bound: float = 0.5,
-        ledger: Ledger | None = None,
-        strict: bool = False,
-        unsafe_seed: int | None = None,
-        unsafe_diagnostics: bool = False,
-    ):
-        self.method = method
-        self.variant = variant
-        self.epsilon = epsilon
-        self.delta = delta
-        self.target = target
-        self.relation = relation
-        self.classes = classes
-        self.data_bounds = data_bounds
-        self.norm_bound = norm_bound
-        self.regularization = regularization
-        self.prior_norm = prior_norm
-        self.fit_intercept = fit_intercept
-        self.intercept_scale = intercept_scale
-        self.slope_bound = slope_bound
-        self.ledger = ledger
-        self.strict = strict
-        self.unsafe_seed = unsafe_seed
-        self.unsafe_diagnostics = unsafe_diagnostics
+    slope_bound: float = 0.5
 
     def predict_proba(self, X: Any) -> Array:
         """Class probabilities, (n, classes)."""
@@ -162,55 +120,24 @@ class DPLogisticRegression(PrivateClassifier):
         return Logistic(self.slope_bound) if classes == 2 else Softmax(classes)
 
 
-class DPLinearSVC(PrivateClassifier):
+@dataclass(kw_only=True, eq=False, repr=False)
+class DPLinearSVC(LinearClassifier):
     """Differentially private linear support vector machine with the Huber-rounded hinge loss; two classes.
 
     Args:
         half_width: h > 0 of `HuberHinge`; its smoothness is 1 / (2h).
 
     All other parameters and attributes as in `DPLogisticRegression`.
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.random.default_rng(0).uniform(-1, 1, (500, 2))
+        >>> model = DPLinearSVC(epsilon=2.0, delta=1e-5, classes=[0, 1], data_bounds=(-1, 1), unsafe_seed=0)
+        >>> bool(model.fit(x, x[:, 0] > 0).score(x, x[:, 0] > 0) > 0.8)
+        True
     """
 
-    def __init__(
-        self,
-        *,
-        method: str | Method = "objective",
-        variant: str | None = None,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        target: Target | None = None,
-        relation: str = "add_remove",
-        classes: Sequence[object] | None = None,
-        data_bounds: tuple[Any, Any] | None = None,
-        norm_bound: float | None = None,
-        regularization: float | str = "auto",
-        prior_norm: float = 12.0,
-        fit_intercept: bool = True,
-        intercept_scale: float = 0.5,
-        half_width: float = 0.5,
-        ledger: Ledger | None = None,
-        strict: bool = False,
-        unsafe_seed: int | None = None,
-        unsafe_diagnostics: bool = False,
-    ):
-        self.method = method
-        self.variant = variant
-        self.epsilon = epsilon
-        self.delta = delta
-        self.target = target
-        self.relation = relation
-        self.classes = classes
-        self.data_bounds = data_bounds
-        self.norm_bound = norm_bound
-        self.regularization = regularization
-        self.prior_norm = prior_norm
-        self.fit_intercept = fit_intercept
-        self.intercept_scale = intercept_scale
-        self.half_width = half_width
-        self.ledger = ledger
-        self.strict = strict
-        self.unsafe_seed = unsafe_seed
-        self.unsafe_diagnostics = unsafe_diagnostics
+    half_width: float = 0.5
 
     def _records(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
         X, targets = super()._records(X, y, reset=reset)

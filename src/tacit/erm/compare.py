@@ -14,6 +14,7 @@ import numpy as np
 
 from tacit import check
 from tacit.data import Dataset
+from tacit.erm.base import LARGEST_DELTA, default_delta
 from tacit.erm.classifiers import DPLogisticRegression
 from tacit.erm.design import Design, declared_bounds
 from tacit.erm.losses import Logistic, Softmax
@@ -24,8 +25,8 @@ from tacit.errors import LeakWarning
 from tacit.serialization import json_text, write_text
 
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
+# Methods whose proof needs one score for each record.
 BINARY = {("objective", "chaudhuri"), ("objective", "kifer_pure"), ("objective", "kifer"), ("input", "fukuchi")}
-"""Methods whose proof needs one score for each record."""
 Progress = Callable[[str, int, int], None]
 
 
@@ -74,9 +75,17 @@ def compare(
 
     Args:
         datasets: by name; their declared bounds and classes are used, and the row norm that one-hot groups allow.
+        epsilons: > 0, each.
         models: "logistic" and "mlp".
         methods: (method, variant) pairs of the logistic model; every one by default.
+        relation: neighbouring relation of the guarantees.
+        repeats: number of splits.
+        first_seed: public seed of the first split and its noise.
         settings: further parameters of `DPLogisticRegression`.
+        on_progress: called with (stage, fits done, fits in all).
+
+    Raises:
+        InvalidInput: a model is unknown, or a count out of range.
     """
     kinds = [check.choice("models", name, ("logistic", "mlp")) for name in models]
     chosen = list(methods) if methods is not None else [(m, v) for m, known in METHODS.items() for v in known]
@@ -144,7 +153,7 @@ def _one(
     settings: Mapping[str, Any],
 ) -> Row:
     pure = kind == "logistic" and METHODS[method][variant].pure
-    delta = 0.0 if pure else min(1e-5, len(dataset.y_train) ** -1.1)
+    delta = 0.0 if pure else default_delta(len(dataset.y_train))
     estimator = DPLogisticRegression if kind == "logistic" else DPMLPClassifier
     model = estimator(
         method=method,
@@ -159,7 +168,7 @@ def _one(
     start = time.perf_counter()
     model.fit(dataset.x_train, dataset.y_train)
     seconds = time.perf_counter() - start
-    floor, local, at = model.leakage_floor_, model.local_guarantee_, delta or 1e-5
+    floor, local, at = model.leakage_floor_, model.local_guarantee_, delta or LARGEST_DELTA
     proven = "claimed" if floor is not None else "proven"
     return Row(
         dataset.name,

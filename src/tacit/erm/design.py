@@ -1,4 +1,4 @@
-"""`Design`: raw rows -> feature rows of norm at most 1, by public constants and the row alone."""
+"""`Design`: the map from raw rows to feature rows of norm at most 1, by public constants and the row alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from tacit import check
 Array = np.ndarray
 Ends = float | Array
 
+# Shrinks unit rows so that rounding errors of sums over columns leave their norm at most 1.
 _SAFE = 1 - 1e-12
+# Thirds of the weight's interval: (2/3)^60 is below 1e-10.
+_SEARCH_STEPS = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +43,12 @@ class Design:
 
     @property
     def reached(self) -> float:
-        """The radius in use."""
+        """Radius in use: `radius`, or `norm_bound` where it is not given."""
         return self.norm_bound if self.radius is None else self.radius
 
     @property
     def reach(self) -> float:
-        """sqrt(1 + c^2): how much longer the constant makes the longest row."""
+        """Factor sqrt(1 + c^2) by which the constant lengthens the longest row."""
         return math.hypot(1.0, self.intercept_scale)
 
     def clipped(self, x: Array) -> Array:
@@ -64,7 +67,7 @@ class Design:
         return np.hstack([rows, constant])
 
     def coefficients(self, theta: Array) -> tuple[Array, Array]:
-        """(coefficients (k, columns), intercepts (k,)) for raw rows, from theta (p, k)."""
+        """Coefficients (k, columns) and intercepts (k,) for raw rows, from theta (p, k)."""
         scale = _SAFE / self.reach
         if not self.intercept_scale:
             return theta.T * (scale / self.reached), np.zeros(theta.shape[1])
@@ -74,11 +77,17 @@ class Design:
 
 
 def smallest_ball(low: Ends, high: Ends, norm_bound: float, columns: int) -> tuple[Array, float]:
-    """(center, radius) of a ball that holds the box [low, high] cut by the ball of `norm_bound` around 0.
+    """Center and radius of a ball that holds the box [low, high] cut by the ball of `norm_bound` around 0.
 
     For every w in [0, 1] and center c, ||x - c||^2 <= w norm_bound^2 + sum_j max over x_j in {low_j, high_j} of
     (1 - w) x_j^2 - 2 c_j x_j + c_j^2, since ||x|| <= norm_bound and the summand is convex in x_j. The best c_j at w is
     (1 - w) (low_j + high_j) / 2 clipped to the box; w, by a search on the convex bound, weighs the two.
+
+    Args:
+        low: lower bounds of the columns.
+        high: upper bounds of the columns.
+        norm_bound: > 0, of a row.
+        columns: number of columns.
     """
     low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (columns,)) for end in (low, high))
 
@@ -88,7 +97,7 @@ def smallest_ball(low: Ends, high: Ends, norm_bound: float, columns: int) -> tup
         return w * norm_bound**2 + float(np.maximum(*ends).sum()), center
 
     left, right = 0.0, 1.0
-    for _ in range(60):
+    for _ in range(_SEARCH_STEPS):
         third = (right - left) / 3
         left, right = (
             (left, right - third) if bound(left + third)[0] <= bound(right - third)[0] else (left + third, right)
@@ -115,7 +124,11 @@ def largest_norm(low: Ends, high: Ends, columns: int) -> float:
 
 
 def declared_bounds(bounds: object, columns: int) -> tuple[Ends, Ends]:
-    """(low, high) of `data_bounds`; raises `InvalidInput` unless low <= high, finite and of a fitting shape."""
+    """Lower and upper bounds of the columns from `data_bounds`.
+
+    Raises:
+        InvalidInput: they are not a pair low <= high, finite and of a fitting shape.
+    """
     rule = f"(low, high) with low <= high, finite, each a number or one value for each of {columns} columns"
     try:
         low, high = (np.asarray(end, dtype=np.float64) for end in bounds)  # type: ignore[union-attr]

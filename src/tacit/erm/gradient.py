@@ -1,8 +1,6 @@
-"""Gradient perturbation: full-batch gradient descent with noise in every step (Wang, Ye & Xu, NeurIPS 2017).
+"""Gradient perturbation: full-batch gradient descent, SGD and DP-SVRG with noise in every step.
 
-Gradient perturbation on samples: noisy SGD (Bassily, Smith & Thakurta, FOCS 2014).
-
-DP-SVRG: variance-reduced noisy gradient descent (Wang, Ye & Xu, NeurIPS 2017).
+Sources: Wang, Ye & Xu (NeurIPS 2017) for gradient descent and DP-SVRG; Bassily, Smith & Thakurta (FOCS 2014) for SGD.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import check
-from tacit.calibration import noise_multiplier, smallest
+from tacit.calibration import noise_multiplier
 from tacit.erm.release import Method, Release, Terms, lipschitz
 from tacit.erm.solver import Problem
 from tacit.errors import InvalidInput
@@ -22,7 +20,6 @@ from tacit.mechanisms import Compose, Gaussian
 from tacit.noise import gaussian
 from tacit.relation import Relation
 from tacit.sampling import PoissonSampler
-from tacit.standing import Standing
 
 Array = np.ndarray
 
@@ -55,11 +52,14 @@ class GradientDescent(Method):
         average: release the mean of the last half of the iterates.
 
     Source: Wang, Ye & Xu 2017, Algorithm 1; exact composition by Dong, Roth & Su 2019, Corollary 2.
+
+    Example:
+        >>> GradientDescent(steps=10, clip_norm=1.0).steps
+        10
     """
 
     family: ClassVar[str] = "gradient"
     name: ClassVar[str] = "descent"
-    standing: ClassVar[Standing] = Standing.PROVEN
     verdict: ClassVar[str] = "exact Gaussian composition of full-batch steps"
     steps: int = 120
     clip_norm: float | None = 0.5
@@ -75,36 +75,33 @@ class GradientDescent(Method):
         check.real("momentum", self.momentum, low=0.0, high=1.0, open_high=True)
 
     def clip(self, problem: Problem) -> float:
-        """C; no larger than any gradient can be."""
+        """Clipping norm C, at most the Lipschitz constant of the loss."""
         bound = problem.loss.lipschitz
         if self.clip_norm is None and math.isinf(bound):
             raise check.fail("clip_norm", "given for a loss without bounded gradients", None)
         return bound if self.clip_norm is None else min(self.clip_norm, bound)
 
     def release(self, problem: Problem, terms: Terms) -> Release:
-        """See the class."""
+        """Release an average of the last iterates, or the last one."""
         clip = self.clip(problem)
         step = Gaussian(terms.gaussian(steps=self.steps))
-        mechanism = step * self.steps
         std = step.noise_multiplier * clip
         eta = self.step_scale / (problem.loss.smoothness + problem.strength / problem.records)
         theta, velocity = problem.zero(), problem.zero()
-        total, kept = problem.zero(), 0
-        for taken in range(self.steps):
+        tail = _TailMean(self.steps, theta)
+        for taken in range(1, self.steps + 1):
             terms.charge(step, "gradient perturbation")
             ahead = theta + self.momentum * velocity
             noisy = clipped_sum(problem, ahead, clip) + gaussian(terms.stream, problem.shape, std=std)
             velocity = self.momentum * velocity - eta / problem.records * (noisy + problem.strength * ahead)
             theta = theta + velocity
-            if 2 * (taken + 1) > self.steps:
-                total, kept = total + theta, kept + 1
+            tail.add(taken, theta)
         facts = {"noise_std": std, "clip_norm": clip, "steps": self.steps, "step_size": eta}
-        released = total / kept if self.average else theta
-        return Release(released, mechanism, terms.relation, terms.standing, facts=facts)
+        return terms.release(tail.mean if self.average else theta, step * self.steps, facts)
 
 
 def constant(epsilon: float, delta: float) -> float:
-    """The c with s^2 = c G^2 T log(1/delta) / (n^2 epsilon^2) of an exact replace-one calibration.
+    """Constant c with s^2 = c G^2 T log(1/delta) / (n^2 epsilon^2) of an exact replace-one calibration.
 
     c = 4 epsilon^2 / (mu^2 log(1/delta)), mu the largest that is (epsilon, delta)-DP; free of n and T.
     """
@@ -113,13 +110,41 @@ def constant(epsilon: float, delta: float) -> float:
     return 4 * epsilon**2 / (gaussian_mu(epsilon, delta) ** 2 * math.log(1 / delta))
 
 
-def sample(problem: Problem, indices: np.ndarray) -> Problem:
-    """The same loss on some of the records, without the regulariser."""
-    return replace(problem, features=problem.features[indices], targets=problem.targets[indices], strength=0.0)
+class _TailMean:
+    """Mean of the second half of `steps` iterates."""
+
+    def __init__(self, steps: int, zero: Array):
+        self._steps, self._total, self._count = steps, np.zeros_like(zero), 0
+
+    def add(self, taken: int, theta: Array) -> None:
+        """Count the iterate after `taken` steps."""
+        if 2 * taken > self._steps:
+            self._total, self._count = self._total + theta, self._count + 1
+
+    @property
+    def mean(self) -> Array:
+        return self._total / self._count
+
+
+def poisson_sample(problem: Problem, sampler: PoissonSampler) -> Problem:
+    """The same loss on the next Poisson sample of the records, without the regulariser."""
+    batch = sampler.issue()
+    sampler.redeem(batch)
+    chosen = batch.indices
+    return replace(problem, features=problem.features[chosen], targets=problem.targets[chosen], strength=0.0)
 
 
 def published_variance(bound: float, records: int, epsilon: float, delta: float) -> float:
-    """s^2 = 32 L^2 n^2 log(n / delta) log(1 / delta) / epsilon^2, of the noise on n times one record's gradient."""
+    """Published noise variance of noisy SGD: s^2 = 32 L^2 n^2 log(n / delta) log(1 / delta) / epsilon^2.
+
+    It is that of the noise on n times one record's gradient.
+
+    Args:
+        bound: Lipschitz constant L of the loss.
+        records: n.
+        epsilon: > 0.
+        delta: in (0, 1).
+    """
     return 32 * bound**2 * records**2 * math.log(records / delta) * math.log(1 / delta) / epsilon**2
 
 
@@ -136,14 +161,18 @@ class NoisySGD(Method):
     Args:
         steps: T >= 1, ignored with the published constant.
         batch_size: expected size of a sample, in [1, n].
+        paper_constant: the published noise instead of the exact calibration.
         cap: of T / n with the published constant; the paper's own is n.
 
     Source: Bassily et al. 2014, Algorithm 1 and Theorem 2.1.
+
+    Example:
+        >>> NoisySGD(steps=100, batch_size=256.0).batch_size
+        256.0
     """
 
     family: ClassVar[str] = "gradient"
     name: ClassVar[str] = "sgd"
-    standing: ClassVar[Standing] = Standing.PROVEN
     verdict: ClassVar[str] = "exact composition of Poisson-sampled Gaussian steps"
     steps: int = 200
     batch_size: float = 1024.0
@@ -155,13 +184,12 @@ class NoisySGD(Method):
         check.real("batch_size", self.batch_size, low=1.0)
         check.count("cap", self.cap)
 
-    def settled(self, problem: Problem, terms: Terms) -> tuple[float, int, float]:
-        """(noise multiplier, T, q)."""
+    def calibration(self, problem: Problem, terms: Terms) -> tuple[float, int, float]:
+        """Noise multiplier m, number of steps T and sampling rate q."""
         n = problem.records
         if not self.paper_constant:
             rate = min(self.batch_size / n, 1.0)
-            relation = terms.relation
-            found = noise_multiplier(terms.target, sample_rate=rate, steps=self.steps, relation=relation)
+            found = noise_multiplier(terms.target, sample_rate=rate, steps=self.steps, relation=terms.relation)
             return found.value, self.steps, rate
         if terms.relation is Relation.REPLACE_ONE:
             raise InvalidInput("relation must be add_remove or zero_out for the published constant; got replace_one.")
@@ -169,32 +197,28 @@ class NoisySGD(Method):
         return math.sqrt(published_variance(1.0, n, epsilon, delta)) / n, min(n * n, self.cap * n), 1 / n
 
     def release(self, problem: Problem, terms: Terms) -> Release:
-        """See the class."""
+        """Release the mean of the last half of the iterates."""
         bound = lipschitz(problem, self.name)
-        multiplier, steps, rate = self.settled(problem, terms)
+        multiplier, steps, rate = self.calibration(problem, terms)
         step = Gaussian(multiplier).poisson(rate)
         std = multiplier * bound
         sampler = PoissonSampler(problem.records, rate, terms.stream)
         theta, n = problem.zero(), problem.records
-        total, kept = problem.zero(), 0
+        tail = _TailMean(steps, theta)
         for taken in range(1, steps + 1):
-            batch = sampler.issue()
-            sampler.redeem(batch)
+            rows = poisson_sample(problem, sampler)
             terms.charge(step, "noisy SGD")
-            gradient = clipped_sum(sample(problem, batch.indices), theta, bound)
+            gradient = clipped_sum(rows, theta, bound)
             noisy = (gradient + gaussian(terms.stream, problem.shape, std=std)) / rate
             eta = 1 / (problem.strength * taken + problem.loss.smoothness * n)
             theta = theta - eta * (noisy + problem.strength * theta)
-            if 2 * taken > steps:
-                total, kept = total + theta, kept + 1
-        facts = {"noise_std": std, "steps": steps, "sample_rate": rate}
-        mechanism = step * steps
-        return Release(total / kept, mechanism, terms.relation, terms.standing, facts=facts)
+            tail.add(taken, theta)
+        return terms.release(tail.mean, step * steps, {"noise_std": std, "steps": steps, "sample_rate": rate})
 
 
 @dataclass(frozen=True)
 class Svrg(Method):
-    """S rounds: a noisy full gradient at w_s, then M steps on differences of gradients over Poisson samples.
+    """DP-SVRG: S rounds of a noisy full gradient at w_s and M steps on differences of gradients over Poisson samples.
 
         w <- w - eta ((sum over the sample of g_i(w) - g_i(w_s) + noise) / (q n) + (full + noise) / n + lambda w)
 
@@ -207,11 +231,14 @@ class Svrg(Method):
         batch_size: expected size of an inner sample, in [1, n].
 
     Source: Wang, Ye & Xu 2017, Algorithm 1, whose constant is unspecified; accounted here.
+
+    Example:
+        >>> Svrg(rounds=2, inner=3).mechanism(1.0, 0.1).steps[1][1]
+        6
     """
 
     family: ClassVar[str] = "gradient"
     name: ClassVar[str] = "svrg"
-    standing: ClassVar[Standing] = Standing.PROVEN
     verdict: ClassVar[str] = "exact composition of full and Poisson-sampled Gaussian steps"
     rounds: int = 10
     inner: int = 20
@@ -223,22 +250,17 @@ class Svrg(Method):
         check.real("batch_size", self.batch_size, low=1.0)
 
     def mechanism(self, multiplier: float, rate: float) -> Compose:
-        """What runs at noise multiplier m."""
+        """All steps at noise multiplier m and sampling rate q."""
         step = Gaussian(multiplier)
         return Compose.of((step, self.rounds), (step.poisson(rate), self.rounds * self.inner))
 
     def release(self, problem: Problem, terms: Terms) -> Release:
-        """See the class."""
+        """Release the last iterate."""
         bound, n = lipschitz(problem, self.name), problem.records
         rate = min(self.batch_size / n, 1.0)
-        found = smallest(
-            "noise_multiplier",
-            lambda value: self.mechanism(value, rate),
-            terms.target,
-            relation=terms.relation,
-        )
-        step = Gaussian(found.value)
-        std = found.value * bound
+        multiplier = terms.noise_multiplier(lambda value: self.mechanism(value, rate))
+        step, mechanism = Gaussian(multiplier), self.mechanism(multiplier, rate)
+        std = multiplier * bound
         sampler = PoissonSampler(n, rate, terms.stream)
         eta = 1 / (problem.loss.smoothness + problem.strength / n)
         theta = problem.zero()
@@ -247,18 +269,10 @@ class Svrg(Method):
             terms.charge(step, "full gradient")
             full = clipped_sum(problem, anchor, bound) + gaussian(terms.stream, problem.shape, std=std)
             for _ in range(self.inner):
-                batch = sampler.issue()
-                sampler.redeem(batch)
+                rows = poisson_sample(problem, sampler)
                 terms.charge(step.poisson(rate), "difference of gradients")
-                rows = sample(problem, batch.indices)
                 difference = clipped_sum(rows, theta, bound) - clipped_sum(rows, anchor, bound)
                 noisy = difference + gaussian(terms.stream, problem.shape, std=2 * std)
                 theta = theta - eta / n * (noisy / rate + full + problem.strength * theta)
-        mechanism = self.mechanism(found.value, rate)
-        facts = {"noise_std": std, "inner_noise_std": 2 * std, "steps": float(mechanism_steps(mechanism))}
-        return Release(np.asarray(theta), mechanism, terms.relation, terms.standing, facts=facts)
-
-
-def mechanism_steps(mechanism: Compose) -> int:
-    """How many releases a composition makes."""
-    return sum(times for _, times in mechanism.steps)
+        steps = float(sum(times for _, times in mechanism.steps))
+        return terms.release(theta, mechanism, {"noise_std": std, "inner_noise_std": 2 * std, "steps": steps})

@@ -1,4 +1,4 @@
-"""Input perturbation that is proven: records, or their sum of statistics, with Gaussian noise (modes A1 to A3)."""
+"""Input perturbation that is proven: Gaussian noise on records, or on their summed statistics (modes A1 to A3)."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import check
-from tacit.calibration import smallest
 from tacit.erm.losses import HuberHinge, Logistic, Squared
-from tacit.erm.release import Method, Release, Terms
+from tacit.erm.release import Method, Release, Terms, local_gaussian
 from tacit.erm.solver import Problem
 from tacit.mechanisms import Approximate, Gaussian, Mechanism
 from tacit.noise import gaussian
 from tacit.relation import Relation
 from tacit.root_finding import bracketed_root
-from tacit.standing import Standing
 from tacit.tradeoff.gaussian import gaussian_mu
 
 Array = np.ndarray
 
+# What the ledger records as assumed of the contributors.
 SHARES = "every one of the n places sends its message, a removed record the message of a zero row"
 
 
 def moments(problem: Problem) -> tuple[float, Array]:
-    """(curvature h, answers (n, k)) of the quadratic that stands in for the loss: h theta^T H theta / 2 - g theta.
+    """Curvature h and answers (n, k) of the quadratic approximation of the loss: h theta^T H theta / 2 - g theta.
 
     H = sum x x^T, g = sum x answer^T. Squared loss: h = 1, answer = y, exact for |y| <= 1. Logistic loss:
     log 2 - m / 2 + m^2 / 8, its expansion at 0, so h = 1/4 and answer = +-1/2. Softmax likewise: h = 1/k and answer
@@ -52,7 +51,15 @@ def answer_bound(problem: Problem) -> float:
 
 
 def ridge(problem: Problem, curvature: float, second: Array, first: Array, floor: float) -> Array:
-    """(h H + strength I)^{-1} g after symmetrising H, lifting its eigenvalues to 0 and the strength to `floor`."""
+    """Ridge solution (h H + strength I)^{-1} g after raising H's eigenvalues to 0 and the strength to `floor`.
+
+    Args:
+        problem: which declares the strength.
+        curvature: h.
+        second: (p, p), noisy H; symmetrised here.
+        first: (p, k), noisy g.
+        floor: >= 0, public.
+    """
     values, vectors = np.linalg.eigh((second + second.T) / 2)
     lifted = curvature * np.maximum(values, 0.0) + max(problem.strength, floor)
     return vectors @ ((vectors.T @ first) / lifted[:, None])
@@ -67,7 +74,9 @@ def symmetric_noise(terms: Terms, width: int, std: float) -> Array:
 
 @dataclass(frozen=True)
 class Aggregate(Method):
-    """A2: the trainer sees only sum_i (phi_i + w_i), phi_i = (a svec(x x^T), c x answer^T / A), w_i ~ N(0, s^2 / n I).
+    """A2, sufficient statistics perturbation: the trainer sees only sum_i (phi_i + w_i).
+
+    phi_i = (a svec(x x^T), c x answer^T / A), w_i ~ N(0, s^2 / n I).
 
     ||phi_i|| <= Phi = sqrt(a^2 + c^2), so the sum is one Gaussian step, mu = Phi / s (zero-out: the record's
     contribution is zeroed, its share of noise kept) or 2 Phi / s (replace-one), whatever is computed from it. Each
@@ -81,11 +90,14 @@ class Aggregate(Method):
         withheld: k >= 0 contributors who may withhold or know their noise: s^2 counts as s^2 (n - k) / n.
 
     Source: sufficient statistics perturbation (Vu & Slavkovic 2009; Wang 2018), distributed; derived here.
+
+    Example:
+        >>> Aggregate(withheld=10).withheld
+        10
     """
 
     family: ClassVar[str] = "input"
     name: ClassVar[str] = "aggregate"
-    standing: ClassVar[Standing] = Standing.PROVEN
     verdict: ClassVar[str] = "exact Gaussian mechanism on summed statistics; central and local at once"
     second_share: float = 0.5
     withheld: int = 0
@@ -95,7 +107,7 @@ class Aggregate(Method):
         check.count("withheld", self.withheld, minimum=0)
 
     def release(self, problem: Problem, terms: Terms) -> Release:
-        """See the class."""
+        """Release the ridge solution of the noisy sums."""
         n, width = problem.records, problem.shape[0]
         if self.withheld >= n:
             raise check.fail("withheld", f"below the number of records {n}", self.withheld)
@@ -107,17 +119,11 @@ class Aggregate(Method):
         curvature, _ = moments(problem)
         floor = curvature * math.sqrt(2 * width) * std / math.sqrt(self.second_share)
         facts = {"noise_std": std, "local_noise_std": std / math.sqrt(n), "strength": max(problem.strength, floor)}
-        return Release(
-            ridge(problem, curvature, second, first, floor),
-            step,
-            terms.relation,
-            terms.standing,
-            local_mu=2 * math.sqrt(n) / std,
-            facts=facts,
-        )
+        theta = ridge(problem, curvature, second, first, floor)
+        return terms.release(theta, step, facts, local_mu=2 * math.sqrt(n) / std)
 
     def statistics(self, problem: Problem, terms: Terms, std: float) -> tuple[Array, Array]:
-        """(sum x x^T, sum x answer^T) with the sum of the contributors' noise, in their own units.
+        """Sums of x x^T and of x answer^T with the sum of the contributors' noise, in their own units.
 
         The n shares of variance std^2 / n add up to one draw of variance std^2.
         """
@@ -132,10 +138,18 @@ class Aggregate(Method):
         )
 
 
+def perturbed_rows(problem: Problem, terms: Terms, std: float) -> Array:
+    """Rows with N(0, std^2) added to every private feature, (n, p); the intercept's constant is public and stays."""
+    rows, private = problem.features.copy(), problem.private_columns
+    rows[:, :private] += gaussian(terms.stream, (problem.records, private), std=std)
+    return rows
+
+
 @dataclass(frozen=True)
 class _Messages(Method):
-    """Every record is sent once as (x, tau answer / A) + N(0, s^2 I); training on the messages is post-processing.
+    """Local model: every record is sent once as (x, tau answer / A) + N(0, s^2 I).
 
+    Training on the messages is post-processing.
     ||(x, tau answer / A)|| <= sqrt(1 + tau^2), so two records' messages are mu_local = 2 sqrt(1 + tau^2) / s apart.
     theta solves the ridge equations on the messages' moments, H less its known bias n s^2 I.
 
@@ -144,7 +158,6 @@ class _Messages(Method):
     """
 
     family: ClassVar[str] = "input"
-    standing: ClassVar[Standing] = Standing.PROVEN
     label_scale: float = 1.0
 
     def __post_init__(self) -> None:
@@ -152,10 +165,10 @@ class _Messages(Method):
 
     @abstractmethod
     def budget(self, records: int, terms: Terms) -> tuple[float, Mechanism, Relation]:
-        """(local mu, what goes into the ledger, the relation under which it meets the target)."""
+        """Local mu, mechanism for the ledger, and the relation under which it meets the target."""
 
     def release(self, problem: Problem, terms: Terms) -> Release:
-        """See the class."""
+        """Release the ridge solution of the messages."""
         mu, mechanism, relation = self.budget(problem.records, terms)
         std = 2 * math.hypot(1.0, self.label_scale) / mu
         terms.ledger.assume(SHARES)
@@ -167,19 +180,13 @@ class _Messages(Method):
         second[np.arange(private), np.arange(private)] -= problem.records * std**2
         first = rows.T @ sent * (bound / self.label_scale)
         floor = curvature * math.sqrt(2 * problem.records * problem.shape[0]) * std**2
-        return Release(
-            ridge(problem, curvature, second, first, floor),
-            mechanism,
-            relation,
-            terms.standing,
-            local_mu=mu,
-            facts={"noise_std": std, "strength": max(problem.strength, floor)},
-        )
+        theta = ridge(problem, curvature, second, first, floor)
+        facts = {"noise_std": std, "strength": max(problem.strength, floor)}
+        return terms.release(theta, mechanism, facts, relation=relation, local_mu=mu)
 
     def messages(self, problem: Problem, terms: Terms, std: float) -> tuple[Array, Array]:
-        """(perturbed rows (n, p), perturbed tau answer / A (n, k)); the intercept's constant is public and stays."""
-        rows, private = problem.features.copy(), problem.private_columns
-        rows[:, :private] += gaussian(terms.stream, (problem.records, private), std=std)
+        """Perturbed rows (n, p) and perturbed tau answer / A (n, k)."""
+        rows = perturbed_rows(problem, terms, std)
         _, answers = moments(problem)
         scaled = self.label_scale / answer_bound(problem) * answers
         return rows, scaled + gaussian(terms.stream, answers.shape, std=std)
@@ -190,21 +197,24 @@ class Local(_Messages):
     """A1: the target is met locally, under replace-one, by every single message; the curator needs no trust.
 
     Source: the Gaussian mechanism in the local model.
+
+    Example:
+        >>> Local(label_scale=0.5).label_scale
+        0.5
     """
 
     name: ClassVar[str] = "local"
     verdict: ClassVar[str] = "exact Gaussian mechanism on every record; everything after it is post-processing"
 
     def budget(self, records: int, terms: Terms) -> tuple[float, Mechanism, Relation]:
-        """See the class."""
-        multiplier = smallest("noise_multiplier", Gaussian, terms.target, relation=Relation.REPLACE_ONE).value
-        step = Gaussian(multiplier)
-        return 2 / multiplier, step, Relation.REPLACE_ONE
+        """The target itself, for every message."""
+        step = local_gaussian(terms.target)
+        return 2 / step.noise_multiplier, step, Relation.REPLACE_ONE
 
 
 @dataclass(frozen=True)
 class Shuffled(_Messages):
-    """A3: (e0, d0)-DP messages, order removed by a trusted shuffler; the target is met centrally.
+    """A3, the shuffle model: (e0, d0)-DP messages, order removed by a trusted shuffler; the target is met centrally.
 
     For e0 <= log(n / (16 log(2 / d))), with d the delta of the bound,
 
@@ -214,13 +224,17 @@ class Shuffled(_Messages):
     d takes half of delta and d0 the rest. Replace-one; a removed record's place sends a zero row.
 
     Source: Feldman, McMillan & Talwar 2021, Theorem 3.1 and its (e0, d0) form.
+
+    Example:
+        >>> shuffled_epsilon(1.0, 1e-6, 100_000) < 0.1
+        True
     """
 
     name: ClassVar[str] = "shuffled"
     verdict: ClassVar[str] = "local messages amplified by a trusted shuffler, published closed form"
 
     def budget(self, records: int, terms: Terms) -> tuple[float, Mechanism, Relation]:
-        """See the class."""
+        """The largest (e0, d0) that the shuffler brings down to the target."""
         epsilon, delta = terms.approximate(self.name)
         first = largest_local_epsilon(epsilon, delta / 2, records)
         d0 = delta / 2 / ((math.exp(epsilon) + 1) * (1 + math.exp(-first) / 2) * records)
@@ -229,18 +243,19 @@ class Shuffled(_Messages):
 
 
 def shuffled_epsilon(first: float, delta: float, records: int) -> float:
-    """The epsilon of the closed form above."""
+    """Epsilon after shuffling (e0, 0)-DP messages, by the closed form of `Shuffled`; `first` is e0."""
     power = math.exp(first)
     spread = 8 * math.sqrt(power * math.log(4 / delta) / records) + 8 * power / records
     return math.log1p(math.expm1(first) / (power + 1) * spread)
 
 
 def largest_local_epsilon(epsilon: float, delta: float, records: int) -> float:
-    """The largest e0 that a shuffler brings down to `epsilon`; e0 = epsilon itself where the bound does not help."""
+    """Largest e0 that a shuffler brings down to `epsilon`; epsilon itself where the bound does not help."""
     limit = math.log(max(records / (16 * math.log(2 / delta)), 1.0))
     if limit <= epsilon or shuffled_epsilon(epsilon, delta, records) > epsilon:
         return epsilon
     if shuffled_epsilon(limit, delta, records) <= epsilon:
         return limit
     root = bracketed_root(lambda first: shuffled_epsilon(first, delta, records) - epsilon, epsilon, limit)
+    # brentq's root may lie on either side; the smaller epsilon is the safe one.
     return root * (1 - 1e-12)

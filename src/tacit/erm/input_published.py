@@ -1,6 +1,7 @@
-"""Input perturbation as published (Kang, Liu, Niu, Tong, Zhang & Wang, arXiv 2002.08570): claimed, and refuted.
+"""Input perturbation as published.
 
-Input perturbation that sums up to objective perturbation (Fukuchi, Tran & Sakuma 2017).
+`PaperInput` (Kang, Liu, Niu, Tong, Zhang & Wang, arXiv 2002.08570) is claimed, and refuted; `Fukuchi` (Fukuchi, Tran &
+Sakuma 2017) sums up to objective perturbation.
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import check
-from tacit.erm.input import SHARES
+from tacit.erm.input import SHARES, perturbed_rows
 from tacit.erm.objective_published import KiferObjective
 from tacit.erm.release import Method, Release, Terms, lipschitz
 from tacit.erm.solver import Problem
 from tacit.mechanisms import Approximate
-from tacit.noise import gaussian
 from tacit.relation import Relation
 from tacit.standing import Standing
 
@@ -35,10 +35,20 @@ def published_std(
     constant: float = 1.0,
     convexity_power: float = 0.5,
 ) -> float:
-    """sigma of equation (9): sigma^2 = c G^2 T log(1/delta) / (n (n - 1) Delta^a epsilon^2).
+    """Noise standard deviation of equation (9): sigma^2 = c G^2 T log(1/delta) / (n (n - 1) Delta^a epsilon^2).
 
     Delta is the strong convexity of the mean loss, or its Polyak-Lojasiewicz constant (equation 52). The paper leaves c
     open ("for some constant c") and its proof gives a = 1 where the only public code has a = 1/2.
+
+    Args:
+        lipschitz: G, of the loss of one record.
+        steps: T >= 1.
+        records: n >= 2.
+        convexity: Delta > 0.
+        epsilon: > 0.
+        delta: in (0, 1).
+        constant: c > 0.
+        convexity_power: a.
     """
     fraction = lipschitz**2 * steps * math.log(1 / delta) / (records * (records - 1) * convexity**convexity_power)
     return math.sqrt(constant * fraction) / epsilon
@@ -69,6 +79,10 @@ class PaperInput(Method):
         fresh_noise: new noise for every record in every step.
 
     Source: Algorithm 1 and equation (9).
+
+    Example:
+        >>> PaperInput(steps=10).standing.value
+        'claimed'
     """
 
     family: ClassVar[str] = "input"
@@ -86,11 +100,11 @@ class PaperInput(Method):
         check.real("convexity_power", self.convexity_power, low=0.0, high=1.0)
 
     def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
-        """n / 1000: the paper needs strong convexity and says no more."""
+        """Strength n / 1000: the paper needs strong convexity and says no more."""
         return 1e-3 * problem.records
 
     def std(self, problem: Problem, terms: Terms) -> float:
-        """sigma for this problem."""
+        """Noise standard deviation sigma for this problem."""
         epsilon, delta = terms.approximate(self.name)
         check.positive("strength", problem.strength, "Theorem 1 needs strong convexity.")
         return published_std(
@@ -105,22 +119,13 @@ class PaperInput(Method):
         )
 
     def release(self, problem: Problem, terms: Terms) -> Release:
-        """See the class."""
+        """Release the last iterate of gradient descent on the perturbed records."""
         epsilon, delta = terms.approximate(self.name)
         sigma = self.std(problem, terms)
         mechanism = Approximate(epsilon, delta)
-        claim_in(terms, mechanism, "input perturbation, calibration of the paper")
+        claim_in(terms, mechanism)
         theta = self._descend(problem, terms, sigma)
-        return Release(
-            theta,
-            mechanism,
-            terms.relation,
-            Standing.CLAIMED,
-            local_mu=2 / sigma,
-            local_standing=Standing.CLAIMED,
-            floor_mu=true_mu(sigma, problem.records, terms.relation),
-            facts={"noise_std": sigma, "steps": self.steps},
-        )
+        return claimed_release(theta, mechanism, terms, sigma, problem.records, self.steps)
 
     def _descend(self, problem: Problem, terms: Terms, sigma: float) -> np.ndarray:
         eta = 1 / (problem.loss.smoothness + problem.strength / problem.records)
@@ -134,16 +139,39 @@ class PaperInput(Method):
 
 def perturbed(problem: Problem, terms: Terms, sigma: float) -> Problem:
     """The problem with N(0, sigma^2) added to every private feature; labels stay."""
-    rows, private = problem.features.copy(), problem.private_columns
-    rows[:, :private] += gaussian(terms.stream, (problem.records, private), std=sigma)
-    return replace(problem, features=rows)
+    return replace(problem, features=perturbed_rows(problem, terms, sigma))
 
 
-def claim_in(terms: Terms, mechanism: Approximate, note: str) -> None:
-    """Write a claimed mechanism into the ledger, whose every number is then at most claimed."""
+def claim_in(terms: Terms, mechanism: Approximate) -> None:
+    """Write the paper's mechanism into the ledger, whose every number is then at most claimed."""
     terms.ledger.mark_unsafe("claimed_calibration", Standing.CLAIMED)
     terms.ledger.assume(LABELS)
-    terms.charge(mechanism, note)
+    terms.charge(mechanism, "input perturbation, calibration of the paper")
+
+
+def claimed_release(
+    theta: np.ndarray, mechanism: Approximate, terms: Terms, sigma: float, records: int, steps: int
+) -> Release:
+    """Release of records that were perturbed as the paper does, with the claim, and the floor that refutes it.
+
+    Args:
+        theta: released parameters.
+        mechanism: the claim.
+        terms: which set the relation.
+        sigma: noise standard deviation of every feature.
+        records: n.
+        steps: T, for the facts.
+    """
+    return Release(
+        theta,
+        mechanism,
+        terms.relation,
+        Standing.CLAIMED,
+        local_mu=2 / sigma,
+        local_standing=Standing.CLAIMED,
+        floor_mu=true_mu(sigma, records, terms.relation),
+        facts={"noise_std": sigma, "steps": steps},
+    )
 
 
 @dataclass(frozen=True)
@@ -156,6 +184,10 @@ class Fukuchi(KiferObjective):
     objective convex, is replaced by the deterministic strength 2 c / epsilon.
 
     Source: Fukuchi et al. 2017; the linear-term version is derived here.
+
+    Example:
+        >>> Fukuchi().family
+        'input'
     """
 
     family: ClassVar[str] = "input"
@@ -163,7 +195,7 @@ class Fukuchi(KiferObjective):
     verdict: ClassVar[str] = "central guarantee of objective perturbation; local cover of the linear term alone"
 
     def release(self, problem: Problem, terms: Terms) -> Release:
-        """See the class."""
+        """Release as in `KiferObjective`, with the local guarantee of a share."""
         terms.ledger.assume(SHARES)
         central = super().release(problem, terms)
         mu = 2 * problem.loss.lipschitz * math.sqrt(problem.records) / central.facts["noise_std"]

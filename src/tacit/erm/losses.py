@@ -24,13 +24,13 @@ class Loss(ABC):
 
     @property
     def outputs(self) -> int:
-        """k, the number of scores of one record."""
+        """K, the number of scores of one record."""
         return 1
 
     @property
     @abstractmethod
     def lipschitz(self) -> float:
-        """sup ||dl/ds||_2; inf where there is none."""
+        """Lipschitz constant sup ||dl/ds||_2; inf where there is none."""
 
     @property
     @abstractmethod
@@ -51,15 +51,15 @@ class Loss(ABC):
 
     @abstractmethod
     def values(self, scores: Array, targets: Array) -> Array:
-        """l of every record, (n,), from scores (n, k)."""
+        """Losses of every record, (n,), from scores (n, k)."""
 
     @abstractmethod
     def slopes(self, scores: Array, targets: Array) -> Array:
-        """dl/ds of every record, (n, k)."""
+        """Derivatives dl/ds of every record, (n, k)."""
 
     @abstractmethod
     def curvatures(self, scores: Array, targets: Array) -> Array:
-        """d2l/ds2 of every record, (n, k, k)."""
+        """Second derivatives d2l/ds2 of every record, (n, k, k)."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,16 @@ class Logistic(Loss):
 
     @property
     def lipschitz(self) -> float:
+        """Lipschitz constant, the largest ||dl/ds||_2."""
         return self.slope_bound
 
     @property
     def smoothness(self) -> float:
+        """The largest eigenvalue of d2l/ds2."""
         return 0.25 if self.slope_bound >= 0.5 else self.slope_bound * (1 - self.slope_bound)
 
     def values(self, scores: Array, targets: Array) -> Array:
+        """Losses, (n,)."""
         margins = _margins(scores, targets)
         if self.slope_bound == 1.0:
             return np.logaddexp(0.0, -margins)
@@ -92,10 +95,12 @@ class Logistic(Loss):
         return np.logaddexp(0.0, -inside) + self.slope_bound * (inside - margins)
 
     def slopes(self, scores: Array, targets: Array) -> Array:
+        """Derivatives dl/ds, (n, k)."""
         signs = _signs(targets)
         return -(signs * np.minimum(_sigmoid(-signs * scores[:, 0]), self.slope_bound))[:, None]
 
     def curvatures(self, scores: Array, targets: Array) -> Array:
+        """Second derivatives d2l/ds2, (n, k, k)."""
         chance = _sigmoid(-_margins(scores, targets))
         return np.where(chance < self.slope_bound, chance * (1 - chance), 0.0)[:, None, None]
 
@@ -112,18 +117,22 @@ class Softmax(Loss):
 
     @property
     def outputs(self) -> int:
+        """K, the number of scores."""
         return self.classes
 
     @property
     def lipschitz(self) -> float:
+        """Lipschitz constant, the largest ||dl/ds||_2."""
         return math.sqrt(2.0)
 
     @property
     def smoothness(self) -> float:
+        """The largest eigenvalue of d2l/ds2."""
         return 0.5
 
     @property
     def corners(self) -> int:
+        """Number of vectors whose hull with 0 holds dl/ds; see `Loss.corners`."""
         return self.classes - 1
 
     def log_volume(self, strength: float) -> float:
@@ -131,16 +140,19 @@ class Softmax(Loss):
         return (self.classes - 1) * math.log1p(1 / (self.classes * strength)) if strength > 0 else math.inf
 
     def values(self, scores: Array, targets: Array) -> Array:
+        """Losses, (n,)."""
         shifted = scores - scores.max(axis=1, keepdims=True)
         picked = np.take_along_axis(shifted, targets[:, None], axis=1)[:, 0]
         return np.log(np.exp(shifted).sum(axis=1)) - picked
 
     def slopes(self, scores: Array, targets: Array) -> Array:
+        """Derivatives dl/ds, (n, k)."""
         chances = softmax(scores)
         chances[np.arange(len(targets)), targets] -= 1.0
         return chances
 
     def curvatures(self, scores: Array, targets: Array) -> Array:
+        """Second derivatives d2l/ds2, (n, k, k)."""
         chances = softmax(scores)
         diagonal = chances[:, :, None] * np.eye(self.classes)
         return diagonal - chances[:, :, None] * chances[:, None, :]
@@ -161,23 +173,28 @@ class HuberHinge(Loss):
 
     @property
     def lipschitz(self) -> float:
+        """Lipschitz constant, the largest ||dl/ds||_2."""
         return 1.0
 
     @property
     def smoothness(self) -> float:
+        """The largest eigenvalue of d2l/ds2."""
         return 1 / (2 * self.half_width)
 
     def values(self, scores: Array, targets: Array) -> Array:
+        """Losses, (n,)."""
         short = 1 + self.half_width - _margins(scores, targets)
         rounded = np.clip(short, 0.0, 2 * self.half_width)
         return rounded**2 / (4 * self.half_width) + np.maximum(short - 2 * self.half_width, 0.0)
 
     def slopes(self, scores: Array, targets: Array) -> Array:
+        """Derivatives dl/ds, (n, k)."""
         signs = _signs(targets)
         short = 1 + self.half_width - signs * scores[:, 0]
         return -(signs * np.clip(short / (2 * self.half_width), 0.0, 1.0))[:, None]
 
     def curvatures(self, scores: Array, targets: Array) -> Array:
+        """Second derivatives d2l/ds2, (n, k, k)."""
         rounded = np.abs(1 - _margins(scores, targets)) < self.half_width
         return np.where(rounded, 1 / (2 * self.half_width), 0.0)[:, None, None]
 
@@ -193,26 +210,32 @@ class Squared(Loss):
 
     @property
     def lipschitz(self) -> float:
+        """Lipschitz constant, the largest ||dl/ds||_2."""
         return self.residual_bound
 
     @property
     def smoothness(self) -> float:
+        """The largest eigenvalue of d2l/ds2."""
         return 1.0
 
     @property
     def corners(self) -> int:
+        """Number of vectors whose hull with 0 holds dl/ds; see `Loss.corners`."""
         return 2
 
     def values(self, scores: Array, targets: Array) -> Array:
+        """Losses, (n,)."""
         residuals = np.abs(scores[:, 0] - targets)
         inside = np.minimum(residuals, self.residual_bound)
         beyond = 0.0 if math.isinf(self.residual_bound) else self.residual_bound * (residuals - inside)
         return inside**2 / 2 + beyond
 
     def slopes(self, scores: Array, targets: Array) -> Array:
+        """Derivatives dl/ds, (n, k)."""
         return np.clip(scores[:, 0] - targets, -self.residual_bound, self.residual_bound)[:, None]
 
     def curvatures(self, scores: Array, targets: Array) -> Array:
+        """Second derivatives d2l/ds2, (n, k, k)."""
         return (np.abs(scores[:, 0] - targets) < self.residual_bound).astype(float)[:, None, None]
 
 

@@ -1,4 +1,4 @@
-"""Every method by family and name. A new one is a file with a `Method`, and a line here."""
+"""`METHODS`: every method by family and name. A new one is a file with a `Method`, and a line here."""
 
 from __future__ import annotations
 
@@ -43,8 +43,10 @@ METHODS: dict[str, dict[str, type[Method]]] = {
 def method_of(method: object, variant: object, target: Target) -> Method:
     """The method that an estimator's `method` and `variant` name; a `Method` instance is taken as it is.
 
-    Without a variant it is the family's default, or its default pure method where `target` has delta 0. Raises
-    `InvalidInput` for unknown names (with the nearest) and for a pure target that the method cannot meet.
+    Without a variant it is the family's default, or its default pure method where `target` has delta 0.
+
+    Raises:
+        InvalidInput: a name is unknown (the nearest is suggested), or the method cannot meet a pure target.
     """
     pure = isinstance(target, Epsilon) and target.delta == 0.0
     if isinstance(method, Method):

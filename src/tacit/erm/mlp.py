@@ -1,28 +1,23 @@
-"""`DPMLPClassifier`: the paper's network with one hidden layer, trained privately."""
+"""`DPMLPClassifier`: a network with one hidden layer, trained by DP-SGD or on perturbed records."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from tacit import check
-from tacit.accounting import Ledger
-from tacit.calibration import noise_multiplier, smallest
-from tacit.erm.base import checked_rows
+from tacit.calibration import noise_multiplier
 from tacit.erm.classifiers import PrivateClassifier
 from tacit.erm.input import SHARES
-from tacit.erm.input_published import LABELS, published_std, true_mu
+from tacit.erm.input_published import claim_in, claimed_release, published_std
 from tacit.erm.losses import softmax
-from tacit.erm.release import Release, Terms
-from tacit.mechanisms import Approximate, Gaussian
+from tacit.erm.release import Release, Terms, local_gaussian
+from tacit.mechanisms import Approximate
 from tacit.noise import gaussian
 from tacit.relation import Relation
-from tacit.standing import Standing
-from tacit.tradeoff import Target
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -32,6 +27,11 @@ Array = np.ndarray
 VARIANTS = {"gradient": ("sgd",), "input": ("local", "paper")}
 
 
+# Heavy-ball momentum of the full-batch steps on perturbed records: the usual value, on which no privacy rests.
+_MOMENTUM = 0.9
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class DPMLPClassifier(PrivateClassifier):
     """A network of one hidden ReLU layer.
 
@@ -48,53 +48,26 @@ class DPMLPClassifier(PrivateClassifier):
         pl_constant: > 0, declared; only for variant "paper".
         init_seed: public seed of the initial weights.
 
-    All other parameters and attributes as in `DPLogisticRegression`.
+    All other parameters and attributes as in `DPLogisticRegression`; there are no coefficients.
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.random.default_rng(0).uniform(-1, 1, (200, 2))
+        >>> model = DPMLPClassifier(epochs=1, batch_size=50, classes=[0, 1], data_bounds=(-1, 1), unsafe_seed=0)
+        >>> model.fit(x, x[:, 0] > 0).predict_proba(x).shape
+        (200, 2)
     """
 
-    def __init__(
-        self,
-        *,
-        method: str = "gradient",
-        variant: str | None = None,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        target: Target | None = None,
-        relation: str = "add_remove",
-        classes: Sequence[object] | None = None,
-        data_bounds: tuple[Any, Any] | None = None,
-        norm_bound: float | None = None,
-        hidden: int | None = None,
-        epochs: float = 10.0,
-        batch_size: int = 1024,
-        learning_rate: float = 1.0,
-        clip_norm: float = 0.5,
-        steps: int = 50,
-        pl_constant: float = 0.01,
-        init_seed: int = 0,
-        ledger: Ledger | None = None,
-        strict: bool = False,
-        unsafe_seed: int | None = None,
-    ):
-        self.method = method
-        self.variant = variant
-        self.epsilon = epsilon
-        self.delta = delta
-        self.target = target
-        self.relation = relation
-        self.classes = classes
-        self.data_bounds = data_bounds
-        self.norm_bound = norm_bound
-        self.hidden = hidden
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.clip_norm = clip_norm
-        self.steps = steps
-        self.pl_constant = pl_constant
-        self.init_seed = init_seed
-        self.ledger = ledger
-        self.strict = strict
-        self.unsafe_seed = unsafe_seed
+    method: str = "gradient"
+    variant: str | None = None
+    hidden: int | None = None
+    epochs: float = 10.0
+    batch_size: int = 1024
+    learning_rate: float = 1.0
+    clip_norm: float = 0.5
+    steps: int = 50
+    pl_constant: float = 0.01
+    init_seed: int = 0
 
     def _fit(self, X: Array, targets: Array) -> Release:
         hint = "The network is not convex; use method='gradient' or 'input'."
@@ -106,9 +79,7 @@ class DPMLPClassifier(PrivateClassifier):
         labels = targets.astype(np.int64)
         train = {"sgd": self._private, "local": self._local, "paper": self._paper}[variant]
         self.model_ = self._network(X.shape[1])
-        self.release_ = train(self.design_.features(X), labels, terms)
-        self.ledger_ = terms.ledger
-        return self.release_
+        return train(self.design_.features(X), labels, terms)
 
     def decision_function(self, X: Any) -> Array:
         """Scores: (n,), that of the second class less that of the first, or (n, classes)."""
@@ -126,15 +97,10 @@ class DPMLPClassifier(PrivateClassifier):
     def _scores(self, X: Any) -> Array:
         import torch
 
-        check_is_fitted(self)
-        rows = self.design_.features(checked_rows(self, X, reset=False))
+        rows = self._features(X)
         self.model_.eval()
         with torch.no_grad():
             return self.model_(torch.from_numpy(rows).float()).double().numpy()
-
-    def _constant(self) -> float:
-        """The layers have biases of their own."""
-        return 0.0
 
     def _network(self, columns: int) -> nn.Module:
         import torch
@@ -168,19 +134,19 @@ class DPMLPClassifier(PrivateClassifier):
             stream=terms.stream,
         )
         facts = {"noise_std": found.value * self.clip_norm, "steps": steps, "sample_rate": rate}
-        return self._result(fitted.plan.mechanism * steps, terms.relation, terms.standing, facts=facts)
+        return terms.release(self._weights(), fitted.plan.mechanism * steps, facts)
 
     def _local(self, rows: Array, labels: Array, terms: Terms) -> Release:
-        step = Gaussian(smallest("noise_multiplier", Gaussian, terms.target, relation=Relation.REPLACE_ONE).value)
+        step = local_gaussian(terms.target)
         terms.ledger.assume(SHARES)
         terms.charge(step, "local messages")
-        # ||(row, one-hot label)|| <= sqrt(2)
+        # Sensitivity: ||(row, one-hot label)|| <= sqrt(2).
         std = math.sqrt(2) * step.noise_multiplier
         classes = len(self.classes_)
         sent = np.eye(classes)[labels] + gaussian(terms.stream, (len(rows), classes), std=std)
         self._descend(rows + gaussian(terms.stream, rows.shape, std=std), sent.argmax(axis=1))
         mu, facts = 2 / step.noise_multiplier, {"noise_std": std, "steps": self.steps}
-        return self._result(step, Relation.REPLACE_ONE, terms.standing, local_mu=mu, facts=facts)
+        return terms.release(self._weights(), step, facts, relation=Relation.REPLACE_ONE, local_mu=mu)
 
     def _paper(self, rows: Array, labels: Array, terms: Terms) -> Release:
         epsilon, delta = terms.approximate("paper")
@@ -193,19 +159,9 @@ class DPMLPClassifier(PrivateClassifier):
             delta=delta,
         )
         mechanism = Approximate(epsilon, delta)
-        terms.ledger.mark_unsafe("claimed_calibration", Standing.CLAIMED)
-        terms.ledger.assume(LABELS)
-        terms.charge(mechanism, "input perturbation, calibration of the paper")
+        claim_in(terms, mechanism)
         self._descend(rows + gaussian(terms.stream, rows.shape, std=sigma), labels)
-        return self._result(
-            mechanism,
-            terms.relation,
-            Standing.CLAIMED,
-            local_mu=2 / sigma,
-            local_standing=Standing.CLAIMED,
-            floor_mu=true_mu(sigma, len(rows), terms.relation),
-            facts={"noise_std": sigma, "steps": self.steps},
-        )
+        return claimed_release(self._weights(), mechanism, terms, sigma, len(rows), self.steps)
 
     def _descend(self, rows: Array, labels: Array) -> None:
         import torch
@@ -213,15 +169,14 @@ class DPMLPClassifier(PrivateClassifier):
         from tacit.training import fit_nonprivate
 
         rate = check.positive("learning_rate", self.learning_rate)
-        optimizer = torch.optim.SGD(self.model_.parameters(), lr=rate, momentum=0.9)
+        optimizer = torch.optim.SGD(self.model_.parameters(), lr=rate, momentum=_MOMENTUM)
         steps = check.count("steps", self.steps)
         fit_nonprivate(
             self.model_, rows, labels, loss=_cross_entropy, optimizer=optimizer, sample_rate=1.0, steps=steps
         )
 
-    def _result(self, *parts: Any, **named: Any) -> Release:
-        weights = [parameter.detach().numpy().ravel() for parameter in self.model_.parameters()]
-        return Release(np.concatenate(weights), *parts, **named)
+    def _weights(self) -> Array:
+        return np.concatenate([parameter.detach().numpy().ravel() for parameter in self.model_.parameters()])
 
 
 def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:

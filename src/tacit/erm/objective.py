@@ -1,6 +1,8 @@
-"""Objective perturbation by Gaussian noise with the exact law of its privacy loss: the default of linear models.
+"""Objective perturbation: the minimiser of the empirical risk plus a random linear term.
 
-Approximate minima: the noise that makes a solver's tolerance part of the proof (Iyengar et al. 2019).
+`ObjectiveGaussian`, the default of linear models, takes Gaussian noise with the exact law of its privacy loss. The
+solver's tolerance is part of the guarantee: `rounded_minimiser` hides the error by a second, small noise (Iyengar,
+Near, Song, Thakkar, Thakurta & Wang, S&P 2019).
 """
 
 from __future__ import annotations
@@ -19,7 +21,13 @@ from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.mechanisms import Compose, Gaussian, ObjectivePerturbation
 from tacit.noise import gaussian
 from tacit.root_finding import bracketed_root
-from tacit.standing import Standing
+
+# Smallest strength that is tried: below it, tolerance / strength exceeds 10^4 and the solver's error drowns theta.
+_LEAST_STRENGTH = 1e-12
+# Relative step past a root: brentq's root may lie on either side, and the larger strength is the safe one.
+_PAST_ROOT = 1 + 1e-12
+# mu of the linear term over mu of the rounding step: at 1/500 the rounding costs a few millionths of the noise.
+_ROUNDING_RATIO = 500.0
 
 
 @dataclass(frozen=True)
@@ -32,12 +40,15 @@ class ObjectiveGaussian(Method):
 
     Args:
         volume_share: in (0, 1).
-        tolerance: of the solver; its effect is hidden by `rounded_minimiser`, at 1/500 of the mu.
+        tolerance: of the solver; `rounded_minimiser` hides its effect, at 1/500 of the mu.
+
+    Example:
+        >>> ObjectiveGaussian(volume_share=0.1).volume_share
+        0.1
     """
 
     family: ClassVar[str] = "objective"
     name: ClassVar[str] = "exact"
-    standing: ClassVar[Standing] = Standing.PROVEN
     verdict: ClassVar[str] = "exact loss of the change of variables; solver tolerance paid for"
     volume_share: float = 0.2
     tolerance: float = TOLERANCE
@@ -46,16 +57,15 @@ class ObjectiveGaussian(Method):
         check.probability("volume_share", self.volume_share, open_low=True, open_high=True)
 
     def steps(self, problem: Problem, terms: Terms) -> tuple[Problem, Compose]:
-        """The problem with its final strength, and what runs."""
+        """The problem with its final strength, and the mechanism that releases its minimiser."""
         least = strength_for(problem.loss, self.volume_share * terms.pure_epsilon())
         raised = problem.with_strength(max(problem.strength, least))
         volume = raised.loss.log_volume(raised.strength)
 
         def build(multiplier: float) -> Compose:
-            objective = ObjectivePerturbation(multiplier, volume, problem.loss.corners)
-            return with_rounding(objective)
+            return with_rounding(ObjectivePerturbation(multiplier, volume, problem.loss.corners))
 
-        found = smallest("noise_multiplier", build, terms.target, using="naive", relation=terms.relation)
+        found = smallest("noise_multiplier", build, terms.target, accountant="naive", relation=terms.relation)
         return raised, build(found.value)
 
     def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
@@ -67,7 +77,7 @@ class ObjectiveGaussian(Method):
         return pulled_strength(problem, std * math.sqrt(problem.dimension), prior_norm)
 
     def release(self, problem: Problem, terms: Terms) -> Release:
-        """See the class."""
+        """Release the minimiser of the perturbed objective, rounded."""
         bound = lipschitz(problem, self.name)
         raised, mechanism = self.steps(problem, terms)
         (objective, _), (rounding, _) = mechanism.steps
@@ -76,14 +86,15 @@ class ObjectiveGaussian(Method):
         terms.charge(mechanism, "objective perturbation")
         std = objective.noise_multiplier * bound
         linear = gaussian(terms.stream, problem.shape, std=std)
-        theta = rounded_minimiser(
-            raised, terms, linear, tolerance=self.tolerance, noise_multiplier=rounding.noise_multiplier
-        )
+        multiplier = rounding.noise_multiplier
+        theta = rounded_minimiser(raised, terms, linear, tolerance=self.tolerance, noise_multiplier=multiplier)
         facts = {"noise_std": std, "strength": raised.strength, "log_volume": objective.log_volume}
-        return Release(theta, mechanism, terms.relation, terms.standing, facts=facts)
+        return terms.release(theta, mechanism, facts)
 
 
-_LEAST = 1e-12
+def with_rounding(objective: ObjectivePerturbation, *, ratio: float = _ROUNDING_RATIO) -> Compose:
+    """`objective` and its rounding step, whose mu is 1 / ratio of that of the linear term."""
+    return Compose.of((objective, 1), (Gaussian(ratio * objective.noise_multiplier), 1))
 
 
 def rounded_minimiser(
@@ -96,7 +107,17 @@ def rounded_minimiser(
     whatever the relation. Releasing it is one Gaussian step, std = noise_multiplier * 2 tolerance / (s strength),
     s = 1 or 2 the factor by which an accountant widens a Gaussian step under the relation; it composes adaptively.
 
-    Source: Iyengar, Near, Song, Thakkar, Thakurta & Wang 2019, Algorithm 1, with the composition made explicit.
+    Args:
+        problem: F, with a positive strength.
+        terms: source of the noise, and the relation.
+        linear: (p, k), the linear term.
+        tolerance: > 0, of the solver, on the gradient's norm.
+        noise_multiplier: > 0, of the rounding step.
+
+    Raises:
+        TacitError: the tolerance is out of reach of double precision.
+
+    Source: Iyengar et al. 2019, Algorithm 1, with the composition made explicit.
     """
     found = minimise(problem, linear=linear, tolerance=tolerance)
     std = noise_multiplier * 2 * tolerance / (terms.relation.sensitivity * problem.strength)
@@ -105,16 +126,16 @@ def rounded_minimiser(
 
 def strength_for(loss: Loss, log_volume: float) -> float:
     """The smallest strength at which one record adds at most `log_volume` > 0 to log det of the Hessian."""
-    if loss.log_volume(_LEAST) <= log_volume:
-        return _LEAST
+    if loss.log_volume(_LEAST_STRENGTH) <= log_volume:
+        return _LEAST_STRENGTH
     high = 1.0
     while loss.log_volume(high) > log_volume:
         high *= 4
-    return bracketed_root(lambda value: loss.log_volume(value) - log_volume, _LEAST, high) * (1 + 1e-12)
+    return bracketed_root(lambda value: loss.log_volume(value) - log_volume, _LEAST_STRENGTH, high) * _PAST_ROOT
 
 
 def pulled_strength(problem: Problem, noise_norm: float, prior_norm: float) -> float:
-    """A public choice of the strength for a noise term of mean norm N: N / W, the pull of the regulariser at norm W.
+    """Automatic strength for a noise term of mean norm N: N / W, the pull of the regulariser at norm W.
 
     W = prior_norm as long as the noise outweighs the data, that is, N / prior_norm >= n c / p, which stands for the
     mean eigenvalue of the Hessian (c the smoothness; the trace of sum x x^T is at most n). Below that W grows with
@@ -124,8 +145,3 @@ def pulled_strength(problem: Problem, noise_norm: float, prior_norm: float) -> f
     strength = noise_norm / prior_norm
     curvature = problem.records * problem.loss.smoothness / problem.shape[0]
     return strength * min(1.0, math.sqrt(strength / curvature))
-
-
-def with_rounding(objective: ObjectivePerturbation, *, ratio: float = 500.0) -> Compose:
-    """`objective` and its rounding step, whose mu is 1 / ratio of that of the linear term."""
-    return Compose.of((objective, 1), (Gaussian(ratio * objective.noise_multiplier), 1))

@@ -1,6 +1,7 @@
-"""AMP: approximate minima perturbation (Iyengar, Near, Song, Thakkar, Thakurta & Wang, S&P 2019).
+"""Objective perturbation with published (epsilon, delta) calibrations.
 
-Objective perturbation with the published (epsilon, delta) calibrations.
+`KiferObjective` (Kifer, Smith & Thakurta, COLT 2012) and `ApproximateMinima`, AMP (Iyengar, Near, Song, Thakkar,
+Thakurta & Wang, S&P 2019).
 """
 
 from __future__ import annotations
@@ -16,13 +17,79 @@ from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.mechanisms import Approximate
 from tacit.noise import gaussian
 from tacit.relation import Relation
-from tacit.standing import Standing
 from tacit.tradeoff.gaussian import gaussian_mu
+
+# Share of (epsilon, delta) that pays for the solver's tolerance: a thousandth costs a thousandth more noise.
+ROUNDING_SHARE = 1e-3
+# Share of e1 that AMP's linear term keeps; the rest is e3, which pays for the Hessian. The paper leaves it open.
+_LINEAR_SHARE = 0.9
+
+
+def kifer_variance(bound: float, epsilon: float, delta: float) -> float:
+    """Noise variance nu^2 = zeta^2 (8 log(2 / delta) + 4 epsilon) / epsilon^2, zeta = `bound` on a gradient."""
+    return bound**2 * (8 * math.log(2 / delta) + 4 * epsilon) / epsilon**2
+
+
+@dataclass(frozen=True)
+class KiferObjective(Method):
+    """argmin F(theta) + <b, theta>, b ~ N(0, nu^2 I), nu^2 by `kifer_variance`, strength >= 2 c / epsilon.
+
+    c = smoothness; rank-one Hessians. Published for add/remove with zeta = G; under replace-one zeta = 2 G. The
+    published algorithm needs the exact minimiser: here a thousandth of (epsilon, delta) pays for the tolerance.
+
+    Args:
+        tolerance: of the solver, on the gradient's norm.
+
+    Source: Kifer, Smith & Thakurta 2012, Algorithm 1 and Theorem 2, for sums.
+
+    Example:
+        >>> KiferObjective().name
+        'kifer'
+    """
+
+    family: ClassVar[str] = "objective"
+    name: ClassVar[str] = "kifer"
+    verdict: ClassVar[str] = "(epsilon, delta)-DP for add/remove as published, for replace-one with 2 zeta"
+    tolerance: float = TOLERANCE
+
+    def noise_std(self, problem: Problem, relation: Relation, epsilon: float, delta: float) -> float:
+        """Noise standard deviation nu in every coordinate of the linear term.
+
+        Args:
+            problem: with a loss of single scores.
+            relation: which sets zeta = G or 2 G.
+            epsilon: > 0.
+            delta: in (0, 1).
+
+        Raises:
+            InvalidInput: the loss has more than one score, or unbounded gradients.
+        """
+        if problem.loss.outputs != 1:
+            raise check.fail("classes", f"two for {self.name!r}", problem.loss.outputs, "Use variant='exact'.")
+        return math.sqrt(kifer_variance(relation.sensitivity * lipschitz(problem, self.name), epsilon, delta))
+
+    def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
+        """`pulled_strength` for E ||b||."""
+        std = self.noise_std(problem, terms.relation, *terms.approximate(self.name))
+        return pulled_strength(problem, std * math.sqrt(problem.dimension), prior_norm)
+
+    def release(self, problem: Problem, terms: Terms) -> Release:
+        """Release the minimiser of the perturbed objective, rounded."""
+        epsilon, delta = terms.approximate(self.name)
+        mechanism = Approximate(epsilon, delta)
+        main = (epsilon * (1 - ROUNDING_SHARE), delta * (1 - ROUNDING_SHARE))
+        std = self.noise_std(problem, terms.relation, *main)
+        raised = problem.with_strength(max(problem.strength, 2 * problem.loss.smoothness / main[0]))
+        terms.charge(mechanism, "objective perturbation")
+        linear = gaussian(terms.stream, problem.shape, std=std)
+        multiplier = terms.relation.sensitivity / gaussian_mu(ROUNDING_SHARE * epsilon, ROUNDING_SHARE * delta)
+        theta = rounded_minimiser(raised, terms, linear, tolerance=self.tolerance, noise_multiplier=multiplier)
+        return terms.release(theta, mechanism, {"noise_std": std, "strength": raised.strength})
 
 
 @dataclass(frozen=True)
 class ApproximateMinima(Method):
-    """A point of gradient norm <= tolerance of F + <b1, .>, plus b2, with the published scales.
+    """AMP, approximate minima perturbation: a point of gradient norm <= tolerance of F + <b1, .>, plus b2.
 
     With (epsilon, delta) = (e1 + e2, d1 + d2), 0 < e3 < e1, r = min(p, 2 rank):
 
@@ -38,11 +105,14 @@ class ApproximateMinima(Method):
         share: e1 / epsilon = d1 / delta, in (0, 1); e3 = e1 / 10.
 
     Source: Iyengar et al. 2019, Algorithm 1 and Theorem 1, for sums.
+
+    Example:
+        >>> ApproximateMinima(tolerance=1e-2).name
+        'amp'
     """
 
     family: ClassVar[str] = "objective"
     name: ClassVar[str] = "amp"
-    standing: ClassVar[Standing] = Standing.PROVEN
     verdict: ClassVar[str] = "(epsilon, delta)-DP with any solver tolerance"
     tolerance: float = 1e-4
     share: float = 0.99
@@ -52,13 +122,13 @@ class ApproximateMinima(Method):
         check.probability("share", self.share, open_low=True, open_high=True)
 
     def scales(self, problem: Problem, epsilon: float, delta: float) -> tuple[float, float, float]:
-        """(strength, s1, s2)."""
+        """Strength, s1 and s2."""
         first, second = self.share * epsilon, (1 - self.share) * epsilon
         d1, d2 = self.share * delta, (1 - self.share) * delta
         rank = min(problem.dimension, 2 * max(problem.loss.outputs - 1, 1))
         strength = max(problem.strength, rank * problem.loss.smoothness / (first / 10))
         corners = problem.loss.corners * (problem.loss.corners + 2)
-        s1 = 2 * lipschitz(problem, self.name) * _ratio(0.9 * first, d1, corners)
+        s1 = 2 * lipschitz(problem, self.name) * _ratio(_LINEAR_SHARE * first, d1, corners)
         s2 = 2 * self.tolerance / strength * _ratio(second, d2, 1)
         return strength, s1, s2
 
@@ -68,7 +138,7 @@ class ApproximateMinima(Method):
         return pulled_strength(problem, s1 * math.sqrt(problem.dimension), prior_norm)
 
     def release(self, problem: Problem, terms: Terms) -> Release:
-        """See the class."""
+        """Release the approximate minimiser plus b2."""
         epsilon, delta = terms.approximate(self.name)
         strength, s1, s2 = self.scales(problem, epsilon, delta)
         mechanism = Approximate(epsilon, delta)
@@ -76,62 +146,11 @@ class ApproximateMinima(Method):
         linear = gaussian(terms.stream, problem.shape, std=s1)
         found = minimise(problem.with_strength(strength), linear=linear, tolerance=self.tolerance)
         theta = found.theta + gaussian(terms.stream, problem.shape, std=s2)
-        facts = {"noise_std": s1, "output_std": s2, "strength": strength}
-        return Release(theta, mechanism, terms.relation, terms.standing, facts=facts)
+        return terms.release(theta, mechanism, {"noise_std": s1, "output_std": s2, "strength": strength})
 
 
 def _ratio(epsilon: float, delta: float, events: int) -> float:
-    """std / sensitivity: the published (1 + sqrt(2 log(1 / delta))) / epsilon below 1, the exact value from there."""
+    """Noise std / sensitivity: the published (1 + sqrt(2 log(1 / delta))) / epsilon below 1, the exact one above."""
     if epsilon < 1:
         return (1 + math.sqrt(2 * math.log(1 / delta))) / epsilon
     return 1 / gaussian_mu(epsilon, delta / events)
-
-
-_ROUNDING = 1e-3
-
-
-def kifer_variance(bound: float, epsilon: float, delta: float) -> float:
-    """nu^2 = zeta^2 (8 log(2 / delta) + 4 epsilon) / epsilon^2, zeta the change of the gradient."""
-    return bound**2 * (8 * math.log(2 / delta) + 4 * epsilon) / epsilon**2
-
-
-@dataclass(frozen=True)
-class KiferObjective(Method):
-    """argmin F(theta) + <b, theta>, b ~ N(0, nu^2 I), nu^2 by `kifer_variance`, strength >= 2 c / epsilon.
-
-    c = smoothness; rank-one Hessians. Published for add/remove with zeta = G; under replace-one zeta = 2 G. The
-    published algorithm needs the exact minimiser: here a thousandth of (epsilon, delta) pays for the tolerance.
-
-    Source: Kifer, Smith & Thakurta 2012, Algorithm 1 and Theorem 2, for sums.
-    """
-
-    family: ClassVar[str] = "objective"
-    name: ClassVar[str] = "kifer"
-    standing: ClassVar[Standing] = Standing.PROVEN
-    verdict: ClassVar[str] = "(epsilon, delta)-DP for add/remove as published, for replace-one with 2 zeta"
-    tolerance: float = TOLERANCE
-
-    def noise_std(self, problem: Problem, relation: Relation, epsilon: float, delta: float) -> float:
-        """nu."""
-        if problem.loss.outputs != 1:
-            raise check.fail("classes", f"two for {self.name!r}", problem.loss.outputs, "Use variant='exact'.")
-        return math.sqrt(kifer_variance(relation.sensitivity * lipschitz(problem, self.name), epsilon, delta))
-
-    def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
-        """`pulled_strength` for E ||b||."""
-        std = self.noise_std(problem, terms.relation, *terms.approximate(self.name))
-        return pulled_strength(problem, std * math.sqrt(problem.dimension), prior_norm)
-
-    def release(self, problem: Problem, terms: Terms) -> Release:
-        """See the class."""
-        epsilon, delta = terms.approximate(self.name)
-        mechanism = Approximate(epsilon, delta)
-        main = (epsilon * (1 - _ROUNDING), delta * (1 - _ROUNDING))
-        std = self.noise_std(problem, terms.relation, *main)
-        raised = problem.with_strength(max(problem.strength, 2 * problem.loss.smoothness / main[0]))
-        terms.charge(mechanism, "objective perturbation")
-        linear = gaussian(terms.stream, problem.shape, std=std)
-        multiplier = terms.relation.sensitivity / gaussian_mu(_ROUNDING * epsilon, _ROUNDING * delta)
-        theta = rounded_minimiser(raised, terms, linear, tolerance=self.tolerance, noise_multiplier=multiplier)
-        facts = {"noise_std": std, "strength": raised.strength}
-        return Release(theta, mechanism, terms.relation, terms.standing, facts=facts)

@@ -1,6 +1,6 @@
-"""Objective perturbation under pure epsilon-DP (Chaudhuri, Monteleoni & Sarwate 2011; Kifer, Smith & Thakurta 2012).
+"""Objective perturbation under pure epsilon-DP, and its noise: `radial`, of density proportional to e^{-rate ||b||_2}.
 
-Noise of density proportional to e^{-rate ||b||_2}: what pure epsilon-DP needs for an L2 sensitivity.
+Sources: Chaudhuri, Monteleoni & Sarwate (JMLR 2011); Kifer, Smith & Thakurta (COLT 2012).
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ import numpy as np
 
 from tacit import check
 from tacit.erm.objective import pulled_strength, strength_for
+from tacit.erm.objective_published import ROUNDING_SHARE
 from tacit.erm.release import Method, Release, Terms, lipschitz
 from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.mechanisms import Approximate
 from tacit.noise import Stream, gaussian
-from tacit.standing import Standing
-
-_ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)
@@ -33,11 +31,15 @@ class PureObjective(Method):
 
     Args:
         volume_share: in (0, 1).
+        tolerance: of the solver, on the gradient's norm.
+
+    Example:
+        >>> PureObjective().pure
+        True
     """
 
     family: ClassVar[str] = "objective"
     name: ClassVar[str] = "pure"
-    standing: ClassVar[Standing] = Standing.PROVEN
     verdict: ClassVar[str] = "pure epsilon-DP with the exact volume term; solver tolerance paid for"
     pure: ClassVar[bool] = True
     volume_share: float = 0.2
@@ -47,7 +49,7 @@ class PureObjective(Method):
         check.probability("volume_share", self.volume_share, open_low=True, open_high=True)
 
     def budget(self, problem: Problem, epsilon: float) -> tuple[float, float]:
-        """(epsilon', strength): what is left for the linear term, and the strength that leaves it."""
+        """Epsilon' for the linear term, and the strength that leaves it."""
         strength = max(problem.strength, strength_for(problem.loss, self.volume_share * epsilon))
         return epsilon - problem.loss.log_volume(strength), strength
 
@@ -58,18 +60,17 @@ class PureObjective(Method):
         return pulled_strength(problem, problem.dimension * bound / left, prior_norm)
 
     def release(self, problem: Problem, terms: Terms) -> Release:
-        """See the class."""
+        """Release the minimiser of the perturbed objective plus radial noise that hides the solver's error."""
         bound = terms.relation.sensitivity * lipschitz(problem, self.name)
         epsilon = terms.pure_epsilon()
-        left, strength = self.budget(problem, epsilon * (1 - _ROUNDING))
+        left, strength = self.budget(problem, epsilon * (1 - ROUNDING_SHARE))
         mechanism = Approximate(epsilon, 0.0)
         terms.charge(mechanism, "objective perturbation")
         linear = radial(terms.stream, problem.shape, rate=left / bound)
         found = minimise(problem.with_strength(strength), linear=linear, tolerance=self.tolerance)
-        rate = _ROUNDING * epsilon * strength / (2 * self.tolerance)
+        rate = ROUNDING_SHARE * epsilon * strength / (2 * self.tolerance)
         theta = found.theta + radial(terms.stream, problem.shape, rate=rate)
-        facts = {"rate": left / bound, "strength": strength}
-        return Release(theta, mechanism, terms.relation, terms.standing, facts=facts)
+        return terms.release(theta, mechanism, {"rate": left / bound, "strength": strength})
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,17 @@ class ChaudhuriObjective(PureObjective):
     at the new strength confirms exactly. Rank-one Hessians only (scores of length 1).
 
     Source: Chaudhuri et al. 2011, Algorithm 2 and Theorem 9, for sums.
+
+    Example:
+        >>> ChaudhuriObjective().name
+        'chaudhuri'
     """
 
     name: ClassVar[str] = "chaudhuri"
     verdict: ClassVar[str] = "pure epsilon-DP as published; solver tolerance paid for"
 
     def budget(self, problem: Problem, epsilon: float) -> tuple[float, float]:
-        """See the class."""
+        """Epsilon' and the strength by the published formula."""
         _rank_one(problem, self.name)
         c = problem.loss.smoothness
         left = epsilon - 2 * math.log1p(c / problem.strength) if problem.strength else -math.inf
@@ -101,13 +106,17 @@ class KiferPureObjective(PureObjective):
     """Half of epsilon for the linear term, half for the volume: strength >= 2 c / epsilon, rate = epsilon / (2 s G).
 
     Source: Kifer et al. 2012, Algorithm 1 with the Gamma distribution, for sums; s = 2 repairs replace-one.
+
+    Example:
+        >>> KiferPureObjective().name
+        'kifer_pure'
     """
 
     name: ClassVar[str] = "kifer_pure"
     verdict: ClassVar[str] = "pure epsilon-DP as published; solver tolerance paid for"
 
     def budget(self, problem: Problem, epsilon: float) -> tuple[float, float]:
-        """See the class."""
+        """Epsilon' and the strength by the published formula."""
         _rank_one(problem, self.name)
         return epsilon / 2, max(problem.strength, 2 * problem.loss.smoothness / epsilon)
 
@@ -125,7 +134,7 @@ def coordinate_variance(dimension: int, rate: float) -> float:
 
 
 def radial(stream: Stream, shape: tuple[int, ...], *, rate: float) -> np.ndarray:
-    """b with a uniform direction and ||b|| ~ Gamma(shape d, scale 1 / rate), d the number of entries.
+    """Radial noise: b with a uniform direction and ||b|| ~ Gamma(shape d, scale 1 / rate), d the number of entries.
 
     The norm is a sum of d exponentials. Each coordinate has variance (d + 1) / rate^2.
 

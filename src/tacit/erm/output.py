@@ -1,6 +1,7 @@
-"""Output perturbation: noise on the exact minimiser (Chaudhuri, Monteleoni & Sarwate 2011).
+"""Output perturbation: noise on the minimiser, or on the last iterate of gradient descent.
 
-Output perturbation of gradient descent (Zhang, Zheng, Mou & Wang, IJCAI 2017).
+Sources: Chaudhuri, Monteleoni & Sarwate (JMLR 2011) for the minimiser; Zhang, Zheng, Mou & Wang (IJCAI 2017) for
+gradient descent.
 """
 
 from __future__ import annotations
@@ -18,15 +19,23 @@ from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.mechanisms import Approximate, Gaussian
 from tacit.noise import gaussian
 from tacit.relation import Relation
-from tacit.standing import Standing
 
 
 def minimiser_sensitivity(problem: Problem, relation: Relation, tolerance: float, method: str) -> float:
-    """How far a minimiser found to `tolerance` can move between neighbours: (s G + 2 tolerance) / strength.
+    """Sensitivity of a minimiser found to `tolerance`: (s G + 2 tolerance) / strength.
 
     s = 1 for add/remove and zero-out, 2 for replace-one. One record adds a term of gradient norm <= G to a
     strength-strongly convex sum, which moves the exact minimiser by at most G / strength (Chaudhuri et al. 2011,
     Lemma 7, for sums); a point of gradient norm <= tolerance is within tolerance / strength of it, for both data sets.
+
+    Args:
+        problem: with a positive strength.
+        relation: neighbouring relation, which sets s.
+        tolerance: of the solver, on the gradient's norm.
+        method: name for errors.
+
+    Raises:
+        InvalidInput: the strength is 0, or the loss has no Lipschitz constant.
     """
     hint = "Output perturbation rests on strong convexity; give a regularization."
     strength = check.positive("strength", problem.strength, hint)
@@ -34,7 +43,7 @@ def minimiser_sensitivity(problem: Problem, relation: Relation, tolerance: float
 
 
 def balanced_strength(problem: Problem, unit_noise: float, prior_norm: float) -> float:
-    """The strength L at which bias L W^2 / 2 and noise (A / 2) (N / L)^2 grow alike: L^3 = 2 A (N / W)^2.
+    """Strength L at which bias L W^2 / 2 and noise (A / 2) (N / L)^2 grow alike: L^3 = 2 A (N / W)^2.
 
     N / L is the norm of the noise on the minimiser; A = n c / p, c the smoothness, stands for the mean eigenvalue of
     the Hessian, since the trace of sum x x^T is at most n. W = prior_norm while L >= A; below that W grows with
@@ -52,12 +61,18 @@ class OutputPerturbation(Method):
     Proof: the densities of theta at one point differ by e^{epsilon ||theta*(D) - theta*(D')|| / S} <= e^epsilon. With
     replace-one and a mean loss, S = 2 G / (n lambda): the published beta = n lambda epsilon / 2 for G = 1.
 
+    Args:
+        tolerance: of the solver, on the gradient's norm; inside the sensitivity.
+
     Source: Chaudhuri et al. 2011, Algorithm 1 and Theorem 6.
+
+    Example:
+        >>> OutputPerturbation().pure
+        True
     """
 
     family: ClassVar[str] = "output"
     name: ClassVar[str] = "chaudhuri"
-    standing: ClassVar[Standing] = Standing.PROVEN
     verdict: ClassVar[str] = "pure epsilon-DP; solver tolerance inside the sensitivity"
     pure: ClassVar[bool] = True
     tolerance: float = TOLERANCE
@@ -68,15 +83,15 @@ class OutputPerturbation(Method):
         return balanced_strength(problem, problem.dimension * bound / terms.pure_epsilon(), prior_norm)
 
     def release(self, problem: Problem, terms: Terms) -> Release:
-        """See the class."""
+        """Release theta* plus radial noise of rate epsilon / S."""
         sensitivity = minimiser_sensitivity(problem, terms.relation, self.tolerance, self.name)
         epsilon = terms.pure_epsilon()
+        rate = epsilon / sensitivity
         mechanism = Approximate(epsilon, 0.0)
         best = minimise(problem, tolerance=self.tolerance).theta
         terms.charge(mechanism, "output perturbation")
-        noise = radial(terms.stream, problem.shape, rate=epsilon / sensitivity)
-        facts = {"sensitivity": sensitivity, "rate": epsilon / sensitivity}
-        return Release(best + noise, mechanism, terms.relation, terms.standing, facts=facts)
+        theta = best + radial(terms.stream, problem.shape, rate=rate)
+        return terms.release(theta, mechanism, {"sensitivity": sensitivity, "rate": rate})
 
 
 @dataclass(frozen=True)
@@ -84,11 +99,17 @@ class GaussianOutput(Method):
     """theta* + N(0, s^2 I): mu-GDP with mu = S / s exactly, S = `minimiser_sensitivity`.
 
     The limit of Zhang et al. 2017 (see `GradientDescentOutput`) for many steps, with the sensitivity of the minimiser.
+
+    Args:
+        tolerance: of the solver, on the gradient's norm; inside the sensitivity.
+
+    Example:
+        >>> GaussianOutput().pure
+        False
     """
 
     family: ClassVar[str] = "output"
     name: ClassVar[str] = "gaussian"
-    standing: ClassVar[Standing] = Standing.PROVEN
     verdict: ClassVar[str] = "exact Gaussian mechanism on the minimiser"
     tolerance: float = TOLERANCE
 
@@ -98,16 +119,13 @@ class GaussianOutput(Method):
         return balanced_strength(problem, unit * math.sqrt(problem.dimension), prior_norm)
 
     def release(self, problem: Problem, terms: Terms) -> Release:
-        """See the class."""
+        """Release theta* plus Gaussian noise."""
         # The ledger multiplies by s itself: (s G + 2 tolerance) <= s (G + 2 tolerance).
         unit = minimiser_sensitivity(problem, Relation.ADD_REMOVE, self.tolerance, self.name)
         mechanism = Gaussian(terms.gaussian())
         best = minimise(problem, tolerance=self.tolerance).theta
         terms.charge(mechanism, "output perturbation")
-        std = mechanism.noise_multiplier * unit
-        noise = gaussian(terms.stream, problem.shape, std=std)
-        facts = {"sensitivity": unit * terms.relation.sensitivity, "noise_std": std}
-        return Release(best + noise, mechanism, terms.relation, terms.standing, facts=facts)
+        return _with_gaussian_noise(best, unit, mechanism, terms, {})
 
 
 @dataclass(frozen=True)
@@ -128,11 +146,14 @@ class GradientDescentOutput(Method):
         paper_constant: the published sensitivity.
 
     Source: Zhang et al. 2017, Theorems 1 and 4; the contraction bound is derived here.
+
+    Example:
+        >>> GradientDescentOutput(steps=10).steps
+        10
     """
 
     family: ClassVar[str] = "output"
     name: ClassVar[str] = "zhang"
-    standing: ClassVar[Standing] = Standing.PROVEN
     verdict: ClassVar[str] = "exact Gaussian mechanism on the last iterate of full-batch gradient descent"
     steps: int = 50
     paper_constant: bool = False
@@ -141,11 +162,11 @@ class GradientDescentOutput(Method):
         check.count("steps", self.steps)
 
     def step_size(self, problem: Problem) -> float:
-        """eta, public: it depends on n and the constants of the loss alone."""
+        """Step size eta, public: it depends on n and the constants of the loss alone."""
         return 1 / ((1 + 1 / problem.records) * problem.loss.smoothness + problem.strength / problem.records)
 
     def sensitivity(self, problem: Problem) -> float:
-        """S under add/remove and zero-out; half of what one replacement can do."""
+        """Sensitivity S under add/remove and zero-out; half of that under replace-one."""
         bound, eta = lipschitz(problem, self.name), self.step_size(problem)
         strength, n = problem.strength, problem.records
         if self.paper_constant:
@@ -158,19 +179,27 @@ class GradientDescentOutput(Method):
         return -bound / strength * float(np.expm1(self.steps * np.log1p(-eta * strength / n)))
 
     def iterate(self, problem: Problem) -> np.ndarray:
-        """theta_T without noise."""
+        """Last iterate theta_T, without noise."""
         theta, eta = problem.zero(), self.step_size(problem)
         for _ in range(self.steps):
             theta = theta - eta / problem.records * problem.gradient(theta)
         return theta
 
     def release(self, problem: Problem, terms: Terms) -> Release:
-        """See the class."""
+        """Release theta_T plus Gaussian noise."""
         unit = self.sensitivity(problem)
         mechanism = Gaussian(terms.gaussian())
         last = self.iterate(problem)
         terms.charge(mechanism, "output perturbation of gradient descent")
-        std = mechanism.noise_multiplier * unit
-        noise = gaussian(terms.stream, problem.shape, std=std)
-        facts = {"sensitivity": unit * terms.relation.sensitivity, "noise_std": std, "steps": self.steps}
-        return Release(last + noise, mechanism, terms.relation, terms.standing, facts=facts)
+        return _with_gaussian_noise(last, unit, mechanism, terms, {"steps": self.steps})
+
+
+def _with_gaussian_noise(
+    theta: np.ndarray, unit: float, mechanism: Gaussian, terms: Terms, facts: dict[str, float]
+) -> Release:
+    """Release theta + N(0, s^2 I), s = noise multiplier * unit, `unit` the sensitivity under add/remove."""
+    std = mechanism.noise_multiplier * unit
+    released = theta + gaussian(terms.stream, theta.shape, std=std)
+    return terms.release(
+        released, mechanism, {"sensitivity": unit * terms.relation.sensitivity, "noise_std": std} | facts
+    )

@@ -2,106 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from tacit import check
-from tacit.accounting import Ledger
 from tacit.data.dataset import report
 from tacit.data.places import bad_cells
-from tacit.erm.base import PrivateLinear, checked_rows, same_length
+from tacit.erm.base import checked_rows
+from tacit.erm.linear_model import ConvexModel, LinearModel
 from tacit.erm.losses import Loss, Squared
 from tacit.erm.release import Method
-from tacit.errors import InvalidInput
-from tacit.tradeoff import Target
 
 Array = np.ndarray
 
 
-class DPLinearRegression(RegressorMixin, PrivateLinear):
-    """Differentially private least squares.
-
-    y is clipped to `target_bounds` and mapped to [-1, 1]; the loss is (s - y)^2 / 2, Huber's beyond `residual_bound`
-    so that one record's gradient is bounded. The default method releases noisy second moments once.
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateRegressor(RegressorMixin, LinearModel):
+    """Base of the private regressors: y is clipped to declared bounds and mapped to [-1, 1].
 
     Args:
         target_bounds: (low, high) of y, public. None reads them from y: a `LeakWarning`, and a guarantee that is only
             claimed.
-        residual_bound: B > 0, in units of half the range of y; method "input" needs none and ignores it.
 
-    All other parameters and attributes as in `DPLogisticRegression`.
+    All other parameters as in `LinearModel`.
     """
 
-    def __init__(
-        self,
-        *,
-        method: str | Method = "input",
-        variant: str | None = None,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        target: Target | None = None,
-        relation: str = "add_remove",
-        data_bounds: tuple[Any, Any] | None = None,
-        target_bounds: tuple[float, float] | None = None,
-        norm_bound: float | None = None,
-        regularization: float | str = "auto",
-        prior_norm: float = 2.0,
-        fit_intercept: bool = True,
-        intercept_scale: float = 1.0,
-        residual_bound: float = 1.0,
-        ledger: Ledger | None = None,
-        strict: bool = False,
-        unsafe_seed: int | None = None,
-        unsafe_diagnostics: bool = False,
-    ):
-        self.method = method
-        self.variant = variant
-        self.epsilon = epsilon
-        self.delta = delta
-        self.target = target
-        self.relation = relation
-        self.data_bounds = data_bounds
-        self.target_bounds = target_bounds
-        self.norm_bound = norm_bound
-        self.regularization = regularization
-        self.prior_norm = prior_norm
-        self.fit_intercept = fit_intercept
-        self.intercept_scale = intercept_scale
-        self.residual_bound = residual_bound
-        self.ledger = ledger
-        self.strict = strict
-        self.unsafe_seed = unsafe_seed
-        self.unsafe_diagnostics = unsafe_diagnostics
-
-    def fit(self, X: Any, y: Any) -> DPLinearRegression:
-        """Fit to rows X (n, columns) and answers y (n,); writes the ledger before any noise is drawn."""
-        X, targets = self._records(X, y, reset=True)
-        self._fit(X, targets)
-        coefficients, intercepts = self.design_.coefficients(self.release_.theta)
-        low, high = self.target_bounds_
-        half = (high - low) / 2
-        self.coef_ = coefficients[0] * half
-        self.intercept_ = float(intercepts[0] * half + (low + high) / 2)
-        return self
+    target_bounds: tuple[float, float] | None = None
+    intercept_scale: float = 1.0
 
     def predict(self, X: Any) -> Array:
         """Predicted answers, (n,)."""
-        check_is_fitted(self)
+        self._released()
         return checked_rows(self, X, reset=False) @ self.coef_ + self.intercept_
 
-    def _loss(self) -> Loss:
-        return Squared(check.positive("residual_bound", self.residual_bound))
+    def _in_units_of_x(self, theta: Array) -> tuple[Array, Any]:
+        coefficients, intercepts = super()._in_units_of_x(theta)
+        low, high = self.target_bounds_
+        half = (high - low) / 2
+        return coefficients[0] * half, float(intercepts[0] * half + (low + high) / 2)
 
     def _records(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
-        if y is None:
-            raise InvalidInput(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        X = checked_rows(self, X, reset=reset)
-        answers = np.asarray(column_or_1d(y, warn=True), dtype=np.float64)
-        same_length(X, answers)
+        X, answers = self._rows_and_answers(X, y, reset=reset)
+        answers = np.asarray(answers, dtype=np.float64)
         if not np.isfinite(answers).all():
             raise bad_cells("y", "finite, without NaN or inf", np.flatnonzero(~np.isfinite(answers)), ["y"])
         if reset:
@@ -113,6 +59,7 @@ class DPLinearRegression(RegressorMixin, PrivateLinear):
         if self.target_bounds is None:
             report("target_bounds", "Pass target_bounds=(low, high) from public knowledge.", strict=self.strict)
             low, high = float(answers.min()), float(answers.max())
+            # Equal answers leave no range; any width keeps the map to [-1, 1] defined.
             return (low, high) if high > low else (low - 0.5, low + 0.5)
         if not isinstance(self.target_bounds, tuple | list) or len(self.target_bounds) != 2:
             raise check.fail("target_bounds", "a pair (low, high)", self.target_bounds)
@@ -124,56 +71,60 @@ class DPLinearRegression(RegressorMixin, PrivateLinear):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = True
         assert tags.regressor_tags is not None
         tags.regressor_tags.poor_score = True
         return tags
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
+class DPLinearRegression(PrivateRegressor, ConvexModel):
+    """Differentially private least squares.
+
+    The loss is (s - y)^2 / 2 for y in [-1, 1], Huber's beyond `residual_bound` so that one record's gradient is
+    bounded. The default method releases noisy second moments once.
+
+    Args:
+        target_bounds: (low, high) of y, public; see `PrivateRegressor`.
+        residual_bound: B > 0, in units of half the range of y; method "input" needs none and ignores it.
+
+    All other parameters and attributes as in `DPLogisticRegression`, less classes and slope_bound.
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.random.default_rng(0).uniform(-1, 1, (2000, 1))
+        >>> model = DPLinearRegression(
+        ...     epsilon=2.0, delta=1e-5, data_bounds=(-1, 1), target_bounds=(-1, 1), unsafe_seed=0
+        ... )
+        >>> bool(abs(model.fit(x, x[:, 0] / 2).coef_[0] - 0.5) < 0.1)
+        True
+    """
+
+    method: str | Method = "input"
+    prior_norm: float = 2.0
+    residual_bound: float = 1.0
+
+    def _loss(self) -> Loss:
+        return Squared(check.positive("residual_bound", self.residual_bound))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class DPRidge(DPLinearRegression):
     """Differentially private ridge regression: `DPLinearRegression` with a declared penalty.
 
     Args:
         alpha: > 0, the penalty (alpha / 2) ||theta||^2 beside sum (s - y)^2 / 2, in the units of scaled rows.
+
+    All other parameters and attributes as in `DPLinearRegression`, less regularization and prior_norm.
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.random.default_rng(0).uniform(-1, 1, (2000, 1))
+        >>> model = DPRidge(alpha=1.0, epsilon=2.0, delta=1e-5, data_bounds=(-1, 1), target_bounds=(-1, 1))
+        >>> model.fit(x, x[:, 0] / 2).predict(x).shape
+        (2000,)
     """
 
-    def __init__(
-        self,
-        *,
-        alpha: float = 1.0,
-        method: str | Method = "input",
-        variant: str | None = None,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        target: Target | None = None,
-        relation: str = "add_remove",
-        data_bounds: tuple[Any, Any] | None = None,
-        target_bounds: tuple[float, float] | None = None,
-        norm_bound: float | None = None,
-        fit_intercept: bool = True,
-        intercept_scale: float = 1.0,
-        residual_bound: float = 1.0,
-        ledger: Ledger | None = None,
-        strict: bool = False,
-        unsafe_seed: int | None = None,
-        unsafe_diagnostics: bool = False,
-    ):
-        self.alpha = alpha
-        super().__init__(
-            method=method,
-            variant=variant,
-            epsilon=epsilon,
-            delta=delta,
-            target=target,
-            relation=relation,
-            data_bounds=data_bounds,
-            target_bounds=target_bounds,
-            norm_bound=norm_bound,
-            fit_intercept=fit_intercept,
-            intercept_scale=intercept_scale,
-            residual_bound=residual_bound,
-            ledger=ledger,
-            strict=strict,
-            unsafe_seed=unsafe_seed,
-            unsafe_diagnostics=unsafe_diagnostics,
-        )
+    alpha: float = 1.0
+    # No parameters of a ridge regression, whose penalty is alpha.
+    regularization: float | str = field(default="auto", init=False)
+    prior_norm: float = field(default=2.0, init=False)

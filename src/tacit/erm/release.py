@@ -1,10 +1,10 @@
-"""What every method is given and gives back: `Terms`, `Release`, and the `Method` contract."""
+"""The contract of a method: `Terms` of a release, the `Release` itself, and `Method`."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from tacit.calibration import smallest
 from tacit.erm.solver import Problem
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Approximate, Gaussian, Mechanism, ObjectivePerturbation
-from tacit.noise import Stream
+from tacit.noise import SecureStream, Stream
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import Curve, Epsilon, GaussianCurve, Target, TradeOff
@@ -25,13 +25,13 @@ Array = np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """What a release may cost, and where noise comes from and is written down.
+    """Terms of a release: its target, its ledger and its source of noise.
 
     Args:
         target: the guarantee to meet; pure where an `Epsilon` target has delta 0.
         ledger: entries are added before their noise is drawn; its relation is that of the guarantee.
         stream: source of all randomness; one that is not secure marks the ledger.
-        read: what was read from the data because it was not declared; each marks the ledger.
+        read: arguments whose values were read from the data because they were not declared; each marks the ledger.
     """
 
     target: Target
@@ -40,10 +40,9 @@ class Terms:
     read: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for what in self.read:
-            self.ledger.read_from_data(what)
-        if not self.stream.secure:
-            self.ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
+        for name in self.read:
+            self.ledger.read_from_data(name)
+        ledger_and_stream(self.ledger, self.stream)
 
     @property
     def relation(self) -> Relation:
@@ -52,7 +51,7 @@ class Terms:
 
     @property
     def standing(self) -> Standing:
-        """The best that a guarantee under these terms can be."""
+        """The strongest standing that a guarantee under these terms can have."""
         return Standing.PROVEN if self.stream.secure and not self.read else Standing.CLAIMED
 
     def charge(self, mechanism: Mechanism, note: str) -> None:
@@ -60,11 +59,33 @@ class Terms:
         for part, steps in mechanism.parts():
             self.ledger.add(part, steps, note)
 
+    def release(
+        self,
+        theta: Array,
+        mechanism: Mechanism,
+        facts: Mapping[str, float],
+        *,
+        relation: Relation | None = None,
+        local_mu: float | None = None,
+    ) -> Release:
+        """`Release` of theta under these terms, with the strongest standing that they allow.
+
+        Args:
+            theta: (p, k), the released parameters.
+            mechanism: what was charged for them.
+            facts: public numbers.
+            relation: of the guarantee; that of the ledger by default.
+            local_mu: mu of a record's own message, where records were perturbed.
+        """
+        return Release(theta, mechanism, relation or self.relation, self.standing, local_mu=local_mu, facts=facts)
+
     def gaussian(self, *, steps: int = 1) -> float:
         """The smallest noise multiplier of `steps` Gaussian releases that meets the target."""
-        return smallest(
-            "noise_multiplier", lambda value: Gaussian(value) * steps, self.target, relation=self.relation
-        ).value
+        return self.noise_multiplier(lambda value: Gaussian(value) * steps)
+
+    def noise_multiplier(self, build: Callable[[float], Mechanism]) -> float:
+        """The smallest noise multiplier m for which `build(m)` meets the target."""
+        return smallest("noise_multiplier", build, self.target, relation=self.relation).value
 
     def pure_epsilon(self) -> float:
         """The largest epsilon of pure DP that meets the target."""
@@ -82,7 +103,7 @@ class Terms:
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """A released parameter vector and what it cost; holds nothing else of the data.
+    """A released parameter vector and its privacy cost; holds nothing else of the data.
 
     Attributes:
         theta: (p, k).
@@ -106,12 +127,12 @@ class Release:
 
     @property
     def guarantee(self) -> TradeOff:
-        """Central: of one record, against whoever sees theta."""
+        """Central guarantee: of one record, against whoever sees theta."""
         return guarantee_of(self.mechanism, self.relation, self.standing)
 
     @property
     def local_guarantee(self) -> TradeOff | None:
-        """Of one record, against whoever sees the message that it sent."""
+        """Local guarantee: of one record, against whoever sees the message that it sent."""
         if self.local_mu is None:
             return None
         standing = Standing.weakest(self.standing, self.local_standing)
@@ -132,17 +153,22 @@ class Release:
 
     @property
     def exchange_rate(self) -> float:
-        """mu of the local guarantee over mu of the central one; NaN where rows stay with the curator."""
+        """Local mu over central mu; NaN where rows stay with the curator."""
         return math.nan if self.local_mu is None else self.local_mu / float(self.guarantee.mu())
 
     @property
     def floor(self) -> TradeOff | None:
-        """Leakage that is reached exactly on an instance which the claim covers."""
+        """Leakage floor of a claim: reached exactly on an instance which the claim covers."""
         return None if self.floor_mu is None else _gaussian(self.floor_mu, self.relation, Standing.PROVEN)
 
 
+def local_gaussian(target: Target) -> Gaussian:
+    """The Gaussian mechanism of least noise that meets `target` under replace-one, for one message."""
+    return Gaussian(smallest("noise_multiplier", Gaussian, target, relation=Relation.REPLACE_ONE).value)
+
+
 def guarantee_of(mechanism: Mechanism, relation: Relation, standing: Standing) -> TradeOff:
-    """What `mechanism` alone costs: in closed form where there is one, else by the exact accountant."""
+    """Guarantee of `mechanism` alone: in closed form where there is one, else by the exact accountant."""
     own = Ledger.of(mechanism, relation=relation)
     own.standing = standing
     if isinstance(mechanism, Approximate):
@@ -164,10 +190,12 @@ class ResponseCurve(Curve):
         self._delta = delta
 
     def delta(self, epsilon: float) -> float:
+        """The profile at `epsilon`."""
         short = max(-math.expm1(epsilon - self._epsilon), 0.0) / (1 + math.exp(-self._epsilon))
         return self._delta + (1 - self._delta) * short
 
     def epsilon(self, delta: float) -> float:
+        """The smallest epsilon at `delta`; inf below the mechanism's own delta."""
         if delta < self._delta:
             return math.inf
         share = (delta - self._delta) / (1 - self._delta) * (1 + math.exp(-self._epsilon))
@@ -181,32 +209,57 @@ def _gaussian(mu: float, relation: Relation, standing: Standing) -> TradeOff:
 class Method(ABC):
     """One way to minimise an empirical risk privately; its fields are its public settings.
 
-    `standing` is that of its guarantee when noise comes from the secure stream; `verdict` says why in a sentence.
+    Attributes:
+        family: "input", "objective", "output" or "gradient".
+        name: of the variant.
+        verdict: the reason for its standing, in a sentence.
+        standing: of its guarantee when noise comes from the secure stream.
+        pure: whether it meets targets of delta 0.
+
+    Example:
+        >>> from tacit.erm import METHODS
+        >>> sorted(METHODS["output"])
+        ['chaudhuri', 'gaussian', 'zhang']
     """
 
     family: ClassVar[str]
     name: ClassVar[str]
-    standing: ClassVar[Standing]
     verdict: ClassVar[str]
+    standing: ClassVar[Standing] = Standing.PROVEN
     pure: ClassVar[bool] = False
 
     def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
-        """A public choice of the regularisation, from n, p, the target and a guess of ||theta*||; never from the data.
+        """Automatic regularisation strength, from n, p, the target and a guess of ||theta*||; never from the data.
 
         The default suits methods that do not need strong convexity.
         """
+        # lambda = 1e-5 is too small to bias a solution of norm about 10, and keeps the ridge equations regular.
         return 1e-5 * problem.records
 
     @abstractmethod
     def release(self, problem: Problem, terms: Terms) -> Release:
         """The private minimiser; writes the ledger before drawing noise.
 
-        Raises `InvalidInput` when the loss lacks what the proof needs.
+        Raises:
+            InvalidInput: the loss lacks what the proof needs.
         """
 
 
+def ledger_and_stream(ledger: Ledger | None, stream: Stream | None) -> tuple[Ledger, Stream]:
+    """The given ledger and stream, or a new ledger and the secure stream; a seeded stream marks the ledger."""
+    ledger = ledger if ledger is not None else Ledger()
+    stream = stream if stream is not None else SecureStream()
+    if not stream.secure:
+        ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
+    return ledger, stream
+
+
 def lipschitz(problem: Problem, method: str) -> float:
-    """The loss's Lipschitz constant; raises `InvalidInput` where the gradient of one record is unbounded."""
+    """Lipschitz constant of the loss.
+
+    Raises:
+        InvalidInput: the gradient of one record is unbounded.
+    """
     bound = problem.loss.lipschitz
     if not np.isfinite(bound):
         raise InvalidInput(

@@ -1,9 +1,7 @@
-"""`Problem`: the regularised empirical risk that every method minimises.
+"""`Problem`, the regularised empirical risk, and `minimise`, its minimiser to a certified gradient norm.
 
-The minimiser of a strongly convex problem, to a certified gradient norm.
-
-L-BFGS comes close, Newton steps finish; the certificate is the norm of the gradient recomputed at the answer, from
-which ||theta - theta*|| <= norm / strength by strong convexity.
+L-BFGS comes close where the problem is large, Newton steps finish. The certificate is the norm of the gradient
+recomputed at the answer, from which ||theta - theta*|| <= norm / strength by strong convexity.
 """
 
 from __future__ import annotations
@@ -17,6 +15,21 @@ from tacit.erm.losses import Loss
 from tacit.errors import TacitError
 
 Array = np.ndarray
+
+# Default bound on the gradient's norm: far above rounding errors of 10^6 records, far below any noise.
+TOLERANCE = 1e-8
+# Parameters up to which the Hessian is stored and factorised (18 MB); beyond, L-BFGS and conjugate gradients take over.
+_DENSE = 1500
+# Rows whose weighted copy is held at once while the Hessian is summed.
+_ROWS_AT_ONCE = 65536
+# Steps of Newton, of L-BFGS and of conjugate gradients; convergence takes a few dozen.
+_STEPS = 500
+# L-BFGS's own tolerance, per record: Newton steps finish from there.
+_ROUGH_TOLERANCE = 1e-9
+# Doublings and halvings of a step length: enough to reach one bit of a double.
+_LENGTHS = 60
+# Share of the squared residual at which conjugate gradients stop: an inexact Newton step is good enough.
+_RESIDUAL_SHARE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,26 +55,26 @@ class Problem:
 
     @property
     def private_columns(self) -> int:
-        """How many columns come from the records."""
+        """Number of columns that come from the records."""
         return self.features.shape[1] - self.constant
 
     @property
     def records(self) -> int:
-        """n, public."""
+        """Number n of records, public."""
         return len(self.features)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(p, k) of theta."""
+        """Shape (p, k) of theta."""
         return self.features.shape[1], self.loss.outputs
 
     @property
     def dimension(self) -> int:
-        """p k, the number of parameters."""
+        """Number p k of parameters."""
         return self.shape[0] * self.shape[1]
 
     def zero(self) -> Array:
-        """theta = 0."""
+        """Theta = 0."""
         return np.zeros(self.shape)
 
     def with_strength(self, strength: float) -> Problem:
@@ -69,34 +82,31 @@ class Problem:
         return replace(self, strength=strength)
 
     def value(self, theta: Array) -> float:
-        """F(theta)."""
+        """Objective F(theta)."""
         risk = self.loss.values(self.features @ theta, self.targets).sum()
         return float(risk + self.strength / 2 * (theta**2).sum())
 
     def gradient(self, theta: Array) -> Array:
         """The gradient of F, (p, k)."""
-        slopes = self.loss.slopes(self.features @ theta, self.targets)
-        return self.features.T @ slopes + self.strength * theta
+        return self.gradient_at(self.features @ theta, theta)
+
+    def gradient_at(self, scores: Array, theta: Array) -> Array:
+        """The gradient of F, (p, k), where the scores (n, k) of theta are known already."""
+        return self.features.T @ self.loss.slopes(scores, self.targets) + self.strength * theta
 
     def contributions(self, theta: Array) -> Array:
-        """The gradient of every record's loss, (n, p, k): what one record can change, for checks by brute force."""
+        """Per-sample gradients of the loss, (n, p, k), for checks by brute force."""
         slopes = self.loss.slopes(self.features @ theta, self.targets)
         return self.features[:, :, None] * slopes[:, None, :]
 
     def mean_gap(self, theta: Array, best: Array) -> float:
-        """(F(theta) - F(best)) / n."""
+        """Mean optimality gap (F(theta) - F(best)) / n."""
         return (self.value(theta) - self.value(best)) / self.records
-
-
-TOLERANCE = 1e-8
-_DENSE = 1500
-_ROWS_AT_ONCE = 65536
-_STEPS = 500
 
 
 @dataclass(frozen=True)
 class Minimum:
-    """A point of gradient norm `gradient_norm` <= the tolerance that was asked for."""
+    """A point `theta` (p, k) of gradient norm `gradient_norm` <= the tolerance that was asked for."""
 
     theta: Array
     gradient_norm: float
@@ -109,7 +119,7 @@ def minimise(
     tolerance: float = TOLERANCE,
     start: Array | None = None,
 ) -> Minimum:
-    """The minimiser of F(theta) + <linear, theta>.
+    """Minimiser of F(theta) + <linear, theta>.
 
     Args:
         problem: its strength must be positive.
@@ -118,6 +128,7 @@ def minimise(
         start: (p, k), where to begin; 0 by default.
 
     Raises:
+        InvalidInput: the strength is not positive.
         TacitError: the tolerance is below what double precision reaches for this problem.
     """
     check.positive("strength", problem.strength, "Strong convexity is what bounds the minimiser's sensitivity.")
@@ -128,7 +139,7 @@ def minimise(
     norm = np.inf
     for _ in range(_STEPS):
         scores = problem.features @ theta
-        gradient = _gradient(problem, tilt, theta, scores)
+        gradient = problem.gradient_at(scores, theta) + tilt
         norm = float(np.linalg.norm(gradient))
         if norm <= tolerance:
             return Minimum(theta, norm)
@@ -137,10 +148,6 @@ def minimise(
     raise TacitError(
         f"tolerance must be within reach of double precision; got {tolerance:g}, reached {norm:.2g}. Use a larger one."
     )
-
-
-def _gradient(problem: Problem, tilt: Array, theta: Array, scores: Array) -> Array:
-    return problem.features.T @ problem.loss.slopes(scores, problem.targets) + problem.strength * theta + tilt
 
 
 def _descend(problem: Problem, tilt: Array, theta: Array) -> Array:
@@ -152,12 +159,14 @@ def _descend(problem: Problem, tilt: Array, theta: Array) -> Array:
         scale = problem.records
         return value / scale, (problem.gradient(point) + tilt).ravel() / scale
 
-    found = minimize(both, theta.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 500, "gtol": 1e-9})
+    found = minimize(
+        both, theta.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS, "gtol": _ROUGH_TOLERANCE}
+    )
     return found.x.reshape(problem.shape)
 
 
 def _length(problem: Problem, tilt: Array, theta: Array, scores: Array, step: Array) -> float:
-    """How far to go along `step`: to where the slope of the convex line function has lost half of its size.
+    """Step length at which the slope of the convex line function has lost half of its size.
 
     The slope is continuous for every loss here, so that doubling and bisection find such a place; it costs no product
     with the feature matrix but one.
@@ -172,10 +181,10 @@ def _length(problem: Problem, tilt: Array, theta: Array, scores: Array, step: Ar
 
     goal = 0.5 * abs(slope(0.0))
     low, high = 0.0, 1.0
-    while slope(high) < -goal and high < 2.0**60:
+    while slope(high) < -goal and high < 2.0**_LENGTHS:
         low, high = high, 2 * high
     length = high
-    for _ in range(60):
+    for _ in range(_LENGTHS):
         at = slope(length)
         if abs(at) <= goal:
             break
@@ -185,7 +194,7 @@ def _length(problem: Problem, tilt: Array, theta: Array, scores: Array, step: Ar
 
 
 def _newton(problem: Problem, scores: Array, gradient: Array) -> Array:
-    """H^{-1} gradient."""
+    """Newton step H^{-1} gradient."""
     curvatures = problem.loss.curvatures(scores, problem.targets)
     if problem.dimension > _DENSE:
         return _conjugate(problem, curvatures, gradient)
@@ -213,12 +222,12 @@ def _hessian(problem: Problem, curvatures: Array) -> Array:
 
 
 def _conjugate(problem: Problem, curvatures: Array, gradient: Array) -> Array:
-    """H^{-1} gradient by conjugate gradients, for problems whose Hessian is too large to store."""
+    """Newton step H^{-1} gradient by conjugate gradients, for problems whose Hessian is too large to store."""
     solution = np.zeros_like(gradient)
     residual, direction = gradient.copy(), gradient.copy()
     energy = float((residual**2).sum())
-    goal = 1e-10 * energy
-    for _ in range(500):
+    goal = _RESIDUAL_SHARE * energy
+    for _ in range(_STEPS):
         if energy <= goal:
             break
         bent = np.einsum("nab,nb->na", curvatures, problem.features @ direction)

@@ -1,12 +1,10 @@
-"""Preprocessing by declared constants alone: nothing is learned, so nothing is spent.
-
-`PrivateScaler`: standardisation whose means and deviations are paid for.
-"""
+"""Preprocessing: `PublicScaler` and `PublicOneHot` by declared constants alone, `PrivateScaler` by paid statistics."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,20 +13,27 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
 from tacit import check
-from tacit.accounting import Ledger
 from tacit.data.places import bad_cells
-from tacit.erm.base import PUBLIC, checked_rows, ledger_of, stream_of, target_for
+from tacit.erm.base import PUBLIC, PrivateEstimator, checked_rows
 from tacit.erm.design import declared_bounds
 from tacit.erm.release import Terms, guarantee_of
 from tacit.mechanisms import Gaussian
 from tacit.noise import gaussian
-from tacit.tradeoff import Target, TradeOff
+from tacit.tradeoff import TradeOff
 
 Array = np.ndarray
 
 
+# Lower bound on a released deviation, squared and in units of half the declared range: a constant column, or noise that
+# exceeds its variance, gives a deviation of 1 / 100 instead of a division by zero.
+_LEAST_VARIANCE = 1e-4
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """x -> (clip(x, low, high) - center) / scale, after log(1 + x - low) where asked; every constant is declared.
+
+    Nothing is learned from the data, so nothing is spent.
 
     Args:
         data_bounds: (low, high) of the columns, numbers or one value for each column.
@@ -36,26 +41,21 @@ class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         scale: > 0, what becomes 1; by default the largest distance from the center, so that |x| <= 1.
         log: take log(1 + x - low) of values, bounds and center first, for columns of long tails: True or False, or
             one of them for each column.
+
+    Example:
+        >>> PublicScaler(data_bounds=(0, 10)).fit_transform([[0.0], [5.0], [12.0]]).ravel().tolist()
+        [-1.0, 0.0, 1.0]
     """
 
-    def __init__(
-        self,
-        *,
-        data_bounds: tuple[Any, Any] = (0.0, 1.0),
-        center: Any = None,
-        scale: Any = None,
-        log: bool | Sequence[bool] = False,
-    ):
-        self.data_bounds = data_bounds
-        self.center = center
-        self.scale = scale
-        self.log = log
+    data_bounds: tuple[Any, Any] = (0.0, 1.0)
+    center: Any = None
+    scale: Any = None
+    log: bool | Sequence[bool] = False
 
     def fit(self, X: Any, y: Any = None) -> PublicScaler:
         """Check the shape of X and the declared constants; no value of X is read beyond that."""
         columns = checked_rows(self, X, reset=True).shape[1]
-        low, high = (np.broadcast_to(end, (columns,)) for end in declared_bounds(self.data_bounds, columns))
-        self._low, self._high = low, high
+        self._low, self._high = low, high = column_bounds(self.data_bounds, columns)
         self._log = _columns("log", self.log, columns, bool)
         ends = self._bent(low), self._bent(high)
         middle = (ends[0] + ends[1]) / 2
@@ -79,20 +79,24 @@ class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return np.where(self._log, np.log1p(np.maximum(values - self._low, 0.0)), values)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PublicOneHot(TransformerMixin, BaseEstimator):
-    """One 0/1 column for each declared category of each column.
+    """One 0/1 column for each declared category of each column; nothing is learned, so nothing is spent.
 
     Args:
         categories: for each column the list of its values, or one list of values for every column. None is refused:
             they are not read from the data.
         centered: subtract 1 / (number of categories), which shortens rows and costs a linear model nothing.
         unknown: "error" for an undeclared value, or "zero" for a row of zeros in its place.
+
+    Example:
+        >>> PublicOneHot(categories=["a", "b"]).fit_transform([["a"], ["b"]]).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
     """
 
-    def __init__(self, *, categories: Sequence[Any] | None = None, centered: bool = False, unknown: str = "error"):
-        self.categories = categories
-        self.centered = centered
-        self.unknown = unknown
+    categories: Sequence[Any] | None = None
+    centered: bool = False
+    unknown: str = "error"
 
     def fit(self, X: Any, y: Any = None) -> PublicOneHot:
         """Check the shape of X and the declared categories."""
@@ -109,7 +113,7 @@ class PublicOneHot(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> Array:
-        """float64 (n, all categories)."""
+        """Indicator columns, float64 (n, all categories)."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=None, ensure_all_finite=False)
         blocks = [X[:, [place]] == np.array(known, dtype=X.dtype) for place, known in enumerate(self.categories_)]
@@ -120,7 +124,7 @@ class PublicOneHot(TransformerMixin, BaseEstimator):
         return np.hstack([block - (1 / block.shape[1] if self.centered else 0.0) for block in blocks]).astype(float)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """column_category, for every category."""
+        """Names of the form column_category."""
         check_is_fitted(self)
         names: Any = _check_feature_names_in(self, input_features)
         pairs = zip(names, self.categories_, strict=True)
@@ -134,68 +138,48 @@ class PublicOneHot(TransformerMixin, BaseEstimator):
         return tags
 
 
-def _columns(name: str, value: Any, columns: int, kind: type) -> Array:
-    try:
-        return np.broadcast_to(np.asarray(value, dtype=kind), (columns,))
-    except (TypeError, ValueError):
-        raise check.fail(name, f"one value, or one for each of {columns} columns", value) from None
-
-
-class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
     """x -> (clip(x) - mean) / deviation with a private mean and deviation of every column.
 
     With u in [-1, 1] the column mapped by its declared bounds, a record's (u, u^2) over all d columns has norm at most
-    sqrt(2 d); their sum is released once by the Gaussian mechanism. Deviations are kept above 1 / 100 of the bounds.
+    sqrt(2 d); their sum is released once by the Gaussian mechanism.
 
     Args:
-        epsilon, delta, target: the guarantee of one fit.
         data_bounds: (low, high) of the columns, public; the default is a constant, not read from the data.
-        relation, ledger, unsafe_seed: as in `DPLogisticRegression`.
+        epsilon, delta, target, relation, ledger, unsafe_seed: see `PrivateEstimator`.
 
     Attributes:
         mean_, scale_: (columns,), in the units of X.
-        ledger_, guarantee_.
+        ledger_, guarantee_: privacy that was spent.
+
+    Example:
+        >>> import numpy as np
+        >>> scaler = PrivateScaler(epsilon=5.0, delta=1e-5, data_bounds=(0, 10), unsafe_seed=0)
+        >>> bool(abs(scaler.fit(np.full((1000, 1), 7.0)).mean_[0] - 7) < 0.1)
+        True
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        target: Target | None = None,
-        data_bounds: tuple[Any, Any] = (-1.0, 1.0),
-        relation: str = "add_remove",
-        ledger: Ledger | None = None,
-        unsafe_seed: int | None = None,
-    ):
-        self.epsilon = epsilon
-        self.delta = delta
-        self.target = target
-        self.data_bounds = data_bounds
-        self.relation = relation
-        self.ledger = ledger
-        self.unsafe_seed = unsafe_seed
+    data_bounds: tuple[Any, Any] = (-1.0, 1.0)
 
     def fit(self, X: Any, y: Any = None) -> PrivateScaler:
         """Release the moments; writes the ledger before any noise is drawn."""
         X = checked_rows(self, X, reset=True)
         n, columns = X.shape
-        low, high = (np.broadcast_to(end, (columns,)) for end in declared_bounds(self.data_bounds, columns))
+        self._low, self._high = low, high = column_bounds(self.data_bounds, columns)
         middle, half = (low + high) / 2, np.where(high > low, (high - low) / 2, 1.0)
         unit = (np.clip(X, low, high) - middle) / half
-        self.ledger_ = ledger_of(self.ledger, self.relation)
+        self.ledger_ = self._open_ledger()
         self.ledger_.assume(PUBLIC)
-        target = target_for(self.target, self.epsilon, self.delta, n)
-        terms = Terms(target, self.ledger_, stream_of(self.unsafe_seed))
+        terms = Terms(self._target(n), self.ledger_, self._stream())
         self.step_, self.standing_ = Gaussian(terms.gaussian()), terms.standing
         terms.charge(self.step_, "means and deviations")
         std = self.step_.noise_multiplier * math.sqrt(2 * columns)
         sums = np.stack([unit.sum(axis=0), (unit**2).sum(axis=0)])
         first, second = (sums + gaussian(terms.stream, sums.shape, std=std)) / n
         first = np.clip(first, -1.0, 1.0)
-        self._low, self._high = low, high
         self.mean_ = middle + half * first
-        self.scale_ = half * np.sqrt(np.clip(second - first**2, 1e-4, 1.0))
+        self.scale_ = half * np.sqrt(np.clip(second - first**2, _LEAST_VARIANCE, 1.0))
         return self
 
     def transform(self, X: Any) -> Array:
@@ -205,11 +189,19 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     @property
     def guarantee_(self) -> TradeOff:
-        """The guarantee of one fit."""
+        """Guarantee of one fit."""
         check_is_fitted(self)
         return guarantee_of(self.step_, self.ledger_.relation, self.standing_)
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.non_deterministic = True
-        return tags
+
+def column_bounds(bounds: object, columns: int) -> tuple[Array, Array]:
+    """`declared_bounds` as one value for each column, twice (columns,)."""
+    low, high = declared_bounds(bounds, columns)
+    return np.broadcast_to(low, (columns,)), np.broadcast_to(high, (columns,))
+
+
+def _columns(name: str, value: Any, columns: int, kind: type) -> Array:
+    try:
+        return np.broadcast_to(np.asarray(value, dtype=kind), (columns,))
+    except (TypeError, ValueError):
+        raise check.fail(name, f"one value, or one for each of {columns} columns", value) from None

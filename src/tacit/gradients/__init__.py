@@ -1,4 +1,4 @@
-"""Clipped sums of per-example gradients for any `torch.nn.Module`."""
+"""Clipped sums of per-sample gradients for any `torch.nn.Module`."""
 
 from tacit.gradients.batch_independence import Leak, leakage
 from tacit.gradients.clipped import ClippedSum, clipped_sum

@@ -1,9 +1,9 @@
-"""A numeric test that no example sees another: change one, and look at all the others."""
+"""Batch independence: a numeric test that changing one record changes nothing for all the others."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -12,20 +12,27 @@ from torch.utils._pytree import tree_flatten
 
 from tacit import check
 from tacit.gradients.inputs import Inputs, outputs_of, rows, tensors
-from tacit.gradients.verify_capture import few
+from tacit.gradients.verify_capture import probe_records, recorded_outputs
 
+# Relative change that rounding explains where kernels sum in another order.
 _TOLERANCE = 1e-4
-_SEED = 0  # dropout draws the same masks in both runs
+# Dropout draws the same masks in both runs.
+_SEED = 0
 
 
 @dataclass(frozen=True)
 class Leak:
-    """One way in which examples see each other.
+    """One way in which a record affects what the model does with others of its batch.
 
     Attributes:
-        path, layer: the first layer where it shows; empty path for the model itself.
+        path: of the first layer where it shows; empty for the model itself.
+        layer: its type.
         what: "outputs", "gradients" or "state" (buffers and weights that the forward pass writes).
         change: largest change relative to the largest value.
+
+    Example:
+        >>> print(Leak("1", "Centred", "outputs", 0.25))
+        layer '1' (Centred): outputs of an example change by 25.0% when another example changes.
     """
 
     path: str
@@ -41,24 +48,31 @@ class Leak:
 
 
 def leakage(model: nn.Module, inputs: Inputs) -> list[Leak]:
-    """Ways in which the examples of a batch see each other in train mode; empty when none was found.
+    """Ways in which the records of a batch affect each other in train mode; empty when none was found.
 
-    A few examples run through a copy of the model, and again with one of them changed. Outputs of the others, the
-    gradients of their outputs, buffers and weights must not change. This finds batch statistics of one's own, attention
-    across examples, and time-first tensors where the model expects the batch in front. It is a test, no proof: mixing
-    that these inputs do not show stays unseen.
+    A few records run through a copy of the model, and again with one of them changed. Outputs of the others, the
+    gradients of their outputs, buffers and weights must not change. This finds batch statistics in custom layers,
+    attention across records, and time-first tensors where the model expects the batch first. It is a test, not a proof:
+    mixing that these inputs do not show stays undetected.
 
     Args:
-        inputs: at least two examples, as for the model.
+        model: any module; it is left as it is.
+        inputs: at least two records, as for the model.
 
     Raises:
         InvalidInput: the model does not take the inputs, or its outputs or gradients on them are not finite.
+
+    Example:
+        >>> import torch
+        >>> model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
+        >>> leakage(model, torch.eye(3))[0].path
+        '1'
     """
     given = tensors(inputs)
     if not given or any(not isinstance(value, Tensor) or len(value) < 2 for value in given):
         raise check.fail("inputs", "tensors with at least two examples", type(inputs).__name__)
     count = len(given[0])
-    x, _ = few([*model.parameters(), *model.buffers()], inputs, torch.zeros(count, device=given[0].device))
+    x, _ = probe_records([*model.parameters(), *model.buffers()], inputs, torch.zeros(count, device=given[0].device))
     others = [torch.arange(len(tensors(x)[0])) != at for at in (0, len(tensors(x)[0]) - 1)]
     found: dict[tuple[str, str], Leak] = {}
     before = _run(model, x)
@@ -67,7 +81,7 @@ def leakage(model: nn.Module, inputs: Inputs) -> list[Leak]:
         for leak in (
             _in_outputs(model, before, after, keep),
             _in_gradients(model, before, after),
-            _in_state(before, after, model),
+            _in_state(model, before, after),
         ):
             if leak is not None:
                 found.setdefault((leak.path, leak.what), leak)
@@ -75,63 +89,56 @@ def leakage(model: nn.Module, inputs: Inputs) -> list[Leak]:
 
 
 @dataclass
-class _Seen:
+class _Run:
+    """Outputs of every layer, gradients of the middle record's output, and the state after the run."""
+
     outputs: dict[str, Tensor]
     gradients: dict[str, Tensor]
     state: dict[str, Tensor]
 
 
-def _run(model: nn.Module, inputs: Inputs) -> _Seen:
-    """Outputs of every layer, gradients of the middle example's output, and the state after the run, of a copy."""
-    twin = copy.deepcopy(model).train()
+def _run(model: nn.Module, inputs: Inputs) -> _Run:
+    """One forward and backward pass of a copy of the model."""
+    model = copy.deepcopy(model).train()
     outputs: dict[str, Tensor] = {}
-    hooks = []
-    for path, module in twin.named_modules():
-        hooks.append(module.register_forward_hook(_noting(outputs, path)))
-    with torch.random.fork_rng(), torch.enable_grad():
+    with torch.random.fork_rng(), torch.enable_grad(), recorded_outputs(model, outputs, _first_real):
         torch.manual_seed(_SEED)
-        whole = main_output(outputs_of(twin, inputs))
+        whole = main_output(outputs_of(model, inputs))
         values = whole[len(whole) // 2].flatten()
         weights = torch.linspace(-1.0, 1.5, len(values), dtype=values.dtype, device=values.device)
         readout = (values * weights + 0.1 * values.square()).sum()
-        named = {name: p for name, p in twin.named_parameters() if p.requires_grad}
+        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         reached = readout.requires_grad and named
         gradients = torch.autograd.grad(readout, list(named.values()), allow_unused=True) if reached else ()
-    for hook in hooks:
-        hook.remove()
     kept = {name: g for name, g in zip(named, gradients, strict=bool(reached)) if g is not None}
     _check_finite([whole, *kept.values()])
-    state = {name: value.detach() for name, value in twin.state_dict().items()}
-    return _Seen(outputs, kept, state)
-
-
-def _noting(outputs: dict[str, Tensor], path: str) -> Callable[[nn.Module, object, object], None]:
-    def note(_: nn.Module, __: object, output: object) -> None:
-        found = [value for value in tree_flatten(output)[0] if isinstance(value, Tensor) and value.is_floating_point()]
-        if found:
-            outputs.setdefault(path, found[0].detach().clone())
-
-    return note
+    state = {name: value.detach() for name, value in model.state_dict().items()}
+    return _Run(outputs, kept, state)
 
 
 def main_output(output: object) -> Tensor:
     """The first real-valued tensor of what a model returns."""
-    found = [value for value in tree_flatten(output)[0] if isinstance(value, Tensor) and value.is_floating_point()]
-    if not found or not found[0].dim():
-        got = "a single number" if found else type(output).__name__
+    found = _first_real(output)
+    if found is None or not found.dim():
+        got = type(output).__name__ if found is None else "a single number"
         raise check.fail("model", "a module that returns a real-valued tensor for a batch", got)
-    return found[0]
+    return found
+
+
+def _first_real(output: object) -> Tensor | None:
+    real = (value for value in tree_flatten(output)[0] if isinstance(value, Tensor) and value.is_floating_point())
+    return next(real, None)
 
 
 def _check_finite(values: Iterable[Tensor]) -> None:
-    """NaN equals nothing, itself least of all, and hides every change."""
+    """NaN differs from everything, itself included, and would hide every change."""
     if not all(torch.isfinite(value).all() for value in values):
         hint = "It could not be tested: try inputs of another size, or another start."
         raise check.fail("outputs and gradients", "finite on random inputs", "NaN or infinity", hint)
 
 
 def _changed(inputs: Inputs, which: Tensor) -> Inputs:
-    """The inputs with one example replaced: real values are negated and shifted, integers taken from the next row."""
+    """The inputs with one record replaced: real values are negated and shifted, integers taken from the next row."""
     index = torch.arange(len(which))
     copies = rows(inputs, torch.where(which, (index + 1) % len(which), index))
     for value in tensors(copies):
@@ -140,7 +147,7 @@ def _changed(inputs: Inputs, which: Tensor) -> Inputs:
     return copies
 
 
-def _in_outputs(model: nn.Module, before: _Seen, after: _Seen, keep: Tensor) -> Leak | None:
+def _in_outputs(model: nn.Module, before: _Run, after: _Run, keep: Tensor) -> Leak | None:
     for path, output in before.outputs.items():
         other = after.outputs.get(path)
         axis = next((i for i, size in enumerate(output.shape) if size == len(keep)), None)
@@ -150,28 +157,30 @@ def _in_outputs(model: nn.Module, before: _Seen, after: _Seen, keep: Tensor) -> 
         index = keep.nonzero().flatten().to(output.device)
         change = _change(output.index_select(axis, index), other.index_select(axis, index))
         if change > _TOLERANCE:
-            return Leak(path, type(model.get_submodule(path)).__name__, "outputs", change)
+            return _leak(model, path, "outputs", change)
     return None
 
 
-def _in_gradients(model: nn.Module, before: _Seen, after: _Seen) -> Leak | None:
+def _in_gradients(model: nn.Module, before: _Run, after: _Run) -> Leak | None:
     for name, gradient in before.gradients.items():
         change = _change(gradient, after.gradients[name])
         if change > _TOLERANCE:
-            path = name.rpartition(".")[0]
-            return Leak(path, type(model.get_submodule(path)).__name__, "gradients", change)
+            return _leak(model, name.rpartition(".")[0], "gradients", change)
     return None
 
 
-def _in_state(before: _Seen, after: _Seen, model: nn.Module) -> Leak | None:
+def _in_state(model: nn.Module, before: _Run, after: _Run) -> Leak | None:
     for name, value in before.state.items():
         if not torch.equal(value, after.state[name]):
-            path = name.rpartition(".")[0]
-            change = _change(value.double(), after.state[name].double())
-            return Leak(path, type(model.get_submodule(path)).__name__, "state", change)
+            return _leak(model, name.rpartition(".")[0], "state", _change(value.double(), after.state[name].double()))
     return None
+
+
+def _leak(model: nn.Module, path: str, what: str, change: float) -> Leak:
+    return Leak(path, type(model.get_submodule(path)).__name__, what, change)
 
 
 def _change(before: Tensor, after: Tensor) -> float:
+    """Largest change relative to the largest value before."""
     scale = float(before.abs().max()) if before.numel() else 0.0
     return float((before - after).abs().max()) / max(scale, 1e-12) if before.numel() else 0.0

@@ -16,13 +16,15 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.nn import functional as F
 
-_SHORT = 64
+# Terms added one by one at the first of two levels of a sum; so few keep its rounding small.
+_FIRST_LEVEL = 64
+# Values squared at a time: 512 KB in float32 stay in the cache.
+_CACHED_VALUES = 2**17
 _FUSED = ContextVar("_FUSED", default=False)
-_PIECE = 2**17  # values squared at a time: they stay in the cache
 
 
 class Buffers:
-    """Buffers by name. Tensors that view a buffer lease it: it is used again only after all of them are gone."""
+    """Memory by name. Tensors that view a buffer lease it: it is used again only after all of them are gone."""
 
     def __init__(self) -> None:
         self._buffers: dict[object, Tensor] = {}
@@ -32,7 +34,7 @@ class Buffers:
         return view.contiguous() if recording() else self._take(name, view.shape, view).copy_(view)
 
     def product(self, name: object, left: Tensor, right: Tensor) -> Tensor:
-        """left @ right, for (B, G, p, T) and (B, G, T, d)."""
+        """The product left @ right, for (B, G, p, T) and (B, G, T, d)."""
         if recording():
             return torch.matmul(left, right)
         product = self._take(name, (*left.shape[:3], right.shape[3]), left)
@@ -53,7 +55,8 @@ class Buffers:
         return buffer[:size].view(*shape)
 
 
-_OWN_REFERENCES = 2  # to the storage of a buffer that nobody views: the buffer and the storage object that is asked
+# References to the storage of a buffer without views: the buffer, and the storage object that is asked.
+_OWN_REFERENCES = 2
 
 
 def _leased(buffer: Tensor) -> bool:
@@ -68,21 +71,21 @@ def recording() -> bool:
 
 @contextmanager
 def fused() -> Iterator[None]:
-    """What is recorded inside will be fused into loops by a compiler."""
-    mark = _FUSED.set(True)
+    """Operations recorded inside will be fused into loops by a compiler."""
+    token = _FUSED.set(True)
     try:
         yield
     finally:
-        _FUSED.reset(mark)
+        _FUSED.reset(token)
 
 
 def row_squares(rows: Tensor) -> Tensor:
     """Sum of squares of every row, shape (B,). Square and add: `norm` under-reads long float32 rows."""
     flat = rows.flatten(1) if rows.dim() > 1 else rows.unsqueeze(1)
-    size = max(1, _PIECE // max(1, flat.shape[1]))
+    size = max(1, _CACHED_VALUES // max(1, flat.shape[1]))
     if _FUSED.get():
         # A compiled sum adds one by one in each lane; two levels keep its rounding as small as that of torch's own.
-        return F.pad(flat, (0, -flat.shape[1] % _SHORT)).square().view(len(flat), -1, _SHORT).sum(2).sum(1)
+        return F.pad(flat, (0, -flat.shape[1] % _FIRST_LEVEL)).square().view(len(flat), -1, _FIRST_LEVEL).sum(2).sum(1)
     if len(flat) <= size or recording():
         return flat.square().sum(1)
     square = torch.empty(size, flat.shape[1], dtype=flat.dtype, device=flat.device)

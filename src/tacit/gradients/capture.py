@@ -1,14 +1,15 @@
 """Capture at operation level: every operation that touches a trainable parameter, with what its gradient needs.
 
 Hooks on modules miss tied weights, functional calls and raw parameters; operations do not. A forward pass under
-`Capture` makes the output of every covered operation a gradient root, so that one backward pass to these roots, without
-any parameter gradient, gives all that per-example gradients are made of.
+`Capture` makes the output of every covered operation a gradient root. One backward pass to these roots, without any
+parameter gradient, then gives all that per-sample gradients are made of.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,8 @@ from torch.overrides import TorchFunctionMode
 
 from tacit.gradients.buffers import Buffers
 from tacit.gradients.derived import DETACHING, Derived, derive
-from tacit.gradients.per_sample_gradients import Contribution
+from tacit.gradients.flat_gradient import wide
+from tacit.gradients.per_sample_gradients import PerSampleGradients
 
 Rule = Callable[..., Any]
 RULES: dict[Callable[..., Any], Rule] = {}
@@ -66,10 +68,17 @@ def composes(*operations: Callable[..., Any]) -> Callable[[Rule], Rule]:
 
 @dataclass
 class Use:
-    """One covered use: its gradient root, and how the root's gradient becomes contributions."""
+    """One covered use of parameters.
+
+    Attributes:
+        root: output of the operation.
+        gradients: gradient of the root -> per-sample gradients of the parameters.
+        saved: tensors that `gradients` reads.
+        versions: how often root and saved tensors had been written into.
+    """
 
     root: Tensor
-    contribute: Callable[[Tensor], list[Contribution]]
+    gradients: Callable[[Tensor], Iterable[PerSampleGradients]]
     saved: Sequence[Tensor]
     versions: tuple[int, ...]
 
@@ -79,11 +88,11 @@ class Capture(TorchFunctionMode):
 
     Args:
         names: id of every trainable parameter -> its name.
-        batch: number of examples.
+        batch: number of records.
         axes: where each use has its batch axis, as an earlier capture of the same model found it; None to find it,
             for which `batch` must be a prime that divides no other size.
         copies: hand out and keep copies, for models that write into activations in place.
-        scratch: buffers of earlier batches to use again.
+        buffers: memory of earlier batches to use again.
     """
 
     def __init__(
@@ -92,10 +101,10 @@ class Capture(TorchFunctionMode):
         batch: int,
         axes: list[int | None] | None = None,
         copies: bool = False,
-        scratch: Buffers | None = None,
+        buffers: Buffers | None = None,
     ):
         super().__init__()
-        self.scratch = scratch if scratch is not None else Buffers()
+        self.buffers = buffers if buffers is not None else Buffers()
         self._names = dict(names)
         self._leaves: dict[str, Tensor] = {}
         self.batch = batch
@@ -105,7 +114,7 @@ class Capture(TorchFunctionMode):
         self.uses: list[Use] = []
         self.operations: list[tuple[str, ...]] = []
         self.derived: dict[str, Derived] = {}
-        self.times: Counter[str] = Counter()
+        self.use_count: Counter[str] = Counter()
         self.paused = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -119,11 +128,11 @@ class Capture(TorchFunctionMode):
             return COMPOSITES[func](self, *args, **kwargs)
         rule = RULES.get(func)
         if rule is None:
-            return self._unruled(func, args, kwargs, touched)
+            return self._without_rule(func, args, kwargs, touched)
         if func in FLEXIBLE and self._constant(args, kwargs):
             return self._derived(func, args, kwargs, touched)
         self.operations.append((func.__name__, *touched))
-        self.times.update(touched)
+        self.use_count.update(touched)
         try:
             return rule(self, *args, **kwargs)
         except Uncovered as error:
@@ -134,10 +143,9 @@ class Capture(TorchFunctionMode):
         """`func` as if the model had called it."""
         return self.__torch_function__(func, (), args, kwargs)
 
-    def _unruled(self, func: Any, args: Any, kwargs: Any, touched: list[str]) -> Any:
+    def _without_rule(self, func: Any, args: Any, kwargs: Any, touched: list[str]) -> Any:
         result = func(*args, **kwargs)
-        made = [value for value in _items(result) if isinstance(value, Tensor) and value.is_floating_point()]
-        if all(id(value) in self._names for value in made):
+        if all(id(value) in self._names for value in _tensors([result]) if value.is_floating_point()):
             return result
         if not self._constant(args, kwargs):
             raise self.uncovered(f"{getattr(func, '__name__', func)} uses {{}}", touched)
@@ -148,13 +156,13 @@ class Capture(TorchFunctionMode):
         self.operations.append((func.__name__, *touched))
         known = {key: name for key, name in self._names.items() if name in touched}
         result, found = derive(func, args, kwargs, known, self._leaf, self.derived)
-        if not self.following and self._batchy([one.shown for one in found]):
+        if not self.following and self._any_batch_axis([one.detached for one in found]):
             raise self.uncovered(f"{func.__name__} repeats {{}} along the batch", touched)
         for one in found:
             name = f"@{len(self.derived)}"
             self.derived[name] = one
-            self._names[id(one.shown)] = name
-            self.times.update(list(one.sources))
+            self._names[id(one.detached)] = name
+            self.use_count.update(list(one.sources))
         return result
 
     def _leaf(self, name: str, parameter: Tensor) -> Tensor:
@@ -165,9 +173,9 @@ class Capture(TorchFunctionMode):
 
     def _constant(self, args: Any, kwargs: Any) -> bool:
         """Whether none of the operands has a batch axis."""
-        return self.recall(lambda: 0 if self._batchy((*args, *kwargs.values())) else None) is None
+        return self.recall(lambda: 0 if self._any_batch_axis((*args, *kwargs.values())) else None) is None
 
-    def _batchy(self, values: Any) -> bool:
+    def _any_batch_axis(self, values: Any) -> bool:
         others = (value for value in _tensors(values) if id(value) not in self._names)
         return any(self.batch_axis(value.shape) is not None for value in others)
 
@@ -181,15 +189,8 @@ class Capture(TorchFunctionMode):
         return list(self.derived[name].sources) if name in self.derived else [name]
 
     def _touched(self, values: Any) -> list[str]:
-        found = []
-        for value in values:
-            if isinstance(value, Tensor):
-                name = self._names.get(id(value))
-                if name is not None:
-                    found.append(name)
-            elif isinstance(value, list | tuple):
-                found += self._touched(value)
-        return found
+        names = (self._names.get(id(value)) for value in _tensors(values))
+        return [name for name in names if name is not None]
 
     def name(self, value: Tensor | None) -> str | None:
         """Name of a trainable parameter; None for anything else."""
@@ -198,7 +199,7 @@ class Capture(TorchFunctionMode):
     def axis(self, tensor: Tensor, trailing: int) -> int | None:
         """Batch axis of `tensor` among all but its `trailing` last axes; None when it has none.
 
-        The axis may also hold batch x positions, example by example.
+        The axis may also hold batch x positions, record by record.
         """
         axis = self.recall(lambda: self.batch_axis(tensor.shape[: tensor.dim() - trailing]))
         if axis is not None and (axis >= tensor.dim() or tensor.shape[axis] % self.batch):
@@ -206,12 +207,12 @@ class Capture(TorchFunctionMode):
         return axis
 
     def batch_axis(self, sizes: Sequence[int]) -> int | None:
-        """The first of `sizes` that holds the batch, for an examination's batch."""
+        """The first of `sizes` that holds the batch, for the batch of a verification."""
         return next((axis for axis, size in enumerate(sizes) if size and size % self.batch == 0), None)
 
     @property
     def following(self) -> bool:
-        """Whether an earlier capture is followed; otherwise this is an examination."""
+        """Whether an earlier capture is followed; otherwise this one finds the path."""
         return self._known is not None
 
     def recall(self, find: Callable[[], int | None]) -> int | None:
@@ -225,7 +226,7 @@ class Capture(TorchFunctionMode):
         return self.axes[-1]
 
     def batched(self, tensor: Tensor, trailing: int) -> tuple[Tensor, int]:
-        """`tensor` with its batch axis; one that has none is repeated for every example along a new first axis."""
+        """`tensor` with its batch axis; one that has none is repeated for every record along a new first axis."""
         axis = self.axis(tensor, trailing)
         if axis is not None:
             return tensor, axis
@@ -233,24 +234,24 @@ class Capture(TorchFunctionMode):
             return tensor.expand(self.batch, *tensor.shape[1:]), 0
         return tensor.unsqueeze(0).expand(self.batch, *tensor.shape), 0
 
-    def by_example(self, tensor: Tensor, axis: int, trailing: int) -> Tensor:
+    def by_record(self, tensor: Tensor, axis: int, trailing: int) -> Tensor:
         """`tensor` as (B, T, *trailing axes), T counting every other leading position."""
         moved = tensor if axis == 0 else tensor.movedim(axis, 0)
         kept = moved.shape[moved.dim() - trailing :] if trailing else ()
-        return moved.reshape(self.batch, moved.numel() // max(1, self.batch * _size(kept)), *kept)
+        return moved.reshape(self.batch, moved.numel() // max(1, self.batch * math.prod(kept)), *kept)
 
     def root(
-        self, output: Tensor, saved: Sequence[Tensor], contribute: Callable[[Tensor], list[Contribution]]
+        self, output: Tensor, saved: Sequence[Tensor], gradients: Callable[[Tensor], Iterable[PerSampleGradients]]
     ) -> Tensor:
         """Make `output` a gradient root and record the use; returns what the model goes on with."""
         root = output if output.requires_grad else output.requires_grad_()
-        self.uses.append(Use(root, contribute, saved, tuple(tensor._version for tensor in (root, *saved))))
+        self.uses.append(Use(root, gradients, saved, tuple(tensor._version for tensor in (root, *saved))))
         return root.clone() if self._copies else root
 
     def keep(self, tensor: Tensor) -> Tensor:
         """`tensor` as it is now, for a rule that needs its value after the backward pass."""
         kept = tensor.detach()
-        if kept.dtype in HALF:
+        if kept.dtype != wide(kept.dtype):
             return kept.float()
         return kept.clone() if self._copies else kept
 
@@ -263,23 +264,10 @@ class Capture(TorchFunctionMode):
         )
 
 
-HALF = (torch.float16, torch.bfloat16)
-
-
 def _tensors(values: Any) -> Iterator[Tensor]:
+    """Every tensor among `values` and in the lists and tuples among them."""
     for value in values:
         if isinstance(value, Tensor):
             yield value
         elif isinstance(value, list | tuple):
             yield from _tensors(value)
-
-
-def _items(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _size(shape: Sequence[int]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total

@@ -1,4 +1,4 @@
-"""`clipped_sum`: what every private training step needs from a batch."""
+"""`clipped_sum`: the sum of clipped per-sample gradients that every private training step needs from a batch."""
 
 from __future__ import annotations
 
@@ -14,36 +14,41 @@ from tacit.clipping import Clip, FlatClip
 from tacit.errors import UnsupportedModel
 from tacit.gradients.buffers import Buffers
 from tacit.gradients.capture import Uncovered
-from tacit.gradients.engine import Captured, Trace, captured, without_gradients
-from tacit.gradients.fallback import add_by_example
+from tacit.gradients.engine import CapturedGradients, Trace, capture_gradients, without_gradients
+from tacit.gradients.fallback import add_clipped_rows
 from tacit.gradients.flat_gradient import FlatGradient
 from tacit.gradients.identity import identity_of
-from tacit.gradients.inputs import Inputs, Loss, batch_size, call, losses_of, outputs_of, rows, tensors
+from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size, call, tensors
 from tacit.gradients.privacy_units import PrivacyUnits, UnitIds
 from tacit.gradients.validate import examine
-from tacit.gradients.verify_capture import Verdict, verify_capture
+from tacit.gradients.verify_capture import Verification, verify_capture
 
-_FAR = 1e30  # squared norms beyond this are left to the fallback, which rescales
-_HELD = 2**26  # values that contributions may hold at a time
-_LATEST = 256  # verdicts of one model that are kept
+# Squared norms beyond this are left to the fallback, which rescales: products of them would overflow in float32.
+_LARGEST_SQUARE = 1e30
+# Values that per-sample gradients may hold at a time: 256 MB in float32.
+_HELD_VALUES = 2**26
+# Verifications of one model that are kept: one for each loss and input size, and training uses few of either.
+_KEPT_VERIFICATIONS = 256
 
-_VERDICTS: weakref.WeakKeyDictionary[nn.Module, dict[tuple[object, ...], Verdict]] = weakref.WeakKeyDictionary()
+_VERIFICATIONS: weakref.WeakKeyDictionary[nn.Module, dict[tuple[object, ...], Verification]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def clipped_sum(
     model: nn.Module, loss: Loss, inputs: Inputs, targets: Tensor, *, clip_norm: float
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Sum over the batch of every example's gradient, clipped to L2 norm `clip_norm`, and the unclipped norms.
+    """Sum over the batch of the per-sample gradients, each clipped to L2 norm `clip_norm`, and the unclipped norms.
 
         sum_i g_i min(1, clip_norm / |g_i|),  g_i the gradient of loss_i in all trainable parameters together
 
-    One example changes the sum by at most `clip_norm` (1 + 1e-6), whatever its values: an example whose gradient is
+    One record changes the sum by at most `clip_norm` (1 + 1e-6), whatever its values: a record whose gradient is
     NaN or infinite contributes exactly 0, one whose squares overflow is clipped like any other. The norms are private
     data: they must not be released.
 
     Args:
-        model: any module whose layers treat examples independently; its mode and gradients are left alone.
-        loss: `loss(outputs, targets)` gives one value per example, shape (batch,).
+        model: any module whose layers treat records independently; its mode and gradients are left alone.
+        loss: `loss(outputs, targets)` gives one value per record, shape (batch,).
         inputs: tensor (batch, ...), or a tuple or dict of such tensors for models with several arguments.
         targets: tensor (batch, ...).
         clip_norm: in [1e-9, 1e12].
@@ -53,82 +58,87 @@ def clipped_sum(
 
     Raises:
         InvalidInput: `loss` returns one number or a mean, or inputs and targets differ in length.
-        UnsupportedModel: a layer mixes the examples of a batch (its path and the fix are named).
+        UnsupportedModel: a layer mixes the records of a batch (its path and the fix are named).
 
     Source: Abadi et al. 2016, Algorithm 1.
+
+    Example:
+        >>> import torch
+        >>> model = torch.nn.Linear(2, 1, bias=False)
+        >>> inputs = torch.tensor([[3.0, 4.0], [0.3, 0.4]])
+        >>> sums, norms = clipped_sum(model, lambda y, t: y[:, 0] - t, inputs, torch.zeros(2), clip_norm=1.0)
+        >>> norms
+        tensor([5.0000, 0.5000])
+        >>> sums["weight"]
+        tensor([[0.9000, 1.2000]])
     """
-    total, norms = ClippedSum(model, FlatClip(clip_norm))(loss, inputs, targets)
-    return total.parts, norms
+    gradient, norms = ClippedSum(model, FlatClip(clip_norm))(loss, inputs, targets)
+    return gradient.parts, norms
 
 
 class ClippedSum:
     """`clipped_sum` for many batches of one model, whose trainable parameters are those of now, under any clip.
 
     Args:
+        model: any module whose layers treat records independently.
         clip: of the next batch; may be exchanged for another of the same groups between batches.
-        max_physical_batch_size: records that go through the model at a time; the sum does not depend on it. A unit of
-            several records is never split.
+        max_physical_batch_size: records that go through the model at a time; the sum does not depend on it. A privacy
+            unit of several records is never split.
+
+    Example:
+        >>> import torch
+        >>> from tacit.clipping import FlatClip
+        >>> clipped = ClippedSum(torch.nn.Linear(2, 1, bias=False), FlatClip(1.0))
+        >>> gradient, norms = clipped(lambda y, t: y[:, 0] - t, torch.tensor([[3.0, 4.0]]), torch.zeros(1))
+        >>> gradient.flat
+        tensor([0.6000, 0.8000])
     """
 
     def __init__(self, model: nn.Module, clip: Clip, *, max_physical_batch_size: int | None = None):
         examine(model)
         self.model, self.clip = model, clip
         self.trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self.groups = clip.groups(list(self.trainable))
-        self.units = PrivacyUnits(self.groups)
-        self._most = _HELD
+        self.privacy_units = PrivacyUnits(clip.groups(list(self.trainable)))
+        self._max_physical_batch_size = _HELD_VALUES
         if max_physical_batch_size is not None:
-            self._most = check.count("max_physical_batch_size", max_physical_batch_size)
-        self._scratch = Buffers()
-        self._verdicts = _VERDICTS.setdefault(model, {})
+            self._max_physical_batch_size = check.count("max_physical_batch_size", max_physical_batch_size)
+        self._buffers = Buffers()
+        self._verifications = _VERIFICATIONS.setdefault(model, {})
         self._parameters = tuple((id(parameter), parameter.shape) for parameter in self.trainable.values())
 
+    @check.renamed(members="unit_ids")
     def __call__(
-        self, loss: Loss, inputs: Inputs, targets: Tensor, members: UnitIds | None = None
+        self, loss: Loss, inputs: Inputs, targets: Tensor, unit_ids: UnitIds | None = None
     ) -> tuple[FlatGradient, Tensor]:
         """The clipped sum and the norms of one batch; see `clipped_sum`. A clip of the mean has yet to `finish` it.
 
         Args:
-            members: which records are clipped as one; every record by itself by default. There is one norm a unit.
+            loss: `loss(outputs, targets)` gives one value per record, shape (batch,).
+            inputs: tensor (batch, ...), or a tuple or dict of such tensors.
+            targets: tensor (batch, ...).
+            unit_ids: which records are clipped together; every record by itself by default.
+
+        Returns:
+            The clipped sum, and one norm for each privacy unit.
+
+        Raises:
+            InvalidInput: `loss` returns one number or a mean, or inputs and targets differ in length.
+            UnsupportedModel: a layer mixes the records of a batch.
         """
-        batch = batch_size(inputs, targets)
-        total = FlatGradient.zeros(self.trainable)
-        if not batch:
-            return total, total.flat.new_zeros(0)
-        verdict = self._verdict(loss, inputs, targets)
-        if members is None:
-            norms = self._add_pieces(loss, inputs, targets, verdict, total.parts, self.units)
-        else:
-            norms = total.flat.new_zeros(members.count)
-            for owners, index, weights in members.blocks(targets.device):
-                units = PrivacyUnits(self.groups, index.shape[1], weights.flatten().to(total.flat.dtype))
-                x, y = rows(inputs, index.flatten()), targets[index.flatten()]
-                norms[owners] = self._add_pieces(loss, x, y, verdict, total.parts, units).to(norms.dtype)
-        return total, norms
-
-    def _add_pieces(
-        self,
-        loss: Loss,
-        inputs: Inputs,
-        targets: Tensor,
-        verdict: Verdict,
-        sums: dict[str, Tensor],
-        units: PrivacyUnits,
-    ) -> Tensor:
-        """`_add` on so many records at a time as may be held."""
-        size = max(1, self._chunk(verdict) // units.size) * units.size
-        if len(targets) <= size:
-            return self._add(loss, inputs, targets, verdict, sums, units)
-        norms = []
-        for start in range(0, len(targets), size):
-            part = slice(start, start + size)
-            norms.append(self._add(loss, rows(inputs, part), targets[part], verdict, sums, units.part(part)))
-        return torch.cat(norms)
-
-    def _chunk(self, verdict: Verdict) -> int:
-        """How many records may go through the model at a time."""
-        held = verdict.trace.held if verdict.trace is not None else 1
-        return max(1, min(self._most, _HELD // max(1, held)))
+        size = batch_size(inputs, targets)
+        gradient = FlatGradient.zeros(self.trainable)
+        if not size:
+            return gradient, gradient.flat.new_zeros(0)
+        verified = self._verification(loss, inputs, targets)
+        batch = PhysicalBatch(loss, inputs, targets, self.privacy_units)
+        if unit_ids is None:
+            return gradient, self._add(batch, verified, gradient.parts)
+        norms = gradient.flat.new_zeros(unit_ids.count)
+        for owners, index, weights in unit_ids.blocks(targets.device):
+            units = PrivacyUnits(self.privacy_units.groups, index.shape[1], weights.flatten().to(norms.dtype))
+            block = replace(batch.select(index.flatten()), privacy_units=units)
+            norms[owners] = self._add(block, verified, gradient.parts).to(norms.dtype)
+        return gradient, norms
 
     def factors(self, squared_norms: Tensor) -> Tensor:
         """Clipping factor of every squared norm, shape (groups, units), all within range."""
@@ -136,112 +146,86 @@ class ClippedSum:
 
     @staticmethod
     def within_range(squared_norms: Tensor) -> Tensor:
-        """Which examples may be clipped by a factor; the others overflow, or are not finite."""
-        return squared_norms < _FAR
+        """Which gradients may be clipped by a factor; the others overflow, or are not finite."""
+        return squared_norms < _LARGEST_SQUARE
 
     def trace(self, loss: Loss, inputs: Inputs, targets: Tensor) -> Trace:
         """The path that captures follow; raises `UnsupportedModel` for a model that goes through the fallback."""
-        verdict = self._verdict(loss, inputs, targets)
-        if verdict.trace is None:
-            raise UnsupportedModel(f'the model cannot be compiled: {verdict.reason}. Use engine="eager".')
-        return verdict.trace
+        verified = self._verification(loss, inputs, targets)
+        if verified.trace is None:
+            raise UnsupportedModel(f'the model cannot be compiled: {verified.reason}. Use engine="eager".')
+        return verified.trace
 
-    def why_slow(self, loss: Loss, inputs: Inputs, targets: Tensor) -> str:
-        """Why this model goes through the fallback; empty when its gradients are captured."""
-        return self._verdict(loss, inputs, targets).reason
+    def fallback_reason(self, loss: Loss, inputs: Inputs, targets: Tensor) -> str:
+        """Why this model, or some of its modules, take a slower method; empty when all gradients are captured."""
+        return self._verification(loss, inputs, targets).reason
 
-    def _add(
-        self,
-        loss: Loss,
-        inputs: Inputs,
-        targets: Tensor,
-        verdict: Verdict,
-        sums: dict[str, Tensor],
-        units: PrivacyUnits,
-    ) -> Tensor:
-        """Add the clipped gradients of all units to `sums`; their norms."""
-        if verdict.trace is None:
-            return self._add_slowly(loss, inputs, targets, verdict, sums, units)
+    def _add(self, batch: PhysicalBatch, verified: Verification, gradient_sum: dict[str, Tensor]) -> Tensor:
+        """Add the clipped gradients of all units, as many records at a time as may be held; their norms."""
+        unit = batch.privacy_units.size
+        size = max(1, self._chunk(verified) // unit) * unit
+        if len(batch) <= size:
+            return self._add_chunk(batch, verified, gradient_sum)
+        chunks = [batch.select(slice(start, start + size)) for start in range(0, len(batch), size)]
+        return torch.cat([self._add_chunk(chunk, verified, gradient_sum) for chunk in chunks])
+
+    def _chunk(self, verified: Verification) -> int:
+        """Number of records that may go through the model at a time."""
+        values = verified.trace.values_per_record if verified.trace is not None else 1
+        return max(1, min(self._max_physical_batch_size, _HELD_VALUES // max(1, values)))
+
+    def _add_chunk(self, batch: PhysicalBatch, verified: Verification, gradient_sum: dict[str, Tensor]) -> Tensor:
+        if verified.trace is None:
+            return self._add_by_fallback(batch, verified, gradient_sum)
         try:
             with without_gradients(self.trainable):
-                found = captured(
-                    partial(call, self.model),
-                    dict(self.trainable),
-                    loss,
-                    inputs,
-                    targets,
-                    verdict.trace,
-                    scratch=self._scratch,
-                    units=units,
-                )
+                model = partial(call, self.model)
+                found = capture_gradients(model, self.trainable, batch, verified.trace, self._buffers)
         except Uncovered:
-            return self._add_slowly(loss, inputs, targets, replace(verdict, vectorised=False), sums, units)
+            return self._add_by_fallback(batch, replace(verified, vectorised=False), gradient_sum)
         except Exception:
             # Where the batch does not fit the model or the loss, they say so without capture as well.
             with torch.no_grad():
-                losses_of(loss, outputs_of(self.model, inputs), targets)
+                batch.checked_losses(self.model)
             raise
-        return self._add_found(found, loss, inputs, targets, verdict, sums, units)
+        return self._add_captured(found, batch, verified, gradient_sum)
 
-    def _add_found(
-        self,
-        found: Captured,
-        loss: Loss,
-        inputs: Inputs,
-        targets: Tensor,
-        verdict: Verdict,
-        sums: dict[str, Tensor],
-        units: PrivacyUnits,
+    def _add_captured(
+        self, found: CapturedGradients, batch: PhysicalBatch, verified: Verification, gradient_sum: dict[str, Tensor]
     ) -> Tensor:
-        near = self.within_range(found.squared)
-        if not near.all():
-            return self._add_apart(loss, inputs, targets, verdict, sums, units, ~near.all(0))
-        found.add_weighted(sums, self.factors(found.squared))
-        return (found.squared[0] if len(found.squared) == 1 else found.squared.sum(0)).sqrt()
+        squared = found.squared_norms
+        within = self.within_range(squared)
+        if not within.all():
+            return self._add_by_range(within.all(0), batch, verified, gradient_sum)
+        found.add_weighted(gradient_sum, self.factors(squared))
+        return (squared[0] if len(squared) == 1 else squared.sum(0)).sqrt()
 
-    def _add_slowly(
-        self,
-        loss: Loss,
-        inputs: Inputs,
-        targets: Tensor,
-        verdict: Verdict,
-        sums: dict[str, Tensor],
-        units: PrivacyUnits,
-    ) -> Tensor:
-        vectorised = verdict.vectorised
-        return add_by_example(self.model, loss, inputs, targets, self.clip, sums, vectorised=vectorised, units=units)
+    def _add_by_fallback(self, batch: PhysicalBatch, verified: Verification, gradient_sum: dict[str, Tensor]) -> Tensor:
+        return add_clipped_rows(self.model, batch, self.clip, gradient_sum, vectorised=verified.vectorised)
 
-    def _add_apart(
-        self,
-        loss: Loss,
-        inputs: Inputs,
-        targets: Tensor,
-        verdict: Verdict,
-        sums: dict[str, Tensor],
-        units: PrivacyUnits,
-        far: Tensor,
+    def _add_by_range(
+        self, within: Tensor, batch: PhysicalBatch, verified: Verification, gradient_sum: dict[str, Tensor]
     ) -> Tensor:
         """Units out of range go through the fallback, the others again without them: 0 times NaN is NaN."""
-        norms = torch.empty(far.shape, dtype=next(iter(sums.values())).dtype, device=far.device)
-        for chosen, add in ((far, self._add_slowly), (~far, self._add)):
+        norms = torch.empty(within.shape, dtype=next(iter(gradient_sum.values())).dtype, device=within.device)
+        for chosen, add in ((~within, self._add_by_fallback), (within, self._add_chunk)):
             if chosen.any():
-                index = chosen.repeat_interleave(units.size).nonzero().flatten()
-                x, y = rows(inputs, index), targets[index]
-                norms[chosen] = add(loss, x, y, verdict, sums, units.part(index)).to(norms.dtype)
+                index = chosen.repeat_interleave(batch.privacy_units.size).nonzero().flatten()
+                norms[chosen] = add(batch.select(index), verified, gradient_sum).to(norms.dtype)
         return norms
 
-    def _verdict(self, loss: Loss, inputs: Inputs, targets: Tensor) -> Verdict:
+    def _verification(self, loss: Loss, inputs: Inputs, targets: Tensor) -> Verification:
         given = [*tensors(inputs), targets]
-        # Rules choose their way by sizes (one position or several, Gram or matrix): another size is examined anew.
+        # Rules choose a form by sizes (one position or several, Gram or matrix): another size is verified anew.
         forms = [(value.shape[1:], value.dtype) for value in given]
         key = (identity_of(loss), self.model.training, self._parameters, *forms)
-        verdict = self._verdicts.get(key)
-        if verdict is None:
+        verified = self._verifications.get(key)
+        if verified is None:
             # A run that goes on examines the model again: what that draws must not shift the run's own randomness.
             with torch.random.fork_rng([targets.device] if targets.is_cuda else []):
-                verdict = verify_capture(self.model, self.trainable, loss, inputs, targets)
-            if verdict.final:
-                self._verdicts[key] = verdict
-                if len(self._verdicts) > _LATEST:
-                    del self._verdicts[next(iter(self._verdicts))]
-        return verdict
+                verified = verify_capture(self.model, self.trainable, PhysicalBatch(loss, inputs, targets))
+            if verified.final:
+                self._verifications[key] = verified
+                if len(self._verifications) > _KEPT_VERIFICATIONS:
+                    del self._verifications[next(iter(self._verifications))]
+        return verified

@@ -1,8 +1,8 @@
 """Tensors made from parameters alone: masked, normalised, sliced and combined weights.
 
-Such a tensor W = f(theta) is the same for every example, so the gradient of an example in theta is the pullback
+Such a tensor W = f(theta) is the same for every record, so the per-sample gradient in theta is the pullback
 J^T (dL_i / dW), J the derivative of f. Masks and rearrangements keep whatever cheap form the gradient in W has; any
-other f is pulled back example by example.
+other f is pulled back record by record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import (
 )
 from torch.utils._pytree import tree_map
 
-from tacit.gradients.per_sample_gradients import Contribution, Masked, Rows, Scattered, Single
+from tacit.gradients.per_sample_gradients import DenseGradients, PerSampleGradients
 
 DETACHING = {Tensor.detach, Tensor.data.__get__}  # type: ignore[attr-defined]
 _MULTIPLYING = {torch.mul, Tensor.mul}
@@ -42,36 +42,32 @@ class Derived:
 
     Attributes:
         value: the tensor, which autograd can follow to its sources.
-        shown: the same as the model sees it.
+        detached: the same as the model receives it.
         sources: name -> leaf of every parameter that it is made from.
         mask: what the only source was multiplied by, if that is all.
-        moved: whether it holds values of the only source, each at most once.
-        places: where the values of the only source stand in it, counted row by row, if all else is constant.
+        rearranged: whether it holds values of the only source, each at most once.
+        flat_index: where the values of the only source stand in it, row by row, if everything else is constant.
     """
 
     value: Tensor
-    shown: Tensor
+    detached: Tensor
     sources: dict[str, Tensor]
     mask: Tensor | None = None
-    moved: bool = False
-    places: Tensor | None = None
+    rearranged: bool = False
+    flat_index: Tensor | None = None
 
-    def pull(self, contribution: Contribution) -> list[Contribution]:
-        """What a gradient in this tensor contributes to its sources."""
+    def pullback(self, gradients: PerSampleGradients) -> list[PerSampleGradients]:
+        """Per-sample gradients in the sources, given those in this tensor."""
         names, leaves = list(self.sources), list(self.sources.values())
         if self.mask is not None:
-            if isinstance(contribution, Single):
-                return [Masked(names[0], contribution, self.mask)]
-            return [Rows(names[0], contribution.rows().reshape(-1, *self.mask.shape) * self.mask)]
-        if self.places is not None:
-            if isinstance(contribution, Single):
-                return [Scattered(names[0], contribution, self.places)]
-            return [Rows(names[0], contribution.rows().flatten(1)[:, self.places])]
-        if self.moved:
-            return [Moved(names[0], contribution, self.value, leaves[0])]
-        rows = contribution.rows().reshape(-1, *self.value.shape)
-        found = torch.autograd.grad(self.value, leaves, rows, is_grads_batched=True, retain_graph=True)
-        return [Rows(name, gradients) for name, gradients in zip(names, found, strict=True)]
+            return [gradients.masked(names[0], self.mask)]
+        if self.flat_index is not None:
+            return [gradients.scattered(names[0], self.flat_index)]
+        if self.rearranged:
+            return [RearrangedGradients(names[0], gradients, self.value, leaves[0])]
+        dense = gradients.dense().reshape(-1, *self.value.shape)
+        found = torch.autograd.grad(self.value, leaves, dense, is_grads_batched=True, retain_graph=True)
+        return [DenseGradients(name, one) for name, one in zip(names, found, strict=True)]
 
 
 def derive(
@@ -82,12 +78,18 @@ def derive(
     leaf: Callable[[str, Tensor], Tensor],
     derived: Mapping[str, Derived],
 ) -> tuple[Any, list[Derived]]:
-    """`func` on parameters and constants: its result as the model sees it, and every tensor in it.
+    """Call `func` on parameters and constants and follow every tensor that it makes.
 
     Args:
+        func: an operation of torch.
+        args: its positional arguments.
+        kwargs: its named arguments.
         known: id -> name of the parameters and derived tensors among the arguments.
-        leaf: name and parameter -> what stands for it in the pullback.
+        leaf: name and parameter -> the tensor that stands for it in the pullback.
         derived: by name, what was made before.
+
+    Returns:
+        The result as the model receives it, and every derived tensor in it.
     """
     sources: dict[str, Tensor] = {}
     inner: list[Derived] = []
@@ -104,44 +106,48 @@ def derive(
         return sources[name]
 
     given, named = tree_map(followed, (tuple(args), dict(kwargs)))
-    made = _plain_weight_norm(*given, **named) if func is _weight_norm else func(*given, **named)
-    moved = len(sources) == 1 and all(one.moved for one in inner) and _rearranges(func, given)
+    result = _batchable_weight_norm(*given, **named) if func is _weight_norm else func(*given, **named)
+    rearranged = len(sources) == 1 and all(one.rearranged for one in inner) and _rearranges(func, given)
     mask = _mask(given, sources) if func in _MULTIPLYING and not inner and not named else None
-    places = _places(func, given, sources, inner)
+    flat_index = _flat_index(func, given, sources, inner)
     found: list[Derived] = []
 
-    def shown(value: Any) -> Any:
+    def detached(value: Any) -> Any:
         if not isinstance(value, Tensor) or not value.requires_grad:
             return value
-        found.append(Derived(value, value.detach(), dict(sources), mask, moved, places))
-        return found[-1].shown
+        found.append(Derived(value, value.detach(), dict(sources), mask, rearranged, flat_index))
+        return found[-1].detached
 
-    return tree_map(shown, made), found
+    return tree_map(detached, result), found
 
 
 @dataclass
-class Moved:
+class RearrangedGradients(PerSampleGradients):
     """Gradients in a rearrangement or a part of a parameter: the same values in other places, zeros elsewhere."""
 
     name: str
-    inner: Contribution
+    inner: PerSampleGradients
     value: Tensor
     leaf: Tensor
 
     def squared_norms(self) -> Tensor:
+        """Those of the gradients in the rearrangement."""
         return self.inner.squared_norms()
 
-    def rows(self) -> Tensor:
-        rows = self.inner.rows().reshape(-1, *self.value.shape)
-        return torch.autograd.grad(self.value, self.leaf, rows, is_grads_batched=True, retain_graph=True)[0]
+    def dense(self) -> Tensor:
+        """The gradients in the whole parameter."""
+        gradients = self.inner.dense().reshape(-1, *self.value.shape)
+        return torch.autograd.grad(self.value, self.leaf, gradients, is_grads_batched=True, retain_graph=True)[0]
 
-    def add_weighted(self, total: Tensor, factors: Tensor) -> None:
-        part = torch.zeros(self.value.shape, dtype=total.dtype, device=total.device)
+    def add_weighted(self, gradient_sum: Tensor, factors: Tensor) -> None:
+        """The weighted sum is made in the rearrangement and pulled back once."""
+        part = torch.zeros(self.value.shape, dtype=gradient_sum.dtype, device=gradient_sum.device)
         self.inner.add_weighted(part, factors)
-        total += torch.autograd.grad(self.value, self.leaf, part.to(self.value.dtype), retain_graph=True)[0]
+        gradient_sum += torch.autograd.grad(self.value, self.leaf, part.to(self.value.dtype), retain_graph=True)[0]
 
-    def joined(self, size: int) -> Moved:
-        return Moved(self.name, self.inner.joined(size), self.value, self.leaf)
+    def per_unit(self, size: int) -> RearrangedGradients:
+        """The rearrangement of the sums."""
+        return RearrangedGradients(self.name, self.inner.per_unit(size), self.value, self.leaf)
 
     def span(self) -> tuple[int, int] | None:
         """Where the values stand in the parameter, if they are one contiguous piece of it."""
@@ -151,32 +157,40 @@ class Moved:
 
 
 @dataclass
-class Disjoint:
+class DisjointParts(PerSampleGradients):
     """Gradients in parts of a parameter that do not overlap: their squared norms add up."""
 
     name: str
-    parts: list[Moved]
+    parts: list[RearrangedGradients]
 
     def squared_norms(self) -> Tensor:
+        """Sum over the parts."""
         return torch.stack([part.squared_norms() for part in self.parts]).sum(0)
 
-    def rows(self) -> Tensor:
-        return torch.stack([part.rows() for part in self.parts]).sum(0)
+    def dense(self) -> Tensor:
+        """Sum over the parts, each in the whole parameter."""
+        return torch.stack([part.dense() for part in self.parts]).sum(0)
 
-    def add_weighted(self, total: Tensor, factors: Tensor) -> None:
+    def add_weighted(self, gradient_sum: Tensor, factors: Tensor) -> None:
+        """Part after part."""
         for part in self.parts:
-            part.add_weighted(total, factors)
+            part.add_weighted(gradient_sum, factors)
 
-    def joined(self, size: int) -> Disjoint:
-        return Disjoint(self.name, [part.joined(size) for part in self.parts])
+    def per_unit(self, size: int) -> DisjointParts:
+        """The sums part by part."""
+        return DisjointParts(self.name, [part.per_unit(size) for part in self.parts])
+
+    def values(self) -> int:
+        """Those of all parts."""
+        return sum(part.values() for part in self.parts)
 
 
-def disjoint(uses: list[Contribution]) -> Disjoint | None:
-    """`uses` of one parameter as one contribution, if they are parts of it that do not overlap."""
-    moved = [use for use in uses if isinstance(use, Moved)]
-    spans = sorted(span for use in moved if (span := use.span()) is not None)
-    apart = all(before[1] <= after[0] for before, after in pairwise(spans))
-    return Disjoint(moved[0].name, moved) if 1 < len(uses) == len(spans) and apart else None
+def disjoint(uses: list[PerSampleGradients]) -> DisjointParts | None:
+    """Gradients of all `uses` of one parameter, if they are parts of it that do not overlap; else None."""
+    parts = [use for use in uses if isinstance(use, RearrangedGradients)]
+    spans = sorted(span for use in parts if (span := use.span()) is not None)
+    separate = all(before[1] <= after[0] for before, after in pairwise(spans))
+    return DisjointParts(parts[0].name, parts) if 1 < len(uses) == len(spans) and separate else None
 
 
 def _rearranges(func: Callable[..., Any], given: tuple[Any, ...]) -> bool:
@@ -195,12 +209,12 @@ def _mask(given: tuple[Any, ...], sources: dict[str, Tensor]) -> Tensor | None:
     return other.to(leaf.dtype) if fits else None
 
 
-def _places(
+def _flat_index(
     func: Callable[..., Any], given: tuple[Any, ...], sources: dict[str, Tensor], inner: list[Derived]
 ) -> Tensor | None:
     """Where values of the only source were put into a constant vector, or one that was reshaped since."""
     if func in _RESHAPING and len(inner) == 1:
-        return inner[0].places
+        return inner[0].flat_index
     if func not in _SCATTERING or inner or len(given) != 4:
         return None
     base, dim, index, value = given
@@ -208,7 +222,7 @@ def _places(
     return index if fits and len(sources) == 1 else None
 
 
-def _plain_weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
-    """v g / |v| by operations that `torch.func` can batch."""
+def _batchable_weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """Weight norm, v g / |v|, by operations that `torch.func` can batch."""
     axes = [axis for axis in range(v.dim()) if axis != dim] if dim != -1 else list(range(v.dim()))
     return v * (g / v.square().sum(axes, keepdim=True).sqrt())

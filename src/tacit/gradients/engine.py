@@ -1,122 +1,189 @@
-"""Per-example gradients by capture: one forward pass, and one backward pass that makes no parameter gradient."""
+"""Per-sample gradients by capture: one forward pass, and one backward pass that makes no parameter gradient."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 import tacit.gradients.rules  # noqa: F401  (registers every rule)
 from tacit.gradients.buffers import Buffers
-from tacit.gradients.capture import HALF, Capture, Uncovered
-from tacit.gradients.derived import Disjoint, Moved, disjoint
-from tacit.gradients.inputs import Inputs, Loss, per_example
+from tacit.gradients.capture import Capture, Uncovered
+from tacit.gradients.derived import disjoint
+from tacit.gradients.flat_gradient import wide
+from tacit.gradients.inputs import Inputs, PhysicalBatch
 from tacit.gradients.per_module_vmap import per_module_vmap
-from tacit.gradients.per_sample_gradients import Contribution, Masked, Single, merged
-from tacit.gradients.privacy_units import ALONE, PrivacyUnits
+from tacit.gradients.per_sample_gradients import PerSampleGradients, sum_of_uses
+from tacit.gradients.privacy_units import PrivacyUnits
 
 
-@dataclass
+@dataclass(frozen=True)
 class Trace:
-    """What an examination of the model found, so that later captures follow the same path.
+    """The path of a model through its operations, which captures follow once `verify_capture` has found it.
 
     Attributes:
-        axes: batch axis of every use.
+        axes: batch axis of every use; None while the path is to be found.
         operations: every operation on trainable parameters, in order.
         copies: whether activations must be copied because the model writes into them.
-        held: values that one example's contributions hold in memory.
-        apart: modules that run with a copy of their parameters for every example.
+        values_per_record: values that the per-sample gradients of one record hold in memory.
+        modules_by_vmap: modules that run with a copy of their parameters for every record.
     """
 
-    axes: list[int | None]
-    operations: list[tuple[str, ...]]
-    copies: bool
-    held: int
-    per_module_vmap: tuple[nn.Module, ...] = ()
+    axes: list[int | None] | None = None
+    operations: list[tuple[str, ...]] | None = None
+    copies: bool = False
+    values_per_record: int = 0
+    modules_by_vmap: tuple[nn.Module, ...] = ()
 
 
-@dataclass
-class Captured:
-    """Contributions of one batch by parameter name, squared gradient norms, losses, and the trace that was followed.
+@dataclass(frozen=True)
+class CapturedGradients:
+    """Per-sample gradients of one batch.
 
-    `squared` has shape (groups, units): one unit is a record, or several records together.
+    Attributes:
+        gradients: by parameter name, one for each privacy unit.
+        squared_norms: shape (groups, units).
+        losses: shape (records,).
+        trace: the path that was followed.
+        privacy_units: what `units` and `groups` are.
     """
 
-    contributions: dict[str, Contribution]
-    squared: Tensor
+    gradients: dict[str, PerSampleGradients]
+    squared_norms: Tensor
     losses: Tensor
     trace: Trace
-    units: PrivacyUnits
+    privacy_units: PrivacyUnits
 
-    def add_weighted(self, sums: dict[str, Tensor], factors: Tensor) -> None:
-        """Add sum_i factors_i gradient_i to `sums`; `factors` has the shape of `squared`, or (units,) for one group."""
-        each = factors.view(self.squared.shape).unbind()
-        for name, contribution in self.contributions.items():
-            contribution.add_weighted(sums[name], each[self.units.groups.get(name, 0)].to(sums[name].dtype))
+    def add_weighted(self, gradient_sum: dict[str, Tensor], factors: Tensor) -> None:
+        """Add sum_i factors_i gradient_i to `gradient_sum`; `factors` is (groups, units), or (units,) for one group."""
+        by_group = factors.view(self.squared_norms.shape).unbind()
+        for name, gradients in self.gradients.items():
+            own = by_group[self.privacy_units.group(name)]
+            gradients.add_weighted(gradient_sum[name], own.to(gradient_sum[name].dtype))
 
 
 class Overwritten(Exception):
     """The model wrote into an activation that was recorded; capture again with copies."""
 
 
-def captured(
+def capture_gradients(
     model: Callable[[Inputs], Tensor],
-    trainable: dict[str, Tensor],
-    loss: Loss,
-    inputs: Inputs,
-    targets: Tensor,
-    trace: Trace | None,
-    copies: bool = False,
-    scratch: Buffers | None = None,
-    modules: Sequence[nn.Module] = (),
-    units: PrivacyUnits = ALONE,
-) -> Captured:
-    """Contributions of every parameter to the per-example gradients of one batch, or to those of its units.
+    trainable: Mapping[str, Tensor],
+    batch: PhysicalBatch,
+    trace: Trace,
+    buffers: Buffers | None = None,
+) -> CapturedGradients:
+    """Per-sample gradients of every parameter on one batch, or those of its privacy units.
 
     Args:
         model: inputs -> outputs, by the tensors in `trainable`, none of which may require a gradient.
-        trace: the path to follow; None to find it.
-        copies, modules: when there is no trace, whether activations are copied, and which modules run apart.
-        units: what is clipped as one.
+        trainable: parameter name -> tensor.
+        batch: records, loss and privacy units.
+        trace: the path to follow; one without `axes` is completed.
+        buffers: memory of earlier batches to use again.
 
-    Raises `Uncovered` when the model leaves the path of `trace`, or uses a parameter in a way that no rule covers, and
-    `Overwritten` when it writes into an activation that was recorded.
+    Raises:
+        Uncovered: the model leaves the path of `trace`, or uses a parameter in a way that no rule covers.
+        Overwritten: the model writes into an activation that was recorded.
+        InvalidInput: the loss does not give one value per record.
     """
     names = {id(parameter): name for name, parameter in trainable.items()}
-    copies = copies if trace is None else trace.copies
-    modules = tuple(modules) if trace is None else trace.per_module_vmap
-    capture = Capture(names, len(targets), None if trace is None else trace.axes, copies, scratch)
+    capture = Capture(names, len(batch), trace.axes, trace.copies, buffers)
+    weights = batch.privacy_units.weights
     with torch.enable_grad():
-        with per_module_vmap(capture, modules), capture:
-            losses = per_example(loss(model(inputs), targets), len(targets))
-        if trace is not None and capture.operations != trace.operations:
-            raise Uncovered("the model takes another path than when it was examined")
+        with per_module_vmap(capture, trace.modules_by_vmap), capture:
+            losses = batch.losses(model)
+        check_path(capture, trace)
         roots = [use.root for use in capture.uses]
         reached = bool(roots) and losses.requires_grad
-        weights = torch.ones_like(losses) if units.weights is None else units.weights.to(losses.dtype)
+        weights = torch.ones_like(losses) if weights is None else weights.to(losses.dtype)
         gradients = torch.autograd.grad(losses, roots, weights, allow_unused=True) if reached else [None] * len(roots)
-    return finished(capture, gradients, trainable, losses.detach(), copies, units, modules)
+    return gradients_of_uses(capture, gradients, trainable, losses.detach(), trace, batch.privacy_units)
 
 
-def finished(
+def check_path(capture: Capture, trace: Trace) -> None:
+    """Raise `Uncovered` where `capture` recorded other operations than those of `trace`."""
+    if trace.operations is not None and capture.operations != trace.operations:
+        raise Uncovered("the model takes another path than when it was examined")
+
+
+def gradients_of_uses(
     capture: Capture,
-    gradients: Sequence[Tensor | None],
-    trainable: dict[str, Tensor],
+    root_gradients: Sequence[Tensor | None],
+    trainable: Mapping[str, Tensor],
     losses: Tensor,
-    copies: bool,
-    units: PrivacyUnits,
-    modules: Sequence[nn.Module] = (),
-) -> Captured:
-    """What `capture` recorded, given the gradient of every root; raises `Overwritten` as `captured` does."""
+    trace: Trace,
+    privacy_units: PrivacyUnits,
+) -> CapturedGradients:
+    """Per-sample gradients and their norms from what `capture` recorded.
+
+    Args:
+        capture: after the forward pass.
+        root_gradients: gradient of every root of `capture.uses`; None for a root that the loss does not reach.
+        trainable: parameter name -> tensor.
+        losses: shape (records,), detached.
+        trace: the path that the capture followed or completed.
+        privacy_units: which records are clipped together.
+
+    Raises:
+        Overwritten: something that was recorded has been written into.
+    """
     if capture.overwritten():
         raise Overwritten
-    together, squared = _norms(capture, gradients, trainable, losses, units)
-    held = sum(_held(contribution) for contribution in together.values()) // capture.batch
-    trace = Trace(capture.axes, capture.operations, copies, held, tuple(modules))
-    return Captured(together, squared, losses, trace, units)
+    norms = _Norms(capture, wide(losses.dtype), privacy_units)
+    for use, gradient in zip(capture.uses, root_gradients, strict=True):
+        if gradient is not None:
+            for gradients in use.gradients(gradient.to(wide(gradient.dtype))):
+                norms.add_use(gradients if privacy_units.size == 1 else gradients.per_unit(privacy_units.size))
+    norms.add_waiting(trainable)
+    values = sum(gradients.values() for gradients in norms.finished.values()) // capture.batch
+    found = replace(trace, axes=capture.axes, operations=capture.operations, values_per_record=values)
+    squared_norms = norms.squared(len(losses) // privacy_units.size, losses.device)
+    return CapturedGradients(norms.finished, squared_norms, losses, found, privacy_units)
+
+
+class _Norms:
+    """Sums of squared norms by group. A parameter that is used once is finished before the next."""
+
+    def __init__(self, capture: Capture, dtype: torch.dtype, privacy_units: PrivacyUnits):
+        self.finished: dict[str, PerSampleGradients] = {}
+        self._capture, self._dtype, self._privacy_units = capture, dtype, privacy_units
+        self._sums: list[Tensor | None] = [None] * privacy_units.group_count
+        self._waiting: dict[str, list[PerSampleGradients]] = {}
+
+    def add_use(self, gradients: PerSampleGradients) -> None:
+        """Per-sample gradients that come from one use of a parameter or of a derived tensor."""
+        name = gradients.name
+        if self._capture.use_count[name] != 1:
+            self._waiting.setdefault(name, []).append(gradients.over_positions())
+        elif name in self._capture.derived:
+            for source in self._capture.derived[name].pullback(gradients):
+                self.add_use(source)
+        else:
+            self._finish(gradients)
+
+    def add_waiting(self, trainable: Mapping[str, Tensor]) -> None:
+        """Finish what is used several times."""
+        waiting, derived = self._waiting, self._capture.derived
+        for name in [name for name in derived if name in waiting]:
+            for source in derived[name].pullback(sum_of_uses(waiting.pop(name), derived[name].value.shape)):
+                waiting.setdefault(source.name, []).append(source)
+        for name, uses in waiting.items():
+            self._finish(disjoint(uses) or sum_of_uses(uses, trainable[name].shape))
+
+    def squared(self, units: int, device: torch.device) -> Tensor:
+        """The sums, shape (groups, units)."""
+        zeros = torch.zeros(units, dtype=self._dtype, device=device) if None in self._sums else None
+        return torch.stack([zeros if found is None else found for found in self._sums])  # type: ignore[misc]
+
+    def _finish(self, gradients: PerSampleGradients) -> None:
+        self.finished[gradients.name] = gradients
+        group, found = self._privacy_units.group(gradients.name), gradients.squared_norms().to(self._dtype)
+        before = self._sums[group]
+        self._sums[group] = found if before is None else before + found
 
 
 @contextmanager
@@ -129,55 +196,3 @@ def without_gradients(trainable: dict[str, nn.Parameter]) -> Iterator[None]:
     finally:
         for parameter in trainable.values():
             parameter.requires_grad_(True)
-
-
-def _norms(
-    capture: Capture,
-    gradients: Sequence[Tensor | None],
-    trainable: dict[str, Tensor],
-    losses: Tensor,
-    units: PrivacyUnits,
-) -> tuple[dict[str, Contribution], Tensor]:
-    """Contributions by name and the sums of their squared norms, shape (groups, units).
-
-    A parameter that is used once is finished before the next.
-    """
-    dtype = torch.float32 if losses.dtype in HALF else losses.dtype
-    sums: list[Tensor | None] = [None] * units.count
-    done: dict[str, Contribution] = {}
-    waiting: dict[str, list[Contribution]] = {}
-
-    def finish(contribution: Contribution) -> None:
-        done[contribution.name] = contribution
-        group, found = units.groups.get(contribution.name, 0), contribution.squared_norms().to(dtype)
-        before = sums[group]
-        sums[group] = found if before is None else before + found
-
-    def take(contribution: Contribution) -> None:
-        if capture.times[contribution.name] != 1:
-            use = contribution.outer() if isinstance(contribution, Single) else contribution
-            waiting.setdefault(use.name, []).append(use)
-        elif contribution.name in capture.derived:
-            for pulled in capture.derived[contribution.name].pull(contribution):
-                take(pulled)
-        else:
-            finish(contribution)
-
-    for use, gradient in zip(capture.uses, gradients, strict=True):
-        if gradient is not None:
-            for contribution in use.contribute(gradient.float() if gradient.dtype in HALF else gradient):
-                take(contribution if units.size == 1 else contribution.joined(units.size))
-    for name in [name for name in capture.derived if name in waiting]:
-        for pulled in capture.derived[name].pull(merged(waiting.pop(name), capture.derived[name].value.shape)):
-            waiting.setdefault(pulled.name, []).append(pulled)
-    for name, uses in waiting.items():
-        finish(disjoint(uses) or merged(uses, trainable[name].shape))
-    nothing = torch.zeros(len(losses) // units.size, dtype=dtype, device=losses.device) if None in sums else None
-    return done, torch.stack([nothing if found is None else found for found in sums])  # type: ignore[misc]
-
-
-def _held(contribution: Contribution) -> int:
-    parts = [contribution.inner] if isinstance(contribution, Masked | Moved) else []
-    parts += contribution.parts if isinstance(contribution, Disjoint) else []
-    own = sum(value.numel() for value in vars(contribution).values() if isinstance(value, Tensor))
-    return own + sum(_held(part) for part in parts)

@@ -1,4 +1,4 @@
-"""Per-example gradients of any model by `torch.func`: slow, and right for every use of every parameter."""
+"""Per-sample gradients of any model, without capture: slow, and right for every use of every parameter."""
 
 from __future__ import annotations
 
@@ -7,52 +7,55 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from tacit.clipping import Clip
-from tacit.gradients.inputs import Inputs, Loss, losses_of, outputs_of, per_example, rows
-from tacit.gradients.privacy_units import ALONE, PrivacyUnits
+from tacit.gradients.flat_gradient import wide
+from tacit.gradients.inputs import Inputs, PhysicalBatch, check_losses, map_tensors
+from tacit.gradients.privacy_units import RECORD_UNITS, PrivacyUnits
 
-_ELEMENTS = 2**22  # per-example gradient values held at a time
+# Per-sample gradient values held at a time: 16 MB in float32.
+_HELD_VALUES = 2**22
+# Squares of values beyond this overflow in float32 once some are added up.
+_LARGE = 1e15
 
 
-def add_by_example(
-    model: nn.Module,
-    loss: Loss,
-    inputs: Inputs,
-    targets: Tensor,
-    clip: Clip,
-    sums: dict[str, Tensor],
-    *,
-    vectorised: bool,
-    units: PrivacyUnits = ALONE,
+def add_clipped_rows(
+    model: nn.Module, batch: PhysicalBatch, clip: Clip, gradient_sum: dict[str, Tensor], *, vectorised: bool
 ) -> Tensor:
-    """Add every unit's clipped gradient to `sums`, a chunk of per-example gradients at a time; unclipped norms.
+    """Add every privacy unit's clipped gradient to `gradient_sum`, a few per-sample gradients at a time.
 
-    Every example runs through the model as a batch of one, so no layer can mix examples. `vectorised` uses
-    `torch.func`, which not every model runs under.
+    Every record runs through the model as a batch of one, so no layer can mix records.
+
+    Args:
+        model: any module.
+        batch: records, loss and privacy units.
+        clip: gives the clipping factors.
+        gradient_sum: parameter name -> tensor of its shape.
+        vectorised: whether `torch.func` runs the records together, which not every model allows.
+
+    Returns:
+        Unclipped norms, shape (units,).
     """
-    norms = [next(iter(sums.values())).new_zeros(0)]
-    values = sum(total.numel() for total in sums.values())
-    size = max(1, _ELEMENTS // (values * units.size)) * units.size
-    for start in range(0, len(targets), size):
-        part = slice(start, start + size)
-        x, y = rows(inputs, part), targets[part]
-        found = by_vmap(model, loss, x, y) if vectorised else one_at_a_time(model, loss, x, y)[0]
-        weights = None if units.weights is None else units.weights[part]
-        norm, gradients = clipped_rows(_joined(found, units.size, weights), clip, units)
+    units = batch.privacy_units
+    norms = [next(iter(gradient_sum.values())).new_zeros(0)]
+    values = sum(part.numel() for part in gradient_sum.values())
+    size = max(1, _HELD_VALUES // (values * units.size)) * units.size
+    for start in range(0, len(batch), size):
+        part = batch.select(slice(start, start + size))
+        found = by_vmap(model, part) if vectorised else one_at_a_time(model, part)[0]
+        norm, gradients = clipped_rows(_unit_sums(found, part.privacy_units), clip, units)
         norms.append(norm)
         for name, gradient in gradients.items():
-            sums[name] += gradient.sum(0)
+            gradient_sum[name] += gradient.sum(0)
     return torch.cat(norms)
 
 
-def one_at_a_time(model: nn.Module, loss: Loss, inputs: Inputs, targets: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-    """Per-example gradients and losses by ordinary backward passes over batches of one."""
+def one_at_a_time(model: nn.Module, batch: PhysicalBatch) -> tuple[dict[str, Tensor], Tensor]:
+    """Per-sample gradients, name -> (batch, *shape), and losses, by ordinary backward passes over batches of one."""
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
     found: dict[str, list[Tensor]] = {name: [] for name in trainable}
     losses = []
     with torch.enable_grad():
-        for i in range(len(targets)):
-            part = slice(i, i + 1)
-            value = losses_of(loss, outputs_of(model, rows(inputs, part)), targets[part])
+        for i in range(len(batch)):
+            value = batch.select(slice(i, i + 1)).checked_losses(model)
             losses.append(value.detach())
             given = [None] * len(trainable)
             if value.requires_grad:
@@ -62,70 +65,63 @@ def one_at_a_time(model: nn.Module, loss: Loss, inputs: Inputs, targets: Tensor)
     return {name: torch.stack(values).to(wide(values[0].dtype)) for name, values in found.items()}, torch.cat(losses)
 
 
-def by_vmap(model: nn.Module, loss: Loss, inputs: Inputs, targets: Tensor) -> dict[str, Tensor]:
-    """Per-example gradients, name -> (batch, *shape), by `torch.func`."""
+def by_vmap(model: nn.Module, batch: PhysicalBatch) -> dict[str, Tensor]:
+    """Per-sample gradients, name -> (batch, *shape), by `torch.func`, which not every model runs under."""
     trainable = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     frozen = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
     frozen |= dict(model.named_buffers())
 
-    def one_loss(parameters: dict[str, Tensor], example: Inputs, target: Tensor) -> Tensor:
-        arguments = rows_of_one(example)
-        positional, named = (arguments, {}) if isinstance(arguments, tuple) else ((), arguments)
+    def one_loss(parameters: dict[str, Tensor], record: Inputs, target: Tensor) -> Tensor:
+        arguments = map_tensors(lambda value: value.unsqueeze(0), record)
+        positional, named = ((), arguments) if isinstance(arguments, dict) else (arguments, {})
         outputs = functional_call(model, parameters | frozen, positional, named)
-        return per_example(loss(outputs, target.unsqueeze(0)), 1)[0]
+        return check_losses(batch.loss(outputs, target.unsqueeze(0)), 1)[0]
 
-    gradients = vmap(grad(one_loss), in_dims=(None, 0, 0), randomness="different")(trainable, inputs, targets)
+    per_sample = vmap(grad(one_loss), in_dims=(None, 0, 0), randomness="different")
+    gradients = per_sample(trainable, batch.inputs, batch.targets)
     return {name: gradient.to(wide(gradient.dtype)) for name, gradient in gradients.items()}
 
 
-def rows_of_one(example: Inputs) -> tuple[Tensor, ...] | dict[str, Tensor]:
-    """One example as the arguments of a batch of one."""
-    if isinstance(example, dict):
-        return {name: value.unsqueeze(0) for name, value in example.items()}
-    return tuple(value.unsqueeze(0) for value in (example if isinstance(example, tuple) else (example,)))
-
-
-def _joined(gradients: dict[str, Tensor], size: int, weights: Tensor | None) -> dict[str, Tensor]:
-    """Sums of the weighted gradients of every `size` records in a row."""
-    if weights is not None:
-        gradients = {name: gradient * _along(weights, gradient) for name, gradient in gradients.items()}
-    if size == 1:
+def _unit_sums(gradients: dict[str, Tensor], units: PrivacyUnits) -> dict[str, Tensor]:
+    """Sums of the weighted gradients of the records of each unit."""
+    if units.weights is not None:
+        gradients = {name: gradient * _along(units.weights, gradient) for name, gradient in gradients.items()}
+    if units.size == 1:
         return gradients
-    return {name: gradient.unflatten(0, (-1, size)).sum(1) for name, gradient in gradients.items()}
+    return {name: gradient.unflatten(0, (-1, units.size)).sum(1) for name, gradient in gradients.items()}
 
 
 def clipped_rows(
-    gradients: dict[str, Tensor], clip: Clip, units: PrivacyUnits = ALONE
+    gradients: dict[str, Tensor], clip: Clip, units: PrivacyUnits = RECORD_UNITS
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Unclipped norms, and the clipped gradients.
+    """Unclipped norms, shape (units,), and the clipped gradients, name -> (units, *shape).
 
-    Rows that are not finite become 0. Rows whose squares overflow are first divided by their largest value, and their
-    factor is that of the divided row. Squares that underflow hide less than 1e-15 of norm, far below any clip_norm.
+    Gradients that are not finite become 0. Gradients whose squares overflow are first divided by their largest value,
+    and their factor is that of the divided gradient. Squares that underflow hide less than 1e-15 of norm, far below
+    any clipping norm.
     """
     # A sparse layer may be left without a weight.
     filled = [gradient for gradient in gradients.values() if gradient.numel()]
     largest = torch.stack([gradient.reshape(len(gradient), -1).abs().amax(1) for gradient in filled]).amax(0)
     bad = ~torch.isfinite(largest)
-    scale = torch.where(~bad & (largest > 1e15), largest, torch.ones_like(largest))
+    scale = torch.where(~bad & (largest > _LARGE), largest, torch.ones_like(largest))
     # Out of place throughout: two parameters may have been given one and the same gradient tensor.
     safe = {
         name: (gradient / _along(scale, gradient)).masked_fill(_along(bad, gradient), 0.0)
         for name, gradient in gradients.items()
     }
-    squared = scale.new_zeros(units.count, len(scale))
+    squared = scale.new_zeros(units.group_count, len(scale))
     for name, gradient in safe.items():
-        squared[units.groups.get(name, 0)] += gradient.reshape(len(gradient), -1).square().sum(1)
+        squared[units.group(name)] += gradient.reshape(len(gradient), -1).square().sum(1)
     norms = squared.double().sqrt() * scale.double()
     factors = clip.factors(norms.masked_fill(bad, torch.inf), rounding=torch.finfo(squared.dtype).eps) * scale.double()
-    each = {name: factors[units.groups.get(name, 0)] for name in safe}
-    clipped = {name: gradient * _along(each[name].to(gradient.dtype), gradient) for name, gradient in safe.items()}
+    clipped = {
+        name: gradient * _along(factors[units.group(name)].to(gradient.dtype), gradient)
+        for name, gradient in safe.items()
+    }
     return norms.square().sum(0).sqrt().masked_fill(bad, torch.inf).to(squared.dtype), clipped
 
 
 def _along(values: Tensor, gradient: Tensor) -> Tensor:
+    """`values`, shape (B,), to multiply the first axis of `gradient`."""
     return values.view(-1, *[1] * (gradient.dim() - 1))
-
-
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """The type that gradients of `dtype` are clipped and summed in."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype

@@ -9,19 +9,28 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import UnsupportedModel
-from tacit.gradients.fallback import wide
 
 
 @dataclass(frozen=True)
 class FlatGradient:
-    """`parts` by parameter name are views of `flat`, in the order of the parameters."""
+    """The gradient as one vector, and its parts by parameter.
+
+    Attributes:
+        flat: the vector.
+        parts: parameter name -> view of `flat` with the parameter's shape, in the order of the parameters.
+
+    Example:
+        >>> from torch import nn
+        >>> FlatGradient.zeros(dict(nn.Linear(2, 1).named_parameters())).flat
+        tensor([0., 0., 0.])
+    """
 
     flat: Tensor
     parts: dict[str, Tensor]
 
     @classmethod
     def zeros(cls, trainable: Mapping[str, nn.Parameter]) -> FlatGradient:
-        """A sum of nothing, in float32, or in float64 if any parameter is."""
+        """The gradient 0, in float32, or in float64 if any parameter is."""
         dtypes = {wide(parameter.dtype) for parameter in trainable.values()}
         device = next(iter(trainable.values())).device
         if any(parameter.device != device for parameter in trainable.values()):
@@ -36,3 +45,8 @@ class FlatGradient:
         parts = flat.split_with_sizes([parameter.numel() for parameter in trainable.values()])
         named = zip(trainable.items(), parts, strict=True)
         return cls(flat, {name: part.view(parameter.shape) for (name, parameter), part in named})
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The type that gradients of `dtype` are clipped and summed in."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype

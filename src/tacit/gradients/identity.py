@@ -1,4 +1,4 @@
-"""What tells one loss from another: its code and everything that the code was given besides its arguments."""
+"""Identity of a loss: its code and everything that the code uses besides its arguments."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _key(value: object) -> object:
-    return (type(value), value) if isinstance(value, _PLAIN) else Itself(value)
+    return (type(value), value) if isinstance(value, _PLAIN) else IdentityKey(value)
 
 
-class Itself:
-    """Equal to itself alone: compared by identity, which a referent that is gone shares with no other.
+class IdentityKey:
+    """A key that compares an object by identity; an object that is gone equals no other.
 
-    What can be referred to weakly is, so that verdicts about a model do not keep it alive.
+    The key holds a weak reference where it can, so that verifications of a model do not keep it alive.
     """
 
     def __init__(self, value: object):
@@ -66,8 +66,8 @@ class Itself:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Itself) and self._same(other))
+        return self is other or (isinstance(other, IdentityKey) and self._same(other))
 
-    def _same(self, other: Itself) -> bool:
+    def _same(self, other: IdentityKey) -> bool:
         mine = self._refer()
         return mine is not None and mine is other._refer()

@@ -1,7 +1,7 @@
-"""Modules that no rule covers, run with a copy of their parameters for every example.
+"""Per-module vmap: modules that no rule covers run with a copy of their parameters for every record.
 
-The copies are gradient roots, so the backward pass gives the module's per-example gradients whatever it computes, at
-the price of its parameters once for every example; the rest of the model keeps the cheap way.
+The copies are gradient roots, so the backward pass gives the module's per-sample gradients whatever it computes, at
+the price of its parameters once for every record; the rest of the model keeps the cheap rules.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from torch.func import functional_call, vmap
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tacit.gradients.capture import Capture, Uncovered
-from tacit.gradients.per_sample_gradients import Contribution, Rows
+from tacit.gradients.per_sample_gradients import DenseGradients, PerSampleGradients
 
 
 @contextmanager
 def per_module_vmap(capture: Capture, modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Every call of `modules` inside runs example by example."""
+    """Every call of `modules` inside runs record by record."""
     for module in modules:
-        module.forward = _runner(capture, module, module.forward)
+        module.forward = _record_by_record(capture, module, module.forward)
     try:
         yield
     finally:
@@ -31,27 +31,21 @@ def per_module_vmap(capture: Capture, modules: Sequence[nn.Module]) -> Iterator[
             del module.forward
 
 
-def _runner(capture: Capture, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+def _record_by_record(capture: Capture, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         if capture.paused:
             return forward(*args, **kwargs)
         capture.paused = True
         try:
-            return _by_example(capture, module, args, kwargs)
+            return _run(capture, module, args, kwargs)
         finally:
             capture.paused = False
 
     return run
 
 
-def _by_example(capture: Capture, module: nn.Module, args: Any, kwargs: Any) -> Any:
-    copies = {}
-    for path, parameter in module.named_parameters():
-        if name := capture.name(parameter):
-            copies[path] = parameter.detach().expand(capture.batch, *parameter.shape).requires_grad_()
-            capture.operations.append((f"apart {path}", name))
-            capture.times[name] += 1
-            capture.root(copies[path], (), _rows(name))
+def _run(capture: Capture, module: nn.Module, args: Any, kwargs: Any) -> Any:
+    copies = _parameter_copies(capture, module)
     leaves, form = tree_flatten((args, kwargs))
     axes = [capture.axis(leaf, 0) if isinstance(leaf, Tensor) else None for leaf in leaves]
     split = [
@@ -68,19 +62,36 @@ def _by_example(capture: Capture, module: nn.Module, args: Any, kwargs: Any) -> 
 
     found = vmap(one, in_dims=(0, *axes), randomness="different")(copies, *split)
     outputs, shape = forms[-1]
-    plain: list[Tensor] = []
+    whole = iter(_with_batch_axis(capture, found, lambda: module(*args, **kwargs)))
+    return tree_unflatten([next(whole) if isinstance(output, Tensor) else output for output in outputs], shape)
+
+
+def _parameter_copies(capture: Capture, module: nn.Module) -> dict[str, Tensor]:
+    """Every trainable parameter of `module`, shape (B, *shape), as a gradient root."""
+    copies = {}
+    for path, parameter in module.named_parameters():
+        if name := capture.name(parameter):
+            copies[path] = parameter.detach().expand(capture.batch, *parameter.shape).requires_grad_()
+            capture.operations.append((f"vmap {path}", name))
+            capture.use_count[name] += 1
+            capture.root(copies[path], (), _dense(name))
+    return copies
+
+
+def _with_batch_axis(capture: Capture, found: list[Tensor], run: Callable[[], Any]) -> list[Tensor]:
+    """Outputs of single records put together along the axis where the outputs of `run` have the batch."""
+    whole_batch: list[Tensor] = []
     if not capture.following:
         with torch.no_grad():
-            plain = [value for value in tree_flatten(module(*args, **kwargs))[0] if isinstance(value, Tensor)]
-    whole = []
+            whole_batch = [value for value in tree_flatten(run())[0] if isinstance(value, Tensor)]
+    outputs = []
     for index, value in enumerate(found):
-        axis = capture.recall(lambda index=index: capture.batch_axis(plain[index].shape))
+        axis = capture.recall(lambda index=index: capture.batch_axis(whole_batch[index].shape))
         if axis is None:
             raise Uncovered("a module has an output without a batch axis")
-        whole.append(value.movedim(0, axis).flatten(axis, axis + 1))
-    joined = iter(whole)
-    return tree_unflatten([next(joined) if isinstance(output, Tensor) else output for output in outputs], shape)
+        outputs.append(value.movedim(0, axis).flatten(axis, axis + 1))
+    return outputs
 
 
-def _rows(name: str) -> Callable[[Tensor], list[Contribution]]:
-    return lambda gradient: [Rows(name, gradient)]
+def _dense(name: str) -> Callable[[Tensor], list[PerSampleGradients]]:
+    return lambda gradient: [DenseGradients(name, gradient)]

@@ -1,4 +1,4 @@
-"""What is clipped as one."""
+"""Clipping granularity: privacy units (records or users) and parameter groups."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class PrivacyUnits:
-    """A unit is so many records in a row, a group so many parameters; each group of each unit is clipped by itself.
+    """A unit is `size` records in a row; each parameter group of each unit is clipped by itself.
 
     Attributes:
         groups: group of every parameter, from 0; a parameter left out is in group 0.
-        size: records in a unit.
-        weights: factor of every record's loss; None for 1.
+        size: records in a unit, >= 1.
+        weights: factor of every record's loss, shape (records,); None for 1.
     """
 
     groups: dict[str, int] = field(default_factory=dict)
@@ -27,24 +27,33 @@ class PrivacyUnits:
     weights: Tensor | None = None
 
     @cached_property
-    def count(self) -> int:
-        """How many groups there are."""
+    def group_count(self) -> int:
+        """Number of parameter groups."""
         return max(self.groups.values(), default=0) + 1
 
-    def part(self, index: slice | Tensor) -> PrivacyUnits:
+    def group(self, name: str) -> int:
+        """Group of the parameter `name`."""
+        return self.groups.get(name, 0)
+
+    def select(self, index: slice | Tensor) -> PrivacyUnits:
         """The units of the records in `index`, which splits none."""
         return self if self.weights is None else replace(self, weights=self.weights[index])
 
 
-ALONE = PrivacyUnits()
+RECORD_UNITS = PrivacyUnits()
 
 
 class UnitIds:
-    """Which unit every record of a batch belongs to, such as the user who made it.
+    """The privacy unit that every record of a batch belongs to, such as the user who made it.
 
     Args:
         owners: unit of every record of the batch, integers 0..count - 1, each at least once.
         average: whether the gradient of a unit is the mean of its records' instead of their sum.
+
+    Example:
+        >>> import numpy as np
+        >>> UnitIds(np.array([0, 1, 1, 2])).count
+        3
     """
 
     def __init__(self, owners: NDArray[np.int64], *, average: bool = False):
@@ -55,7 +64,7 @@ class UnitIds:
 
     @property
     def count(self) -> int:
-        """How many units there are."""
+        """Number of units."""
         return len(self._sizes)
 
     def blocks(self, device: torch.device) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -70,5 +79,8 @@ class UnitIds:
             real = place < size
             index = self._order[self._starts[units][:, None] + np.where(real, place, 0)]
             weights = real / size if self._average else real.astype(np.float64)
-            found = (torch.from_numpy(units), torch.from_numpy(index), torch.from_numpy(weights))
-            yield tuple(each.to(device) for each in found)  # type: ignore[misc]
+            yield (
+                torch.from_numpy(units).to(device),
+                torch.from_numpy(index).to(device),
+                torch.from_numpy(weights).to(device),
+            )

@@ -1,7 +1,4 @@
-"""Which models can be trained privately, and what to change in the others.
-
-Replacing the layers that cannot be trained privately.
-"""
+"""Validation of models for private training, and the repair of those that fail it."""
 
 from __future__ import annotations
 
@@ -20,6 +17,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm, remove_spectral_norm
 
 from tacit.errors import UnsupportedModel
 
+# Numbers of groups to try for group normalisation: 32 is the default of its paper (Wu & He 2018).
 _GROUPS = (32, 16, 8, 4, 2, 1)
 
 
@@ -30,7 +28,12 @@ class Problem:
     Attributes:
         path: where it is in the model; empty for the model itself.
         layer: its type.
-        reason, fix: what is wrong, as the end of a sentence, and what to do, as a sentence.
+        reason: what is wrong, as the end of a sentence.
+        fix: what to do, as a sentence.
+
+    Example:
+        >>> print(problems(nn.Sequential(nn.BatchNorm1d(8)))[0])
+        layer '0' (BatchNorm1d) mixes the examples of a batch. Replace it by nn.GroupNorm(2, 8).
     """
 
     path: str
@@ -44,19 +47,27 @@ class Problem:
 
 
 def problems(model: nn.Module) -> list[Problem]:
-    """Every layer that mixes examples, keeps statistics of private data or changes weights in its forward pass.
+    """Every layer that mixes records, keeps statistics of private data or changes weights in its forward pass.
 
-    What cannot be seen from the types of layers is found by `leakage` and by the examination of the first batch.
+    Types of layers do not show every problem; `leakage` and `verify_capture` test the rest with numbers.
+
+    Example:
+        >>> [problem.layer for problem in problems(nn.Embedding(5, 2, max_norm=1.0))]
+        ['Embedding']
     """
     found = []
     for path, layer in model.named_modules():
-        for reason, fix in _of(layer):
+        for reason, fix in _problems_of(layer):
             found.append(Problem(path, type(layer).__name__, reason, fix))
     return found
 
 
 def examine(model: nn.Module) -> None:
-    """Raise `UnsupportedModel` naming every layer that cannot be trained privately, and its fix."""
+    """Raise `UnsupportedModel` naming every layer that cannot be trained privately, and its fix.
+
+    Example:
+        >>> examine(nn.Linear(3, 2))
+    """
     if not isinstance(model, nn.Module):
         raise UnsupportedModel(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     found = problems(model)
@@ -66,8 +77,8 @@ def examine(model: nn.Module) -> None:
         raise UnsupportedModel("the model has no trainable parameter. Set requires_grad=True on what is to be trained.")
 
 
-def groups(layer: nn.Module, channels: int) -> int:
-    """Groups for the group normalisation that replaces a batch normalisation of `channels`.
+def _group_count(layer: nn.Module, channels: int) -> int:
+    """Number of groups for the group normalisation that replaces a batch normalisation of `channels`.
 
     A group of one channel would lose its mean; without positions, as `BatchNorm1d` allows, two values say too little.
     """
@@ -75,7 +86,7 @@ def groups(layer: nn.Module, channels: int) -> int:
     return next((count for count in _GROUPS if not channels % count and channels // count >= least), 1)
 
 
-def spectral(layer: nn.Module) -> tuple[str, bool] | None:
+def _spectral_norm(layer: nn.Module) -> tuple[str, bool] | None:
     """Name of the weight that this layer normalises by its spectral norm, and whether by parametrisation."""
     for name, parametrisation in getattr(layer, "parametrizations", nn.ModuleDict()).items():
         if any(isinstance(part, _SpectralNorm) for part in parametrisation.children()):
@@ -84,20 +95,20 @@ def spectral(layer: nn.Module) -> tuple[str, bool] | None:
     return next(((hook.name, False) for hook in hooks if isinstance(hook, SpectralNorm)), None)
 
 
-def _of(layer: nn.Module) -> Iterator[tuple[str, str]]:
+def _problems_of(layer: nn.Module) -> Iterator[tuple[str, str]]:
     """Reason and fix of everything that is wrong with one layer."""
-    for kind, look in _LOOKS:
+    for kind, check in _CHECKS:
         if isinstance(layer, kind):
-            yield from look(layer)
-    if spectral(layer) is not None:
+            yield from check(layer)
+    if _spectral_norm(layer) is not None:
         yield "updates vectors in every forward pass (spectral_norm)", "Remove it, or use weight_norm."
 
 
 def _batch_norm(layer: nn.Module) -> Iterator[tuple[str, str]]:
     assert isinstance(layer, _BatchNorm)
     channels = layer.num_features
-    fix = f"Replace it by nn.GroupNorm({groups(layer, channels)}, {channels})." if channels else "Use nn.GroupNorm."
-    yield "mixes the examples of a batch", fix
+    new = f"nn.GroupNorm({_group_count(layer, channels)}, {channels})" if channels else ""
+    yield "mixes the examples of a batch", f"Replace it by {new}." if channels else "Use nn.GroupNorm."
 
 
 def _instance_norm(layer: nn.Module) -> Iterator[tuple[str, str]]:
@@ -106,25 +117,34 @@ def _instance_norm(layer: nn.Module) -> Iterator[tuple[str, str]]:
 
 
 def _lazy(layer: nn.Module) -> Iterator[tuple[str, str]]:
-    if layer.has_uninitialized_params():  # type: ignore[operator]
+    if _empty(layer):
         yield "has no parameters yet", "Run the model once before making it private."
 
 
-def _table(layer: nn.Module) -> Iterator[tuple[str, str]]:
+def _max_norm(layer: nn.Module) -> Iterator[tuple[str, str]]:
     if getattr(layer, "max_norm", None) is not None:
         yield "rescales the rows that a batch looks up, without noise (max_norm)", "Set max_norm=None."
 
 
-_LOOKS: tuple[tuple[type | tuple[type, ...], Callable[[nn.Module], Iterator[tuple[str, str]]]], ...] = (
+_CHECKS: tuple[tuple[type | tuple[type, ...], Callable[[nn.Module], Iterator[tuple[str, str]]]], ...] = (
     (_InstanceNorm, _instance_norm),
     (_BatchNorm, _batch_norm),
     (LazyModuleMixin, _lazy),
-    ((nn.Embedding, nn.EmbeddingBag), _table),
+    ((nn.Embedding, nn.EmbeddingBag), _max_norm),
 )
 
 
 class Fixed(NamedTuple):
-    """A repaired copy of a model, and code lines that do the same: path of the layer -> statement."""
+    """A repaired copy of a model.
+
+    Attributes:
+        model: the copy.
+        changes: path of the layer -> Python statement that repairs it.
+
+    Example:
+        >>> Fixed(nn.Linear(1, 1), {}).changes
+        {}
+    """
 
     model: nn.Module
     changes: dict[str, str]
@@ -137,7 +157,12 @@ def fix(model: nn.Module) -> Fixed:
     normalisation, spectral normalisation and `max_norm` are switched off. A repaired model is another function of its
     inputs and has to be trained anew or fine-tuned.
 
-    Raises `UnsupportedModel` for what has no repair, such as layers without parameters yet.
+    Raises:
+        UnsupportedModel: a layer has no repair, such as one without parameters yet.
+
+    Example:
+        >>> fix(nn.Sequential(nn.BatchNorm1d(8))).changes
+        {'0': 'model[0] = nn.GroupNorm(2, 8, eps=1e-05)'}
     """
     empty = [problem for problem in problems(model) if _empty(model.get_submodule(problem.path))]
     if empty:
@@ -158,7 +183,7 @@ def _empty(layer: nn.Module) -> bool:
 def _repair(model: nn.Module, problem: Problem) -> tuple[nn.Module, str]:
     layer = model.get_submodule(problem.path)
     name = _code(problem.path)
-    if (found := spectral(layer)) is not None:
+    if (found := _spectral_norm(layer)) is not None:
         remove = remove_parametrizations if found[1] else remove_spectral_norm
         remove(layer, found[0])
         return model, f"{remove.__name__}({name}, {found[0]!r})"
@@ -170,7 +195,7 @@ def _repair(model: nn.Module, problem: Problem) -> tuple[nn.Module, str]:
         text = f"{type(layer).__name__}({layer.num_features}, affine={layer.affine})"
     elif isinstance(layer, _BatchNorm) and layer.num_features:
         new = _group_norm(layer)
-        text = f"GroupNorm({groups(layer, layer.num_features)}, {layer.num_features}, eps={layer.eps:g})"
+        text = f"GroupNorm({_group_count(layer, layer.num_features)}, {layer.num_features}, eps={layer.eps:g})"
     else:
         raise UnsupportedModel(str(problem))
     return _replaced(model, layer, new), f"{name} = nn.{text}"
@@ -184,7 +209,7 @@ def _code(path: str) -> str:
 
 def _group_norm(layer: _BatchNorm) -> nn.GroupNorm:
     channels = layer.num_features
-    new = nn.GroupNorm(groups(layer, channels), channels, eps=layer.eps, affine=layer.affine)
+    new = nn.GroupNorm(_group_count(layer, channels), channels, eps=layer.eps, affine=layer.affine)
     new.weight, new.bias = layer.weight, layer.bias
     return new.train(layer.training)
 

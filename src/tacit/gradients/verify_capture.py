@@ -1,12 +1,13 @@
-"""The examination that a model passes before its gradients are captured.
+"""Verification that capture gives a model's per-sample gradients.
 
-Capture sees operations; that it saw all of them, and along the right axis, is shown by running a few examples both
-ways: captured together, and one at a time by ordinary backward passes. A model that fails keeps the slow path.
+Capture sees operations. That it sees all of them, and along the right axis, is tested on a few records, whose
+gradients are made both ways: captured together, and by ordinary backward passes one record at a time. A model that
+fails keeps the fallback.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,24 +22,27 @@ from tacit import check
 from tacit.errors import TacitError, UnsupportedModel
 from tacit.gradients.buffers import row_squares
 from tacit.gradients.capture import Uncovered
-from tacit.gradients.engine import Captured, Trace, captured, without_gradients
+from tacit.gradients.engine import CapturedGradients, Trace, capture_gradients, without_gradients
 from tacit.gradients.fallback import by_vmap, one_at_a_time
-from tacit.gradients.inputs import Inputs, Loss, call, losses_of, outputs_of, rows, tensors
+from tacit.gradients.inputs import Inputs, PhysicalBatch, call, rows, tensors
 
+# Batch sizes to examine a model with: primes, which divide few other sizes, and at least 7 records to compare.
 _PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101)
+# Relative difference that float32 rounding of two orders of summation explains; a missed use differs by far more.
 _TOLERANCE = 2e-3
-_ATTEMPTS = 20  # captures of the model with more and more of its modules apart
+# Captures of the model with more and more of its modules run by vmap.
+_ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What the examination found.
+class Verification:
+    """Result of `verify_capture`: how the per-sample gradients of a model are made.
 
     Attributes:
         trace: the path for captures to follow; None when gradients go through the fallback.
-        reason: why there is no trace, or which modules of it run apart; empty when every operation is covered.
-        vectorised: whether the fallback may use `torch.func`; one example at a time otherwise.
-        final: whether other examples could not show more.
+        reason: why there is no trace, or which of its modules run by vmap; empty when every operation is covered.
+        vectorised: whether the fallback may use `torch.func`; one record at a time otherwise.
+        final: whether other records could not show more.
     """
 
     trace: Trace | None
@@ -47,65 +51,71 @@ class Verdict:
     final: bool = True
 
 
-def verify_capture(
-    model: nn.Module, trainable: dict[str, nn.Parameter], loss: Loss, inputs: Inputs, targets: Tensor
-) -> Verdict:
-    """Whether capture gives this model's per-example gradients, shown on a few examples of the batch (dropout off).
+@dataclass(frozen=True)
+class _Reference:
+    """Per-sample gradients, name -> (batch, *shape), and losses by ordinary backward passes."""
 
-    Raises `UnsupportedModel`, naming the layer, when an example's loss depends on the others in its batch or the
-    forward pass writes into a buffer.
+    gradients: dict[str, Tensor]
+    losses: Tensor
+
+
+def verify_capture(model: nn.Module, trainable: dict[str, nn.Parameter], batch: PhysicalBatch) -> Verification:
+    """Test on a few records of `batch`, dropout off, whether capture gives this model's per-sample gradients.
+
+    Returns:
+        The path for captures to follow, or why there is none.
+
+    Raises:
+        UnsupportedModel: a record's loss depends on the others in its batch, or the forward pass writes into a buffer;
+            the layer is named.
     """
-    x, y = few([*model.parameters(), *model.buffers()], inputs, targets)
-    with NoDropout(), _shaken(trainable):
+    probe = PhysicalBatch(
+        batch.loss, *probe_records([*model.parameters(), *model.buffers()], batch.inputs, batch.targets)
+    )
+    with NoDropout(), _perturbed(trainable):
         versions = {name: value._version for name, value in _state(model).items()}
-        gradients, losses = one_at_a_time(model, loss, x, y)
+        reference = _Reference(*one_at_a_time(model, probe))
         _check_state(model, versions)
-        if not all(torch.isfinite(value).all() for value in (losses, *gradients.values())):
-            return Verdict(None, "examples with a loss or gradient that is not finite", final=False)
-        _check_mixing(model, loss, x, y, losses)
-        verdict = _capture(model, trainable, loss, x, y, gradients, losses)
-        if verdict.trace is not None:
-            return verdict
-        return replace(verdict, vectorised=_vectorised(model, loss, x, y, gradients))
+        if not all(torch.isfinite(value).all() for value in (reference.losses, *reference.gradients.values())):
+            return Verification(None, "examples with a loss or gradient that is not finite", final=False)
+        _check_mixing(model, probe, reference.losses)
+        verified = _verify(model, trainable, probe, reference)
+        if verified.trace is not None:
+            return verified
+        return replace(verified, vectorised=_vectorised(model, probe, reference))
 
 
-def _vectorised(model: nn.Module, loss: Loss, x: Inputs, y: Tensor, gradients: dict[str, Tensor]) -> bool:
+def _vectorised(model: nn.Module, probe: PhysicalBatch, reference: _Reference) -> bool:
     """Whether `torch.func` runs this model and sees every use of its parameters, those in the loss among them."""
     try:
-        found = by_vmap(model, loss, x, y)
+        found = by_vmap(model, probe)
     except Exception:
-        # Operations without a batching rule fail in many ways; one example at a time they do run.
+        # Operations without a batching rule fail in many ways; one record at a time they do run.
         return False
-    return all(_close(found[name].flatten(), gradient.flatten()) for name, gradient in gradients.items())
+    return all(_close(found[name].flatten(), gradient.flatten()) for name, gradient in reference.gradients.items())
 
 
-def _check_mixing(model: nn.Module, loss: Loss, x: Inputs, y: Tensor, alone: Tensor) -> None:
+def _check_mixing(model: nn.Module, probe: PhysicalBatch, alone: Tensor) -> None:
     with torch.enable_grad():
-        losses = losses_of(loss, outputs_of(model, x), y)
+        losses = probe.checked_losses(model)
     if not losses.requires_grad:
         hint = "Compute it from the outputs, without detach() or no_grad()."
         raise check.fail("loss", "one that depends on the model's trainable parameters", "a constant", hint)
     together = losses.detach()
     with torch.no_grad():
-        if not _close(together, alone) and _close(together, loss(call(model, x), y)):
-            raise UnsupportedModel(_mixing_sentence(model, x))
+        if not _close(together, alone) and _close(together, probe.loss(call(model, probe.inputs), probe.targets)):
+            raise UnsupportedModel(_mixing_message(model, probe.inputs))
 
 
-def _capture(
-    model: nn.Module,
-    trainable: dict[str, nn.Parameter],
-    loss: Loss,
-    x: Inputs,
-    y: Tensor,
-    gradients: dict[str, Tensor],
-    losses: Tensor,
-) -> Verdict:
+def _verify(
+    model: nn.Module, trainable: dict[str, nn.Parameter], probe: PhysicalBatch, reference: _Reference
+) -> Verification:
     copies, modules, reason = False, dict[str, nn.Module](), ""
     for _ in range(_ATTEMPTS):
         try:
             with without_gradients(trainable):
-                run = partial(call, model)
-                found = captured(run, dict(trainable), loss, x, y, None, copies, modules=list(modules.values()))
+                start = Trace(copies=copies, modules_by_vmap=tuple(modules.values()))
+                found = capture_gradients(partial(call, model), trainable, probe, start)
         except Uncovered as error:
             reason, wrong = str(error), error.names
         except TacitError:
@@ -113,23 +123,23 @@ def _capture(
         except Exception as error:
             # Activations that are overwritten need copies; else a model may object in many ways, yet it did run alone.
             if copies:
-                return Verdict(None, f"{type(error).__name__}: {error}")
+                return Verification(None, f"{type(error).__name__}: {error}")
             copies = True
             continue
         else:
-            if not _close(found.losses, losses):
-                return Verdict(None, "random operations other than dropout")
-            wrong = _wrong(found, gradients)
+            if not _close(found.losses, reference.losses):
+                return Verification(None, "random operations other than dropout")
+            wrong = _differing(found, reference.gradients)
             if not wrong:
-                slow = f"{', '.join(modules)} by copies of its parameters ({reason})" if modules else ""
-                return Verdict(found.trace, slow)
+                slower = f"{', '.join(modules)} by copies of its parameters ({reason})" if modules else ""
+                return Verification(found.trace, slower)
             reason = f"an operation that capture does not see uses {', '.join(wrong)}"
-        if not _set_apart(model, wrong, modules):
+        if not _add_modules(model, wrong, modules):
             break
-    return Verdict(None, reason)
+    return Verification(None, reason)
 
 
-def _set_apart(model: nn.Module, names: Sequence[str], modules: dict[str, nn.Module]) -> bool:
+def _add_modules(model: nn.Module, names: Sequence[str], modules: dict[str, nn.Module]) -> bool:
     """Add the innermost module around each of `names` that is not among `modules`; False where that is the model."""
     for name in names:
         path = name.rpartition(".")[0]
@@ -143,7 +153,7 @@ def _set_apart(model: nn.Module, names: Sequence[str], modules: dict[str, nn.Mod
     return bool(names)
 
 
-def _wrong(found: Captured, gradients: dict[str, Tensor]) -> list[str]:
+def _differing(found: CapturedGradients, gradients: dict[str, Tensor]) -> list[str]:
     """Parameters whose unevenly weighted sum is another than by ordinary backward passes; all when norms differ."""
     squared = torch.stack([row_squares(gradient) for gradient in gradients.values()]).sum(0)
     factors = 1.0 + torch.arange(len(squared), device=squared.device, dtype=squared.dtype).sin()
@@ -152,7 +162,7 @@ def _wrong(found: Captured, gradients: dict[str, Tensor]) -> list[str]:
     expected = {name: torch.tensordot(factors.to(g.dtype), g, dims=1) for name, g in gradients.items()}
     allowed = _TOLERANCE * float((factors * squared.sqrt()).sum()) + 1e-12
     wrong = [name for name in sums if float((sums[name] - expected[name]).norm()) > allowed / len(sums) ** 0.5]
-    return wrong or ([] if _close(found.squared.sqrt(), squared.sqrt()) else list(sums))
+    return wrong or ([] if _close(found.squared_norms.sqrt(), squared.sqrt()) else list(sums))
 
 
 def _close(left: Tensor, right: Tensor) -> bool:
@@ -160,26 +170,30 @@ def _close(left: Tensor, right: Tensor) -> bool:
     return bool(((left - right).abs() <= _TOLERANCE * right.abs() + 1e-4 * scale + 1e-12).all())
 
 
-def few(constants: Iterable[Tensor], inputs: Inputs, targets: Tensor) -> tuple[Inputs, Tensor]:
-    """A prime number of examples that divides no size of `constants` or of the inputs, so that axes show themselves.
+def probe_records(constants: Iterable[Tensor], inputs: Inputs, targets: Tensor) -> tuple[Inputs, Tensor]:
+    """A prime number of records that divides no size of `constants` or of the inputs, so that it marks the batch axis.
 
-    When the batch has fewer, examples repeat with a little noise on real-valued inputs.
+    When the batch has fewer, records repeat with a little noise on real-valued inputs.
     """
     sizes = {size for value in constants for size in value.shape} | {s for x in tensors(inputs) for s in x.shape[1:]}
     count = next((prime for prime in _PRIMES if all(size % prime for size in sizes)), _PRIMES[-1])
     index = torch.arange(count, device=targets.device) % len(targets)
-    few = rows(inputs, index)
+    probe = rows(inputs, index)
     if len(targets) < count:
         generator = torch.Generator().manual_seed(0)
-        for value in tensors(few):
+        for value in tensors(probe):
             if value.is_floating_point():
                 noise = torch.randn(value.shape, generator=generator).to(value)
                 value += 0.1 * value.abs().mean().nan_to_num(0.0, 0.0, 0.0) * noise
-    return few, targets[index]
+    return probe, targets[index]
 
 
 _RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
-_DROPOUT_PLACE = {**dict.fromkeys(_RECURRENT, 5), F.multi_head_attention_forward: 10, F.scaled_dot_product_attention: 4}
+_DROPOUT_POSITION = {
+    **dict.fromkeys(_RECURRENT, 5),
+    F.multi_head_attention_forward: 10,
+    F.scaled_dot_product_attention: 4,
+}
 
 
 class NoDropout(TorchFunctionMode):
@@ -198,7 +212,7 @@ class NoDropout(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if "dropout_p" in kwargs:
             kwargs["dropout_p"] = 0.0
-        at = _DROPOUT_PLACE.get(func)
+        at = _DROPOUT_POSITION.get(func)
         if at is not None and len(args) > at:
             at += func in _RECURRENT and not isinstance(args[3], bool)  # packed sequences come with their sizes
             args = (*args[:at], 0.0, *args[at + 1 :])
@@ -206,7 +220,7 @@ class NoDropout(TorchFunctionMode):
 
 
 @contextmanager
-def _shaken(trainable: dict[str, nn.Parameter]) -> Iterator[None]:
+def _perturbed(trainable: dict[str, nn.Parameter]) -> Iterator[None]:
     """Parameters moved a little, so that one that is zero hides no gradient behind it; put back exactly afterwards."""
     generator = torch.Generator().manual_seed(0)
     before = {name: parameter.detach().clone() for name, parameter in trainable.items()}
@@ -234,8 +248,8 @@ def _check_state(model: nn.Module, versions: dict[str, int]) -> None:
         )
 
 
-def _mixing_sentence(model: nn.Module, inputs: Inputs) -> str:
-    """The first layer whose output for an example changes with the rest of the batch."""
+def _mixing_message(model: nn.Module, inputs: Inputs) -> str:
+    """The error that names the first layer whose output for a record changes with the rest of the batch."""
     count = len(tensors(inputs)[0])
     together = _outputs(model, inputs)
     alone = [_outputs(model, rows(inputs, slice(i, i + 1))) for i in range(count)]
@@ -248,19 +262,28 @@ def _mixing_sentence(model: nn.Module, inputs: Inputs) -> str:
 
 
 def _outputs(model: nn.Module, inputs: Inputs) -> dict[str, Tensor]:
-    """Output of every module, innermost first, in the order in which they ran."""
     found: dict[str, Tensor] = {}
-    paths = {module: path for path, module in model.named_modules()}
-
-    def note(module: nn.Module, _: Any, output: Any) -> None:
-        if isinstance(output, Tensor):
-            found.setdefault(paths[module], output.detach().clone())
-
-    hooks = [module.register_forward_hook(note) for module in model.modules()]
-    try:
-        with torch.no_grad():
-            call(model, inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with recorded_outputs(model, found, lambda output: output if isinstance(output, Tensor) else None), torch.no_grad():
+        call(model, inputs)
     return found
+
+
+@contextmanager
+def recorded_outputs(
+    model: nn.Module, found: dict[str, Tensor], pick: Callable[[object], Tensor | None]
+) -> Iterator[None]:
+    """Inside, what `pick` takes from the first output of every module goes into `found`, innermost module first."""
+
+    def hook(path: str) -> Callable[[nn.Module, object, object], None]:
+        def record(_: nn.Module, __: object, output: object) -> None:
+            if (tensor := pick(output)) is not None:
+                found.setdefault(path, tensor.detach().clone())
+
+        return record
+
+    hooks = [module.register_forward_hook(hook(path)) for path, module in model.named_modules()]
+    try:
+        yield
+    finally:
+        for handle in hooks:
+            handle.remove()

@@ -1,4 +1,4 @@
-"""The models of the presets, one file for each family, with the initialisation that the papers' code used."""
+"""The models of the presets, with the initialisation of the papers' code, and modules of the user's own by name."""
 
 from tacit.models.networks import MeanOfWords, Recommender, convnet, glorot, linear, mlp
 

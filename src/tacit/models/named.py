@@ -1,4 +1,4 @@
-"""A user's own module by name."""
+"""A module of the user's own by its name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from tacit.errors import told
 def module_at(where: str) -> nn.Module:
     """The model at MODULE:CLASS or FILE.py:CLASS: a copy of a module, or what a class or function makes.
 
-    The code at `where` runs. Raises `InvalidInput` where there is no such thing.
+    The code at `where` runs.
+
+    Raises:
+        InvalidInput: there is no such module or class, or it makes no `torch.nn.Module` without arguments.
     """
     source, _, name = where.partition(":")
     if not source or not name:
@@ -45,7 +48,7 @@ def module_at(where: str) -> nn.Module:
 
 def home_of(where: str) -> Path | None:
     """The file that `module_at` would run, found without running it; None where there is none."""
-    with _from_here():
+    with _working_directory_first():
         try:
             spec = importlib.util.find_spec(where.partition(":")[0])
         except ImportError:
@@ -54,7 +57,7 @@ def home_of(where: str) -> Path | None:
 
 
 @contextmanager
-def _from_here() -> Iterator[None]:
+def _working_directory_first() -> Iterator[None]:
     sys.path.insert(0, str(Path.cwd()))
     try:
         yield
@@ -64,7 +67,7 @@ def _from_here() -> Iterator[None]:
 
 def _module(source: str) -> ModuleType:
     if not source.endswith(".py"):
-        with _from_here():
+        with _working_directory_first():
             return importlib.import_module(source)
     spec = importlib.util.spec_from_file_location(Path(source).stem, source)
     assert spec is not None

@@ -1,12 +1,7 @@
-"""Initial weights that the papers' code used; data independent.
+"""Networks of the presets, with the data-independent initial weights of the papers' code.
 
-The convolutional network of Bu et al. 2020.
-
-Fully connected networks.
-
-The neural collaborative filter of Bu et al. 2020 for MovieLens.
-
-The text classifier of Bu et al. 2020 for IMDb: a mean of word vectors and one hidden layer.
+Fully connected networks, and three of Bu et al. 2020: the convolutional network for images, the neural collaborative
+filter for MovieLens, and the text classifier for IMDb.
 """
 
 from __future__ import annotations
@@ -48,11 +43,15 @@ def convnet(shape: tuple[int, int, int] = (1, 28, 28), classes: int = 10) -> nn.
 
     Args:
         shape: channels, height, width; height and width at least 14.
+        classes: number of logits, >= 1.
+
+    Raises:
+        InvalidInput: a size is too small.
     """
     channels, height, width = (check.count("shape", size) for size in shape)
     check.count("shape", min(height, width), minimum=14, hint="The two convolutions and pools need that much.")
     top, left = _same_padding(height), _same_padding(width)
-    sides = [_pool(_second(_pool((size + 1) // 2))) for size in (height, width)]
+    sides = [_features(size) for size in (height, width)]
     return glorot(
         nn.Sequential(
             nn.ZeroPad2d((left // 2, left - left // 2, top // 2, top - top // 2)),
@@ -74,12 +73,10 @@ def _same_padding(size: int) -> int:
     return max(0, ((size + 1) // 2 - 1) * 2 + 8 - size)
 
 
-def _second(size: int) -> int:
-    return (size - 4) // 2 + 1
-
-
-def _pool(size: int) -> int:
-    return size - 1
+def _features(size: int) -> int:
+    """Side of the last feature map: a first convolution, a pool, a second convolution, a pool."""
+    pooled = (size + 1) // 2 - 1
+    return (pooled - 4) // 2 + 1 - 1
 
 
 def linear(inputs: int, classes: int) -> nn.Module:
@@ -100,36 +97,47 @@ class Recommender(nn.Module):
     """Pairs of user and item number, int64 (batch, 2), to logits of the stars, (batch, classes).
 
     Dense([u * v, u', v']) for vectors u, v of `product_width` and u', v' of `width` of user and item.
+
+    Args:
+        users: number of users, >= 1.
+        items: number of items, >= 1.
+        classes: number of logits, >= 1.
+        product_width: length of the vectors that are multiplied, >= 1.
+        width: length of the vectors that are concatenated, >= 1.
     """
 
     def __init__(self, users: int, items: int, classes: int = 5, *, product_width: int = 5, width: int = 10):
         super().__init__()
-        check.count("users", users)
-        check.count("items", items)
-        check.count("product_width", product_width)
-        check.count("width", width)
+        for name, size in (("users", users), ("items", items), ("product_width", product_width), ("width", width)):
+            check.count(name, size)
         self.product_user, self.product_item = embedding(users, product_width), embedding(items, product_width)
         self.user, self.item = embedding(users, width), embedding(items, width)
         self.head = glorot(nn.Linear(product_width + 2 * width, check.count("classes", classes)))
 
     def forward(self, pairs: Tensor) -> Tensor:
+        """Logits of the stars, (batch, classes)."""
         user, item = pairs[:, 0], pairs[:, 1]
         product = self.product_user(user) * self.product_item(item)
         return self.head(torch.cat([product, self.user(user), self.item(item)], dim=1))
 
 
+# Smaller numbers are padding and the start mark.
 FIRST_WORD = 2
 
 
 class MeanOfWords(nn.Module):
     """Word numbers (batch, places), int64 in [0, words), to logits (batch, classes).
 
-    Embedding(words, width)-mean over the places-Dense `hidden`-ReLU-Dense. Numbers 0 and 1 are padding and the mark of
-    the start, as in `tacit.data.imdb`.
+    Embedding(words, width)-mean over the places-Dense `hidden`-ReLU-Dense. Numbers 0 and 1 are padding and the start
+    mark, as in `tacit.data.imdb`.
 
     Args:
-        count_padding: the mean is over all places, padding and mark among them, as in the paper's code. Otherwise
-            over the places that hold a word; a record without words gets the zero vector.
+        words: size of the vocabulary, >= 2.
+        classes: number of logits, >= 1.
+        width: length of the word vectors, >= 1.
+        hidden: width of the hidden layer, >= 1.
+        count_padding: whether the mean is over all places, padding and mark among them, as in the paper's code.
+            Otherwise it is over the places that hold a word; a record without words gets the zero vector.
     """
 
     def __init__(
@@ -146,6 +154,7 @@ class MeanOfWords(nn.Module):
         self.body = glorot(nn.Sequential(*body))
 
     def forward(self, numbers: Tensor) -> Tensor:
+        """Logits, (batch, classes)."""
         vectors = self.words(numbers)
         if self.count_padding:
             return self.body(vectors.mean(dim=1))

@@ -1,7 +1,7 @@
 """The continuous noises that mechanisms add, drawn from a stream.
 
-Floating-point noise is not exactly the analysed distribution (Mironov 2012): low-order bits of a single released
-value can leak. Training adds it to sums over a batch; discrete mechanisms have exact samplers of their own.
+Floating-point noise is not exactly the analysed distribution (Mironov 2012): the low-order bits of a single released
+value can leak. Training adds it to sums over a batch; discrete mechanisms have exact samplers.
 """
 
 import numpy as np

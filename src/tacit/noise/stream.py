@@ -1,4 +1,4 @@
-"""Streams of random bits, and what every stream can draw from them."""
+"""Streams of random bits, and the uniform and normal values drawn from them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tacit import check
 
 _PAIRS = 16384  # pairs of normals drawn at a time: every buffer stays in the second-level cache
 _ZEROS = bytes(8 * _PAIRS)
-_WORDS_A_BLOCK = 2  # an AES block has 128 bits
+_WORDS_PER_BLOCK = 2  # an AES block has 128 bits
 
 Size = int | tuple[int, ...]
 
 
 class Stream(ABC):
-    """A source of independent random bits; `secure` says whether nobody can know or repeat them."""
+    """A source of independent random bits; `secure` says whether they are secret and unrepeatable."""
 
     secure: bool
 
@@ -82,7 +82,7 @@ class _KeyStream(Stream):
 
 
 class SecureStream(_KeyStream):
-    """The default source: its key comes from the operating system and is kept nowhere else.
+    """The default source: its key comes from the operating system and is stored nowhere else.
 
     No seed exists, so a resumed run draws from a new key and never repeats noise; a forked process gets its own key
     before it can draw. Speed: about 3 ns for a float32 normal on one core.
@@ -96,7 +96,7 @@ class SecureStream(_KeyStream):
 
 
 class SeededStream(_KeyStream):
-    """A repeatable source for tests and reproductions: whoever knows the seed can subtract the noise.
+    """A repeatable source for tests and reproductions; the seed reveals the noise.
 
     Args:
         seed: >= 0; equal seeds give equal streams.
@@ -111,6 +111,7 @@ class SeededStream(_KeyStream):
         super().__init__(self._key)
 
     def bits(self, count: int) -> NDArray[np.uint64]:
+        """`count` words of the key stream, counted for `state`."""
         self._drawn += count
         return super().bits(count)
 
@@ -119,17 +120,17 @@ class SeededStream(_KeyStream):
         return _KeyStream(hashlib.sha256(b"refinement" + self._key + self._drawn.to_bytes(16, "big")).digest())
 
     def state(self) -> dict[str, int | str]:
-        """How many words were drawn, and a fingerprint of the seed; the seed itself is not in it."""
+        """Number of words drawn and a fingerprint of the seed, not the seed itself."""
         fingerprint = hashlib.sha256(b"fingerprint of " + self._key).hexdigest()[:16]
         return {"drawn": self._drawn, "fingerprint": fingerprint}
 
     def restore(self, state: dict[str, int | str]) -> None:
-        """Go on where `state` was taken; raises `InvalidInput` for the state of another seed."""
+        """Continue from `state`; raises `InvalidInput` for the state of another seed."""
         if state["fingerprint"] != self.state()["fingerprint"]:
             raise check.fail("stream", "the seeded stream that the run began with", "another seed")
         self._drawn = check.count("drawn", state["drawn"], minimum=0, maximum=math.inf)
-        self._rekey(self._key, self._drawn // _WORDS_A_BLOCK)
-        super().bits(self._drawn % _WORDS_A_BLOCK)
+        self._rekey(self._key, self._drawn // _WORDS_PER_BLOCK)
+        super().bits(self._drawn % _WORDS_PER_BLOCK)
 
 
 _LIVE: weakref.WeakSet[SecureStream] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""The habits of Opacus: a script in its documented style runs after its import lines are changed to `tacit.opacus`."""
+"""The interface of Opacus: its documented scripts run after their imports are changed to `tacit.opacus`."""
 
 from tacit.opacus.batch_memory_manager import BatchMemoryManager
 from tacit.opacus.module_validator import ModuleValidator

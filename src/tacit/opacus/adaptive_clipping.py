@@ -1,4 +1,4 @@
-"""Adaptive clipping with the arguments that Opacus has for it."""
+"""Adaptive clipping (Andrew et al. 2021) with the arguments of Opacus."""
 
 from __future__ import annotations
 
@@ -13,24 +13,38 @@ from tacit.clipping import AdaptiveClip
 
 @dataclass(frozen=True)
 class BoundedAdaptiveClip(AdaptiveClip):
-    """`AdaptiveClip` whose bound stays in [lowest, highest]."""
+    """`AdaptiveClip` with its bound limited to [lowest, highest].
+
+    Attributes:
+        lowest: smallest bound, > 0.
+        highest: largest bound.
+    """
 
     lowest: float = 1e-9
     highest: float = 1e12
 
     def after(self, norms: Tensor, noise: Tensor, noise_multiplier: float, expected_batch_size: float) -> AdaptiveClip:
+        """Clip of the next step, its bound limited to [lowest, highest].
+
+        Args:
+            norms: gradient norms of the units drawn, shape (units,).
+            noise: N(0, 1) values of the released statistics.
+            noise_multiplier: noise std / sensitivity of this step.
+            expected_batch_size: > 0.
+        """
         following = super().after(norms, noise, noise_multiplier, expected_batch_size)
         return replace(following, clip_norm=min(max(following.clip_norm, self.lowest), self.highest))
 
 
 @dataclass(frozen=True)
 class Adaptive:
-    """Adaptive clipping as Opacus asks for it (Andrew et al. 2021).
+    """Adaptive clipping by the arguments of Opacus (Andrew et al. 2021).
 
     Args:
         target_unclipped_quantile: share of the records to be left unclipped, in (0, 1).
         clipbound_learning_rate: > 0.
-        max_clipbound, min_clipbound: the bound stays between them.
+        max_clipbound: upper limit of the bound.
+        min_clipbound: lower limit of the bound.
         unclipped_num_std: noise of the count of unclipped records; more than half the noise multiplier. None for 5
             times the noise multiplier, where the count costs half a percent.
     """
@@ -51,7 +65,7 @@ class Adaptive:
         count = 2 * (5 * noise_multiplier if self.unclipped_num_std is None else self.unclipped_num_std)
         hint = f"It is more than half of noise_multiplier, {noise_multiplier:g}."
         check.real("unclipped_num_std", count / 2, low=noise_multiplier / 2, open_low=True, hint=hint)
-        # A trifle more than exactly, so that rounding never makes the step dearer than a flat one.
+        # A relative 1e-12 above the exact value, so that rounding never makes the step cost more than a flat one.
         gradient = (1 + 1e-12) / math.sqrt(noise_multiplier**-2 - count**-2)
         clip = BoundedAdaptiveClip(
             max_grad_norm,

@@ -1,4 +1,4 @@
-"""Virtual batches: large private batches in pieces that fit into memory."""
+"""`BatchMemoryManager`: logical batches as physical batches that fit into memory."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ from tacit.training.wrappers import PrivateOptimizer
 
 
 class BatchMemoryManager:
-    """Context in which the private loader yields every batch in pieces of at most `max_physical_batch_size` records.
+    """Context in which the private loader yields physical batches of at most `max_physical_batch_size` records.
 
-        with BatchMemoryManager(data_loader=loader, max_physical_batch_size=64, optimizer=optimizer) as pieces:
-            for inputs, targets in pieces:
+        with BatchMemoryManager(data_loader=loader, max_physical_batch_size=64, optimizer=optimizer) as batches:
+            for inputs, targets in batches:
                 optimizer.zero_grad()
                 criterion(model(inputs), targets).backward()
                 optimizer.step()
 
-    `step` does nothing until the last piece of a batch; then it adds noise once, to the sum over all pieces. The result
-    does not depend on the size of the pieces.
+    `step` does nothing until the last physical batch of a logical batch; then it adds noise once, to the whole sum. The
+    result does not depend on `max_physical_batch_size`.
 
     Args:
-        data_loader, optimizer: two that one call of `make_private` returned.
+        data_loader: the loader that `make_private` returned.
         max_physical_batch_size: >= 1.
+        optimizer: the optimizer that the same call returned.
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
     """
 
     def __init__(self, *, data_loader: PrivateLoader, max_physical_batch_size: int, optimizer: PrivateOptimizer):
@@ -34,10 +38,10 @@ class BatchMemoryManager:
             rule = "the optimizer that make_private returned together with data_loader"
             raise check.fail("optimizer", rule, type(optimizer).__name__)
         check.count("max_physical_batch_size", max_physical_batch_size)
-        self._pieces = data_loader.in_pieces(max_physical_batch_size)
+        self._loader = data_loader.with_physical_batches(max_physical_batch_size)
 
     def __enter__(self) -> PrivateLoader:
-        return self._pieces
+        return self._loader
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -1,4 +1,4 @@
-"""The criterion of ghost mode: any `nn` loss, averaged so that every example's loss is its own."""
+"""The criterion of ghost mode: any `nn` loss with a mean that is taken example by example."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ class PerExampleMean(nn.Module):
         self.reduction = reduction
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        losses = self._own(outputs, targets)
+        """Mean or sum over the batch of one loss per example."""
+        losses = self._per_example(outputs, targets)
         return losses.sum() if self.reduction == "sum" else losses.mean()
 
-    def _own(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def _per_example(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """One loss per example, shape (batch,)."""
         losses = self.criterion(outputs, targets)
         if losses.dim() == 1:

@@ -1,4 +1,4 @@
-"""Which models can be trained privately, asked the way Opacus users ask."""
+"""`ModuleValidator`: which models can be trained privately, with the methods of Opacus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tacit.gradients import fix, problems
 
 
 class ModuleValidator:
-    """What the doctor finds in a module, as a list, a truth value or an error; and its cure."""
+    """Checks whether a module can be trained privately, and replaces layers that mix examples."""
 
     @classmethod
     def validate(cls, module: nn.Module, *, strict: bool = False) -> list[UnsupportedModel]:

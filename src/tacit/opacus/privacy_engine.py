@@ -12,28 +12,29 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from tacit import check
-from tacit.accounting import Ledger
+from tacit.accounting import Accountant, Ledger
 from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.opacus import checkpoint
+from tacit.opacus.accountants import OpacusAccountant
 from tacit.opacus.adaptive_clipping import Adaptive
-from tacit.opacus.arguments import Settings
+from tacit.opacus.arguments import Arguments, Execution
 from tacit.opacus.criterion import PerExampleMean
 from tacit.opacus.module_validator import ModuleValidator
 from tacit.opacus.schedulers import Scheduler
-from tacit.opacus.spent import Spent
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.training.batch_session import BatchSession
 from tacit.training.loader import PrivateLoader, batches_in_a_pass
-from tacit.training.make_private import prepared, wrapped
-from tacit.training.plan import PrivateRun, warn_about_delta
-from tacit.training.resolve_plan import resolve_plan, sample_rate_of
+from tacit.training.make_private import validate_parts, wrap
+from tacit.training.plan import warn_about_delta
+from tacit.training.resolve_plan import PlanOptions, resolve_plan, resolve_sample_rate
 from tacit.training.wrappers import PrivateModel, PrivateOptimizer
 
 Parts = (
     tuple[PrivateModel, PrivateOptimizer, PrivateLoader]
     | tuple[PrivateModel, PrivateOptimizer, nn.Module, PrivateLoader]
 )
+# Default of `criterion`, which only ghost mode uses; nothing changes it.
 _CROSS_ENTROPY = nn.CrossEntropyLoss()
 _COMPLETE = "Every step that any process took before a checkpoint was loaded is recorded in that checkpoint."
 
@@ -50,16 +51,16 @@ class PrivacyEngine:
         secure_mode: forbids `noise_generator`; noise is secure in either case.
 
     Attributes:
-        ledger: what ran.
+        ledger: the steps that ran.
         accountant: answers `get_epsilon(delta)`.
     """
 
     def __init__(self, *, accountant: str = "prv", secure_mode: bool = False):
         self.secure_mode = secure_mode
         self.ledger = Ledger()
-        self.accountant = Spent(accountant, self.ledger)
+        self.accountant = OpacusAccountant(accountant, self.ledger)
         self._records: int | None = None
-        self._held = 0
+        self._saved_steps = 0
 
     def make_private(
         self,
@@ -85,57 +86,57 @@ class PrivacyEngine:
         unclipped_num_std: float | None = None,
         unsafe_no_noise: bool = False,
     ) -> Parts:
-        """The private (module, optimizer, loader), or (module, optimizer, criterion, loader) in ghost mode.
+        """Private (module, optimizer, loader), or (module, optimizer, criterion, loader) in ghost mode.
 
         The loop stays as it was: `criterion(module(x), y).backward()`, `optimizer.step()`.
 
         Args:
+            module: in train mode; no layer may mix examples.
+            optimizer: any `torch.optim` optimizer of the module's trainable parameters.
             criterion: used in ghost mode, which returns it with a mean that is taken example by example.
             data_loader: its data set, `batch_size` and `collate_fn` are used; the sample rate is batch_size / n. With
                 a `collate_fn` that mixes records, as padding to the longest does, numbers are only `claimed`.
             noise_multiplier: noise std / max_grad_norm, > 0.
-            max_grad_norm: bound on the norm of one record's gradient; a list of one for each parameter with
+            max_grad_norm: bound on the norm of one record's gradient, > 0; a list of one for each parameter with
                 clipping="per_layer".
-            loss_reduction: what the loop's loss is of the losses of its batch, "mean" or "sum"; a vector of one loss
+            batch_first: True; the first axis is the batch.
+            loss_reduction: how the loop's loss reduces the losses of its batch, "mean" or "sum"; a vector of one loss
                 per example may be given under either. Under "sum" the noisy sum is not divided by the batch size.
             poisson_sampling: False trains on shuffled batches, accounted as such: without amplification by sampling.
+            clipping: "flat", "per_layer" or "adaptive".
             noise_generator: makes the noise repeatable from its seed, which voids the guarantee: numbers are then
                 `claimed`.
             grad_sample_mode: "hooks", "functorch", "ew" or "ghost"; all run on one engine.
-            target_unclipped_quantile, clipbound_learning_rate, max_clipbound, min_clipbound, unclipped_num_std: of
-                clipping="adaptive", see `Adaptive`.
+            wrap_model: True; the returned module must be called.
+            rand_on_empty: False; an empty batch is noise and nothing else.
+            target_unclipped_quantile: of clipping="adaptive", see `Adaptive`.
+            clipbound_learning_rate: of clipping="adaptive".
+            max_clipbound: of clipping="adaptive".
+            min_clipbound: of clipping="adaptive".
+            unclipped_num_std: of clipping="adaptive".
             unsafe_no_noise: allows noise_multiplier=0.
 
         Raises:
             InvalidInput: for an argument without a meaning here (batch_first=False, wrap_model=False,
                 rand_on_empty=True, modes of several processes), with the reason.
-            UnsupportedModel, TrainingMisuse: as `tacit.make_private`.
+            UnsupportedModel: as `tacit.make_private`.
+            TrainingMisuse: as `tacit.make_private`.
         """
-        settings = Settings(
-            criterion,
-            max_grad_norm,
-            batch_first,
-            loss_reduction,
-            poisson_sampling,
-            clipping,
-            noise_generator,
-            grad_sample_mode,
-            wrap_model,
-            Adaptive(
-                target_unclipped_quantile, clipbound_learning_rate, max_clipbound, min_clipbound, unclipped_num_std
-            ),
-            rand_on_empty,
-        )
-        return self._private(
+        quantile, rate = target_unclipped_quantile, clipbound_learning_rate
+        adaptive = Adaptive(quantile, rate, max_clipbound, min_clipbound, unclipped_num_std)
+        arguments = Arguments(
             module,
             optimizer,
             data_loader,
-            settings,
-            noise_multiplier=noise_multiplier,
-            target=None,
-            epochs=1,
-            unsafe_no_noise=unsafe_no_noise,
+            criterion,
+            max_grad_norm,
+            clipping,
+            adaptive,
+            poisson_sampling,
+            noise_generator,
+            Execution(loss_reduction, grad_sample_mode, batch_first, wrap_model, rand_on_empty),
         )
+        return self._private(arguments, 1, noise_multiplier=noise_multiplier, unsafe_no_noise=unsafe_no_noise)
 
     def make_private_with_epsilon(
         self,
@@ -161,40 +162,58 @@ class PrivacyEngine:
         min_clipbound: float = 1e-9,
         unclipped_num_std: float | None = None,
     ) -> Parts:
-        """`make_private` with the smallest noise after which everything this engine ran meets the target.
+        """`make_private` with the smallest noise multiplier after which the engine's whole ledger meets the target.
 
         Args:
-            target_epsilon, target_delta: > 0; a delta of 1/n or more is warned about.
-            epochs: passes over the returned loader; `BudgetExceeded` is raised before a step past the target.
+            module: in train mode; no layer may mix examples.
+            optimizer: any `torch.optim` optimizer of the module's trainable parameters.
+            criterion: used in ghost mode, which returns it with a mean that is taken example by example.
+            data_loader: its data set, `batch_size` and `collate_fn` are used; the sample rate is batch_size / n. With
+                a `collate_fn` that mixes records, as padding to the longest does, numbers are only `claimed`.
+            target_epsilon: > 0.
+            target_delta: in (0, 1); 1/n or more is warned about.
+            epochs: passes over the returned loader, >= 1; `BudgetExceeded` is raised before a step past the target.
+            max_grad_norm: bound on the norm of one record's gradient, > 0; a list of one for each parameter with
+                clipping="per_layer".
+            batch_first: True; the first axis is the batch.
+            loss_reduction: how the loop's loss reduces the losses of its batch, "mean" or "sum"; a vector of one loss
+                per example may be given under either. Under "sum" the noisy sum is not divided by the batch size.
+            poisson_sampling: False trains on shuffled batches, accounted as such: without amplification by sampling.
+            clipping: "flat", "per_layer" or "adaptive".
+            noise_generator: makes the noise repeatable from its seed, which voids the guarantee: numbers are then
+                `claimed`.
+            grad_sample_mode: "hooks", "functorch", "ew" or "ghost"; all run on one engine.
+            wrap_model: True; the returned module must be called.
+            target_unclipped_quantile: of clipping="adaptive", see `Adaptive`.
+            clipbound_learning_rate: of clipping="adaptive".
+            max_clipbound: of clipping="adaptive".
+            min_clipbound: of clipping="adaptive".
+            unclipped_num_std: of clipping="adaptive".
+
+        Raises:
+            InvalidInput: as `make_private`.
+            UnsupportedModel: as `tacit.make_private`.
+            TrainingMisuse: as `tacit.make_private`.
         """
-        settings = Settings(
-            criterion,
-            max_grad_norm,
-            batch_first,
-            loss_reduction,
-            poisson_sampling,
-            clipping,
-            noise_generator,
-            grad_sample_mode,
-            wrap_model,
-            Adaptive(
-                target_unclipped_quantile, clipbound_learning_rate, max_clipbound, min_clipbound, unclipped_num_std
-            ),
-        )
-        target = Epsilon(target_epsilon, target_delta)
-        return self._private(
+        quantile, rate = target_unclipped_quantile, clipbound_learning_rate
+        adaptive = Adaptive(quantile, rate, max_clipbound, min_clipbound, unclipped_num_std)
+        arguments = Arguments(
             module,
             optimizer,
             data_loader,
-            settings,
-            noise_multiplier=None,
-            target=target,
-            epochs=check.count("epochs", epochs),
-            unsafe_no_noise=False,
+            criterion,
+            max_grad_norm,
+            clipping,
+            adaptive,
+            poisson_sampling,
+            noise_generator,
+            Execution(loss_reduction, grad_sample_mode, batch_first, wrap_model),
         )
+        target = Epsilon(target_epsilon, target_delta)
+        return self._private(arguments, check.count("epochs", epochs), target=target)
 
     def get_epsilon(self, delta: float) -> float:
-        """The smallest epsilon at `delta` of everything that ran; an `Answer`, which knows its standing."""
+        """Smallest epsilon at `delta` of the whole ledger; an `Answer` that includes its standing."""
         if self._records is not None:
             warn_about_delta(delta, self._records)
         return self.accountant.get_epsilon(delta)
@@ -229,10 +248,18 @@ class PrivacyEngine:
         """Write the state of everything given and the ledger to `path`, atomically and without pickle.
 
         Args:
-            checkpoint_dict: more plain values and tensors to keep.
-            torch_save_kwargs: has no meaning here: the file is safetensors.
+            path: the file to write.
+            module: its state is written.
+            optimizer: its state is written if given.
+            noise_scheduler: its state is written if given.
+            grad_clip_scheduler: its state is written if given.
+            checkpoint_dict: more plain values and tensors to write.
+            module_state_dict_kwargs: arguments of `module.state_dict`.
+            torch_save_kwargs: None; the file is safetensors.
 
-        Raises `TrainingMisuse` between backward and step: the gradients of a batch are not written down.
+        Raises:
+            TrainingMisuse: between backward and step: the gradients of a batch are not written.
+            InvalidInput: `torch_save_kwargs` is given, or a value has no form without pickle.
         """
         if torch_save_kwargs:
             raise check.fail("torch_save_kwargs", "None", torch_save_kwargs, "The file is safetensors, not a pickle.")
@@ -244,7 +271,7 @@ class PrivacyEngine:
         }
         parts = _named_parts(optimizer, noise_scheduler, grad_clip_scheduler)
         checkpoint.write(path, state | {name: part.state_dict() for name, part in parts.items()})
-        self._held = self.ledger.steps
+        self._saved_steps = self.ledger.steps
 
     def load_checkpoint(
         self,
@@ -262,9 +289,21 @@ class PrivacyEngine:
         Shuffled batches begin a new pass, and the one that the checkpoint broke counts as whole. Steps that the process
         which wrote the file took afterwards cannot be known: that there are none becomes an assumption of the ledger.
 
-        Returns everything in the file that was not restored, `checkpoint_dict` among it. Raises `InvalidInput` when
-        this engine took steps since it last saved or loaded, its ledger holds some that the file does not, or a part
-        that is given is not in the file.
+        Args:
+            path: a file that `save_checkpoint` wrote.
+            module: its state is restored.
+            optimizer: its state is restored if given.
+            noise_scheduler: its state is restored if given.
+            grad_clip_scheduler: its state is restored if given.
+            module_load_dict_kwargs: arguments of `module.load_state_dict`.
+            torch_load_kwargs: None; the file is safetensors.
+
+        Returns:
+            Everything in the file that was not restored, `checkpoint_dict` included.
+
+        Raises:
+            InvalidInput: this engine took steps since it last saved or loaded, its ledger holds some that the file does
+                not, or a part that is given is not in the file.
         """
         if torch_load_kwargs:
             raise check.fail("torch_load_kwargs", "None", torch_load_kwargs, "The file is safetensors, not a pickle.")
@@ -280,8 +319,8 @@ class PrivacyEngine:
         return state
 
     def _advance(self, saved: Ledger) -> None:
-        """Go on from `saved`; steps of this engine that no checkpoint holds must not pass for the first of its."""
-        unsaved = self.ledger.steps - self._held
+        """Continue from `saved`; raises if this engine took steps that no checkpoint holds."""
+        unsaved = self.ledger.steps - self._saved_steps
         if unsaved:
             raise InvalidInput(
                 f"ledger must hold no steps since a checkpoint was last saved or loaded; got {unsaved}. "
@@ -289,57 +328,52 @@ class PrivacyEngine:
             )
         self.ledger.advance(saved)
         self.ledger.assume(_COMPLETE)
-        self._held = self.ledger.steps
+        self._saved_steps = self.ledger.steps
 
     def _private(
         self,
-        module: nn.Module,
-        optimizer: Optimizer,
-        loader: DataLoader[Any],
-        settings: Settings,
-        *,
-        noise_multiplier: float | None,
-        target: Epsilon | None,
+        arguments: Arguments,
         epochs: int,
-        unsafe_no_noise: bool,
+        *,
+        noise_multiplier: float | None = None,
+        target: Epsilon | None = None,
+        unsafe_no_noise: bool = False,
     ) -> Parts:
-        self._records = prepared(module, optimizer, loader)
-        rate = sample_rate_of(self._records, None, loader.batch_size)
-        sampling = settings.sampling()
-        judge = self.accountant.judge
-        if target is not None and judge.standing is not Standing.PROVEN:
-            warnings.warn(
-                f"accountant {judge.name!r} is {judge.standing.value}: noise for it would miss the target. "
-                'The exact accountant "prv" is used for the noise.',
-                PrivacyWarning,
-                stacklevel=3,
-            )
-            judge = Spent("prv", self.ledger).judge
-        flat = resolve_plan(
-            self._records,
-            clip_norm=None,
-            clipping=settings.clip(optimizer, module),
+        module, optimizer, loader = arguments.module, arguments.optimizer, arguments.data_loader
+        self._records = validate_parts(module, optimizer, loader)
+        sample_rate = resolve_sample_rate(self._records, None, loader.batch_size)
+        sampling = arguments.sampling()
+        options = PlanOptions(
+            clipping=arguments.clip(),
             sampling=sampling,
             noise_multiplier=noise_multiplier,
             target=target,
-            accountant=judge,
-            sample_rate=rate,
-            batch_size=None,
-            steps=epochs * batches_in_a_pass(sampling, self._records, rate),
-            epochs=None,
-            delta=None,
-            ledger=self.ledger,
+            accountant=self.accountant.native if target is None else self._proven_accountant(),
+            sample_rate=sample_rate,
+            steps=epochs * batches_in_a_pass(sampling, self._records, sample_rate),
             unsafe_no_noise=unsafe_no_noise,
         )
-        plan = settings.refined(flat)
-        stream = settings.stream(self.secure_mode)
-        run = PrivateRun(plan, stream=stream, ledger=self.ledger, budget=target, using=judge)
-        exchange = BatchSession(run, settings.loss_reduction, divided=settings.loss_reduction == "mean")
-        model, private_optimizer, private_loader, _ = wrapped(module, optimizer, loader, exchange, strict=False)
-        if settings.ghost:
-            criterion = PerExampleMean(settings.criterion, settings.loss_reduction)
-            return model, private_optimizer, criterion, private_loader
+        plan = arguments.with_adaptive_clipping(resolve_plan(options, self._records, self.ledger))
+        run = options.start(plan, self.ledger, arguments.stream(self.secure_mode))
+        reduction = arguments.execution.loss_reduction
+        session = BatchSession(run, reduction, divided=reduction == "mean")
+        model, private_optimizer, private_loader, _ = wrap(module, optimizer, loader, session, strict=False)
+        if arguments.execution.grad_sample_mode == "ghost":
+            return model, private_optimizer, PerExampleMean(arguments.criterion, reduction), private_loader
         return model, private_optimizer, private_loader
+
+    def _proven_accountant(self) -> Accountant:
+        """The engine's accountant for calibration; the exact one, with a warning, where it is not proven."""
+        native = self.accountant.native
+        if native.standing is Standing.PROVEN:
+            return native
+        warnings.warn(
+            f"accountant {native.name!r} is {native.standing.value}: noise for it would miss the target. "
+            'The exact accountant "prv" is used for the noise.',
+            PrivacyWarning,
+            stacklevel=4,
+        )
+        return OpacusAccountant("prv", self.ledger).native
 
 
 def _named_parts(

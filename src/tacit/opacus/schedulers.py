@@ -1,4 +1,4 @@
-"""Noise and clipping bounds that change from epoch to epoch, driven by the loop like learning-rate schedulers.
+"""Schedulers of noise multiplier and clipping norm by epoch, called by the loop like learning-rate schedulers.
 
 Each step is recorded with the noise that it had, so the accounting follows whatever a scheduler does. A scheduler may
 look at the epoch only, never at the data.
@@ -15,7 +15,7 @@ from tacit.training.wrappers import PrivateOptimizer
 
 
 class Scheduler(ABC):
-    """Sets one attribute of a private optimizer at every `step()`, which a loop calls once an epoch.
+    """Base of schedulers that set one attribute of a private optimizer at every `step()`, called once an epoch.
 
     Attributes:
         last_epoch: number of calls so far.
@@ -46,22 +46,13 @@ class Scheduler(ABC):
         setattr(self.optimizer, self.attribute, self._next())
 
     def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` goes on from."""
+        """State for `load_state_dict`."""
         return {"last_epoch": self.last_epoch, "base": self.base, "value": self._value}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where `state_dict` was taken."""
+        """Continue from `state_dict`."""
         self.last_epoch, self.base = state_dict["last_epoch"], state_dict["base"]
         setattr(self.optimizer, self.attribute, state_dict["value"])
-
-
-class _Exponential(Scheduler):
-    def __init__(self, optimizer: PrivateOptimizer, *, gamma: float, last_epoch: int = -1):
-        self.gamma = check.positive("gamma", gamma)
-        super().__init__(optimizer, last_epoch=last_epoch)
-
-    def _next(self) -> float:
-        return self._value * (self.gamma if self.last_epoch else 1.0)
 
 
 class _Step(Scheduler):
@@ -74,53 +65,59 @@ class _Step(Scheduler):
         return self._value * (self.gamma if falls else 1.0)
 
 
+class _Exponential(_Step):
+    def __init__(self, optimizer: PrivateOptimizer, *, gamma: float, last_epoch: int = -1):
+        super().__init__(optimizer, step_size=1, gamma=gamma, last_epoch=last_epoch)
+
+
+class _Lambda(Scheduler):
+    def __init__(self, optimizer: PrivateOptimizer, factor: Callable[[int], float], last_epoch: int):
+        self._factor = factor
+        super().__init__(optimizer, last_epoch=last_epoch)
+
+    def _next(self) -> float:
+        return self.base * self._factor(self.last_epoch)
+
+
 class ExponentialNoise(_Exponential):
-    """noise_multiplier *= gamma, every epoch."""
+    """Exponential decay:  noise_multiplier *= gamma, every epoch."""
 
     attribute = "noise_multiplier"
 
 
 class StepNoise(_Step):
-    """noise_multiplier *= gamma, every `step_size` epochs."""
+    """Step decay:  noise_multiplier *= gamma, every `step_size` epochs."""
 
     attribute = "noise_multiplier"
 
 
-class LambdaNoise(Scheduler):
-    """noise_multiplier = its first value * noise_lambda(epoch)."""
+class LambdaNoise(_Lambda):
+    """Any function of the epoch:  noise_multiplier = its first value * noise_lambda(epoch)."""
 
     attribute = "noise_multiplier"
 
     def __init__(self, optimizer: PrivateOptimizer, *, noise_lambda: Callable[[int], float], last_epoch: int = -1):
-        self.noise_lambda = noise_lambda
-        super().__init__(optimizer, last_epoch=last_epoch)
-
-    def _next(self) -> float:
-        return self.base * self.noise_lambda(self.last_epoch)
+        super().__init__(optimizer, noise_lambda, last_epoch)
 
 
 class ExponentialGradClip(_Exponential):
-    """max_grad_norm *= gamma, every epoch."""
+    """Exponential decay:  max_grad_norm *= gamma, every epoch."""
 
     attribute = "max_grad_norm"
 
 
 class StepGradClip(_Step):
-    """max_grad_norm *= gamma, every `step_size` epochs."""
+    """Step decay:  max_grad_norm *= gamma, every `step_size` epochs."""
 
     attribute = "max_grad_norm"
 
 
-class LambdaGradClip(Scheduler):
-    """max_grad_norm = its first value * scheduler_function(epoch)."""
+class LambdaGradClip(_Lambda):
+    """Any function of the epoch:  max_grad_norm = its first value * scheduler_function(epoch)."""
 
     attribute = "max_grad_norm"
 
     def __init__(
         self, optimizer: PrivateOptimizer, *, scheduler_function: Callable[[int], float], last_epoch: int = -1
     ):
-        self.scheduler_function = scheduler_function
-        super().__init__(optimizer, last_epoch=last_epoch)
-
-    def _next(self) -> float:
-        return self.base * self.scheduler_function(self.last_epoch)
+        super().__init__(optimizer, scheduler_function, last_epoch)

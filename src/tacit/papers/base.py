@@ -25,7 +25,7 @@ class Row:
         quantity: what it is, in a few words.
         published: the paper's value, or None where none could be recovered or none was published.
         ours: what this library measured or computed.
-        tolerance: by how much `ours` may differ from `published`; None for a row that is only shown.
+        tolerance: by how much `ours` may differ from `published`; None for a row that is not compared.
         standing: of `ours` where it is a privacy number; "measured" otherwise.
         repeats: how many training runs `ours` is the mean of; 0 where none has run yet, None where none is needed.
     """
@@ -41,7 +41,7 @@ class Row:
 
     @property
     def difference(self) -> float | None:
-        """ours - published."""
+        """Ours - published."""
         return None if self.published is None or self.ours is None else self.ours - self.published
 
     @property
@@ -100,6 +100,24 @@ class Paper:
     title: str
     items: tuple[Item, ...]
     reading: str = ""
+
+
+def unpublished_rows(
+    paper: str, item: str, prefix: str, value: Mapping[str, Any], columns: Mapping[str, tuple[str, Standing]]
+) -> list[Row]:
+    """Rows of numbers that a paper does not state, one for each column of a task's value.
+
+    Args:
+        paper: key of the paper.
+        item: name of the item.
+        prefix: first words of every quantity.
+        value: value of a task, with a number for every column.
+        columns: name in `value` -> the other words of the quantity, and its standing.
+    """
+    return [
+        Row(paper, item, f"{prefix}{words}", None, value[name], standing=standing)
+        for name, (words, standing) in columns.items()
+    ]
 
 
 def published(package: str) -> dict[str, Any]:

@@ -29,7 +29,10 @@ def lines_svg(
 
     Args:
         lines: label -> (x, y).
-        across, up: the axes.
+        across: label of the horizontal axis.
+        up: label of the vertical axis.
+        log_across: a logarithmic horizontal axis.
+        log_up: a logarithmic vertical axis.
         square: both axes from 0 to 1.
         dashed: lines whose label begins so are dashed.
         bars: label -> half-widths of error bars.

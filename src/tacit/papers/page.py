@@ -8,34 +8,36 @@ whether it is there, and `passed("table-1")` how many compared rows of an item l
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tacit import serialization as atomic
 from tacit.papers.base import Paper
 from tacit.papers.registry import PAPERS
-from tacit.papers.reproduce import stored_item
+from tacit.papers.stored import read_item, values_of
+from tacit.serialization import write_text
 
 _MOST_ROWS = 60
 
 
 def write_pages(results: str | os.PathLike[str], docs: str | os.PathLike[str], keys: Iterable[str]) -> list[Path]:
-    """Write DOCS/KEY.md and its figures from what `Reproduced.save` left in RESULTS/KEY; returns the pages."""
+    """Write DOCS/KEY.md and its figures from what `Reproduced.save` left in RESULTS/KEY; returns the pages.
+
+    A figure whose stored runs are not those that this version plans stays as it is in DOCS/KEY.
+    """
     return [_write_page(PAPERS[key], Path(results) / key, Path(docs)) for key in keys]
 
 
 def _write_page(paper: Paper, results: Path, docs: Path) -> Path:
-    stored = {item.name: results / f"{item.name}.json" for item in paper.items}
-    items = [stored_item(path) for path in stored.values() if path.exists()]
-    for item in items:
-        for figure in item["figures"]:
-            (docs / paper.key).mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(results / f"{figure}.svg", docs / paper.key / f"{figure}.svg")
+    places = [(item, results / f"{item.name}.json") for item in paper.items]
+    stored = [(item, read_item(path)) for item, path in places if path.exists()]
+    for item, found in stored:
+        values = values_of(item, found) if found["figures"] else None
+        for name, svg in item.figures(found["size"], values).items() if values else ():
+            write_text(docs / paper.key / f"{name}.svg", svg)
     page = docs / f"{paper.key}.md"
-    atomic.write_text(page, page_text(paper, items))
+    write_text(page, page_text(paper, [found for _, found in stored]))
     return page
 
 
@@ -86,7 +88,7 @@ def _passed(rows: Sequence[Mapping[str, Any]]) -> str:
 def _legend() -> str:
     return (
         "A dash means that the paper has no such number, or that it could not be recovered. `standing` says how far a "
-        "privacy number can be trusted; a row without a tolerance is shown, not compared. `repeats` is how many "
+        "privacy number can be trusted; a row without a tolerance is not compared. `repeats` is how many "
         "training runs a number is the mean of, 0 where none has been run yet."
     )
 

@@ -12,24 +12,10 @@ from typing import Any
 from tacit import check
 from tacit.papers.base import SIZES, Figures, Item, Paper, Row
 from tacit.papers.registry import PAPERS
-from tacit.serialization import json_table, json_text
+from tacit.papers.stored import read_item, task_name, write_item
+from tacit.serialization import write_text
 from tacit.sweeps import Result, Store, expected_seconds, stored, sweep
 from tacit.sweeps.run import Progress
-
-_STORED = {
-    "item",
-    "title",
-    "size",
-    "rows",
-    "figures",
-    "command",
-    "versions",
-    "machine",
-    "finished",
-    "tasks",
-    "task_seconds",
-    "runs",
-}
 
 
 @dataclass(frozen=True)
@@ -44,20 +30,19 @@ class Reproduced:
     results: tuple[Result, ...]
     planned: int
 
-    def save(self, folder: str | os.PathLike[str]) -> Path | None:
-        """Write FOLDER/KEY/ITEM.json and the figures beside it; returns the JSON's path.
+    def save(self, folder: str | os.PathLike[str], *, figures: bool = True) -> Path | None:
+        """Write FOLDER/KEY/ITEM.json, its tables and, if asked for, the figures; returns the JSON's path.
 
         Nothing is written, and None returned, where there are no rows, or in place of rows of full size.
         """
-        from tacit.serialization import write_text
-
         place = Path(folder) / self.paper.key
         path = place / f"{self.item.name}.json"
-        if not self.rows or (self.size == "quick" and _is_full(path)):
+        if not self.rows or (self.size == "quick" and path.exists() and read_item(path)["size"] == "full"):
             return None
-        for name, svg in self.figures.items():
-            write_text(place / f"{name}.svg", svg)
-        write_text(path, json_text(self.plain()) + "\n")
+        if figures:
+            for name, svg in self.figures.items():
+                write_text(place / f"{name}.svg", svg)
+        write_item(path, self.plain())
         return path
 
     def plain(self) -> dict[str, Any]:
@@ -76,7 +61,12 @@ class Reproduced:
             "tasks": self.planned,
             "task_seconds": round(sum(result.seconds for result in self.results), 1),
             "runs": [
-                {"settings": result.settings, "value": result.value, "seconds": round(result.seconds, 2)}
+                {
+                    "task": task_name(result.function),
+                    "settings": result.settings,
+                    "seconds": round(result.seconds, 2),
+                    "value": result.value,
+                }
                 for result in self.results
             ],
         }
@@ -161,19 +151,6 @@ def _reproduced(paper: Paper, item: Item, size: str, results: Sequence[Result | 
     values = [result.value if result is not None else None for result in results]
     rows, figures = item.rows(size, values), item.figures(size, values)
     return Reproduced(paper, item, size, tuple(rows), figures, finished, len(results))
-
-
-def stored_item(path: Path) -> dict[str, Any]:
-    """What `Reproduced.save` wrote to `path`; raises `InvalidInput` where it is anything else."""
-    item = json_table(path.name, path)
-    missing = sorted(_STORED - item.keys())
-    if missing:
-        raise check.fail(path.name, f"a table with {', '.join(missing)}", str(path), "Delete it.")
-    return item
-
-
-def _is_full(path: Path) -> bool:
-    return path.exists() and stored_item(path)["size"] == "full"
 
 
 def _versions(results: Sequence[Result]) -> dict[str, str]:

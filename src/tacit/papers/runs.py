@@ -14,21 +14,22 @@ from tacit.sweeps import Task
 def history(
     preset: str, seed: int, private: bool, settings: dict[str, Any], *, data_dir: str | os.PathLike[str] | None = None
 ) -> dict[str, Any]:
-    """`test` after every epoch of the private run, or of its non-private twin; the noise is seeded, hence not private.
+    """Test results ("test") after every epoch of a run, private or not; the noise is seeded, hence nothing is private.
 
     `settings` override those of the preset; the initial weights are drawn from `seed` too, unless they name init_seed.
     """
     from tacit.accounting import Ledger
     from tacit.runs import read_config
     from tacit.runs.builders import dataset_of
-    from tacit.runs.methods import Job
+    from tacit.runs.methods import Job, method_of
 
     given = _with_tuples(settings)
     config = read_config(preset, {"init_seed": seed} | given | {"unsafe_seed": seed})
+    method = method_of(config)
     with tempfile.TemporaryDirectory() as folder:
         dataset, ledger = dataset_of(config, data_dir), Ledger(relation=config.relation)
         job = Job(config, dataset, ledger, Path(folder), data_dir=data_dir)
-        rows = config.own.train(job).history if private else config.own.twin(job)
+        rows = method.train(job).history if private else method.nonprivate_baseline(job)
     return {"test": [row["test"] for row in rows]}
 
 

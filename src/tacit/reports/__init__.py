@@ -1,7 +1,8 @@
 """Reports: the privacy card, its figures and terminal tables. They format; they never compute."""
 
 from tacit.reports.audit_page import audit_table_of, write_audit
-from tacit.reports.card import Card, card_table, write_card
+from tacit.reports.card import Card, card_table
+from tacit.reports.page import write_card
 from tacit.reports.tables import account_table, audit_table, plain_table, reproduction_table, sweep_table
 
 __all__ = [

@@ -1,31 +1,26 @@
-"""Figures of an audit as inline SVG: advantage against epsilon, and who is flagged in how many runs.
-
-Terminal tables of an audit beyond the attacks themselves.
-
-`audit.html` and `audit.json`: what attacks found in a run, on one page.
-"""
+"""Results of an audit: `audit.html` and `audit.json`, their figures, and tables for the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tacit.attacks import Overlap, approximate_bound, pure_bound
-from tacit.audit import AuditResult, Finding
+from tacit.attacks import Overlap, approximate_bound, gaussian_bound, pure_bound
+from tacit.audit import AuditResult, Finding, Report
 from tacit.reports import words
+from tacit.reports.page import TRIVIAL_ADVANTAGE, environment
+from tacit.reports.plots import axes_of, detections_svg, errors_svg
 from tacit.reports.svg import INK, inline_svg, settings
+from tacit.serialization import json_text, plain_values, write_text
 from tacit.tradeoff import TradeOff
 
 if TYPE_CHECKING:
     from rich.table import Table
-from pathlib import Path
 
-from tacit.attacks import gaussian_bound
-from tacit.audit import Report
-from tacit.reports.page import environment
-from tacit.serialization import json_text, plain_values, write_text
+_WIDE = (5.0, 3.4)  # inches of a figure beside which another one fits on the page
 
 Point = tuple[float, AuditResult]
 """The certified epsilon of a run, and what an attack found in it."""
@@ -42,7 +37,7 @@ def advantage_svg(points: Sequence[Point], *, delta: float, claim: TradeOff | No
     high = max([10.0, *(epsilon * 3 for epsilon, _ in finite)])
     across = np.geomspace(low, high, 200)
     with settings("advantage"):
-        figure, axes = _axes("certified epsilon", "advantage (TPR − FPR)")
+        figure, axes = axes_of(_WIDE, "certified epsilon", "advantage (TPR − FPR)")
         axes.set(xscale="log", xlim=(low, high), ylim=(0, 1))
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         loose = [min(pure_bound(float(epsilon)), 1.0) for epsilon in across]
@@ -59,10 +54,10 @@ def advantage_svg(points: Sequence[Point], *, delta: float, claim: TradeOff | No
 
 
 def overlap_svg(rows: Sequence[Overlap]) -> str:
-    """UnitIds and non-members flagged in at least k runs, as shares of either, beside what coins would flag."""
+    """Members and non-members flagged in at least k runs, as shares of either, and the share by chance."""
     runs = [row.runs for row in rows]
     with settings("overlap"):
-        figure, axes = _axes("flagged in at least so many runs", "share of records")
+        figure, axes = axes_of(_WIDE, "flagged in at least k runs", "share of records")
         everyone = rows[0]
         for counts, total, ink, shift in (
             ([row.members for row in rows], everyone.members, "measured", -0.2),
@@ -75,15 +70,6 @@ def overlap_svg(rows: Sequence[Overlap]) -> str:
             axes.text(row.runs, 1.02, f"{row.ppv:.2f}", ha="center", fontsize=8, color=INK["ink"])
         axes.set(ylim=(0, 1.1), xticks=runs)
         return inline_svg(figure, description="Records flagged in at least k runs, with the PPV above.")
-
-
-def _axes(across: str, up: str) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.0, 3.4), layout="constrained")
-    axes = figure.add_subplot()
-    axes.set(xlabel=across, ylabel=up)
-    return figure, axes
 
 
 def finding_table(findings: Sequence[Finding]) -> Table:
@@ -107,11 +93,11 @@ def finding_table(findings: Sequence[Finding]) -> Table:
 
 
 def overlap_table(name: str, rows: Sequence[Overlap]) -> Table:
-    """Who is flagged in at least k runs, beside what fair coins would flag."""
+    """Members and non-members flagged in at least k runs, beside the share expected by chance."""
     from rich.table import Table
 
     table = Table("runs", title=name, box=None, title_justify="left")
-    for heading in ("members", "non-members", "PPV", "share by coins"):
+    for heading in ("members", "non-members", "PPV", "share by chance"):
         table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(
@@ -122,9 +108,6 @@ def overlap_table(name: str, rows: Sequence[Overlap]) -> Table:
             words.nearest(row.chance, 3),
         )
     return table
-
-
-_MOST = 0.99
 
 
 def audit_table_of(report: Report) -> dict[str, Any]:
@@ -152,11 +135,8 @@ def audit_page(report: Report, *, title: str) -> str:
     """The report as HTML: every string escaped, no script, nothing loaded from anywhere."""
     from markupsafe import Markup
 
-    from tacit.reports.audit_page import advantage_svg, overlap_svg
-    from tacit.reports.plots import detections_svg, errors_svg
-
     claim = report.claim
-    drawn = [claim] if claim is not None and claim.advantage() < _MOST else []
+    drawn = [claim] if claim is not None and claim.advantage() < TRIVIAL_ADVANTAGE else []
     epsilon = float("inf") if claim is None else float(claim.epsilon(report.delta))
     points = [(epsilon, result) for result in report.results]
     context = {

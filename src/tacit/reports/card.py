@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tacit import check
 from tacit.accounting import Account, Ledger
 from tacit.audit import AuditResult
 from tacit.reports import words
-from tacit.serialization import json_text, plain_values, write_text
+from tacit.serialization import plain_values
 
 Scalar = str | int | float | bool | None
 
 
 @dataclass(frozen=True)
 class Card:
-    """What a card shows; `write_card` formats it and computes nothing about privacy.
+    """What a card shows; `tacit.reports.write_card` formats it and computes nothing about privacy.
 
     A card is read by people who must not see the training data: it holds no record, no per-record loss or score, and
     no seed. Its audits and accuracies are statistics of private data that the guarantee does not cover; the page
@@ -30,7 +29,7 @@ class Card:
         metrics: `test` and `nonprivate_test` by `measure` (None when not measured), and any others.
         account: every accountant's answer at one delta, and the refusals.
         ledger: what ran.
-        leaks: what was read from the data without being paid for, named beside every guarantee.
+        leaks: what was read from the data without a privacy cost, named beside every guarantee.
         audits: what attacks found.
         measure: "accuracy", in [0, 1], or "rmse", in the units of the answers.
         training_curve: `measure` after each epoch under `private` and `nonprivate`.
@@ -99,17 +98,6 @@ def card_table(card: Card) -> dict[str, Any]:
             "wall_seconds": card.wall_seconds,
         }
     )
-
-
-def write_card(card: Card, folder: str | Path) -> Path:
-    """Write `card.json` and `card.html` into `folder`, each atomically; returns the path of the page."""
-    from tacit.reports.page import page
-
-    folder = Path(folder)
-    html = page(card)
-    write_text(folder / "card.json", json_text(card_table(card)))
-    write_text(folder / "card.html", html)
-    return folder / "card.html"
 
 
 def refuted(card: Card, audit: AuditResult) -> list[str]:

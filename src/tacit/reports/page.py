@@ -1,21 +1,32 @@
-"""`card.html`: one self-contained page, from the card's values and the packaged template."""
+"""`write_card`: the card as JSON and as one self-contained page, from the packaged template."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.accounting import Result
 from tacit.audit import AuditResult
 from tacit.reports import words
-from tacit.reports.card import Card, refuted
+from tacit.reports.card import Card, card_table, refuted
+from tacit.serialization import json_text, write_text
 from tacit.standing import Standing
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_VACUOUS = 0.99
-"""Advantage from which a curve lies on the axes and is left out of the picture."""
+TRIVIAL_ADVANTAGE = 0.99
+"""Advantage from which a trade-off curve lies on the axes and is not drawn."""
+
+
+def write_card(card: Card, folder: str | Path) -> Path:
+    """Write `card.json` and `card.html` into `folder`, each atomically; returns the path of the page."""
+    folder = Path(folder)
+    html = page(card)
+    write_text(folder / "card.json", json_text(card_table(card)))
+    write_text(folder / "card.html", html)
+    return folder / "card.html"
 
 
 def page(card: Card) -> str:
@@ -45,7 +56,7 @@ def _context(card: Card) -> dict[str, Any]:
     sentence, detail = words.headline(card.account.results, card.ledger.unit)
     results = words.by_trust(card.account.results)
     standing = results[0].tradeoff.standing if results else None
-    drawn = [result for result in results if result is results[0] or result.advantage < _VACUOUS]
+    drawn = [result for result in results if result is results[0] or result.advantage < TRIVIAL_ADVANTAGE]
     return {
         "card": card,
         "sentence": sentence,

@@ -1,7 +1,4 @@
-"""The figures of the privacy card, as inline SVG.
-
-The figure of `tacit account --plot`: trade-off curves, and epsilon as the run goes on.
-"""
+"""Figures of the privacy card as inline SVG, and the figure of `tacit account --plot`."""
 
 from __future__ import annotations
 
@@ -28,14 +25,17 @@ DASHES: dict[Standing, tuple[float, ...]] = {
     Standing.MEASURED: (),
 }
 """Dash pattern of each standing, in points; the page's legend draws the same ones."""
-_LEAST = 1e-4
+_SQUARE = (4.6, 4.4)  # inches
+_POINTS = 12  # of epsilon along the run: each asks every accountant once
+_WORTH_DRAWING = 30.0  # times the smallest epsilon; beyond it one curve would flatten all others
+_LEAST = 1e-4  # smallest error rate on logarithmic axes: finer than any audit of a run resolves
 _ALPHA = np.concatenate([[0.0], np.geomspace(1e-6, 1e-2, 120), np.linspace(1e-2, 1.0, 300)[1:]])
 
 
 def errors_svg(tradeoffs: Sequence[TradeOff], audits: Sequence[AuditResult]) -> str:
     """Type I error against type II error; what no attack can reach is shaded."""
     with settings("errors"):
-        figure, axes = _square("type I error (non-members flagged)", "type II error (members missed)")
+        figure, axes = axes_of(_SQUARE, "type I error (non-members flagged)", "type II error (members missed)")
         axes.set(xlim=(0, 1), ylim=(0, 1))
         axes.set_aspect("equal")
         axes.plot([0, 1], [1, 0], color=INK["faint"], linewidth=0.8)
@@ -46,7 +46,7 @@ def errors_svg(tradeoffs: Sequence[TradeOff], audits: Sequence[AuditResult]) -> 
 def detections_svg(tradeoffs: Sequence[TradeOff], audits: Sequence[AuditResult]) -> str:
     """The same curves where false alarms are few: members found against type I error, both logarithmic."""
     with settings("detections"):
-        figure, axes = _square("type I error (non-members flagged)", "members found (1 − type II error)")
+        figure, axes = axes_of(_SQUARE, "type I error (non-members flagged)", "members found (1 − type II error)")
         axes.set(xscale="log", yscale="log", xlim=(_LEAST, 1), ylim=(_LEAST, 1))
         axes.set_aspect("equal")
         ticks = [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
@@ -55,23 +55,20 @@ def detections_svg(tradeoffs: Sequence[TradeOff], audits: Sequence[AuditResult])
             axis.set_ticks([], minor=True)
         axes.plot([_LEAST, 1], [_LEAST, 1], color=INK["faint"], linewidth=0.8)
         _draw(axes, tradeoffs, audits, lambda beta: np.maximum(1 - beta, _LEAST / 10), floor=1.0)
-        return inline_svg(figure, description="UnitIds found against type I error of the best possible attack.")
+        return inline_svg(figure, description="Members found against type I error of the best possible attack.")
 
 
 def training_svg(curve: Mapping[str, Sequence[float]], *, measure: str = "accuracy") -> str:
     """`measure` after each epoch, one line for each of `private` and `nonprivate`."""
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     with settings("training"):
-        figure = Figure(figsize=(5.6, 2.5), layout="constrained")
-        axes = figure.add_subplot()
+        figure, axes = axes_of((5.6, 2.5), "epoch", measure)
         for name, dashes in (("nonprivate", (5, 3)), ("private", ())):
             values = curve.get(name, ())
             epochs = range(1, len(values) + 1)
             marker = "o" if len(values) < 3 else None
             axes.plot(epochs, values, color=INK[name], linewidth=1.8, dashes=dashes, marker=marker, markersize=4)
-        axes.set(xlabel="epoch", ylabel=measure)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if measure == "accuracy":
             axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
@@ -79,10 +76,11 @@ def training_svg(curve: Mapping[str, Sequence[float]], *, measure: str = "accura
         return inline_svg(figure, description=f"Test {measure} after each epoch of training.")
 
 
-def _square(across: str, up: str) -> tuple[Any, Any]:
+def axes_of(size: tuple[float, float], across: str, up: str) -> tuple[Any, Any]:
+    """A figure of `size` inches and its axes, with their labels."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.6, 4.4), layout="constrained")
+    figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()
     axes.set(xlabel=across, ylabel=up)
     return figure, axes
@@ -145,10 +143,6 @@ def _few(reach: np.ndarray) -> np.ndarray:
     return np.unique(np.append(np.searchsorted(reach, targets), 0).clip(max=len(reach) - 1))
 
 
-_POINTS = 12
-_WORTH_DRAWING = 30.0
-
-
 def plot_account(ledger: Ledger, answer: Account, *, delta: float, path: str | Path) -> None:
     """Draw what `answer` says about `ledger` into `path` (.svg, .png or .pdf).
 
@@ -161,9 +155,9 @@ def plot_account(ledger: Ledger, answer: Account, *, delta: float, path: str | P
     check.choice("ending of the plot file", path.suffix, [".svg", ".png", ".pdf"])
     drawn = _worth_drawing(answer)
     figure = Figure(figsize=(11, 5), layout="constrained")
-    errors, course = figure.subplots(1, 2)
+    errors, by_step = figure.subplots(1, 2)
     _draw_errors(errors, drawn)
-    _draw_course(course, ledger, drawn, delta)
+    _draw_epsilons(by_step, ledger, drawn, delta)
     figure.savefig(path)
 
 
@@ -181,17 +175,17 @@ def _draw_errors(axes: Any, tradeoffs: list[TradeOff]) -> None:
     axes.set(xlabel="type I error", ylabel="type II error", xlim=(0, 1), ylim=(0, 1), aspect="equal")
 
 
-def _draw_course(axes: Any, ledger: Ledger, tradeoffs: list[TradeOff], delta: float) -> None:
+def _draw_epsilons(axes: Any, ledger: Ledger, tradeoffs: list[TradeOff], delta: float) -> None:
     mechanism = ledger.mechanism
     most = max(times for _, times in mechanism.steps)
     shares = np.unique(np.geomspace(max(most / 100, 1), most, _POINTS).round()) / most
     for tradeoff in tradeoffs:
-        judge = accountant(tradeoff.source)
+        bound = accountant(tradeoff.source)
         epsilons = []
         for share in shares:
             part = Compose(tuple((step, max(1, round(share * times))) for step, times in mechanism.steps))
             try:
-                epsilons.append(float(judge(part, relation=ledger.relation).epsilon(delta)))
+                epsilons.append(float(bound(part, relation=ledger.relation).epsilon(delta)))
             except Refused:
                 epsilons.append(np.nan)
         axes.plot(shares * most, epsilons, dashes=DASHES[tradeoff.standing], label=_label(tradeoff))

@@ -1,13 +1,12 @@
-"""Terminal tables of results (rich), with the standing beside every number.
-
-Terminal table of a sweep: what varies, what came out, and the best guarantee with its standing.
-"""
+"""Terminal tables of results (rich), with the standing beside every number."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tacit import check
 from tacit.accounting import Account
 from tacit.audit import AuditResult
 from tacit.reports import words
@@ -15,14 +14,7 @@ from tacit.standing import Standing
 
 if TYPE_CHECKING:
     from rich.table import Table
-import json
-
-from tacit import check
-
-if TYPE_CHECKING:
-    from rich.table import Table
     from rich.text import Text
-
 
 STYLES = {
     Standing.PROVEN: "bold green",
@@ -34,11 +26,11 @@ STYLES = {
 
 
 def account_table(account: Account) -> Table:
-    """Every accountant's answer; bounds are rounded to the safe side, refusals stand in the caption."""
+    """Every accountant's answer, bounds rounded to the safe side; the caption says why others do not apply."""
     from rich.table import Table
     from rich.text import Text
 
-    refusals = [f"{name} refused: {why}" for name, why in account.refused]
+    refusals = [f"{name} does not apply: {why}" for name, why in account.refused]
     caption = Text("\n".join([words.NOT_A_BOUND, *refusals]), style="dim")
     table = Table("accountant", "standing", box=None, caption=caption, caption_justify="left")
     for heading in ("epsilon", "proven lower", "delta", "mu", "advantage"):
@@ -54,12 +46,12 @@ def account_table(account: Account) -> Table:
 
 
 def audit_table(audits: Sequence[AuditResult]) -> Table:
-    """What each attack found, its lower bounds, and the least leakage it could have found."""
+    """Each attack's result, its lower bounds, and the least epsilon that it could detect."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table("attack", "bounds by", "confidence", box=None)
-    for heading in ("advantage", "ppv", "epsilon at least", "mu at least", "epsilon it could have found"):
+    for heading in ("advantage", "ppv", "epsilon at least", "mu at least", "least epsilon it could detect"):
         table.add_column(heading, justify="right")
     for audit in audits:
         table.add_row(

@@ -13,14 +13,14 @@ from tacit.standing import Standing
 NEIGHBOURS = {
     Relation.ADD_REMOVE: "adding or removing one {unit}",
     Relation.REPLACE_ONE: "replacing one {unit} by another",
-    Relation.ZERO_OUT: "blanking out one {unit}",
+    Relation.ZERO_OUT: "zeroing out one {unit}",
 }
 MEANING = {
     Standing.PROVEN: "a theorem with explicit constants covers the code that ran: a bound",
-    Standing.ASYMPTOTIC: "a limit theorem without an error bound: right for infinitely many steps",
-    Standing.BAYESIAN: "an average over records: says nothing about the unlucky one",
+    Standing.ASYMPTOTIC: "a limit theorem without an error bound: exact only for infinitely many steps",
+    Standing.BAYESIAN: "an average over records: no bound for a single record",
     Standing.CLAIMED: "a paper says so; no proof is known, or the proof is refuted",
-    Standing.MEASURED: "what an attack reached, a lower bound with a confidence",
+    Standing.MEASURED: "the result of an attack: a lower bound with a confidence",
 }
 NOT_A_BOUND = "A number that is not proven is not a bound."
 FALSE_ALARMS = 0.05
@@ -63,7 +63,7 @@ def percent_upward(value: float) -> str:
 
 
 def together(confidences: Sequence[float]) -> str | None:
-    """What several verdicts are worth at once, by the union bound; None for fewer than two."""
+    """The joint chance of a false alarm of several verdicts, by the union bound; None for fewer than two."""
     if len(confidences) < 2:
         return None
     alarm = min(sum(1 - each for each in confidences), 1.0)
@@ -106,8 +106,8 @@ def headline(results: Sequence[Result], unit: str) -> tuple[str, str]:
     """(sentence, detail): what is guaranteed, for whom, and the numbers behind it."""
     if not results:
         return (
-            "No guarantee: no accountant can answer for what ran.",
-            "Every accountant refused; the reasons are below.",
+            "No guarantee: no accountant applies to what ran.",
+            "Every accountant gives its reason below.",
         )
     best = by_trust(results)[0]
     standing = best.tradeoff.standing
@@ -130,10 +130,10 @@ def headline(results: Sequence[Result], unit: str) -> tuple[str, str]:
 
 
 def reserve(leaks: Sequence[str]) -> str:
-    """What a guarantee leaves out, for beside the number; empty where nothing was read without being paid for."""
+    """The sentence beside a guarantee about statistics that it does not cover; empty where there are none."""
     if not leaks:
         return ""
-    return f"This does not cover what was read from the data without being paid for: {'; '.join(leaks)}."
+    return f"The guarantee does not cover statistics read from the data without a privacy cost: {'; '.join(leaks)}."
 
 
 def _rounded(value: float | None, digits: int, rounding: str) -> str:

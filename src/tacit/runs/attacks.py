@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-
-import numpy as np
 
 from tacit import check
 from tacit.accounting import Ledger, accountant
 from tacit.attacks import LossThreshold, Scores, attack_named
 from tacit.audit import AuditResult, audit_scores
 from tacit.data import Dataset
-from tacit.errors import Refused
+from tacit.errors import InvalidInput, Refused
+from tacit.models.named import home_of
 from tacit.runs.builders import dataset_of
-from tacit.runs.config import Config, config_from_table
-from tacit.runs.methods import Job
+from tacit.runs.config import RENAMED, Config, config_from_table
+from tacit.runs.methods import Job, method_of
+from tacit.runs.methods.base import Predict, Progress
 from tacit.serialization import json_table
 from tacit.tradeoff import TradeOff
-
-Predict = Callable[[np.ndarray], np.ndarray]
 
 
 def attack_model(
@@ -28,23 +26,27 @@ def attack_model(
     dataset: Dataset,
     predict: Predict,
     claim: TradeOff | None,
-    on_progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+    on_progress: Progress = lambda stage, done, total: None,
 ) -> tuple[AuditResult, ...]:
     """Every attack of `config`: training records are the members, held-out records the non-members."""
     results = []
     for done, name in enumerate(config.attacks):
         on_progress("attacks", done, len(config.attacks))
-        results.append(
-            audit_scores(
-                scores_of(name, dataset, predict),
-                delta=config.delta,
-                relation=config.relation,
-                confidence=config.confidence,
-                claim=claim,
-            )
-        )
+        results.append(audit_result(scores_of(name, dataset, predict), config, claim))
         on_progress("attacks", done + 1, len(config.attacks))
     return tuple(results)
+
+
+def audit_result(scores: Scores, config: Config, claim: TradeOff | None, *, trials: str = "records") -> AuditResult:
+    """The bounds that `scores` give, at the delta, relation and confidence of `config`."""
+    return audit_scores(
+        scores,
+        delta=config.delta,
+        trials=trials,
+        relation=config.relation,
+        confidence=config.confidence,
+        claim=claim,
+    )
 
 
 def scores_of(name: str, dataset: Dataset, predict: Predict) -> Scores:
@@ -54,13 +56,18 @@ def scores_of(name: str, dataset: Dataset, predict: Predict) -> Scores:
     if dataset.task != "regression":
         return attack(predict, members=members, non_members=non_members)
     if not isinstance(attack, LossThreshold):
-        raise check.fail("attack", "loss_threshold for a regression", name, "The others need class probabilities.")
+        raise needs_classes(name)
     losses = [(predict(x) - y) ** 2 for x, y in (members, non_members)]
     return attack.from_losses(*losses)
 
 
+def needs_classes(attack: str) -> InvalidInput:
+    """The error for an attack on a regression that reads class probabilities."""
+    return check.fail("attack", "loss_threshold for a regression", attack, "The others need class probabilities.")
+
+
 def claim_of(ledger: Ledger) -> TradeOff | None:
-    """The exact accountant's curve, the claim that an audit is held against; None where it refuses."""
+    """The exact accountant's trade-off function, which an audit tests; None where that accountant does not apply."""
     try:
         return accountant("pld")(ledger)
     except Refused:
@@ -82,7 +89,7 @@ def audit(
     config = stored_config(folder, {"attacks": None if attacks is None else list(attacks), "confidence": confidence})
     dataset = dataset_of(config, data_dir)
     ledger = stored_ledger(folder)
-    predict = config.own.load(Job(config, dataset, ledger, folder))
+    predict = method_of(config).load(Job(config, dataset, ledger, folder))
     return attack_model(config, dataset, predict, claim_of(ledger))
 
 
@@ -91,7 +98,8 @@ def stored_config(folder: Path, overrides: dict[str, object]) -> Config:
     for name in ("config.json", "ledger.json"):
         if not (folder / name).is_file():
             raise check.fail("RUN", f"the folder of a `tacit train`, with {name} in it", str(folder))
-    settings = json_table("config.json", folder / "config.json")
+    stored = json_table("config.json", folder / "config.json")
+    settings = {RENAMED.get(key, key): value for key, value in stored.items()}
     config = config_from_table(settings | {key: value for key, value in overrides.items() if value is not None})
     if ":" in config.model:
         _refuse_own_code(config.model, folder)
@@ -109,8 +117,6 @@ def stored_ledger(folder: Path) -> Ledger:
 
 def _refuse_own_code(model: str, folder: Path) -> None:
     """A run that came from elsewhere must not bring code that is run when it is looked at."""
-    from tacit.models.named import home_of
-
     home = home_of(model)
     if home and folder.resolve() in home.parents:
         raise check.fail("model", "a module outside of the run's folder", model)

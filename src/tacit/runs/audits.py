@@ -1,40 +1,34 @@
-"""`audit`: every attack on the folder of an earlier run, canaries through its training, and its twins."""
+"""`tacit audit`: attacks on an earlier run, canaries through its training, and repetitions of it with fresh noise."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from tacit import check
 from tacit.accounting import Ledger
-from tacit.attacks import ATTACKS, INFORMED, Model, Scores, overlaps
-from tacit.audit import (
-    AuditResult,
-    Finding,
-    LikelihoodRatio,
-    Report,
-    audit_normal,
-    audit_one_run_curve,
-    audit_scores,
-    one_run,
-)
+from tacit.attacks import ATTACKS, PRIVILEGED_ATTACKS, Model, Scores, overlaps
+from tacit.audit import Finding, LikelihoodRatio, Report, audit_normal, audit_one_run_curve, one_run
 from tacit.data import Dataset
 from tacit.relation import Relation
-from tacit.runs.attacks import claim_of, scores_of, stored_config, stored_ledger
-from tacit.runs.builders import dataset_of
+from tacit.runs.attacks import audit_result, claim_of, scores_of, stored_config, stored_ledger
+from tacit.runs.builders import dataset_of, network_of, optimizer_of
+from tacit.runs.canaries import CanaryLane
 from tacit.runs.config import Config
-from tacit.runs.methods import Job
+from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Progress
 from tacit.runs.privileged_attacks import PrivilegedAttacks, trained_with
 from tacit.tradeoff import TradeOff
+from tacit.training import fit
 
 WHITE_BOX = "white_box"
 
 
 def attack_names() -> list[str]:
-    """What `tacit audit --attack` takes."""
-    return [*ATTACKS, *INFORMED, WHITE_BOX]
+    """The names that `tacit audit --attack` takes."""
+    return [*ATTACKS, *PRIVILEGED_ATTACKS, WHITE_BOX]
 
 
 def audit_run(
@@ -51,13 +45,13 @@ def audit_run(
     """Attack the model in the folder of an earlier `train`.
 
     Args:
-        run: the folder. Shadow models and twins are kept in `audit/` there; a stopped audit goes on from them.
+        run: the folder. Shadow models and repetitions are kept in `audit/` there; a stopped audit goes on from them.
         data_dir: folder of the original data files.
         attacks: names as in `attack_names`; those of the run's settings by default.
         confidence: of every bound, in (0, 1); that of the run's settings by default.
-        runs: how many runs to attack: this one, and twins trained alike with fresh noise.
-        shadows: models for the attacks that compare with shadow models.
-        canaries: of the white-box audit, which trains once more with half of them among the records.
+        runs: how many runs to attack, >= 1: this one, and repetitions of its training with fresh noise.
+        shadows: models for the attacks that compare with shadow models, >= 2.
+        canaries: of the white-box audit, >= 2, which trains once more with half of them among the records.
         on_progress: called with (stage, done, total).
 
     Raises:
@@ -72,21 +66,21 @@ def audit_run(
     runs = check.count("runs", runs)
     dataset, ledger = dataset_of(config, data_dir), stored_ledger(folder)
     claim = claim_of(ledger)
-    informed = PrivilegedAttacks(config, dataset, folder, check.count("shadows", shadows, minimum=2), on_progress)
-    targets = [(config.own.load(Job(config, dataset, ledger, folder)), folder)]
-    targets += [_twin(config, dataset, folder, number, on_progress) for number in range(2, runs + 1)]
+    privileged = PrivilegedAttacks(config, dataset, folder, check.count("shadows", shadows, minimum=2), on_progress)
+    targets = [(method_of(config).load(Job(config, dataset, ledger, folder)), folder)]
+    targets += [_repetition(config, dataset, folder, number, on_progress) for number in range(2, runs + 1)]
     results, findings, shared = [], [], {}
     for done, name in enumerate(names):
         on_progress("attacks", done, len(names))
         if name == WHITE_BOX:
             scores = white_box(config, dataset, folder, canaries=canaries, on_progress=on_progress)
-            results.append(_judged(scores, config, claim, trials="independent"))
+            results.append(audit_result(scores, config, claim, trials="independent"))
             findings += _findings(scores, config, claim)
             continue
-        seen = [_attacked(name, informed, *target) for target in targets]
-        results.append(_judged(seen[0], config, claim, trials="records"))
+        by_run = [_scores(name, privileged, *target) for target in targets]
+        results.append(audit_result(by_run[0], config, claim))
         if runs > 1:
-            shared[name] = tuple(overlaps(seen))
+            shared[name] = tuple(overlaps(by_run))
     on_progress("attacks", len(names), len(names))
     return Report(config.delta, tuple(results), tuple(findings), shared, claim)
 
@@ -96,19 +90,24 @@ def white_box(
 ) -> Scores:
     """Scores of Dirac canaries after one more training of the run, half of them among the records.
 
-    The run's own settings train it: the same clipping bound, noise, sampling rate and steps, through `fit`.
+    The run's own settings train it: the same clipping norm, noise, sampling rate and steps, through `fit`.
+
+    Args:
+        config: of the run.
+        dataset: of the run.
+        folder: of the run, whose card tells what it was trained with.
+        canaries: how many, >= 2.
+        on_progress: called with (stage, done, total).
+
+    Raises:
+        InvalidInput: the run is not DP-SGD of a classifier with flat clipping, Poisson batches, constant noise and the
+            relation add_remove.
     """
-    from functools import partial
-
-    from tacit.runs.builders import network_of, optimizer_of
-    from tacit.runs.canaries import CanaryLane
-    from tacit.training import fit
-
     known = trained_with(config, folder)
     noise, rate, steps = (known.get(name) for name in ("noise_multiplier", "sample_rate", "steps"))
     constant = all(isinstance(value, int | float) for value in (noise, rate, steps))
-    plain = (known.get("sampling"), known.get("clipping")) == ("poisson", "flat") and constant
-    if config.method != "gradient" or dataset.task == "regression" or not plain:
+    standard = (known.get("sampling"), known.get("clipping")) == ("poisson", "flat") and constant
+    if config.method != "gradient" or dataset.task == "regression" or not standard:
         hint = "It audits DP-SGD of classifiers, of flat clipping, Poisson batches and constant noise."
         raise check.fail("attack", "another one for this run", WHITE_BOX, hint)
     if config.relation != Relation.ADD_REMOVE:
@@ -137,19 +136,10 @@ def white_box(
     return one_run(lane, attack=WHITE_BOX, canaries=canaries)
 
 
-def _attacked(name: str, informed: PrivilegedAttacks, predict: Model, home: Path) -> Scores:
-    return informed(name, predict, home=home) if name in INFORMED else scores_of(name, informed.dataset, predict)
-
-
-def _judged(scores: Scores, config: Config, claim: TradeOff | None, *, trials: str) -> AuditResult:
-    return audit_scores(
-        scores,
-        delta=config.delta,
-        trials=trials,
-        relation=config.relation,
-        confidence=config.confidence,
-        claim=claim,
-    )
+def _scores(name: str, privileged: PrivilegedAttacks, predict: Model, home: Path) -> Scores:
+    if name in PRIVILEGED_ATTACKS:
+        return privileged(name, predict, home=home)
+    return scores_of(name, privileged.dataset, predict)
 
 
 def _findings(scores: Scores, config: Config, claim: TradeOff | None) -> list[Finding]:
@@ -160,15 +150,17 @@ def _findings(scores: Scores, config: Config, claim: TradeOff | None) -> list[Fi
     ]
 
 
-def _twin(config: Config, dataset: Dataset, folder: Path, number: int, on_progress: Progress) -> tuple[Model, Path]:
+def _repetition(
+    config: Config, dataset: Dataset, folder: Path, number: int, on_progress: Progress
+) -> tuple[Model, Path]:
     """Run `number`: trained as the first was, with fresh noise, or loaded if an earlier audit trained it."""
     home = folder / "audit" / f"run-{number}"
     job = Job(config, dataset, Ledger(relation=config.relation), home, on_progress=on_progress)
     finished = home / "finished"
     if finished.is_file():
-        return config.own.load(job), home
+        return method_of(config).load(job), home
     home.mkdir(parents=True, exist_ok=True)
-    predict = config.own.train(job).predict
+    predict = method_of(config).train(job).predict
     job.ledger.save(home / "ledger.json")
     finished.touch()
     return predict, home

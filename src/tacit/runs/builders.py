@@ -12,15 +12,21 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 
 from tacit import check, models
+from tacit.clipping import Clip, clip_from_spec
 from tacit.data import Dataset, load, table
+from tacit.errors import InvalidInput
 from tacit.gradients import examine
 from tacit.models.named import module_at
 from tacit.noise import SeededStream, Stream
 from tacit.runs.config import Config, TableConfig
-from tacit.runs.metrics import measure_of
+from tacit.runs.metrics import metric_of
+from tacit.sampling import GroupedPoissonSampling, Sampling, TruncatedPoissonSampling
+from tacit.sampling import sampling_of as named_sampling
+from tacit.training import schedules
 from tacit.training.optimizers import AdamBC
 
-_ROWS_AT_ONCE = 4096
+ROWS_AT_ONCE = 4096
+"""Rows of a forward pass without gradients: enough to keep the cores busy, few enough for any memory."""
 
 
 def dataset_of(
@@ -62,29 +68,29 @@ def network_of(config: Config, dataset: Dataset) -> nn.Module:
 
 def _dense(config: Config, dataset: Dataset) -> nn.Module:
     shape = dataset.x_train.shape[1:]
-    _features(config, dataset)
+    _check_numeric(config, dataset)
     body = models.mlp(int(np.prod(shape)), _outputs(dataset), hidden=config.hidden if config.model == "mlp" else ())
     return nn.Sequential(nn.Flatten(), body) if len(shape) > 1 else body
 
 
 def _convnet(config: Config, dataset: Dataset) -> nn.Module:
-    _features(config, dataset)
+    _check_numeric(config, dataset)
     shape = dataset.x_train.shape[1:]
     if len(shape) != 3:
-        raise check.fail("model", "mlp or linear for a table", config.model)
+        raise _other_model("convnet", "images", dataset)
     return models.convnet(shape, _outputs(dataset))
 
 
 def _text(config: Config, dataset: Dataset) -> nn.Module:
     if dataset.task != "classification" or dataset.x_train.dtype != np.int64:
-        raise check.fail("model", "one for features that are no numbers of words", config.model)
+        raise _other_model("text", "word numbers with classes", dataset)
     words = int(np.max(dataset.bounds[1])) + 1
     return models.MeanOfWords(words, _outputs(dataset), count_padding=config.count_padding)
 
 
 def _recommender(config: Config, dataset: Dataset) -> nn.Module:
     if dataset.task != "ratings":
-        raise check.fail("model", "another for data that are no ratings of items by users", config.model)
+        raise _other_model("recommender", "user-item ratings", dataset)
     users, items = (int(highest) + 1 for highest in np.asarray(dataset.bounds[1]))
     return models.Recommender(users, items, _outputs(dataset))
 
@@ -102,9 +108,18 @@ def _outputs(dataset: Dataset) -> int:
     return 1 if dataset.task == "regression" else len(dataset.classes)
 
 
-def _features(config: Config, dataset: Dataset) -> None:
+def _check_numeric(config: Config, dataset: Dataset) -> None:
     if dataset.x_train.dtype == np.int64:
-        raise check.fail("model", "text for numbers of words, recommender for users and items", config.model)
+        raise _other_model(config.model, "numeric features", dataset)
+
+
+def _other_model(model: str, needs: str, dataset: Dataset) -> InvalidInput:
+    """The error for a network that cannot read this kind of data; it names one that can."""
+    if dataset.task == "ratings":
+        fitting = "'recommender'"
+    else:
+        fitting = "'text'" if dataset.x_train.dtype == np.int64 else "'mlp' or 'linear'"
+    return check.fail(f"model for {dataset.name!r}", fitting, model, f"{model!r} needs {needs}.")
 
 
 def optimizer_of(config: Config, model: nn.Module) -> torch.optim.Optimizer:
@@ -132,6 +147,38 @@ def stream_of(config: Config) -> Stream | None:
     return None if config.unsafe_seed is None else SeededStream(config.unsafe_seed)
 
 
+def clip_of(config: Config) -> Clip:
+    """The clipping of [clip] at `clip_norm`, or at its `bounds` for groups.
+
+    Raises `InvalidInput` for a setting of another kind of clipping.
+    """
+    section = config.section("clip")
+    norm = {} if section.type == "groups" else {"clip_norm": config.clip_norm}
+    return clip_from_spec({"type": section.type} | norm | section.given())
+
+
+def sampling_of(config: Config, dataset: Dataset) -> Sampling:
+    """The sampling of [sampling] for the training rows of `dataset`."""
+    section = config.section("sampling")
+    if section.cap is not None:
+        return TruncatedPoissonSampling(section.cap)
+    if section.users is not None:
+        names = dataset.feature_names or ()
+        column = check.choice("users of [sampling]", section.users, names)
+        return GroupedPoissonSampling(dataset.x_train[:, names.index(column)], average=bool(section.average))
+    return named_sampling(section.type)
+
+
+def noise_of(config: Config) -> schedules.Noise | None:
+    """The noise multiplier, or the schedule of [noise] that starts with it; None where epsilon calibrates it."""
+    section, start = config.section("noise"), config.noise_multiplier
+    if section.type == "constant":
+        return start
+    if start is None:
+        raise check.fail("type of [noise]", "constant where epsilon is given", section.type, "Give noise_multiplier.")
+    return getattr(schedules, f"{section.type.capitalize()}Noise")(start, **section.given())
+
+
 def loss_of(dataset: Dataset) -> Callable[[Tensor, Tensor], Tensor]:
     """One value per example, shape (batch,): cross-entropy, or squared error on a regression's unit scale."""
     if dataset.task != "regression":
@@ -145,10 +192,10 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.cross_entropy(outputs, targets, reduction="none")
 
 
-def tested(dataset: Dataset) -> Callable[[nn.Module], dict[str, float]]:
-    """Measures `test` on the held-out rows; see `measure_of`."""
-    measure = measure_of(dataset)
-    return lambda model: {"test": measure(predictor(model, dataset)(dataset.x_test), dataset.y_test)}
+def evaluator(dataset: Dataset) -> Callable[[nn.Module], dict[str, float]]:
+    """The function from a model to its metric `test` on the held-out rows; see `metric_of`."""
+    metric = metric_of(dataset)
+    return lambda model: {"test": metric(predictor(model, dataset)(dataset.x_test), dataset.y_test)}
 
 
 def predictor(model: nn.Module, dataset: Dataset) -> Callable[[np.ndarray], np.ndarray]:
@@ -159,8 +206,8 @@ def predictor(model: nn.Module, dataset: Dataset) -> Callable[[np.ndarray], np.n
         model.eval()
         with torch.no_grad():
             chunks = [
-                model(torch.from_numpy(inputs[start : start + _ROWS_AT_ONCE])).double()
-                for start in range(0, len(inputs), _ROWS_AT_ONCE)
+                model(torch.from_numpy(inputs[start : start + ROWS_AT_ONCE])).double()
+                for start in range(0, len(inputs), ROWS_AT_ONCE)
             ]
         model.train(training)
         outputs = torch.cat(chunks)

@@ -1,7 +1,4 @@
-"""`Config`: every setting of one training run.
-
-Configurations from presets, TOML files and overrides.
-"""
+"""`Config`: every setting of one training run, read from a preset or a TOML file and overrides."""
 
 from __future__ import annotations
 
@@ -13,12 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from tacit import check
+from tacit.attacks import ATTACKS
 from tacit.errors import InvalidInput
-from tacit.runs.methods import METHODS, Method
-from tacit.runs.sections import ClipSettings, NoiseSettings, SamplingSettings
+from tacit.relation import Relation
+from tacit.runs.loop_settings import LOOP_SETTINGS
+from tacit.runs.method_settings import METHOD_SETTINGS
 from tacit.runs.settings import known, setting
+from tacit.tradeoff import Epsilon
 
-LOOP: dict[str, type] = {"clip": ClipSettings, "sampling": SamplingSettings, "noise": NoiseSettings}
+PRESETS = Path(__file__).parent / "presets"
+SECTIONS: dict[str, type] = LOOP_SETTINGS | METHOD_SETTINGS
+"""Every section by name: those of the training loop and those of the methods."""
+RENAMED = {
+    "max_physical_batch": "max_physical_batch_size",
+    "twin_learning_rate": "nonprivate_learning_rate",
+}
+"""Old keys and flags that are accepted for one version, each with its new name."""
 CHOICES = {
     "model": ("linear", "mlp", "convnet", "text", "recommender"),
     "optimizer": ("sgd", "adam", "adam_bc", "adagrad"),
@@ -26,6 +33,7 @@ CHOICES = {
     "engine": ("auto", "eager", "compiled"),
     "precision": ("float32", "bfloat16"),
 }
+_OPTIONAL_COUNTS = {"max_physical_batch_size": 1, "checkpoint_every": 1, "init_seed": 0, "unsafe_seed": 0}  # minima
 _OWN_MODEL = re.compile(r"(?!.*\.py:)[\w.]+:\w+")
 
 
@@ -53,7 +61,7 @@ class Config:
 
     Settings that belong together stand in a section, a table of its own: [clip], [sampling] and [noise] for the
     training loop, and one for each method that has settings of its own. `sections` holds those that were given,
-    `section` gives any of them, `own` is the one of the chosen method.
+    `section` gives any of them, `method_settings` the one of the chosen method.
     """
 
     name: str = "custom"
@@ -64,7 +72,9 @@ class Config:
     count_padding: bool = setting(False, "Of model text: padding counts in the mean, as in the paper's code.")
     optimizer: str = setting("sgd", "sgd, adam, adam_bc (free of the noise in its second moment) or adagrad.")
     learning_rate: float = setting(0.5, "Step size.")
-    twin_learning_rate: float | None = setting(None, "Of the non-private twin, which no clipping keeps from diverging.")
+    nonprivate_learning_rate: float | None = setting(
+        None, "Step size of the same training without privacy, where no clipping keeps it from diverging."
+    )
     adam_floor: float = setting(5e-8, "Of adam_bc: smallest second moment.")
     learning_rate_schedule: str = setting("constant", "constant, or linear or cosine down to 0.")
     momentum: float = setting(0.0, "Momentum of sgd, in [0, 1).")
@@ -88,17 +98,23 @@ class Config:
     sections: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        from tacit.attacks import ATTACKS
-        from tacit.relation import Relation
-        from tacit.tradeoff import Epsilon
+        self._check_choices()
+        self._check_numbers()
+        if (self.noise_multiplier is None) == (self.epsilon is None):
+            raise InvalidInput(
+                f"noise_multiplier must be given, or epsilon instead; got noise_multiplier={self.noise_multiplier} and "
+                f"epsilon={self.epsilon}. Give exactly one."
+            )
+        if (self.dataset == "table") != (self.table is not None):
+            raise InvalidInput(
+                'dataset must be "table" exactly when a [table] section is given; got one without the other.'
+            )
 
-        check.choice("method", self.method, METHODS)
+    def _check_choices(self) -> None:
+        check.choice("method", self.method, METHOD_SETTINGS)
         for name, options in CHOICES.items():
             if name != "model" or not _OWN_MODEL.fullmatch(str(self.model)):
                 check.choice(name, getattr(self, name), options)
-        for name in ("max_physical_batch_size", "checkpoint_every"):
-            if getattr(self, name) is not None:
-                check.count(name, getattr(self, name))
         for name in ("hidden", "attacks"):
             if not isinstance(getattr(self, name), tuple):
                 raise check.fail(name, "a list", getattr(self, name))
@@ -107,56 +123,40 @@ class Config:
         for name in ("strict", "count_padding"):
             if not isinstance(getattr(self, name), bool):
                 raise check.fail(name, "true or false", getattr(self, name))
+        Relation.parse(self.relation)
+
+    def _check_numbers(self) -> None:
         for width in self.hidden:
             check.count("hidden", width)
         for name in ("learning_rate", "epochs", "clip_norm", "adam_floor"):
             check.positive(name, getattr(self, name))
-        if self.twin_learning_rate is not None:
-            check.positive("twin_learning_rate", self.twin_learning_rate)
-        check.real("momentum", self.momentum, low=0.0, high=1.0, open_high=True)
+        for name in ("nonprivate_learning_rate", "noise_multiplier", "epsilon"):
+            if getattr(self, name) is not None:
+                check.positive(name, getattr(self, name))
         check.count("batch_size", self.batch_size)
+        for name, minimum in _OPTIONAL_COUNTS.items():
+            if getattr(self, name) is not None:
+                check.count(name, getattr(self, name), minimum=minimum)
+        check.real("momentum", self.momentum, low=0.0, high=1.0, open_high=True)
         check.delta(self.delta)
-        Relation.parse(self.relation)
         check.probability("confidence", self.confidence, open_low=True, open_high=True)
-        if (self.noise_multiplier is None) == (self.epsilon is None):
-            raise InvalidInput(
-                f"noise_multiplier must be given, or epsilon instead; got noise_multiplier={self.noise_multiplier} and "
-                f"epsilon={self.epsilon}. Give exactly one."
-            )
-        if self.noise_multiplier is not None:
-            check.positive("noise_multiplier", self.noise_multiplier)
         if self.epsilon is not None:
             Epsilon(self.epsilon, self.delta)
-        for name in ("init_seed", "unsafe_seed"):
-            if getattr(self, name) is not None:
-                check.count(name, getattr(self, name), minimum=0)
-        if (self.dataset == "table") != (self.table is not None):
-            raise InvalidInput(
-                'dataset must be "table" exactly when a [table] section is given; got one without the other.'
-            )
 
     @property
-    def own(self) -> Method:
-        """The method with its own settings: those of its section, or the defaults."""
+    def method_settings(self) -> Any:
+        """The settings of the chosen method: those of its section, or the defaults."""
         return self.section(self.method)
 
     def section(self, name: str) -> Any:
         """The settings of the section `name`: those that were given, or the defaults."""
-        return self.sections[name] if name in self.sections else sections()[name]()
+        return self.sections[name] if name in self.sections else SECTIONS[name]()
 
     def settings(self) -> dict[str, Any]:
         """Plain values for the card and the saved TOML, without anything unset and without the noise seed."""
         flat = {key: value for key, value in asdict(self).items() if value is not None and key != "unsafe_seed"}
         given = flat.pop("sections")
         return flat | {name: {key: value for key, value in given[name].items() if value is not None} for name in given}
-
-
-def sections() -> dict[str, type]:
-    """Every section by name: those of the training loop and those of the methods."""
-    return LOOP | METHODS
-
-
-PRESETS = Path(__file__).parent / "presets"
 
 
 def preset_names() -> list[str]:
@@ -173,12 +173,13 @@ def read_config(source: str, overrides: Mapping[str, Any]) -> Config:
     Raises `InvalidInput` for unknown presets and keys (with the nearest name), and for values that break a rule.
     """
     table = _from_toml(Path(source)) if source.endswith(".toml") else _preset(source)
-    given = {key: value for key, value in overrides.items() if value is not None}
+    table = check.with_new_names(table, RENAMED)
+    given = check.with_new_names({key: value for key, value in overrides.items() if value is not None}, RENAMED)
     check.keys("the overrides", given, _keys())
     for name, other in (("epsilon", "noise_multiplier"), ("noise_multiplier", "epsilon")):
         if name in given and other not in given:
             table.pop(other, None)
-    for name in given.keys() & sections().keys():
+    for name in given.keys() & SECTIONS.keys():
         values = {key: value for key, value in _section(name, given.pop(name)).items() if value is not None}
         if values:
             given[name] = {**_section(name, table.get(name, {})), **values}
@@ -206,23 +207,23 @@ def _from_toml(path: Path) -> dict[str, Any]:
 
 def config_from_table(table: Mapping[str, Any]) -> Config:
     """The settings in a table of plain values, with a table inside for each section."""
-    kinds = sections()
+    table = check.with_new_names(table, RENAMED)
     check.keys("the configuration", table, _keys())
-    flat = {key: value for key, value in table.items() if key not in kinds}
+    flat = {key: value for key, value in table.items() if key not in SECTIONS}
     values = known(Config, flat, where="the configuration")
     if not isinstance(values.get("table"), TableConfig | None):
         section = _section("table", values["table"])
         values["table"] = TableConfig(**known(TableConfig, section, where="[table]", required=("path", "target")))
     values["sections"] = {
         name: kind(**known(kind, _section(name, table[name]), where=f"[{name}]"))
-        for name, kind in kinds.items()
+        for name, kind in SECTIONS.items()
         if name in table
     }
     return Config(**values)
 
 
 def _keys() -> list[str]:
-    return [*(each.name for each in fields(Config) if each.name != "sections"), *sections()]
+    return [*(each.name for each in fields(Config) if each.name != "sections"), *SECTIONS]
 
 
 def _section(name: str, value: object) -> Mapping[str, Any]:

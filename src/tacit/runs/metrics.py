@@ -1,4 +1,4 @@
-"""How well predictions fit held-out rows: one measure for each kind of task."""
+"""How well predictions fit held-out rows: one metric for each kind of task."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tacit.data import Dataset
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A number that says how good predictions are; called with what `predict` gives and the true answers.
+class Metric:
+    """A metric of predictions: called with predictions and the true targets.
 
     Attributes:
         name: "accuracy", the fraction of rows whose label is predicted, or "rmse", the root of the mean squared error.
@@ -25,18 +25,18 @@ class Measure:
         return self._value(predicted, answers)
 
 
-def measure_of(dataset: Dataset) -> Measure:
+def metric_of(dataset: Dataset) -> Metric:
     """Accuracy for classes. RMSE for a regression, and for ratings that of the expected rating: sum_k k p_k."""
     if dataset.task == "classification":
-        return Measure("accuracy", lambda predicted, y: float(np.mean(predicted.argmax(axis=1) == y)))
+        return Metric("accuracy", lambda predicted, y: float(np.mean(predicted.argmax(axis=1) == y)))
     if dataset.task == "regression":
-        return Measure("rmse", _rmse)
+        return Metric("rmse", _rmse)
     stars = ratings_of(dataset)
-    return Measure("rmse", lambda predicted, y: _rmse(predicted @ stars, stars[y]))
+    return Metric("rmse", lambda predicted, y: _rmse(predicted @ stars, stars[y]))
 
 
 def constant_test(dataset: Dataset) -> float:
-    """What the best answer that ignores the features reaches on the test rows: the training mean or commonest class."""
+    """Test metric of the best constant prediction: the training mean or the commonest class."""
     if dataset.task == "classification":
         return float(np.mean(dataset.y_test == np.bincount(dataset.y_train).argmax()))
     if dataset.task == "regression":

@@ -1,4 +1,4 @@
-"""Attacks that need more than the answers of the model: its weights, public records or shadow models of its like."""
+"""Membership attacks beyond query access: they need weights, public records or shadow models."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from tacit import check
 from tacit.attacks import (
-    INFORMED,
+    PRIVILEGED_ATTACKS,
     Attack,
     Examples,
     GradientNorm,
@@ -30,24 +31,33 @@ from tacit.attacks import (
     shadow_splits,
     train_stacked,
 )
+from tacit.clipping import FlatClip
 from tacit.data import Dataset
+from tacit.gradients import ClippedSum
+from tacit.runs.attacks import needs_classes
+from tacit.runs.builders import loss_of, network_of
 from tacit.runs.config import Config
-from tacit.runs.methods.base import Progress
+from tacit.runs.methods.base import MODEL, Progress
 from tacit.serialization import json_table
+from tacit.training import load_model
 
-_ROWS_AT_ONCE = 512
+_ROWS_AT_ONCE = 512  # per-sample gradients of so many records fit into memory
+_SHADOW_MODELS = 5  # as in the source of the attack
 
 
 @dataclass(frozen=True)
 class PrivilegedAttacks:
     """An attacker of one run.
 
-    UnitIds are the training records. The held-out records are cut in two by a public seed: one half are the
-    non-members, the other half is what the attacker has of his own.
+    Members are the training records. A public seed splits the held-out records into two halves: the non-members, and
+    the attacker's own records.
 
     Attributes:
+        config: of the run.
+        dataset: of the run.
         folder: of the run; shadow models are kept in `audit/` there, and a stopped audit goes on from them.
         shadows: how many shadow models.
+        on_progress: called with (stage, done, total).
     """
 
     config: Config
@@ -61,9 +71,9 @@ class PrivilegedAttacks:
 
         Raises `InvalidInput` where the run does not allow it.
         """
-        check.choice("attack", name, INFORMED)
+        check.choice("attack", name, PRIVILEGED_ATTACKS)
         if self.dataset.task == "regression":
-            raise check.fail("attack", "loss_threshold for a regression", name, "The others need class probabilities.")
+            raise needs_classes(name)
         attack = self._build(name, home)
         return attack(predict, members=self.members, non_members=self.non_members)
 
@@ -79,7 +89,7 @@ class PrivilegedAttacks:
 
     @property
     def public(self) -> Examples:
-        """The other half."""
+        """The other half: the attacker's own records."""
         return self._held_out(1)
 
     def _build(self, name: str, home: Path) -> Attack:
@@ -95,7 +105,7 @@ class PrivilegedAttacks:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The run's own settings, with the noise that its card tells."""
+        """The run's own settings, with the noise multiplier of its card."""
         config = self.config
         if config.model not in ("linear", "mlp"):
             raise check.fail("model", "linear or mlp for attacks with shadow models", config.model)
@@ -125,12 +135,12 @@ class PrivilegedAttacks:
     def _shadow_models(self) -> ShadowModels:
         """Five models without privacy on halves of the attacker's own records, as the source does."""
         labels = np.asarray(self.public[1])
-        splits = shadow_splits(labels, models=5, records=len(labels) // 2)
+        splits = shadow_splits(labels, models=_SHADOW_MODELS, records=len(labels) // 2)
         included = np.zeros((len(splits), len(labels)), bool)
         for row, (inside, _) in zip(included, splits, strict=True):
             row[inside] = True
-        plain = replace(self.recipe, clip_norm=None, noise_multiplier=None)
-        stack = self._train(self.public, included, plain, "shadows")
+        nonprivate = replace(self.recipe, clip_norm=None, noise_multiplier=None)
+        stack = self._train(self.public, included, nonprivate, "shadows")
         shadows = [
             (stack.model(k), _part(self.public, inside), _part(self.public, outside))
             for k, (inside, outside) in enumerate(splits)
@@ -149,17 +159,10 @@ class PrivilegedAttacks:
 
     def _norms(self, examples: Examples, home: Path) -> np.ndarray:
         """Gradient norms by the production path, so that they are those that training clipped."""
-        import torch
-
-        from tacit.clipping import FlatClip
-        from tacit.gradients import ClippedSum
-        from tacit.runs.builders import loss_of, network_of
-        from tacit.training import load_model
-
         if self.config.method != "gradient":
             raise check.fail("attack", "another one for this run", GradientNorm.name, "It needs a network's weights.")
         model = network_of(self.config, self.dataset)
-        load_model(model, home / "model.safetensors")
+        load_model(model, home / MODEL)
         clipped, loss = ClippedSum(model, FlatClip(self.config.clip_norm)), loss_of(self.dataset)
         inputs, labels = (torch.as_tensor(values) for values in examples)
         parts = [slice(start, start + _ROWS_AT_ONCE) for start in range(0, len(labels), _ROWS_AT_ONCE)]

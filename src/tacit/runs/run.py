@@ -17,9 +17,9 @@ from tacit.reports import Card, write_card
 from tacit.runs.attacks import attack_model, claim_of, stored_config
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
-from tacit.runs.methods import Job
-from tacit.runs.methods.base import CHECKPOINT, Progress
-from tacit.runs.metrics import constant_test, measure_of
+from tacit.runs.methods import Job, method_of
+from tacit.runs.methods.base import CHECKPOINT, MODEL, Progress
+from tacit.runs.metrics import constant_test, metric_of
 from tacit.serialization import json_text, write_text
 
 _PACKAGES = ("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn")
@@ -27,7 +27,14 @@ _PACKAGES = ("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn")
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: what `tacit train` prints, and the folder with everything else."""
+    """A finished run.
+
+    Attributes:
+        folder: with everything that the run wrote.
+        card: what `tacit train` prints.
+        account: every accountant's answer.
+        audits: what the attacks found.
+    """
 
     folder: Path
     card: Card
@@ -62,7 +69,7 @@ def train(
     dataset = dataset_of(config, data_dir, on_progress)
     records = len(dataset.y_train)
     folder = Path(out) if out is not None else Path("runs") / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    method = config.own
+    method = method_of(config)
     if resume and not method.resumable:
         raise check.fail("method", "one that can be resumed", config.method, "Start the run anew.")
     job = Job(config, dataset, _fresh_ledger(config, dataset), folder, resume, on_progress, data_dir)
@@ -72,21 +79,21 @@ def train(
     write_text(folder / "config.json", json_text(config.settings()))
     trained = method.train(job)
     job.ledger.save(folder / "ledger.json")
-    twin = method.twin(job)
+    baseline = method.nonprivate_baseline(job)
     on_progress("accounting", 0, 1)
     answers = account(job.ledger, delta=config.delta)
     on_progress("accounting", 1, 1)
     audits = attack_model(config, dataset, trained.predict, claim_of(job.ledger), on_progress)
-    measure = measure_of(dataset)
+    metric = metric_of(dataset)
     card = Card(
         dataset=dataset.name,
         model=trained.model,
         method=f"{config.method}: {trained.algorithm}",
         records=trained.units or records,
-        measure=measure.name,
+        measure=metric.name,
         metrics={
-            "test": measure(trained.predict(dataset.x_test), dataset.y_test),
-            "nonprivate_test": twin[-1]["test"] if twin else None,
+            "test": metric(trained.predict(dataset.x_test), dataset.y_test),
+            "nonprivate_test": baseline[-1]["test"] if baseline else None,
             "constant_test": constant_test(dataset),
             **trained.metrics,
         },
@@ -96,7 +103,7 @@ def train(
         audits=audits,
         training_curve={
             "private": [row["test"] for row in trained.history],
-            "nonprivate": [row["test"] for row in twin],
+            "nonprivate": [row["test"] for row in baseline],
         },
         settings=trained.settings,
         versions=_versions(),
@@ -129,7 +136,7 @@ def resume(
     config = stored_config(folder, {"unsafe_seed": unsafe_seed})
     if (folder / "card.json").exists():
         raise check.fail("RUN", "the folder of a run that was stopped", str(folder), "This one is finished.")
-    if config.own.resumable and not (folder / CHECKPOINT).exists():
+    if method_of(config).resumable and not (folder / CHECKPOINT).exists():
         hint = "Without it nothing tells what was spent. Start anew in another folder."
         raise check.fail("RUN", f"the folder of a run with its {CHECKPOINT}", str(folder), hint)
     return train(config, data_dir=data_dir, out=folder, resume=True, on_progress=on_progress)
@@ -137,7 +144,7 @@ def resume(
 
 def _check_free(folder: Path) -> None:
     """A run writes over no other: half of each would be left if it were killed."""
-    if any((folder / name).exists() for name in ("ledger.json", "model.safetensors", "card.json", CHECKPOINT)):
+    if any((folder / name).exists() for name in ("ledger.json", MODEL, "card.json", CHECKPOINT)):
         hint = "Give another one, or go on with a run that was stopped by --resume."
         raise check.fail("out", "a folder without a run", str(folder), hint)
 

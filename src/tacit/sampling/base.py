@@ -1,4 +1,4 @@
-"""`Sampling`, how batches are drawn, and `Sampler`, which draws them."""
+"""`Sampling`, the description of how batches are drawn, and `Sampler`, which draws them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from numpy.typing import NDArray
 from tacit import check
 from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.mechanisms import Mechanism
-from tacit.noise import Stream
+from tacit.noise import SecureStream, Stream
 from tacit.relation import Relation
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """The records of one batch, each once; each issued batch is its own token.
+    """The records of one batch, each once. Batches are compared by identity: an issued batch is its own token.
 
     Attributes:
         indices: the records.
         owners: unit of every record, numbered 0, 1, ... within the batch; None where every record is its own unit.
         average: whether the gradient of a unit is the mean of its records' instead of their sum.
+
+    Example:
+        >>> len(Batch(np.array([2, 5])))
+        2
     """
 
     indices: NDArray[np.int64]
@@ -37,11 +41,17 @@ class Batch:
 class Sampler(ABC):
     """Issues batches and takes each back exactly once, so that only what it drew can be trained on.
 
-    A batch that was issued but not used is issued again: leaving a batch out, or looking at one before training,
-    cannot bend the distribution that the accountant assumes.
+    A batch that was issued but not used is issued again. Leaving a batch out, or reading one before training, therefore
+    cannot change the distribution that the accountant assumes.
 
     Attributes:
-        expected_size: mean number of units (records, or users) in a batch.
+        expected_size: mean number of privacy units (records, or users) in a batch.
+
+    Example:
+        >>> from tacit.sampling import FixedSizeSampler
+        >>> sampler = FixedSizeSampler(10, 2)
+        >>> batch = sampler.issue()
+        >>> sampler.redeem(batch)
     """
 
     expected_size: float
@@ -80,14 +90,37 @@ class Sampler(ABC):
         self._open = None
 
 
+class ExactSizeSampler(Sampler):
+    """A sampler whose batches have one size.
+
+    Args:
+        records: number of records, >= 1.
+        batch_size: in [1, records].
+        stream: source of the random bits; a new `SecureStream` by default.
+    """
+
+    def __init__(self, records: int, batch_size: int, stream: Stream | None = None):
+        self.records = check.count("records", records)
+        self.batch_size = check.count("batch_size", batch_size)
+        if self.batch_size > self.records:
+            raise check.fail("batch_size", f"at most records = {self.records}", batch_size)
+        self.expected_size = float(self.batch_size)
+        self._stream = stream if stream is not None else SecureStream()
+
+
 class Sampling(ABC):
-    """How batches are drawn, whatever the data: it makes the sampler, and says what a step then is to an accountant.
+    """How batches are drawn, whatever the data: it makes the sampler and gives the mechanism of a step.
 
     Attributes:
         type: name in configurations and in the JSON form.
-        unit: what is sampled and protected as one.
-        relations: neighbouring relations under which it can be accounted for.
-        assumptions: what its accounting rests on besides the code, for the ledger.
+        unit: the privacy unit, which is sampled and protected as a whole.
+        relations: neighbouring relations under which a mechanism covers it.
+        assumptions: facts that its accounting assumes besides the code, for the ledger.
+
+    Example:
+        >>> from tacit.sampling import sampling_of
+        >>> sampling_of("poisson").spec()
+        {'type': 'poisson'}
     """
 
     type: ClassVar[str]
@@ -101,22 +134,22 @@ class Sampling(ABC):
 
     @abstractmethod
     def mechanism(self, base: Mechanism, records: int, sample_rate: float) -> Mechanism:
-        """What one step of `base` on such a batch is to an accountant."""
+        """The mechanism of one step of `base` on such a batch."""
 
     def in_series(self, number: int) -> Sampling:
         """This sampling as series `number` of its kind on a ledger; the same unless the order of batches matters."""
         return self
 
     def units(self, records: int) -> int:
-        """How many units the records belong to."""
+        """Number of privacy units that the records belong to."""
         return records
 
     def steps_alike(self, records: int, sample_rate: float) -> int:
-        """Noise may change only after so many steps; 1 where it may change at any."""
+        """Number of steps in a row that need equal noise; 1 where noise may change at any step."""
         return 1
 
     def check_relation(self, relation: Relation) -> None:
-        """Raise `InvalidInput` for a relation under which nothing is proven."""
+        """Raise `InvalidInput` for a relation that is not among `relations`."""
         if relation not in self.relations:
             names = " or ".join(each.value for each in self.relations)
             raise InvalidInput(
@@ -129,9 +162,10 @@ class Sampling(ABC):
         return {"type": self.type}
 
 
-def whole_batch(records: int, sample_rate: float) -> int:
-    """records * sample_rate as an integer >= 1; raises `InvalidInput` where it is none."""
+def exact_batch_size(records: int, sample_rate: float) -> int:
+    """The product records * sample_rate as an integer >= 1; raises `InvalidInput` where it is not one."""
     size = records * sample_rate
+    # A rate of batch_size / records is a rounded quotient; its error is far below this.
     if round(size) < 1 or abs(size - round(size)) > 1e-6:
         raise check.fail("batch_size", f"an integer in [1, {records}]", size, "Batches have exactly this size.")
     return round(size)

@@ -1,6 +1,6 @@
 """Poisson sampling: every record enters every batch independently with the same probability.
 
-Poisson batches of bounded size, for memory that must not run out and graphs of one shape.
+Truncated Poisson sampling bounds the batch size, for a fixed amount of memory and graphs of one shape.
 """
 
 from __future__ import annotations
@@ -23,14 +23,22 @@ from tacit.sampling.fixed_size import subset
 
 @dataclass(frozen=True)
 class PoissonSampling(Sampling):
-    """Every record independently with probability `sample_rate`; the exact accounting of Poisson subsampling."""
+    """Every record independently with probability `sample_rate`; the exact accounting of Poisson subsampling.
+
+    Example:
+        >>> from tacit.mechanisms import Gaussian
+        >>> PoissonSampling().mechanism(Gaussian(1.0), 100, 0.1) == Gaussian(1.0).poisson(0.1)
+        True
+    """
 
     type: ClassVar[str] = "poisson"
 
     def sampler(self, records: int, sample_rate: float, stream: Stream) -> PoissonSampler:
+        """A Poisson sampler."""
         return PoissonSampler(records, sample_rate, stream)
 
     def mechanism(self, base: Mechanism, records: int, sample_rate: float) -> Mechanism:
+        """`base` under Poisson subsampling."""
         return base.poisson(sample_rate)
 
 
@@ -39,8 +47,13 @@ class PoissonSampler(Sampler):
 
     Args:
         records: number of records, >= 1.
-        sample_rate: in (0, 1]; the probability of each record, and of nothing else, in each batch.
+        sample_rate: in (0, 1]; the probability of each record in each batch.
         stream: source of the random bits; a new `SecureStream` by default.
+
+    Example:
+        >>> from tacit.noise import SeededStream
+        >>> PoissonSampler(1000, 0.1, SeededStream(0)).expected_size
+        100.0
     """
 
     def __init__(self, records: int, sample_rate: float, stream: Stream | None = None):
@@ -50,17 +63,20 @@ class PoissonSampler(Sampler):
         self.stream = stream if stream is not None else SecureStream()
 
     def draw(self) -> Batch:
+        """A fresh Poisson sample."""
         return Batch(bernoulli(self.stream, self.records, self.sample_rate))
 
 
 def bernoulli(stream: Stream, records: int, rate: float) -> NDArray[np.int64]:
     """Positions of the successes of `records` independent trials: skips between successes are geometric."""
+    # At higher rates one uniform for every record is cheaper than a logarithm for every success.
     if rate > 0.2:
         return np.flatnonzero(stream.uniform(records) < rate) if rate < 1.0 else np.arange(records)
     found: list[NDArray[np.int64]] = []
     last = -1
     mean = records * rate
     while last < records:
+        # Five standard deviations more than the mean: one round is enough but for one case in millions.
         skips = np.log(stream.uniform(int(mean + 5 * math.sqrt(mean)) + 8)) / math.log1p(-rate)
         positions = last + np.cumsum(np.minimum(skips, records).astype(np.int64) + 1)
         found.append(positions[positions < records])
@@ -72,10 +88,14 @@ def bernoulli(stream: Stream, records: int, rate: float) -> NDArray[np.int64]:
 class TruncatedPoissonSampling(Sampling):
     """Poisson samples of which a uniform subset of `cap` is kept where there are more; see `TruncatedPoisson`.
 
-    A cap of 1.3 expected batches is as good as free for batches of a few hundred; a cap near the expected batch is not.
+    For expected batch sizes of a few hundred, a cap of 1.3 times that costs almost no privacy; a cap near it does.
 
     Args:
         cap: the largest number of records of a batch, >= 1.
+
+    Example:
+        >>> TruncatedPoissonSampling(64).spec()
+        {'type': 'truncated_poisson', 'cap': 64}
     """
 
     type: ClassVar[str] = "truncated_poisson"
@@ -86,14 +106,17 @@ class TruncatedPoissonSampling(Sampling):
         check.count("cap", self.cap)
 
     def sampler(self, records: int, sample_rate: float, stream: Stream) -> TruncatedPoissonSampler:
+        """A truncated Poisson sampler."""
         return TruncatedPoissonSampler(records, sample_rate, self.cap, stream)
 
     def mechanism(self, base: Mechanism, records: int, sample_rate: float) -> Mechanism:
+        """`TruncatedPoisson` of `base`; raises `InvalidInput` unless that is Gaussian."""
         if not isinstance(base, Gaussian):
             raise InvalidInput(f"truncated_poisson sampling must be used with Gaussian noise; got {base}.")
         return TruncatedPoisson(base, sample_rate, records, self.cap)
 
     def spec(self) -> dict[str, Any]:
+        """JSON form."""
         return {"type": self.type, "cap": self.cap}
 
 
@@ -101,9 +124,15 @@ class TruncatedPoissonSampler(Sampler):
     """Poisson batches, each cut down to a uniform subset of `cap` records where it has more.
 
     Args:
-        records, sample_rate: as in `PoissonSampler`; `expected_size` is that of the whole sample.
+        records: number of records, >= 1.
+        sample_rate: in (0, 1]; `expected_size` is that of the whole sample.
         cap: >= 1.
         stream: source of the random bits; a new `SecureStream` by default.
+
+    Example:
+        >>> from tacit.noise import SeededStream
+        >>> len(TruncatedPoissonSampler(1000, 0.5, 10, SeededStream(0)).draw())
+        10
     """
 
     def __init__(self, records: int, sample_rate: float, cap: int, stream: Stream | None = None):
@@ -112,6 +141,7 @@ class TruncatedPoissonSampler(Sampler):
         self.expected_size = self._poisson.expected_size
 
     def draw(self) -> Batch:
+        """A fresh Poisson sample, cut down to `cap` records."""
         batch = self._poisson.draw()
         if len(batch) <= self.cap:
             return batch

@@ -14,7 +14,15 @@ SAMPLINGS: dict[str, type[Sampling]] = {
 
 
 def sampling_of(sampling: str | Sampling) -> Sampling:
-    """`sampling` itself, or the one of that name; raises `InvalidInput` with the list and the nearest name."""
+    """`sampling` itself, or the one of that name.
+
+    Raises:
+        InvalidInput: there is none of that name; the names and the nearest one are given.
+
+    Example:
+        >>> sampling_of("poisson")
+        PoissonSampling()
+    """
     if isinstance(sampling, Sampling):
         return sampling
     return SAMPLINGS[check.choice("sampling", sampling, SAMPLINGS)]()

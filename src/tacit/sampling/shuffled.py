@@ -1,4 +1,4 @@
-"""Disjoint batches: the records are shuffled and dealt out, every one once in each pass."""
+"""Shuffled sampling: disjoint batches of shuffled records, every record once in each pass."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit import check
 from tacit.mechanisms import Mechanism, Shuffled
-from tacit.noise import SecureStream, Stream
-from tacit.sampling.base import Batch, Sampler, Sampling, whole_batch
+from tacit.noise import Stream
+from tacit.sampling.base import Batch, ExactSizeSampler, Sampling, exact_batch_size
 from tacit.sampling.fixed_size import permutation
 
 
@@ -24,6 +23,10 @@ class ShuffledSampling(Sampling):
 
     Args:
         series: see `Shuffled`; a run numbers its own.
+
+    Example:
+        >>> ShuffledSampling().steps_alike(10, 0.2)
+        5
     """
 
     type: ClassVar[str] = "shuffled"
@@ -33,46 +36,53 @@ class ShuffledSampling(Sampling):
     series: int = 0
 
     def sampler(self, records: int, sample_rate: float, stream: Stream) -> ShuffledSampler:
-        return ShuffledSampler(records, whole_batch(records, sample_rate), stream)
+        """A sampler of disjoint batches; raises `InvalidInput` unless records * sample_rate is an integer."""
+        return ShuffledSampler(records, exact_batch_size(records, sample_rate), stream)
 
     def mechanism(self, base: Mechanism, records: int, sample_rate: float) -> Mechanism:
-        return Shuffled(base, records, whole_batch(records, sample_rate), self.series)
+        """`Shuffled`: each pass costs what one full batch does."""
+        return Shuffled(base, records, exact_batch_size(records, sample_rate), self.series)
 
     def in_series(self, number: int) -> ShuffledSampling:
+        """This sampling with series `number`."""
         return replace(self, series=number)
 
     def steps_alike(self, records: int, sample_rate: float) -> int:
-        return math.ceil(records / whole_batch(records, sample_rate))
+        """The steps of one pass."""
+        return math.ceil(records / exact_batch_size(records, sample_rate))
 
 
-class ShuffledSampler(Sampler):
+class ShuffledSampler(ExactSizeSampler):
     """Batches of `batch_size` in the order of a fresh permutation for every pass; the last of a pass may be smaller.
 
     Args:
         records: number of records, >= 1.
         batch_size: in [1, records].
         stream: source of the random bits; a new `SecureStream` by default.
+
+    Example:
+        >>> from tacit.noise import SeededStream
+        >>> sampler = ShuffledSampler(4, 2, SeededStream(0))
+        >>> sorted([*sampler.draw().indices.tolist(), *sampler.draw().indices.tolist()])
+        [0, 1, 2, 3]
     """
 
     def __init__(self, records: int, batch_size: int, stream: Stream | None = None):
-        self.records = check.count("records", records)
-        self.batch_size = check.count("batch_size", batch_size)
-        if self.batch_size > self.records:
-            raise check.fail("batch_size", f"at most records = {self.records}", batch_size)
-        self.expected_size = float(self.batch_size)
-        self._stream = stream if stream is not None else SecureStream()
+        super().__init__(records, batch_size, stream)
         self._left: NDArray[np.int64] = np.empty(0, np.int64)
 
     def draw(self) -> Batch:
+        """The next records of this pass, or the first of a new one."""
         if not len(self._left):
             self._left = permutation(self._stream, self.records)
         batch, self._left = self._left[: self.batch_size], self._left[self.batch_size :]
         return Batch(np.sort(batch))
 
     def state(self) -> dict[str, Any]:
-        """The records that this pass has still to deal out; their order amplifies nothing, so it is no secret."""
+        """The records that this pass has yet to issue; their order amplifies nothing, so it is not secret."""
         return super().state() | {"left": self._left}
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue the pass where `state` was taken."""
         super().restore(state)
         self._left = state["left"]

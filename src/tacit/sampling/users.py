@@ -1,4 +1,4 @@
-"""User-level sampling: Poisson over the owners of records, each with all their records."""
+"""User-level sampling: Poisson over users, each with all their records."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from tacit.sampling.poisson import bernoulli
 
 
 class GroupedPoissonSampling(Sampling):
-    """Every user independently with probability `sample_rate`; all records of a user are clipped as one.
+    """Every user independently with probability `sample_rate`; the gradients of a user are clipped together.
 
-    What is protected is a user with all their records, however many: the ledger's unit is "user", and batch sizes,
-    rates and 1/n count users. The gradient of a user is the sum of their records', or its mean.
+    The privacy unit is a user with all their records, however many: the ledger's unit is "user", and batch sizes,
+    rates and 1/n count users. The gradient of a user is the sum of their per-sample gradients, or its mean.
 
     Args:
-        groups: one key for each record: whose it is.
+        groups: the user of every record, as any key.
         average: whether to take the mean of a user's gradients instead of their sum before clipping.
+
+    Example:
+        >>> GroupedPoissonSampling(["ann", "bob", "ann"]).units(3)
+        2
     """
 
     type: ClassVar[str] = "grouped_poisson"
@@ -38,18 +42,22 @@ class GroupedPoissonSampling(Sampling):
         self.average = average
 
     def units(self, records: int) -> int:
+        """Number of users; raises `InvalidInput` unless there is one key for each record."""
         if len(self.owners) != records:
             raise check.fail("groups", f"one key for each of the {records} records", f"{len(self.owners)} keys")
         return int(self.owners.max()) + 1
 
     def sampler(self, records: int, sample_rate: float, stream: Stream) -> GroupedPoissonSampler:
+        """A Poisson sampler of users."""
         self.units(records)
         return GroupedPoissonSampler(self.owners, sample_rate, average=self.average, stream=stream)
 
     def mechanism(self, base: Mechanism, records: int, sample_rate: float) -> Mechanism:
+        """`base` under Poisson subsampling of users."""
         return base.poisson(sample_rate)
 
     def spec(self) -> dict[str, Any]:
+        """JSON form, without any user's key."""
         return {"type": self.type, "average": self.average}
 
 
@@ -59,8 +67,13 @@ class GroupedPoissonSampler(Sampler):
     Args:
         owners: user of every record, integers 0..users-1, each at least once.
         sample_rate: in (0, 1]; the probability of each user in each batch.
-        average: passed on with every batch.
+        average: whether the gradient of a user is the mean of their records' instead of their sum.
         stream: source of the random bits; a new `SecureStream` by default.
+
+    Example:
+        >>> from tacit.noise import SeededStream
+        >>> GroupedPoissonSampler(np.array([0, 1, 0]), 1.0, stream=SeededStream(0)).draw().owners.tolist()
+        [0, 0, 1]
     """
 
     def __init__(
@@ -76,6 +89,7 @@ class GroupedPoissonSampler(Sampler):
         self._stream = stream if stream is not None else SecureStream()
 
     def draw(self) -> Batch:
+        """All records of a fresh Poisson sample of users."""
         users = bernoulli(self._stream, self.users, self.sample_rate)
         sizes = self._sizes[users]
         owners = np.repeat(np.arange(len(users)), sizes)

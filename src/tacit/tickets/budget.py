@@ -1,6 +1,6 @@
-"""`TicketPlan`: settings of the private phases of a ticket.
+"""`TicketPlan`, the settings of a ticket's private phases, and `spend`, the division of a target among them.
 
-How a target is spent on the phases of a ticket: search, choice, training, and a private rule to stop.
+The phases are search, choice, training, and a private stopping rule.
 """
 
 from __future__ import annotations
@@ -14,9 +14,19 @@ from tacit.accounting import accountant
 from tacit.calibration import smallest
 from tacit.mechanisms import Approximate, Compose, Gaussian, Mechanism, Parallel
 from tacit.relation import Relation
+from tacit.root_finding import bisect_integers
 from tacit.tickets.select import choice_mechanism
 from tacit.tickets.stop import STOP_ON
+from tacit.tickets.ticket import WEIGHTS
 from tacit.tradeoff import Epsilon
+
+MODES = ("paper", "T1", "T2", "T3", "T4")
+_SEARCHING = ("T2", "T3", "T4")
+# Shares of epsilon of search, choice and training: training needs the least noise, a choice among few tickets little.
+_SEARCH, _CHOICE, _TRAINING = 0.4, 0.1, 0.5
+# Share of epsilon of a private stopping rule, taken from the phase that reads the same records: a tenth as for the
+# choice, and half of what T4's choosing part may spend.
+_STOPPING, _STOPPING_T4 = 0.1, 0.5
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,10 @@ class TicketPlan:
         stop_accuracy: ends it at the first epoch of this accuracy.
         stop_on: where that accuracy is measured: "public" (the metric "test" of `evaluate`, free of charge) or
             "private" (the choosing part, or the training records; see `PrivateStop`, charged to the ledger).
+
+    Example:
+        >>> TicketPlan("T2", epsilon=2.0, densities=(0.5, 0.1)).stops_privately
+        False
     """
 
     mode: str = "T2"
@@ -48,7 +62,7 @@ class TicketPlan:
     clip_norm: float = 1.0
     learning_rate: float = 0.1
     densities: tuple[float, ...] = (0.5, 0.25, 0.1, 0.05, 0.02)
-    patterns: tuple[str, ...] = ("*.weight", "weight")
+    patterns: tuple[str, ...] = WEIGHTS
     penalty: float = 0.0
     public_size: int = 10_000
     validation_share: float = 0.2
@@ -74,36 +88,39 @@ class TicketPlan:
 
     @property
     def stops_privately(self) -> bool:
-        """Whether private records are asked when to stop."""
+        """Whether the stopping rule reads private records."""
         return self.stop_accuracy is not None and self.stop_on == "private"
-
-
-MODES = ("paper", "T1", "T2", "T3", "T4")
-_SEARCHING = ("T2", "T3", "T4")
-_SEARCH, _CHOICE, _TRAINING = 0.4, 0.1, 0.5
-_PAPER_CHOICE = 0.1
-_STOPPING = 0.1
 
 
 @dataclass(frozen=True)
 class Phase:
-    """Steps of DP-SGD on Poisson samples."""
+    """Steps of DP-SGD on Poisson samples, `steps` of them at rate `sample_rate`."""
 
     sample_rate: float
     steps: int
 
     def mechanism(self, noise_multiplier: float) -> Mechanism:
-        """All steps, as accountants see them."""
+        """All steps at `noise_multiplier`."""
         return Gaussian(noise_multiplier).poisson(self.sample_rate) * self.steps
 
 
 @dataclass(frozen=True)
 class Spending:
-    """Noise of both trainings, epsilon of the choice and of the stopping rule; None where there is no such phase.
+    """Division of a target among the phases; None where there is no such phase.
 
     Attributes:
+        search: noise multiplier of the search.
+        choice: epsilon of the choice.
+        training: noise multiplier of the training.
+        stopping: epsilon of the stopping rule.
         steps: of the training.
         mechanism: all of it together, which meets the target.
+
+    Example:
+        >>> phase = Phase(0.1, 10)
+        >>> spent = spend("T1", Epsilon(1.0, 1e-5), search=phase, training=phase, relation=Relation.ADD_REMOVE)
+        >>> spent.choice is None
+        True
     """
 
     search: float | None
@@ -116,7 +133,7 @@ class Spending:
 
 @dataclass(frozen=True)
 class _Phases:
-    """What runs in a mode, all but the noise."""
+    """The phases of a mode, without their noise."""
 
     mode: str
     search: Phase
@@ -126,17 +143,16 @@ class _Phases:
     selection: str
 
     def mechanism(self, search: float | None, training: float) -> Mechanism:
-        """T4's choice and stopping rule look at records that no training sees; elsewhere everything adds up."""
-        looks = [] if self.choice is None else [choice_mechanism(self.choice, method=self.selection)]
-        looks += [] if self.stopping is None else [stopping_mechanism(self.stopping)]
-        trained = [] if search is None else [self.search.mechanism(search)]
-        trained += [self.training.mechanism(training)]
+        """All phases, composed; parallel in T4, whose choice and stopping rule read records that no training sees."""
+        queries = [] if self.choice is None else [choice_mechanism(self.choice, method=self.selection)]
+        queries += [] if self.stopping is None else [stopping_mechanism(self.stopping)]
+        trainings = [] if search is None else [self.search.mechanism(search)]
+        trainings += [self.training.mechanism(training)]
         if self.mode == "T4":
-            return Parallel.of(_together(trained), _together(looks))
-        return _together([*trained, *looks])
+            return Parallel.of(_composed(trainings), _composed(queries))
+        return _composed([*trainings, *queries])
 
 
-@lru_cache(maxsize=64)
 def spend(
     mode: str,
     target: Epsilon,
@@ -148,7 +164,7 @@ def spend(
     stopping: bool = False,
     limit: float | None = None,
 ) -> Spending:
-    """The noise with which `mode` meets `target`.
+    """Noise and epsilons with which `mode` meets `target`.
 
     - "T1": all on training.
     - "T2" and "T3": search, choice and training one after another. The choice gets a tenth of epsilon; the noises of
@@ -158,10 +174,23 @@ def spend(
     - "paper": epsilon_1 = epsilon / 10 for the choice and the rest for training, the tickets themselves unprotected.
 
     Args:
+        mode: one of `MODES`.
+        target: of everything together.
+        search: steps of the search; not run in "T1" and "paper".
+        training: steps of the final training.
+        relation: neighbouring relation of the target.
+        selection: "exponential" or "permute_and_flip".
         stopping: whether a tenth of epsilon goes to a private stopping rule (in "T4", half of that of the choice).
         limit: ends the training where everything together has cost this epsilon, at the noise of `target`.
 
-    Raises `InvalidInput` when `limit` leaves no step of training.
+    Raises:
+        InvalidInput: the mode is unknown, or `limit` leaves no step of training.
+
+    Example:
+        >>> phase = Phase(0.1, 10)
+        >>> both = {"search": phase, "training": phase, "relation": Relation.ADD_REMOVE}
+        >>> spend("T2", Epsilon(1.0, 1e-5), **both).choice
+        0.1
     """
     check.choice("mode", mode, MODES)
     stop = _stopping(mode, target.epsilon if limit is None else limit) if stopping else None
@@ -170,14 +199,12 @@ def spend(
         choice = (target.epsilon if limit is None else limit) - (stop or 0.0)
     phases = _Phases(mode, search, training, choice, stop, selection)
     if mode == "paper":
-        rest = (1 - _PAPER_CHOICE) * target.epsilon - (stop or 0.0)
+        rest = (1 - _CHOICE) * target.epsilon - (stop or 0.0)
         noise, searched, alone = _alone(rest, target, training, relation), None, phases
     else:
-        ratio = _ratio(target, search, training, relation) if mode in _SEARCHING else None
-        # What T4 asks of the other records costs epsilon by itself, so that training alone decides.
+        # T4's queries of the other records cost epsilon by themselves, so that training alone decides.
         alone = replace(phases, mode="T2", choice=None, stopping=None) if mode == "T4" else phases
-        noise = _smallest(lambda each: alone.mechanism(_scaled(ratio, each), each), target, relation)
-        searched = _scaled(ratio, noise)
+        searched, noise = _calibrated(alone, target, relation)
     steps = training.steps
     if limit is not None:
         phases, steps = _within(phases, alone, searched, noise, Epsilon(limit, target.delta), relation)
@@ -185,41 +212,45 @@ def spend(
 
 
 def stopping_mechanism(epsilon: float) -> Mechanism:
-    """What a private stopping rule is to an accountant: pure epsilon-DP, however often it looks."""
+    """Mechanism of a private stopping rule: pure epsilon-DP, over however many epochs."""
     return Approximate(epsilon, 0.0)
 
 
 def _stopping(mode: str, epsilon: float) -> float:
-    return epsilon * (0.5 if mode == "T4" else _STOPPING)
+    return epsilon * (_STOPPING_T4 if mode == "T4" else _STOPPING)
 
 
 def _within(
     phases: _Phases, alone: _Phases, search: float | None, noise: float, limit: Epsilon, relation: Relation
 ) -> tuple[_Phases, int]:
     """`phases` with the most steps of training, at most those planned, with which `alone` meets `limit`."""
-    judge = accountant("pld")
+    exact = accountant("pld")
 
     def shorter(phases: _Phases, steps: int) -> _Phases:
         return replace(phases, training=replace(phases.training, steps=steps))
 
     def met(steps: int) -> bool:
-        return limit.met(judge(shorter(alone, steps).mechanism(search, noise), relation=relation))
+        return limit.met(exact(shorter(alone, steps).mechanism(search, noise), relation=relation))
 
-    low, high = 0, phases.training.steps + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if met(middle) else (low, middle)
+    low = bisect_integers(met, 0, phases.training.steps + 1)
     if not low:
         raise check.fail("stop_epsilon", "more than what search and choice cost", limit.epsilon)
     return shorter(phases, low), low
 
 
-def _together(parts: list[Mechanism]) -> Mechanism:
+def _composed(parts: list[Mechanism]) -> Mechanism:
     return parts[0] if len(parts) == 1 else Compose.of(*((part, 1) for part in parts))
 
 
-def _scaled(ratio: float | None, noise: float) -> float | None:
-    return None if ratio is None else ratio * noise
+# A few plans with every limit on epsilon, whose calibration takes seconds.
+@lru_cache(maxsize=64)
+def _calibrated(phases: _Phases, target: Epsilon, relation: Relation) -> tuple[float | None, float]:
+    """Noise of search and of training with which `phases` meet `target`."""
+    if phases.mode not in _SEARCHING:
+        return None, _smallest(lambda noise: phases.mechanism(None, noise), target, relation)
+    ratio = _ratio(target, phases.search, phases.training, relation)
+    noise = _smallest(lambda noise: phases.mechanism(ratio * noise, noise), target, relation)
+    return ratio * noise, noise
 
 
 def _ratio(target: Epsilon, search: Phase, training: Phase, relation: Relation) -> float:

@@ -1,4 +1,4 @@
-"""A ticket without its dead neurons: smaller dense layers that take the same steps."""
+"""`compact`: the network of a ticket without its dead neurons, whose smaller layers take the same steps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,14 @@ class Compact(nn.Module):
     per-example norms are the same, and a step changes the weights that are left exactly as in the masked network.
 
     Attributes:
-        removed: how many inputs and how many hidden neurons are gone.
+        removed: numbers of removed inputs and of removed hidden neurons.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 1))
+        >>> start = {name: value.detach() for name, value in model.named_parameters()}
+        >>> small = compact(Ticket({"0.weight": torch.tensor([[1.0, 0.0]])}, start, "public"), model)
+        >>> small.removed
+        (1, 0)
     """
 
     read: Tensor | None
@@ -44,10 +51,11 @@ class Compact(nn.Module):
         self.register_buffer("read", first.inputs if len(first.inputs) < total else None)
         parts = [self._small(path, layer) if isinstance(layer, nn.Linear) else layer for path, layer in layers]
         self.layers = nn.Sequential(*(part for part in parts if not isinstance(part, nn.Flatten)))
-        neurons = sum(len(ticket.start[f"{each.path}.weight"]) - len(each.outputs) for each in kept.values())
+        neurons = sum(len(ticket.start[f"{layer.path}.weight"]) - len(layer.outputs) for layer in kept.values())
         self.removed = total - len(first.inputs), neurons
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Outputs of the layers for the inputs that are read."""
         flat = inputs.flatten(1)
         return self.layers(flat if self.read is None else flat.index_select(1, self.read))
 
@@ -83,8 +91,15 @@ def compact(ticket: Ticket, model: nn.Module) -> Compact | None:
     """The ticket's network without its dead neurons; None where none is dead, or `model` is not a plain stack.
 
     Args:
+        ticket: masks and start.
         model: of the ticket's architecture; left alone. A plain stack is `nn.Sequential`, nested or not, of linear
             layers and elementwise activations, with `nn.Flatten` at most before the first.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 1))
+        >>> start = {name: value.detach() for name, value in model.named_parameters()}
+        >>> compact(Ticket({"0.weight": torch.ones(1, 2)}, start, "public"), model) is None
+        True
     """
     layers = _stack(model)
     if layers is None:

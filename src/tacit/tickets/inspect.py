@@ -1,4 +1,4 @@
-"""What saved tickets hold, and how selective the published choice among them is beside the sound one."""
+"""Descriptions of saved tickets, and the selectivity of the published choice beside the sound one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from tacit.relation import Relation
 from tacit.tickets.select import Scores, count_scores, explain, paper_scores
 from tacit.tickets.ticket import Ticket
 
+# One point of accuracy.
 _POINT = 0.01
+# Share of epsilon of the choice, as in `budget` and in the paper.
 _SHARE = 0.1
+# exp of more overflows a double.
+_LARGEST_EXPONENT = 700.0
 
 
 def saved_tickets(path: str | Path) -> dict[str, Ticket]:
     """The ticket in the file `path`, or every ticket in the folder `path` and below, by file name.
 
-    Raises `InvalidInput` where there is none.
+    Raises:
+        InvalidInput: there is none.
     """
     place = Path(path)
     if not place.is_dir():
@@ -64,11 +69,14 @@ def compared(
     records: int = 10_000,
     relation: Relation = Relation.REPLACE_ONE,
 ) -> list[dict[str, Any]]:
-    """How selective the published choice and the sound one are among tickets, at a tenth of `epsilon` each.
+    """Selectivity of the published choice and of the sound one among tickets, at a tenth of `epsilon` each.
 
     Args:
-        accuracies, densities: of the tickets, in [0, 1].
+        accuracies: of the tickets, in [0, 1].
+        densities: of the tickets, in [0, 1].
+        epsilon: > 0, of everything together.
         records: private validation records that the sound score counts on.
+        relation: neighbouring relation.
 
     Returns:
         For each score: `likeliest_over_unlikeliest`; `from_uniform`, the total variation distance from a uniform draw;
@@ -90,17 +98,19 @@ def compared(
         sparsest = min(range(len(densities)), key=densities.__getitem__)
         better = [value + _POINT * (place == sparsest) for place, value in enumerate(accuracies)]
         gained = score(better).values[sparsest] - score(accuracies).values[sparsest]
-        halves = 1 if score is sound and relation is not Relation.REPLACE_ONE else 2
+        factor = 1 if score is sound and relation is not Relation.REPLACE_ONE else 2
+        sensitivity = score(accuracies).sensitivity
+        exponent = spent * gained / (factor * sensitivity)
         found.append(
             {
                 "score": name,
                 "epsilon": spent,
-                "sensitivity": score(accuracies).sensitivity,
+                "sensitivity": sensitivity,
                 "likeliest_over_unlikeliest": told.ratio,
                 "from_uniform": told.from_uniform,
                 "sparse": told.sparse[0],
                 "sparse_at_random": told.sparse[1],
-                "one_point": math.exp(min(700.0, spent * gained / (halves * score(accuracies).sensitivity))),
+                "one_point": math.exp(min(_LARGEST_EXPONENT, exponent)),
             }
         )
     return found

@@ -1,13 +1,13 @@
-"""Lottery tickets by iterative magnitude pruning with rewind.
+"""Lottery tickets by iterative magnitude pruning with rewinding (Frankle & Carbin 2019).
 
-The tickets of several seeds at once: networks of one architecture, trained as one stack.
+`iterative_tickets` finds those of one network; `stacked_tickets` those of several seeds, whose networks of one
+architecture are trained as one stack.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,12 +16,15 @@ from torch.func import functional_call, grad, vmap
 
 from tacit import check
 from tacit.errors import InvalidInput
-from tacit.tickets.pruning import by_magnitude, paper_shares, whole
-from tacit.tickets.ticket import Ticket, prunable
+from tacit.tickets.pruning import by_magnitude, dense_masks, paper_shares
+from tacit.tickets.ticket import WEIGHTS, Ticket, prunable
 
 Progress = Callable[[int, int], None]
 Accuracy = Callable[[nn.Module], float]
+# Iterations from one call of `on_progress` to the next: often enough for a display, too seldom to slow a step.
 _REPORT = 50
+# Distance of the generator seeds of neighbouring public seeds, so that no two rounds share their batches.
+_SEED_STRIDE = 1_000_003
 
 
 def iterative_tickets(
@@ -37,7 +40,7 @@ def iterative_tickets(
     learning_rate: float = 0.1,
     batch_size: int = 400,
     shares: Mapping[str, float] | None = None,
-    patterns: Sequence[str] = ("*.weight", "weight"),
+    patterns: Sequence[str] = WEIGHTS,
     seed: int = 0,
     folder: str | Path | None = None,
     on_progress: Progress = lambda done, total: None,
@@ -49,13 +52,16 @@ def iterative_tickets(
 
     Args:
         model: at its start; used as workspace.
-        inputs, targets: data (n, ...) and labels (n,).
+        inputs: data (n, ...).
+        targets: labels (n,).
         provenance: "public" or "paper".
         accuracy: of a trained network, in [0, 1], e.g. on test data.
         source: name of the data, for the tickets' notes.
         rounds: T >= 1; as many prunings and tickets.
         iterations: SGD steps of each training.
-        shares: share of each layer's surviving weights that goes in a round; the paper's 30/30/20 % by default.
+        learning_rate: > 0, of SGD.
+        batch_size: records of a batch, drawn uniformly with replacement.
+        shares: share of each layer's surviving weights that a round prunes; the paper's 30/30/20 % by default.
         patterns: names of the weights that may be pruned; biases never are.
         seed: public seed of the batches.
         folder: keeps every finished round; a stopped generation goes on there, and a finished one is read from there.
@@ -64,9 +70,20 @@ def iterative_tickets(
 
     Returns:
         The tickets, densest first. `measured` has "accuracy", that of the network trained with exactly this mask, and
-        "before", that of the network whose weights the last pruning looked at.
+        "before", that of the network whose weights the last pruning ranked.
+
+    Raises:
+        InvalidInput: an argument is out of range, or the folder holds other tickets.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> x, y = torch.randn(30, 4), torch.arange(30) % 3
+        >>> short = {"rounds": 2, "iterations": 5, "batch_size": 10}
+        >>> found = iterative_tickets(model, x, y, provenance="public", accuracy=lambda network: 0.5, **short)
+        >>> [round(ticket.density, 1) for ticket in found]
+        [0.7, 0.5]
     """
-    plan = Rounds(provenance, source, rounds, iterations, learning_rate, batch_size, shares, tuple(patterns))
+    plan = PruningPlan(provenance, source, rounds, iterations, learning_rate, batch_size, shares, tuple(patterns))
     search = Search(model, plan, seed, folder)
     while not search.over:
         train_masked(
@@ -78,15 +95,15 @@ def iterative_tickets(
             learning_rate,
             batch_size,
             search.generator(),
-            on_progress=partial(_shifted, on_progress, search.round * iterations, (rounds + 1) * iterations),
+            on_progress=plan.progress_of(search.round, on_progress),
         )
         search.finish(accuracy)
     return search.found
 
 
 @dataclass(frozen=True)
-class Rounds:
-    """What every round of a generation has in common; see `iterative_tickets`."""
+class PruningPlan:
+    """Settings of all rounds of a search; see `iterative_tickets` for each of them."""
 
     provenance: str
     source: str
@@ -103,18 +120,24 @@ class Rounds:
             check.count(name, getattr(self, name))
         check.positive("learning_rate", self.learning_rate)
 
+    def progress_of(self, round_: int, on_progress: Progress) -> Callable[[int], None]:
+        """`on_progress` over all rounds, for the iterations done in round `round_`."""
+        return lambda done: on_progress(round_ * self.iterations + done, (self.rounds + 1) * self.iterations)
+
 
 class Search:
     """The tickets of one network and seed: train `tickets[-1]` in its model, `finish`, and so on until `over`."""
 
-    def __init__(self, model: nn.Module, plan: Rounds, seed: int, folder: str | Path | None):
-        self._model, self._plan, self._seed, self._folder = model, plan, seed, folder
+    def __init__(self, model: nn.Module, plan: PruningPlan, seed: int, folder: str | Path | None):
+        self.model, self._plan, self._seed, self._folder = model, plan, seed, folder
         names = prunable(model, plan.patterns)
         self._shares = dict(plan.shares) if plan.shares is not None else paper_shares(names)
         start = {name: value.detach().clone() for name, value in model.named_parameters()}
-        how = f"{plan.iterations} iterations a round, batch {plan.batch_size}, rate {plan.learning_rate:g}, seed {seed}"
-        note = f"magnitude pruning{plan.source and ' on '}{plan.source}, {how}"
-        self._fresh = Ticket(whole(model, names), start, plan.provenance, note)
+        settings = (
+            f"{plan.iterations} iterations a round, batch {plan.batch_size}, rate {plan.learning_rate:g}, seed {seed}"
+        )
+        note = f"magnitude pruning{plan.source and ' on '}{plan.source}, {settings}"
+        self._fresh = Ticket(dense_masks(model, names), start, plan.provenance, note)
         self.tickets = _finished(folder, self._fresh)
 
     @property
@@ -133,14 +156,14 @@ class Search:
         return self.tickets[1 : self._plan.rounds + 1]
 
     def generator(self) -> torch.Generator:
-        """The batches of the round that is next."""
-        return torch.Generator().manual_seed(1_000_003 * self._seed + self.round)
+        """The generator of the next round's batches."""
+        return torch.Generator().manual_seed(_SEED_STRIDE * self._seed + self.round)
 
     def finish(self, accuracy: Accuracy) -> None:
         """Measure the trained model, prune it, and keep both."""
         now, round_ = self.tickets[-1], self.round
-        reached = float(accuracy(self._model))
-        masks = by_magnitude({name: self._model.get_parameter(name) for name in now.masks}, now.masks, self._shares)
+        reached = float(accuracy(self.model))
+        masks = by_magnitude({name: self.model.get_parameter(name) for name in now.masks}, now.masks, self._shares)
         self.tickets[-1] = replace(now, measured=dict(now.measured) | {"accuracy": reached})
         self.tickets.append(replace(self._fresh, masks=masks, measured={"before": reached}))
         _keep(self._folder, self.tickets, round_)
@@ -158,7 +181,27 @@ def train_masked(
     *,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> None:
-    """Plain SGD on the cross-entropy from the ticket's start; pruned weights stay zero. Batches are drawn uniformly."""
+    """SGD without privacy on the cross-entropy from the ticket's start; pruned weights stay zero.
+
+    Args:
+        model: of the ticket's architecture; trained in place.
+        ticket: where it starts.
+        inputs: data (n, ...).
+        targets: labels (n,).
+        iterations: steps.
+        learning_rate: > 0.
+        batch_size: records of a batch, drawn uniformly with replacement.
+        generator: of the batches.
+        on_progress: called with the iterations done.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 2))
+        >>> start = {name: value.detach().clone() for name, value in model.named_parameters()}
+        >>> ticket = Ticket({"0.weight": torch.eye(2)}, start, "public")
+        >>> train_masked(model, ticket, torch.ones(4, 2), torch.arange(4) % 2, 3, 0.1, 2, torch.Generator())
+        >>> bool(model[0].weight[0, 1] == 0)
+        True
+    """
     named = dict(model.named_parameters())
     with torch.no_grad():
         for name, value in ticket.start.items():
@@ -176,10 +219,6 @@ def train_masked(
                     value.mul_(mask)
         if done % _REPORT == 0 or done == iterations:
             on_progress(done)
-
-
-def _shifted(on_progress: Progress, before: int, total: int, done: int) -> None:
-    on_progress(before + done, total)
 
 
 def _path(folder: str | Path, round_: int) -> Path:
@@ -215,7 +254,21 @@ def winning(tickets: Sequence[Ticket], reference: float, *, largest_density: flo
     """The smallest ticket among those nearest in accuracy to `reference`, density <= `largest_density` (section 4.5).
 
     "Nearest" is by whole percentage points, so that a slightly worse but smaller ticket wins.
-    Raises `InvalidInput` when no ticket is sparse enough.
+
+    Args:
+        tickets: with a measured "accuracy".
+        reference: accuracy to be near to, in [0, 1].
+        largest_density: in (0, 1].
+
+    Raises:
+        InvalidInput: no ticket is sparse enough.
+
+    Example:
+        >>> start = {"w": torch.ones(2, 2)}
+        >>> masks = [{"w": torch.eye(2)}, {"w": torch.ones(2, 2)}]
+        >>> tickets = [Ticket(mask, start, "public", measured={"accuracy": 0.9}) for mask in masks]
+        >>> winning(tickets, 0.9, largest_density=0.6).density
+        0.5
     """
     small = [ticket for ticket in tickets if ticket.density <= largest_density]
     if not small:
@@ -238,7 +291,7 @@ def stacked_tickets(
     learning_rate: float = 0.1,
     batch_size: int = 400,
     shares: Mapping[str, float] | None = None,
-    patterns: Sequence[str] = ("*.weight", "weight"),
+    patterns: Sequence[str] = WEIGHTS,
     folder: str | Path | None = None,
     on_progress: Progress = lambda done, total: None,
 ) -> list[list[Ticket]]:
@@ -249,39 +302,53 @@ def stacked_tickets(
 
     Args:
         models: of one architecture, each at its start.
+        inputs: data (n, ...).
+        targets: labels (n,).
+        provenance: "public" or "paper".
+        accuracy: of a trained network, in [0, 1].
         seeds: one a model.
-        others: as in `iterative_tickets`.
+        source: name of the data.
+        rounds: T >= 1.
+        iterations: SGD steps of each training.
+        learning_rate: > 0, of SGD.
+        batch_size: records of a batch.
+        shares: share of each layer's surviving weights that a round prunes.
+        patterns: names of the weights that may be pruned.
+        folder: keeps every finished round, in one folder a seed.
+        on_progress: called with (iterations done, iterations in all).
+
+    Raises:
+        InvalidInput: an argument is out of range, or the folder holds other tickets.
+
+    Example:
+        >>> models = [nn.Sequential(nn.Linear(4, 3)) for _ in range(2)]
+        >>> x, y = torch.randn(30, 4), torch.arange(30) % 3
+        >>> short = {"rounds": 1, "iterations": 5, "batch_size": 10, "accuracy": lambda network: 0.5}
+        >>> [len(found) for found in stacked_tickets(models, x, y, provenance="public", seeds=[0, 1], **short)]
+        [1, 1]
     """
     if not models or len(models) != len(seeds):
         raise check.fail("seeds", "one for every model, and at least one", len(seeds))
-    plan = Rounds(provenance, source, rounds, iterations, learning_rate, batch_size, shares, tuple(patterns))
+    plan = PruningPlan(provenance, source, rounds, iterations, learning_rate, batch_size, shares, tuple(patterns))
     places = [None if folder is None else Path(folder) / f"seed-{seed}" for seed in seeds]
     searches = [Search(model, plan, seed, place) for model, seed, place in zip(models, seeds, places, strict=True)]
     while not all(search.over for search in searches):
         round_ = min(search.round for search in searches)
-        behind = [place for place, search in enumerate(searches) if search.round == round_]
-        _train(
-            [models[place] for place in behind],
-            [searches[place] for place in behind],
-            inputs,
-            targets,
-            plan,
-            lambda done, before=round_ * iterations: on_progress(before + done, (rounds + 1) * iterations),
-        )
-        for place in behind:
-            searches[place].finish(accuracy)
+        behind = [search for search in searches if search.round == round_]
+        _train_stack(behind, inputs, targets, plan, plan.progress_of(round_, on_progress))
+        for search in behind:
+            search.finish(accuracy)
     return [search.found for search in searches]
 
 
-def _train(
-    models: Sequence[nn.Module],
+def _train_stack(
     searches: Sequence[Search],
     inputs: Tensor,
     targets: Tensor,
-    plan: Rounds,
+    plan: PruningPlan,
     on_progress: Callable[[int], None],
 ) -> None:
-    """`train_masked` of every search's ticket in its model."""
+    """`train_masked` of every search's ticket in its model, all in one stack."""
     tickets = [search.tickets[-1] for search in searches]
     masks = {name: torch.stack([ticket.masks[name] for ticket in tickets]) for name in tickets[0].masks}
     values = {name: torch.stack([ticket.start[name] for ticket in tickets]) for name in tickets[0].start}
@@ -290,11 +357,11 @@ def _train(
     size = (min(plan.batch_size, len(targets)),)
 
     def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(functional_call(models[0], parameters, (x,)), y)
+        return nn.functional.cross_entropy(functional_call(searches[0].model, parameters, (x,)), y)
 
     slopes = vmap(grad(loss))
     for done in range(1, plan.iterations + 1):
-        chosen = torch.stack([torch.randint(len(targets), size, generator=each) for each in generators])
+        chosen = torch.stack([torch.randint(len(targets), size, generator=generator) for generator in generators])
         found = slopes(values, inputs[chosen], targets[chosen])
         for name, value in values.items():
             value.sub_(found[name], alpha=plan.learning_rate)
@@ -303,6 +370,6 @@ def _train(
         if done % _REPORT == 0 or done == plan.iterations:
             on_progress(done)
     with torch.no_grad():
-        for place, model in enumerate(models):
+        for place, search in enumerate(searches):
             for name, value in values.items():
-                model.get_parameter(name).copy_(value[place])
+                search.model.get_parameter(name).copy_(value[place])

@@ -1,4 +1,4 @@
-"""Poisson batches of one part of the records, whose size is as private as who is in it."""
+"""`PartSampling`: Poisson sampling from one part of the records, whose size and records are secret."""
 
 from __future__ import annotations
 
@@ -28,19 +28,22 @@ class PartSampling(Sampling):
     expected: int
 
     def sampler(self, records: int, sample_rate: float, stream: Stream) -> Sampler:
+        """A Poisson sampler of the part alone."""
         return _PartSampler(np.flatnonzero(self.part), self.expected, sample_rate, stream)
 
     def mechanism(self, base: Mechanism, records: int, sample_rate: float) -> Mechanism:
+        """`base` under Poisson sampling at `sample_rate`."""
         return base.poisson(sample_rate)
 
     def units(self, records: int) -> int:
+        """Expected size of the part."""
         return self.expected
 
 
 class _PartSampler(Sampler):
-    def __init__(self, members: NDArray[np.int64], expected: int, sample_rate: float, stream: Stream):
+    def __init__(self, part: NDArray[np.int64], expected: int, sample_rate: float, stream: Stream):
         self.expected_size = expected * sample_rate
-        self._members, self._rate, self._stream = members, sample_rate, stream
+        self._part, self._rate, self._stream = part, sample_rate, stream
 
     def draw(self) -> Batch:
-        return Batch(self._members[bernoulli(self._stream, len(self._members), self._rate)])
+        return Batch(self._part[bernoulli(self._stream, len(self._part), self._rate)])

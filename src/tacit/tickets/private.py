@@ -1,4 +1,4 @@
-"""A ticket found, chosen and trained, with one ledger for all of it."""
+"""`PrivateTicket`: a private search, choice and training of a ticket, recorded in one ledger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tacit.standing import Standing
 from tacit.tickets.budget import Phase, Spending, TicketPlan, spend, stopping_mechanism
 from tacit.tickets.compact import compact
 from tacit.tickets.partition_sampling import PartSampling
-from tacit.tickets.pruning import by_magnitude, paper_shares, whole
+from tacit.tickets.pruning import by_magnitude, dense_masks, paper_shares
 from tacit.tickets.select import Scores, choice_mechanism, choose, count_scores, paper_scores
 from tacit.tickets.stop import PrivateStop, PublicStop
 from tacit.tickets.ticket import Ticket, prunable, solid
@@ -27,12 +27,28 @@ from tacit.tradeoff import Epsilon
 from tacit.training import Callback, Fit, fit
 
 Data = tuple[Tensor, Tensor]
+# Rows of one forward pass while records are counted.
 _ROWS_AT_ONCE = 8192
+# Splits are numbered by 53 random bits, all that a double of the stream holds.
+_SPLITS = 2**53
 
 
 @dataclass
 class TicketRun:
-    """What a run leaves: the trained sparse network, the ticket, what it cost, how it went and why it ended early."""
+    """A finished run.
+
+    Attributes:
+        model: the trained sparse network.
+        ticket: the chosen ticket.
+        ledger: the privacy cost.
+        spending: division of the target among the phases.
+        history: rows of the final training.
+        stopped: the reason of an early end; empty without one.
+
+    Example:
+        >>> [name for name in TicketRun.__dataclass_fields__][:3]
+        ['model', 'ticket', 'ledger']
+    """
 
     model: nn.Module
     ticket: Ticket
@@ -43,7 +59,7 @@ class TicketRun:
 
 
 class PrivateTicket:
-    """One run of one mode.
+    """One private run of one mode.
 
     Args:
         build: a network at its start, drawn from a public seed; the same at every call.
@@ -53,6 +69,25 @@ class PrivateTicket:
         ledger: where everything is recorded.
         stream: source of sampling, choice and noise.
         loss: one value per example.
+
+    Attributes:
+        selection_data: the records whose right classifications count for the choice.
+        spending: division of the target among the phases.
+
+    Raises:
+        InvalidInput: data, plan and candidates do not fit together.
+
+    Example:
+        >>> def build():
+        ...     with torch.random.fork_rng():
+        ...         torch.manual_seed(0)
+        ...         return nn.Sequential(nn.Linear(4, 3))
+        >>> plan = TicketPlan("T1", epsilon=8.0, batch_size=20, epochs=1)
+        >>> start = {name: value.detach() for name, value in build().named_parameters()}
+        >>> public = Ticket({"0.weight": torch.eye(3, 4)}, start, "public")
+        >>> data = (torch.randn(40, 4), torch.arange(40) % 3)
+        >>> PrivateTicket(build, data, plan, candidates=[public]).run().ticket.density
+        0.25
     """
 
     def __init__(
@@ -72,7 +107,7 @@ class PrivateTicket:
         self.stream = stream if stream is not None else SecureStream()
         self.loss = loss if loss is not None else _cross_entropy
         self.data = data
-        self.sampling, self.asked = self._divided()
+        self.sampling, self.selection_data = self._partition()
         units = self.sampling.units(len(data[1]))
         rate = check.real("batch_size", plan.batch_size, low=0.0, high=units) / units
         self._search, training = (Phase(rate, max(1, round(n / rate))) for n in (plan.search_epochs, plan.epochs))
@@ -86,7 +121,7 @@ class PrivateTicket:
             stopping=plan.stops_privately,
             limit=plan.stop_epsilon,
         )
-        self.spending = self._of_this_division(spending)
+        self.spending = self._of_this_partition(spending)
         self._training = Phase(rate, self.spending.steps)
 
     def run(
@@ -119,7 +154,7 @@ class PrivateTicket:
     def find(
         self, ledger: Ledger, on_step: Callable[[str, int, int], None] = lambda stage, done, total: None
     ) -> Ticket:
-        """The chosen ticket alone, its releases in `ledger`; `run` goes on to train it."""
+        """The chosen ticket, its releases in `ledger`; `run` goes on to train it."""
         if self.plan.mode == "T1":
             (public,) = self.candidates
             ledger.assume(f"The origin of the ticket ({public.note}) shares no record with the training data.")
@@ -151,12 +186,12 @@ class PrivateTicket:
         self._fit(model, self._search, noise, ledger, lambda done, total: on_step("search", done, total))
         trained = {name: value.detach().clone() for name, value in model.named_parameters()}
         names = prunable(model, self.plan.patterns)
-        found = []
+        tickets = []
         for density in self.plan.densities:
-            masks = by_magnitude(trained, whole(model, names), _to_density(names, density))
+            masks = by_magnitude(trained, dense_masks(model, names), _to_density(names, density))
             note = f"magnitudes after {self.plan.search_epochs:g} private epochs"
-            found.append((Ticket(masks, start, "private", note), trained | _masked(trained, masks)))
-        return found
+            tickets.append((Ticket(masks, start, "private", note), trained | _masked(trained, masks)))
+        return tickets
 
     def _fit(
         self,
@@ -201,18 +236,18 @@ class PrivateTicket:
         assert epsilon is not None
         if self.plan.mode != "T4":
             ledger.add(stopping_mechanism(epsilon), note="when to stop")
-        records = len(self.asked[1])
+        records = len(self.selection_data[1])
         return [PrivateStop(lambda: self._hits(model) - wanted * records, epsilon, self.stream)]
 
     def _correct(self, weights: dict[str, Tensor]) -> int:
-        """How many of the records that are asked the released network `weights` classifies right."""
+        """Number of selection records that the released network `weights` classifies right."""
         model = self.build()
         model.load_state_dict(weights, strict=False)
         return self._hits(model)
 
     def _hits(self, model: nn.Module) -> int:
-        """How many of the records that are asked `model` classifies right."""
-        inputs, targets = self.asked
+        """Number of selection records that `model` classifies right."""
+        inputs, targets = self.selection_data
         training = model.training
         model.eval()
         with torch.no_grad():
@@ -221,28 +256,28 @@ class PrivateTicket:
         model.train(training)
         return hits
 
-    def _divided(self) -> tuple[Sampling, Data]:
-        """How training batches are drawn, and the records that are asked about a network.
+    def _partition(self) -> tuple[Sampling, Data]:
+        """Sampling of the training batches, and the records for the choice.
 
-        In T3 and T4 a coin for each record, drawn from the stream and never released, says whether it is asked or
-        trained on. So one record more or less changes one part, by that record alone. With parts of fixed sizes it
-        would push another record from one into the other.
+        In T3 and T4 a coin for each record, drawn from the stream and never released, puts it into the selection part
+        or the training part. So one record more or less changes one part, by that record alone. With parts of fixed
+        sizes it would push another record from one into the other.
         """
         inputs, targets = self.data
         if len(inputs) != len(targets) or not len(targets):
             raise InvalidInput(f"data must be as many inputs as labels; got {len(inputs)} and {len(targets)}.")
         if self.plan.mode not in ("T3", "T4"):
             return PoissonSampling(), self.data
-        asked = self.stream.uniform(len(targets)) < self.plan.validation_share
+        selected = self.stream.uniform(len(targets)) < self.plan.validation_share
         expected = max(1, round((1 - self.plan.validation_share) * len(targets)))
-        chosen = torch.from_numpy(asked)
-        return PartSampling(~asked, expected), (inputs[chosen], targets[chosen])
+        chosen = torch.from_numpy(selected)
+        return PartSampling(~selected, expected), (inputs[chosen], targets[chosen])
 
-    def _of_this_division(self, spending: Spending) -> Spending:
-        """`spending` with its parts told from those that another run in the same ledger has."""
+    def _of_this_partition(self, spending: Spending) -> Spending:
+        """`spending` whose partition has a number of its own, other than that of any run in the same ledger."""
         if not isinstance(spending.mechanism, Parallel):
             return spending
-        split = int(self.stream.uniform(1)[0] * 2**53)
+        split = int(self.stream.uniform(1)[0] * _SPLITS)
         return replace(spending, mechanism=replace(spending.mechanism, split=split))
 
 

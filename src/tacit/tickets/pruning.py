@@ -1,9 +1,9 @@
-"""Which weights go: by magnitude round after round, at random, by magnitude at the start, or by SynFlow."""
+"""Pruning criteria: iterative magnitude, random, magnitude at initialisation, SynFlow."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -12,20 +12,25 @@ from tacit import check
 from tacit.tickets.ticket import prunable
 
 Masks = dict[str, Tensor]
+# The number of rounds of the SynFlow paper.
 _SYNFLOW_ROUNDS = 100
 
 
 def by_magnitude(weights: Mapping[str, Tensor], masks: Mapping[str, Tensor], shares: Mapping[str, float]) -> Masks:
-    """One round of magnitude pruning, layer by layer.
+    """Masks after one round of magnitude pruning, layer by layer.
 
-    Of layer l's n surviving weights those go whose magnitude is at most the round(p_l n)-th smallest, counted from 0
-    (Frankle & Carbin 2019; the paper's section 3, with p = .3 and .2 for the last layer). A layer that would lose its
-    last weights so keeps them.
+    Prunes those of layer l's n surviving weights whose magnitude is at most the round(p_l n)-th smallest, counted from
+    0 (Frankle & Carbin 2019; the paper's section 3, with p = .3 and .2 for the last layer). A layer that would lose
+    its last weights keeps them.
 
     Args:
         weights: trained values.
         masks: 1 where a weight survived so far.
         shares: p_l in [0, 1) of every layer.
+
+    Example:
+        >>> by_magnitude({"w": torch.tensor([1.0, -3.0, 2.0])}, {"w": torch.ones(3)}, {"w": 0.1})["w"]
+        tensor([0., 1., 1.])
     """
     found: Masks = {}
     for name, mask in masks.items():
@@ -39,12 +44,17 @@ def by_magnitude(weights: Mapping[str, Tensor], masks: Mapping[str, Tensor], sha
 
 
 def paper_shares(names: Sequence[str], *, hidden: float = 0.3, last: float = 0.2) -> dict[str, float]:
-    """The paper's share of every layer: 30 % of each but the last, 20 % of that."""
+    """The paper's share of every layer: 30 % of each but the last, 20 % of that.
+
+    Example:
+        >>> paper_shares(["0.weight", "2.weight"])
+        {'0.weight': 0.3, '2.weight': 0.2}
+    """
     return dict.fromkeys(names[:-1], hidden) | {names[-1]: last}
 
 
-def whole(model: nn.Module, names: Sequence[str]) -> Masks:
-    """Masks that keep everything."""
+def dense_masks(model: nn.Module, names: Sequence[str]) -> Masks:
+    """Masks of the weights `names` that keep all of them."""
     return {name: torch.ones_like(value) for name, value in model.named_parameters() if name in names}
 
 
@@ -54,13 +64,23 @@ def densities(names: Sequence[str], shares: Mapping[str, float], rounds: int) ->
 
 
 def random_masks(model: nn.Module, kept: Mapping[str, float], generator: torch.Generator) -> Masks:
-    """Uniformly random masks that keep the share `kept` of each layer; they touch no data."""
+    """Uniformly random masks that keep the share `kept` of each layer; they touch no data.
+
+    Example:
+        >>> int(random_masks(nn.Linear(4, 5), {"weight": 0.25}, torch.Generator())["weight"].sum())
+        5
+    """
     scores = {name: torch.rand(_parameter(model, name).shape, generator=generator) for name in kept}
     return _largest(scores, kept)
 
 
 def start_magnitude_masks(model: nn.Module, kept: Mapping[str, float]) -> Masks:
-    """The largest initial weights of each layer; they touch no data."""
+    """Masks of the largest initial weights, a share `kept` of each layer; they touch no data.
+
+    Example:
+        >>> int(start_magnitude_masks(nn.Linear(4, 5), {"weight": 0.25})["weight"].sum())
+        5
+    """
     return _largest({name: _parameter(model, name).detach().abs() for name in kept}, kept)
 
 
@@ -71,9 +91,17 @@ def synflow_masks(model: nn.Module, density: float, example: Tensor, names: Sequ
     input of ones; an exponential schedule of 100 rounds over all layers together avoids cutting a layer off.
 
     Args:
+        model: the network at its start; left alone.
         density: share of all prunable weights to keep, in (0, 1].
         example: one input, whose shape and type alone count.
         names: of the prunable parameters; all by default.
+
+    Raises:
+        InvalidInput: the density is out of range.
+
+    Example:
+        >>> int(synflow_masks(nn.Linear(4, 5), 0.5, torch.zeros(4))["weight"].sum())
+        10
     """
     check.probability("density", density, open_low=True)
     names = list(names) or prunable(model)
@@ -115,11 +143,3 @@ def _top(score: Tensor, count: int) -> Tensor:
 
 def _parameter(model: nn.Module, name: str) -> Tensor:
     return model.get_parameter(name)
-
-
-DATA_FREE: dict[str, Callable[..., Masks]] = {
-    "random": random_masks,
-    "start_magnitude": start_magnitude_masks,
-    "synflow": synflow_masks,
-}
-"""Masks that need no data, by name."""

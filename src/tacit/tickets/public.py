@@ -1,4 +1,4 @@
-"""Tickets of public origin for a private task: from public data, perhaps through a projection, or from no data."""
+"""Tickets of public origin for a private task: data-free ones, and ones transferred from public data."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from torch import Tensor, nn
 from tacit import check
 from tacit.tickets.iterative_pruning import Progress, iterative_tickets, winning
 from tacit.tickets.pruning import Masks, random_masks, start_magnitude_masks, synflow_masks
-from tacit.tickets.ticket import Ticket, prunable, transfer
+from tacit.tickets.ticket import WEIGHTS, Ticket, prunable, transfer
 
 ORIGINS = ("random", "start_magnitude", "synflow")
 _BODY = "body."
+# Rows of one forward pass while accuracies are measured.
+_ROWS_AT_ONCE = 8192
 
 
 class Projected(nn.Module):
-    """A linear projection of other inputs to the shape that `body` takes, before it (section 4.5 of the paper)."""
+    """A network behind a linear projection of other inputs to the shape that it takes (section 4.5 of the paper)."""
 
     def __init__(self, inputs: int, shape: Sequence[int], body: nn.Module):
         super().__init__()
@@ -29,6 +31,7 @@ class Projected(nn.Module):
         self._shape = tuple(shape)
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Outputs of `body` for projected inputs."""
         return self.body(self.projection(inputs.flatten(1)).unflatten(1, self._shape))
 
 
@@ -39,15 +42,20 @@ def data_free_ticket(
     density: float,
     shape: Sequence[int],
     seed: int,
-    patterns: Sequence[str] = ("*.weight", "weight"),
+    patterns: Sequence[str] = WEIGHTS,
 ) -> Ticket:
     """A ticket of `model` at its start that no data have touched.
 
     Args:
+        model: the network at its start; left alone.
         origin: "random" or "start_magnitude", which keep `density` of every layer; or "synflow", of all together.
+        density: in (0, 1].
         shape: of one input.
         seed: public, of the random masks.
         patterns: names of the weights that may be pruned; see `prunable`.
+
+    Raises:
+        InvalidInput: the origin is unknown, or the density out of range.
     """
     check.choice("origin", origin, ORIGINS)
     names = prunable(model, patterns)
@@ -85,16 +93,25 @@ def transferred_ticket(
     Args:
         build: number of classes -> network for inputs of `shape`, from a public seed.
         source: public training inputs and labels, then test inputs and labels.
-        shape, classes: of the private task.
+        shape: of one private input.
+        classes: number of classes of the private task.
         name: of the public data.
-        largest_density, rounds, iterations, folder, on_progress: see `winning` and `iterative_tickets`.
+        largest_density: of the winning ticket; see `winning`.
+        rounds: of pruning; see `iterative_tickets`.
+        iterations: SGD steps of each training.
+        seed: public, of projection and batches.
+        folder: keeps every finished round.
+        on_progress: called with (iterations done, iterations in all).
+
+    Raises:
+        InvalidInput: no ticket is sparse enough, or an argument is out of range.
     """
     x, y, x_test, y_test = source
     body, same = build(int(y.max()) + 1), tuple(x.shape[1:]) == tuple(shape)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = body if same else Projected(math.prod(x.shape[1:]), shape, body)
-    patterns = ("*.weight", "weight") if same else (f"{_BODY}*weight",)
+    patterns = WEIGHTS if same else (f"{_BODY}*weight",)
     tickets = iterative_tickets(
         model,
         x,
@@ -122,9 +139,5 @@ def _without_projection(ticket: Ticket) -> Ticket:
 
 def _accuracy(network: nn.Module, inputs: Tensor, targets: Tensor) -> float:
     with torch.no_grad():
-        hits = sum(int((network(x).argmax(1) == y).sum()) for x, y in _pieces(inputs, targets))
-    return hits / len(targets)
-
-
-def _pieces(inputs: Tensor, targets: Tensor, size: int = 8192) -> list[tuple[Tensor, Tensor]]:
-    return list(zip(inputs.split(size), targets.split(size), strict=True))
+        batches = zip(inputs.split(_ROWS_AT_ONCE), targets.split(_ROWS_AT_ONCE), strict=True)
+        return sum(int((network(x).argmax(1) == y).sum()) for x, y in batches) / len(targets)

@@ -1,4 +1,4 @@
-"""Choosing one ticket privately: the paper's score and a sound one, the exponential mechanism and permute-and-flip."""
+"""Private selection of one ticket: scores, the exponential mechanism and permute-and-flip."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from tacit.noise.draw import gumbel
 from tacit.relation import Relation
 
 METHODS = ("exponential", "permute_and_flip")
+# Density up to which a ticket counts as sparse in `explain`: that of the paper's winning tickets.
+SPARSE = 0.1
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,12 @@ class Scores:
 
     Attributes:
         values: shape (tickets,).
-        sensitivity: by how much one record may move any of them.
+        sensitivity: bound on the change of any of them by one record.
         monotone: whether adding a record moves all of them in the same direction.
+
+    Example:
+        >>> Scores(np.array([1.0, 2.0]), sensitivity=1.0).values.tolist()
+        [1.0, 2.0]
     """
 
     values: NDArray[np.float64]
@@ -45,18 +51,30 @@ def paper_scores(accuracies: Sequence[float], densities: Sequence[float], *, nu:
 
     The range of S is nu, not |1 - nu|, and a data-dependent set of tickets is not covered at all; and with this
     sensitivity the exponential mechanism is close to a uniform draw. See `explain`.
+
+    Example:
+        >>> paper_scores([0.9, 0.8], [0.5, 0.1]).sensitivity
+        49.0
     """
     accuracy, density = np.asarray(accuracies, dtype=float), np.asarray(densities, dtype=float)
     return Scores(accuracy * (1 - check.positive("nu", nu) * density), abs(1 - nu))
 
 
 def count_scores(correct: Sequence[int], densities: Sequence[float], *, penalty: float = 0.0, size: int = 1) -> Scores:
-    """u_k = (records classified right) - penalty * size * density_k: one record moves each by at most 1.
+    """Sound scores u_k = (records classified right) - penalty * size * density_k, of sensitivity 1.
 
     Args:
         correct: counts on private records, for networks that are fixed or privately released.
+        densities: of the tickets, in [0, 1].
         penalty: how many points of accuracy a ticket with all its weights loses to an empty one, >= 0.
         size: a declared public number of records, never the private one.
+
+    Raises:
+        InvalidInput: a count or a density is not finite, or penalty or size is out of range.
+
+    Example:
+        >>> count_scores([90, 80], [0.5, 0.1], penalty=0.1, size=100).values.tolist()
+        [85.0, 79.0]
     """
     counts = np.asarray(correct, dtype=float)
     weight = check.real("penalty", penalty, low=0.0) * check.count("size", size)
@@ -64,26 +82,49 @@ def count_scores(correct: Sequence[int], densities: Sequence[float], *, penalty:
 
 
 def choice_mechanism(epsilon: float, *, method: str = "exponential") -> Mechanism:
-    """What a choice is to an accountant: of bounded range for the exponential mechanism, else pure epsilon-DP."""
+    """Mechanism of a choice: of bounded range for the exponential mechanism, else pure epsilon-DP.
+
+    Example:
+        >>> choice_mechanism(0.1)
+        Exponential(epsilon=0.1...)
+    """
     check.choice("selection", method, METHODS)
     return Exponential(epsilon) if method == "exponential" else Approximate(epsilon, 0.0)
 
 
 def log_probabilities(scores: Scores, epsilon: float, relation: Relation) -> NDArray[np.float64]:
-    """log of the probability with which the exponential mechanism picks each ticket.
+    """Log probability with which the exponential mechanism picks each ticket.
 
-    exp(epsilon u / (2 sensitivity)); for monotone scores under add/remove the factor 2 is not needed.
+    Proportional to exp(epsilon u / (2 sensitivity)); for monotone scores under add/remove the factor 2 is not needed.
+
+    Example:
+        >>> log_probabilities(count_scores([1, 1], [0.5, 0.1]), 1.0, Relation.ADD_REMOVE).round(3).tolist()
+        [-0.693, -0.693]
     """
     return log_softmax(_rate(scores, epsilon, relation) * scores.values)
 
 
 def choose(scores: Scores, epsilon: float, stream: Stream, *, relation: Relation, method: str = "exponential") -> int:
-    """Index of the ticket that the private choice picks; `choice_mechanism` says what it costs.
+    """Index of the ticket that the private choice picks, at the cost of `choice_mechanism`.
 
-    The exponential mechanism as the largest of score + Gumbel noise; permute-and-flip (McKenna & Sheldon 2020) looks
-    at the tickets in random order and takes one with probability exp(rate (u - max u)); its expected error is never
-    larger.
-    Drawn in double precision: timing and rounding are not protected.
+    The exponential mechanism takes the largest of score + Gumbel noise. Permute-and-flip (McKenna & Sheldon 2020) goes
+    through the tickets in random order and takes one with probability exp(rate (u - max u)); its expected error is
+    never larger. Drawn in double precision: timing and rounding are not protected.
+
+    Args:
+        scores: of the tickets.
+        epsilon: > 0.
+        stream: source of the randomness.
+        relation: neighbouring relation.
+        method: "exponential" or "permute_and_flip".
+
+    Raises:
+        InvalidInput: the method is unknown, or epsilon is not positive.
+
+    Example:
+        >>> from tacit.noise import SeededStream
+        >>> choose(count_scores([90, 10], [0.5, 0.1]), 5.0, SeededStream(0), relation=Relation.ADD_REMOVE)
+        0
     """
     check.choice("selection", method, METHODS)
     rate = _rate(scores, epsilon, relation)
@@ -97,13 +138,17 @@ def choose(scores: Scores, epsilon: float, stream: Stream, *, relation: Relation
 
 @dataclass(frozen=True)
 class Explained:
-    """How selective a choice is.
+    """Selectivity of a choice.
 
     Attributes:
         probabilities: of each ticket.
         ratio: largest over smallest.
         from_uniform: total variation distance from a uniform draw.
         sparse: probability of a ticket with density at most .1, and the share of such tickets.
+
+    Example:
+        >>> explain(count_scores([1, 1], [0.5, 0.1]), [0.5, 0.1], 1.0, Relation.ADD_REMOVE).sparse
+        (0.5, 0.5)
     """
 
     probabilities: NDArray[np.float64]
@@ -113,9 +158,23 @@ class Explained:
 
 
 def explain(scores: Scores, densities: Sequence[float], epsilon: float, relation: Relation) -> Explained:
-    """How far the exponential mechanism at these scores is from a draw at random."""
+    """Distance of the exponential mechanism at these scores from a draw at random.
+
+    Args:
+        scores: of the tickets.
+        densities: of the tickets, in [0, 1].
+        epsilon: > 0.
+        relation: neighbouring relation.
+
+    Raises:
+        InvalidInput: epsilon is not positive.
+
+    Example:
+        >>> explain(count_scores([9, 1], [0.5, 0.1]), [0.5, 0.1], 1.0, Relation.REPLACE_ONE).ratio > 50
+        True
+    """
     probability = np.exp(log_probabilities(scores, epsilon, relation))
-    small = np.asarray(densities, dtype=float) <= 0.1
+    small = np.asarray(densities, dtype=float) <= SPARSE
     return Explained(
         probability,
         float(probability.max() / probability.min()),

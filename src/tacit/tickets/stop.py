@@ -1,4 +1,4 @@
-"""Ending the training at an accuracy: one measured on public data, or one that private records are asked for."""
+"""Early stopping at an accuracy, measured on public data or, by the sparse vector technique, on private records."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ class PublicStop(Callback):
     Args:
         metric: a name that `evaluate` gives.
         accuracy: in (0, 1].
+
+    Example:
+        >>> PublicStop("test", 0.9).on_epoch({"test": 0.95})
+        'test reached 0.95'
     """
 
     def __init__(self, metric: str, accuracy: float):
@@ -26,12 +30,13 @@ class PublicStop(Callback):
         self._accuracy = check.probability("accuracy", accuracy, open_low=True)
 
     def on_epoch(self, row: Mapping[str, float]) -> str | None:
+        """The reason to end the run after this epoch, or None."""
         reached = row[check.choice("metric", self._metric, row)]
         return f"{self._metric} reached {reached:.4g}" if reached >= self._accuracy else None
 
 
 class PrivateStop(Callback):
-    """End the run once the accuracy on private records is about `accuracy`: epsilon-DP for all looks together.
+    """End the run once the accuracy on private records is about `accuracy`: epsilon-DP for all epochs together.
 
         stop at the first epoch with  h - accuracy n + Lap(4 / epsilon) >= Lap(2 / epsilon),
 
@@ -42,6 +47,15 @@ class PrivateStop(Callback):
     Args:
         excess: h - accuracy n of the network as it is now, on private records.
         epsilon: > 0; its cost, which the caller records before training.
+        stream: source of the noise.
+
+    Raises:
+        InvalidInput: epsilon is not positive.
+
+    Example:
+        >>> from tacit.noise import SeededStream
+        >>> PrivateStop(lambda: 1e6, 1.0, SeededStream(0)).on_epoch({})
+        'the private records are classified well enough'
     """
 
     def __init__(self, excess: Callable[[], float], epsilon: float, stream: Stream):
@@ -50,11 +64,14 @@ class PrivateStop(Callback):
         self._threshold = float(laplace(stream, 1, scale=self._scale)[0])
 
     def on_epoch(self, row: Mapping[str, float]) -> str | None:
+        """The reason to end the run after this epoch, or None."""
         noisy = self._excess() + float(laplace(self._stream, 1, scale=2 * self._scale)[0])
         return "the private records are classified well enough" if noisy >= self._threshold else None
 
     def state(self) -> dict[str, Any]:
+        """The threshold, for a checkpoint."""
         return {"threshold": self._threshold}
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up the threshold of a checkpoint."""
         self._threshold = state["threshold"]

@@ -19,6 +19,8 @@ from tacit import serialization as atomic
 from tacit.errors import InvalidInput
 
 PROVENANCES = ("public", "private", "paper")
+# Patterns of the names of weights, in modules at any depth; biases do not fit.
+WEIGHTS = ("*.weight", "weight")
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,13 @@ class Ticket:
             in a ledger) or "paper" (read off private data as the paper does, which protects nothing).
         note: how it was made.
         measured: accuracies by name, in [0, 1]: `accuracy` after training, `before` that of the network it came from.
+
+    Example:
+        >>> from tacit.tickets import random_masks
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> start = {name: value.detach().clone() for name, value in model.named_parameters()}
+        >>> Ticket(random_masks(model, {"0.weight": 0.25}, torch.Generator()), start, "public").density
+        0.25
     """
 
     masks: Mapping[str, Tensor]
@@ -56,13 +65,12 @@ class Ticket:
     @property
     def density(self) -> float:
         """Surviving weights over all weights that may be pruned, in [0, 1]."""
-        return sum(float(mask.sum()) for mask in self.masks.values()) / sum(
-            mask.numel() for mask in self.masks.values()
-        )
+        masks = self.masks.values()
+        return sum(float(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks)
 
     @property
     def sparsity(self) -> float:
-        """1 - density."""
+        """Pruned weights over all weights that may be pruned: 1 - density."""
         return 1.0 - self.density
 
     def apply(self, model: nn.Module) -> nn.Module:
@@ -70,7 +78,8 @@ class Ticket:
 
         The masks are parametrisations, so any optimizer and any private trainer can be used; `solid` removes them.
 
-        Raises `InvalidInput` when the model has other parameters than the ticket.
+        Raises:
+            InvalidInput: the model has other parameters than the ticket.
         """
         own = dict(model.named_parameters())
         if own.keys() != self.start.keys() or any(own[name].shape != value.shape for name, value in self.start.items()):
@@ -114,6 +123,11 @@ class Mask(nn.Module):
     """The parametrisation of a sparse weight by its surviving values alone: they are the parameter, the rest is zero.
 
     So gradients, noise and an optimizer's state are of the surviving coordinates only.
+
+    Example:
+        >>> mask = Mask(torch.tensor([[1.0, 0.0]]))
+        >>> mask(mask.right_inverse(torch.tensor([[3.0, 4.0]])))
+        tensor([[3., 0.]])
     """
 
     places: Tensor
@@ -126,16 +140,25 @@ class Mask(nn.Module):
         self.register_buffer("empty", torch.zeros(mask.numel(), dtype=mask.dtype, device=mask.device), persistent=False)
 
     def forward(self, values: Tensor) -> Tensor:
+        """The weight, zero where it is pruned, from its surviving values."""
         return torch.index_copy(self.empty, 0, self.places, values).view(self._shape)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
+        """The surviving values of a weight."""
         return weight.detach().flatten()[self.places]
 
 
-def prunable(model: nn.Module, patterns: Sequence[str] = ("*.weight", "weight")) -> list[str]:
+def prunable(model: nn.Module, patterns: Sequence[str] = WEIGHTS) -> list[str]:
     """Names of the parameters that may be pruned: two or more dimensions, and a name that fits one of `patterns`.
 
-    Biases and the scales of norm layers are never pruned. Raises `InvalidInput` when nothing is left.
+    Biases and the scales of norm layers are never pruned.
+
+    Raises:
+        InvalidInput: nothing is left.
+
+    Example:
+        >>> prunable(nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3)))
+        ['0.weight']
     """
     named = [name for name, value in model.named_parameters() if value.dim() >= 2]
     found = [name for name in named if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
@@ -145,7 +168,12 @@ def prunable(model: nn.Module, patterns: Sequence[str] = ("*.weight", "weight"))
 
 
 def solid(model: nn.Module) -> nn.Module:
-    """`model` with its masks multiplied into the weights: pruned weights are exact zeros, in place."""
+    """`model` with its masks multiplied into the weights: pruned weights are exact zeros, in place.
+
+    Example:
+        >>> sorted(name for name, _ in solid(nn.Linear(2, 3)).named_parameters())
+        ['bias', 'weight']
+    """
     for module in list(model.modules()):
         for leaf in list(getattr(module, "parametrizations", {})):
             parametrize.remove_parametrizations(module, leaf, leave_parametrized=True)
@@ -158,7 +186,15 @@ def transfer(ticket: Ticket, model: nn.Module) -> Ticket:
     Layers match by name and shape; a new output layer, or an input layer of another width, starts as `model` has it
     and keeps all its weights.
 
-    Raises `InvalidInput` when no masked layer matches.
+    Raises:
+        InvalidInput: no masked layer matches.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 3))
+        >>> start = {name: value.detach() for name, value in model.named_parameters()}
+        >>> ticket = Ticket({"0.weight": torch.eye(3, 2)}, start, "public", "eye")
+        >>> transfer(ticket, nn.Sequential(nn.Linear(2, 3))).note
+        'eye; transferred'
     """
     own = {name: value.detach().clone() for name, value in model.named_parameters()}
     shared = [name for name, value in own.items() if name in ticket.start and ticket.start[name].shape == value.shape]

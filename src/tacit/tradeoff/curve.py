@@ -1,6 +1,6 @@
-"""Curves: one side of what is known about the trade-off between an attacker's two errors.
+"""Curves: one-sided bounds on the trade-off between an attacker's two errors.
 
-A curve is held as its privacy profile delta(epsilon), epsilon >= 0, the larger of both directions of the
+A curve is represented by its privacy profile delta(epsilon), epsilon >= 0, the larger of both directions of the
 neighbouring relation; the symmetric trade-off function follows from it (Dong, Roth & Su 2019, Prop. 2.13):
 beta(alpha) = max_eps max{1 - delta(eps) - e^eps alpha, e^{-eps} (1 - delta(eps) - alpha)}.
 """
@@ -12,21 +12,29 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtri
 
-from tacit.root_finding import bracketed_root
+from tacit.root_finding import bisect, bracketed_root
 from tacit.tradeoff.gaussian import gaussian_beta, gaussian_delta, gaussian_epsilon, gaussian_mu
 
-_GRID = 129
-_TAIL = 1e-15
+_GRID = 129  # grid points of a profile: tangents are then within about 1e-4 of a smooth curve
+_TAIL = 1e-15  # delta at which profiles end: below the rounding of a double near 1
 
 
 class Curve(ABC):
-    """A privacy profile with its inverse and the quantities derived from it."""
+    """A privacy profile with its inverse and the quantities derived from it.
+
+    A subclass gives `delta`; every other answer follows, and may be overridden by a closed form.
+
+    Example:
+        >>> curve: Curve = GaussianCurve(1.0)
+        >>> round(curve.epsilon(curve.delta(0.5)), 6)
+        0.5
+    """
 
     @abstractmethod
     def delta(self, epsilon: float) -> float:
-        """delta at epsilon >= 0; non-increasing."""
+        """The delta at epsilon >= 0, non-increasing."""
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon >= 0 with delta(epsilon) <= delta; inf when there is none."""
@@ -56,7 +64,7 @@ class Curve(ABC):
         return _tangents(np.asarray(alpha, dtype=float), epsilons, shifted)
 
     def mu(self, slack: float) -> float:
-        """The smallest mu with delta(eps) <= delta_mu(eps) + slack for every eps >= 0, from above (inf if none).
+        """Upper bound on the smallest mu with delta(eps) <= delta_mu(eps) + slack for every eps >= 0; inf if none.
 
         Both profiles are convex in e^eps. Between grid points this one lies below its chord and delta_mu above any of
         its tangents, so comparing chord and tangent at the two ends covers the interval.
@@ -68,18 +76,18 @@ class Curve(ABC):
             return float("inf")
         mu = self.mu_floor(slack) * (1 + 1e-3) + 1e-12
         while not _covers(mu, epsilons, deltas - max(slack, _TAIL)):
-            mu *= 1.003
+            mu *= 1.003  # the answer is at most .3 % too large
         return mu
 
     def mu_floor(self, slack: float) -> float:
-        """A lower bound on `mu` of every curve that leaks at least as much: the mu needed at single epsilons."""
+        """Lower bound on the `mu` of every curve that leaks at least as much: the mu needed at single epsilons."""
         if slack > 0 and np.isinf(self.epsilon(slack)):
             return float("inf")
         epsilons, deltas = self.profile
         return max(gaussian_mu(float(e), float(d) - slack) for e, d in zip(epsilons, deltas, strict=True))
 
     def regret(self, mu: float) -> float:
-        """How much reporting G_mu gives away: the smallest k with f(alpha + k) - k <= G_mu(alpha) for every alpha.
+        """The loss from reporting G_mu: the smallest k with f(alpha + k) - k <= G_mu(alpha) for every alpha.
 
         The distance of Kaissis et al. (2024) between trade-off functions; 0 when the curve is G_mu itself.
         """
@@ -89,13 +97,7 @@ class Curve(ABC):
         def enough(k: float) -> bool:
             return bool(np.all(self.beta(np.minimum(alpha + k, 1.0)) - k <= promised + 1e-12))
 
-        low, high = 0.0, 1.0
-        if enough(low):
-            return 0.0
-        for _ in range(30):
-            middle = (low + high) / 2
-            low, high = (low, middle) if enough(middle) else (middle, high)
-        return high
+        return 0.0 if enough(0.0) else bisect(lambda k: not enough(k), 0.0, 1.0, halvings=30)[1]
 
     def advantage(self) -> float:
         """Total variation: max over tests of true minus false positive rate, delta(0)."""
@@ -103,7 +105,7 @@ class Curve(ABC):
 
     @cached_property
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
-        """(epsilons, deltas) on a grid from 0 to where delta meets `_TAIL`, dense near 0."""
+        """(epsilons, deltas) on a grid from 0 to where delta meets 1e-15, dense near 0."""
         epsilons = self._grid()
         deltas = np.array([self.delta(float(e)) for e in epsilons])
         return epsilons, np.clip(deltas, 0.0, 1.0)
@@ -114,50 +116,71 @@ class Curve(ABC):
 
 
 class GaussianCurve(Curve):
-    """G_mu, the trade-off function of N(0, 1) against N(mu, 1)."""
+    """G_mu, the trade-off function of N(0, 1) against N(mu, 1), mu in [0, inf].
+
+    Example:
+        >>> round(GaussianCurve(1.0).delta(1.0), 4)
+        0.1269
+    """
 
     def __init__(self, mu: float):
         self._mu = mu
 
     def delta(self, epsilon: float) -> float:
+        """Closed form."""
         return gaussian_delta(epsilon, self._mu)
 
     def epsilon(self, delta: float) -> float:
+        """Inverse of the closed form."""
         return gaussian_epsilon(delta, self._mu)
 
     def beta(self, alpha: np.ndarray) -> np.ndarray:
+        """G_mu(alpha)."""
         return gaussian_beta(alpha, self._mu)
 
     beta_ceiling = beta
 
     def mu(self, slack: float) -> float:
+        """The curve's own mu; the slack is not used."""
         return self._mu
 
     mu_floor = mu
 
 
 class ProfileCurve(Curve):
-    """A curve known by the function delta(epsilon)."""
+    """A curve given by its function delta(epsilon).
+
+    Example:
+        >>> round(ProfileCurve(lambda epsilon: 0.1 / (1 + epsilon)).epsilon(0.05), 6)
+        1.0
+    """
 
     def __init__(self, profile: Callable[[float], float]):
         self._profile = profile
 
     def delta(self, epsilon: float) -> float:
+        """The given function, clipped to [0, 1]."""
         return min(max(float(self._profile(epsilon)), 0.0), 1.0)
 
 
 class EpsilonCurve(Curve):
-    """A curve known by the non-increasing function epsilon(delta), delta in (0, 1)."""
+    """A curve given by its non-increasing function epsilon(delta), delta in (0, 1).
+
+    Example:
+        >>> round(EpsilonCurve(lambda delta: 1 - delta).delta(0.75), 6)
+        0.25
+    """
 
     def __init__(self, epsilon_at: Callable[[float], float]):
         self._epsilon_at = epsilon_at
 
     def epsilon(self, delta: float) -> float:
+        """The given function, at least 0."""
         return 0.0 if delta >= 1.0 else max(float(self._epsilon_at(delta)), 0.0)
 
     @cached_property
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
-        """(epsilons, deltas) read where it is cheap: the epsilons of a grid of deltas from 1 to `_TAIL`."""
+        """(epsilons, deltas) at the epsilons of a grid of deltas from 1 to 1e-15."""
         deltas = np.concatenate([1 - np.geomspace(1e-9, 0.5, _GRID // 2), np.geomspace(0.5, _TAIL, _GRID)[1:]])
         epsilons = np.array([self.epsilon(float(d)) for d in deltas])
         finite = np.isfinite(epsilons)
@@ -171,62 +194,88 @@ class EpsilonCurve(Curve):
         """The smallest delta whose epsilon is at most `epsilon`, by bisection in log delta."""
         if self.epsilon(0.0) <= epsilon:
             return 0.0
-        low, high = np.log(1e-300), 0.0
-        if self.epsilon(float(np.exp(low))) <= epsilon:
-            return float(np.exp(low))
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (low, middle) if self.epsilon(float(np.exp(middle))) <= epsilon else (middle, high)
-        return float(np.exp(high))
+
+        def enough(log_delta: float) -> bool:
+            return self.epsilon(float(np.exp(log_delta))) <= epsilon
+
+        least = np.log(1e-300)  # near the smallest double
+        return float(np.exp(least if enough(least) else bisect(lambda x: not enough(x), least, 0.0)[1]))
 
 
 class WorstCurve(Curve):
-    """The largest leakage among several curves, at every epsilon; the least type II error at every type I error.
+    """Pointwise maximum of several privacy profiles, and pointwise minimum of the trade-off functions.
 
-    Whoever meets one of several mechanisms is covered by the pointwise minimum of their trade-off functions.
+    It covers a composition of which only one of several alternatives runs.
+
+    Example:
+        >>> curve = WorstCurve([GaussianCurve(0.5), GaussianCurve(1.0)])
+        >>> curve.mu(0.0)
+        1.0
     """
 
     def __init__(self, curves: Sequence[Curve]):
         self._curves = curves
 
     def delta(self, epsilon: float) -> float:
+        """The largest delta."""
         return max(curve.delta(epsilon) for curve in self._curves)
 
     def epsilon(self, delta: float) -> float:
+        """The largest epsilon."""
         return max(curve.epsilon(delta) for curve in self._curves)
 
     def beta(self, alpha: np.ndarray) -> np.ndarray:
+        """The smallest type II error."""
         return np.minimum.reduce([curve.beta(alpha) for curve in self._curves])
 
     def beta_ceiling(self, alpha: np.ndarray) -> np.ndarray:
+        """The smallest ceiling."""
         return np.minimum.reduce([curve.beta_ceiling(alpha) for curve in self._curves])
 
     def mu(self, slack: float) -> float:
+        """The largest mu."""
         return max(curve.mu(slack) for curve in self._curves)
 
     def mu_floor(self, slack: float) -> float:
+        """The largest lower bound."""
         return max(curve.mu_floor(slack) for curve in self._curves)
 
 
 def worst(curves: Sequence[Curve]) -> Curve:
-    """The one curve, or the largest of several."""
+    """The one curve, or the `WorstCurve` of several.
+
+    Example:
+        >>> worst([GaussianCurve(0.5)]).mu(0.0)
+        0.5
+    """
     return curves[0] if len(curves) == 1 else WorstCurve(curves)
 
 
 class ErrorPoints(Curve):
-    """What an attacker reached: error pairs (alpha_i, beta_i), so the true trade-off lies on or below their hull."""
+    """Error pairs (alpha_i, beta_i) that an attacker reached; the true trade-off lies on or below their hull.
+
+    Args:
+        alpha: type I errors, shape (n,), clipped to [0, 1].
+        beta: type II errors, shape (n,), clipped to [0, 1].
+
+    Example:
+        >>> points = ErrorPoints([0.1], [0.2])
+        >>> round(points.delta(0.0), 6)
+        0.7
+    """
 
     def __init__(self, alpha: np.ndarray, beta: np.ndarray):
         self.alpha = np.clip(np.asarray(alpha, dtype=float), 0.0, 1.0)
         self.beta_reached = np.clip(np.asarray(beta, dtype=float), 0.0, 1.0)
 
     def delta(self, epsilon: float) -> float:
+        """Max of 1 - beta - e^eps alpha over the points and over both directions."""
         one = 1 - self.beta_reached - np.exp(epsilon) * self.alpha
         other = 1 - self.alpha - np.exp(epsilon) * self.beta_reached
         return float(max(one.max(initial=0.0), other.max(initial=0.0), 0.0))
 
     def epsilon(self, delta: float) -> float:
-        """max log((1 - delta - beta) / alpha) over the points and over both directions."""
+        """Max of log((1 - delta - beta) / alpha) over the points and over both directions."""
         best = 0.0
         for miss, hit in ((self.beta_reached, self.alpha), (self.alpha, self.beta_reached)):
             gain = 1 - delta - miss
@@ -243,7 +292,7 @@ class ErrorPoints(Curve):
     beta = beta_ceiling
 
     def vertices(self) -> ErrorPoints:
-        """The corners of the hull alone: they give the same answers, and refute the same (convex) claims."""
+        """The corners of the hull alone; they give the same answers, and refute the same (convex) claims."""
         inner = self._hull[1:-1]
         return ErrorPoints(inner[:, 0], inner[:, 1])
 
@@ -255,8 +304,6 @@ class ErrorPoints(Curve):
 
     def mu(self, slack: float) -> float:
         """The largest mu that a point refutes: Phi^{-1}(1 - alpha) - Phi^{-1}(beta)."""
-        from scipy.special import ndtri
-
         with np.errstate(invalid="ignore"):
             values = -ndtri(self.alpha) - ndtri(self.beta_reached)
         return float(np.max(values[~np.isnan(values)], initial=0.0))

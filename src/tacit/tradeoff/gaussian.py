@@ -6,13 +6,13 @@ from scipy.special import erf, erfcx, ndtr, ndtri
 from tacit.root_finding import bracketed_root
 
 _SQRT2 = np.sqrt(2.0)
-_LARGE = 1e3
+_LARGE = 1e3  # from this mu on the digits of epsilon are those of mu^2 / 2
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
-    """delta(eps) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2) of a mu-GDP mechanism, eps >= 0.
+    """Profile delta(eps) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2) of a mu-GDP mechanism.
 
-    Far in the tail it is written as phi(t) (R(t) - R(t + mu)), t = eps/mu - mu/2, R the Mills ratio, so
+    `epsilon` >= 0. Far in the tail it is written as phi(t) (R(t) - R(t + mu)), t = eps/mu - mu/2, R the Mills ratio, so
     that it keeps its digits down to the smallest double.
     """
     if mu == 0.0:
@@ -25,9 +25,9 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
 
 def _delta_at(t: float, mu: float) -> float:
-    """delta at epsilon = mu t + mu^2 / 2."""
+    """The delta at epsilon = mu t + mu^2 / 2."""
     density = np.exp(-t * t / 2) / np.sqrt(2 * np.pi)
-    if t < -5.0:
+    if t < -5.0:  # the Mills ratio overflows far on this side
         return float(ndtr(-t) - density * _mills(t + mu))
     return float(max(density * (_mills(t) - _mills(t + mu)), 0.0))
 
@@ -37,9 +37,9 @@ def _mills(t: float) -> float:
 
 
 def gaussian_log_delta(epsilon: float, mu: float) -> float:
-    """log of `gaussian_delta`, also where that underflows."""
+    """The log of `gaussian_delta`, also where that underflows."""
     t = epsilon / mu - mu / 2
-    if t < 30.0:
+    if t < 30.0:  # from about 38 on delta underflows
         return float(np.log(gaussian_delta(epsilon, mu)))
     return float(-t * t / 2 - 0.5 * np.log(2 * np.pi) + np.log(_mills(t) - _mills(t + mu)))
 
@@ -52,7 +52,7 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
         return float("inf")
     target = np.log(delta)
     if mu > _LARGE:
-        # Here epsilon is mu^2 / 2 and a little: it is the little that has to be found.
+        # Epsilon is mu^2 / 2 plus a small term; the search is for the small term.
         t = bracketed_root(lambda t: _delta_at(t, mu) - delta, -mu / 2, float(np.sqrt(-2 * target)) + 1)
         return mu * t + mu * mu / 2
     high = mu * mu / 2 + mu * (np.sqrt(-2 * target) + 1)
@@ -66,7 +66,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     high = 1.0
     while gaussian_delta(epsilon, high) < delta:
         high *= 2
-        if high > 1e8:
+        if high > 1e8:  # beyond any mu of use
             return float("inf")
     return bracketed_root(lambda mu: gaussian_delta(epsilon, mu) - delta, 1e-12, high)
 

@@ -1,15 +1,11 @@
 """The trade-off plot: type I error against type II error."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tacit.standing import Standing
-
-if TYPE_CHECKING:
-    from tacit.tradeoff.tradeoff import TradeOff
+from tacit.tradeoff.curve import Curve
 
 _STYLE = {
     Standing.PROVEN: "-",
@@ -20,15 +16,24 @@ _STYLE = {
 }
 
 
-def draw(tradeoff: TradeOff, axes: Any = None) -> Any:
-    """Draw one trade-off curve on matplotlib `axes` (new ones if None) and return the axes."""
+def draw(curve: Curve, standing: Standing, source: str, axes: Any = None) -> Any:
+    """Draw one trade-off curve on matplotlib axes.
+
+    Args:
+        curve: what is drawn.
+        standing: its standing, which sets the line style.
+        source: the accountant or attack that the curve comes from, for the legend.
+        axes: matplotlib axes; new ones if None.
+
+    Returns:
+        The axes.
+    """
     if axes is None:
         from matplotlib.figure import Figure
 
         axes = Figure(figsize=(4.5, 4.5), layout="constrained").add_subplot()
     alpha = np.concatenate([np.geomspace(1e-6, 1e-2, 100), np.linspace(1e-2, 1.0, 200)])
-    label = f"{tradeoff.source} ({tradeoff.standing.value})"
-    axes.plot(alpha, tradeoff.curve.beta(alpha), _STYLE[tradeoff.standing], label=label)
+    axes.plot(alpha, curve.beta(alpha), _STYLE[standing], label=f"{source} ({standing.value})")
     axes.plot([0, 1], [1, 0], color="0.7", linewidth=0.8)
     axes.set(xlabel="type I error (false alarms)", ylabel="type II error (misses)", xlim=(0, 1), ylim=(0, 1))
     axes.legend()

@@ -1,4 +1,4 @@
-"""Targets: what a guarantee must reach, as predicates on a `TradeOff`."""
+"""Targets: predicates on a `TradeOff` that a guarantee must meet."""
 
 import math
 from abc import ABC, abstractmethod
@@ -9,7 +9,14 @@ from tacit.tradeoff.tradeoff import TradeOff
 
 
 class Target(ABC):
-    """A predicate on a trade-off curve that more noise can only help."""
+    """A predicate on a trade-off curve; more noise never turns a met target into a missed one.
+
+    Example:
+        >>> from tacit.accounting import accountant
+        >>> from tacit.mechanisms import Gaussian
+        >>> Mu(1.0).met(accountant("clt")(Gaussian(2.0)))
+        True
+    """
 
     @abstractmethod
     def excess(self, tradeoff: TradeOff) -> float:
@@ -21,13 +28,27 @@ class Target(ABC):
 
 
 def check_target(value: object) -> Target:
-    """`value` if it is a target."""
+    """`value` if it is a target; raises `InvalidInput` otherwise.
+
+    Example:
+        >>> check_target(Mu(0.5))
+        Mu(mu=0.5)
+    """
     return check.instance("target", value, Target, "one such as Epsilon(1.0, 1e-5)")
 
 
 @dataclass(frozen=True)
 class Epsilon(Target):
-    """(epsilon, delta)-DP with epsilon > 0 and delta in [0, 1]."""
+    """(epsilon, delta)-DP.
+
+    Attributes:
+        epsilon: > 0.
+        delta: in [0, 1].
+
+    Example:
+        >>> Epsilon(1.0, delta=1e-5)
+        Epsilon(epsilon=1.0, delta=1e-05)
+    """
 
     epsilon: float
     delta: float
@@ -37,12 +58,21 @@ class Epsilon(Target):
         check.delta(self.delta)
 
     def excess(self, tradeoff: TradeOff) -> float:
+        """log(reached / wanted)."""
         return _log_ratio(tradeoff.epsilon(self.delta), self.epsilon)
 
 
 @dataclass(frozen=True)
 class Advantage(Target):
-    """No membership attack has an advantage (true minus false positive rate) above `advantage` in (0, 1)."""
+    """Every membership attack has at most this advantage.
+
+    Attributes:
+        advantage: true minus false positive rate, in (0, 1).
+
+    Example:
+        >>> Advantage(0.1)
+        Advantage(advantage=0.1)
+    """
 
     advantage: float
 
@@ -50,12 +80,21 @@ class Advantage(Target):
         check.probability("advantage", self.advantage, open_low=True, open_high=True)
 
     def excess(self, tradeoff: TradeOff) -> float:
+        """log(reached / wanted)."""
         return _log_ratio(tradeoff.advantage(), self.advantage)
 
 
 @dataclass(frozen=True)
 class Mu(Target):
-    """mu-GDP, up to the slack of `TradeOff.mu`."""
+    """mu-GDP, up to the slack of `TradeOff.mu`.
+
+    Attributes:
+        mu: > 0.
+
+    Example:
+        >>> Mu(0.5)
+        Mu(mu=0.5)
+    """
 
     mu: float
 
@@ -63,12 +102,22 @@ class Mu(Target):
         check.positive("mu", self.mu)
 
     def excess(self, tradeoff: TradeOff) -> float:
+        """log(reached / wanted)."""
         return _log_ratio(tradeoff.mu(), self.mu)
 
 
 @dataclass(frozen=True)
 class Errors(Target):
-    """Every attack with type I error `alpha` has type II error at least `beta`, beta < 1 - alpha."""
+    """Every attack with type I error `alpha` has type II error at least `beta`.
+
+    Attributes:
+        alpha: in [0, 1].
+        beta: in [0, 1 - alpha).
+
+    Example:
+        >>> Errors(alpha=0.05, beta=0.8)
+        Errors(alpha=0.05, beta=0.8)
+    """
 
     alpha: float
     beta: float
@@ -80,6 +129,7 @@ class Errors(Target):
             raise check.fail("beta", f"below 1 - alpha = {1 - self.alpha:g}", self.beta, "No noise reaches it.")
 
     def excess(self, tradeoff: TradeOff) -> float:
+        """Shortfall of the type II error."""
         return self.beta - float(tradeoff.beta(self.alpha))
 
 
@@ -98,7 +148,21 @@ def target_of(
     advantage: float | None = None,
     mu: float | None = None,
 ) -> Target:
-    """The one target that the given numbers describe; raises `InvalidInput` for none or several."""
+    """The one target that the given numbers describe.
+
+    Args:
+        epsilon: > 0, with `delta`.
+        delta: in [0, 1].
+        advantage: in (0, 1).
+        mu: > 0.
+
+    Raises:
+        InvalidInput: none or several of epsilon, advantage and mu are given, or a number breaks its rule.
+
+    Example:
+        >>> target_of(mu=0.5)
+        Mu(mu=0.5)
+    """
     given = [name for name, value in (("epsilon", epsilon), ("advantage", advantage), ("mu", mu)) if value is not None]
     if len(given) != 1:
         raise check.fail("target", "exactly one of epsilon (with delta), advantage, mu", ", ".join(given) or "none")

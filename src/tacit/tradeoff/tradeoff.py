@@ -12,13 +12,23 @@ from tacit.errors import NotABound
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff.curve import Curve, ErrorPoints
+from tacit.tradeoff.plot import draw
 
 
 class Answer(float):
-    """A number with its standing: reads as a float (the conservative side), and knows its interval.
+    """A float (the conservative side) with its standing and its interval.
 
-    `lower` and `upper` bound the true value; reading the side that no theorem covers raises `NotABound`,
-    and a side that is simply not known is None.
+    `lower` and `upper` bound the true value. Reading the side that no theorem covers raises `NotABound`; an unknown
+    side is None.
+
+    Example:
+        >>> answer = Answer(1.0, Standing.PROVEN, 0.9, 1.0)
+        >>> answer + 1, answer.interval
+        (2.0, (0.9, 1.0))
+        >>> Answer(1.0, Standing.CLAIMED, None, 1.0).upper
+        Traceback (most recent call last):
+        ...
+        tacit.errors.NotABound: upper must be read from a proven result; got a claimed one, which bounds nothing.
     """
 
     standing: Standing
@@ -26,6 +36,14 @@ class Answer(float):
     _upper: float | None
 
     def __new__(cls, value: float, standing: Standing, lower: float | None, upper: float | None) -> Answer:
+        """An answer.
+
+        Args:
+            value: the conservative side of the interval.
+            standing: how far the number can be trusted.
+            lower: bound from below; None if unknown.
+            upper: bound from above; None if unknown.
+        """
         answer = super().__new__(cls, value)
         answer.standing = standing
         answer._lower = lower
@@ -60,16 +78,22 @@ class Answer(float):
 
 @dataclass(frozen=True)
 class TradeOff:
-    """What an attacker's type II error must be (or was) at each type I error.
+    """A trade-off curve: an attacker's smallest type II error at each type I error, with its standing.
 
     Attributes:
-        curve: where answers are read: the certificate of a `proven` result, else the claimed, asymptotic or
-            Bayesian curve, or what a `measured` attack reached.
+        curve: the curve that answers are read from: the certificate of a `proven` result, else the claimed,
+            asymptotic or Bayesian curve, or the error rates that a `measured` attack reached.
         standing: how far the curve can be trusted.
-        relation: the neighbouring relation it speaks about.
-        source: the accountant or attack it comes from.
-        floor: for two-sided accountants, a curve that the true leakage is proven to exceed.
+        relation: the neighbouring relation of the curve.
+        source: the accountant or attack that the curve comes from.
+        floor: of two-sided accountants, a curve that the true leakage is proven to exceed.
         confidence: of a measured result, simultaneous over the whole curve.
+
+    Example:
+        >>> from tacit.tradeoff import GaussianCurve
+        >>> guarantee = TradeOff(GaussianCurve(1.0), Standing.PROVEN, Relation.ADD_REMOVE, "pld")
+        >>> round(guarantee.epsilon(1e-5), 3), round(guarantee.advantage(), 3), round(guarantee.beta(0.05), 3)
+        (4.377, 0.383, 0.74)
     """
 
     curve: Curve
@@ -114,7 +138,7 @@ class TradeOff:
         return Answer(value, self.standing, self.floor.mu_floor(slack) if self.floor else None, value)
 
     def mu_regret(self, *, slack: float = 1e-9) -> float:
-        """What is given away by reporting `mu()` instead of the curve; see `Curve.regret`. 0 means nothing."""
+        """The loss from reporting `mu()` instead of the curve, see `Curve.regret`; 0 if there is none."""
         return self.curve.regret(float(self.mu(slack=slack)))
 
     def advantage(self) -> Answer:
@@ -138,20 +162,20 @@ class TradeOff:
         return beta.mapped(lambda miss: 1 - miss)
 
     def attribute_inference(self, baseline: float) -> Answer:
-        """The largest chance to guess a record's attribute when it was trained on.
+        """The largest probability of a right guess of a training record's attribute.
 
         Args:
-            baseline: in [0, 1], the chance of that guess against a model trained on the neighbouring data. The guess
-                is a test of one world against the other with type I error `baseline`, so its success is at most
-                1 - beta(baseline).
+            baseline: in [0, 1], the probability of that guess against a model trained on the neighbouring data. The
+                guess is a test of one world against the other with type I error `baseline`, so its success is at
+                most 1 - beta(baseline).
         """
         return self.tpr(check.probability("baseline", baseline))
 
     def bayes_risk(self, prior: float) -> Answer:
-        """min over tests of prior * P(miss) + (1 - prior) * P(false alarm), `prior` that of membership in [0, 1].
+        """Bayes risk: min over tests of prior * P(miss) + (1 - prior) * P(false alarm).
 
-        With r = (1 - prior) / prior the minimum is prior * (1 - delta(log r)) for r >= 1, and by symmetry of
-        the curve (1 - prior) * (1 - delta(-log r)) for r < 1.
+        `prior` in [0, 1] is that of membership. With r = (1 - prior) / prior the minimum is
+        prior * (1 - delta(log r)) for r >= 1, and by symmetry of the curve (1 - prior) * (1 - delta(-log r)) for r < 1.
         """
         prior = check.probability("prior", prior)
         rare, common = min(prior, 1 - prior), max(prior, 1 - prior)
@@ -174,9 +198,7 @@ class TradeOff:
 
     def plot(self, axes: object = None) -> object:
         """Draw type I against type II error on matplotlib `axes`, new ones if None; returns them."""
-        from tacit.tradeoff.plot import draw
-
-        return draw(self, axes)
+        return draw(self.curve, self.standing, self.source, axes)
 
     def _repr_html_(self) -> str:
         epsilon, advantage = float(self.epsilon(1e-5)), float(self.advantage())

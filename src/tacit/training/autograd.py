@@ -1,4 +1,4 @@
-"""A record of what a loss makes of a model's outputs, from which the loss can be computed again from fewer examples."""
+"""Autograd tape of the operations from a model's outputs to a loss, to recompute the loss from fewer examples."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Made:
-    """Where a value on the tape came from: entry `entry` (0: the outputs), or item `item` of several it returned."""
+class TapeIndex:
+    """Place of a value on the tape: the result of entry `entry` (0: the outputs), or item `item` of that result."""
 
     entry: int
     item: int | None = None
 
 
 @dataclass(frozen=True)
-class Rows:
-    """A value from outside the tape that has a row for every example of its batch."""
+class PerExample:
+    """Values from outside the tape with one row for every example of the batch."""
 
     values: Tensor
 
 
-class Elsewhere:
-    """In place of a value that another batch became: no row of it belongs to an example of this one."""
+class OtherBatch:
+    """Placeholder of a value from another batch: none of its rows belongs to an example of this one."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One operation, its arguments with `Made` in place of values on the tape, and the modes that it ran under."""
+    """One operation, its arguments with `TapeIndex` in place of values on the tape, and the modes it ran under."""
 
     operation: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -42,7 +42,7 @@ class Entry:
     autocast: torch.dtype | None
 
     def run(self, device: str, now: Callable[[Any], Any]) -> Any:
-        """The operation again, on `now` of every argument."""
+        """Result of the operation on `now` of every argument."""
         arguments, named = mapped(self.arguments, now), mapped(self.named, now)
         if self.differentiable and self.autocast is None and torch.is_grad_enabled():
             return self.operation(*arguments, **named)
@@ -51,30 +51,37 @@ class Entry:
 
     @property
     def sources(self) -> set[int]:
-        """The entries that its arguments came from."""
-        return {made.entry for made in flat((self.arguments, self.named)) if isinstance(made, Made)}
+        """The entries whose results are among its arguments."""
+        return {made.entry for made in flat((self.arguments, self.named)) if isinstance(made, TapeIndex)}
 
     @property
     def sized(self) -> list[Tensor | int]:
-        """The whole numbers and the tensors with a length among its arguments."""
+        """The integers and the tensors with a length among its arguments."""
         return [value for value in flat((self.arguments, self.named)) if _has_size(value)]
 
 
 @dataclass(frozen=True)
-class Cut:
-    """How values from outside the tape follow the rows of a smaller batch.
+class RowSelection:
+    """Restriction of values from outside the tape to the rows of a smaller batch.
 
     Attributes:
-        following: the sizes, by entry and place among its sizes, that are multiples of the batch size: numbers shrink
-            with it, tensors are cut, example by example.
-        counting: those of tensors 0, 1, 2, ... that begin at 0 again.
+        following: sizes, by entry and order among its sizes, that are multiples of the batch size: numbers scale with
+            it, tensors are restricted example by example.
+        counting: those of index tensors 0, 1, 2, ..., which start at 0 again.
     """
 
     following: frozenset[tuple[int, int]]
     counting: frozenset[tuple[int, int]]
 
     def __call__(self, value: Any, place: tuple[int, int], index: Tensor, batch: int) -> Any:
-        """A value of the batch as one of the rows `index` alone."""
+        """The value restricted to the rows `index` of a batch.
+
+        Args:
+            value: of the whole batch.
+            place: its entry and its order among the sizes of that entry.
+            index: the rows, shape (rows,).
+            batch: size of the whole batch.
+        """
         if place not in self.following:
             return value
         if not isinstance(value, Tensor):
@@ -84,11 +91,10 @@ class Cut:
         return value[index] if len(value) == batch else value.unflatten(0, (batch, -1))[index].flatten(0, 1)
 
 
-class Sizes:
-    """Which sizes in a loop's losses are the batch size or multiples of it, learnt from batch to batch.
+class SizeTracker:
+    """Which sizes in a loop's losses are multiples of the batch size, learned from batch to batch.
 
-    One that is a multiple of the size of one batch only may be so by chance; the same multiple of two different sizes
-    is not.
+    A size may be a multiple of one batch size by chance; the same multiple of two different sizes is taken as one.
     """
 
     def __init__(self) -> None:
@@ -97,8 +103,8 @@ class Sizes:
         self._once: dict[tuple[object, ...], tuple[int, int]] = {}
         self._not_counting: set[tuple[object, ...]] = set()
 
-    def cuts(self, tape: Tape) -> list[Cut]:
-        """Every way of cutting that is still possible, the likeliest first."""
+    def selections(self, tape: Tape) -> list[RowSelection]:
+        """Every row selection that is still possible, the likeliest first."""
         sure, unsure, counting = set(), [], set()
         for place, entry in enumerate(tape.entries, start=1):
             for order, value in enumerate(entry.sized):
@@ -112,7 +118,7 @@ class Sizes:
                     counting.add((place, order))
         ways = [frozenset(sure | set(chosen)) for chosen in _subsets(unsure)]
         kinds = [frozenset(chosen) for chosen in reversed(_subsets(sorted(counting)))]
-        return [Cut(way, kind) for kind in kinds for way in ways]
+        return [RowSelection(way, kind) for kind in kinds for way in ways]
 
     def _learn(self, key: tuple[object, ...], sized: Tensor | int, batch: int) -> None:
         if isinstance(sized, Tensor) and key not in self._not_counting and not _counts(sized):
@@ -129,23 +135,25 @@ class Sizes:
 
 
 def _subsets(values: list[tuple[int, int]]) -> list[tuple[tuple[int, int], ...]]:
-    """All subsets, larger ones first; of many values only those that leave out one, all but one, or all."""
+    """All subsets, larger first; of more than `_MANY` values only those that omit none, one, all but one, or all."""
     lengths = range(len(values), -1, -1)
     if len(values) > _MANY:
         lengths = (len(values), len(values) - 1, 1, 0)
     return [chosen for length in lengths for chosen in combinations(values, length)]
 
 
+# 2**5 = 32 subsets is the most that one check tries.
 _MANY = 5
 
 
 @dataclass(eq=False)
 class Tape:
-    """Every operation on a model's outputs, in order.
+    """Autograd tape: every operation on a model's outputs, in order.
 
     Attributes:
         root: the outputs: a leaf that requires a gradient, or outputs without one.
-        batch: what tells the batch that they belong to from others.
+        batch: identity of the batch that the outputs belong to.
+        entries: the operations.
     """
 
     root: Tensor
@@ -154,21 +162,21 @@ class Tape:
     _places: dict[Tape, list[int]] = field(default_factory=dict)
 
     def append(self, operation: Callable[..., Any], arguments: Any, named: Any) -> int:
-        """Record an operation that has run, with `Made` in place of values on the tape; the number of its entry."""
+        """Record an operation that ran, with `TapeIndex` in place of values on the tape; the number of its entry."""
         device = self.root.device.type
         autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
         return self._add(Entry(operation, arguments, named, torch.is_grad_enabled(), autocast))
 
-    def place_of(self, made: Made, other: Tape) -> Made | Elsewhere:
-        """Where a value on the tape of another pass over the same batch stands on this one, which takes that over."""
+    def place_of(self, made: TapeIndex, other: Tape) -> TapeIndex | OtherBatch:
+        """Place on this tape of a value from another pass over the same batch, whose entries are appended."""
         if other.batch is not self.batch:
-            return Elsewhere()
+            return OtherBatch()
         places = self._places.setdefault(other, [])
         if not places:
-            places.append(self._add(Entry(_itself, (Rows(other.root.detach()),), {}, False, None)))
+            places.append(self._add(Entry(_itself, (PerExample(other.root.detach()),), {}, False, None)))
 
         def moved(value: Any) -> Any:
-            return replace(value, entry=places[value.entry]) if isinstance(value, Made) else value
+            return replace(value, entry=places[value.entry]) if isinstance(value, TapeIndex) else value
 
         for entry in other.entries[len(places) - 1 :]:
             moved_entry = replace(entry, arguments=mapped(entry.arguments, moved), named=mapped(entry.named, moved))
@@ -179,8 +187,8 @@ class Tape:
         self.entries.append(entry)
         return len(self.entries)
 
-    def again(self, wanted: Made, index: Tensor, cut: Cut) -> tuple[Tensor, Tensor]:
-        """What became `wanted`, computed from the rows `index` of the outputs alone; and those rows, a leaf."""
+    def replay(self, wanted: TapeIndex, index: Tensor, selection: RowSelection) -> tuple[Tensor, Tensor]:
+        """The value `wanted`, recomputed from the rows `index` of the outputs alone; and those rows, a leaf."""
         batch = len(self.root)
         rows = self.root.detach()[index].requires_grad_()
         values: dict[int, Any] = {0: rows.view_as(rows)}
@@ -191,18 +199,18 @@ class Tape:
 
                 def now(value: Any, place: int = place, orders: Iterator[int] = orders) -> Any:
                     if _has_size(value):
-                        return cut(value, (place, next(orders)), index, batch)
-                    if isinstance(value, Rows):
+                        return selection(value, (place, next(orders)), index, batch)
+                    if isinstance(value, PerExample):
                         return value.values[index]
-                    if isinstance(value, Elsewhere):
+                    if isinstance(value, OtherBatch):
                         raise ValueError("a value of another batch")
-                    return _item(values, value) if isinstance(value, Made) else value
+                    return _item(values, value) if isinstance(value, TapeIndex) else value
 
                 values[place] = entry.run(rows.device.type, now)
         return _item(values, wanted), rows
 
-    def _needed(self, wanted: Made) -> set[int]:
-        """The entries that `wanted` is made of, with those that wrote into any of them."""
+    def _needed(self, wanted: TapeIndex) -> set[int]:
+        """The entries that `wanted` depends on, with those that wrote into any of them."""
         needed = {wanted.entry}
         for place in range(len(self.entries), 0, -1):
             entry = self.entries[place - 1]
@@ -212,13 +220,13 @@ class Tape:
 
 
 def writes(operation: Callable[..., Any]) -> bool:
-    """Whether an operation changes one of its arguments."""
+    """Whether an operation writes into one of its arguments."""
     name = getattr(operation, "__name__", "")
     return name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """`change` of everything inside lists, tuples and dicts."""
+    """A copy of nested lists, tuples and dicts with `change` applied to every leaf."""
     if isinstance(value, dict):
         return {key: mapped(item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -228,7 +236,7 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def flat(value: Any) -> Iterator[Any]:
-    """Everything inside lists, tuples and dicts."""
+    """Every leaf of nested lists, tuples and dicts."""
     if isinstance(value, list | tuple):
         for item in value:
             yield from flat(item)
@@ -250,7 +258,7 @@ def _counts(value: Tensor) -> bool:
     return value.dim() == 1 and torch.equal(value, torch.arange(len(value), device=value.device))
 
 
-def _item(values: dict[int, Any], made: Made) -> Any:
+def _item(values: dict[int, Any], made: TapeIndex) -> Any:
     return values[made.entry] if made.item is None else values[made.entry][made.item]
 
 

@@ -1,11 +1,8 @@
-"""What may look on while a model is trained: it sees the plan, counts, and what was measured on public data.
-
-Callbacks that show a run to a person: a progress bar and TensorBoard.
-"""
+"""Callbacks of the training loop: early stopping, best weights, progress bar, TensorBoard, and the base of your own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +16,24 @@ from tacit.training.plan import Plan
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-
 Row = dict[str, float]
+# Entries of a row that the progress bar leaves out, because it counts steps itself.
+_COUNTERS = ("epoch", "learning_rate")
 
 
 class Callback:
-    """Base of all callbacks: overwrite what is needed.
+    """Base of all callbacks: override what is needed.
 
-    Nothing that a callback is given depends on the training data but through the noise. What it does with held-out
-    data, such as choosing when to stop, is outside the guarantee of those data.
+    Every value passed to a callback depends on the training data only through the noise. A use of held-out data, such
+    as a choice of when to stop, is not covered by the guarantee for those data.
+
+    Example:
+        >>> class Record(Callback):
+        ...     taken = 0
+        ...     def on_step(self, taken, planned): self.taken = taken
+        >>> record = Record()
+        >>> record.on_step(1, 10); record.taken
+        1
     """
 
     def on_plan(self, plan: Plan) -> None:
@@ -37,21 +43,26 @@ class Callback:
         """Called after every step."""
 
     def on_epoch(self, row: Row) -> str | None:
-        """Called with the newest row of the history; a sentence ends the run here and is kept as the reason."""
+        """Called with the newest row of the history; a returned sentence ends the run and is recorded as the reason."""
 
     def on_end(self) -> None:
         """Called when the run is over, however it ended."""
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of this callback: plain values and tensors."""
+        """State for a checkpoint: plain values and tensors."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Continue from `state`."""
+
+
+def stateful(callbacks: Sequence[Callback]) -> list[Callback]:
+    """The callbacks that have a state."""
+    return [callback for callback in callbacks if type(callback).state is not Callback.state]
 
 
 class Functions(Callback):
-    """Plain functions as a callback; what they return is ignored."""
+    """Plain functions as a callback; their return values are ignored."""
 
     def __init__(
         self,
@@ -59,23 +70,23 @@ class Functions(Callback):
         on_step: Callable[[int, int], object] | None = None,
         on_epoch: Callable[[Row], object] | None = None,
     ):
-        self._on_plan, self._on_step, self._on_epoch = on_plan, on_step, on_epoch
+        self._on_plan, self._on_step, self._on_epoch = on_plan or _ignore, on_step or _ignore, on_epoch or _ignore
 
     def on_plan(self, plan: Plan) -> None:
-        if self._on_plan is not None:
-            self._on_plan(plan)
+        """Call the function of the plan."""
+        self._on_plan(plan)
 
     def on_step(self, taken: int, planned: int) -> None:
-        if self._on_step is not None:
-            self._on_step(taken, planned)
+        """Call the function of the steps."""
+        self._on_step(taken, planned)
 
     def on_epoch(self, row: Row) -> None:
-        if self._on_epoch is not None:
-            self._on_epoch(row)
+        """Call the function of the rows."""
+        self._on_epoch(row)
 
 
-class Best:
-    """The best value so far of one number of the history; NaN is never the best.
+class BestValue:
+    """Best value so far of one metric of the history; NaN is never the best.
 
     Args:
         metric: its name in the rows, one that `evaluate` measures on public or held-out data.
@@ -89,8 +100,8 @@ class Best:
         self._least_gain = check.real("least_gain", least_gain, low=0.0)
         self.value: float | None = None
 
-    def beaten(self, row: Row) -> bool:
-        """Whether `row` has a better value, which is then the best."""
+    def improves(self, row: Row) -> bool:
+        """Whether `row` has a better value, which then becomes the best."""
         value = float(row[check.choice("metric", self.metric, row)])
         gain = float("inf") if self.value is None else self._sign * (value - self.value)
         if value != value or gain <= self._least_gain:
@@ -106,61 +117,90 @@ class EarlyStopping(Callback):
     public or held-out data: on the training data itself the choice would leak.
 
     Args:
-        metric, better, least_gain: as in `Best`.
-        patience: epochs without a gain, >= 1.
+        metric: name of a metric that `evaluate` returns.
+        patience: number of epochs without a gain, >= 1.
+        better: "higher" or "lower".
+        least_gain: >= 0; a value is better only if it differs by more than this.
+
+    Raises:
+        InvalidInput: an argument breaks its rule, or a row has no such metric.
+
+    Example:
+        >>> stopping = EarlyStopping("accuracy", patience=1)
+        >>> stopping.on_epoch({"accuracy": 0.8})
+        >>> stopping.on_epoch({"accuracy": 0.7})
+        'accuracy has not become better than 0.8 for 1 epochs'
     """
 
     def __init__(self, metric: str, *, patience: int = 3, better: str = "higher", least_gain: float = 0.0):
-        self._best = Best(metric, better, least_gain)
+        self._best = BestValue(metric, better, least_gain)
         self._patience = check.count("patience", patience)
         self._waited = 0
 
     def on_epoch(self, row: Row) -> str | None:
-        self._waited = 0 if self._best.beaten(row) else self._waited + 1
+        """Sentence that ends the run once the patience is exhausted; None before."""
+        self._waited = 0 if self._best.improves(row) else self._waited + 1
         if self._waited < self._patience:
             return None
         return f"{self._best.metric} has not become better than {self._best.value} for {self._waited} epochs"
 
     def state(self) -> dict[str, Any]:
+        """Best value, and epochs since."""
         return {"best": self._best.value, "waited": self._waited}
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state`."""
         self._best.value, self._waited = state["best"], state["waited"]
 
 
 class BestModel(Callback):
-    """Leave `model` with its weights of the best epoch instead of the last; as private as any other epoch's.
+    """Restore the weights of the best epoch at the end of the run; they are as private as those of any other epoch.
 
     Args:
         model: the model that is trained.
-        metric, better: as in `Best`.
+        metric: name of a metric that `evaluate` returns.
+        better: "higher" or "lower".
+
+    Example:
+        >>> import torch
+        >>> model = torch.nn.Linear(2, 1)
+        >>> best = BestModel(model, "loss", better="lower")
+        >>> best.on_epoch({"loss": 0.5})
+        >>> best.on_end()
     """
 
     def __init__(self, model: nn.Module, metric: str, *, better: str = "higher"):
         self._model = model
-        self._best = Best(metric, better, 0.0)
+        self._best = BestValue(metric, better, 0.0)
         self._weights: dict[str, Tensor] = {}
 
     def on_epoch(self, row: Row) -> None:
-        if self._best.beaten(row):
+        """Keep a copy of the weights of the best epoch."""
+        if self._best.improves(row):
             self._weights = {name: value.detach().clone() for name, value in self._model.state_dict().items()}
 
     def on_end(self) -> None:
+        """Restore the weights of the best epoch."""
         if self._weights:
             self._model.load_state_dict(self._weights)
 
     def state(self) -> dict[str, Any]:
+        """Best value and its weights."""
         return {"best": self._best.value, "weights": self._weights}
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state`."""
         self._best.value, self._weights = state["best"], state["weights"]
 
 
-_COUNTED = ("epoch", "learning_rate")
-
-
 class ProgressBar(Callback):
-    """A bar of the steps with the newest metrics and epsilon beside it, in a terminal (on stderr) or a notebook."""
+    """Progress bar of the steps with the newest metrics and epsilon, in a terminal (on stderr) or a notebook.
+
+    Example:
+        >>> bar = ProgressBar()
+        >>> bar.on_epoch({"epoch": 1.0, "accuracy": 0.9})
+        >>> bar.on_end()
+    """
 
     def __init__(self) -> None:
         self._progress: Progress | None = None
@@ -168,6 +208,7 @@ class ProgressBar(Callback):
         self._row = ""
 
     def on_step(self, taken: int, planned: int) -> None:
+        """Move the bar."""
         if self._progress is None or self._task is None:
             self._progress = _bar()
             self._progress.start()
@@ -175,11 +216,13 @@ class ProgressBar(Callback):
         self._progress.update(self._task, completed=taken, row=self._row)
 
     def on_epoch(self, row: Row) -> None:
-        self._row = ", ".join(f"{name} {value:.4g}" for name, value in _named(row).items() if name not in _COUNTED)
+        """Show the newest metrics."""
+        self._row = ", ".join(f"{name} {value:.4g}" for name, value in _named(row).items() if name not in _COUNTERS)
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, row=self._row)
 
     def on_end(self) -> None:
+        """Close the bar."""
         if self._progress is not None:
             self._progress.stop()
         self._progress = self._task = None
@@ -188,11 +231,17 @@ class ProgressBar(Callback):
 class TensorBoard(Callback):
     """Write every row of the history to `folder` for TensorBoard: metrics, epsilon so far, learning rate.
 
-    Only what the history has is written: released and public numbers, never gradients, norms or training losses.
-    Needs the extra: pip install 'tacit[tensorboard]'.
+    It writes only the history: released and public numbers, never gradients, norms or training losses. It needs the
+    extra: pip install 'tacit[tensorboard]'.
 
     Args:
-        folder: where the event files go.
+        folder: folder of the event files.
+
+    Raises:
+        InvalidInput: TensorBoard is not installed.
+
+    Example:
+        >>> writer = TensorBoard("logs")  # doctest: +SKIP
     """
 
     def __init__(self, folder: str | Path):
@@ -205,22 +254,27 @@ class TensorBoard(Callback):
         self._writer = SummaryWriter(str(folder))
 
     def on_epoch(self, row: Row) -> None:
+        """Write the numbers of `row`."""
         for name, value in _named(row).items():
             self._writer.add_scalar(name, value, int(row["steps"]))
         self._writer.flush()
 
     def on_end(self) -> None:
+        """Close the event file."""
         self._writer.close()
 
 
 def _named(row: Row) -> Row:
-    """The numbers of `row` but the steps; the name of a privacy number says its standing."""
-    standings = {name: value.standing for name, value in row.items() if isinstance(value, Answer)}
+    """The numbers of `row` without the steps; the name of a privacy number includes its standing."""
     return {
-        f"{name} ({standings[name]})" if name in standings else name: float(value)
+        f"{name} ({value.standing})" if isinstance(value, Answer) else name: float(value)
         for name, value in row.items()
         if name != "steps"
     }
+
+
+def _ignore(*values: object) -> None:
+    """Default of a function that is not given."""
 
 
 def _bar() -> Progress:

@@ -1,10 +1,6 @@
-"""Checkpoints of a private run: everything it needs to go on, in one file that is written whole or not at all.
+"""Checkpoints and model files: safetensors with plain values as JSON in the header, so that reading runs no code.
 
-The file is safetensors, with the plain values as JSON in its header: reading it runs no code.
-
-Nested plain values and tensors as JSON plus named tensors, so that state can be saved without pickle.
-
-Saving and loading models: safetensors only, so that a model file can run no code.
+A file is written whole or not at all.
 """
 
 from __future__ import annotations
@@ -20,36 +16,43 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
-from tacit import check
-from tacit import serialization as atomic
+from tacit import check, serialization
 from tacit.accounting import Ledger
 from tacit.errors import InvalidInput
 from tacit.standing import Standing
 from tacit.tradeoff import Answer
 
+# Version of the form of the header; raised when an older reader would misread it.
 _FORMAT = 1
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state of a run after `step` of its planned `steps`.
+    """State of a private run after `step` of its planned `steps`.
 
     Attributes:
-        setting: what must be the same for the run to go on: plan, model and optimizer in words.
-        before: what the ledger held when the run began.
-        ledger: what ran up to `step`.
-        spent: what may have run by the time the file is read: `ledger` and every step until the next checkpoint is
-            due. A process that was killed may have taken them, and its logs may have shown what they gave.
+        step: number of steps taken.
+        steps: number of planned steps.
+        fingerprint: what must be equal for the run to resume: plan, model and optimizer in words.
+        before: the ledger when the run began.
+        ledger: the steps up to `step`.
+        spent: upper bound on what ran by the time the file is read: `ledger` and every step until the next checkpoint
+            is due. A process that was killed may have taken them, and its logs may have shown their results.
         stopped: why the run ended before its last planned step; empty while it has not.
-        state: what the parts of the run keep, by part.
+        state: the states of the parts of the run, by part.
+
+    Example:
+        >>> from tacit.accounting import Ledger
+        >>> Checkpoint(5, 10, {}, Ledger(), Ledger(), Ledger(), stopped="", state={}).finished
+        False
     """
 
     step: int
     steps: int
-    setting: Mapping[str, str]
+    fingerprint: Mapping[str, str]
     before: Ledger
     ledger: Ledger
     spent: Ledger
@@ -68,7 +71,7 @@ class Checkpoint:
             "format": _FORMAT,
             "step": self.step,
             "steps": self.steps,
-            "setting": dict(self.setting),
+            "setting": dict(self.fingerprint),
             "before": self.before.spec(),
             "ledger": self.ledger.spec(),
             "spent": self.spent.spec(),
@@ -76,13 +79,23 @@ class Checkpoint:
             "state": packed(dict(self.state), tensors, "state"),
         }
         text = json.dumps(form)
-        atomic.write_bytes(path, save(tensors, {"tacit": text, "sha256": _digest(text)}))
+        serialization.write_bytes(path, save(tensors, {"tacit": text, "sha256": _digest(text)}))
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """The checkpoint in the file `path`, which `fit(..., checkpoint=path)` wrote.
 
-    Raises `InvalidInput` for a file that is missing, truncated, edited or of another kind.
+    Raises:
+        InvalidInput: the file is missing, truncated, edited or of another kind.
+
+    Example:
+        >>> import tempfile
+        >>> from tacit.accounting import Ledger
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     saved = Checkpoint(5, 10, {}, Ledger(), Ledger(), Ledger(), stopped="", state={"rate": 0.1})
+        ...     saved.write(f"{folder}/run.safetensors")
+        ...     read_checkpoint(f"{folder}/run.safetensors").state
+        {'rate': 0.1}
     """
     form, tensors = _content(Path(path))
     if form.get("format") != _FORMAT:
@@ -90,7 +103,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     return Checkpoint(
         step=form["step"],
         steps=form["steps"],
-        setting=form["setting"],
+        fingerprint=form["setting"],
         before=Ledger.from_spec(form["before"]),
         ledger=Ledger.from_spec(form["ledger"]),
         spent=Ledger.from_spec(form["spent"]),
@@ -100,20 +113,24 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
 
 
 def _content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    if not path.is_file():
-        raise check.fail("checkpoint", "a file that exists", str(path))
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except SafetensorError as error:
-        raise InvalidInput(f"checkpoint must be a complete safetensors file; got {str(path)!r}. {error}") from None
+    header, tensors = read_safetensors("checkpoint", path)
     text = header.get("tacit")
     if text is None:
         raise check.fail("checkpoint", "one that fit(..., checkpoint=...) wrote", str(path), "It may be a model file.")
     if _digest(text) != header.get("sha256"):
         raise InvalidInput(f"checkpoint must be as it was written; got {str(path)!r}, whose header was edited.")
     return json.loads(text), tensors
+
+
+def read_safetensors(name: str, path: str | Path, kind: str = "file") -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Header and tensors of the file that argument `name` gives; raises `InvalidInput` if missing or damaged."""
+    if not Path(path).is_file():
+        raise check.fail(name, f"a {kind} that exists", str(path))
+    try:
+        with safe_open(path, framework="pt") as file:
+            return file.metadata() or {}, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
+    except (OSError, SafetensorError) as error:
+        raise InvalidInput(f"{name} must be a complete safetensors file; got {str(path)!r}. {error}") from None
 
 
 def _digest(text: str) -> str:
@@ -123,8 +140,10 @@ def _digest(text: str) -> str:
 def packed(value: object, tensors: dict[str, Tensor], path: str) -> Any:
     """JSON form of `value`; its tensors and arrays go to `tensors` under names that begin with `path`.
 
-    Plain values stand for themselves, every other for a table of one key, its kind. Raises `InvalidInput` for values
-    that have no such form, functions and objects of other classes among them, naming where they are.
+    A plain value is its own form; the form of any other is a table whose only key is its kind.
+
+    Raises:
+        InvalidInput: a value, named by its path, has no such form, such as a function or an object of another class.
     """
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -135,9 +154,9 @@ def packed(value: object, tensors: dict[str, Tensor], path: str) -> Any:
     if isinstance(value, np.generic):
         return packed(value.item(), tensors, path)
     if isinstance(value, Tensor):
-        return {"tensor": _kept(value.detach().cpu().contiguous().clone(), tensors, path)}
+        return {"tensor": _add_tensor(value.detach().cpu().contiguous().clone(), tensors, path)}
     if isinstance(value, np.ndarray):
-        return {"array": _kept(torch.from_numpy(value.copy()), tensors, path)}
+        return {"array": _add_tensor(torch.from_numpy(value.copy()), tensors, path)}
     if isinstance(value, list | tuple):
         items = [packed(item, tensors, f"{path}/{i}") for i, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
@@ -168,26 +187,43 @@ def unpacked(form: Any, tensors: Mapping[str, Tensor]) -> Any:
     raise InvalidInput(f"checkpoint must hold values of known kinds; got {kind!r}. It is of another version.")
 
 
-def _kept(tensor: Tensor, tensors: dict[str, Tensor], path: str) -> str:
+def _add_tensor(tensor: Tensor, tensors: dict[str, Tensor], path: str) -> str:
     name = path if path not in tensors else f"{path}#{len(tensors)}"
     tensors[name] = tensor
     return name
 
 
 def save_model(model: nn.Module, path: str | Path) -> None:
-    """Write the model's parameters and buffers; an interruption leaves the previous file as it was."""
+    """Write the model's parameters and buffers to `path`; an interruption leaves the previous file as it was.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from pathlib import Path
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_model(torch.nn.Linear(2, 1), f"{folder}/model.safetensors")
+        ...     sorted(file.name for file in Path(folder).iterdir())
+        ['model.safetensors']
+    """
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
-    atomic.write_bytes(path, save(tensors))
+    serialization.write_bytes(path, save(tensors))
 
 
 def load_model(model: nn.Module, path: str | Path) -> None:
-    """Read what `save_model` wrote into `model`; raises `InvalidInput` when the file is not of this model."""
-    try:
-        tensors = load(Path(path).read_bytes())
-    except FileNotFoundError:
-        raise check.fail("path", "a model file that exists", str(path)) from None
-    except (OSError, SafetensorError) as error:
-        raise InvalidInput(f"path must be a complete safetensors file; got {str(path)!r}. {error}") from None
+    """Read what `save_model` wrote into `model`.
+
+    Raises:
+        InvalidInput: the file is missing, damaged or not of this model.
+
+    Example:
+        >>> import tempfile, torch
+        >>> model, other = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_model(model, f"{folder}/model.safetensors")
+        ...     load_model(other, f"{folder}/model.safetensors")
+        >>> torch.equal(model.weight, other.weight)
+        True
+    """
+    _, tensors = read_safetensors("path", path, "model file")
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Records as one batch, in which every record's row must be its own, whoever else is in the batch."""
+"""Collation of records into a batch, with a check that no row depends on other records."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ Collate = Callable[[list[Any]], Any]
 Array = Tensor | np.ndarray
 
 MIXED = "collate_fn mixes records"
-"""The mark of a ledger whose batches were made so all the same."""
+"""Entry in `ledger.unsafe` of a run that went on with such batches."""
 COLLATION = "The collate_fn makes every record's row of a batch from that record and public values alone."
 
 
 class MixedRecords(InvalidInput):
-    """A row of a batch depends on other records than its own."""
+    """Raised when a row of a batch depends on other records than its own."""
 
 
 def collated(collate: Collate, records: list[Any]) -> Any:
-    """`collate(records)`, after a check that no row depends on the other records.
+    """`collate(records)`, after a check that no row depends on other records.
 
-    Every record must have the shapes there that it has among copies of itself, so a batch padded to its longest record
-    is refused. Values are compared for the first records only, with the draws of `torch`, `numpy` and `random`
-    repeated, so augmentation record by record passes; that no other value mixes records is the assumption `COLLATION`.
+    Every record must have the same shapes in the batch as among copies of itself, so a batch padded to its longest
+    record is refused. Values are compared for the first records only, with the draws of `torch`, `numpy` and `random`
+    repeated, so augmentation record by record passes. The assumption `COLLATION` covers all other values.
 
-    Raises `MixedRecords` for a row that depends on other records.
+    Raises:
+        MixedRecords: a row depends on other records.
     """
     if collate is default_collate or len(records) < 2:
         return collate(records)
@@ -54,32 +55,35 @@ def collation_of(data: object) -> Collate:
 
 
 def assumptions_of(collate: Collate) -> list[str]:
-    """What a guarantee rests on with batches that `collate` makes: nothing with the default one, which stacks."""
+    """Assumptions of a guarantee with batches of `collate`: none with the default one, which stacks."""
     return [] if collate is default_collate else [COLLATION]
 
 
+# Records per batch whose values are compared: two catch statistics and mixup, and more would slow every batch.
 _PAIRS = 2
-_COMPANY = 8
-_TIMES = 16
+# Size of the trial batches: large enough that the statistics of the others differ visibly from those of copies.
+_TRIAL_SIZE = 8
+# Repetitions before a difference in values counts: a random draw would have to differ by chance in all of them.
+_REPETITIONS = 16
 
 
 @dataclass(frozen=True)
 class _Collation:
-    """What became of `size` records: arrays with the records along one axis, in lists, tuples and mappings."""
+    """Collation of `size` records: arrays with the records along one axis, in lists, tuples and mappings."""
 
     parts: Any
     size: int
 
     @classmethod
     def of(cls, batch: Any, size: int) -> _Collation:
-        """A batch that is an object of the user's own is taken by its attributes."""
+        """Collation of a batch; one of a user-defined class is represented by its attributes."""
         plain = isinstance(batch, Array | Mapping | list | tuple) or not hasattr(batch, "__dict__")
         return cls(batch if plain else vars(batch), size)
 
     def row(self, place: int, other: _Collation, there: int) -> list[Array]:
-        """The arrays of the record at `place`, found by what changes in `other`, of another size.
+        """The arrays of the record at `place`; their axis is the one that differs in `other`, a batch of another size.
 
-        Raises `MixedRecords` when that is anything but the number of records; the record stands at `there` in `other`.
+        Raises `MixedRecords` if anything but the number of records differs. The record is at `there` in `other`.
         """
         return list(_row(self.parts, other.parts, (place, there), (self.size, other.size)))
 
@@ -99,27 +103,29 @@ class _Trial:
             self._check_values(record, other, whole, place)
 
     def _check_shapes(self, record: Any, whole: _Collation, place: int) -> None:
-        """The record has the same shapes in `whole` as among copies of itself."""
+        """Raise unless the record has the same shapes in `whole` as among copies of itself."""
         copies = [record] * _another_size(whole, 2)
         try:
             whole.row(place, self._made(copies), 0)
         except MixedRecords:
-            # A size that is drawn for every batch is drawn again as it was.
+            # A size that is drawn at random for every batch is drawn again from the same generator states.
             whole.row(place, self._made_again(copies), 0)
 
     def _check_values(self, record: Any, other: Any, whole: _Collation, place: int) -> None:
-        """The record has the same values among copies of `other` as among copies of itself.
+        """Raise if the record has other values among copies of `other` than among copies of itself.
 
-        What a generator of the user's own draws makes a difference by chance: not the same every time.
+        Draws from a user's own generator differ by chance; such a difference does not repeat.
         """
-        company = _another_size(whole, _COMPANY) - 1
+        copies = _another_size(whole, _TRIAL_SIZE) - 1
 
         def rows() -> list[list[Array]]:
-            batches = ([record] + [fellow] * company for fellow in (record, other))
+            batches = ([record] + [neighbour] * copies for neighbour in (record, other))
             return [self._made_again(batch).row(0, whole, place) for batch in batches]
 
         first = rows()
-        if not _same(*first) and all(map(_same, first * _TIMES, chain.from_iterable(rows() for _ in range(_TIMES)))):
+        if not _same(*first) and all(
+            map(_same, first * _REPETITIONS, chain.from_iterable(rows() for _ in range(_REPETITIONS)))
+        ):
             raise _mixed("values", "that follow the other records", "others")
 
     def _made_again(self, records: list[Any]) -> _Collation:
@@ -160,6 +166,7 @@ def _axis(mine: tuple[int, ...] | None, other: tuple[int, ...] | None, sizes: tu
     return changed[0] if changed else None
 
 
+# Sizes that no batch has: inside a list of records, no axis holds the records.
 _ALIKE = (-1, -1)
 
 

@@ -1,9 +1,8 @@
-"""The recorded lanes: clip, noise and mean as one graph for each size of padded batch, compiled or replayed.
+"""`CompiledMean`: clipping, noise and mean as one recorded graph for each size of padded batch, compiled or replayed.
 
-A recorded graph as one straight Python function, for models so small that Python's way to them costs the most.
-
-No compiler is involved: the function calls the recorded operations one after the other, so it is ready in a fraction
-of a second. What a recording holds only for autograd's sake is left out, and what it computes twice is computed once.
+`replay` turns a recorded graph into one straight Python function, for models so small that dispatch costs the most.
+No compiler is involved: the function calls the recorded operations in order, so it is ready in a fraction of a second.
+Operations that serve only autograd are dropped, and repeated ones are computed once.
 """
 
 from __future__ import annotations
@@ -21,21 +20,31 @@ from torch.utils._pytree import TreeSpec, tree_leaves, tree_structure, tree_unfl
 from tacit.errors import InvalidInput, UnsupportedModel
 from tacit.gradients import ClippedSum, FlatGradient
 from tacit.gradients.buffers import fused
-from tacit.gradients.engine import Trace, captured
-from tacit.gradients.inputs import Inputs, Loss, rows, tensors
+from tacit.gradients.engine import Trace, capture_gradients
+from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, rows, tensors
 
 StepGraph = Callable[..., tuple[Tensor, Tensor]]
-_CONSTANTS = 64
+# Most small tensors kept for later steps: weights by batch size, scales by noise; beyond it the cache starts anew.
+_MAX_CONSTANTS = 64
 
 
 class CompiledMean:
-    """Noisy clipped mean of a batch by a recorded graph.
+    """Noisy clipped mean of a batch by a recorded graph, for `PrivateUpdate`.
 
     Poisson batches differ in size, and every size would need a graph of its own. A batch is filled up with copies of
     its first record to a multiple of an eighth of the expected size; copies have weight 0, so they contribute exactly
     nothing and the divisor stays the expected size.
 
-    Raises `UnsupportedModel` when the model's gradients cannot be captured or its graph cannot be compiled.
+    Args:
+        clipped: the clipped sum to record.
+        loss: `loss(outputs, targets)` gives one value per example, shape (batch,).
+        expected_batch_size: > 0.
+        max_physical_batch_size: records that go through the graph at a time, >= 1.
+        compiler: whether to compile the graph; otherwise it is replayed.
+
+    Raises:
+        InvalidInput: the clip makes a mean itself or releases statistics.
+        UnsupportedModel: the model's gradients cannot be captured or its graph cannot be compiled.
     """
 
     def __init__(
@@ -50,7 +59,7 @@ class CompiledMean:
         if clipped.clip.of_mean or clipped.clip.statistics:
             raise InvalidInput(f'engine must be "eager" for {clipped.clip.type} clipping; got "compiled".')
         self._clipped, self._loss, self._compiler = clipped, loss, compiler
-        self._expected, self._most = expected_batch_size, max_physical_batch_size
+        self._expected, self._max_size = expected_batch_size, max_physical_batch_size
         self._multiple = max_physical_batch_size or max(1, round(expected_batch_size / 8))
         self._fixed = {name: p for name, p in clipped.model.named_parameters() if name not in clipped.trainable}
         self._fixed |= dict(clipped.model.named_buffers())
@@ -62,22 +71,27 @@ class CompiledMean:
         """(clipped sum + noise_std * noise) / expected; None for a batch with an example out of range, or an empty one.
 
         Args:
+            inputs: tensor (batch, ...), or a tuple or dict of them.
+            targets: shape (batch, ...).
             noise: independent N(0, 1) values, one for every trainable parameter value.
+            noise_std: standard deviation of the noise on the sum.
         """
         count = len(targets)
         if not count:
             return None
-        size, flat, scale = self._most or count, noise, noise_std
+        size, flat, scale = self._max_size or count, noise, noise_std
         for start in range(0, count, size):
             part = slice(start, start + size)
             divisor = self._expected if start + size >= count else 1.0
-            flat = self._piece(rows(inputs, part), targets[part], flat, scale, divisor)
+            flat = self._physical_batch(rows(inputs, part), targets[part], flat, scale, divisor)
             if flat is None:
                 return None
             scale = 1.0
         return FlatGradient.of(flat, self._clipped.trainable)
 
-    def _piece(self, inputs: Inputs, targets: Tensor, flat: Tensor, scale: float, divisor: float) -> Tensor | None:
+    def _physical_batch(
+        self, inputs: Inputs, targets: Tensor, flat: Tensor, scale: float, divisor: float
+    ) -> Tensor | None:
         """(clipped sum + scale * flat) / divisor of one physical batch."""
         count = len(targets)
         size = -(-count // self._multiple) * self._multiple
@@ -89,13 +103,13 @@ class CompiledMean:
         scales = self._constant(("scales", scale, divisor), lambda: flat.new_tensor([scale, divisor]))
         arguments = [*self._parameters, *tensors(inputs), targets, weights, flat, scales]
         with torch.no_grad():
-            total, near = self._graph(inputs, targets, arguments)(*arguments)
-        return total if near else None
+            total, in_range = self._graph(inputs, targets, arguments)(*arguments)
+        return total if in_range else None
 
     def _constant(self, key: tuple[object, ...], make: Callable[[], Tensor]) -> Tensor:
         """A small tensor that most steps use again."""
         if key not in self._constants:
-            if len(self._constants) > _CONSTANTS:
+            if len(self._constants) > _MAX_CONSTANTS:
                 self._constants.clear()
             self._constants[key] = make()
         return self._constants[key]
@@ -130,14 +144,12 @@ class CompiledMean:
         from torch.fx.experimental.proxy_tensor import make_fx
 
         run = make_fx(
-            lambda *given: self._step(trace, form, list(given)),
-            tracing_mode="fake",
-            decomposition_table=decompositions,
+            lambda *given: self._step(trace, form, list(given)), tracing_mode="fake", decomposition_table=decompositions
         )
         return run(*arguments)
 
     def _step(self, trace: Trace, form: TreeSpec, given: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """What is recorded, on the tensors that `_piece` lists."""
+        """The recorded computation, on the tensors that `_physical_batch` lists."""
         *batch, targets, weights, start, scales = given[len(self._parameters) :]
         inputs = tree_unflatten(batch, form)
         trainable = dict(zip(self._clipped.trainable, given, strict=False))
@@ -148,15 +160,16 @@ class CompiledMean:
             positional = positional if isinstance(positional, tuple) else (positional,)
             return functional_call(self._clipped.model, trainable | constants, positional, named)
 
-        found = captured(model, trainable, self._loss, inputs, targets, trace, units=self._clipped.units)
-        factors = self._clipped.factors(found.squared) * weights
+        batch = PhysicalBatch(self._loss, inputs, targets, self._clipped.privacy_units)
+        found = capture_gradients(model, trainable, batch, trace)
+        factors = self._clipped.factors(found.squared_norms) * weights
         flat = start * scales[0]
         found.add_weighted(FlatGradient.of(flat, trainable).parts, factors)
-        return flat / scales[1], self._clipped.within_range(found.squared).all()
+        return flat / scales[1], self._clipped.within_range(found.squared_norms).all()
 
 
 _aten = torch.ops.aten
-_SAME = (_aten.detach.default, _aten.alias.default)
+_IDENTITIES = (_aten.detach.default, _aten.alias.default)
 _RESHAPING = (_aten.view.default, _aten.expand.default, _aten._unsafe_view.default)
 _RANDOM = torch.Tag.nondeterministic_seeded
 
@@ -164,37 +177,37 @@ _RANDOM = torch.Tag.nondeterministic_seeded
 def replay(recorded: GraphModule) -> Callable[..., Any]:
     """The function that `recorded` describes, on the same tensors; its outputs come as a flat list."""
     graph = recorded.graph
-    _drop_what_does_nothing(graph)
-    _share(graph)
+    _drop_no_ops(graph)
+    _merge_repeated(graph)
     graph.eliminate_dead_code()
     return _function(recorded)
 
 
-def _drop_what_does_nothing(graph: Graph) -> None:
+def _drop_no_ops(graph: Graph) -> None:
     for node in list(graph.nodes):
-        if node.target in _SAME or (node.target in _RESHAPING and _shape(node) == _shape(node.args[0])):
+        if node.target in _IDENTITIES or (node.target in _RESHAPING and _shape(node) == _shape(node.args[0])):
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
 
 
-def _share(graph: Graph) -> None:
-    """Operations on the same arguments are done once, unless their result or argument is written into."""
+def _merge_repeated(graph: Graph) -> None:
+    """Merge operations on the same arguments, unless their result or an argument is written into."""
     written = {node for node in graph.nodes if _mutates(node) for node in _origins(node.args[0])}
-    seen: dict[object, Node] = {}
+    merged: dict[object, Node] = {}
     for node in list(graph.nodes):
         if node.op != "call_function" or _mutates(node) or _random(node):
             continue
         if any(origin in written for part in (node, *node.all_input_nodes) for origin in _origins(part)):
             continue
         key = (node.target, repr(node.args), repr(node.kwargs))
-        if key in seen:
-            node.replace_all_uses_with(seen[key])
+        if key in merged:
+            node.replace_all_uses_with(merged[key])
             graph.erase_node(node)
-        seen.setdefault(key, node)
+        merged.setdefault(key, node)
 
 
 def _origins(node: Any) -> Iterator[Node]:
-    """The node and everything that it may be a view of."""
+    """The node and every node that it may be a view of."""
     while isinstance(node, Node):
         yield node
         views = node.op == "call_function" and (node.target is operator.getitem or _views(node))
@@ -221,7 +234,7 @@ def _shape(node: Any) -> object:
 
 
 def _function(recorded: GraphModule) -> Callable[..., Any]:
-    """Straight code: one line an operation, every value let go after its last use."""
+    """Straight code: one line per operation; every value is deleted after its last use."""
     nodes = list(recorded.graph.nodes)
     last = {value: node for node in nodes for value in node.all_input_nodes}
     known: dict[str, Any] = {}

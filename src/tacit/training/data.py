@@ -1,7 +1,4 @@
-"""The training data as tensors, checked before anything runs.
-
-Data sets and loaders of `torch.utils.data` as tensors in memory, where a batch is gathered in microseconds.
-"""
+"""`Records`: training data as checked tensors in memory, from arrays, data sets or loaders of `torch.utils.data`."""
 
 from __future__ import annotations
 
@@ -19,12 +16,19 @@ from tacit import check
 from tacit.errors import InvalidInput
 from tacit.gradients.inputs import Inputs, Loss, batch_size, losses_of, outputs_of, rows, tensors
 from tacit.sampling import Batch
+from tacit.training.autograd import flat, mapped
 from tacit.training.collation import collated, collation_of
 
 
 @dataclass(frozen=True)
 class Records:
-    """Every training record, where it lies, and the device that its batches are put on."""
+    """All training records.
+
+    Attributes:
+        inputs: tensor (n, ...), or a tuple or dict of them.
+        targets: tensor (n, ...).
+        device: device of the model, to which batches are moved.
+    """
 
     inputs: Inputs
     targets: Tensor
@@ -34,8 +38,14 @@ class Records:
     def of(cls, model: nn.Module, inputs: Any, targets: Any, device: str | torch.device | None) -> Records:
         """Arrays, tensors, or a `torch.utils.data` data set or loader (without targets) as checked tensors.
 
-        Raises `InvalidInput` for values that are no finite numbers, and for records on another device than the model
-        unless `device` asks that batches be put there.
+        Args:
+            model: decides the device of the batches.
+            inputs: as in `fit`.
+            targets: array or tensor; None for a data set.
+            device: that of the model, to have each batch moved there; None when the data lie there.
+
+        Raises:
+            InvalidInput: values are not finite numbers, or records lie on another device and `device` is None.
         """
         if isinstance(inputs, Dataset | DataLoader):
             if targets is not None:
@@ -43,14 +53,15 @@ class Records:
             inputs, targets = stacked(inputs)
         elif targets is None:
             raise check.fail("targets", "given unless inputs is a torch.utils.data data set", None)
-        records = cls(as_inputs(inputs), as_targets(targets), _device_of(model))
+        records = cls(as_inputs(inputs), _tensor("targets", targets), _device_of(model))
         records._check_devices(device)
         return records
 
     def batch(self, batch: Batch) -> tuple[Inputs, Tensor]:
         """Inputs and targets of `batch`, on the device of the model."""
         index = torch.from_numpy(batch.indices).to(self.targets.device)
-        return _moved(rows(self.inputs, index), self.device), self.targets[index].to(self.device)
+        inputs = mapped(rows(self.inputs, index), lambda value: value.to(self.device))
+        return inputs, self.targets[index].to(self.device)
 
     def _check_devices(self, asked: str | torch.device | None) -> None:
         if asked is not None:
@@ -76,16 +87,12 @@ def as_inputs(inputs: Any) -> Inputs:
     return _tensor("inputs", inputs)
 
 
-def as_targets(targets: Any) -> Tensor:
-    """Targets as a tensor."""
-    return _tensor("targets", targets)
-
-
 def check_data(model: nn.Module, loss: Loss, records: Records) -> int:
     """Number of records, after the model and the loss have run on the first two of them.
 
-    Raises `InvalidInput` for empty data, lengths or widths that do not fit, labels outside the classes that the model
-    puts out, and a loss that does not give one value per example.
+    Raises:
+        InvalidInput: data are empty, lengths or widths do not fit, labels lie outside the model's classes, or the loss
+            does not give one value per example.
     """
     count = batch_size(records.inputs, records.targets)
     if not count:
@@ -121,7 +128,7 @@ def _tensor(name: str, value: Any) -> Tensor:
     if tensor.is_floating_point():
         bad = torch.nonzero(~torch.isfinite(tensor))
         if len(bad):
-            raise InvalidInput(f"{name} must be finite; got NaN or infinity at {_where(bad)}. Impute or drop them.")
+            raise InvalidInput(f"{name} must be finite; got NaN or infinity at {_locations(bad)}. Impute or drop them.")
     return tensor
 
 
@@ -136,27 +143,19 @@ def _device(asked: str | torch.device) -> torch.device:
         raise check.fail("device", 'a torch device such as "cpu" or "cuda"', asked) from None
 
 
-def _moved(inputs: Inputs, device: torch.device) -> Inputs:
-    if isinstance(inputs, Tensor):
-        return inputs.to(device)
-    if isinstance(inputs, dict):
-        return {name: value.to(device) for name, value in inputs.items()}
-    return tuple(value.to(device) for value in inputs)
-
-
 def _writable(value: Any) -> np.ndarray:
-    """`value` as an array that torch may share: data frames hand out read-only views."""
+    """`value` as an array that torch may share: data frames return read-only views."""
     return np.require(np.asarray(value), requirements="W")
 
 
-def _where(bad: Tensor) -> str:
-    found = f"rows {_some(bad[:, 0].unique().tolist())}"
-    return found + (f", columns {_some(bad[:, 1].unique().tolist())}" if bad.shape[1] > 1 else "")
+def _locations(bad: Tensor) -> str:
+    found = f"rows {_first_few(bad[:, 0].unique().tolist())}"
+    return found + (f", columns {_first_few(bad[:, 1].unique().tolist())}" if bad.shape[1] > 1 else "")
 
 
-def _some(values: Sequence[int]) -> str:
-    shown = ", ".join(str(value) for value in values[:5])
-    return shown + (f" and {len(values) - 5} more" if len(values) > 5 else "")
+def _first_few(values: Sequence[int]) -> str:
+    listed = ", ".join(str(value) for value in values[:5])
+    return listed + (f" and {len(values) - 5} more" if len(values) > 5 else "")
 
 
 def stacked(dataset: Dataset[Any] | DataLoader[Any]) -> tuple[Any, Any]:
@@ -165,8 +164,9 @@ def stacked(dataset: Dataset[Any] | DataLoader[Any]) -> tuple[Any, Any]:
     A loader gives its data set and `collate_fn`; its order and batches do not matter. Every record is read once, so a
     random augmentation would be frozen: `make_private` reads records anew for each batch.
 
-    Raises `InvalidInput` for a data set without a length, one too large for memory, records of another form, and for a
-    `collate_fn` that makes a record's row depend on other records, as padding to the longest does.
+    Raises:
+        InvalidInput: the data set has no length or does not fit in memory, records have another form, or `collate_fn`
+            makes a record's row depend on other records, as padding to the longest does.
     """
     collate = collation_of(dataset)
     if isinstance(dataset, DataLoader):
@@ -191,10 +191,7 @@ def _split(columns: Any) -> tuple[Any, Tensor]:
 
 
 def _bytes(value: Any) -> int:
-    if isinstance(value, Tensor):
-        return value.numel() * value.element_size()
-    values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return sum(_bytes(item) for item in values)
+    return sum(leaf.numel() * leaf.element_size() for leaf in flat(value) if isinstance(leaf, Tensor))
 
 
 def _check_memory(needed: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,29 +20,36 @@ from tacit.errors import Refused
 from tacit.gradients.inputs import Loss
 from tacit.noise import Stream
 from tacit.sampling import Sampling
-from tacit.tradeoff import Epsilon, Target
+from tacit.tradeoff import Target
 from tacit.training.callbacks import Callback, Functions, Row
 from tacit.training.collation import assumptions_of, collation_of
-from tacit.training.loop import Evaluate, Loop, check_watchers
-from tacit.training.plan import Plan, PrivateRun, members_of
+from tacit.training.loop import Evaluate, Loop
+from tacit.training.plan import Plan, unit_ids_of
 from tacit.training.private_step import ENGINES, PrivateUpdate, computed_in
-from tacit.training.resolve_plan import resolve_plan
-from tacit.training.resume import Keeper, mark_of, opened
-from tacit.training.run_fingerprint import check_same, run_fingerprint
+from tacit.training.resolve_plan import PlanOptions, resolve_plan
+from tacit.training.resume import CheckpointWriter, file_identity, open_checkpoint
+from tacit.training.run_fingerprint import check_same_run, run_fingerprint
 from tacit.training.schedules import Noise
-from tacit.training.validate_inputs import batch_size_of, validate_inputs, watchers_of
+from tacit.training.validate_inputs import all_callbacks, batch_size_of, check_scheduler, validate_inputs
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What a private run leaves behind besides the trained model.
+    """Result of `fit` besides the trained model.
 
     Attributes:
-        plan: what was planned.
-        ledger: what ran.
+        plan: the plan of the run.
+        ledger: the steps that ran.
         history: for every epoch its number, the steps so far, the learning rate, what `evaluate` measured and, where
             a delta is known, `epsilon`: what the ledger costs so far by the run's accountant, with its standing.
         stopped: why the run ended before its last planned step; empty when it did not.
+
+    Example:
+        >>> from tacit.training import Plan
+        >>> from tacit.accounting import Ledger
+        >>> result = Fit(Plan(100, 0.1, 1.0, 1.0, steps=5), Ledger())
+        >>> result.stopped, result.history
+        ('', [])
     """
 
     plan: Plan
@@ -50,6 +58,7 @@ class Fit:
     stopped: str = ""
 
 
+@check.renamed(max_physical_batch="max_physical_batch_size")
 def fit(
     model: nn.Module,
     inputs: Any,
@@ -91,8 +100,8 @@ def fit(
     """Train `model` in place by DP-SGD (or DP-Adam, by the optimizer given) and record every step in the ledger.
 
     Every step draws a Poisson sample, clips each record's gradient, adds noise, divides by the expected batch size and
-    lets `optimizer` step; see `Plan` for the formula. Nothing that depends on the private data is returned but
-    through that noise: `evaluate` must look at public or held-out data.
+    lets `optimizer` step; see `Plan` for the formula. Every returned value depends on the private data only through
+    that noise, provided that `evaluate` measures on public or held-out data.
 
     Args:
         model: in train mode; no layer may mix examples.
@@ -108,45 +117,63 @@ def fit(
             to calibrate it to `target`.
         target: with `noise_multiplier`, a budget: the step that would cross it is not taken. Without, what to meet.
         accountant: the accountant that measures `target`, and the epsilon in the history.
-        sample_rate, batch_size: probability of each record in a batch, or the expected size of a batch (that of the
-            loader by default, where one is given).
-        epochs, steps: number of steps, round(epochs / sample_rate) in the first case.
-        delta: warned about when >= 1/n (read off an `Epsilon` target).
+        sample_rate: probability of each record in a batch, in (0, 1]; or give `batch_size`.
+        batch_size: expected number of records in a batch, in (0, n]; that of the loader by default, where one is given.
+        epochs: expected passes over the data, > 0: round(epochs / sample_rate) steps; or give `steps`.
+        steps: number of steps, >= 1.
+        delta: in [0, 1]; warned about when >= 1/n. An `Epsilon` target has its own.
         ledger: continued if given; a new one otherwise.
         stream: source of sampling and noise; a new `SecureStream` by default.
         evaluate: called in evaluation mode without gradients after every epoch; its numbers go to the history.
-        scheduler: learning-rate schedule of `optimizer`, stepped once per "epoch" or "step", as `scheduler_per` says.
+        scheduler: learning-rate schedule of `optimizer`.
+        scheduler_per: how often `scheduler` steps, once per "epoch" or "step".
         callbacks: see `Callback`; `EarlyStopping` and `TensorBoard` are some.
-        on_plan: called with the settled plan before the first step, e.g. to write down what is about to be spent.
-        on_step, on_epoch: called with (steps taken, steps planned), and with the newest history row.
+        on_plan: called with the resolved plan before the first step, e.g. to write down what is about to be spent.
+        on_step: called with (steps taken, steps planned) after every step.
+        on_epoch: called with the newest row of the history after every epoch.
         progress: show a progress bar.
         checkpoint: file that keeps everything the run needs to go on; see `read_checkpoint`.
-        checkpoint_every: steps between checkpoints; an epoch by default.
+        checkpoint_every: steps between checkpoints, >= 1; an epoch by default.
         resume: go on from `checkpoint` if it is there. Steps that an earlier process may have taken after it are in
             the ledger as lost, so that nothing is understated. A secure stream draws from a new key.
         stop_at_budget: end in order when the next step would cross `target`, instead of raising.
-        engine, max_physical_batch_size: as in `private_step`.
+        engine: "eager", "recorded", "compiled" or "auto", as in `private_step`.
+        max_physical_batch_size: records that go through the model at a time, >= 1; the result does not depend on it.
         precision: "float32", or "bfloat16" for the forward and backward pass only.
         device: that of the model, to have each batch moved there; by default data must lie there already.
         unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
 
+    Returns:
+        The plan, the ledger and the history of the run.
+
     Raises:
-        InvalidInput, UnsupportedModel, TrainingMisuse: before any step, when an argument breaks its rule, a checkpoint
-            of another run or an unreadable one among them.
+        InvalidInput: before any step, when an argument breaks its rule or a checkpoint is unreadable or of another run.
+        UnsupportedModel: before any step, when a layer cannot be trained privately.
+        TrainingMisuse: the model is in eval mode, or the optimizer or scheduler belongs to another model.
         BudgetExceeded: before the step that would cross `target`; the ledger records what ran.
         KeyboardInterrupt: after the step in progress, and a last checkpoint.
+
+    Example:
+        >>> import torch
+        >>> from torch.nn.functional import cross_entropy
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(100, 3)
+        >>> result = fit(
+        ...     model, x, (x[:, 0] > 0).long(), loss=lambda out, y: cross_entropy(out, y, reduction="none"),
+        ...     optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
+        ...     clip_norm=1.0, noise_multiplier=2.0, batch_size=20, steps=3)
+        >>> result.ledger.steps
+        3
 
     Source: Abadi et al. 2016, Algorithm 1; Bu et al. 2020, Algorithms NoisySGD and NoisyAdam.
     """
     check.choice("engine", engine, ENGINES)
     records, count = validate_inputs(model, inputs, targets, loss, optimizer, precision, device)
-    watchers = watchers_of(callbacks, Functions(on_plan, on_step, on_epoch), progress)
-    schedule = check_watchers(optimizer, scheduler, scheduler_per, watchers)
-    mark, saved = mark_of(checkpoint), opened(checkpoint, resume)
-    book = ledger if ledger is not None else Ledger()
-    before = saved.before if saved is not None else book.copy()
-    plan = resolve_plan(
-        count,
+    callbacks = all_callbacks(callbacks, Functions(on_plan, on_step, on_epoch), progress)
+    schedule = check_scheduler(optimizer, scheduler, scheduler_per)
+    identity, saved = file_identity(checkpoint), open_checkpoint(checkpoint, resume)
+    ledger = ledger if ledger is not None else Ledger()
+    before = saved.before if saved is not None else ledger.copy()
+    options = PlanOptions(
         clip_norm=clip_norm,
         clipping=clipping,
         sampling=sampling,
@@ -158,65 +185,52 @@ def fit(
         steps=steps,
         epochs=epochs,
         delta=delta,
-        ledger=before,
         unsafe_no_noise=unsafe_no_noise,
     )
-    setting = run_fingerprint(plan, model, optimizer, schedule, watchers)
+    plan = resolve_plan(options, count, before)
+    fingerprint = run_fingerprint(plan, model, optimizer, schedule, callbacks)
     if saved is not None:
-        check_same(saved, setting)
-    run = PrivateRun(plan, stream=stream, ledger=book, budget=target, using=accountant)
-    for sentence in assumptions_of(collation_of(inputs)):
-        book.assume(sentence)
-    private_update = PrivateUpdate(
-        model,
-        optimizer,
-        loss,
-        clip=plan.clip,
-        expected_batch_size=plan.expected_batch_size,
-        engine=engine,
-        stream=run.stream,
-        max_physical_batch_size=max_physical_batch_size,
+        check_same_run(saved, fingerprint)
+    run = options.start(plan, ledger, stream)
+    for assumption in assumptions_of(collation_of(inputs)):
+        ledger.assume(assumption)
+    update = PrivateUpdate(
+        model, optimizer, loss, plan.clip, plan.expected_batch_size, engine, run.stream, max_physical_batch_size
     )
 
     def step() -> None:
         batch = run.issue()
         noise = run.charge(batch)
         x, y = records.batch(batch)
-        # The audit compares with float64: in full precision, where rounding hides nothing.
-        private_update.audit_once(x, y)
+        # The first-batch check compares with float64: in full precision, where rounding hides nothing.
+        update.check_first_batch(x, y)
         with computed_in(model, precision):
-            private_update(x, y, noise, members_of(batch))
+            update(x, y, noise, unit_ids_of(batch))
 
-    loop = Loop(model, optimizer, step, plan.sample_rate, plan.steps, evaluate, schedule, scheduler_per, watchers)
+    loop = Loop(model, optimizer, step, plan.sample_rate, plan.steps, evaluate, schedule, scheduler_per, callbacks)
     loop.stop_at_budget = stop_at_budget
-    loop.spent = Spent(book, accountant, target.delta if isinstance(target, Epsilon) else delta)
+    loop.spent = partial(_epsilon_so_far, ledger, accounting.accountant(accountant).rough(), options.reported_delta)
     if checkpoint is not None:
         epoch = max(1, round(1 / plan.sample_rate))
         every = epoch if checkpoint_every is None else check.count("checkpoint_every", checkpoint_every)
-        keeper = Keeper(checkpoint, every, mark, before, setting, run, private_update, loop)
+        writer = CheckpointWriter(checkpoint, every, identity, before, fingerprint, run, update, loop)
         if saved is not None:
-            keeper.restore(saved)
-        loop.save = keeper.save
-    for watcher in watchers:
-        watcher.on_plan(run.plan)
+            writer.restore(saved)
+        loop.save = writer.save
+    for callback in callbacks:
+        callback.on_plan(run.plan)
     loop.run()
-    return Fit(run.plan, book, loop.history, loop.stopped)
+    return Fit(run.plan, ledger, loop.history, loop.stopped)
 
 
-class Spent:
-    """What `ledger` costs by `accountant` at `delta`, as a number of a history row; none without a delta.
+def _epsilon_so_far(ledger: Ledger, accountant: Accountant, delta: float | None) -> Row:
+    """Epsilon of `ledger` at `delta`, as a number of a history row; none without a delta.
 
-    A row need not be exact where the noise changes from step to step: there it is a little more than the account says.
+    A row need not be exact where the noise changes from step to step: there it may exceed the final account slightly.
     """
-
-    def __init__(self, ledger: Ledger, accountant: Accountant | str, delta: float | None):
-        self._ledger, self._delta = ledger, delta
-        self._judge = (accounting.accountant(accountant) if isinstance(accountant, str) else accountant).rough()
-
-    def __call__(self) -> Row:
-        if self._delta is None:
-            return {}
-        try:
-            return {"epsilon": self._judge(self._ledger).epsilon(self._delta)}
-        except Refused:
-            return {}
+    if delta is None:
+        return {}
+    try:
+        return {"epsilon": accountant(ledger).epsilon(delta)}
+    except Refused:
+        return {}

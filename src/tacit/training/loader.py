@@ -1,4 +1,4 @@
-"""The loader of a private run: batches that the private sampler drew, in pieces that fit into memory."""
+"""The loader of a private run: batches of the private sampler, in physical batches that fit into memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tacit import check
 from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.sampling import Sampling
 from tacit.standing import Standing
-from tacit.training.batch_session import BatchSession, Piece
+from tacit.training.batch_session import BatchSession, PhysicalBatch
 from tacit.training.collation import MIXED, MixedRecords, collated, collation_of
 
 
@@ -45,13 +45,13 @@ def records_of(loader: object) -> int:
         warnings.warn(
             f"num_workers={loader.num_workers} is not used: private batches are gathered in this process. "
             "Decode the records beforehand if that is slow.",
-            stacklevel=4,
+            stacklevel=5,
         )
     return check.count("number of records of loader", len(loader.dataset))
 
 
 def batches_in_a_pass(sampling: Sampling, records: int, sample_rate: float) -> int:
-    """Batches that cover every record once, or would on average."""
+    """Number of batches in one pass over the data, exact or expected."""
     every = sampling.steps_alike(records, sample_rate)
     return every if every > 1 else max(1, round(1 / sample_rate))
 
@@ -59,18 +59,24 @@ def batches_in_a_pass(sampling: Sampling, records: int, sample_rate: float) -> i
 class PrivateLoader:
     """Batches of the original loader's data set as the private sampler draws them.
 
-    One pass yields as many batches as the plan has steps in a pass over the data, about 1 / sample_rate; each comes in
-    pieces of at most `max_physical_batch_size` records when that is given, and the optimizer steps after the last.
+    One pass yields as many logical batches as the plan has steps in a pass over the data, about 1 / sample_rate; each
+    comes in physical batches of at most `max_physical_batch_size` records, and the optimizer steps after the last.
 
     Args:
-        strict: refuse a `collate_fn` that mixes records; otherwise the ledger and a `PrivacyWarning` say that nothing
-            about the run is more than claimed.
+        loader: the original loader.
+        session: shared with the private model and optimizer.
+        max_physical_batch_size: >= 1; None for whole logical batches.
+        strict: refuse a `collate_fn` that mixes records; otherwise the ledger and a `PrivacyWarning` state that the
+            run's numbers are only claimed.
+
+    Raises:
+        InvalidInput: `max_physical_batch_size` breaks its rule.
     """
 
     def __init__(
         self,
         loader: DataLoader[Any],
-        exchange: BatchSession,
+        session: BatchSession,
         max_physical_batch_size: int | None = None,
         *,
         strict: bool = True,
@@ -80,58 +86,57 @@ class PrivateLoader:
         self.dataset = loader.dataset
         self.collate_fn = collation_of(loader)
         self.max_physical_batch_size = max_physical_batch_size
-        self._original, self._exchange, self._strict = loader, exchange, strict
+        self._original, self._session, self._strict = loader, session, strict
 
     @property
     def sample_rate(self) -> float:
         """Probability of each record in each batch."""
-        return self._exchange.run.plan.sample_rate
+        return self._session.run.plan.sample_rate
 
     @property
     def batches(self) -> int:
         """Batches in one pass."""
-        plan = self._exchange.run.plan
+        plan = self._session.run.plan
         return batches_in_a_pass(plan.sampling, plan.records, plan.sample_rate)
 
-    def belongs_to(self, exchange: BatchSession) -> bool:
-        """Whether its batches are those of `exchange`."""
-        return self._exchange is exchange
+    def belongs_to(self, session: BatchSession) -> bool:
+        """Whether `session` supplies its batches."""
+        return self._session is session
 
-    def in_pieces(self, max_physical_batch_size: int) -> PrivateLoader:
-        """The same run's loader with another bound on what is in memory at a time."""
-        return PrivateLoader(self._original, self._exchange, max_physical_batch_size, strict=self._strict)
+    def with_physical_batches(self, max_physical_batch_size: int) -> PrivateLoader:
+        """The same run's loader with another bound on the physical batch size."""
+        return PrivateLoader(self._original, self._session, max_physical_batch_size, strict=self._strict)
 
     def __len__(self) -> int:
         if self.max_physical_batch_size is None:
             return self.batches
-        return math.ceil(
-            self.batches * max(1.0, self._exchange.run.plan.expected_batch_size / self.max_physical_batch_size)
-        )
+        per_batch = max(1.0, self._session.run.plan.expected_batch_size / self.max_physical_batch_size)
+        return math.ceil(self.batches * per_batch)
 
     def __iter__(self) -> Iterator[Any]:
         for _ in range(self.batches):
-            batch = self._exchange.open()
+            batch = self._session.open()
             size = self.max_physical_batch_size or max(1, len(batch))
             if batch.owners is not None:
-                # A unit of several records is clipped as one, so it stays in one piece.
+                # A unit of several records is clipped as one, so it stays in one physical batch.
                 size = max(1, len(batch))
             starts = range(0, max(1, len(batch)), size)
             for start in starts:
                 indices = batch.indices[start : start + size]
-                self._exchange.hand_out(Piece(len(indices), start == starts[-1]))
-                yield self._gathered(indices)
+                self._session.issue(PhysicalBatch(len(indices), start == starts[-1]))
+                yield self._gather(indices)
 
-    def _gathered(self, indices: np.ndarray) -> Any:
+    def _gather(self, indices: np.ndarray) -> Any:
         if type(self.dataset) is TensorDataset and self.collate_fn is default_collate:
             index = torch.from_numpy(indices)
             return [tensor[index.to(tensor.device)] for tensor in self.dataset.tensors]
         if len(indices):
-            return self._collated(self._records(indices.tolist()))
+            return self._collate(self._records(indices.tolist()))
         # An empty batch still needs its shapes and types: those of the first record, none of its values.
         return _emptied(self.collate_fn(self._records([0])))
 
-    def _collated(self, records: list[Any]) -> Any:
-        ledger = self._exchange.run.ledger
+    def _collate(self, records: list[Any]) -> Any:
+        ledger = self._session.run.ledger
         if MIXED in ledger.unsafe:
             return self.collate_fn(records)
         try:

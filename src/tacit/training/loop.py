@@ -1,4 +1,4 @@
-"""The loop that `fit` and its non-private twin share: steps, epochs, schedules, callbacks and clean interruption."""
+"""The training loop of `fit` and `fit_nonprivate`: steps, epochs, schedules, callbacks and clean interruption."""
 
 from __future__ import annotations
 
@@ -12,30 +12,35 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler
 
-from tacit import check
-from tacit.errors import BudgetExceeded, TrainingMisuse
+from tacit.errors import BudgetExceeded
 from tacit.training.callbacks import Callback, Row
 from tacit.training.private_step import check_mode
 
 Evaluate = Callable[[nn.Module], dict[str, float]]
-PACES = ("epoch", "step")
 
 
 @dataclass
 class Loop:
-    """Take `step` until all are taken, a callback ends the run, or the budget does.
+    """Training loop: takes steps until all are taken, a callback ends the run, or the privacy budget does.
 
     Attributes:
+        model: in train mode before every step.
+        optimizer: its learning rate goes to the history.
         step: takes one step; raises `BudgetExceeded` instead of taking one that must not be.
         sample_rate: epoch k ends with step round(k / sample_rate).
         evaluate: measures the model in evaluation mode, without gradients, after every epoch.
-        scheduler, scheduler_per: learning-rate schedule and what it counts, "epoch" or "step".
-        spent: further numbers for every row of the history.
+        steps: number of planned steps.
+        scheduler: learning-rate schedule.
+        scheduler_per: how often `scheduler` steps, once per "epoch" or "step".
+        callbacks: called in order.
+        spent: privacy spent so far, as further numbers for every row of the history.
         stop_at_budget: whether running out of budget ends the run in order instead of raising.
-        save: called with (whether the run is over) whenever the state is whole: before the first step and after each.
-        taken, history, stopped: how far the run is, a row for every epoch, and why it ended early.
+        save: called with `finished` whenever the state is complete: before the first step and after every step.
+        taken: number of steps taken.
+        history: one row for every epoch.
+        stopped: why the run ended early; empty when it did not.
     """
 
     model: nn.Module
@@ -49,7 +54,7 @@ class Loop:
     callbacks: Sequence[Callback]
     spent: Callable[[], Row] = dict
     stop_at_budget: bool = False
-    save: Callable[[bool], None] = lambda over: None
+    save: Callable[[bool], None] = lambda finished: None
     taken: int = 0
     history: list[Row] = field(default_factory=list)
     stopped: str = ""
@@ -57,19 +62,19 @@ class Loop:
     def run(self) -> None:
         """Run to the end; Ctrl-C ends it after the step in progress."""
         try:
-            if not self.over:
+            if not self.finished:
                 self.save(False)
             with Interrupt() as interrupt:
-                while not self.over:
+                while not self.finished:
                     self._advance()
-                    self.save(self.over or interrupt.asked)
-                    interrupt.obey()
+                    self.save(self.finished or interrupt.requested)
+                    interrupt.raise_if_requested()
         finally:
             for callback in self.callbacks:
                 callback.on_end()
 
     @property
-    def over(self) -> bool:
+    def finished(self) -> bool:
         """Whether no step is left to take."""
         return bool(self.stopped) or self.taken >= self.steps
 
@@ -82,19 +87,19 @@ class Loop:
                 self.save(True)
                 raise
             self.stopped = str(error)
-            if self.taken and not self._whole:
+            if self.taken and not self._epoch_ended:
                 self._end_epoch()
             return
         self.taken += 1
         for callback in self.callbacks:
             callback.on_step(self.taken, self.steps)
-        if self._whole or self.taken == self.steps:
+        if self._epoch_ended or self.taken == self.steps:
             self._end_epoch()
-        if self.scheduler is not None and (self._whole or self.scheduler_per == "step"):
+        if self.scheduler is not None and (self._epoch_ended or self.scheduler_per == "step"):
             self.scheduler.step()
 
     @property
-    def _whole(self) -> bool:
+    def _epoch_ended(self) -> bool:
         """Whether the last step was the last of an epoch."""
         epochs = round(self.taken * self.sample_rate)
         return epochs > 0 and round(epochs / self.sample_rate) == self.taken
@@ -108,54 +113,36 @@ class Loop:
 
 
 class Interrupt:
-    """Inside, Ctrl-C is only noted, so that no step is cut in half; a second one is not waited for.
+    """Context in which Ctrl-C waits for the end of the step in progress; a second Ctrl-C interrupts at once.
 
-    Signals reach the main thread only; in any other nothing changes.
+    Python delivers signals to the main thread only; in any other thread nothing changes.
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
         self._previous: Any = None
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
-            self._previous = signal.signal(signal.SIGINT, self._note)
+            self._previous = signal.signal(signal.SIGINT, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._put_back()
+        self._restore_handler()
 
-    def obey(self) -> None:
+    def raise_if_requested(self) -> None:
         """Raise `KeyboardInterrupt` if Ctrl-C was pressed."""
-        if self.asked:
+        if self.requested:
             raise KeyboardInterrupt
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
-        self._put_back()
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        self._restore_handler()
 
-    def _put_back(self) -> None:
+    def _restore_handler(self) -> None:
         if self._previous is not None:
             signal.signal(signal.SIGINT, self._previous)
             self._previous = None
-
-
-def check_watchers(
-    optimizer: Optimizer, scheduler: object, scheduler_per: str, callbacks: Sequence[object]
-) -> LRScheduler | None:
-    """The scheduler, after checking that it and the callbacks fit the run."""
-    check.choice("scheduler_per", scheduler_per, PACES)
-    for callback in callbacks:
-        if not isinstance(callback, Callback):
-            raise check.fail("callbacks", "made of tacit.training.Callback objects", type(callback).__name__)
-    if scheduler is None:
-        return None
-    if isinstance(scheduler, ReduceLROnPlateau) or not isinstance(scheduler, LRScheduler):
-        hint = "Step one that looks at a held-out metric in on_epoch."
-        raise check.fail("scheduler", "a torch.optim schedule of the step counter", type(scheduler).__name__, hint)
-    if scheduler.optimizer is not optimizer:
-        raise TrainingMisuse("scheduler must be one of this optimizer; got one of another. Build it from optimizer.")
-    return scheduler
 
 
 def _evaluated(model: nn.Module, evaluate: Evaluate) -> dict[str, float]:

@@ -19,9 +19,8 @@ from tacit.tradeoff import Target
 from tacit.training.batch_session import BatchSession
 from tacit.training.collation import assumptions_of
 from tacit.training.loader import PrivateLoader, records_of
-from tacit.training.plan import PrivateRun
 from tacit.training.private_step import check_optimizer
-from tacit.training.resolve_plan import resolve_plan
+from tacit.training.resolve_plan import PlanOptions, resolve_plan
 from tacit.training.schedules import Noise
 from tacit.training.wrappers import PrivateModel, PrivateOptimizer
 
@@ -33,7 +32,18 @@ LOOP = (
 
 
 class Private(NamedTuple):
-    """The private counterparts of a model, its optimizer and its loader, and the ledger that they write."""
+    """Result of `make_private`: private model, optimizer and loader, and the ledger that they write.
+
+    Attributes:
+        model: computes per-sample gradients in train mode; the original model in eval mode.
+        optimizer: its `step` clips, adds noise and records the step.
+        loader: yields the batches that the private sampler draws.
+        ledger: the steps that ran.
+
+    Example:
+        >>> Private._fields
+        ('model', 'optimizer', 'loader', 'ledger')
+    """
 
     model: PrivateModel
     optimizer: PrivateOptimizer
@@ -41,6 +51,7 @@ class Private(NamedTuple):
     ledger: Ledger
 
 
+@check.renamed(physical_batch_size="max_physical_batch_size")
 def make_private(
     model: nn.Module,
     optimizer: Optimizer,
@@ -61,39 +72,62 @@ def make_private(
     stream: Stream | None = None,
     unsafe_no_noise: bool = False,
 ) -> Private:
-    """The private model, optimizer, loader and ledger for a loop such as
-
-        for inputs, targets in private.loader:
-            losses = cross_entropy(private.model(inputs), targets, reduction="none")
-            losses.backward()
-            private.optimizer.step()
+    """Private model, optimizer, loader and ledger for an ordinary training loop.
 
     One pass over the loader yields about 1 / sample_rate Poisson batches, some of which may be empty. Each step clips,
-    adds noise, divides by the expected batch size and writes the ledger; arguments as in `fit`. What the loop itself
-    makes of a batch cannot all be seen: the ledger holds the assumption `LOOP`.
+    adds noise, divides by the expected batch size and writes the ledger. What the loop itself makes of a batch cannot
+    be checked in full: the ledger holds the assumption `LOOP`.
 
     Args:
         model: in train mode whenever a step is taken; returns one tensor.
         optimizer: holds exactly the model's trainable parameters.
         loader: only its data set, `batch_size` and `collate_fn` are used.
-        sample_rate: batch_size / number of records by default.
-        steps, epochs: how long the run is planned to be; with `target` no step goes past it.
-        max_physical_batch_size: the loader yields each batch in pieces of at most so many records. The loop stays:
-            backward on every piece; `step` waits for the last, adds noise once and divides by the expected size of
-            the whole batch.
+        clip_norm: bound on the L2 norm of one record's gradient, > 0; or give `clipping`.
+        clipping: another way to bound contributions, as in `fit`.
+        sampling: how batches are drawn, as in `fit`.
+        noise_multiplier: noise std / clip_norm, as in `fit`; None to calibrate it to `target`.
+        target: what to meet, or with `noise_multiplier` the budget; no step goes past it.
+        accountant: the accountant that measures `target`.
+        sample_rate: probability of each record in a batch, in (0, 1]; batch_size / number of records by default.
+        steps: planned number of steps, >= 1; or give `epochs`.
+        epochs: planned passes over the data, > 0: round(epochs / sample_rate) steps.
+        delta: in [0, 1]; warned about when >= 1/n.
+        ledger: continued if given; a new one otherwise.
+        max_physical_batch_size: the loader yields each batch in physical batches of at most so many records, >= 1. The
+            loop stays: backward on each; `step` waits for the last, adds noise once and divides by the expected size
+            of the logical batch.
+        stream: source of sampling and noise; a new `SecureStream` by default.
+        unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
+
+    Returns:
+        The private counterparts of the three, and the ledger.
 
     Raises:
         TrainingMisuse: the original loader is iterated, backward is called twice on a batch or never, the model is in
             eval mode, or the optimizer belongs to another model.
         InvalidInput: a loss that is one number, or that mixes examples; a `collate_fn` that pads to the longest record.
         BudgetExceeded: before the step that would cross `target`.
+
+    Example:
+        >>> import torch
+        >>> from torch.nn.functional import cross_entropy
+        >>> x = torch.randn(100, 3)
+        >>> data = torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long())
+        >>> model = torch.nn.Linear(3, 2)
+        >>> private = make_private(
+        ...     model, torch.optim.SGD(model.parameters(), lr=0.1), torch.utils.data.DataLoader(data, batch_size=20),
+        ...     clip_norm=1.0, noise_multiplier=2.0, epochs=1)
+        >>> for inputs, targets in private.loader:
+        ...     losses = cross_entropy(private.model(inputs), targets, reduction="none")
+        ...     losses.backward()
+        ...     private.optimizer.step()
+        >>> private.ledger.steps
+        5
     """
-    records = prepared(model, optimizer, loader)
+    records = validate_parts(model, optimizer, loader)
     if sample_rate is None and loader.batch_size is None:
         raise check.fail("sample_rate", "given for a loader without batch_size", None, "Use batch_size / n.")
-    book = ledger if ledger is not None else Ledger()
-    plan = resolve_plan(
-        records,
+    options = PlanOptions(
         clip_norm=clip_norm,
         clipping=clipping,
         sampling=sampling,
@@ -105,14 +139,14 @@ def make_private(
         steps=steps,
         epochs=epochs,
         delta=delta,
-        ledger=book,
         unsafe_no_noise=unsafe_no_noise,
     )
-    run = PrivateRun(plan, stream=stream, ledger=book, budget=target, using=accountant)
-    return wrapped(model, optimizer, loader, BatchSession(run), max_physical_batch_size)
+    ledger = ledger if ledger is not None else Ledger()
+    session = BatchSession(options.start(resolve_plan(options, records, ledger), ledger, stream))
+    return wrap(model, optimizer, loader, session, max_physical_batch_size)
 
 
-def prepared(model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]) -> int:
+def validate_parts(model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]) -> int:
     """Number of records of `loader`, after a check that the three can be trained privately together."""
     if isinstance(model, PrivateModel) or isinstance(optimizer, PrivateOptimizer):
         raise TrainingMisuse(
@@ -125,22 +159,31 @@ def prepared(model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]) ->
     return records
 
 
-def wrapped(
+def wrap(
     model: nn.Module,
     optimizer: Optimizer,
     loader: DataLoader[Any],
-    exchange: BatchSession,
+    session: BatchSession,
     max_physical_batch_size: int | None = None,
     *,
     strict: bool = True,
 ) -> Private:
-    """The private counterparts around the run in `exchange`, whose ledger is told what rests on the loop.
+    """The private counterparts around the run of `session`, whose ledger records what the guarantee assumes.
 
-    `strict` as in `PrivateLoader`.
+    Args:
+        model: the original model.
+        optimizer: the original optimizer.
+        loader: the original loader.
+        session: shared by the three counterparts.
+        max_physical_batch_size: most records that the loader yields at a time, >= 1.
+        strict: as in `PrivateLoader`.
+
+    Raises:
+        InvalidInput: `max_physical_batch_size` breaks its rule.
     """
-    private = PrivateModel(model, exchange)
-    private_loader = PrivateLoader(loader, exchange, max_physical_batch_size, strict=strict)
-    ledger = exchange.run.ledger
-    for sentence in (LOOP, *assumptions_of(private_loader.collate_fn)):
-        ledger.assume(sentence)
-    return Private(private, PrivateOptimizer(optimizer, private, exchange), private_loader, ledger)
+    private = PrivateModel(model, session)
+    private_loader = PrivateLoader(loader, session, max_physical_batch_size, strict=strict)
+    ledger = session.run.ledger
+    for assumption in (LOOP, *assumptions_of(private_loader.collate_fn)):
+        ledger.assume(assumption)
+    return Private(private, PrivateOptimizer(optimizer, private, session), private_loader, ledger)

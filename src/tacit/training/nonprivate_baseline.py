@@ -1,4 +1,4 @@
-"""`fit_nonprivate`: the loop of `fit` without privacy, to compare with."""
+"""`fit_nonprivate`: the same training as `fit` without privacy, as the baseline to compare with."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from tacit.gradients.inputs import Loss, call, per_example
+from tacit.gradients.inputs import Loss, call, check_losses
 from tacit.noise import SecureStream, Stream
 from tacit.sampling import PoissonSampler
 from tacit.training.callbacks import Callback, Functions, Row
-from tacit.training.loop import Evaluate, Loop, check_watchers
+from tacit.training.loop import Evaluate, Loop
 from tacit.training.private_step import computed_in
-from tacit.training.resolve_plan import sample_rate_of, steps_of
-from tacit.training.validate_inputs import batch_size_of, validate_inputs, watchers_of
+from tacit.training.resolve_plan import resolve_sample_rate, resolve_steps
+from tacit.training.validate_inputs import all_callbacks, batch_size_of, check_scheduler, validate_inputs
 
 
 def fit_nonprivate(
@@ -42,14 +42,50 @@ def fit_nonprivate(
     precision: str = "float32",
     device: str | torch.device | None = None,
 ) -> list[Row]:
-    """The same loop WITHOUT clipping, noise or any privacy: the baseline that `fit` is compared with.
+    """Train `model` in place WITHOUT clipping, noise or any privacy: the baseline that `fit` is compared with.
 
-    Arguments as in `fit`; returns the history.
+    Args:
+        model: in train mode.
+        inputs: as in `fit`.
+        targets: array or tensor (n, ...); left out for a data set.
+        loss: `loss(outputs, targets)` gives one value per example, shape (batch,).
+        optimizer: any `torch.optim` optimizer of the model's trainable parameters.
+        sample_rate: probability of each record in a batch, in (0, 1]; or give `batch_size`.
+        batch_size: expected number of records in a batch, in (0, n].
+        epochs: expected passes over the data, > 0; or give `steps`.
+        steps: number of steps, >= 1.
+        stream: source of the Poisson samples; a new `SecureStream` by default.
+        evaluate: called in evaluation mode without gradients after every epoch; its numbers go to the history.
+        scheduler: learning-rate schedule of `optimizer`.
+        scheduler_per: how often `scheduler` steps, once per "epoch" or "step".
+        callbacks: see `Callback`.
+        on_step: called with (steps taken, steps planned) after every step.
+        on_epoch: called with the newest row of the history after every epoch.
+        progress: show a progress bar.
+        precision: "float32" or "bfloat16".
+        device: that of the model, to have each batch moved there.
+
+    Returns:
+        The history, one row for every epoch.
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
+        TrainingMisuse: the model is in eval mode, or the optimizer or scheduler belongs to another model.
+
+    Example:
+        >>> import torch
+        >>> from torch.nn.functional import cross_entropy
+        >>> model, x = torch.nn.Linear(3, 2), torch.randn(100, 3)
+        >>> history = fit_nonprivate(
+        ...     model, x, (x[:, 0] > 0).long(), loss=lambda out, y: cross_entropy(out, y, reduction="none"),
+        ...     optimizer=torch.optim.SGD(model.parameters(), lr=0.5), batch_size=20, epochs=1)
+        >>> history[-1]["steps"]
+        5.0
     """
     records, count = validate_inputs(model, inputs, targets, loss, optimizer, precision, device)
-    watchers = watchers_of(callbacks, Functions(None, on_step, on_epoch), progress)
-    schedule = check_watchers(optimizer, scheduler, scheduler_per, watchers)
-    rate = sample_rate_of(count, sample_rate, batch_size_of(inputs, batch_size, sample_rate))
+    callbacks = all_callbacks(callbacks, Functions(None, on_step, on_epoch), progress)
+    schedule = check_scheduler(optimizer, scheduler, scheduler_per)
+    rate = resolve_sample_rate(count, sample_rate, batch_size_of(inputs, batch_size, sample_rate))
     sampler = PoissonSampler(count, rate, stream if stream is not None else SecureStream())
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
 
@@ -59,14 +95,14 @@ def fit_nonprivate(
         x, y = records.batch(batch)
         with computed_in(model, precision):
             outputs = call(model, x)
-        losses = per_example(loss(outputs, y), len(batch))
+        losses = check_losses(loss(outputs, y), len(batch))
         gradients = torch.autograd.grad(losses.sum() / sampler.expected_size, trained, allow_unused=True)
         for parameter, gradient in zip(trained, gradients, strict=True):
             parameter.grad = gradient
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    planned = steps_of(rate, steps, epochs)
-    loop = Loop(model, optimizer, step, rate, planned, evaluate, schedule, scheduler_per, watchers)
+    planned = resolve_steps(rate, steps, epochs)
+    loop = Loop(model, optimizer, step, rate, planned, evaluate, schedule, scheduler_per, callbacks)
     loop.run()
     return loop.history

@@ -1,7 +1,4 @@
-"""Optimizers that know of the noise in the gradients they are given.
-
-The optimizer's step, by a shorter way where the optimizer is plain SGD.
-"""
+"""`AdamBC`, an optimizer that corrects for the privacy noise, and `apply_gradients`, the step of any optimizer."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from tacit.errors import TrainingMisuse
 
 
 class AdamBC(Optimizer):
-    """Adam whose second moment is freed of the noise that privacy adds (DP-AdamBC, Tang, Shpilevskiy & Lecuyer 2023).
+    """DP-AdamBC: Adam with the second moment corrected for the bias of the privacy noise.
 
     With g the noisy mean gradient and s its noise's standard deviation on every coordinate,
 
@@ -29,8 +26,8 @@ class AdamBC(Optimizer):
         theta -= lr m' / sqrt(max(v' - f', floor))
 
     where ' divides by 1 - beta^t. Adam itself divides by sqrt(v'), in which s^2 = (noise_multiplier clip_norm /
-    expected_batch_size)^2 drowns the gradient's own second moment. s is told by the private step before every update,
-    so that noise schedules and adaptive clips are followed; it is public, and the update is post-processing.
+    expected_batch_size)^2 drowns the gradient's own second moment. The private step reports s before every
+    update, which covers noise schedules and adaptive clips; s is public, and the update is post-processing.
 
     Args:
         params: as for every `torch.optim` optimizer.
@@ -38,6 +35,18 @@ class AdamBC(Optimizer):
         betas: both in [0, 1).
         floor: > 0; smallest second moment, in squared units of the gradient. Choose it near the square of a typical
             gradient coordinate: where v' - f' is only noise, the step is lr m' / sqrt(floor).
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.zeros(1))
+        >>> optimizer = AdamBC([weight], lr=0.1)
+        >>> weight.grad = torch.ones(1)
+        >>> optimizer.expect_noise(0.0)
+        >>> optimizer.step()
+        >>> round(weight.item(), 4)
+        -0.1
 
     Source: Tang, Shpilevskiy & Lecuyer 2023, Algorithm 1.
     """
@@ -58,12 +67,12 @@ class AdamBC(Optimizer):
         self._noise_std: float | None = None
 
     def expect_noise(self, std: float) -> None:
-        """Told by the private step: the noise of the gradients now set is N(0, std^2) on every coordinate."""
+        """Report the noise of the current gradients, N(0, std^2) on every coordinate; the private step calls this."""
         self._noise_std = check.real("std", std, low=0.0)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """One update; raises `TrainingMisuse` when no private step has told the noise of these gradients."""
+        """Make one update; raises `TrainingMisuse` if no private step has reported the noise of these gradients."""
         if closure is not None or self._noise_std is None:
             raise TrainingMisuse(
                 "AdamBC must step on gradients of a private step; got others. Pass it to fit, make_private or "
@@ -73,33 +82,30 @@ class AdamBC(Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._move(parameter, group, noise)
+                    self._update_parameter(parameter, group, noise)
 
-    def _move(self, parameter: Tensor, group: dict[str, Any], noise: float) -> None:
+    def _update_parameter(self, parameter: Tensor, group: dict[str, Any], noise: float) -> None:
         gradient, state = parameter.grad, self.state[parameter]
         assert gradient is not None
         if not state:
-            state |= {
-                "step": 0,
-                "noise": 0.0,
-                "first": torch.zeros_like(gradient),
-                "second": torch.zeros_like(gradient),
-            }
+            zeros = torch.zeros_like(gradient)
+            state |= {"step": 0, "noise": 0.0, "first": zeros, "second": zeros.clone()}
         fast, slow = group["betas"]
         state["step"] += 1
         state["noise"] = slow * state["noise"] + (1 - slow) * noise
         state["first"].lerp_(gradient, 1 - fast)
         state["second"].mul_(slow).addcmul_(gradient, gradient, value=1 - slow)
-        seen = 1 - slow ** state["step"]
-        own = (state["second"] - state["noise"]).div_(seen).clamp_(min=group["floor"])
-        parameter.addcdiv_(state["first"], own.sqrt_(), value=-group["lr"] / (1 - fast ** state["step"]))
+        correction = 1 - slow ** state["step"]
+        second = (state["second"] - state["noise"]).div_(correction).clamp_(min=group["floor"])
+        parameter.addcdiv_(state["first"], second.sqrt_(), value=-group["lr"] / (1 - fast ** state["step"]))
 
 
-_PLAIN = {"momentum": 0, "weight_decay": 0, "dampening": 0, "nesterov": False, "maximize": False}
+# Settings under which a step of SGD is p -= lr g.
+_PLAIN_SGD = {"momentum": 0, "weight_decay": 0, "dampening": 0, "nesterov": False, "maximize": False}
 
 
-def descend(optimizer: Optimizer, trainable: dict[str, nn.Parameter], gradients: dict[str, Tensor]) -> None:
-    """Let `optimizer` step along `gradients`, by parameter name, and leave none behind."""
+def apply_gradients(optimizer: Optimizer, trainable: dict[str, nn.Parameter], gradients: dict[str, Tensor]) -> None:
+    """Make one step of `optimizer` with `gradients`, by parameter name, then clear them."""
     if _is_plain(optimizer):
         _plain_step(optimizer, trainable, gradients)
         return
@@ -117,7 +123,9 @@ def _is_plain(optimizer: Optimizer) -> bool:
         return False
     group = optimizer.param_groups[0]
     hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
-    return not hooks and isinstance(group["lr"], float) and all(group[key] == value for key, value in _PLAIN.items())
+    return (
+        not hooks and isinstance(group["lr"], float) and all(group[key] == value for key, value in _PLAIN_SGD.items())
+    )
 
 
 @torch.no_grad()

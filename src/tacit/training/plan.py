@@ -11,13 +11,14 @@ from typing import Any
 
 from torch import Tensor
 
-from tacit import check
-from tacit.accounting import PUBLIC_SIZE, Accountant, Ledger, accountant
+from tacit import accounting, check
+from tacit.accounting import PUBLIC_SIZE, Accountant, Ledger
 from tacit.clipping import Clip, FlatClip
 from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingMisuse
 from tacit.gradients import FlatGradient, UnitIds
 from tacit.mechanisms import Mechanism
 from tacit.noise import SecureStream, SeededStream, Stream
+from tacit.root_finding import bisect_integers
 from tacit.sampling import Batch, PoissonSampling, Sampling
 from tacit.standing import Standing
 from tacit.tradeoff import Target, check_target
@@ -26,7 +27,7 @@ from tacit.training.release import Normals, Release, noise_size, release
 
 @dataclass(frozen=True)
 class Plan:
-    """What will run: `steps` releases of a noisy clipped sum over private samples.
+    """Plan of a private run: `steps` releases of a noisy clipped sum over private samples.
 
     One release is  (sum_{i in batch} clipped g_i + N(0, (noise_multiplier * sensitivity)^2 I)) / expected_batch_size,
     sensitivity that of `clip`; the divisor is the expected size, never the drawn one, so the release is
@@ -38,7 +39,16 @@ class Plan:
         clip: bound on one unit's contribution; a plain number means flat clipping.
         noise_multiplier: noise std / sensitivity, > 0, or one for each step; zero only with `unsafe_no_noise`.
         steps: number of releases, >= 1.
+        unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
         sampling: how batches are drawn.
+
+    Raises:
+        InvalidInput: a field breaks its rule.
+
+    Example:
+        >>> plan = Plan(records=1000, sample_rate=0.05, clip=1.0, noise_multiplier=1.1, steps=40)
+        >>> plan.expected_batch_size
+        50.0
     """
 
     records: int
@@ -93,7 +103,14 @@ class Plan:
         return self.runs[min(bisect_right(self._starts, step), len(self.runs)) - 1][0]
 
     def record(self, ledger: Ledger, note: str = "", steps: int | None = None, *, start: int = 0) -> None:
-        """Write `steps` planned steps from step `start` on (all by default) into `ledger`."""
+        """Write planned steps into `ledger`.
+
+        Args:
+            ledger: the ledger to write.
+            note: of each entry.
+            steps: number of steps, all by default.
+            start: the first step, >= 0.
+        """
         end = self.steps if steps is None else start + steps
         for (mechanism, length), first in zip(self.runs, self._starts, strict=False):
             inside = min(first + length, end) - max(first, start)
@@ -116,20 +133,30 @@ class Plan:
 
 
 class PrivateRun:
-    """A plan in motion: it draws the batches, adds the noise and writes the ledger, so the three cannot disagree.
+    """A running plan: one object draws the batches, adds the noise and writes the ledger, so the three cannot disagree.
 
     Args:
         plan: what runs.
         stream: source of sampling and noise; a `SeededStream` marks the ledger as unsafe.
         ledger: where to record the steps (a new one by default).
         budget: no step is taken after which the whole ledger would miss this target.
-        using: the accountant that measures the budget.
+        accountant: measures the budget; its name or itself.
 
     Attributes:
         clip: the clip of the next step.
         taken: steps taken so far.
+
+    Raises:
+        InvalidInput: `ledger` has another relation or unit than the sampling of `plan`.
+
+    Example:
+        >>> from tacit.noise import SeededStream
+        >>> run = PrivateRun(Plan(100, 0.1, clip=1.0, noise_multiplier=1.0, steps=5), stream=SeededStream(0))
+        >>> run.charge(run.issue()), run.left, run.ledger.steps
+        (1.0, 4, 1)
     """
 
+    @check.renamed(using="accountant")
     def __init__(
         self,
         plan: Plan,
@@ -137,7 +164,7 @@ class PrivateRun:
         stream: Stream | None = None,
         ledger: Ledger | None = None,
         budget: Target | None = None,
-        using: Accountant | str = "pld",
+        accountant: Accountant | str = "pld",
     ):
         self.plan = plan
         self.clip = plan.clip
@@ -149,8 +176,8 @@ class PrivateRun:
         self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
         self._normals = Normals(self.stream)
         self.taken = 0
-        self._limit = None if budget is None else check_target(budget), using
-        self._settle()
+        self._limit = None if budget is None else check_target(budget), accountant
+        self._resolve_budget()
         if not self.stream.secure:
             self.ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
         if plan.unsafe_no_noise:
@@ -159,7 +186,7 @@ class PrivateRun:
     @property
     def left(self) -> int:
         """How many of the planned steps may still be taken."""
-        allowed = self.plan.steps if self._allowed is None else min(self.plan.steps, self._allowed)
+        allowed = self.plan.steps if self._affordable is None else min(self.plan.steps, self._affordable)
         return allowed - self.taken
 
     def issue(self) -> Batch:
@@ -168,13 +195,13 @@ class PrivateRun:
         return self.sampler.issue()
 
     def charge(self, batch: Batch) -> float:
-        """Use up `batch` and record its step, before anything of it is released; its noise multiplier."""
+        """Redeem `batch` and record its step, before anything of it is released; its noise multiplier."""
         self._check_budget()
         self.sampler.redeem(batch)
         step = self.taken
         self.taken += 1
         self.ledger.add(self.plan.mechanism_at(step), note="training")
-        self._seen = self.ledger.steps
+        self._known_steps = self.ledger.steps
         return self.plan.noise_at(step)
 
     def release(self, batch: Batch, total: FlatGradient, norms: Tensor) -> Release:
@@ -191,12 +218,13 @@ class PrivateRun:
         return {"taken": self.taken, "series": self._series, "sampler": self.sampler.state(), "stream": stream}
 
     def restore(self, state: dict[str, Any], *, ledger: Ledger, spent: Ledger) -> None:
-        """Go on where `state` was taken; a secure stream draws from its new key.
+        """Continue where `state` was taken; a secure stream draws from its new key.
 
         Args:
+            state: from `state` of a run of the same plan.
             ledger: what had run by then.
-            spent: that, and what a process that was killed may have run since, and shown in its logs. All of it counts,
-                but for a seeded stream, which takes those steps again exactly as they were: one release.
+            spent: `ledger` and what a process that was killed may have run since, and shown in its logs. All of it
+                counts, except for a seeded stream, which repeats those steps exactly: one release.
         """
         if isinstance(self.stream, SeededStream) and state["stream"] is not None:
             self.stream.restore(state["stream"])
@@ -205,9 +233,9 @@ class PrivateRun:
             self.ledger.advance(spent)
         self.sampler.restore(state["sampler"])
         self.taken = state["taken"]
-        # What was saved before series were told apart is of the first.
+        # Checkpoints from before batch series were numbered belong to the first series.
         self._enter(state.get("series", 0))
-        self._settle()
+        self._resolve_budget()
 
     def change_noise(self, noise_multiplier: float) -> None:
         """Use another noise multiplier from the next step on; refused where a budget was planned with this one."""
@@ -215,8 +243,8 @@ class PrivateRun:
         if noise_multiplier == now:
             return
         every = self.plan.sampling.steps_alike(self.plan.records, self.plan.sample_rate)
-        if self._allowed is not None or self.taken % every:
-            why = "which the budget was planned with" if self._allowed is not None else f"for {every} steps (a pass)"
+        if self._affordable is not None or self.taken % every:
+            why = "which the budget was planned with" if self._affordable is not None else f"for {every} steps (a pass)"
             raise TrainingMisuse(
                 f"noise_multiplier must stay {now:g}, {why}; got {noise_multiplier!r}. "
                 "Change it between passes, and give noise_multiplier instead of a target."
@@ -225,7 +253,7 @@ class PrivateRun:
 
     def change_clip(self, clip_norm: float) -> None:
         """Clip at another bound from the next step on; the noise follows it, so the cost of a step is the same."""
-        if "clip_norm" not in {each.name for each in fields(self.clip)}:  # type: ignore[arg-type]
+        if "clip_norm" not in {field.name for field in fields(self.clip)}:  # type: ignore[arg-type]
             raise check.fail("clip_norm", "left as it is for bounds by group", clip_norm)
         self.clip = replace(self.clip, clip_norm=clip_norm)  # type: ignore[type-var]
 
@@ -234,26 +262,26 @@ class PrivateRun:
         self._series = series
         self.plan = replace(self.plan, sampling=self.plan.sampling.in_series(series))
 
-    def _settle(self) -> None:
+    def _resolve_budget(self) -> None:
         """Find a series of its own for a run that has yet to begin, and count how far the budget reaches now."""
         if not self.taken:
             self._enter(self.ledger.free_series)
-        self._allowed = _affordable(self.ledger, self.plan, *self._limit, self.taken)
-        self._seen = self.ledger.steps
+        self._affordable = _affordable_steps(self.ledger, self.plan, *self._limit, self.taken)
+        self._known_steps = self.ledger.steps
 
     def _check_budget(self) -> None:
-        if self.ledger.steps != self._seen:
+        if self.ledger.steps != self._known_steps:
             # Another run wrote into the same ledger, or a checkpoint was read.
-            self._settle()
-        if self._allowed is not None and self.taken >= self._allowed:
+            self._resolve_budget()
+        if self._affordable is not None and self.taken >= self._affordable:
             raise BudgetExceeded(
-                f"step {self.taken + 1} would cross the privacy budget; it was not taken. It allows {self._allowed} "
+                f"step {self.taken + 1} would cross the privacy budget; it was not taken. It allows {self._affordable} "
                 f"steps such as {self.plan.mechanism_at(self.taken)}; use more noise or fewer steps."
             )
 
 
-def members_of(batch: Batch) -> UnitIds | None:
-    """Which records of `batch` are clipped as one; None where each is by itself."""
+def unit_ids_of(batch: Batch) -> UnitIds | None:
+    """Privacy unit of every record of `batch`; None where every record is a unit of its own."""
     return None if batch.owners is None else UnitIds(batch.owners, average=batch.average)
 
 
@@ -267,8 +295,15 @@ def warn_about_delta(delta: float | None, records: int) -> None:
         )
 
 
-def planned_ahead(ledger: Ledger, plan: Plan, steps: int, *, start: int = 0) -> Ledger:
-    """A copy of `ledger` after `steps` steps of `plan` from step `start` on."""
+def ledger_after(ledger: Ledger, plan: Plan, steps: int, *, start: int = 0) -> Ledger:
+    """A copy of `ledger` after further steps of `plan`.
+
+    Args:
+        ledger: left as it is.
+        plan: the plan.
+        steps: number of steps.
+        start: the first step, >= 0.
+    """
     trial = ledger.copy()
     plan.record(trial, "training", steps, start=start)
     return trial
@@ -284,22 +319,18 @@ def _check_ledger(plan: Plan, ledger: Ledger) -> None:
         ledger.unit = plan.sampling.unit
 
 
-def _affordable(ledger: Ledger, plan: Plan, budget: Target | None, using: Accountant | str, taken: int) -> int | None:
+def _affordable_steps(
+    ledger: Ledger, plan: Plan, budget: Target | None, accountant: Accountant | str, taken: int
+) -> int | None:
     """How many steps of the plan keep `budget` met, the `taken` ones that the ledger holds among them; None without.
 
     The guarantee worsens with every step, so bisection finds it.
     """
     if budget is None:
         return None
-    judge = accountant(using) if isinstance(using, str) else using
+    measure = accounting.accountant(accountant)
 
     def met(steps: int) -> bool:
-        return budget.met(judge(planned_ahead(ledger, plan, steps - taken, start=taken)))
+        return budget.met(measure(ledger_after(ledger, plan, steps - taken, start=taken)))
 
-    affordable, refused = taken, plan.steps
-    if met(refused):
-        return plan.steps
-    while refused - affordable > 1:
-        middle = (affordable + refused) // 2
-        affordable, refused = (middle, refused) if met(middle) else (affordable, middle)
-    return affordable
+    return plan.steps if met(plan.steps) else bisect_integers(met, taken, plan.steps)

@@ -1,7 +1,4 @@
-"""The outputs of a private model: what is computed from them ends in `backward()`, which clips.
-
-From a loss to the gradient of each example's own loss with respect to its own outputs, or an error.
-"""
+"""`PrivateOutputs`, whose `backward()` clips, and `cotangents`, the gradient of each example's loss by its outputs."""
 
 from __future__ import annotations
 
@@ -12,26 +9,26 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InvalidInput
-from tacit.gradients.inputs import per_example
-from tacit.training.autograd import Cut, Made, Sizes, Tape, flat, mapped, writes
+from tacit.gradients.inputs import check_losses
+from tacit.training.autograd import RowSelection, SizeTracker, Tape, TapeIndex, flat, mapped, writes
 
-Backward = Callable[[Tensor, Made, Tape], None]
+Backward = Callable[[Tensor, TapeIndex, Tape], None]
 
 
 class PrivateOutputs(Tensor):
-    """Outputs of a private model, or what became of them; every operation on them is recorded on their tape."""
+    """Outputs of a private model, or a value computed from them; an autograd tape records every operation on them."""
 
     tape: Tape
-    made: Made
+    made: TapeIndex
     backpropagate: Backward
 
     @classmethod
     def of(cls, root: Tensor, batch: object, backpropagate: Backward) -> PrivateOutputs:
         """`root`, a leaf that requires a gradient or outputs without one, for the examples of `batch`.
 
-        `backpropagate` is given a loss and where it came from.
+        `backpropagate` is called with a loss and its place on the tape.
         """
-        return root.view_as(root).as_subclass(cls)._marked(Tape(root, batch), Made(0), backpropagate)
+        return root.view_as(root).as_subclass(cls)._on_tape(Tape(root, batch), TapeIndex(0), backpropagate)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -43,14 +40,14 @@ class PrivateOutputs(Tensor):
         before = None if tape.root.requires_grad else _generator(tape.root.device)
         result = super().__torch_function__(func, types, args, named)
         if before is not None and not torch.equal(before, _generator(tape.root.device)):
-            # A draw cannot be made again for one example; beside the outputs it is a value like the targets.
+            # A random draw cannot be repeated for one example; the result is a value like the targets.
             return mapped(result, plain)
         made = [value for value in flat(result) if isinstance(value, PrivateOutputs)]
         if made or writes(func):
             place = tape.append(func, *mapped((args, named), lambda value: _source(value, tape)))
             several = isinstance(result, list | tuple)
             for item, value in enumerate(made):
-                value._marked(tape, Made(place, item if several else None), origin.backpropagate)
+                value._on_tape(tape, TapeIndex(place, item if several else None), origin.backpropagate)
         return result
 
     def backward(
@@ -60,20 +57,30 @@ class PrivateOutputs(Tensor):
         create_graph: bool = False,
         inputs: Any = None,
     ) -> None:
-        """Hand the loss to the private model; of the arguments of a tensor's `backward` none has a meaning here."""
+        """Pass the loss to the private model; of the arguments of `Tensor.backward` only `retain_graph` is accepted.
+
+        Args:
+            gradient: None.
+            retain_graph: without effect.
+            create_graph: False.
+            inputs: None.
+
+        Raises:
+            TypeError: `gradient`, `create_graph` or `inputs` is given.
+        """
         if gradient is not None or create_graph or inputs is not None:
             raise TypeError("backward of a private loss takes no gradient, create_graph or inputs.")
         self.backpropagate(self.as_subclass(Tensor), self.made, self.tape)
 
-    def _marked(self, tape: Tape, made: Made, backpropagate: Backward) -> PrivateOutputs:
+    def _on_tape(self, tape: Tape, made: TapeIndex, backpropagate: Backward) -> PrivateOutputs:
         self.tape, self.made, self.backpropagate = tape, made, backpropagate
         return self
 
 
 def _origin(values: list[PrivateOutputs]) -> PrivateOutputs | None:
-    """The value whose tape goes on: one that a gradient flows from, where there is one."""
-    marked = [value for value in values if hasattr(value, "tape")]
-    return next((value for value in marked if value.tape.root.requires_grad), marked[0] if marked else None)
+    """The value whose tape continues: one that a gradient flows from, if there is one."""
+    taped = [value for value in values if hasattr(value, "tape")]
+    return next((value for value in taped if value.tape.root.requires_grad), taped[0] if taped else None)
 
 
 def _source(value: Any, tape: Tape) -> Any:
@@ -91,27 +98,32 @@ def _generator(device: torch.device) -> Tensor:
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
-REDUCTIONS = ("none", "mean", "sum")
+def cotangents(loss: Tensor, made: TapeIndex, tape: Tape, reduction: str, turn: int, sizes: SizeTracker) -> Tensor:
+    """Gradient  d loss_i / d outputs_i  for every example i, of the shape of the outputs.
 
-
-def cotangents(loss: Tensor, made: Made, tape: Tape, reduction: str, turn: int, sizes: Sizes) -> Tensor:
-    """d loss_i / d outputs_i for every example i, shape of the outputs.
-
-    A vector of one loss per example is taken as it is. A single number, under `reduction` "mean" or "sum", is undone:
+    A vector of one loss per example needs no change. A single number, under `reduction` "mean" or "sum", is converted:
     a mean by the number of examples in this batch.
 
-    Checked on every batch: that what the loss makes of the outputs is every example's own, and that a number is the
-    mean or the sum of such losses. The loss is computed again from one example alone (its place given by `turn`) and at
-    the first turn from several, with every other tensor of the batch's length cut alike, and the gradients must agree.
-    `sizes` is the loop's memory of which sizes in its losses are the batch's. What another pass of the private model
-    over this batch put out is followed like the outputs; what came of an earlier batch's outputs is refused. Assumed,
-    as `engine.LOOP` says: that all other values (inputs, targets, weights) are each example's own or public.
+    Every batch is checked: the loss of an example depends on its own outputs only, and a number is the mean or the sum
+    of such losses. The loss is recomputed from one example alone, and at the first turn from several, with every other
+    tensor of the batch's length restricted alike; the gradients must agree. Outputs of another pass of the private
+    model over this batch are treated like the outputs; values from an earlier batch's outputs are refused. The
+    assumption `make_private.LOOP` covers all other values (inputs, targets, weights): each is one example's or public.
 
-    Raises `InvalidInput` for a loss of another form, or with terms that do not come from the outputs.
+    Args:
+        loss: what the loop called `backward` on, a number or shape (batch,).
+        made: place of `loss` on the tape.
+        tape: operations on the outputs.
+        reduction: "none", "mean" or "sum".
+        turn: number of the batch, which selects the example that is recomputed.
+        sizes: which sizes in the loop's losses follow the batch size, learned from batch to batch.
+
+    Raises:
+        InvalidInput: a loss of another form, or with terms that do not come from the outputs.
     """
     root, batch = tape.root, len(tape.root)
     if reduction == "none" or loss.dim():
-        per_example(loss, batch)
+        check_losses(loss, batch)
     if not batch:
         return torch.zeros_like(root)
     _check_leaves(loss, root)
@@ -125,36 +137,39 @@ def cotangents(loss: Tensor, made: Made, tape: Tape, reduction: str, turn: int, 
     if batch > 1:
         if loss.dim() and turn == 0:
             _check_rows(loss, root, found)
-        _check_alone(found, made, tape, "none" if loss.dim() else reduction, turn, sizes.cuts(tape))
+        _check_alone(found, made, tape, "none" if loss.dim() else reduction, turn, sizes.selections(tape))
     return found
 
 
 def _check_rows(losses: Tensor, root: Tensor, found: Tensor) -> None:
     """Entry i of a vector of losses depends on row i of the outputs: another weighted sum has the weighted gradient."""
+    # Fractional parts of multiples of the golden ratio: distinct weights in [1, 2) for every row.
     weights = 1.0 + torch.arange(1, len(losses) + 1, dtype=losses.dtype, device=losses.device).mul(0.6180339887).frac()
     (weighted,) = torch.autograd.grad((losses * weights).sum(), root, retain_graph=True)
     if not _close(weighted, found * weights.to(found.dtype).view(-1, *[1] * (found.dim() - 1))):
         raise InvalidInput(_SENTENCES["none"])
 
 
-def _check_alone(found: Tensor, made: Made, tape: Tape, reduction: str, turn: int, cuts: list[Cut]) -> None:
+def _check_alone(
+    found: Tensor, made: TapeIndex, tape: Tape, reduction: str, turn: int, selections: list[RowSelection]
+) -> None:
     batch = len(tape.root)
     chosen = [torch.tensor([turn % batch], device=found.device)]
     if turn == 0:
         chosen.append(torch.arange(batch // 2, batch, device=found.device))
         chosen.append(torch.tensor([batch // 2], device=found.device))
     for index in chosen:
-        if not any(_agrees(found, made, tape, reduction, index, cut) for cut in cuts):
+        if not any(_agrees(found, made, tape, reduction, index, selection) for selection in selections):
             raise InvalidInput(_SENTENCES[reduction])
 
 
-def _agrees(found: Tensor, made: Made, tape: Tape, reduction: str, index: Tensor, cut: Cut) -> bool:
+def _agrees(found: Tensor, made: TapeIndex, tape: Tape, reduction: str, index: Tensor, selection: RowSelection) -> bool:
     """Whether the examples `index` have the same gradients when the loss sees nothing but them."""
     try:
-        loss, rows = tape.again(made, index, cut)
+        loss, rows = tape.replay(made, index, selection)
         (alone,) = torch.autograd.grad(loss.sum(), rows, allow_unused=True)
     except (RuntimeError, ValueError, IndexError, TypeError):
-        # This way of cutting the targets does not fit the loss.
+        # This selection of rows does not fit the loss.
         return False
     if loss.dim() and len(loss) != len(index):
         return False
@@ -171,6 +186,7 @@ def _close(left: Tensor, right: Tensor) -> bool:
     return bool((near | (left.isnan() & right.isnan()) | (left == right)).all())
 
 
+# Relative tolerance by precision of the outputs, about ten roundings; 1e-4 for float32 and float64.
 _TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
 _SENTENCES = {
     "none": "losses must each depend on their own example only; got losses that mix the batch. "
@@ -184,13 +200,13 @@ _SENTENCES = {
 
 
 def _check_leaves(loss: Tensor, root: Tensor) -> None:
-    """Gradients flow into the outputs and nowhere else: what reaches a parameter past them would not be clipped."""
-    waiting, seen = [loss.grad_fn], set()
+    """Raise if a gradient reaches a parameter other than through the outputs: it would not be clipped."""
+    waiting, visited = [loss.grad_fn], set()
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen:
+        if node is None or node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         leaf = getattr(node, "variable", None)
         if leaf is not None and leaf is not root:
             raise InvalidInput(

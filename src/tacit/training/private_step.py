@@ -1,6 +1,6 @@
 """One private update: clip, add noise, divide by the expected batch size, and let any optimizer step.
 
-Mixed precision: the model computes in bfloat16; norms, clipped sums, noise and weights stay in float32.
+In mixed precision the model computes in bfloat16; norms, clipped sums, noise and weights stay in float32.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from tacit.gradients import ClippedSum, FlatGradient, UnitIds, first_batch_check
 from tacit.gradients.inputs import Inputs, Loss, batch_size
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
-from tacit.training.optimizers import AdamBC, descend
+from tacit.training.optimizers import AdamBC, apply_gradients
 from tacit.training.release import Normals, Release, noise_size, release, scales
 
 ENGINES = ("auto", "eager", "recorded", "compiled")
+PRECISIONS = ("float32", "bfloat16")
 
 
+@check.renamed(max_physical_batch="max_physical_batch_size")
 def private_step(
     model: nn.Module,
     optimizer: Optimizer,
@@ -40,7 +42,7 @@ def private_step(
     stream: Stream | None = None,
     unsafe_no_noise: bool = False,
 ) -> Callable[[Inputs, Tensor], None]:
-    """`step(inputs, targets)`: one private update on the given batch. It accounts for nothing and promises nothing.
+    """Function `step(inputs, targets)` that makes one private update and accounts for nothing.
 
         g = (sum_i clipped g_i + N(0, (noise_multiplier * clip_norm)^2 I)) / expected_batch_size;  optimizer.step()
 
@@ -51,36 +53,57 @@ def private_step(
         model: in train mode whenever a step is taken.
         optimizer: any `torch.optim` optimizer of exactly the model's trainable parameters.
         loss: `loss(outputs, targets)` gives one value per example, shape (batch,).
-        clip_norm, noise_multiplier: > 0.
+        clip_norm: bound on the L2 norm of one example's gradient, > 0; or give `clipping`.
         clipping: another clip than the flat one to clip_norm; its sensitivity is then clip_norm above.
+        noise_multiplier: noise std / clip_norm, > 0.
         expected_batch_size: > 0; never the drawn size, which is private.
         engine: "eager"; "recorded", which records the operations of one step for each of a few batch sizes and pays
             over hundreds of steps of small models; "compiled", which also spends seconds on compiling each recording
             and pays over thousands; or "auto", which is eager.
-        max_physical_batch_size: records that go through the model at a time; a larger batch is processed in pieces, and
-            noise added once. The result does not depend on it.
+        max_physical_batch_size: records that go through the model at a time, >= 1; a larger batch is processed in
+            several physical batches, and noise added once. The result does not depend on it.
         stream: source of the noise; a new `SecureStream` by default.
+        unsafe_no_noise: allows noise_multiplier 0.
+
+    Returns:
+        The step; inputs of shape (batch, ...), targets of shape (batch, ...).
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
+        TrainingMisuse: `optimizer` is not one of all trainable parameters of `model`.
+
+    Example:
+        >>> import torch
+        >>> from torch.nn.functional import cross_entropy
+        >>> model = torch.nn.Linear(3, 2)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> step = private_step(
+        ...     model, optimizer, lambda out, y: cross_entropy(out, y, reduction="none"),
+        ...     clip_norm=1.0, noise_multiplier=1.0, expected_batch_size=8)
+        >>> step(torch.randn(8, 3), torch.zeros(8, dtype=torch.long))
 
     Source: Abadi et al. 2016, Algorithm 1; the fixed divisor as in Bu et al. 2020 with m = p n.
     """
     check.choice("engine", engine, ENGINES)
     check.positive("expected_batch_size", expected_batch_size)
     Gaussian(noise_multiplier, unsafe_no_noise)
-    private_update = PrivateUpdate(
-        model,
-        optimizer,
-        loss,
-        clip=clip_of(clip_norm, clipping),
-        expected_batch_size=expected_batch_size,
-        engine=engine,
-        stream=stream if stream is not None else SecureStream(),
-        max_physical_batch_size=max_physical_batch_size,
-    )
-    return lambda inputs, targets: private_update(inputs, targets, noise_multiplier)
+    clip, noise = clip_of(clip_norm, clipping), stream if stream is not None else SecureStream()
+    update = PrivateUpdate(model, optimizer, loss, clip, expected_batch_size, engine, noise, max_physical_batch_size)
+    return lambda inputs, targets: update(inputs, targets, noise_multiplier)
 
 
 class PrivateUpdate:
-    """The update that `private_step` describes, for many batches; the noise multiplier is given step by step.
+    """The update of `private_step` for many batches; the noise multiplier is given step by step.
+
+    Args:
+        model: in train mode whenever a step is taken.
+        optimizer: any `torch.optim` optimizer of exactly the model's trainable parameters.
+        loss: `loss(outputs, targets)` gives one value per example, shape (batch,).
+        clip: the clip of the first step.
+        expected_batch_size: > 0.
+        engine: one of `ENGINES`.
+        stream: source of the noise.
+        max_physical_batch_size: records that go through the model at a time, >= 1.
 
     Attributes:
         clip: the clip of the next step.
@@ -91,7 +114,6 @@ class PrivateUpdate:
         model: nn.Module,
         optimizer: Optimizer,
         loss: Loss,
-        *,
         clip: Clip,
         expected_batch_size: float,
         engine: str,
@@ -104,65 +126,73 @@ class PrivateUpdate:
         self._expected = expected_batch_size
         self._clipped = ClippedSum(model, clip, max_physical_batch_size=max_physical_batch_size)
         self._shape = FlatGradient.zeros(self._clipped.trainable)
-        self._audited = False
+        self._checked = False
         self._compiled = None
         if engine in ("recorded", "compiled"):
             from tacit.training.compile import CompiledMean
 
-            compiler = engine == "compiled"
             self._compiled = CompiledMean(
-                self._clipped, loss, expected_batch_size, max_physical_batch_size, compiler=compiler
+                self._clipped, loss, expected_batch_size, max_physical_batch_size, compiler=engine == "compiled"
             )
 
     @property
     def clip(self) -> Clip:
+        """The clip of the next step."""
         return self._clipped.clip
 
     @clip.setter
     def clip(self, clip: Clip) -> None:
         self._clipped.clip = clip
 
-    def audit_once(self, inputs: Inputs, targets: Tensor) -> None:
-        """Run the first-step audit if it has not run: by itself only to do so in another precision than the step's."""
-        if batch_size(inputs, targets) and not self._audited:
+    def check_first_batch(self, inputs: Inputs, targets: Tensor) -> None:
+        """Run `first_batch_check` once; call it before the step to run it in another precision than the step's."""
+        if batch_size(inputs, targets) and not self._checked:
             first_batch_check(self._clipped, self._loss, inputs, targets)
-            self._audited = True
+            self._checked = True
 
     def __call__(
-        self, inputs: Inputs, targets: Tensor, noise_multiplier: float, members: UnitIds | None = None
+        self, inputs: Inputs, targets: Tensor, noise_multiplier: float, unit_ids: UnitIds | None = None
     ) -> None:
+        """Make one update.
+
+        Args:
+            inputs: tensor (batch, ...), or a tuple or dict of them.
+            targets: shape (batch, ...).
+            noise_multiplier: noise std / sensitivity of the clip.
+            unit_ids: privacy unit of every record; None where every record is a unit of its own.
+        """
         check_mode(self._model)
-        self.audit_once(inputs, targets)
+        self.check_first_batch(inputs, targets)
         clip = self._clipped.clip
         noise = self._normals.take(self._shape.flat, noise_size(clip, self._shape))
         std, divisor = scales(clip, noise_multiplier, self._expected)
         mean = None
-        if self._compiled is not None and members is None:
+        if self._compiled is not None and unit_ids is None:
             mean = self._compiled(inputs, targets, noise, std)
         if mean is not None:
             released = Release(mean, std / divisor, clip)
         else:
-            total, norms = self._clipped(self._loss, inputs, targets, members)
+            total, norms = self._clipped(self._loss, inputs, targets, unit_ids)
             released = release(clip, total, norms, noise, noise_multiplier, self._expected)
         self._clipped.clip = released.clip
-        update(self._clipped.trainable, self._optimizer, released)
+        apply_release(self._clipped.trainable, self._optimizer, released)
 
 
-def update(trainable: dict[str, nn.Parameter], optimizer: Optimizer, released: Release) -> None:
+def apply_release(trainable: dict[str, nn.Parameter], optimizer: Optimizer, released: Release) -> None:
     """Hand the gradients to the optimizer, step, and leave none behind."""
     if isinstance(optimizer, AdamBC):
         optimizer.expect_noise(released.noise_std)
-    descend(optimizer, trainable, released.mean.parts)
+    apply_gradients(optimizer, trainable, released.mean.parts)
 
 
 def check_mode(model: nn.Module) -> None:
-    """Training an evaluation-mode model is a mistake that changes layers such as dropout."""
+    """Raise `TrainingMisuse` for a model in eval mode, in which layers such as dropout differ."""
     if not model.training:
         raise TrainingMisuse("model must be in train mode; got eval mode. Call model.train() first.")
 
 
 def check_optimizer(model: nn.Module, optimizer: Optimizer) -> None:
-    """The optimizer holds exactly the trainable parameters of the model."""
+    """Raise unless the optimizer holds exactly the trainable parameters of the model."""
     if not isinstance(optimizer, Optimizer):
         raise check.fail("optimizer", "a torch.optim optimizer of the model's parameters", type(optimizer).__name__)
     named = {id(parameter): name for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -181,12 +211,9 @@ def check_optimizer(model: nn.Module, optimizer: Optimizer) -> None:
         )
 
 
-PRECISIONS = ("float32", "bfloat16")
-
-
 @contextmanager
 def computed_in(model: nn.Module, precision: str) -> Iterator[None]:
-    """Inside, calls of `model` run in `precision`, "float32" or "bfloat16" (autocast); outputs are float32 in both.
+    """Context in which calls of `model` run in `precision`: "float32", or "bfloat16" by autocast with float32 outputs.
 
     Only the forward pass, and what autograd makes of it, is in bfloat16. Norms and clipped sums are made in float32
     from the same activations and output gradients, so a clipped contribution stays within the bound.

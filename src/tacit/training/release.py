@@ -1,7 +1,4 @@
-"""From a clipped sum to what may be released: the noise, the divisor, and the clip of the next step.
-
-Normal values for the noise of a step, drawn on a second thread while the step before computes.
-"""
+"""`release`: from a clipped sum to a noisy mean; and `Normals`, the normal values of its noise."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from tacit.noise import SecureStream, Stream
 
 @dataclass(frozen=True)
 class Release:
-    """What one step lets out.
+    """Result of one step.
 
     Attributes:
         mean: noisy mean gradient.
@@ -40,8 +37,15 @@ def release(
     A clip that makes a mean itself does so first, and is not divided; see `Clip`.
 
     Args:
-        norms: of the units drawn, shape (units,).
-        noise: fresh N(0, 1) values, `noise_size` of them.
+        clip: the clip of this step.
+        total: clipped sum; overwritten.
+        norms: gradient norms of the units drawn, shape (units,).
+        noise: fresh N(0, 1) values, shape (noise_size,).
+        noise_multiplier: noise std / sensitivity, >= 0.
+        expected_batch_size: > 0.
+
+    Returns:
+        The noisy mean, the standard deviation of its noise, and the clip of the next step.
     """
     size = total.flat.numel()
     clip.finish(total.flat, len(norms))
@@ -53,35 +57,36 @@ def release(
 
 
 def scales(clip: Clip, noise_multiplier: float, expected_batch_size: float) -> tuple[float, float]:
-    """Standard deviation of the noise on the sum, and what the noisy sum is divided by."""
+    """Standard deviation of the noise on the sum, and divisor of the noisy sum."""
     return noise_multiplier * clip.sensitivity, 1.0 if clip.of_mean else expected_batch_size
 
 
 def noise_size(clip: Clip, total: FlatGradient) -> int:
-    """How many normal values one step takes."""
+    """Number of normal values that one step uses."""
     return total.flat.numel() + clip.statistics
 
 
-_WORTHWHILE = 2**17  # values; drawing fewer takes less than a few hand-overs between threads
+# Values; drawing fewer takes less time than a few hand-overs between threads.
+_LEAST_AHEAD = 2**17
 
 
 class Normals:
-    """Fresh N(0, 1) values for one step after another, each handed out once.
+    """Fresh N(0, 1) values for one step after another, each used once.
 
-    Most of the time of a draw is spent in AES and in array functions, which let other threads run. So with a secure
-    stream, many values and a processor to spare, the values of the next step are drawn ahead, from a secure stream of
-    this object's own: no two threads share one. Values from any other stream are drawn when they are asked for, in
-    that order, so that a seeded run repeats. After a fork the child draws anew.
+    AES and array functions take most of the time of a draw, and let other threads run. So with a secure stream, many
+    values and a spare processor, a second thread draws the values of the next step ahead, from a secure stream of its
+    own: no two threads share one. Values of any other stream are drawn on demand, in order, so that a seeded run
+    repeats. After a fork the child draws anew.
 
     Args:
-        stream: where the values come from.
-        ahead: whether to draw ahead; None to do so where it pays.
+        stream: source of the values.
+        ahead: whether to draw ahead; None to do so where it saves time.
     """
 
     def __init__(self, stream: Stream, *, ahead: bool | None = None):
         self._stream = stream
-        self._ahead = _spare() if ahead is None else ahead
-        self._least = _WORTHWHILE if ahead is None else 0
+        self._ahead = _processor_to_spare() if ahead is None else ahead
+        self._least = _LEAST_AHEAD if ahead is None else 0
         self._process = os.getpid()
         self._thread: ThreadPoolExecutor | None = None
         self._next: Future[Tensor] | None = None
@@ -107,6 +112,6 @@ def normals(stream: Stream, size: int, like: Tensor) -> Tensor:
     return noise.to(like.device)
 
 
-def _spare() -> bool:
+def _processor_to_spare() -> bool:
     """Whether torch leaves a processor free."""
     return len(os.sched_getaffinity(0)) > torch.get_num_threads() if hasattr(os, "sched_getaffinity") else False

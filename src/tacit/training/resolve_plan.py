@@ -1,83 +1,114 @@
-"""From what a person asks for (batch size or rate, epochs or steps, noise or target) to a plan."""
+"""`resolve_plan`: the plan that the options of a public call ask for."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tacit import check
 from tacit.accounting import Accountant, Ledger
 from tacit.calibration import smallest
 from tacit.clipping import Clip, clip_of
 from tacit.errors import InvalidInput
+from tacit.noise import Stream
 from tacit.sampling import Sampling, sampling_of
 from tacit.tradeoff import Epsilon, Target
-from tacit.training.plan import Plan, planned_ahead, warn_about_delta
-from tacit.training.schedules import Noise, resolved
+from tacit.training.plan import Plan, PrivateRun, ledger_after, warn_about_delta
+from tacit.training.schedules import Noise, resolve_noise
 
 
-def resolve_plan(
-    records: int,
-    *,
-    clip_norm: float | None,
-    clipping: Clip | None = None,
-    sampling: str | Sampling = "poisson",
-    noise_multiplier: Noise | None,
-    target: Target | None,
-    accountant: Accountant | str,
-    sample_rate: float | None,
-    batch_size: float | None,
-    steps: int | None,
-    epochs: float | None,
-    delta: float | None,
-    ledger: Ledger,
-    unsafe_no_noise: bool,
-) -> Plan:
-    """The plan for `records`; with `target` and no `noise_multiplier`, the noise that meets the target.
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """Options of a private run, as `fit`, `make_private` and `PrivacyEngine` take them; `resolve_plan` checks them.
+
+    Attributes:
+        clip_norm: bound on the L2 norm of one record's gradient, > 0; None if `clipping` is given.
+        clipping: another way to bound contributions; its sensitivity replaces clip_norm.
+        sampling: how batches are drawn: a name or a `Sampling`.
+        noise_multiplier: noise std / clip_norm: a number, one for each step or a schedule; None to calibrate it.
+        target: what calibration meets, and the budget that no step crosses.
+        accountant: measures `target`.
+        sample_rate: probability of each unit in a batch, in (0, 1]; None if `batch_size` is given.
+        batch_size: expected number of units in a batch; None if `sample_rate` is given.
+        steps: number of steps, >= 1; None if `epochs` is given.
+        epochs: number of expected passes over the data, > 0; None if `steps` is given.
+        delta: in [0, 1]; warned about when >= 1/n. An `Epsilon` target has its own.
+        unsafe_no_noise: allows noise_multiplier 0.
+    """
+
+    clip_norm: float | None = None
+    clipping: Clip | None = None
+    sampling: str | Sampling = "poisson"
+    noise_multiplier: Noise | None = None
+    target: Target | None = None
+    accountant: Accountant | str = "pld"
+    sample_rate: float | None = None
+    batch_size: float | None = None
+    steps: int | None = None
+    epochs: float | None = None
+    delta: float | None = None
+    unsafe_no_noise: bool = False
+
+    @property
+    def reported_delta(self) -> float | None:
+        """Delta of an `Epsilon` target, else `delta`."""
+        return self.target.delta if isinstance(self.target, Epsilon) else self.delta
+
+    def start(self, plan: Plan, ledger: Ledger, stream: Stream | None = None) -> PrivateRun:
+        """The run of `plan` that records in `ledger` and takes no step past `target`."""
+        return PrivateRun(plan, stream=stream, ledger=ledger, budget=self.target, accountant=self.accountant)
+
+
+def resolve_plan(options: PlanOptions, records: int, ledger: Ledger) -> Plan:
+    """The plan for `records` records; without a noise multiplier, the smallest that lets `ledger` meet the target.
 
     sample_rate = batch_size / units and steps = round(epochs / sample_rate) where those are given instead; units are
     the records, or what `sampling` puts in their place.
+
+    Raises:
+        InvalidInput: an option breaks its rule, or does not fit another option or the ledger.
     """
-    clip, how = clip_of(clip_norm, clipping), sampling_of(sampling).in_series(ledger.free_series)
-    units = how.units(records)
-    rate = sample_rate_of(units, sample_rate, batch_size)
-    planned = steps_of(rate, steps, epochs)
-    warn_about_delta(target.delta if isinstance(target, Epsilon) else delta, units)
-    how.check_relation(ledger.relation)
-    if noise_multiplier is not None:
-        return Plan(records, rate, clip, resolved(noise_multiplier, planned), planned, unsafe_no_noise, how)
-    return _calibrated(Plan(records, rate, clip, 1.0, planned, unsafe_no_noise, how), target, accountant, ledger)
+    clip = clip_of(options.clip_norm, options.clipping)
+    sampling = sampling_of(options.sampling).in_series(ledger.free_series)
+    units = sampling.units(records)
+    sample_rate = resolve_sample_rate(units, options.sample_rate, options.batch_size)
+    steps = resolve_steps(sample_rate, options.steps, options.epochs)
+    warn_about_delta(options.reported_delta, units)
+    sampling.check_relation(ledger.relation)
+    noise = 1.0 if options.noise_multiplier is None else resolve_noise(options.noise_multiplier, steps)
+    plan = Plan(records, sample_rate, clip, noise, steps, options.unsafe_no_noise, sampling)
+    return plan if options.noise_multiplier is not None else _calibrated(plan, options, ledger)
 
 
-def sample_rate_of(records: int, sample_rate: float | None, batch_size: float | None) -> float:
-    """The sample rate that is given, or `batch_size / records`."""
-    _one_of("sample_rate", sample_rate, "batch_size", batch_size)
+def resolve_sample_rate(units: int, sample_rate: float | None, batch_size: float | None) -> float:
+    """The sampling rate that is given, or `batch_size / units`."""
+    _check_one_given("sample_rate", sample_rate, "batch_size", batch_size)
     if sample_rate is not None:
         return check.probability("sample_rate", sample_rate, open_low=True, hint="Use batch_size / n.")
-    hint = f"It is the expected size of a batch of the {records} records."
-    return check.real("batch_size", batch_size, low=0.0, high=records, open_low=True, hint=hint) / records
+    hint = f"It is the expected size of a batch of the {units} records."
+    return check.real("batch_size", batch_size, low=0.0, high=units, open_low=True, hint=hint) / units
 
 
-def steps_of(sample_rate: float, steps: int | None, epochs: float | None) -> int:
-    """The steps that are given, or round(epochs / sample_rate)."""
-    _one_of("steps", steps, "epochs", epochs)
+def resolve_steps(sample_rate: float, steps: int | None, epochs: float | None) -> int:
+    """The number of steps that is given, or round(epochs / sample_rate)."""
+    _check_one_given("steps", steps, "epochs", epochs)
     if steps is not None:
         return check.count("steps", steps, hint="Use round(epochs / sample_rate).")
     return max(1, round(check.positive("epochs", epochs) / sample_rate))
 
 
-def _one_of(first: str, left: object, second: str, right: object) -> None:
+def _check_one_given(first: str, left: object, second: str, right: object) -> None:
     if (left is None) == (right is None):
         got = "neither" if left is None else "both"
         raise InvalidInput(f"{first} must be given exactly when {second} is not; got {got}. Give one of the two.")
 
 
-def _calibrated(plan: Plan, target: Target | None, accountant: Accountant | str, ledger: Ledger) -> Plan:
-    """`plan` with the smallest noise after which `ledger` still meets `target`."""
-    if target is None:
+def _calibrated(plan: Plan, options: PlanOptions, ledger: Ledger) -> Plan:
+    """`plan` with the smallest noise multiplier after which `ledger` still meets the target."""
+    if options.target is None:
         raise check.fail("noise_multiplier", "given unless a target is", None, "Use e.g. 1.0 or target=Epsilon(...).")
 
     def after(noise_multiplier: float) -> Ledger:
-        return planned_ahead(ledger, replace(plan, noise_multiplier=noise_multiplier), plan.steps)
+        return ledger_after(ledger, replace(plan, noise_multiplier=noise_multiplier), plan.steps)
 
-    found = smallest("noise_multiplier", after, target, using=accountant, relation=ledger.relation)
+    found = smallest("noise_multiplier", after, options.target, accountant=options.accountant, relation=ledger.relation)
     return replace(plan, noise_multiplier=found.value)

@@ -1,4 +1,4 @@
-"""What lets a private run stop at any moment and go on without understating what it spent."""
+"""Interruption and resumption of a private run, without understating the privacy that it spent."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.clipping import clip_from_spec
 from tacit.errors import TrainingMisuse
+from tacit.training.callbacks import stateful
 from tacit.training.checkpoint import Checkpoint, read_checkpoint
 from tacit.training.loop import Loop
 from tacit.training.plan import Plan, PrivateRun
 from tacit.training.private_step import PrivateUpdate
-from tacit.training.run_fingerprint import keeping
 
 LOST = "lost in an interruption"
+"""Note of ledger entries for steps that a process may have taken after its last checkpoint."""
 
 
-def opened(path: str | Path | None, resume: bool) -> Checkpoint | None:
-    """The checkpoint to go on from; None to begin.
+def open_checkpoint(path: str | Path | None, resume: bool) -> Checkpoint | None:
+    """The checkpoint to resume from; None for a new run.
 
     Raises `InvalidInput` where a run would write over the checkpoint of an earlier one, whose ledger would be lost.
     """
@@ -39,8 +40,8 @@ def opened(path: str | Path | None, resume: bool) -> Checkpoint | None:
     return read_checkpoint(path)
 
 
-def mark_of(path: str | Path | None) -> tuple[int, int] | None:
-    """What tells the file `path` from any that takes its place; None while there is none."""
+def file_identity(path: str | Path | None) -> tuple[int, int] | None:
+    """Identity of the file `path`: inode and time of modification; None if there is no file."""
     try:
         found = os.stat(path) if path is not None else None
     except FileNotFoundError:
@@ -48,56 +49,61 @@ def mark_of(path: str | Path | None) -> tuple[int, int] | None:
     return (found.st_ino, found.st_mtime_ns) if found is not None else None
 
 
-class Keeper:
-    """Writes checkpoints of a run, and puts a saved state back into its parts.
+class CheckpointWriter:
+    """Writes checkpoints of a run, and restores the state of one.
 
     Args:
-        path: the file; each checkpoint takes the place of the one before.
-        every: steps from one checkpoint to the next.
-        mark: `mark_of(path)` from before it was read.
-        before: what the ledger held when the run began.
+        path: the file; each checkpoint replaces the one before.
+        every: steps from one checkpoint to the next, >= 1.
+        identity: `file_identity(path)` from before it was read.
+        before: the ledger when the run began.
+        fingerprint: of the run, see `run_fingerprint`.
+        run: the running plan.
+        update: the private update, whose clip is saved.
+        loop: the training loop.
     """
 
     def __init__(
         self,
         path: str | Path,
         every: int,
-        mark: tuple[int, int] | None,
+        identity: tuple[int, int] | None,
         before: Ledger,
-        setting: dict[str, str],
+        fingerprint: dict[str, str],
         run: PrivateRun,
         update: PrivateUpdate,
         loop: Loop,
     ):
-        self._path, self._every, self._mark, self._before, self._setting = path, every, mark, before, setting
-        self._run, self._update, self._loop = run, update, loop
+        self._path, self._every, self._identity, self._before = path, every, identity, before
+        self._fingerprint, self._run, self._update, self._loop = fingerprint, run, update, loop
         self._written = False
 
-    def save(self, over: bool) -> None:
+    def save(self, finished: bool) -> None:
         """Write a checkpoint if one is due; no step that it does not cover may be taken before the next.
 
         Args:
-            over: whether this process takes no further step.
+            finished: whether this process takes no further step.
 
-        Raises `TrainingMisuse` when another process has gone on with the run: it has counted the steps of this one up
-        to here as lost, and writing over its file would lose its own.
+        Raises:
+            TrainingMisuse: another process has resumed the run: it has counted the steps of this one up to here as
+                lost, and writing over its file would lose its own.
         """
         loop, ledger = self._loop, self._run.ledger
-        if not over and loop.taken % self._every and self._written:
+        if not finished and loop.taken % self._every and self._written:
             return
-        if mark_of(self._path) != self._mark:
+        if file_identity(self._path) != self._identity:
             raise TrainingMisuse(
                 f"checkpoint must be written by one run at a time; got {str(self._path)!r} from another. "
                 "This run has ended; the other one goes on."
             )
-        ahead = 0 if over else min(self._run.left, self._every - loop.taken % self._every)
+        ahead = 0 if finished else min(self._run.left, self._every - loop.taken % self._every)
         spent = ledger.copy()
         if ahead:
             _reserve(spent, self._run.plan, loop.taken, ahead)
         saved = Checkpoint(
             step=loop.taken,
             steps=loop.steps,
-            setting=self._setting,
+            fingerprint=self._fingerprint,
             before=self._before,
             ledger=ledger,
             spent=spent,
@@ -105,11 +111,11 @@ class Keeper:
             state=self._state(),
         )
         saved.write(self._path)
-        self._mark = mark_of(self._path)
+        self._identity = file_identity(self._path)
         self._written = True
 
     def restore(self, saved: Checkpoint) -> None:
-        """Put the state of `saved` into the run, the loop and everything they hold."""
+        """Restore the state of `saved` in the run, the loop, and all that they hold."""
         loop, state = self._loop, saved.state
         self._run.restore(state["run"], ledger=saved.ledger, spent=saved.spent)
         self._update.clip = clip_from_spec(state["clip"])
@@ -117,11 +123,11 @@ class Keeper:
         loop.optimizer.load_state_dict(state["optimizer"])
         if loop.scheduler is not None:
             loop.scheduler.load_state_dict(state["scheduler"])
-        for callback, kept in zip(keeping(loop.callbacks), state["callbacks"], strict=True):
+        for callback, kept in zip(stateful(loop.callbacks), state["callbacks"], strict=True):
             callback.restore(kept)
         loop.taken, loop.stopped = saved.step, saved.stopped
         loop.history.extend(state["history"])
-        _restore_random(loop.model, state["random"])
+        _restore_generators(loop.model, state["random"])
 
     def _state(self) -> dict[str, Any]:
         loop = self._loop
@@ -129,11 +135,11 @@ class Keeper:
             "model": loop.model.state_dict(),
             "optimizer": loop.optimizer.state_dict(),
             "scheduler": loop.scheduler.state_dict() if loop.scheduler is not None else None,
-            "callbacks": [callback.state() for callback in keeping(loop.callbacks)],
+            "callbacks": [callback.state() for callback in stateful(loop.callbacks)],
             "run": self._run.state(),
             "clip": self._update.clip.spec(),
             "history": loop.history,
-            "random": _random(loop.model),
+            "random": _generator_states(loop.model),
         }
 
 
@@ -147,13 +153,13 @@ def _reserve(ledger: Ledger, plan: Plan, taken: int, ahead: int) -> None:
         ledger.add(plan.mechanism_at(number * every), every, LOST)
 
 
-def _random(model: nn.Module) -> dict[str, Any]:
-    """State of torch's generators, of which dropout draws; privacy noise never does."""
+def _generator_states(model: nn.Module) -> dict[str, Any]:
+    """States of torch's generators, from which dropout draws; privacy noise never does."""
     devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
     return {"cpu": torch.get_rng_state()} | {str(device): torch.cuda.get_rng_state(device) for device in devices}
 
 
-def _restore_random(model: nn.Module, state: dict[str, Any]) -> None:
+def _restore_generators(model: nn.Module, state: dict[str, Any]) -> None:
     torch.set_rng_state(state["cpu"])
     for device in {parameter.device for parameter in model.parameters()}:
         if str(device) in state and device.type == "cuda":

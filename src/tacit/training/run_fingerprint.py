@@ -1,4 +1,4 @@
-"""What must be the same for a run to go on from a checkpoint, in words."""
+"""Run fingerprint: what must be equal for a run to continue from a checkpoint, in words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from tacit.errors import InvalidInput
-from tacit.training.callbacks import Callback
+from tacit.training.callbacks import Callback, stateful
 from tacit.training.checkpoint import Checkpoint
 from tacit.training.plan import Plan
 
@@ -18,29 +18,32 @@ from tacit.training.plan import Plan
 def run_fingerprint(
     plan: Plan, model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler | None, callbacks: Sequence[Callback]
 ) -> dict[str, str]:
-    """In words, what must be the same for a run to go on."""
-    words = {each.name: _word(getattr(plan, each.name)) for each in fields(plan)}
+    """Fields of the plan, shapes of the model, and classes of optimizer, schedule and stateful callbacks, in words.
+
+    Args:
+        plan: the resolved plan.
+        model: the model to train.
+        optimizer: the optimizer.
+        scheduler: the learning-rate schedule, if there is one.
+        callbacks: all callbacks of the run.
+    """
+    words = {field.name: _word(getattr(plan, field.name)) for field in fields(plan)}
     words |= {f"model {name}": f"{value.dtype} {tuple(value.shape)}" for name, value in model.state_dict().items()}
     words["optimizer"] = type(optimizer).__name__
     words["scheduler"] = type(scheduler).__name__ if scheduler is not None else "none"
-    words["callbacks"] = ", ".join(type(callback).__name__ for callback in keeping(callbacks)) or "none"
+    words["callbacks"] = ", ".join(type(callback).__name__ for callback in stateful(callbacks)) or "none"
     return words
 
 
-def check_same(saved: Checkpoint, setting: dict[str, str]) -> None:
-    """Raise `InvalidInput` that names what differs between the run that was saved and this one."""
-    for name in [*setting, *saved.setting]:
-        theirs, ours = saved.setting.get(name, "nothing"), setting.get(name, "nothing")
+def check_same_run(saved: Checkpoint, fingerprint: dict[str, str]) -> None:
+    """Raise `InvalidInput` that names the first difference between the saved run and this one."""
+    for name in [*fingerprint, *saved.fingerprint]:
+        theirs, ours = saved.fingerprint.get(name, "nothing"), fingerprint.get(name, "nothing")
         if theirs != ours:
             raise InvalidInput(
                 f"{name} must be {theirs}, with which the run of the checkpoint began; got {ours}. "
                 "Give another run a checkpoint of its own."
             )
-
-
-def keeping(callbacks: Sequence[Callback]) -> list[Callback]:
-    """The callbacks that have a state."""
-    return [callback for callback in callbacks if type(callback).state is not Callback.state]
 
 
 def _word(value: object) -> str:

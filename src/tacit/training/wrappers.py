@@ -1,4 +1,4 @@
-"""The model and optimizer that `make_private` hands back: an ordinary loop over them is a private run."""
+"""`PrivateModel` and `PrivateOptimizer`: an ordinary training loop over them is a private run."""
 
 from __future__ import annotations
 
@@ -16,59 +16,63 @@ from tacit.errors import TrainingMisuse
 from tacit.gradients import first_batch_check
 from tacit.gradients.deferred import DeferredSum, Recording, inner_product
 from tacit.gradients.inputs import Inputs, tensors
-from tacit.training.autograd import Made, Sizes, Tape, mapped
+from tacit.training.autograd import SizeTracker, Tape, TapeIndex, mapped
 from tacit.training.batch_session import BatchSession
 from tacit.training.loader import PrivateLoader
 from tacit.training.private_outputs import PrivateOutputs, cotangents, plain
-from tacit.training.private_step import check_mode, update
+from tacit.training.private_step import apply_release, check_mode
 
 
 class PrivateModel(nn.Module):
-    """`module` whose training-mode outputs carry private gradients; in evaluation mode it is `module` itself.
+    """Model whose training-mode outputs carry private gradients; in evaluation mode it equals `module`.
 
-    State dictionaries are those of `module`, a copy is a copy of `module` alone, and other attributes are its own.
+    State dictionaries are those of `module`, a copy is a copy of `module` alone, and other attributes are those of
+    `module`.
     """
 
-    def __init__(self, module: nn.Module, exchange: BatchSession):
+    def __init__(self, module: nn.Module, session: BatchSession):
         super().__init__()
         self.module = module
-        self._exchange = exchange
-        self._sizes = Sizes()
-        self.clipped = DeferredSum(module, exchange.run.clip)
-        self._audited = False
+        self._session = session
+        self._sizes = SizeTracker()
+        self.clipped = DeferredSum(module, session.run.clip)
+        self._checked = False
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
+        """Outputs of the module; in train mode their `backward` clips."""
         inputs, named = mapped(inputs, plain), mapped(named, plain)
         if not self.training or not torch.is_grad_enabled():
-            return self._beside(self.module(*inputs, **named))
-        given = _together(self.module, inputs, named)
-        self._exchange.check_size([len(value) for value in tensors(given)])
+            return self._without_gradient(self.module(*inputs, **named))
+        given = _as_inputs(self.module, inputs, named)
+        self._session.check_size([len(value) for value in tensors(given)])
         recording = self.clipped.record(given)
         root = recording.outputs.requires_grad_()
-        return PrivateOutputs.of(root, self._exchange.in_hand, partial(self._backpropagate, recording))
+        return PrivateOutputs.of(root, self._session.pending, partial(self._backpropagate, recording))
 
-    def _beside(self, outputs: Tensor) -> Tensor:
-        """Outputs without gradients, kept on a tape while they may be those of the batch in hand and enter its loss."""
-        piece = self._exchange.in_hand
+    def _without_gradient(self, outputs: Tensor) -> Tensor:
+        """Outputs without gradients, on a tape if they may be those of the pending batch and enter its loss."""
+        batch = self._session.pending
         rows = isinstance(outputs, Tensor) and outputs.dim() and not outputs.requires_grad
-        if piece is None or not rows or len(outputs) != piece.size:
+        if batch is None or not rows or len(outputs) != batch.size:
             return outputs
-        return PrivateOutputs.of(outputs, piece, _without_gradients)
+        return PrivateOutputs.of(outputs, batch, _backward_past_model)
 
-    def _backpropagate(self, recording: Recording, loss: Tensor, made: Made, tape: Tape) -> None:
-        exchange = self._exchange
-        exchange.check_first()
+    def _backpropagate(self, recording: Recording, loss: Tensor, made: TapeIndex, tape: Tape) -> None:
+        session = self._session
+        session.check_first()
         check_mode(self)
-        found = cotangents(loss, made, tape, exchange.reduction, exchange.backwards, self._sizes)
-        if len(found) and not self._audited:
+        found = cotangents(loss, made, tape, session.reduction, session.backwards, self._sizes)
+        if len(found) and not self._checked:
             first_batch_check(self.clipped, inner_product, recording.inputs, found)
-            self._audited = True
-        exchange.record(*self.clipped.release(recording, found, exchange.members))
+            self._checked = True
+        session.record(*self.clipped.release(recording, found, session.unit_ids))
 
     def state_dict(self, *args: Any, **named: Any) -> Any:
+        """State of the module."""
         return self.module.state_dict(*args, **named)
 
     def load_state_dict(self, *args: Any, **named: Any) -> Any:
+        """Load the state of the module."""
         return self.module.load_state_dict(*args, **named)
 
     def __getattr__(self, name: str) -> Any:
@@ -85,100 +89,106 @@ class PrivateModel(nn.Module):
 
 
 class PrivateOptimizer(Optimizer):
-    """`optimizer` whose step releases one noisy gradient and records it; its state and groups are the original's."""
+    """Optimizer whose step releases one noisy gradient and records it; its state and groups are the original's."""
 
-    def __init__(self, optimizer: Optimizer, model: PrivateModel, exchange: BatchSession):
+    def __init__(self, optimizer: Optimizer, model: PrivateModel, session: BatchSession):
         # Optimizer.__init__ is left out: it would make second parameter groups.
         self.original = optimizer
         self._model = model
-        self._exchange = exchange
+        self._session = session
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("original", "_model", "_exchange"):
+        if name in ("original", "_model", "_session"):
             raise AttributeError(name)
         return getattr(self.original, name)
 
     @property
     def noise_multiplier(self) -> float:
-        """Noise of the steps to come, std / clip_norm; each step is recorded with the noise that it had."""
-        return self._exchange.run.plan.noise_at(self._exchange.run.taken)
+        """Noise std / clip_norm of the next steps; each step is recorded with the noise that it had."""
+        return self._session.run.plan.noise_at(self._session.run.taken)
 
     @noise_multiplier.setter
     def noise_multiplier(self, value: float) -> None:
-        self._exchange.run.change_noise(value)
+        self._session.run.change_noise(value)
 
     @property
     def max_grad_norm(self) -> float:
-        """Bound on the L2 norm of one record's gradient in the batches to come; the noise follows it."""
-        return self._exchange.run.clip.sensitivity
+        """Bound on the L2 norm of one record's gradient in the next batches; the noise scales with it."""
+        return self._session.run.clip.sensitivity
 
     @max_grad_norm.setter
     def max_grad_norm(self, value: float) -> None:
         self.check_between_batches("max_grad_norm must change")
-        self._exchange.run.change_clip(value)
-        self._model.clipped.clip = self._exchange.run.clip
+        self._session.run.change_clip(value)
+        self._model.clipped.clip = self._session.run.clip
 
-    def check_between_batches(self, what: str) -> None:
-        """Raise `TrainingMisuse` when a batch has been summed up in part, or not been released yet."""
-        self._exchange.check_between(what)
+    def check_between_batches(self, action: str) -> None:
+        """Raise `TrainingMisuse` if a part of a logical batch has been summed up and not released."""
+        self._session.check_between(action)
 
     def steps_on(self, loader: PrivateLoader) -> bool:
         """Whether `loader` came from the same call of make_private."""
-        return loader.belongs_to(self._exchange)
+        return loader.belongs_to(self._session)
 
     @property
     def batch_complete(self) -> bool:
-        """Whether backward was called on the last piece of a batch, so that `step` will step."""
-        return self._exchange.complete
+        """Whether backward was called on the last physical batch, so that `step` will step."""
+        return self._session.complete
 
     @property
     def expected_batch_size(self) -> float:
-        """What the noisy sum is divided by."""
-        return self._exchange.run.plan.expected_batch_size
+        """Divisor of the noisy sum."""
+        return self._session.run.plan.expected_batch_size
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """Parameter groups of the original optimizer."""
         return self.original.param_groups
 
     @property
     def state(self) -> Any:  # type: ignore[override]
+        """State of the original optimizer."""
         return self.original.state
 
     def state_dict(self) -> dict[str, Any]:
+        """State of the original optimizer, for a checkpoint."""
         return self.original.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the state of the original optimizer."""
         self.original.load_state_dict(state_dict)
 
     def add_param_group(self, param_group: dict[str, Any]) -> NoReturn:
+        """Raise `TrainingMisuse`: the private model knows only the parameters of its beginning."""
         raise TrainingMisuse("optimizer must hold its parameters before make_private; got a group added after it.")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients of the original optimizer."""
         self.original.zero_grad(set_to_none)
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Add noise to the clipped sum of the batch in hand, record it in the ledger, and let the original step.
+        """Add noise to the clipped sum of the logical batch, record the step, and let the original optimizer step.
 
-        After a piece of a batch that is not its last, nothing happens.
+        After a physical batch that is not the last of its logical batch, nothing happens.
         """
         check_mode(self._model)
         if closure is not None:
             raise check.fail("closure", "None", type(closure).__name__, "Call losses.backward() before step().")
-        released = self._exchange.release()
+        released = self._session.release()
         if released is not None:
             self._model.clipped.clip = released.clip
-            update(self._model.clipped.trainable, self.original, released)
+            apply_release(self._model.clipped.trainable, self.original, released)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a private optimizer cannot be copied or pickled; save its state_dict() instead.")
 
 
-def _without_gradients(loss: Tensor, made: Made, tape: Tape) -> None:
+def _backward_past_model(loss: Tensor, made: TapeIndex, tape: Tape) -> None:
     loss.backward()
 
 
-def _together(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> Inputs:
-    """The arguments of the model as a tuple of tensors, or as a dict of named ones where any was given by its name."""
+def _as_inputs(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> Inputs:
+    """Arguments of the model as a tuple of tensors, or as a dict if any was given by its name."""
     if named:
         bound = inspect.signature(module.forward).bind(*inputs, **named)
         named = {name: value for name, value in bound.arguments.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Variational inference whose parameters stay concealed: samples as the only release, as claimed and as it is."""
+"""Variational inference with concealed parameters: samples as the only release, their claimed and their proven cost."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tacit import check
 from tacit.accounting import Ledger, accountant
 from tacit.accounting.bayesian import Bayesian
 from tacit.clipping import FlatClip
+from tacit.erm.release import ledger_and_stream
 from tacit.gradients import ClippedSum
 from tacit.mechanisms import Approximate, Gaussian, Mechanism
-from tacit.noise import SecureStream, Stream, gaussian
+from tacit.noise import Stream, gaussian
 from tacit.sampling import PoissonSampler
-from tacit.standing import Standing
 from tacit.tradeoff import TradeOff
 from tacit.tradeoff.gaussian import gaussian_epsilon
 from tacit.variational.bayesian_observer import Pairs
@@ -25,21 +25,28 @@ from tacit.variational.dpvi import first
 from tacit.variational.likelihoods import Likelihood
 from tacit.variational.posterior import Samples
 
-_HOPELESS = 50.0
+# mu beyond which a path costs everything at any usual delta; the accountants' grids do not hold larger ones.
+_LARGEST_MU = 50.0
+# The tail of the binomial is computed to a few units of the last place.
+_ROUNDED_UP = 1 + 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Concealed:
-    """What an inference with concealed parameters releases.
+    """Releases of an inference with concealed parameters, and their cost.
 
     Attributes:
         drawn: samples of the final posterior, with which predictions are made.
         path: the samples of training, shape (steps, d).
         std: of every sample in every coordinate, public.
-        cost: what path and drawn samples together are proven to cost.
-        ledger: where that is recorded.
+        cost: proven cost of path and drawn samples together.
+        ledger: its record.
         claimed: the paper's generic accountant, sample by sample; standing claimed. It is below the truth.
         bayesian: the paper's Bayesian accountant on held-out pairs, where such were given; no DP guarantee either.
+
+    Example:
+        >>> Concealed.__dataclass_fields__["bayesian"].type
+        'TradeOff | None'
     """
 
     drawn: Samples
@@ -79,23 +86,40 @@ def infer_concealed(
 
     with b = sample_rate n, v = prior_std^2 and s = noise_multiplier eta clip_norm / b, so that one record moves phi by
     clip_norm eta / b in a step, 1 / noise_multiplier standard deviations. The paper accounts for each sample as for a
-    fresh Gaussian mechanism of that size. But phi is never forgotten: given the samples so far, what a record has
-    moved stays moved, and sample t differs by up to as many such shifts as batches it was in. The ledger records that
+    fresh Gaussian mechanism of that size. But phi persists: a change made in one step remains in every later sample,
+    so that sample t differs by up to as many such shifts as batches the record was in. The ledger records that
     (`path_cost`), which is exact up to the worst order of those batches; `claimed` and `bayesian` are the paper's.
     (The paper also learns s. Then nothing finite is proven at all, because s depends on the data, too.)
 
     Args:
-        likelihood, inputs, targets, clip_norm, steps, sample_rate, prior_std, ledger, stream: as in `infer`.
+        likelihood: see `tacit.variational.likelihoods`.
+        inputs: (n, features), with a column of ones if an intercept is wanted.
+        targets: (n,).
+        clip_norm: > 0, of one record's gradient.
+        steps: >= 1; as many samples are released along the way.
+        sample_rate: of Poisson sampling, in (0, 1].
         noise_multiplier: > 0, see above.
         learning_rate: eta > 0, at most n prior_std^2.
+        prior_std: of every parameter, > 0.
         samples: released at the end, for predictions, >= 1.
         held_out: records that training must not see, for the Bayesian accountant; none, no such number.
-        pairs, seed: as in `BayesianObserver`.
+        pairs: of held-out records; see `BayesianObserver`.
         failure: see `path_cost`.
-        on_plan: called before the first step with what the ledger will hold.
+        ledger: written to before the first step; a new one by default.
+        stream: source of samples and batches; the secure stream by default.
+        seed: of the pairs.
+        on_plan: called before the first step with the mechanism for the ledger.
+        on_step: called with (steps taken, steps).
 
     Raises:
-        InvalidInput: before anything is spent.
+        InvalidInput: an argument is out of range, before anything is spent.
+
+    Example:
+        >>> from tacit.variational import LogisticLikelihood
+        >>> x, y = torch.randn(50, 2), torch.arange(50) % 2
+        >>> settings = {"clip_norm": 1.0, "steps": 3, "sample_rate": 0.2, "noise_multiplier": 5.0, "learning_rate": 1.0}
+        >>> infer_concealed(LogisticLikelihood(), x, y, **settings).path.shape
+        torch.Size([3, 2])
     """
     n, size = len(targets), likelihood.size(inputs.shape[1])
     sigma = check.positive("noise_multiplier", noise_multiplier)
@@ -109,15 +133,12 @@ def infer_concealed(
         noise_multiplier=sigma, sample_rate=rate, steps=planned, samples=count, kept=1 - pull, failure=failure
     )
     point = Point(likelihood, size)
-    watch = None
+    observer = None
     if held_out is not None:
         x, y = held_out
         both = {"inputs": x, "targets": y}
-        watch = _Watch(Pairs(point, both, y, loss=first, count=pairs, clip_norm=clip_norm, seed=seed))
-    ledger = ledger if ledger is not None else Ledger()
-    stream = stream if stream is not None else SecureStream()
-    if not stream.secure:
-        ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
+        observer = _HeldOutAccountant(Pairs(point, both, y, loss=first, count=pairs, clip_norm=clip_norm, seed=seed))
+    ledger, stream = ledger_and_stream(ledger, stream)
     if on_plan is not None:
         on_plan(paid.mechanism)
     for part, times in paid.mechanism.parts():
@@ -131,8 +152,8 @@ def infer_concealed(
     for taken in range(planned):
         point.place(released())
         path.append(point.w.detach().clone())
-        if watch is not None:
-            watch.look(rate, sigma, clip_norm, steps=1 if taken + 1 < planned else 1 + count)
+        if observer is not None:
+            observer.observe(rate, sigma, clip_norm, steps=1 if taken + 1 < planned else 1 + count)
         batch = sampler.issue()
         sampler.redeem(batch)
         x, y = inputs[batch.indices], targets[batch.indices]
@@ -144,19 +165,23 @@ def infer_concealed(
     published = Ledger.of(Gaussian(sigma).poisson(rate) * (planned + count), relation=ledger.relation)
     for switch in ledger.unsafe:
         published.mark_unsafe(switch, ledger.standing)
-    bayesian = None if watch is None else watch.judge(published)
+    bayesian = None if observer is None else observer.trade_off(published)
     drawn = Samples(last, likelihood)
     return Concealed(drawn, torch.stack(path), std, paid, ledger, accountant("generic")(published), bayesian)
 
 
 @dataclass(frozen=True)
 class PathCost:
-    """A path of samples costs what one Gaussian mechanism does, and with a small probability everything.
+    """Cost of a path of samples: that of one Gaussian mechanism, and with a small probability everything.
 
     Attributes:
-        mu: of that mechanism, where a record was in no more batches than all but `missed` of the runs have it.
+        mu: of that mechanism, where a record is in no more batches than all but `missed` of the runs have it.
         missed: probability of the other runs.
-        worst_mu: where it was in all batches, without exception.
+        worst_mu: mu where the record is in all batches.
+
+    Example:
+        >>> PathCost(mu=1.0, missed=1e-6, worst_mu=9.0).epsilon(1e-7)
+        inf
     """
 
     mu: float
@@ -164,15 +189,15 @@ class PathCost:
     worst_mu: float
 
     def epsilon(self, delta: float) -> float:
-        """Of path and samples, under add_remove: delta = missed + (1 - missed) delta_mu(epsilon); inf below that."""
+        """Epsilon of path and samples under add_remove: delta = missed + (1 - missed) delta_mu(epsilon); inf below."""
         if check.delta(delta) <= self.missed:
             return float("inf")
         return gaussian_epsilon((delta - self.missed) / (1 - self.missed), self.mu)
 
     @property
     def mechanism(self) -> Mechanism:
-        """For a ledger; without the exception where mu is too large for composition, and for any use."""
-        if self.missed == 0 or self.mu > _HOPELESS:
+        """Mechanism for a ledger; that of `worst_mu` where mu is too large for composition, and for any use."""
+        if self.missed == 0 or self.mu > _LARGEST_MU:
             return Gaussian(1 / self.worst_mu)
         return Gaussian(1 / self.mu) + Approximate(0.0, self.missed)
 
@@ -180,7 +205,7 @@ class PathCost:
 def path_cost(
     *, noise_multiplier: float, sample_rate: float, steps: int, samples: int, kept: float = 1.0, failure: float = 1e-7
 ) -> PathCost:
-    """What the samples around concealed parameters cost, those along the way and those at the end.
+    """Proven cost of the samples around concealed parameters, those along the way and those at the end.
 
         mu^2 = ( sum_{t < steps} a_t^2 + samples a_steps^2 ) / noise_multiplier^2,   a_t = sum_{j < min(t, k)} kept^j
 
@@ -193,9 +218,17 @@ def path_cost(
     Args:
         noise_multiplier: std of a sample over what one record moves in a step, > 0.
         sample_rate: Poisson, in (0, 1].
-        steps, samples: released along the way, and at the end, >= 1.
+        steps: samples released along the way, >= 1.
+        samples: samples released at the end, >= 1.
         kept: share of the shift that a step of the prior leaves, in [0, 1].
         failure: in (0, 1); adds to delta.
+
+    Raises:
+        InvalidInput: an argument is out of range.
+
+    Example:
+        >>> round(path_cost(noise_multiplier=10.0, sample_rate=1.0, steps=2, samples=1).mu, 3)
+        0.224
     """
     from scipy.special import bdtrc
 
@@ -211,8 +244,7 @@ def path_cost(
         shifts = reach[np.minimum(times, most)]
         return float(np.sqrt(np.sum(shifts[:-1] ** 2) + check.count("samples", samples) * shifts[-1] ** 2)) / sigma
 
-    # Rounded up: the tail itself is computed to a few units of the last place.
-    return PathCost(mu(k), float(tails[k]) * (1 + 1e-9), mu(steps))
+    return PathCost(mu(k), float(tails[k]) * _ROUNDED_UP, mu(steps))
 
 
 class Point(nn.Module):
@@ -225,22 +257,23 @@ class Point(nn.Module):
 
     @torch.no_grad()
     def place(self, w: Tensor) -> None:
-        """Go to `w`."""
+        """Set the parameter vector to `w`."""
         self.w.copy_(w)
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Shape (batch,)."""
+        """Negative log likelihood of each record, shape (batch,)."""
         return -self.likelihood.log_likelihood(self.w, inputs, targets)
 
 
-class _Watch:
-    """The Bayesian accountant, v1, fed with held-out pairs."""
+class _HeldOutAccountant:
+    """The Bayesian accountant, v1, on pairs of held-out records."""
 
     def __init__(self, pairs: Pairs):
-        self._pairs, self._judge = pairs, Bayesian()
+        self._pairs, self._accountant = pairs, Bayesian()
 
-    def look(self, sample_rate: float, noise_multiplier: float, clip_norm: float, *, steps: int) -> None:
-        self._judge.observe(
+    def observe(self, sample_rate: float, noise_multiplier: float, clip_norm: float, *, steps: int) -> None:
+        """Count the pairs' differences at the present parameters for `steps` steps."""
+        self._accountant.observe(
             self._pairs.differences().double().numpy(),
             sample_rate=sample_rate,
             noise_multiplier=noise_multiplier,
@@ -248,5 +281,6 @@ class _Watch:
             steps=steps,
         )
 
-    def judge(self, ledger: Ledger) -> TradeOff:
-        return self._judge(ledger, relation=ledger.relation)
+    def trade_off(self, ledger: Ledger) -> TradeOff:
+        """The estimate for the steps of `ledger`."""
+        return self._accountant(ledger, relation=ledger.relation)

@@ -1,4 +1,4 @@
-"""Differentially private variational inference: gradient perturbation of the evidence lower bound (DPVI)."""
+"""DPVI, differentially private variational inference: gradient perturbation of the evidence lower bound."""
 
 from __future__ import annotations
 
@@ -29,6 +29,19 @@ class VariationalModel(nn.Module):
 
     The sample e ~ N(0, I) is a buffer that `refresh` draws anew; it depends on no data, and one sample for a whole
     batch keeps every record's gradient a function of that record alone.
+
+    Args:
+        likelihood: see `tacit.variational.likelihoods`.
+        features: columns of the inputs.
+        family: "mean_field" or "full_rank".
+        prior_std: of every parameter, > 0.
+        seed: public, of the samples.
+
+    Example:
+        >>> from tacit.variational import LogisticLikelihood
+        >>> model = VariationalModel(LogisticLikelihood(), 2, family="mean_field", prior_std=1.0, seed=0)
+        >>> float(model.divergence())
+        0.0
     """
 
     mean: nn.Parameter
@@ -47,7 +60,7 @@ class VariationalModel(nn.Module):
         self.refresh()
 
     def refresh(self) -> None:
-        """A fresh sample for the next step."""
+        """Draw the sample of the next step."""
         self.e.copy_(torch.randn(self.e.shape, generator=self._generator))
 
     def factor(self) -> Tensor:
@@ -57,7 +70,7 @@ class VariationalModel(nn.Module):
         return torch.tril(self.below, diagonal=-1) + torch.diag(self.log_std.exp())
 
     def parameters_sampled(self) -> Tensor:
-        """mean + factor e."""
+        """Parameters mean + factor e of the step's sample."""
         factor = self.factor()
         return self.mean + (factor * self.e if factor.dim() == 1 else factor @ self.e)
 
@@ -66,7 +79,7 @@ class VariationalModel(nn.Module):
         return -self.likelihood.log_likelihood(self.parameters_sampled(), inputs, targets)
 
     def divergence(self) -> Tensor:
-        """KL(q || prior), prior N(0, prior_std^2 I): what the data do not enter, so that it carries no noise.
+        """KL(q || prior), prior N(0, prior_std^2 I); it is free of the data, so that it carries no noise.
 
         With a prior of the model's own, an unbiased estimate from the step's sample.
         """
@@ -84,7 +97,19 @@ class VariationalModel(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Inference:
-    """A finished inference: the posterior, and what it cost (None without privacy)."""
+    """A finished inference.
+
+    Attributes:
+        posterior: the released posterior.
+        ledger: its cost; None without privacy.
+        history: rows of the training.
+        plan: of the private training; None without privacy.
+
+    Example:
+        >>> from tacit.variational import LogisticLikelihood
+        >>> Inference(Posterior(torch.zeros(2), torch.ones(2), LogisticLikelihood()), None).noise_multiplier is None
+        True
+    """
 
     posterior: Posterior
     ledger: Ledger | None
@@ -93,7 +118,7 @@ class Inference:
 
     @property
     def noise_multiplier(self) -> float | None:
-        """Of every step; None without privacy."""
+        """Noise multiplier of every step; None without privacy."""
         return None if self.plan is None else float(self.plan.noise_multiplier)  # type: ignore[arg-type]
 
 
@@ -129,12 +154,34 @@ def infer(
 
     Args:
         likelihood: see `tacit.variational.likelihoods`.
-        inputs, targets: (n, features), with a column of ones if an intercept is wanted; (n,).
-        clip_norm, steps, sample_rate, noise_multiplier, target, delta, ledger, stream, callbacks, on_plan: as in `fit`.
+        inputs: (n, features), with a column of ones if an intercept is wanted.
+        targets: (n,).
+        clip_norm: > 0, of one record's gradient.
+        steps: >= 1.
+        sample_rate: of Poisson sampling, in (0, 1].
+        noise_multiplier: noise std / clip_norm of every step, > 0; or give `target`.
+        target: the guarantee to meet.
         family: "mean_field" or "full_rank".
         prior_std: of every parameter, > 0; not used where the likelihood has its own prior.
         optimizer: "adam" or "adagrad".
+        learning_rate: > 0, of the optimizer.
+        delta: at which epsilon is reported.
+        ledger: written to before every step; a new one by default.
+        stream: source of batches and noise; the secure stream by default.
         seed: public, of the reparametrisation noise.
+        callbacks: of the training.
+        on_plan: called with the plan before the first step.
+        on_step: called with (steps taken, steps).
+
+    Raises:
+        InvalidInput: an argument is out of range.
+
+    Example:
+        >>> from tacit.variational import LogisticLikelihood
+        >>> x, y = torch.randn(50, 2), torch.arange(50) % 2
+        >>> settings = {"clip_norm": 1.0, "steps": 5, "sample_rate": 0.2, "noise_multiplier": 1.0}
+        >>> infer(LogisticLikelihood(), x, y, **settings).posterior.mean.shape
+        torch.Size([2])
     """
     model = VariationalModel(likelihood, inputs.shape[1], family=family, prior_std=prior_std, seed=seed)
     found = fit(
@@ -172,7 +219,30 @@ def infer_nonprivate(
     stream: Stream | None = None,
     seed: int = 0,
 ) -> Inference:
-    """The same inference WITHOUT clipping, noise or any privacy: the reference."""
+    """The same inference WITHOUT clipping, noise or any privacy: the reference.
+
+    Args:
+        likelihood: see `tacit.variational.likelihoods`.
+        inputs: (n, features).
+        targets: (n,).
+        steps: >= 1.
+        sample_rate: of Poisson sampling, in (0, 1].
+        family: "mean_field" or "full_rank".
+        prior_std: of every parameter, > 0.
+        optimizer: "adam" or "adagrad".
+        learning_rate: > 0, of the optimizer.
+        stream: source of the batches.
+        seed: public, of the reparametrisation noise.
+
+    Raises:
+        InvalidInput: an argument is out of range.
+
+    Example:
+        >>> from tacit.variational import LogisticLikelihood
+        >>> x, y = torch.randn(50, 2), torch.arange(50) % 2
+        >>> infer_nonprivate(LogisticLikelihood(), x, y, steps=5, sample_rate=0.2).ledger is None
+        True
+    """
     model = VariationalModel(likelihood, inputs.shape[1], family=family, prior_std=prior_std, seed=seed)
     fit_nonprivate(
         model,
@@ -189,7 +259,7 @@ def infer_nonprivate(
 
 
 def first(losses: Tensor, targets: Tensor) -> Tensor:
-    """The model gives the losses itself."""
+    """Loss of a model whose outputs are the losses already."""
     return losses
 
 

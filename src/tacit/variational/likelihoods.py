@@ -1,4 +1,4 @@
-"""What a variational model needs of one record: its log likelihood given the parameters."""
+"""Likelihoods: the log likelihood of one record given the parameters, and predictions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,19 @@ from tacit import check
 
 
 class Likelihood(Protocol):
-    """log p(y_i | x_i, w) of every record of a batch, and the predictive distribution."""
+    """Log likelihood log p(y_i | x_i, w) of every record of a batch, and the predictive distribution.
+
+    Example:
+        >>> LogisticLikelihood().size(features=4)
+        4
+    """
 
     def size(self, features: int) -> int:
         """Number of parameters for so many features."""
         ...
 
     def log_likelihood(self, w: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Shape (batch,), for parameters w of shape (size,)."""
+        """Log likelihood of each record, shape (batch,), for parameters w of shape (size,)."""
         ...
 
     def predict(self, w: Tensor, inputs: Tensor) -> Tensor:
@@ -32,22 +37,35 @@ class Likelihood(Protocol):
 
 @dataclass(frozen=True)
 class LogisticLikelihood:
-    """P(y = 1) = sigmoid(x^T w), y in {0, 1}."""
+    """Logistic regression: P(y = 1) = sigmoid(x^T w), y in {0, 1}.
+
+    Example:
+        >>> LogisticLikelihood().predict(torch.zeros(2), torch.ones(1, 2)).tolist()
+        [[0.5, 0.5]]
+    """
 
     def size(self, features: int) -> int:
+        """Number of parameters for so many features."""
         return features
 
     def log_likelihood(self, w: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Log likelihood of each record, shape (batch,)."""
         return -F.binary_cross_entropy_with_logits(inputs @ w, targets.to(w.dtype), reduction="none")
 
     def predict(self, w: Tensor, inputs: Tensor) -> Tensor:
+        """Predictions for w, as in `Likelihood`."""
         positive = torch.sigmoid(inputs @ w)
         return torch.stack([1 - positive, positive], 1)
 
 
 @dataclass(frozen=True)
 class SoftmaxLikelihood:
-    """P(y = c) proportional to e^{x^T w_c}; w holds one row a class."""
+    """Softmax regression: P(y = c) proportional to e^{x^T w_c}; w holds one row a class.
+
+    Example:
+        >>> SoftmaxLikelihood(3).size(features=4)
+        12
+    """
 
     classes: int
 
@@ -55,18 +73,26 @@ class SoftmaxLikelihood:
         check.count("classes", self.classes, minimum=2)
 
     def size(self, features: int) -> int:
+        """Number of parameters for so many features."""
         return features * self.classes
 
     def log_likelihood(self, w: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Log likelihood of each record, shape (batch,)."""
         return -F.cross_entropy(F.linear(inputs, w.view(self.classes, -1)), targets, reduction="none")
 
     def predict(self, w: Tensor, inputs: Tensor) -> Tensor:
+        """Predictions for w, as in `Likelihood`."""
         return torch.softmax(F.linear(inputs, w.view(self.classes, -1)), 1)
 
 
 @dataclass(frozen=True)
 class LinearLikelihood:
-    """y ~ N(x^T w, noise_std^2)."""
+    """Linear regression: y ~ N(x^T w, noise_std^2).
+
+    Example:
+        >>> LinearLikelihood(noise_std=0.5).size(features=4)
+        4
+    """
 
     noise_std: float = 1.0
 
@@ -74,13 +100,16 @@ class LinearLikelihood:
         check.positive("noise_std", self.noise_std)
 
     def size(self, features: int) -> int:
+        """Number of parameters for so many features."""
         return features
 
     def log_likelihood(self, w: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Log likelihood of each record, shape (batch,)."""
         residual = (targets.to(w.dtype) - inputs @ w) / self.noise_std
         return -0.5 * residual.square() - math.log(self.noise_std) - 0.5 * math.log(2 * math.pi)
 
     def predict(self, w: Tensor, inputs: Tensor) -> Tensor:
+        """Predictions for w, as in `Likelihood`."""
         return inputs @ w
 
 
@@ -93,6 +122,10 @@ class LogJoint:
         parameters: number of values in w.
         predictor: (w, inputs) -> predictions, where wanted.
         log_prior: w -> log density of the prior, a scalar; N(0, prior_std^2 I) where it is not given.
+
+    Example:
+        >>> LogJoint(lambda w, x, y: -(x @ w - y).square(), parameters=3).size(features=2)
+        3
     """
 
     density: Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -101,12 +134,15 @@ class LogJoint:
     log_prior: Callable[[Tensor], Tensor] | None = None
 
     def size(self, features: int) -> int:
+        """Number of parameters for so many features."""
         return check.count("parameters", self.parameters)
 
     def log_likelihood(self, w: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Log likelihood of each record, shape (batch,)."""
         return self.density(w, inputs, targets)
 
     def predict(self, w: Tensor, inputs: Tensor) -> Tensor:
+        """Predictions for w, as in `Likelihood`."""
         if self.predictor is None:
             raise check.fail("predictor", "given to predict from a log density", None)
         return self.predictor(w, inputs)

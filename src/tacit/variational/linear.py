@@ -1,4 +1,4 @@
-"""Bayesian linear regression from noisy sufficient statistics that knows the noise (Bernstein & Sheldon 2019)."""
+"""Noise-aware Bayesian linear regression from noisy sufficient statistics (Bernstein & Sheldon 2019)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import numpy as np
 
 from tacit import check
 from tacit.accounting import Ledger
+from tacit.erm.release import ledger_and_stream
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian
-from tacit.noise import SecureStream, Stream
-from tacit.standing import Standing
+from tacit.noise import Stream
 
 Array = np.ndarray
+# Sensitivity of (svec(x x^T), y x) for ||x|| <= 1 and |y| <= 1, where svec keeps the Frobenius norm.
 SENSITIVITY = math.sqrt(2.0)
-"""Of (svec(x x^T), y x) for ||x|| <= 1 and |y| <= 1, where svec keeps the Frobenius norm."""
+# Allowance for rounding errors in the norm of a unit row.
+NORM_SLACK = 1e-9
+# Least eigenvalue of a Gram matrix, so that its Cholesky factor exists.
+_LEAST_EIGENVALUE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +31,7 @@ class NoisyStatistics:
         gram: (d, d), symmetric.
         cross: (d,).
         std: of the noise on every coordinate of svec(A) and of b.
-        ledger: what it cost.
+        ledger: its cost.
     """
 
     gram: Array
@@ -50,13 +54,18 @@ def noisy_statistics(
         features: (n, d), rows of norm <= 1.
         targets: (n,), in [-1, 1].
         noise_multiplier: noise std / sensitivity, > 0.
+        ledger: written to before the noise is drawn; a new one by default.
+        stream: source of the noise; the secure stream by default.
+
+    Raises:
+        InvalidInput: a row is longer than 1, or a target outside [-1, 1].
     """
-    if float(np.linalg.norm(features, axis=1).max(initial=0.0)) > 1 + 1e-9 or float(np.abs(targets).max(initial=0)) > 1:
+    if (
+        float(np.linalg.norm(features, axis=1).max(initial=0.0)) > 1 + NORM_SLACK
+        or float(np.abs(targets).max(initial=0)) > 1
+    ):
         raise InvalidInput("features must have rows of norm <= 1 and targets lie in [-1, 1]; got others. Scale them.")
-    ledger = ledger if ledger is not None else Ledger()
-    stream = stream if stream is not None else SecureStream()
-    if not stream.secure:
-        ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
+    ledger, stream = ledger_and_stream(ledger, stream)
     ledger.add(Gaussian(noise_multiplier), note="sufficient statistics")
     std, d = noise_multiplier * SENSITIVITY, features.shape[1]
     gram = features.T @ features + std * _symmetric(stream.normal(d * (d + 1) // 2), d)
@@ -113,10 +122,14 @@ def noise_aware(
     `components`.
 
     Args:
+        statistics: the release.
         noise_std: of the responses, declared.
         prior_std: of every coefficient.
         components: draws of A.
         seed: of those draws; no privacy rests on them.
+
+    Raises:
+        InvalidInput: an argument is out of range.
     """
     check.positive("noise_std", noise_std)
     check.positive("prior_std", prior_std)
@@ -154,4 +167,4 @@ def _symmetric(values: Array, d: int) -> Array:
 def _positive(matrix: Array) -> Array:
     """The nearest positive semidefinite matrix."""
     values, vectors = np.linalg.eigh(matrix)
-    return (vectors * np.maximum(values, 1e-9)) @ vectors.T
+    return (vectors * np.maximum(values, _LEAST_EIGENVALUE)) @ vectors.T

@@ -1,4 +1,4 @@
-"""Gaussian posteriors over a parameter vector, as objects."""
+"""`Posterior` and `Samples`: released Gaussian posteriors, and released parameter vectors, that predict."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tacit import check
 from tacit.variational.likelihoods import Likelihood, LogisticLikelihood
 from tacit.variational.reliability import Reliability, reliability
 
+# Seed of the samples behind `predict_proba`, so that equal calls agree; no privacy rests on it.
 _GENERATOR_SEED = 0
 
 
@@ -23,7 +24,11 @@ class Posterior:
     Attributes:
         mean: shape (d,).
         factor: lower triangular, shape (d, d); or the standard deviations, shape (d,), of a mean-field posterior.
-        likelihood: what the parameters are of.
+        likelihood: the model of the parameters.
+
+    Example:
+        >>> Posterior(torch.zeros(2), torch.ones(2), LogisticLikelihood()).interval(0.9).shape
+        torch.Size([2, 2])
     """
 
     mean: Tensor
@@ -37,11 +42,11 @@ class Posterior:
 
     @property
     def covariance(self) -> Tensor:
-        """Shape (d, d)."""
+        """Posterior covariance, shape (d, d)."""
         return torch.diag(self.factor.square()) if self.factor.dim() == 1 else self.factor @ self.factor.T
 
     def sample(self, count: int, *, seed: int | None = None) -> Tensor:
-        """`count` parameter vectors, shape (count, d); as many as one likes, they cost no privacy."""
+        """`count` parameter vectors, shape (count, d); they cost no privacy."""
         generator = torch.Generator()
         generator.manual_seed(seed) if seed is not None else generator.seed()
         return self.mean + self._scaled(torch.randn(check.count("count", count), len(self.mean), generator=generator))
@@ -53,7 +58,7 @@ class Posterior:
         return torch.stack([self.likelihood.predict(w, x) for w in draws]).mean(0)
 
     def calibration(self, inputs: Tensor | np.ndarray, targets: Tensor, *, bins: int = 10) -> Reliability:
-        """Whether the predictive probabilities hold what they say, on held-out records."""
+        """Reliability of the predictive probabilities on held-out records."""
         return reliability(self.predict_proba(inputs), targets, bins=bins)
 
     def predict_probit(self, inputs: Tensor | np.ndarray) -> Tensor:
@@ -74,14 +79,19 @@ class Posterior:
         return noise * self.factor if self.factor.dim() == 1 else noise @ self.factor.T
 
     def _spread(self, x: Tensor) -> Tensor:
-        """x^T S x of every row."""
+        """Predictive variance x^T S x of every row."""
         projected = x * self.factor if self.factor.dim() == 1 else x @ self.factor
         return projected.square().sum(1)
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Parameter vectors that were released in place of a posterior, shape (count, d)."""
+    """Parameter vectors that were released in place of a posterior, shape (count, d).
+
+    Example:
+        >>> Samples(torch.zeros(3, 2), LogisticLikelihood()).predict_proba(torch.ones(1, 2)).tolist()
+        [[0.5, 0.5]]
+    """
 
     values: Tensor
     likelihood: Likelihood

@@ -1,4 +1,4 @@
-"""Whether predicted probabilities hold what they say."""
+"""Reliability of predicted probabilities: their calibration in bins, and the expected calibration error."""
 
 from __future__ import annotations
 
@@ -18,8 +18,12 @@ class Reliability:
 
     Attributes:
         confidence: mean predicted probability of each bin.
-        frequency: how often the prediction was right there.
+        frequency: share of right predictions in each bin.
         counts: predictions in each bin.
+
+    Example:
+        >>> Reliability(torch.tensor([0.5]), torch.tensor([0.75]), torch.tensor([4])).error
+        0.25
     """
 
     confidence: Tensor
@@ -33,9 +37,16 @@ class Reliability:
 
 
 def reliability(probabilities: Tensor, targets: Tensor, *, bins: int = 10) -> Reliability:
-    """The reliability of P(y = 1), shape (n,), against targets 0 and 1; or of the likeliest class, shape (n, classes).
+    """Reliability of P(y = 1), shape (n,), against targets 0 and 1; or of the likeliest class, shape (n, classes).
 
     Two columns count as one probability, that of class 1.
+
+    Raises:
+        InvalidInput: the shapes do not fit together.
+
+    Example:
+        >>> reliability(torch.tensor([0.9, 0.9]), torch.tensor([1, 0])).frequency.tolist()
+        [0.5]
     """
     if len(probabilities) != len(targets) or probabilities.dim() not in (1, 2) or not len(targets):
         raise check.fail("probabilities", f"of shape (n,) or (n, classes) for n = {len(targets)}", probabilities.shape)
@@ -55,5 +66,10 @@ def reliability(probabilities: Tensor, targets: Tensor, *, bins: int = 10) -> Re
 
 
 def calibration_error(probabilities: Tensor, targets: Tensor, *, bins: int = 10) -> float:
-    """`reliability(...).error`."""
+    """Expected calibration error: `reliability(...).error`.
+
+    Example:
+        >>> round(calibration_error(torch.tensor([0.9, 0.9]), torch.tensor([1, 1])), 3)
+        0.1
+    """
     return reliability(probabilities, targets, bins=bins).error

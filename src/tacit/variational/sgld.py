@@ -9,14 +9,16 @@ import numpy as np
 
 from tacit import check
 from tacit.accounting import Ledger
-from tacit.erm.gradient import clipped_sum
+from tacit.erm.gradient import clipped_sum, poisson_sample
+from tacit.erm.release import ledger_and_stream
 from tacit.erm.solver import Problem
 from tacit.mechanisms import Gaussian
-from tacit.noise import SecureStream, Stream
+from tacit.noise import Stream
 from tacit.sampling import PoissonSampler
-from tacit.standing import Standing
 
 Array = np.ndarray
+# Least norm that a state is divided by: a state at 0 stays there.
+_LEAST_NORM = 1e-12
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,18 @@ class Schedule:
     """Step sizes eta_t = max(1 / (t + 1), floor) and the paper's noise variance, for `passes` over the data.
 
     noise variance of a step: max(eta^2 c, eta), c = 128 N T L^2 / (b epsilon^2) log(5 N T / (2 b delta)) log(2 / delta)
-    (the baseline's code of DPVI's comparison); the ledger records what that noise amounts to under Poisson sampling.
+    (the baseline's code of DPVI's comparison); the ledger records the noise multiplier of it under Poisson sampling.
+
+    Args:
+        epsilon: > 0, claimed.
+        delta: in (0, 1), claimed.
+        passes: > 0, over the data.
+        lipschitz: L > 0, to which gradients are clipped.
+        floor: smallest step size.
+
+    Example:
+        >>> Schedule(1.0, 1e-5, passes=1.0, lipschitz=1.0).variance(0.1, 100, 10.0) > 1
+        True
     """
 
     epsilon: float
@@ -40,7 +53,7 @@ class Schedule:
         check.positive("lipschitz", self.lipschitz)
 
     def variance(self, step_size: float, records: int, batch: float) -> float:
-        """Of the noise added to theta in a step."""
+        """Variance of the noise added to theta in a step."""
         count = records * self.passes
         constant = 128 * count * self.lipschitz**2 / (batch * self.epsilon**2)
         constant *= math.log(5 * count / (2 * batch * self.delta)) * math.log(2 / self.delta)
@@ -49,7 +62,12 @@ class Schedule:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """Released states, shape (steps, d), and the ledger of what they cost."""
+    """Released states, shape (steps, d), and the ledger of their cost.
+
+    Example:
+        >>> Chain(np.array([[0.0], [1.0]]), Ledger()).mean(last=2).tolist()
+        [0.5]
+    """
 
     states: Array
     ledger: Ledger
@@ -68,7 +86,7 @@ def sgld(
     ledger: Ledger | None = None,
     stream: Stream | None = None,
 ) -> Chain:
-    """Langevin steps with clipped gradients, every one of which is recorded as a subsampled Gaussian.
+    """DP-SGLD: Langevin steps with clipped gradients, each recorded as a subsampled Gaussian mechanism.
 
         theta <- Pi( theta - eta ( (1 / q) sum_{i in batch} clip(g_i, L) + strength theta ) + N(0, v_t I) )
 
@@ -78,13 +96,22 @@ def sgld(
 
     Args:
         problem: its loss and strength define the posterior, with N(0, I / strength) as prior.
+        schedule: of step sizes and noise.
         batch_size: expected size of a Poisson batch.
         radius: norm of the ball Pi that states are projected to, public.
+        ledger: written to before every step; a new one by default.
+        stream: source of the noise; the secure stream by default.
+
+    Raises:
+        InvalidInput: batch_size is not in (0, n].
+
+    Example:
+        >>> from tacit.erm.losses import Logistic
+        >>> problem = Problem(np.full((20, 1), 0.5), np.ones(20), Logistic(), strength=1.0)
+        >>> sgld(problem, Schedule(1.0, 1e-5, 1.0, 1.0), batch_size=5).states.shape
+        (4, 1)
     """
-    ledger = ledger if ledger is not None else Ledger()
-    stream = stream if stream is not None else SecureStream()
-    if not stream.secure:
-        ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
+    ledger, stream = ledger_and_stream(ledger, stream)
     n = problem.records
     rate = check.real("batch_size", batch_size, low=0.0, high=n, open_low=True) / n
     sampler = PoissonSampler(n, rate, stream)
@@ -92,17 +119,12 @@ def sgld(
     for step in range(round(schedule.passes / rate)):
         eta = max(1 / (step + 1), schedule.floor) / n
         variance = schedule.variance(eta, n, batch_size)
-        ledger.add(
-            Gaussian(math.sqrt(variance) * rate / (eta * schedule.lipschitz)).poisson(rate), note="langevin step"
-        )
-        batch = sampler.issue()
-        sampler.redeem(batch)
-        chosen = Problem(
-            problem.features[batch.indices], problem.targets[batch.indices], problem.loss, problem.strength
-        )
-        drift = clipped_sum(chosen, theta, schedule.lipschitz) / rate + problem.strength * theta
+        multiplier = math.sqrt(variance) * rate / (eta * schedule.lipschitz)
+        ledger.add(Gaussian(multiplier).poisson(rate), note="langevin step")
+        rows = poisson_sample(problem, sampler)
+        drift = clipped_sum(rows, theta, schedule.lipschitz) / rate + problem.strength * theta
         theta = theta - eta * drift + math.sqrt(variance) * stream.normal(theta.shape)
         if radius is not None:
-            theta = theta * min(1.0, radius / max(float(np.linalg.norm(theta)), 1e-12))
+            theta = theta * min(1.0, radius / max(float(np.linalg.norm(theta)), _LEAST_NORM))
         states.append(theta[:, 0].copy())
     return Chain(np.array(states), ledger)

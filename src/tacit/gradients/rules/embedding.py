@@ -1,13 +1,15 @@
-"""Embedding tables: gradients touch only the rows that an example looked up."""
+"""Embedding tables: a per-sample gradient touches only the rows that the record looked up."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from tacit.gradients.capture import Capture, Uncovered, captures
-from tacit.gradients.per_sample_gradients import Contribution, Lookup
+from tacit.gradients.embedding_rows import EmbeddingRows
 
 
 @captures(F.embedding)
@@ -26,15 +28,12 @@ def embedding(
     input, axis = capture.batched(input, 0)
     kept = capture.keep(input)
 
-    def contribute(gradient: Tensor) -> list[Contribution]:
-        index = capture.by_example(kept, axis, 0)
-        return [
-            Lookup(
-                name, index, _unpadded(capture.by_example(gradient, axis, 1), index, padding_idx, weight), weight.shape
-            )
-        ]
+    def gradients(gradient: Tensor) -> Iterator[EmbeddingRows]:
+        index = capture.by_record(kept, axis, 0)
+        rows = _unpadded(capture.by_record(gradient, axis, 1), index, padding_idx, weight)
+        yield EmbeddingRows(name, index, rows, weight.shape)
 
-    return capture.root(F.embedding(input, weight), (kept,), contribute)
+    return capture.root(F.embedding(input, weight), (kept,), gradients)
 
 
 @captures(F.embedding_bag)
@@ -52,7 +51,7 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
-    """Sum, mean or largest values of the rows of each bag; an example has one bag or more, one after the other.
+    """Sum, mean or largest values of the rows of each bag; a record has one bag or more, one after the other.
 
     Every row of a bag gets its output gradient b times its weight (sum) or over the length of the bag (mean); of the
     largest values each sends its part of b to the row where it stands.
@@ -71,7 +70,7 @@ def embedding_bag(
         present = present & (index != padding_idx % len(weight))
     index, present = capture.keep(index), present.to(weight.dtype)
 
-    def contribute(gradient: Tensor) -> list[Contribution]:
+    def gradients(gradient: Tensor) -> Iterator[EmbeddingRows]:
         if mode == "max":
             values = F.embedding(index, weight.detach()).masked_fill(present.unsqueeze(2) == 0, -torch.inf)
             taken = torch.zeros_like(values).scatter_(1, values.argmax(1, keepdim=True), 1.0)
@@ -81,7 +80,7 @@ def embedding_bag(
             share = share / present.sum(1).clamp(min=1).view(-1, 1, 1) if mode == "mean" else share
         rows = gradient.unsqueeze(1) * share
         shape = (capture.batch, -1)
-        return [Lookup(name, index.reshape(shape), rows.reshape(*shape, rows.shape[2]), weight.shape)]
+        yield EmbeddingRows(name, index.reshape(shape), rows.reshape(*shape, rows.shape[2]), weight.shape)
 
     output = F.embedding_bag(
         input,
@@ -92,7 +91,7 @@ def embedding_bag(
         include_last_offset=include_last_offset,
         padding_idx=padding_idx,
     )
-    return capture.root(output, (index,), contribute)
+    return capture.root(output, (index,), gradients)
 
 
 def _bags(values: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from tacit.gradients.capture import Capture, Uncovered, captures
-from tacit.gradients.per_sample_gradients import Contribution, Outer, Rows, Single
+from tacit.gradients.per_sample_gradients import DenseGradients, OuterProduct, OuterProductSum, PerSampleGradients
 
 
 @captures(F.linear)
@@ -19,23 +21,20 @@ def linear(capture: Capture, input: Tensor, weight: Tensor, bias: Tensor | None 
     input, axis = capture.batched(input, 1)
     kept = capture.keep(input)
 
-    def contribute(gradient: Tensor) -> list[Contribution]:
-        found: list[Contribution] = []
+    def gradients(gradient: Tensor) -> Iterator[PerSampleGradients]:
         if gradient.dim() == 2 and len(gradient) == capture.batch:
             if weight_name:
-                found.append(Single(weight_name, gradient, kept, capture.scratch))
+                yield OuterProduct(weight_name, gradient, kept, capture.buffers)
             if bias_name:
-                found.append(Rows(bias_name, gradient))
-            return found
-        left = capture.by_example(gradient, axis, 1)
+                yield DenseGradients(bias_name, gradient)
+            return
+        left = capture.by_record(gradient, axis, 1)
         if weight_name:
-            right = capture.by_example(kept, axis, 1)
-            found.append(Outer(weight_name, left.mT.unsqueeze(1), right.unsqueeze(1), capture.scratch))
+            yield OuterProductSum.of_positions(weight_name, left, capture.by_record(kept, axis, 1), capture.buffers)
         if bias_name:
-            found.append(Rows(bias_name, left.sum(1)))
-        return found
+            yield DenseGradients(bias_name, left.sum(1))
 
-    return capture.root(F.linear(input, weight, bias), (kept,), contribute)
+    return capture.root(F.linear(input, weight, bias), (kept,), gradients)
 
 
 @captures(F.bilinear)
@@ -47,15 +46,13 @@ def bilinear(capture: Capture, first: Tensor, second: Tensor, weight: Tensor, bi
     kept = capture.keep(first), capture.keep(second)
     output = torch.einsum("...j,ojk,...k->...o", first, weight.detach(), second)
 
-    def contribute(gradient: Tensor) -> list[Contribution]:
-        left = capture.by_example(gradient, axis, 1)
-        found: list[Contribution] = []
+    def gradients(gradient: Tensor) -> Iterator[PerSampleGradients]:
+        left = capture.by_record(gradient, axis, 1)
         if weight_name:
-            x, z = (capture.by_example(side, axis, 1) for side in kept)
+            x, z = (capture.by_record(side, axis, 1) for side in kept)
             products = torch.einsum("btj,btk->btjk", x, z).flatten(2)
-            found.append(Outer(weight_name, left.mT.unsqueeze(1), products.unsqueeze(1), capture.scratch))
+            yield OuterProductSum.of_positions(weight_name, left, products, capture.buffers)
         if bias_name:
-            found.append(Rows(bias_name, left.sum(1)))
-        return found
+            yield DenseGradients(bias_name, left.sum(1))
 
-    return capture.root(output if bias is None else output + bias.detach(), kept, contribute)
+    return capture.root(output if bias is None else output + bias.detach(), kept, gradients)

@@ -1,14 +1,14 @@
-"""Normalisations within one example: y = scale * n(x) + shift, where n has no parameters."""
+"""Normalisations within one record: y = scale * n(x) + shift, where n has no parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 from torch.nn import functional as F
 
 from tacit.gradients.capture import Capture, captures
-from tacit.gradients.per_sample_gradients import Contribution, Rows
+from tacit.gradients.per_sample_gradients import DenseGradients, PerSampleGradients
 
 
 @captures(F.layer_norm)
@@ -74,19 +74,17 @@ def _channels(capture: Capture, normal: Tensor, weight: Tensor | None, bias: Ten
 
 
 def _affine(capture: Capture, normal: Tensor, weight: Tensor | None, bias: Tensor | None, trailing: int) -> Tensor:
-    """scale * normal + shift over the `trailing` last axes; gradients sum_t b_t normal_t and sum_t b_t."""
+    """The output scale * normal + shift over the `trailing` last axes; gradients sum_t b_t normal_t and sum_t b_t."""
     weight_name, bias_name = capture.name(weight), capture.name(bias)
     normal, axis = capture.batched(normal, trailing)
     kept = capture.keep(normal)
     output = normal if weight is None else normal * weight.detach()
     output = output if bias is None else output + bias.detach()
 
-    def contribute(gradient: Tensor) -> list[Contribution]:
-        found: list[Contribution] = []
+    def gradients(gradient: Tensor) -> Iterator[PerSampleGradients]:
         if weight_name:
-            found.append(Rows(weight_name, capture.by_example(gradient * kept, axis, trailing).sum(1)))
+            yield DenseGradients(weight_name, capture.by_record(gradient * kept, axis, trailing).sum(1))
         if bias_name:
-            found.append(Rows(bias_name, capture.by_example(gradient, axis, trailing).sum(1)))
-        return found
+            yield DenseGradients(bias_name, capture.by_record(gradient, axis, trailing).sum(1))
 
-    return capture.root(output, (kept,), contribute)
+    return capture.root(output, (kept,), gradients)

@@ -1,11 +1,11 @@
 """Parameters that stand in arithmetic by themselves: scales, position tables, class tokens, learnt slopes.
 
-Such a parameter is repeated for every example; the gradient of its copies is the per-example gradient.
+Such a parameter is repeated for every record; the gradient of its copies is the per-sample gradient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tacit.gradients.capture import Capture, Uncovered, captures, composes
-from tacit.gradients.per_sample_gradients import Contribution, Lookup, Outer, Rows
+from tacit.gradients.embedding_rows import EmbeddingRows
+from tacit.gradients.per_sample_gradients import DenseGradients, OuterProductSum, PerSampleGradients
 
 _ARITHMETIC = (
     ((torch.add, Tensor.add, Tensor.add_), torch.add),
@@ -26,7 +27,7 @@ _ARITHMETIC = (
 
 
 def _copies(capture: Capture, parameter: Tensor, dims: int) -> Tensor:
-    """One copy of `parameter` for each example, shape (B, 1, ..., *shape) `dims` axes or more, as a gradient root."""
+    """One copy of `parameter` for each record, shape (B, 1, ..., *shape) `dims` axes or more, as a gradient root."""
     shape = parameter.shape[1:] if parameter.dim() == dims and parameter.shape[0] == 1 else parameter.shape
     if len(shape) >= dims:
         raise Uncovered(f"{capture.name(parameter)} has as many axes as what it is combined with")
@@ -35,10 +36,10 @@ def _copies(capture: Capture, parameter: Tensor, dims: int) -> Tensor:
     name = capture.name(parameter)
     assert name is not None
 
-    def contribute(gradient: Tensor) -> list[Contribution]:
-        return [Rows(name, gradient.reshape(capture.batch, *(parameter.shape or (1,))))]
+    def gradients(gradient: Tensor) -> Iterator[PerSampleGradients]:
+        yield DenseGradients(name, gradient.reshape(capture.batch, *(parameter.shape or (1,))))
 
-    return capture.root(copies.detach(), (), contribute)
+    return capture.root(copies.detach(), (), gradients)
 
 
 def _arithmetic(operation: Any) -> Any:
@@ -83,15 +84,15 @@ def _repeated(capture: Capture, parameter: Tensor, shape: Sequence[int]) -> Tens
         raise Uncovered(f"{name} is repeated along another axis than the batch")
     copies = whole.movedim(axis, 0).expand(capture.batch, *whole.shape[:axis], *whole.shape[axis + 1 :])
 
-    def contribute(gradient: Tensor) -> list[Contribution]:
-        return [Rows(name, gradient.reshape(capture.batch, *parameter.shape))]
+    def gradients(gradient: Tensor) -> Iterator[PerSampleGradients]:
+        yield DenseGradients(name, gradient.reshape(capture.batch, *parameter.shape))
 
-    return capture.root(copies.detach(), (), contribute).movedim(0, axis).expand(*shape)
+    return capture.root(copies.detach(), (), gradients).movedim(0, axis).expand(*shape)
 
 
 @captures(Tensor.__getitem__, torch.index_select, flexible=True)
 def rows_of(capture: Capture, parameter: Tensor, *index: Any) -> Tensor:
-    """Rows of a parameter by integers of every example, as an embedding."""
+    """Rows of a parameter by integers of every record, as an embedding."""
     name, chosen = capture.name(parameter), index[-1]
     whole = isinstance(chosen, Tensor) and not chosen.is_floating_point() and chosen.dtype != torch.bool
     if name is None or not whole or (len(index) == 2 and index[0] != 0):
@@ -102,38 +103,38 @@ def rows_of(capture: Capture, parameter: Tensor, *index: Any) -> Tensor:
     kept = capture.keep(chosen) % len(parameter)
     table = torch.Size((len(parameter), parameter[0].numel()))
 
-    def contribute(gradient: Tensor) -> list[Contribution]:
+    def gradients(gradient: Tensor) -> Iterator[PerSampleGradients]:
         values = gradient.reshape(*kept.shape, table[1])
-        return [Lookup(name, capture.by_example(kept, axis, 0), capture.by_example(values, axis, 1), table)]
+        yield EmbeddingRows(name, capture.by_record(kept, axis, 0), capture.by_record(values, axis, 1), table)
 
-    return capture.root(parameter.detach()[chosen], (kept,), contribute)
+    return capture.root(parameter.detach()[chosen], (kept,), gradients)
 
 
 @captures(torch.matmul, Tensor.matmul, torch.mm, Tensor.mm, Tensor.__matmul__, flexible=True)
 def product(capture: Capture, left: Tensor, right: Tensor) -> Tensor:
-    """x W for a matrix W: a linear layer of W^T."""
+    """Product x W for a matrix W: a linear layer of W^T."""
     name = capture.name(right)
     if name is None or capture.name(left) or right.dim() != 2:
         raise Uncovered(f"{name or capture.name(left)} is multiplied in another way than x W")
     left, axis = capture.batched(left, 1)
     kept = capture.keep(left)
 
-    def contribute(gradient: Tensor) -> list[Contribution]:
-        outputs, inputs = capture.by_example(gradient, axis, 1), capture.by_example(kept, axis, 1)
-        return [Outer(name, inputs.mT.unsqueeze(1), outputs.unsqueeze(1), capture.scratch)]
+    def gradients(gradient: Tensor) -> Iterator[PerSampleGradients]:
+        outputs, inputs = capture.by_record(gradient, axis, 1), capture.by_record(kept, axis, 1)
+        yield OuterProductSum.of_positions(name, inputs, outputs, capture.buffers)
 
-    return capture.root(torch.matmul(left, right.detach()), (kept,), contribute)
+    return capture.root(torch.matmul(left, right.detach()), (kept,), gradients)
 
 
 @composes(torch.addmm)
 def affine(capture: Capture, shift: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """shift + x W."""
+    """Affine map shift + x W."""
     return capture.apply(torch.add, capture.apply(torch.matmul, left, right), shift)
 
 
 @captures(F.prelu)
 def prelu(capture: Capture, input: Tensor, weight: Tensor) -> Tensor:
-    """max(x, 0) + slope min(x, 0), the slope shared or one for each channel (axis 1)."""
+    """PReLU, max(x, 0) + slope min(x, 0), the slope shared or one for each channel (axis 1)."""
     if capture.name(weight) is None or capture.axis(input, 0) != 0:
         raise Uncovered("prelu runs on an input without a batch axis")
     copies = _copies(capture, weight, 2 if weight.numel() > 1 else input.dim())

@@ -1,4 +1,4 @@
-"""Recurrent layers, unrolled in time, so that the gradient at every gate is seen.
+"""Recurrent layers, unrolled in time, so that every gate has a gradient root.
 
 The products of all inputs with the input weights are one gradient root: its gradient d_t at time t is that of the
 gates, which gives every weight. With h the hidden states before each step,
@@ -8,7 +8,7 @@ gates, which gives every weight. With h the hidden states before each step,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tacit.gradients.capture import Capture, Uncovered, captures, composes
-from tacit.gradients.per_sample_gradients import Contribution, Outer, Rows
-
-Names = tuple[str | None, ...]
+from tacit.gradients.per_sample_gradients import DenseGradients, OuterProductSum, PerSampleGradients
 
 
 @dataclass
@@ -39,10 +37,10 @@ Layer = Callable[[Capture, Tensor, tuple[Tensor, ...], Sequence[Tensor], bool], 
 
 
 def _lstm(capture: Capture, x: Tensor, state: tuple[Tensor, ...], weights: Sequence[Tensor], backwards: bool) -> Run:
-    """i, f, g, o = gates;  c' = sigmoid(f) c + sigmoid(i) tanh(g);  h' = P (sigmoid(o) tanh(c'))."""
+    """LSTM: i, f, g, o = gates;  c' = sigmoid(f) c + sigmoid(i) tanh(g);  h' = P (sigmoid(o) tanh(c'))."""
     hidden, cell = state
     weight, projection = weights[1].detach(), weights[-1] if len(weights) in (3, 5) else None
-    gates, before = _gates(capture, x, weights), []
+    gates, before = _Gates(capture, x, weights), []
     outputs, inner, shift = [], [], None
     if projection is not None and capture.name(projection):
         shift = _projection_root(capture, x, projection, inner, backwards)
@@ -61,10 +59,10 @@ def _lstm(capture: Capture, x: Tensor, state: tuple[Tensor, ...], weights: Seque
 
 
 def _gru(capture: Capture, x: Tensor, state: tuple[Tensor, ...], weights: Sequence[Tensor], backwards: bool) -> Run:
-    """r, z = sigmoid(gates);  n = tanh(x_n + r h_n);  h' = (1 - z) n + z h, where h_n is the hidden part of a gate."""
+    """GRU: r, z = sigmoid(gates);  n = tanh(x_n + r h_n);  h' = (1 - z) n + z h, h_n the hidden part of a gate."""
     (hidden,) = state
     weight, bias = weights[1].detach(), weights[3].detach() if len(weights) > 2 else None
-    gates, before, outputs, resets = _gates(capture, x, weights, together=False), [], [], []
+    gates, before, outputs, resets = _Gates(capture, x, weights, together=False), [], [], []
     for time in _times(len(x), backwards):
         before.append(hidden)
         (x_r, x_z, x_n), (h_r, h_z, h_n) = gates.roots[time].chunk(3, 1), F.linear(hidden, weight, bias).chunk(3, 1)
@@ -80,13 +78,13 @@ def _gru(capture: Capture, x: Tensor, state: tuple[Tensor, ...], weights: Sequen
 
 
 def _simple(activation: Callable[[Tensor], Tensor]) -> Layer:
-    """h' = tanh(gate) or max(gate, 0)."""
+    """A plain recurrent layer: h' = tanh(gate) or max(gate, 0)."""
 
     def layer(
         capture: Capture, x: Tensor, state: tuple[Tensor, ...], weights: Sequence[Tensor], backwards: bool
     ) -> Run:
         (hidden,) = state
-        gates, before, outputs = _gates(capture, x, weights), [], []
+        gates, before, outputs = _Gates(capture, x, weights), [], []
         for time in _times(len(x), backwards):
             before.append(hidden)
             hidden = activation(torch.addmm(gates.roots[time], hidden, weights[1].detach().t()))
@@ -104,7 +102,7 @@ class _Gates:
         roots: (T, B, gates).
     """
 
-    def __init__(self, capture: Capture, x: Tensor, weights: Sequence[Tensor], together: bool):
+    def __init__(self, capture: Capture, x: Tensor, weights: Sequence[Tensor], together: bool = True):
         self.hidden = self.scale = torch.empty(0)
         bias = None
         if len(weights) > 3:
@@ -112,27 +110,22 @@ class _Gates:
         names = [capture.name(weight) for weight in weights]
         kept = capture.keep(x)
 
-        def contribute(gradient: Tensor) -> list[Contribution]:
+        def gradients(gradient: Tensor) -> Iterator[PerSampleGradients]:
             left = gradient.transpose(0, 1)
             inner = left * self.scale.transpose(0, 1) if len(self.scale) else left
-            found: list[Contribution] = []
             for name, side, right in ((names[0], left, kept), (names[1], inner, self.hidden)):
                 if name:
-                    found.append(Outer(name, side.mT.unsqueeze(1), right.transpose(0, 1).unsqueeze(1), capture.scratch))
-            if len(weights) > 3:
-                found += [Rows(name, side.sum(1)) for name, side in zip(names[2:4], (left, inner), strict=True) if name]
-            return found
+                    yield OuterProductSum.of_positions(name, side, right.transpose(0, 1), capture.buffers)
+            for name, side in zip(names[2:4], (left, inner), strict=False):
+                if name and len(weights) > 3:
+                    yield DenseGradients(name, side.sum(1))
 
-        self.roots = capture.root(F.linear(x, weights[0].detach(), bias), (kept,), contribute)
+        self.roots = capture.root(F.linear(x, weights[0].detach(), bias), (kept,), gradients)
 
     def keep(self, before: list[Tensor], backwards: bool, scale: Tensor | None = None) -> None:
         """Remember the hidden states before each step, and what the hidden part of the gates is multiplied by."""
         self.hidden = _stacked([hidden.detach() for hidden in before], backwards)
         self.scale = self.scale if scale is None else scale
-
-
-def _gates(capture: Capture, x: Tensor, weights: Sequence[Tensor], together: bool = True) -> _Gates:
-    return _Gates(capture, x, weights, together)
 
 
 def _projection_root(capture: Capture, x: Tensor, weight: Tensor, inner: list[Tensor], backwards: bool) -> Tensor:
@@ -141,11 +134,11 @@ def _projection_root(capture: Capture, x: Tensor, weight: Tensor, inner: list[Te
     assert name is not None
     zeros = x.detach().new_zeros(len(x), x.shape[1], len(weight))
 
-    def contribute(gradient: Tensor) -> list[Contribution]:
+    def gradients(gradient: Tensor) -> Iterator[PerSampleGradients]:
         right = _stacked(inner, backwards).transpose(0, 1)
-        return [Outer(name, gradient.permute(1, 2, 0).unsqueeze(1), right.unsqueeze(1), capture.scratch)]
+        yield OuterProductSum.of_positions(name, gradient.transpose(0, 1), right, capture.buffers)
 
-    return capture.root(zeros, (), contribute)
+    return capture.root(zeros, (), gradients)
 
 
 def _times(length: int, backwards: bool) -> range:
@@ -177,13 +170,13 @@ def _rule(layer: Layer, states: int) -> Callable[..., Any]:
             raise Uncovered("a recurrent layer runs on an input without a batch axis where it expects one")
         directions = 2 if bidirectional else 1
         given = start if states == 2 else (start,)
-        each = len(weights) // (layers * directions)
+        count = len(weights) // (layers * directions)
         x, last = input.transpose(0, 1) if batch_first else input, []
         for depth in range(layers):
             runs = []
             for direction in range(directions):
                 place = depth * directions + direction
-                mine = weights[place * each : (place + 1) * each]
+                mine = weights[place * count : (place + 1) * count]
                 runs.append(layer(capture, x, tuple(state[place] for state in given), mine, direction == 1))
             x = runs[0].outputs if directions == 1 else torch.cat([run.outputs for run in runs], 2)
             last += [run.last for run in runs]
@@ -224,13 +217,15 @@ def gru_cell(capture: Capture, input: Tensor, hidden: Tensor, *weights: Tensor |
     return new + (x_z + h_z).sigmoid() * (hidden - new)
 
 
-@composes(torch.rnn_tanh_cell)
-def tanh_cell(capture: Capture, input: Tensor, hidden: Tensor, *weights: Tensor | None) -> Tensor:
+def _plain_cell(activation: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     """One step of a plain recurrent layer as two linear layers."""
-    return torch.tanh(sum(_cell(capture, input, hidden, weights)))  # type: ignore[arg-type]
+
+    def cell(capture: Capture, input: Tensor, hidden: Tensor, *weights: Tensor | None) -> Tensor:
+        x, h = _cell(capture, input, hidden, weights)
+        return activation(x + h)
+
+    return cell
 
 
-@composes(torch.rnn_relu_cell)
-def relu_cell(capture: Capture, input: Tensor, hidden: Tensor, *weights: Tensor | None) -> Tensor:
-    """One step of a plain recurrent layer as two linear layers."""
-    return torch.relu(sum(_cell(capture, input, hidden, weights)))  # type: ignore[arg-type]
+composes(torch.rnn_tanh_cell)(_plain_cell(torch.tanh))
+composes(torch.rnn_relu_cell)(_plain_cell(torch.relu))

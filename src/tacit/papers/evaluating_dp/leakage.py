@@ -38,6 +38,14 @@ def leakage(
     reaches the loss. Noise is seeded, hence the models are not private.
 
     Args:
+        dataset: "cifar100_pca50" or "purchase_standin".
+        method: the calibration, a key of `METHODS`, or "none".
+        epsilon: what the calibration is asked for, at delta 1e-5.
+        records: members, and as many others.
+        batch_size: records in a batch, the expected number for Poisson batches.
+        epochs: passes over the members.
+        runs: models that are trained and attacked.
+        data_dir: folder of the data files.
         model: "lr" (softmax regression) or "nn" (256-256).
         shadows: shadow models of the attack by Shokri et al., trained without privacy; 0 leaves it out.
         engine: of `tacit.training.fit`; all give the same sums up to the order of additions.

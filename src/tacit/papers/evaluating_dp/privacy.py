@@ -22,7 +22,13 @@ DELTA = PROTOCOL["delta"]
 EPOCHS = PROTOCOL["epochs"]
 RATE = PROTOCOL["batch_size"] / PROTOCOL["records"]
 
-METHODS = {"naive": "naive_je", "advanced": "advanced_je", "zcdp": "zcdp", "rdp": "rdp_je", "exact": "pld"}
+METHODS = {
+    "naive": "naive_jayaraman_evans",
+    "advanced": "advanced_jayaraman_evans",
+    "zcdp": "zcdp",
+    "rdp": "rdp_jayaraman_evans",
+    "exact": "pld",
+}
 LABELS = {"naive": "NC", "advanced": "AC", "zcdp": "zCDP", "rdp": "RDP", "exact": "exact"}
 POISSON = ("rdp", "exact")
 """Calibrated over Poisson-sampled steps; the others over passes of disjoint batches, without amplification."""
@@ -35,7 +41,7 @@ def sigma(method: str, epsilon: float, epochs: int, rate: float) -> float:
     """The noise multiplier by which `method` means to reach (`epsilon`, 1e-5)."""
     amplified: dict[str, Any] = {"sample_rate": rate} if method in POISSON else {}
     steps = round(epochs / rate) if method in POISSON else epochs
-    return noise_multiplier(Epsilon(epsilon, DELTA), steps=steps, using=METHODS[method], **amplified).value
+    return noise_multiplier(Epsilon(epsilon, DELTA), steps=steps, accountant=METHODS[method], **amplified).value
 
 
 def ran(method: str, noise: float, epochs: int, rate: float) -> Mechanism:

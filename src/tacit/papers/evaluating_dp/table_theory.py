@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from tacit.accounting import accountant
 from tacit.mechanisms import Approximate
-from tacit.papers.base import Item, Row
+from tacit.papers.base import Item, Row, unpublished_rows
 from tacit.papers.evaluating_dp.privacy import DELTA, KEY
 from tacit.standing import Standing
 from tacit.sweeps import Task
@@ -61,11 +60,10 @@ def _tasks(size: str) -> list[Task]:
 
 
 def _rows(size: str, values: Sequence[Any]) -> list[Row]:
-    make = partial(Row, KEY, "table-theory")
     return [
-        make(f"epsilon {epsilon:g} a step, {steps} steps: {words}", None, value[name], None, standing)
+        row
         for (epsilon, steps), value in zip(_CELLS, values, strict=True)
-        for name, (words, standing) in _WORDS.items()
+        for row in unpublished_rows(KEY, "table-theory", f"epsilon {epsilon:g} a step, {steps} steps: ", value, _WORDS)
     ]
 
 

@@ -94,4 +94,4 @@ def _rows(size: str, values: Sequence[Any]) -> list[Row]:
     ]
 
 
-ITEM = Item("attack-traces", "what the advantage of two attacks depends on", _tasks, _rows)
+ITEM = Item("attack-traces", "advantage of two attacks by attack epochs and by attribute", _tasks, _rows)

@@ -84,7 +84,7 @@ def movielens(*, data_dir: Folder = None) -> dict[str, float]:
 
 
 def imdb_lstm(*, epochs: int, seed: int, data_dir: Folder = None) -> dict[str, list[float]]:
-    """ "test": accuracy after each epoch of a two-layer LSTM on IMDb's reviews of 256 words.
+    """Test accuracy ("test") after each epoch of a two-layer LSTM on IMDb's reviews of 256 words.
 
     The paper states two layers and 10 epochs; embeddings and layers of 32, Adam at .002 and batches of 128 are ours.
     """
@@ -128,7 +128,7 @@ def _matrix(pairs: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _offsets(ratings: np.ndarray, known: np.ndarray, shrink: float = 10.0) -> np.ndarray:
-    """mean + item offset + user offset, shrunk towards 0 where there are few ratings (Koren 2008, section 2.1)."""
+    """Mean + item offset + user offset, shrunk towards 0 where there are few ratings (Koren 2008, section 2.1)."""
     mean = ratings[known].mean()
     item = np.where(known, ratings - mean, 0.0).sum(0) / (shrink + known.sum(0))
     user = np.where(known, ratings - mean - item, 0.0).sum(1) / (shrink + known.sum(1))

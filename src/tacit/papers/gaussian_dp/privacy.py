@@ -19,7 +19,7 @@ _MNIST_RATE = 256 / 60000
 
 
 def cost(sigma: float, sample_rate: float, steps: int, delta: float) -> dict[str, float]:
-    """mu and epsilon by the CLT, epsilon by the moments accountant, and the exact bracket."""
+    """Mu and epsilon by the CLT, epsilon by the moments accountant, and the exact bracket."""
     ran = Ledger.of(Gaussian(sigma).poisson(sample_rate) * steps)
     limit, moments, exact = (accountant(name)(ran) for name in ("clt", "moments", "pld"))
     epsilon = exact.epsilon(delta)
@@ -39,10 +39,10 @@ def curve(sigma: float, sample_rate: float, steps: list[int], delta: float) -> d
 
 
 def deltas(sigma: float, sample_rate: float, steps: int, epsilons: list[float]) -> dict[str, list[float]]:
-    """delta at each epsilon, by the moments accountant, the CLT and exactly."""
+    """Delta at each epsilon, by the moments accountant, the CLT and exactly."""
     ran = Ledger.of(Gaussian(sigma).poisson(sample_rate) * steps)
     by = {"moments": "moments", "clt": "clt", "exact": "pld"}
-    found = {name: accountant(using)(ran) for name, using in by.items()}
+    found = {name: accountant(by_name)(ran) for name, by_name in by.items()}
     return {name: [float(guarantee.delta(epsilon)) for epsilon in epsilons] for name, guarantee in found.items()}
 
 
@@ -53,8 +53,10 @@ def matched(sigma: float, sample_rate: float, steps: int, delta: float) -> dict[
     """
     epsilon = cost(sigma, sample_rate, steps, delta)["moments"]
     found: dict[str, float] = {"epsilon": epsilon}
-    for name, using in (("clt", "clt"), ("exact", "pld")):
-        found[name] = noise_multiplier(Epsilon(epsilon, delta), sample_rate=sample_rate, steps=steps, using=using).value
+    for name, by_name in (("clt", "clt"), ("exact", "pld")):
+        found[name] = noise_multiplier(
+            Epsilon(epsilon, delta), sample_rate=sample_rate, steps=steps, accountant=by_name
+        ).value
     return found
 
 

@@ -42,7 +42,7 @@ def repeated_words(
     *,
     data_dir: str | os.PathLike[str] | None = None,
 ) -> dict[str, list[float]]:
-    """ "test": accuracy after each epoch of NoisyAdam with that norm, padding counted in the mean of the words."""
+    """Test accuracy ("test") after each epoch of NoisyAdam with that norm, padding counted in the mean of the words."""
     from tacit.data import load
 
     data = load("imdb", data_dir=data_dir)

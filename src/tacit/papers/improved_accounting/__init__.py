@@ -1,8 +1,6 @@
 """Triastcyn & Faltings: improved accounting for differentially private learning."""
 
-from importlib import resources
-
-from tacit.papers.base import Paper
+from tacit.papers.base import Paper, reading
 from tacit.papers.improved_accounting import accuracy, counterexamples, coverage, figures, mnist, table_1, timing
 
 PAPER = Paper(
@@ -17,5 +15,5 @@ PAPER = Paper(
         *coverage.ITEMS,
         *counterexamples.ITEMS,
     ),
-    resources.files("tacit.papers.improved_accounting").joinpath("reading.md").read_text(encoding="utf-8"),
+    reading("tacit.papers.improved_accounting"),
 )

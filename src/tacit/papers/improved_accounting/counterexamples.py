@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from tacit.accounting import Ledger, accountant
 from tacit.accounting.bayesian import Bayesian
 from tacit.mechanisms import Gaussian
-from tacit.papers.base import Item, Row
+from tacit.papers.base import Item, Row, unpublished_rows
 from tacit.standing import Standing
 from tacit.sweeps import Task
 from tacit.tradeoff.gaussian import gaussian_epsilon
@@ -45,12 +44,12 @@ def outliers(share: float, usual: float, steps: int, pairs: int, seed: int) -> d
     Returns its epsilon, and for one of the unlike records the exact delta at that epsilon.
     """
     rate, random = 64 / 60000, np.random.default_rng(seed)
-    judge = Bayesian()
+    bayesian = Bayesian()
     for _ in range(steps):
         norms = np.where(random.random((pairs, 2)) < share, 1.0, usual)
-        judge.observe(np.hypot(*norms.T), sample_rate=rate, noise_multiplier=1.0, clip_norm=1.0)
+        bayesian.observe(np.hypot(*norms.T), sample_rate=rate, noise_multiplier=1.0, clip_norm=1.0)
     ran = Ledger.of(Gaussian(1.0).poisson(rate) * steps)
-    claimed = float(judge(ran).epsilon(_DELTA))
+    claimed = float(bayesian(ran).epsilon(_DELTA))
     exact = accountant("pld")(ran)
     return {
         "claimed": claimed,
@@ -85,17 +84,22 @@ def _generic_tasks(size: str) -> list[Task]:
     ]
 
 
+_GENERIC_WORDS = {
+    "claimed": ("epsilon as claimed", Standing.CLAIMED),
+    "exact": ("epsilon, exact", Standing.PROVEN),
+    "delta": ("delta at the claimed epsilon (1e-5 asked)", Standing.PROVEN),
+    "proven": ("epsilon, sound form", Standing.PROVEN),
+}
+
+
 def _generic_rows(size: str, values: Sequence[Any]) -> list[Row]:
-    make, rows = partial(Row, KEY, "generic"), []
-    for (q, sigma, steps), value in zip(_GENERIC, values, strict=True):
-        prefix = f"q {q:.4g}, sigma {sigma:g}, {steps} steps: "
-        rows += [
-            make(f"{prefix}epsilon as claimed", None, value["claimed"], standing=Standing.CLAIMED),
-            make(f"{prefix}epsilon, exact", None, value["exact"], standing=Standing.PROVEN),
-            make(f"{prefix}delta at the claimed epsilon (1e-5 asked)", None, value["delta"], standing=Standing.PROVEN),
-            make(f"{prefix}epsilon, sound form", None, value["proven"], standing=Standing.PROVEN),
-        ]
-    return rows
+    return [
+        row
+        for (q, sigma, steps), value in zip(_GENERIC, values, strict=True)
+        for row in unpublished_rows(
+            KEY, "generic", f"q {q:.4g}, sigma {sigma:g}, {steps} steps: ", value, _GENERIC_WORDS
+        )
+    ]
 
 
 def _outlier_tasks(size: str) -> list[Task]:
@@ -103,16 +107,19 @@ def _outlier_tasks(size: str) -> list[Task]:
     return [Task(f"{__name__}:outliers", settings | {"seed": seed}, 8.0) for seed in range(1 if size == "quick" else 3)]
 
 
+_OUTLIER_WORDS = {
+    "claimed": ("Bayesian epsilon at delta 1e-5", Standing.BAYESIAN),
+    "delta": ("delta there for an unlike record", Standing.PROVEN),
+    "mean_delta": ("that delta over all records", Standing.PROVEN),
+    "exact": ("epsilon, exact", Standing.PROVEN),
+}
+
+
 def _outlier_rows(size: str, values: Sequence[Any]) -> list[Row]:
-    make, rows = partial(Row, KEY, "outliers"), []
+    rows = []
     for seed, value in enumerate(values):
-        rows += [
-            make(f"draw {seed}: Bayesian epsilon at delta 1e-5", None, value["claimed"], standing=Standing.BAYESIAN),
-            make(f"draw {seed}: delta there for an unlike record", None, value["delta"], standing=Standing.PROVEN),
-            make(f"draw {seed}: that delta over all records", None, value["delta"] * value["share"],
-                 standing=Standing.PROVEN),
-            make(f"draw {seed}: epsilon, exact", None, value["exact"], standing=Standing.PROVEN),
-        ]  # fmt: skip
+        value = value | {"mean_delta": value["delta"] * value["share"]}
+        rows += unpublished_rows(KEY, "outliers", f"draw {seed}: ", value, _OUTLIER_WORDS)
     return rows
 
 
@@ -120,17 +127,21 @@ def _concealed_tasks(size: str) -> list[Task]:
     return [Task(f"{__name__}:concealed", {"shift": _SHIFT, "steps": t, "delta": _DELTA}, 0.1) for t in _PATHS]
 
 
+_CONCEALED_WORDS = {
+    "claimed_mu": ("mu step by step", Standing.CLAIMED),
+    "true_mu": ("mu of the released path", Standing.PROVEN),
+    "last_mu": ("mu of the last sample alone", Standing.PROVEN),
+    "claimed": ("epsilon step by step", Standing.CLAIMED),
+    "true": ("epsilon of the released path", Standing.PROVEN),
+}
+
+
 def _concealed_rows(size: str, values: Sequence[Any]) -> list[Row]:
-    make, rows = partial(Row, KEY, "concealed-state"), []
-    for steps, value in zip(_PATHS, values, strict=True):
-        rows += [
-            make(f"{steps} samples: mu step by step", None, value["claimed_mu"], standing=Standing.CLAIMED),
-            make(f"{steps} samples: mu of the released path", None, value["true_mu"], standing=Standing.PROVEN),
-            make(f"{steps} samples: mu of the last sample alone", None, value["last_mu"], standing=Standing.PROVEN),
-            make(f"{steps} samples: epsilon step by step", None, value["claimed"], standing=Standing.CLAIMED),
-            make(f"{steps} samples: epsilon of the released path", None, value["true"], standing=Standing.PROVEN),
-        ]
-    return rows
+    return [
+        row
+        for steps, value in zip(_PATHS, values, strict=True)
+        for row in unpublished_rows(KEY, "concealed-state", f"{steps} samples: ", value, _CONCEALED_WORDS)
+    ]
 
 
 ITEMS = (

@@ -1,4 +1,4 @@
-"""Whether 90 % credible intervals hold 90 % of the truth, over 1,000 simulations with parameters from the prior."""
+"""Coverage of 90 % credible intervals over 1,000 simulations with parameters from the prior."""
 
 from __future__ import annotations
 
@@ -111,6 +111,4 @@ def _rows(size: str, values: Sequence[Any]) -> list[Row]:
     return rows
 
 
-ITEMS = (
-    Item("coverage", "Simulations: how much of the truth 90 % credible intervals hold", _tasks, _rows, partial=True),
-)
+ITEMS = (Item("coverage", "Simulations: coverage of 90 % credible intervals", _tasks, _rows, partial=True),)

@@ -12,8 +12,8 @@ from tacit.mechanisms import Gaussian
 from tacit.papers.base import Item, Row
 from tacit.papers.drawing import lines_svg
 from tacit.papers.improved_accounting.counterexamples import KEY
-from tacit.papers.improved_accounting.mnist import marks
-from tacit.papers.improved_accounting.mnist import tasks as watched_tasks
+from tacit.papers.improved_accounting.mnist import reported_epochs
+from tacit.papers.improved_accounting.mnist import tasks as observed_tasks
 from tacit.papers.improved_accounting.table_1 import NUMBERS
 from tacit.standing import Standing
 from tacit.sweeps import Task
@@ -23,34 +23,34 @@ _RATE, _SIGMA = _MNIST["batch_size"] / _MNIST["records"], _MNIST["sigma"]
 _STANDINGS = {"moments": Standing.PROVEN, "generic": Standing.CLAIMED, "pld": Standing.PROVEN}
 _WORDS = {"moments": "moments accountant", "generic": "generic accountant", "pld": "exact"}
 _AT_PUBLISHED = f"delta at epsilon {_MNIST['generic']:g}"
-_WATCHED = "Bayesian accountant"
+_BAYESIAN = "Bayesian accountant"
 # A smaller delta is not drawn: it would leave the others no room.
 _LEAST = 1e-40
 _ORDERS = (1.0, 2.0, 4.0, 8.0, 14.7, 32.0)
 
 
 def spent(epoch: float) -> dict[str, dict[str, float]]:
-    """epsilon at delta 1e-5, and delta at the moments accountant's epsilon of the whole run, after `epoch` epochs."""
+    """Epsilon at delta 1e-5, and delta at the moments accountant's epsilon of the whole run, after `epoch` epochs."""
     ran = Ledger.of(Gaussian(_SIGMA).poisson(_RATE) * round(epoch / _RATE))
-    judged = {name: accountant(name)(ran) for name in _WORDS}
+    curves = {name: accountant(name)(ran) for name in _WORDS}
     return {
-        "epsilon": {name: float(found.epsilon(1e-5)) for name, found in judged.items()},
-        "delta": {name: float(found.delta(_MNIST["moments"])) for name, found in judged.items()},
+        "epsilon": {name: float(found.epsilon(1e-5)) for name, found in curves.items()},
+        "delta": {name: float(found.delta(_MNIST["moments"])) for name, found in curves.items()},
     }
 
 
 def by_order(epoch: float, order: float) -> float:
-    """epsilon of the generic accountant at one order: q^2 T (order + 1) / (2 sigma^2) + log(1 / delta) / order."""
+    """Epsilon of the generic accountant at one order: q^2 T (order + 1) / (2 sigma^2) + log(1 / delta) / order."""
     steps = round(epoch / _RATE)
     return _RATE**2 * steps * (order + 1) / (2 * _SIGMA**2) + math.log(1e5) / order
 
 
 def _epochs(size: str) -> tuple[int, ...]:
-    return (1, 10, 100) if size == "quick" else marks(size)
+    return (1, 10, 100) if size == "quick" else reported_epochs(size)
 
 
 def _tasks(size: str) -> list[Task]:
-    return [*(Task(f"{__name__}:spent", {"epoch": epoch}, 0.5) for epoch in _epochs(size)), *watched_tasks(size)]
+    return [*(Task(f"{__name__}:spent", {"epoch": epoch}, 0.5) for epoch in _epochs(size)), *observed_tasks(size)]
 
 
 def _rows(item: str, quantity: str, size: str, values: Sequence[Any]) -> list[Row]:
@@ -63,8 +63,8 @@ def _rows(item: str, quantity: str, size: str, values: Sequence[Any]) -> list[Ro
         if value is not None
     ]
     return rows + [
-        make(f"{mark} epochs: {quantity}{where}, {_WATCHED}", None, seen[quantity], None, Standing.BAYESIAN)
-        for mark, seen in zip(marks(size), run["course"] if run else (), strict=False)
+        make(f"{epoch} epochs: {quantity}{where}, {_BAYESIAN}", None, found[quantity], None, Standing.BAYESIAN)
+        for epoch, found in zip(reported_epochs(size), run["course"] if run else (), strict=False)
     ]
 
 
@@ -76,7 +76,7 @@ def _drawing(item: str, quantity: str, size: str, values: Sequence[Any]) -> Mapp
         for name, words in _WORDS.items()
     }
     if run:
-        lines[_WATCHED] = [(seen["epoch"], seen[quantity]) for seen in run["course"]]
+        lines[_BAYESIAN] = [(found["epoch"], found[quantity]) for found in run["course"]]
     points = {label: ([x for x, _ in line], [y for _, y in line]) for label, line in lines.items() if line}
     return {item: lines_svg(points, across="epoch", up=quantity, log_up=quantity == "delta")}
 
@@ -109,7 +109,7 @@ def _order_rows(size: str, values: Sequence[Any]) -> list[Row]:
 
 
 def _order_drawing(size: str, values: Sequence[Any]) -> Mapping[str, str]:
-    """epsilon at delta 1e-5, and delta at the published epsilon: the bound of an order holds for every pair."""
+    """Epsilon at delta 1e-5, and delta at the published epsilon: the bound of an order holds for every pair."""
     width, drawn = len(_ORDERS), {}
     epochs = enumerate(_order_epochs(size))
     lines = {f"epoch {epoch}": values[width * k : width * (k + 1)] for k, epoch in epochs}
@@ -120,7 +120,7 @@ def _order_drawing(size: str, values: Sequence[Any]) -> Mapping[str, str]:
 
 
 def _delta(epsilon: float, order: float) -> float:
-    """delta at the published epsilon by the order whose epsilon at delta 1e-5 is known: log delta is linear in both."""
+    """Delta at the published epsilon by the order whose epsilon at delta 1e-5 is known: log delta is linear in both."""
     return min(1.0, 1e-5 * math.exp(min(order * (epsilon - _MNIST["generic"]), 700.0)))
 
 

@@ -23,7 +23,7 @@ _INFERENCE = "tacit.papers.improved_accounting.inference"
 
 
 def costs(sigma: float, sample_rate: float, steps: int, delta: float) -> dict[str, float]:
-    """epsilon by every accountant of the table, and exactly.
+    """Epsilon by every accountant of the table, and exactly.
 
     "baseline" is the moments accountant on the orders of the DPVI code, lambda = 1, .., 160.
     """
@@ -112,6 +112,6 @@ def _inference_rows(size: str, values: Sequence[Any]) -> list[Row]:
 
 
 ITEMS = (
-    Item("table-1", "MNIST with DP-SGD: what each accountant says", _tasks, _rows),
+    Item("table-1", "MNIST with DP-SGD: epsilon by each accountant", _tasks, _rows),
     Item("table-1-inference", "Logistic regression on Abalone and Adult", _inference_tasks, _inference_rows),
 )

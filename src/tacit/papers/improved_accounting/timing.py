@@ -22,10 +22,10 @@ def seconds(name: str) -> float:
     """Of one epsilon of the MNIST run, the least of five after one that warms up."""
     rate = _ROW["batch_size"] / _ROW["records"]
     ran = Ledger.of(Gaussian(_ROW["sigma"]).poisson(rate) * round(_ROW["epochs"] / rate))
-    judge, found = accountant(name), []
+    asked, found = accountant(name), []
     for _ in range(_REPEATS + 1):
         started = time.perf_counter()
-        judge(ran).epsilon(1e-5)
+        asked(ran).epsilon(1e-5)
         found.append(time.perf_counter() - started)
     return min(found[1:])
 

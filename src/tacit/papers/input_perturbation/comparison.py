@@ -95,7 +95,7 @@ def _seconds(dataset: str, model: str, epsilons: int) -> float:
 
 
 def _lines(size: str, model: str, values: Sequence[Any], quantity: str) -> dict[str, dict[str, dict[float, float]]]:
-    """dataset -> method -> epsilon -> mean over the seeds; epsilon 0 stands for the fit without privacy."""
+    """Dataset -> method -> epsilon -> mean over the seeds; epsilon 0 stands for the fit without privacy."""
     found: dict[str, dict[str, dict[float, list[float]]]] = {}
     for (dataset, _), rows in zip(_cells(size, model), values, strict=True):
         for row in rows or ():

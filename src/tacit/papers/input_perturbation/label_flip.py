@@ -75,7 +75,7 @@ def _problem(flipped: bool) -> Problem:
 
 
 def _middle(method: PaperInput) -> float:
-    """Half-way between the two worlds' means over the attacker's own runs, which no audited run shares noise with."""
+    """Midpoint of the means under either label in the attacker's own runs, whose noise no audited run shares."""
     own = [
         method.release(_problem(flipped), _terms(SeededStream(_OWN_SEEDS + 2 * run + flipped))).theta[0, 0]
         for run in range(_OWN_RUNS)
@@ -109,15 +109,15 @@ def _rows(size: str, values: Sequence[Any]) -> list[Row]:
             relation=Relation.REPLACE_ONE,
             claim=claim,
         )
-        fpr, tpr = (float(np.mean(np.array(world["scores"]) >= world["threshold"])) for world in (kept, flipped))
-        prefix = f"exponent {power:g}, {_RUNS[size]} runs a world: "
+        fpr, tpr = (float(np.mean(np.array(runs["scores"]) >= runs["threshold"])) for runs in (kept, flipped))
+        prefix = f"exponent {power:g}, {_RUNS[size]} runs with either label: "
         rows += [
             make(f"{prefix}true positive rate", None, tpr),
             make(f"{prefix}false positive rate", None, fpr),
             make(f"{prefix}epsilon as claimed", None, _CLAIMED, standing=Standing.CLAIMED),
             make(f"{prefix}epsilon at least, at 95 %", None, found.epsilon_lower),
             make(f"{prefix}mu at least, at 95 %, were it Gaussian", None, found.mu_lower),
-            make(f"{prefix}smallest epsilon that would have been found", None, found.detectable_epsilon),
+            make(f"{prefix}smallest epsilon that the audit would detect", None, found.detectable_epsilon),
             make(f"{prefix}claim refuted (1 yes, 0 no)", None, float(found.refutes(claim))),
             make(f"{prefix}mu of the first step by formula", None, flipped["mu"], None, Standing.ASYMPTOTIC),
             make(
@@ -127,4 +127,4 @@ def _rows(size: str, values: Sequence[Any]) -> list[Row]:
     return rows
 
 
-ITEM = Item("label-flip", "one flipped label found out in the released parameters", _tasks, _rows)
+ITEM = Item("label-flip", "attack on one flipped label in the released parameters", _tasks, _rows)

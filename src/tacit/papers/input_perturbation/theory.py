@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from tacit.erm.gradient import published_variance
 from tacit.erm.input_published import published_std
 from tacit.erm.objective_published import kifer_variance
-from tacit.papers.base import Item, Row, published
+from tacit.papers.base import Item, Row, published, unpublished_rows
 from tacit.papers.input_perturbation.counter_examples import KEY
 from tacit.standing import Standing
 from tacit.sweeps import Task
@@ -90,11 +89,10 @@ def _tasks(size: str) -> list[Task]:
 
 
 def _rows(size: str, values: Sequence[Any]) -> list[Row]:
-    make = partial(Row, KEY, "theory")
     return [
-        make(f"{dataset}, epsilon {epsilon:g}: {words}", None, value[name], None, standing)
+        row
         for (dataset, epsilon), value in zip(_cells(), values, strict=True)
-        for name, (words, standing) in WORDS.items()
+        for row in unpublished_rows(KEY, "theory", f"{dataset}, epsilon {epsilon:g}: ", value, WORDS)
     ]
 
 

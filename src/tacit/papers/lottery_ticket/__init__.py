@@ -2,11 +2,10 @@
 
 from tacit.papers.base import Paper, reading
 from tacit.papers.lottery_ticket import choice, mask_attack, study
-from tacit.papers.lottery_ticket import study as margins
 
 PAPER = Paper(
     mask_attack.KEY,
     "The Differentially Private Lottery Ticket Mechanism (Gondara, Wang & Carvalho, arXiv 2002.11613)",
-    (mask_attack.ITEM, choice.ITEM, *study.ITEMS, margins.ITEM),
+    (mask_attack.ITEM, choice.ITEM, *study.ITEMS),
     reading("tacit.papers.lottery_ticket"),
 )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-from tacit.papers.base import Item, Row, published
+from tacit.papers.base import Item, Row, published, unpublished_rows
 from tacit.papers.lottery_ticket.mask_attack import KEY
 from tacit.relation import Relation
+from tacit.standing import Standing
 from tacit.sweeps import Task
 from tacit.tickets import count_scores, explain, paper_scores
 
@@ -40,20 +40,24 @@ def tasks(size: str) -> list[Task]:
     return [Task(f"{__name__}:selectivity", {"epsilon": epsilon} | settings, 0.1) for epsilon in _EPSILONS]
 
 
+_WORDS = {
+    "ratio": ("likeliest over unlikeliest ticket, published score", Standing.MEASURED),
+    "from_uniform": ("distance from a uniform draw", Standing.MEASURED),
+    "sparse": ("probability of a density up to .1", Standing.MEASURED),
+    "sparse_at_random": ("the same for a uniform draw", Standing.MEASURED),
+    "counts_ratio": (
+        "likelier over unlikelier ticket one point apart, counts of 10,000 records",
+        Standing.MEASURED,
+    ),
+}
+
+
 def rows(size: str, values: Sequence[Any]) -> list[Row]:
     """Ours alone: the paper says that the choice consistently picks densities up to .1."""
-    make = partial(Row, KEY, "choice")
-    words = {
-        "ratio": "likeliest over unlikeliest ticket, published score",
-        "from_uniform": "distance from a uniform draw",
-        "sparse": "probability of a density up to .1",
-        "sparse_at_random": "the same for a uniform draw",
-        "counts_ratio": "likelier over unlikelier ticket one point apart, counts of 10,000 records",
-    }
     return [
-        make(f"epsilon {epsilon:g}: {label}", None, value[name])
+        row
         for epsilon, value in zip(_EPSILONS, values, strict=True)
-        for name, label in words.items()
+        for row in unpublished_rows(KEY, "choice", f"epsilon {epsilon:g}: ", value, _WORDS)
     ]
 
 

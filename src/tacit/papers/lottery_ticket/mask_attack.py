@@ -74,7 +74,7 @@ def _network(seed: int) -> nn.Module:
 
 
 def _data(present: bool, seed: int) -> tuple[Tensor, Tensor]:
-    """The same records in every run; the first has its rare inputs lit, or not."""
+    """The same records in every run; the first has its rare inputs set, or zero."""
     generator = torch.Generator().manual_seed(1)
     centres = torch.rand(_CLASSES, _INPUTS - _RARE, generator=generator)
     y = torch.randint(_CLASSES, (_RECORDS,), generator=generator)
@@ -93,13 +93,13 @@ def _violated(ticket: Ticket, first: int) -> bool:
 
 
 def _modes(size: str) -> dict[str, int]:
-    """Runs per world of each mode that is tried."""
+    """Runs with the record, and as many without it, of each mode."""
     runs = _QUICK_RUNS if size == "quick" else dict.fromkeys(MODES, _FULL_RUNS)
     return {mode: count for mode, count in runs.items() if count}
 
 
 def tasks(size: str) -> list[Task]:
-    """Both worlds of every mode."""
+    """Runs with and without the record, of every mode."""
     seconds = {"paper": 0.5, "T1": 0.05}
     return [
         Task(
@@ -119,9 +119,9 @@ def rows(size: str, values: Sequence[Any]) -> list[Row]:
     for mode, with_it, without in zip(_modes(size), values[::2], values[1::2], strict=True):
         # The attacker may bet on either direction: each at half the failure probability.
         sign = -1.0 if sum(with_it) < sum(without) else 1.0
-        lit, dark = (sign * np.array(counts, dtype=float) for counts in (with_it, without))
+        present, absent = (sign * np.array(counts, dtype=float) for counts in (with_it, without))
         result = audit_scores(
-            Scores("mask order", lit, dark, threshold=0.5 * sign),
+            Scores("mask order", present, absent, threshold=0.5 * sign),
             delta=_DELTA,
             estimator="fixed",
             trials="independent",
@@ -131,13 +131,13 @@ def rows(size: str, values: Sequence[Any]) -> list[Row]:
         )
         refuted = result.epsilon_lower > _EPSILON
         found += [
-            make(f"{mode}: runs with the order violated, record lit", None, float(sum(with_it))),
-            make(f"{mode}: runs with the order violated, record dark", None, float(sum(without))),
+            make(f"{mode}: runs with the order violated, with the record", None, float(sum(with_it))),
+            make(f"{mode}: runs with the order violated, without the record", None, float(sum(without))),
             make(f"{mode}: epsilon at least (claimed 1, delta 1e-5)", None, float(result.epsilon_lower)),
-            make(f"{mode}: smallest epsilon that would have been found", None, float(result.detectable_epsilon)),
+            make(f"{mode}: smallest epsilon that the audit would detect", None, float(result.detectable_epsilon)),
             make(f"{mode}: claim refuted (1 yes, 0 no)", None, float(refuted)),
         ]
     return found
 
 
-ITEM = Item("mask-attack", "a record given away by the released mask", tasks, rows)
+ITEM = Item("mask-attack", "membership of a record from the released mask", tasks, rows)

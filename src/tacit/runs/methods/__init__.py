@@ -1,18 +1,26 @@
-"""Training methods by name. A new one is a file with a `Method`, and a line here."""
+"""Training methods by name: a new one is a file here, its settings in `runs.method_settings`, and a line in both."""
 
+from typing import Any
+
+from tacit.runs.config import Config
 from tacit.runs.methods.base import Job, Method, Trained
 from tacit.runs.methods.gradient import Gradient
-from tacit.runs.methods.perturbation import Input, Objective, Output
+from tacit.runs.methods.perturbation import Perturbation
 from tacit.runs.methods.ticket import TicketMethod
 from tacit.runs.methods.vi import Variational
 
-METHODS: dict[str, type[Method]] = {
+METHODS: dict[str, type[Method[Any]]] = {
     "gradient": Gradient,
-    "input": Input,
-    "objective": Objective,
-    "output": Output,
+    "input": Perturbation,
+    "objective": Perturbation,
+    "output": Perturbation,
     "ticket": TicketMethod,
     "vi": Variational,
 }
 
-__all__ = ["METHODS", "Job", "Method", "Trained"]
+__all__ = ["METHODS", "Job", "Method", "Trained", "method_of"]
+
+
+def method_of(config: Config) -> Method[Any]:
+    """The training method that `config` names, with its settings."""
+    return METHODS[config.method](config.method_settings)

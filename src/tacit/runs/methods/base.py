@@ -1,4 +1,4 @@
-"""What a training method is: its own settings, and how it trains, compares itself and is loaded again."""
+"""What a training method is: how it trains, compares itself with training without privacy, and is loaded again."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Generic, TypeVar
+
+import numpy as np
 
 from tacit import check
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from tacit.accounting import Ledger
-    from tacit.data import Dataset
-    from tacit.mechanisms import Mechanism
-    from tacit.runs.config import Config
-
-    Predict = Callable[[np.ndarray], np.ndarray]
+from tacit.accounting import Ledger
+from tacit.data import Dataset
+from tacit.mechanisms import Mechanism
+from tacit.runs.config import Config
 
 CHECKPOINT = "checkpoint.safetensors"
 """The file in a run's folder from which it can go on; gone once the run is finished."""
+MODEL = "model.safetensors"
+"""The file in a run's folder with the private model."""
+Predict = Callable[[np.ndarray], np.ndarray]
 Progress = Callable[[str, int, int], None]
 Scalar = str | int | float | bool | None
+Settings = TypeVar("Settings")
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a method gets.
+    """One run as a method receives it.
 
     Attributes:
-        config: every setting; the method's own are its own fields.
+        config: every setting; the method's own are its section.
         dataset: what to train and test on.
         ledger: where every release is recorded, with the run's relation; nothing private leaves a method without it.
         folder: where the method saves what `load` reads. The dispatcher writes ledger, card and settings there.
@@ -51,8 +51,6 @@ class Job:
 
     def write_ahead(self, *planned: tuple[Mechanism, int]) -> None:
         """Save the ledger as it would stand after `planned`: a run killed later never understates what was spent."""
-        from tacit.accounting import Ledger
-
         ahead = Ledger.from_spec(self.ledger.spec())
         for mechanism, steps in planned:
             ahead.add(mechanism, steps, "planned training")
@@ -61,7 +59,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a method gives back for the card.
+    """What a method returns for the card.
 
     Attributes:
         predict: inputs (n, ...) to class probabilities (n, classes), or to values (n,) for a regression.
@@ -70,7 +68,7 @@ class Trained:
         settings: single values for the card, no seed among them.
         history: `test` after each epoch, for the training curve; empty where there are no epochs.
         metrics: further numbers for the card.
-        units: how many units of privacy (ledger.unit) the training data holds; the records where None.
+        units: how many privacy units (ledger.unit) the training data holds; the records where None.
     """
 
     predict: Predict
@@ -82,10 +80,11 @@ class Trained:
     units: int | None = None
 
 
-class Method(ABC):
-    """One way to train privately: a frozen dataclass whose fields are the keys of its own TOML section.
+class Method(ABC, Generic[Settings]):
+    """One way to train privately.
 
-    A module of a method imports nothing heavy at its top: the command line reads the fields for its flags.
+    Args:
+        settings: the method's section; see `runs.method_settings`.
 
     Attributes:
         resumable: whether `train` can go on with a run that was stopped.
@@ -93,18 +92,24 @@ class Method(ABC):
 
     resumable: ClassVar[bool] = False
 
+    def __init__(self, settings: Settings):
+        self.settings = settings
+
     def check(self, job: Job) -> None:
         """Raise `InvalidInput` for settings that do not fit the data, before anything is written."""
-        records = len(job.dataset.y_train)
         hint = "It is the expected number of records."
-        check.real("batch_size", job.config.batch_size, low=1, high=records, hint=hint)
+        check.real("batch_size", job.config.batch_size, low=1, high=self.units(job), hint=hint)
+
+    def units(self, job: Job) -> int:
+        """The number of privacy units in the training data."""
+        return len(job.dataset.y_train)
 
     @abstractmethod
     def train(self, job: Job) -> Trained:
         """Train privately, record every release in `job.ledger`, save into `job.folder` what `load` needs."""
 
     @abstractmethod
-    def twin(self, job: Job) -> Sequence[Mapping[str, float]]:
+    def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
         """The history of the same training without privacy; its last `test` stands beside the private one."""
 
     @abstractmethod

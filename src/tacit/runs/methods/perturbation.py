@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from tacit import check
-from tacit.runs.methods.base import Job, Method, Trained
-from tacit.runs.settings import setting
+from tacit.erm import DPLogisticRegression
+from tacit.erm.losses import clipped_chance, softmax
+from tacit.runs.method_settings import PerturbationSettings
+from tacit.runs.methods.base import MODEL, Job, Method, Predict, Trained
+from tacit.runs.metrics import metric_of
+from tacit.serialization import write_bytes
 
-if TYPE_CHECKING:
-    import numpy as np
 
-    from tacit.runs.methods.base import Predict
-
-
-@dataclass(frozen=True)
-class Perturbation(Method):
+class Perturbation(Method[PerturbationSettings]):
     """One release of a convex model; of the training loop's settings only epsilon, delta and relation are used."""
-
-    family: ClassVar[str]
-    variant: str | None = setting(None, "A name of tacit.erm.METHODS for this method; its proven default if left out.")
-    regularization: float | None = setting(None, "lambda >= 0; by default from n, the width and the target.")
-    norm_bound: float | None = setting(None, "Public bound on a row's norm; by default what the bounds allow.")
-
-    def __post_init__(self) -> None:
-        if self.variant is not None:
-            from tacit.erm import METHODS
-
-            check.choice("variant", self.variant, METHODS[self.family])
 
     def check(self, job: Job) -> None:
         config, dataset = job.config, job.dataset
@@ -39,18 +29,13 @@ class Perturbation(Method):
             raise check.fail("dataset", f"one of classes and numbers for method {config.method}", dataset.name)
 
     def train(self, job: Job) -> Trained:
-        import numpy as np
-        from safetensors.numpy import save
-
-        from tacit import serialization as atomic
-
         estimator = self._estimator(job)
         job.on_progress("private training", 0, 1)
         estimator.fit(_rows(job.dataset.x_train), job.dataset.y_train)
         job.ledger.save(job.folder / "ledger.json")
         slope_bound = np.array([estimator.slope_bound])
         weights = {"coef": estimator.coef_, "intercept": estimator.intercept_, "slope_bound": slope_bound}
-        atomic.write_bytes(job.folder / "model.safetensors", save(weights))
+        write_bytes(job.folder / MODEL, save(weights))
         job.on_progress("private training", 1, 1)
         local = estimator.local_guarantee_
         found = None if local is None else local.epsilon(job.config.delta)
@@ -66,70 +51,43 @@ class Perturbation(Method):
             },
         )
 
-    def twin(self, job: Job) -> Sequence[Mapping[str, float]]:
+    def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
         from sklearn.linear_model import LogisticRegression
 
-        from tacit.runs.metrics import measure_of
-
         dataset = job.dataset
-        job.on_progress("non-private twin", 0, 1)
+        job.on_progress("non-private baseline", 0, 1)
         model = LogisticRegression(max_iter=300).fit(_rows(dataset.x_train), dataset.y_train)
-        job.on_progress("non-private twin", 1, 1)
-        return [{"test": measure_of(dataset)(model.predict_proba(_rows(dataset.x_test)), dataset.y_test)}]
+        job.on_progress("non-private baseline", 1, 1)
+        return [{"test": metric_of(dataset)(model.predict_proba(_rows(dataset.x_test)), dataset.y_test)}]
 
     def load(self, job: Job) -> Predict:
-        from safetensors import SafetensorError
-        from safetensors.numpy import load
-
-        path = job.folder / "model.safetensors"
+        path = job.folder / MODEL
         try:
             return _predictor(**load(path.read_bytes()))
         except (OSError, SafetensorError, TypeError):
             raise check.fail("RUN", "the folder of a finished run, with model.safetensors in it", str(path)) from None
 
     def _estimator(self, job: Job) -> Any:
-        from tacit.erm import DPLogisticRegression
-
         config, dataset = job.config, job.dataset
         assert config.epsilon is not None, "see check"
         return DPLogisticRegression(
-            method=self.family,
-            variant=self.variant,
+            method=self.settings.family,
+            variant=self.settings.variant,
             epsilon=config.epsilon,
             delta=config.delta,
             relation=config.relation,
             classes=range(len(dataset.classes)),
             data_bounds=tuple(_rows(end, like=dataset.x_train) for end in dataset.bounds),
-            norm_bound=self.norm_bound,
-            regularization="auto" if self.regularization is None else self.regularization,
+            norm_bound=self.settings.norm_bound,
+            regularization="auto" if self.settings.regularization is None else self.settings.regularization,
             ledger=job.ledger,
             strict=config.strict,
             unsafe_seed=config.unsafe_seed,
         )
 
 
-class Input(Perturbation):
-    """Noise on the records themselves."""
-
-    family = "input"
-
-
-class Objective(Perturbation):
-    """Noise in the function that is minimised."""
-
-    family = "objective"
-
-
-class Output(Perturbation):
-    """Noise on the minimiser."""
-
-    family = "output"
-
-
 def _rows(values: Any, like: np.ndarray | None = None) -> Any:
     """Rows as flat tables; a bound, a number or an array that broadcasts against one row of `like`, as a flat row."""
-    import numpy as np
-
     if like is not None:
         return np.broadcast_to(np.asarray(values, dtype=float), like.shape[1:]).reshape(-1)
     return values.reshape(len(values), -1)
@@ -137,9 +95,6 @@ def _rows(values: Any, like: np.ndarray | None = None) -> Any:
 
 def _predictor(coef: np.ndarray, intercept: np.ndarray, slope_bound: np.ndarray) -> Predict:
     """Class probabilities of the linear scores."""
-    import numpy as np
-
-    from tacit.erm.losses import clipped_chance, softmax
 
     def answer(inputs: np.ndarray) -> np.ndarray:
         scores = _rows(inputs) @ coef.T + intercept

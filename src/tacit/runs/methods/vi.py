@@ -3,45 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
 
 from tacit import check
-from tacit.runs.methods.base import Job, Method, Trained
-from tacit.runs.settings import setting
+from tacit.data import Dataset
+from tacit.runs.builders import ROWS_AT_ONCE, stream_of
+from tacit.runs.config import Config
+from tacit.runs.method_settings import VariationalSettings
+from tacit.runs.methods.base import MODEL, Job, Method, Predict, Scalar, Trained
+from tacit.runs.metrics import metric_of
+from tacit.serialization import write_bytes
+from tacit.tradeoff import Epsilon
+from tacit.variational import (
+    Likelihood,
+    LinearLikelihood,
+    LogisticLikelihood,
+    Posterior,
+    Samples,
+    SoftmaxLikelihood,
+    infer,
+    infer_concealed,
+    infer_nonprivate,
+)
 
-if TYPE_CHECKING:
-    import numpy as np
-    from torch import Tensor
-
-    from tacit.data import Dataset
-    from tacit.runs.methods.base import Predict
-    from tacit.variational import Likelihood, Posterior, Samples
-
-_ROWS_AT_ONCE = 4096
-_PAIRS = 64
+_PAIRS = 64  # pairs of held-out records that the Bayesian accountant compares
 
 
-@dataclass(frozen=True)
-class Variational(Method):
-    """The [vi] section; the noise, batch_size, epochs, clip_norm and delta are the run's own."""
-
-    mode: str = setting("dpvi", "dpvi, or concealed: only samples are released, accounted as claimed and as proven.")
-    samples: int = setting(10, "Of mode concealed: samples released for predictions.")
-    family: str = setting("mean_field", "mean_field or full_rank.")
-    prior_std: float = setting(1.0, "Of every parameter, > 0.")
-    noise_std: float = setting(1.0, "Of a regression's answers given the inputs, in their units, > 0.")
-    optimizer: str = setting("adam", "adam or adagrad.")
-    learning_rate: float = setting(0.05, "Step size of the variational parameters.")
-
-    def __post_init__(self) -> None:
-        check.choice("mode of [vi]", self.mode, ("dpvi", "concealed"))
-        check.count("samples of [vi]", self.samples)
-        check.choice("family of [vi]", self.family, ("mean_field", "full_rank"))
-        check.positive("prior_std of [vi]", self.prior_std)
-        check.positive("noise_std of [vi]", self.noise_std)
-        check.choice("optimizer of [vi]", self.optimizer, ("adam", "adagrad"))
-        check.positive("learning_rate of [vi]", self.learning_rate)
+class Variational(Method[VariationalSettings]):
+    """Variational inference with clipped and noised gradients, or with concealed parameters."""
 
     def check(self, job: Job) -> None:
         super().check(job)
@@ -49,29 +44,22 @@ class Variational(Method):
             raise check.fail(
                 "dataset", "one of numbers, with classes or values as answers, for method vi", job.dataset.name
             )
-        if self.mode == "concealed" and job.config.noise_multiplier is None:
+        if self.settings.mode == "concealed" and job.config.noise_multiplier is None:
             hint = "It is the std of a sample over what one record moves the concealed mean in a step."
             raise check.fail("noise_multiplier", "given for mode concealed", None, hint)
 
     def train(self, job: Job) -> Trained:
-        return self._concealed(job) if self.mode == "concealed" else self._private(job)
+        return self._concealed(job) if self.settings.mode == "concealed" else self._private(job)
 
     def _private(self, job: Job) -> Trained:
-        from safetensors.torch import save
-
-        from tacit import serialization as atomic
-        from tacit.runs.builders import stream_of
-        from tacit.tradeoff import Epsilon
-        from tacit.variational import infer
-
-        config = job.config
+        config, own = job.config, self.settings
         likelihood = self._likelihood(job.dataset)
         found = infer(
             likelihood,
             *_tensors(job.dataset.x_train, job.dataset.y_train),
             clip_norm=config.clip_norm,
             noise_multiplier=config.noise_multiplier,
-            learning_rate=self.learning_rate,
+            learning_rate=own.learning_rate,
             target=None if config.epsilon is None else Epsilon(config.epsilon, config.delta),
             delta=config.delta,
             ledger=job.ledger,
@@ -82,32 +70,22 @@ class Variational(Method):
         )
         posterior = found.posterior
         weights = {"mean": posterior.mean.contiguous(), "factor": posterior.factor.contiguous()}
-        atomic.write_bytes(job.folder / "model.safetensors", save(weights))
+        write_bytes(job.folder / MODEL, save(weights))
         return Trained(
             predict=_predictor(posterior),
-            model=f"{type(likelihood).__name__}, {self.family} posterior of {len(posterior.mean):,} parameters",
+            model=f"{type(likelihood).__name__}, {own.family} posterior of {len(posterior.mean):,} parameters",
             algorithm="DPVI",
             settings={
-                "family": self.family,
-                "prior_std": self.prior_std,
-                "optimizer": self.optimizer,
-                "learning_rate": self.learning_rate,
-                "epochs": config.epochs,
-                "batch_size": config.batch_size,
-                "clip_norm": config.clip_norm,
-                "noise_multiplier": found.noise_multiplier,
-                "delta": config.delta,
+                "family": own.family,
+                "prior_std": own.prior_std,
+                "optimizer": own.optimizer,
+                **self._run_settings(config, found.noise_multiplier),
             },
         )
 
     def _concealed(self, job: Job) -> Trained:
-        from safetensors.torch import save
-
-        from tacit import serialization as atomic
-        from tacit.runs.builders import stream_of
-        from tacit.variational import infer_concealed
-
-        config, (x_test, y_test) = job.config, _tensors(job.dataset.x_test, job.dataset.y_test)
+        config, own = job.config, self.settings
+        x_test, y_test = _tensors(job.dataset.x_test, job.dataset.y_test)
         pairs = min(_PAIRS, len(y_test) // 2)
         likelihood = self._likelihood(job.dataset)
         found = infer_concealed(
@@ -115,9 +93,9 @@ class Variational(Method):
             *_tensors(job.dataset.x_train, job.dataset.y_train),
             clip_norm=config.clip_norm,
             noise_multiplier=config.noise_multiplier or 0.0,
-            learning_rate=self.learning_rate,
-            prior_std=self.prior_std,
-            samples=self.samples,
+            learning_rate=own.learning_rate,
+            prior_std=own.prior_std,
+            samples=own.samples,
             held_out=(x_test, y_test) if pairs >= 3 else None,
             pairs=max(pairs, 3),
             ledger=job.ledger,
@@ -126,40 +104,31 @@ class Variational(Method):
             on_step=lambda done, total: job.on_progress("private inference", done, total),
             **_length(job),
         )
-        atomic.write_bytes(job.folder / "model.safetensors", save({"samples": found.drawn.values.contiguous()}))
-        bayesian = None if found.bayesian is None else float(found.bayesian.epsilon(config.delta))
+        values = found.drawn.values
+        write_bytes(job.folder / MODEL, save({"samples": values.contiguous()}))
         return Trained(
             predict=_predictor(found.drawn),
-            model=f"{type(likelihood).__name__}, {self.samples} samples of {found.drawn.values.shape[1]:,} parameters",
+            model=f"{type(likelihood).__name__}, {own.samples} samples of {values.shape[1]:,} parameters",
             algorithm="VI with concealed parameters",
             settings={
-                "mode": self.mode,
-                "samples": self.samples,
-                "prior_std": self.prior_std,
-                "learning_rate": self.learning_rate,
+                "mode": own.mode,
+                "samples": own.samples,
+                "prior_std": own.prior_std,
                 "sample_std": found.std,
-                "epochs": config.epochs,
-                "batch_size": config.batch_size,
-                "clip_norm": config.clip_norm,
-                "noise_multiplier": config.noise_multiplier,
-                "delta": config.delta,
+                **self._run_settings(config, config.noise_multiplier),
             },
             metrics={
                 "claimed_epsilon": float(found.claimed.epsilon(config.delta)),
-                "bayesian_epsilon": bayesian,
+                "bayesian_epsilon": None if found.bayesian is None else float(found.bayesian.epsilon(config.delta)),
             },
         )
 
-    def twin(self, job: Job) -> Sequence[Mapping[str, float]]:
-        from tacit.runs.builders import stream_of
-        from tacit.runs.metrics import measure_of
-        from tacit.variational import infer_nonprivate
-
-        dataset, rate = job.dataset, job.config.twin_learning_rate
+    def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
+        dataset, rate = job.dataset, job.config.nonprivate_learning_rate
         if rate is None:
             # A step of concealed inference is one of plain descent, no step of Adam.
-            rate = self.learning_rate if self.mode == "dpvi" else Variational.learning_rate
-        job.on_progress("non-private twin", 0, 1)
+            rate = self.settings.learning_rate if self.settings.mode == "dpvi" else VariationalSettings.learning_rate
+        job.on_progress("non-private baseline", 0, 1)
         found = infer_nonprivate(
             self._likelihood(dataset),
             *_tensors(dataset.x_train, dataset.y_train),
@@ -167,35 +136,42 @@ class Variational(Method):
             stream=stream_of(job.config),
             **self._common(job),
         )
-        job.on_progress("non-private twin", 1, 1)
-        return [{"test": measure_of(dataset)(_predictor(found.posterior)(dataset.x_test), dataset.y_test)}]
+        job.on_progress("non-private baseline", 1, 1)
+        return [{"test": metric_of(dataset)(_predictor(found.posterior)(dataset.x_test), dataset.y_test)}]
 
     def load(self, job: Job) -> Predict:
-        from safetensors import SafetensorError
-        from safetensors.torch import load
-
-        from tacit.variational import Posterior, Samples
-
-        path = job.folder / "model.safetensors"
+        path = job.folder / MODEL
         try:
             weights = load(path.read_bytes())
-            if self.mode == "concealed":
+            if self.settings.mode == "concealed":
                 return _predictor(Samples(weights["samples"], self._likelihood(job.dataset)))
             return _predictor(Posterior(weights["mean"], weights["factor"], self._likelihood(job.dataset)))
         except (OSError, SafetensorError, KeyError):
             raise check.fail("RUN", "the folder of a finished run, with model.safetensors in it", str(path)) from None
 
     def _likelihood(self, dataset: Dataset) -> Likelihood:
-        from tacit.variational import LinearLikelihood, LogisticLikelihood, SoftmaxLikelihood
-
         if dataset.task == "regression":
-            return LinearLikelihood(self.noise_std)
+            return LinearLikelihood(self.settings.noise_std)
         classes = len(dataset.classes)
         return LogisticLikelihood() if classes == 2 else SoftmaxLikelihood(classes)
 
+    def _run_settings(self, config: Config, noise_multiplier: Scalar) -> dict[str, Scalar]:
+        return {
+            "learning_rate": self.settings.learning_rate,
+            "epochs": config.epochs,
+            "batch_size": config.batch_size,
+            "clip_norm": config.clip_norm,
+            "noise_multiplier": noise_multiplier,
+            "delta": config.delta,
+        }
+
     def _common(self, job: Job) -> dict[str, Any]:
-        """What the private inference and its twin share."""
-        return _length(job) | {"family": self.family, "prior_std": self.prior_std, "optimizer": self.optimizer}
+        """Arguments that private and non-private inference share."""
+        return _length(job) | {
+            "family": self.settings.family,
+            "prior_std": self.settings.prior_std,
+            "optimizer": self.settings.optimizer,
+        }
 
 
 def _length(job: Job) -> dict[str, Any]:
@@ -209,25 +185,20 @@ def _length(job: Job) -> dict[str, Any]:
 
 
 def _tensors(x: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
-    import torch
-
     return _rows(x), torch.from_numpy(y)
 
 
 def _rows(inputs: np.ndarray) -> Tensor:
     """Flat rows with a last column of ones, for the intercept."""
-    import torch
-
     flat = torch.from_numpy(inputs).reshape(len(inputs), -1)
     return torch.cat([flat, torch.ones(len(flat), 1)], dim=1)
 
 
 def _predictor(posterior: Posterior | Samples) -> Predict:
     """Predictive class probabilities, or means, averaged over the posterior."""
-    import torch
 
     def answer(inputs: np.ndarray) -> np.ndarray:
-        chunks = _rows(inputs).split(_ROWS_AT_ONCE)
+        chunks = _rows(inputs).split(ROWS_AT_ONCE)
         return torch.cat([posterior.predict_proba(chunk) for chunk in chunks]).double().numpy()
 
     return answer

@@ -1,0 +1,234 @@
+"""`PrivateModel`: what private models share; `LinearModel`: those with coefficients; `ConvexModel`: those of a loss."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from tacit import check
+from tacit.data.dataset import report
+from tacit.erm.base import PUBLIC, PrivateEstimator, checked_rows
+from tacit.erm.design import Design, declared_bounds, largest_norm, smallest_ball
+from tacit.erm.losses import Loss
+from tacit.erm.methods import method_of
+from tacit.erm.release import Method, Release, Terms
+from tacit.erm.solver import Problem, minimise
+from tacit.errors import InvalidInput
+from tacit.tradeoff import Target, TradeOff
+
+Array = np.ndarray
+
+DIAGNOSTICS = "unsafe_diagnostics: the optimality gap was computed from the data without being paid for"
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateModel(PrivateEstimator, ABC):
+    """Base of the private classifiers and regressors: declared bounds, the fit, and the guarantee of its release.
+
+    Args:
+        data_bounds: (low, high) of the columns, public; rows are clipped to them.
+        norm_bound: L2 norm that rows are scaled down to, public; by default the largest that data_bounds allow.
+            Without either, bounds are read from X: a `LeakWarning`, and a guarantee that is only claimed.
+        strict: leaks are errors.
+
+    All other parameters as in `PrivateEstimator`.
+    """
+
+    data_bounds: tuple[Any, Any] | None = None
+    norm_bound: float | None = None
+    strict: bool = False
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit to rows X (n, columns) and targets y (n,); writes the ledger before any noise is drawn.
+
+        Raises:
+            InvalidInput: data or settings break their rule, before anything is spent.
+        """
+        X, targets = self._records(X, y, reset=True)
+        self.release_ = self._fit(X, targets)
+        self._describe()
+        return self
+
+    @property
+    def guarantee_(self) -> TradeOff:
+        """Central guarantee of this fit alone; `ledger_` has everything that was spent."""
+        return self._released().guarantee
+
+    @property
+    def local_guarantee_(self) -> TradeOff | None:
+        """Guarantee of a record's own message, where the data themselves were perturbed; else None."""
+        return self._released().local_guarantee
+
+    @property
+    def leakage_floor_(self) -> TradeOff | None:
+        """For claimed guarantees: leakage that an instance covered by the claim is proven to have."""
+        return self._released().floor
+
+    @property
+    def exchange_rate_(self) -> float | None:
+        """Local mu over central mu; sqrt(n) for aggregated statistics of n contributors, None without local noise."""
+        return None if self.local_guarantee_ is None else self._released().exchange_rate
+
+    def privacy_summary(self, delta: float = 1e-5) -> str:
+        """Central and local guarantees of the fit at `delta`, standings and exchange rate, as lines of text."""
+        return self._released().summary(check.probability("delta", delta))
+
+    @property
+    def facts_(self) -> dict[str, float]:
+        """Public numbers of the release: noise scale, sensitivity, strength, steps."""
+        return dict(self._released().facts)
+
+    def _released(self) -> Release:
+        check_is_fitted(self)
+        return self.release_
+
+    def _terms(self, X: Array, target: Target) -> Terms:
+        """Terms under which X may be used for `target`; sets `design_` and `ledger_`."""
+        self.ledger_, stream = self._open_ledger(), self._stream()
+        self.design_ = self._design(X)
+        self.ledger_.assume(PUBLIC)
+        return Terms(target, self.ledger_, stream, self._undeclared())
+
+    def _undeclared(self) -> tuple[str, ...]:
+        """What a fit reads from the data because no argument declares it."""
+        return ("data_bounds",) if self.data_bounds is None and self.norm_bound is None else ()
+
+    def _design(self, X: Array) -> Design:
+        columns = X.shape[1]
+        low, high = -math.inf, math.inf
+        if self.data_bounds is not None:
+            low, high = declared_bounds(self.data_bounds, columns)
+        elif self.norm_bound is None:
+            how = "Pass data_bounds=(low, high) or norm_bound=... from public knowledge."
+            report("data_bounds", how, strict=self.strict, stacklevel=6)
+            low, high = X.min(axis=0), X.max(axis=0)
+        norm = largest_norm(low, high, columns) if self.norm_bound is None else self.norm_bound
+        norm, constant = check.positive("norm_bound", norm), self._constant()
+        if not constant or self.data_bounds is None:
+            return Design(low, high, norm, constant)
+        return Design(low, high, norm, constant, *smallest_ball(low, high, norm, columns))
+
+    def _constant(self) -> float:
+        """The constant that stands for the intercept; 0 without one."""
+        return 0.0
+
+    def _features(self, X: Any) -> Array:
+        """Unit rows of X, which are checked first."""
+        check_is_fitted(self)
+        return self.design_.features(checked_rows(self, X, reset=False))
+
+    def _rows_and_answers(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
+        """Checked rows and one answer for each of them."""
+        if y is None:
+            raise InvalidInput(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        X = checked_rows(self, X, reset=reset)
+        answers = column_or_1d(y, warn=True)
+        if len(X) != len(answers):
+            raise check.fail("y", f"of length {len(X)}, one answer for each row of X", len(answers))
+        return X, answers
+
+    def _describe(self) -> None:
+        """Set the fitted attributes that follow from `release_`."""
+
+    @abstractmethod
+    def _fit(self, X: Array, targets: Array) -> Release:
+        """Release the parameters for checked records."""
+
+    @abstractmethod
+    def _records(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
+        """Checked rows, and targets as the loss expects them; with `reset`, what is declared of them is settled."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LinearModel(PrivateModel):
+    """A private model whose released parameters are the coefficients of unit rows.
+
+    Args:
+        fit_intercept: whether there is an intercept.
+        intercept_scale: > 0, the constant that stands for the intercept in a row.
+
+    All other parameters as in `PrivateModel`.
+    """
+
+    fit_intercept: bool = True
+    intercept_scale: float = 0.5
+
+    def _constant(self) -> float:
+        return check.positive("intercept_scale", self.intercept_scale) if self.fit_intercept else 0.0
+
+    def _describe(self) -> None:
+        self.coef_, self.intercept_ = self._in_units_of_x(self.release_.theta)
+
+    def _in_units_of_x(self, theta: Array) -> tuple[Array, Any]:
+        """Coefficients and intercept for raw rows, from theta (p, k)."""
+        return self.design_.coefficients(theta)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ConvexModel(LinearModel):
+    """A linear model that minimises a regularised convex loss by one of `tacit.erm.METHODS`.
+
+    Args:
+        method: "objective", "output", "gradient" or "input", or a `Method` with settings of its own.
+        variant: a name of `tacit.erm.METHODS[method]`; by default the family's proven default, pure where delta is 0.
+        regularization: lambda >= 0, or "auto": from n, p, the target and prior_norm alone.
+        prior_norm: a public guess of the norm of the solution for unit rows.
+        unsafe_diagnostics: also computes `optimality_gap_`, which is not private.
+
+    All other parameters as in `LinearModel`.
+    """
+
+    method: str | Method = "objective"
+    variant: str | None = None
+    regularization: float | str = "auto"
+    prior_norm: float = 12.0
+    unsafe_diagnostics: bool = False
+
+    def optimality_gap(self, X: Any, y: Any) -> float:
+        """(F(theta) - min F) / n on the given records, at the fitted regularisation: for whoever holds the data."""
+        check_is_fitted(self)
+        X, targets = self._records(X, y, reset=False)
+        return mean_gap(self._problem(X, targets, self.regularization_ * len(X)), self.release_.theta)
+
+    def _fit(self, X: Array, targets: Array) -> Release:
+        target = self._target(len(X))
+        self.method_ = method_of(self.method, self.variant, target)
+        terms = self._terms(X, target)
+        problem = self._problem(X, targets, 0.0)
+        problem = problem.with_strength(self._strength(problem, terms))
+        release = self.method_.release(problem, terms)
+        strength = release.facts.get("strength", problem.strength)
+        self.regularization_ = strength / problem.records
+        if self.unsafe_diagnostics:
+            terms.ledger.mark_unsafe("unsafe_diagnostics")
+            terms.ledger.assume(DIAGNOSTICS)
+            strength = self.regularization_ * problem.records
+            self.optimality_gap_ = mean_gap(problem.with_strength(strength), release.theta)
+        return release
+
+    def _strength(self, problem: Problem, terms: Terms) -> float:
+        """Strength n lambda: the method's own choice for "auto", else the declared one."""
+        if self.regularization == "auto":
+            return self.method_.strength(problem, terms, check.positive("prior_norm", self.prior_norm))
+        hint = 'Use "auto" or a number such as 0.001.'
+        return problem.records * check.real("regularization", self.regularization, low=0.0, hint=hint)
+
+    def _problem(self, X: Array, targets: Array, strength: float) -> Problem:
+        features, intercept = self.design_.features(X), bool(self.design_.intercept_scale)
+        return Problem(features, targets, self._loss(), strength, constant=intercept)
+
+    @abstractmethod
+    def _loss(self) -> Loss:
+        """Loss of one record."""
+
+
+def mean_gap(problem: Problem, theta: Array) -> float:
+    """(F(theta) - min F) / n, short by at most 1e-9: a gradient norm g is within g^2 / (2 strength) of the minimum."""
+    # Below a gradient norm of 1e-6 the solver would only work on rounding errors of large sums.
+    tolerance = max(math.sqrt(2e-9 * problem.strength * problem.records), 1e-6)
+    return problem.mean_gap(theta, minimise(problem, tolerance=tolerance).theta)

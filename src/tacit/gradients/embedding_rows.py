@@ -1,0 +1,80 @@
+"""Per-sample gradients of an embedding table, kept as the rows that each record looked up."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tacit.gradients.buffers import recording, row_squares
+from tacit.gradients.per_sample_gradients import PerSampleGradients
+
+
+class EmbeddingRows(PerSampleGradients):
+    """Embedding gradients: row `index[i, t]` of the table gets `gradient[i, t]`.
+
+    Args:
+        name: of the parameter.
+        index: (B, T) integers.
+        gradient: (B, T, d); zero at positions without a gradient, such as padding.
+        shape: of the table, (V, d).
+    """
+
+    def __init__(self, name: str, index: Tensor, gradient: Tensor, shape: torch.Size):
+        self.name, self.index, self.gradient, self.shape = name, index, gradient, shape
+
+    def squared_norms(self) -> Tensor:
+        """Gradients at equal indices of one record are summed before they are squared."""
+        positions = self.index.shape[1]
+        if positions == 1:
+            return row_squares(self.gradient)
+        ordered, order = _sorted(self.index)
+        same = ordered[:, 1:] == ordered[:, :-1]
+        first = F.pad(~same, (1, 0), value=True)
+        if recording():
+            return self._run_squares(order, first, torch.arange(order.numel(), device=order.device))
+        # An index that a record looks up once needs no sum; the others are few in most data.
+        repeated = F.pad(same, (1, 0)) | F.pad(same, (0, 1))
+        unique = torch.ones_like(repeated).scatter_(1, order, ~repeated)
+        squares = (self.gradient.square().sum(2) * unique).sum(1)
+        return squares + self._run_squares(order, first, repeated.flatten().nonzero().flatten())
+
+    def _run_squares(self, order: Tensor, first: Tensor, chosen: Tensor) -> Tensor:
+        """Sum of squares of the sums over runs of equal indices, over the `chosen` places of the sorted indices."""
+        positions = self.index.shape[1]
+        record = chosen // positions
+        run = first.flatten()[chosen].cumsum(0) - 1
+        values = self.gradient.reshape(-1, self.shape[1])[record * positions + order.flatten()[chosen]]
+        sums = values.new_zeros(values.shape).index_add_(0, run, values)
+        owner = torch.zeros_like(record).scatter_(0, run, record)
+        return values.new_zeros(len(order)).index_add_(0, owner, sums.square().sum(1))
+
+    def dense(self) -> Tensor:
+        """One table for each record."""
+        table = self.gradient.new_zeros((len(self.index), *self.shape))
+        index = self.index.unsqueeze(-1).expand_as(self.gradient)
+        return table.scatter_add_(1, index, self.gradient)
+
+    def add_weighted(self, gradient_sum: Tensor, factors: Tensor) -> None:
+        """Weighted rows are added where they belong; no table is made."""
+        weighted = self.gradient * factors.view(-1, 1, 1)
+        gradient_sum.view(self.shape).index_add_(0, self.index.flatten(), weighted.reshape(-1, self.shape[1]))
+
+    def per_unit(self, size: int) -> EmbeddingRows:
+        """Records of one unit are further positions."""
+        index, gradient = self.index.unflatten(0, (-1, size)), self.gradient.unflatten(0, (-1, size))
+        return EmbeddingRows(self.name, index.flatten(1), gradient.flatten(1, 2), self.shape)
+
+
+def _sorted(index: Tensor) -> tuple[Tensor, Tensor]:
+    """Every row in ascending order, and the positions it came from.
+
+    numpy sorts integers several times faster than torch does on a CPU; position and index share one integer there.
+    """
+    if index.device.type != "cpu" or recording():
+        return index.sort(dim=1)
+    bits = (index.shape[1] - 1).bit_length()
+    packed = index.long() << bits | torch.arange(index.shape[1])
+    packed = torch.from_numpy(np.sort(packed.numpy(), axis=1))
+    return packed >> bits, packed & ((1 << bits) - 1)

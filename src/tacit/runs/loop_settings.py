@@ -1,0 +1,87 @@
+"""Settings of the private training loop: the sections [clip], [sampling] and [noise].
+
+`runs.builders` makes of each what `tacit.training.fit` takes; nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from tacit import check
+from tacit.errors import InvalidInput
+from tacit.runs.settings import setting
+
+SAMPLINGS = ("poisson", "fixed_size", "shuffled", "truncated_poisson", "grouped_poisson")
+NOISE_SHAPES = {
+    "constant": (),
+    "linear": ("end",),
+    "exponential": ("end",),
+    "cosine": ("end",),
+    "step": ("factor", "every"),
+}
+
+
+class _Section:
+    """A section whose `type` decides which of its other settings apply."""
+
+    def given(self) -> dict[str, Any]:
+        """The settings that were given, without `type`."""
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "type"}  # type: ignore[arg-type]
+        return {name: value for name, value in values.items() if value not in (None, {})}
+
+
+@dataclass(frozen=True)
+class ClipSettings(_Section):
+    """The [clip] section: the kind of clipping, and the settings that only some kinds have."""
+
+    type: str = setting("flat", "flat, per_layer, groups, automatic, adaptive or batch_mean.")
+    bounds: Mapping[str, float] = field(default_factory=dict)
+    quantile: float | None = setting(None, "Of adaptive: share of the records to be left unclipped.")
+    learning_rate: float | None = setting(None, "Of adaptive: step size of the clipping norm.")
+    count_noise: float | None = setting(None, "Of adaptive: noise of the count, in units of noise_multiplier.")
+    stability: float | None = setting(None, "Of automatic: added to each gradient norm, so that small ones stay small.")
+
+
+@dataclass(frozen=True)
+class SamplingSettings(_Section):
+    """The [sampling] section: how batches are drawn, and thus what one privacy unit is."""
+
+    type: str = setting("poisson", "poisson, fixed_size, shuffled, truncated_poisson or grouped_poisson.")
+    cap: int | None = setting(None, "Of truncated_poisson: the largest batch.")
+    users: str | None = setting(None, "Of grouped_poisson: the feature that says which user a record belongs to.")
+    average: bool | None = setting(None, "Of grouped_poisson: the mean of a user's gradients instead of their sum.")
+
+    def __post_init__(self) -> None:
+        check.choice("type of [sampling]", self.type, SAMPLINGS)
+        own = {"truncated_poisson": ("cap",), "grouped_poisson": ("users", "average")}.get(self.type, ())
+        _check_settings(self, "sampling", own, required=set(own) - {"average"})
+
+
+@dataclass(frozen=True)
+class NoiseSettings(_Section):
+    """The [noise] section: the schedule of noise_multiplier, whose value is that of the first step."""
+
+    type: str = setting("constant", "constant, linear, exponential, cosine or step.")
+    end: float | None = setting(None, "Of linear, exponential and cosine: the noise multiplier of the last step.")
+    factor: float | None = setting(None, "Of step: factor by which the noise multiplier changes.")
+    every: int | None = setting(None, "Of step: steps between two changes.")
+
+    def __post_init__(self) -> None:
+        own = NOISE_SHAPES[check.choice("type of [noise]", self.type, NOISE_SHAPES)]
+        _check_settings(self, "noise", own, required=set(own))
+
+
+LOOP_SETTINGS: dict[str, type] = {"clip": ClipSettings, "sampling": SamplingSettings, "noise": NoiseSettings}
+"""Section of the training loop by name."""
+
+
+def _check_settings(section: Any, name: str, own: tuple[str, ...], *, required: set[str]) -> None:
+    """Raise `InvalidInput` unless all of `required` and nothing besides `own` was given."""
+    given = section.given()
+    foreign = sorted(given.keys() - set(own))
+    if foreign:
+        raise InvalidInput(f"type of [{name}] must be one that has {foreign[0]}; got {section.type!r}.")
+    for missing in sorted(required - given.keys()):
+        raise check.fail(f"{missing} of [{name}]", f"given for {section.type}", None)
