@@ -1,4 +1,8 @@
-"""Ledgers of what ran, and accountants that say what it costs."""
+"""Ledgers of what ran, and accountants of its cost.
+
+Accountants by privacy loss distribution, Renyi divergence, zero-concentrated differential privacy, the central limit
+theorem and the classical composition theorems.
+"""
 
 from tacit.accounting.base import Accountant
 from tacit.accounting.ledger import PUBLIC_SIZE, Entry, Ledger, read_spec, unpaid
