@@ -122,7 +122,7 @@ def grid_of(std: float) -> tuple[float, float]:
 def rounded_gaussian(
     values: NDArray[np.floating], stream: Stream, *, std: float, draw: NormalDraw | None = None
 ) -> NDArray[np.floating]:
-    """g RN((values + tau N) / g) for independent standard normals N: what may be released of `values`.
+    """G RN((values + tau N) / g) for independent standard normals N: what may be released of `values`.
 
     tau is `std` rounded up to 24 bits and g = 2^(floor(log2 tau) - 4); see `grid_of`.
 

@@ -68,7 +68,7 @@ def audit_table(audits: Sequence[AuditResult]) -> Table:
 
 
 def reproduction_table(title: str, rows: Iterable[Mapping[str, object]]) -> Table:
-    """published | ours | difference | tolerance | pass, one row a number; "–" where nothing is published."""
+    """Published | ours | difference | tolerance | pass, one row a number; "–" where nothing is published."""
     from rich.table import Table
     from rich.text import Text
 
