@@ -69,7 +69,14 @@ class AdaptiveClip(NormClip):
         return ((norms <= self.clip_norm).to(norms.dtype) - 0.5) * norms.isfinite()
 
     def after(self, norms: Tensor, noise: Tensor, noise_multiplier: float, expected_batch_size: float) -> AdaptiveClip:
-        """The clip after one geometric step of the clipping norm; arguments as in `Clip.after`."""
+        """The clip after one geometric step of the clipping norm; arguments as in `Clip.after`.
+
+        Args:
+            norms: gradient norms of the records drawn, shape (records,); private.
+            noise: one fresh N(0, 1) value.
+            noise_multiplier: of the step, >= 0.
+            expected_batch_size: > 0; never the drawn size, which is private.
+        """
         std = 0.5 * noise_multiplier * self.count_noise
         count = float(self.contributions(norms).double().sum()) + std * float(noise)
         excess = count / expected_batch_size + 0.5 - self.quantile

@@ -63,7 +63,7 @@ class File:
         return f"{len(content)} bytes with sha256 {digest}"
 
     def state(self, folder: Path) -> str:
-        """ "present" for a verified file, else "missing" or "altered"."""
+        """State of the file in `folder`: "present" where it is verified, else "missing" or "altered"."""
         try:
             content = (folder / self.path).read_bytes()
         except OSError:

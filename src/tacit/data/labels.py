@@ -91,6 +91,15 @@ def class_indices(
     """int64 indices of the training and test labels, and the classes, read from the labels where None are declared.
 
     Raises `InvalidInput` for labels outside the classes, one class only, and ratings whose classes are no numbers.
+
+    Args:
+        y: training labels, shape (records,).
+        y_held: test labels, shape (test records,).
+        classes: declared classes; None to read them from the labels.
+        task: "classification" or "ratings".
+
+    Raises:
+        InvalidInput: a label is outside the classes, only one class occurs, or the classes of ratings are no numbers.
     """
     known = labels.declared("classes", labels.read_classes(y, y_held) if classes is None else classes)
     if task == "ratings" and not all(labels.is_number(name) for name in known):

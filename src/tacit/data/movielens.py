@@ -29,6 +29,15 @@ def ratings(content: bytes, *, separator: str, users: int, items: int) -> tuple[
     """Pairs of user and item counted from 0, int64 (rows, 2), and stars, int64 (rows,), of "user item stars time".
 
     Raises `InvalidInput` where a line has other columns or a number is outside what the release declares.
+
+    Args:
+        content: the file, one rating a line.
+        separator: between the columns.
+        users: number of users that the release declares.
+        items: number of items that the release declares.
+
+    Raises:
+        InvalidInput: a line has other columns, or a number is outside what the release declares.
     """
     lines = content.decode("ascii").split("\n")
     table = [line.split(separator) for line in lines if line.strip()]

@@ -117,14 +117,19 @@ def tabular(
     """The source of a table whose rows are pooled and split at random.
 
     Args:
+        name: of the data set.
+        summary: what a row is and what is predicted, in one line.
         rows: training and test rows.
+        licence: of the files.
         origin: for the note "source: ...".
         read: data folder -> (columns by name, answers).
         bounds: column -> (low, high), public constants; values outside saturate.
         categories: column -> every value that can occur.
         logarithmic: columns that become log(1 + value) before the scaling; their bounds are those of the raw value.
         classes: names of the classes; left out for a regression, which has a `target_range` instead.
+        target_range: (low, high) of the answers of a regression, public constants.
         remark: what else the preparation did.
+        files: that `read` needs, with their hashes.
     """
     kinds = categories or {}
     how = ["scaled by declared bounds"]
@@ -165,7 +170,14 @@ def tabular(
 def encoded(
     columns: Columns, *, bounds: Bounds, categories: Categories, logarithmic: Sequence[str] = ()
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """`encode` after log(1 + value) of the columns `logarithmic` and of their bounds, which are >= 0."""
+    """`encode` after log(1 + value) of the columns `logarithmic` and of their bounds, which are >= 0.
+
+    Args:
+        columns: columns by name, each of shape (rows,).
+        bounds: column -> (low, high), public constants.
+        categories: column -> every value that can occur.
+        logarithmic: columns that become log(1 + value).
+    """
     limits = {name: (np.log1p(low), np.log1p(high)) for name, (low, high) in bounds.items() if name in logarithmic}
     raw = {
         name: np.log1p(np.maximum(numbers(values), 0)) if name in logarithmic else values
