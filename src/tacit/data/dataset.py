@@ -1,8 +1,7 @@
 """`Dataset`: the arrays of a learning task and what is public about them.
 
-Facts that were read from private data without a privacy cost: a warning, or an error in strict mode.
-
-Which rows are held out for testing: a public rule that looks at no value.
+`report` warns of facts that were read from private data without a privacy cost. `split` holds out test rows by a public
+rule that looks at no value.
 """
 
 import warnings
@@ -86,7 +85,7 @@ def rows_fact(train: int, test: int) -> str:
 def report(what: str, how: str, *, strict: bool, stacklevel: int = 3) -> None:
     """Tell the caller that `what` was read from the data, and by `how` what to declare instead.
 
-    Warns with `LeakWarning`; raises `InvalidInput` instead when `strict`.
+    Warns with `LeakWarning`.
 
     Args:
         what: the values that were read, as a noun.

@@ -1,10 +1,9 @@
-"""Naming the places of a fault: bounded lists, so that an error stays one sentence."""
+"""Errors about cells of a table: bounded lists of rows and columns, so that a message stays one sentence."""
 
 from collections.abc import Iterable
 
 import numpy as np
 
-from tacit import check
 from tacit.errors import InvalidInput
 
 
@@ -24,5 +23,5 @@ def bad_cells(name: str, rule: str, rows: np.ndarray, columns: Iterable[object])
         rows: numbers of the rows, counted from 0.
         columns: names or numbers of the columns.
     """
-    got = f"other cells in rows {listed(np.unique(rows))}, columns {listed(columns)}"
-    return check.fail(name, rule, got, "Remove or fill those cells; rows count from 0.")
+    got = f"cells in rows {listed(np.unique(rows))} of columns {listed(columns)} that are not"
+    return InvalidInput(f"{name} must be {rule}; got {got}. Remove or fill these cells; rows count from 0.")

@@ -1,7 +1,4 @@
-"""CSV and Parquet files -> named columns.
-
-`table`: any CSV or Parquet file as a `Dataset`.
-"""
+"""`table`: a CSV or Parquet file as a `Dataset`, and `read_columns`, its columns by name."""
 
 import bz2
 import csv

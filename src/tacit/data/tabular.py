@@ -1,6 +1,6 @@
-"""Columns of a table -> features in [0, 1], by declared bounds and categories alone.
+"""Encoding of tables: columns scaled to [0, 1] by declared bounds, or one-hot by declared categories.
 
-Tables of public layout: columns scaled by declared bounds or one-hot by declared categories, then split.
+`tabular` is the source of a published table, encoded so and split at random.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -85,7 +85,7 @@ def _refuse(bad: Mapping[str, np.ndarray], bounds: Mapping[str, object]) -> None
     wrong = [column for column, cells in bad.items() if cells.any()]
     numeric = [column for column in wrong if column in bounds]
     for rule, columns in (
-        ("finite numbers in every row of a column with bounds", numeric),
+        ("finite numbers in every column with bounds", numeric),
         ("one of the declared categories in every row", [column for column in wrong if column not in bounds]),
     ):
         if columns:

@@ -1,6 +1,6 @@
-"""Results of sweeps in one SQLite file, written one by one as they come: a killed sweep continues where it was.
+"""Stored results of sweeps: one SQLite file, and its results as flat rows for tables and files.
 
-Results of sweeps as flat rows, for tables and files.
+Each result is written the moment it is finished, so that a killed sweep continues where it was.
 """
 
 from __future__ import annotations
