@@ -67,7 +67,7 @@ def sign_run(folder: Path, model: str) -> None:
     signature = signature_of(_KIND, content, id=id, count=count)
     if signature is not None:
         write_text(folder / SIGNATURE, json_text(content | {"signature": signature}))
-        raise_count(id, count)
+        raise_count(id, count, folder)
 
 
 def origin_of_run(folder: Path) -> RunOrigin:

@@ -18,13 +18,20 @@ def latest_count(id: str) -> int:
         >>> latest_count("0" * 32)
         0
     """
-    try:
-        return int(_place(id).read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return 0
+    return _known(id)[0]
 
 
-def raise_count(id: str, count: int) -> None:
+def latest_place(id: str) -> str:
+    """The path of the file `id` when its count was raised last; empty where none is known.
+
+    Example:
+        >>> latest_place("0" * 32)
+        ''
+    """
+    return _known(id)[1]
+
+
+def raise_count(id: str, count: int, path: str | Path) -> None:
     """Remember that the file `id` was written with `count`; a lower count than the known one changes nothing.
 
     It is told after the file is written, so that a kill in between leaves a file that is ahead of its counter and never
@@ -33,20 +40,28 @@ def raise_count(id: str, count: int) -> None:
     Args:
         id: of the file, from `new_id`.
         count: that was signed with it, >= 1.
+        path: where it was written.
 
     Example:
-        >>> import tempfile, os
         >>> from tacit.signing import new_id
         >>> file = new_id()
-        >>> raise_count(file, 2); raise_count(file, 1)
+        >>> raise_count(file, 2, "run"); raise_count(file, 1, "run")
         >>> latest_count(file)
         2
     """
     if count > latest_count(id):
         try:
-            write_text(_place(id), str(count))
+            write_text(_place(id), f"{count}\n{Path(path).resolve()}")
         except OSError:
             return
+
+
+def _known(id: str) -> tuple[int, str]:
+    try:
+        count, _, path = _place(id).read_text(encoding="utf-8").partition("\n")
+        return int(count), path
+    except (OSError, ValueError):
+        return 0, ""
 
 
 def _place(id: str) -> Path:
