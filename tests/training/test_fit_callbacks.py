@@ -152,7 +152,7 @@ class TestEpsilonSoFar:
         _, result = run(callbacks=[Ask()], delta=1e-3, accountant="rdp")
         for row in result.history:
             assert row["epsilon"] == rdp(result.plan.mechanism * int(row["steps"])).epsilon(1e-3)
-            assert row["epsilon"].standing is Standing.CONDITIONAL
+            assert row["epsilon"].standing is Standing.PROVEN
         assert seen == [row["epsilon"] for row in result.history]
 
     def test_a_row_never_has_a_stronger_standing_than_the_run(self):
@@ -227,7 +227,7 @@ class TestDisplay:
         run(progress=True, evaluate=lambda model: {"test": 0.875}, delta=1e-3, accountant="rdp")
         assert "40/40" in shown.getvalue()
         assert "test 0.875" in shown.getvalue()
-        assert "epsilon (conditional) 2.2" in shown.getvalue()
+        assert "epsilon (proven) 2.2" in shown.getvalue()
 
     def test_a_bar_can_be_given_and_used_again(self, monkeypatch):
         monkeypatch.setattr(sys, "stderr", shown := io.StringIO())
@@ -245,13 +245,11 @@ class TestDisplay:
             callbacks=[TensorBoard(tmp_path)], evaluate=measured([0.1, 0.2, 0.3, 0.4]), delta=1e-3, accountant="rdp"
         )
         events = EventAccumulator(str(tmp_path)).Reload()
-        assert set(events.Tags()["scalars"]) == {"epoch", "learning_rate", "epsilon (conditional)", "test"}
+        assert set(events.Tags()["scalars"]) == {"epoch", "learning_rate", "epsilon (proven)", "test"}
         assert [(each.step, each.value) for each in events.Scalars("test")] == [
             (10 * (i + 1), pytest.approx(value, rel=1e-6)) for i, value in enumerate([0.1, 0.2, 0.3, 0.4])
         ]
-        assert events.Scalars("epsilon (conditional)")[-1].value == pytest.approx(
-            result.history[-1]["epsilon"], rel=1e-6
-        )
+        assert events.Scalars("epsilon (proven)")[-1].value == pytest.approx(result.history[-1]["epsilon"], rel=1e-6)
         assert all(not kept for name, kept in events.Tags().items() if name != "scalars")
 
     def test_without_the_extra_the_message_says_how_to_get_it(self, tmp_path, monkeypatch):

@@ -34,7 +34,7 @@ def test_scikit_learn_checks(kind, expected, settings):
 def test_a_classifier_meets_its_target_and_predicts(classes):
     x, y = data(2000, classes=classes)
     model = DPBayesianLogisticRegression(epsilon=8.0, delta=1e-5, classes=range(classes), data_bounds=(-1, 1)).fit(x, y)
-    assert model.guarantee_.standing is Standing.CONDITIONAL
+    assert model.guarantee_.standing is Standing.PROVEN
     assert float(model.guarantee_.epsilon(1e-5)) <= 8.0
     assert float(accountant("pld")(model.ledger_).epsilon(1e-5)) == pytest.approx(
         float(model.guarantee_.epsilon(1e-5)), rel=1e-6

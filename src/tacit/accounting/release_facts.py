@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from tacit.accounting.facts import FLOATING, Fact, How
 
+EXACT = (
+    "noise is drawn and added exactly (rounded Gaussian mechanism); clipping exceeds its bound by at most 1e-6 of it"
+)
 
-def common_facts(*, unit: str, secure: bool) -> tuple[Fact, ...]:
-    """Facts of any release with noise in floating point.
+
+def common_facts(*, unit: str, secure: bool, exact: bool = False) -> tuple[Fact, ...]:
+    """Facts of any release.
 
     Args:
         unit: the privacy unit.
         secure: whether noise and batches come from a secure stream.
+        exact: whether noise is drawn and added exactly; in floating point the guarantee is conditional.
 
     Returns:
         Declared ones are what the caller says by calling: unit, settings, ledger, public preprocessing, installed code.
@@ -27,7 +32,7 @@ def common_facts(*, unit: str, secure: bool) -> tuple[Fact, ...]:
         random if random is not None else Fact("randomness", How.ASSUMED, says=seeded),
         Fact("whole_ledger", How.DECLARED, says="this ledger holds every release of the run"),
         Fact("preprocessing", How.DECLARED, says="data prepared by public rules"),
-        Fact("arithmetic", How.ASSUMED, says=FLOATING),
+        Fact("arithmetic", How.ENFORCED, says=EXACT) if exact else Fact("arithmetic", How.ASSUMED, says=FLOATING),
         Fact("package", How.DECLARED, says="package as installed"),
     )
 

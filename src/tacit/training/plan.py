@@ -180,7 +180,7 @@ class PrivateRun:
             self.ledger.assume(sentence)
         self.stream = stream if stream is not None else SecureStream()
         drawn = Fact("batches", How.ENFORCED, says="the private sampler draws each batch, and it is stepped on once")
-        self.ledger.begin(drawn, *common_facts(unit=plan.sampling.unit, secure=self.stream.secure))
+        self.ledger.begin(drawn, *common_facts(unit=plan.sampling.unit, secure=self.stream.secure, exact=True))
         self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
         self._noisy_mean = NoisyMean(self.stream)
         self.taken = 0
