@@ -28,6 +28,13 @@ from tacit.mechanisms.pairs import Pair
 from tacit.root_finding import bisect
 
 UNIT = 2.0**-52  # Spacing of doubles at 1, twice the rounding unit.
+_PASS = 8 * UNIT
+"""What one pass of a transform of 5-smooth length loses at most, relative to the sum of its inputs' sizes.
+
+An output of a pass is a sum of at most five inputs times a twiddle factor and a root of unity, both at most 1: 2.3 + 1
+rounding units for the complex product and its table, 2.2 for the constant and its product, at most 5 for the additions;
+in sum fewer than 16 (Higham 2002, Section 24.1, with the 1-norm in place of the 2-norm, which bounds every output).
+"""
 NEGLIGIBLE = -46.0  # log of |phi| below which frequencies are dropped: e^-46 = 1e-20.
 _MANY = 4096  # From so many frequencies on, the sum over lattice points is cheaper.
 
@@ -38,7 +45,8 @@ class LatticeSum:
 
     With z = theta + i t, delta(epsilon) = e^{K(theta) - theta epsilon} / N sum_j phi(t_j) k(z_j) e^{-i t_j n h}, where
     phi is the transform of the tilted masses, n the first lattice point above epsilon and k(z) = sum over the points
-    x from there on of e^{-z (x - epsilon)} (1 - e^{-(x - epsilon)}), a difference of two geometric series.
+    x from there on of e^{-z (x - epsilon)} (1 - e^{-(x - epsilon)}), a difference of two geometric series. `loss_error`
+    bounds the error of the summed loss and `rounding` that of K, both of which grow with the number of steps.
     """
 
     theta: float
@@ -52,19 +60,23 @@ class LatticeSum:
     error: np.ndarray
     aliases: Aliases
     infinity_mass: float
+    loss_error: float
+    rounding: float
 
     @classmethod
     def of(cls, parts: Sequence[tuple[RoundedLoss, int]], theta: float, epsilon: float, size: int) -> LatticeSum:
         """The sum of `steps` independent copies of each rounded loss, on a lattice of `size` points."""
         log_phi, slack = np.zeros(size // 2 + 1, dtype=complex), np.zeros(size // 2 + 1)
-        log_scale = 0.0
+        log_scale = rounding = 0.0
         discrete = [finite_losses(rounded, steps) for rounded, steps in parts]
         for part, (rounded, steps) in zip(discrete, parts, strict=True):
             log_total, weights = part.tilt(theta)
             value, error = transform(rounded, part, weights, size)
             log_phi += steps * np.log(value)
-            slack += steps * (error / np.abs(value) + 4 * UNIT * (1 + abs(log_total)))
+            tilting = UNIT * (4 + float(weights @ (np.abs(part.log_masses) + theta * np.abs(part.losses))))
+            slack += steps * (error / np.abs(value) + tilting)
             log_scale += steps * log_total
+            rounding += steps * tilting
         kept = np.flatnonzero(~(np.real(log_phi) <= NEGLIGIBLE))  # NaN stays, and voids the bounds
         phi = np.exp(log_phi[kept])
         return cls(
@@ -72,6 +84,7 @@ class LatticeSum:
             kept, phi, np.abs(phi) * np.expm1(np.minimum(slack[kept], 50.0)),
             Aliases.of(CompositionCumulant(discrete), theta),
             infinity_mass(parts),
+            sum(steps * (rounded.loss_error + UNIT * abs(rounded.origin)) for rounded, steps in parts), rounding,
         )  # fmt: skip
 
     @cached_property
@@ -80,7 +93,7 @@ class LatticeSum:
         spectrum = np.zeros(self.size // 2 + 1, dtype=complex)
         spectrum[self.index] = self.phi
         error = 2 * float(self.error.sum()) / self.size + float(np.exp(NEGLIGIBLE))
-        error += 8 * UNIT * np.log2(self.size) * float(np.linalg.norm(self.phi)) * (2 / self.size) ** 0.5
+        error += transform_error(self.size) * 2 * float(np.abs(self.phi).sum()) / self.size
         return np.fft.irfft(np.conj(spectrum), self.size), error
 
     def finite(self, epsilon: float) -> tuple[float, float, float]:
@@ -121,13 +134,22 @@ class LatticeSum:
         return self.infinity_mass + min(low, finite), self.infinity_mass + min(high, finite)
 
     def finite_bounds(self, epsilon: float) -> tuple[float, float]:
-        """The same without the infinite losses."""
+        """The same without the infinite losses.
+
+        delta falls with epsilon, and losses that are all off by at most d act as an epsilon that is.
+        """
+        moved = self.loss_error + 2 * UNIT * (abs(self.origin) + abs(epsilon))
+        return self._finite_at(epsilon + moved)[0], self._finite_at(epsilon - moved)[1]
+
+    def _finite_at(self, epsilon: float) -> tuple[float, float]:
+        """Bounds for losses that lie on the lattice without error."""
         log_scale, value, error = self.finite(epsilon)
         period = self.size * self.pitch
         above = _exp(self.aliases.above(epsilon, period) - log_scale)
         below, unsure = (_exp(log - log_scale) for log in self.aliases.below(epsilon, period))
-        low = _exp(log_scale) * max(value - error - above - below, 0.0)
-        high = _exp(log_scale) * max(value + error - below + unsure, 0.0)
+        exponent = self.rounding + 4 * UNIT * (abs(self.log_scale) + abs(self.theta * epsilon))
+        low = _exp(log_scale - exponent) * max(value - error - above - below, 0.0)
+        high = _exp(log_scale + exponent) * max(value + error - below + unsure, 0.0)
         return low, high
 
 
@@ -150,8 +172,16 @@ def transform(rounded: RoundedLoss, part: DiscreteLoss, weights: np.ndarray, siz
     """sum_k w_k e^{i t_j k h} for the weights of `part` on the lattice, and a bound on its rounding error."""
     place = np.round((part.losses - rounded.origin) / rounded.pitch).astype(int) % size
     value = np.conj(np.fft.rfft(np.bincount(place, weights, size)))
-    error = 8 * UNIT * float(np.log2(size) * np.sqrt(weights @ weights))
+    error = transform_error(size) * float(weights.sum())
     return np.where(np.abs(value) < 1e-300, 1e-300, value), error
+
+
+def transform_error(size: int) -> float:
+    """A bound on the error of each output of a transform of `size` points, relative to the 1-norm of its input.
+
+    Each pass divides the length by at least 2, so there are at most log2(size) of them, and one more for real input.
+    """
+    return float(np.expm1((np.log2(size) + 1) * _PASS))
 
 
 def infinity_mass(parts: Sequence[tuple[RoundedLoss, int]]) -> float:

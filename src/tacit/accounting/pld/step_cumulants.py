@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from tacit.accounting.pld.quadrature import TailWeight, choose_line, log1p, on_line, shifted_sum, slope
+from tacit.accounting.pld.quadrature import TailWeight, choose_line, log1p, moment_rounding, on_line, shifted_sum, slope
 from tacit.mechanisms.pairs import SampledGaussian
 from tacit.mechanisms.pairs.quadrature import exponential_tilt, weighted_mean_and_variance
 
@@ -29,6 +29,9 @@ class LossSum(ABC):
 
     left_out: float = 0.0
     """P-mass of the runs that this law leaves out, to be added to upper bounds."""
+
+    rounding: float = 0.0
+    """A bound on the rounding error of `log_moment` at `theta`."""
 
     @abstractmethod
     def log_moment(self, theta: float) -> float:
@@ -58,6 +61,7 @@ class IndependentSum(LossSum):
         self.parts, self.theta = parts, theta
         self.largest = min(part.largest for part in parts)
         self.left_out = sum(part.left_out for part in parts)
+        self.rounding = sum(part.steps * part.rounding() for part in parts)
         moments = [(part.steps, part.mean_and_variance()) for part in parts]
         self.mean, self.variance = (sum(steps * moment[k] for steps, moment in moments) for k in (0, 1))
 
@@ -156,6 +160,10 @@ class StepCumulant(ABC):
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
         """`log_moment` with its first two derivatives."""
 
+    @abstractmethod
+    def rounding(self) -> float:
+        """Return a bound on the rounding error of `log_moment` at `theta`, of one step."""
+
     def mean_and_variance(self) -> tuple[float, float]:
         """Of the tilted loss of one step."""
         _, mean, variance = self.cumulant_derivatives(self.theta)
@@ -187,6 +195,10 @@ class GaussianCumulant(StepCumulant):
         """Return log E_P e^{theta L} of one step."""
         return theta * (theta + 1) * self.mu**2 / 2
 
+    def rounding(self) -> float:
+        """Return four rounding units of the value, for as many products."""
+        return 4 * _UNIT * abs(self.log_moment(self.theta))
+
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
         """Return `log_moment` with its first two derivatives."""
         return self.log_moment(theta), (theta + 0.5) * self.mu**2, self.mu**2
@@ -216,6 +228,10 @@ class BandLimitedCumulant(StepCumulant):
     def log_moment(self, theta: float) -> float:
         """Return log E_P e^{theta L} of one step."""
         return self._cumulant.log_moment(theta)
+
+    def rounding(self) -> float:
+        """Return that of the continuous step."""
+        return self._cumulant.rounding()
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
         """Return `log_moment` with its first two derivatives."""
@@ -284,6 +300,10 @@ class SampledGaussianCumulant(StepCumulant):
             small = np.exp(self.real.log_mass) * (np.expm1(theta * loss) + theta * np.expm1(-loss))
         total = float(small.sum())
         return float(np.log1p(total)) if np.isfinite(total) else direct
+
+    def rounding(self) -> float:
+        """Return `moment_rounding` of the nodes."""
+        return moment_rounding(self.real.log_mass, self.real.loss, self.theta, self.moment)
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
         """Return `log_moment` with its first two derivatives."""
