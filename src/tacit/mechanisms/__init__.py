@@ -1,4 +1,4 @@
-"""Descriptions of randomised steps: one file per mechanism and per transformer."""
+"""Descriptions of randomised steps: mechanisms, their composition, and privacy amplification by subsampling."""
 
 from tacit.mechanisms.base import Compose, Mechanism, Poisson
 from tacit.mechanisms.discrete_gaussian import DiscreteGaussian

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.accounting.pld.decay import log_decay
 from tacit.accounting.pld.quadrature import log1p, moment_rounding, shifted_sum
 from tacit.accounting.pld.step_cumulants import (
     SampledGaussianCumulant,
     StepCumulant,
     Unsuitable,
-    log_decay,
 )
 from tacit.mechanisms.pairs import Nodes, Pair
 from tacit.mechanisms.pairs.quadrature import LOG_TOLERANCE, exponential_tilt, weighted_mean_and_variance
@@ -54,7 +54,14 @@ class DiscreteCumulant(StepCumulant):
     """A step by `Pair.nodes`. Its characteristic function need not decay: atoms keep it up at every frequency."""
 
     def __init__(self, pair: Pair, steps: int, theta: float, log_ignored: float = -np.inf):
-        """Atoms beyond all but e^`log_ignored` of the P-mass are left out where a high tilt would see nothing else."""
+        """Atoms beyond all but e^`log_ignored` of the P-mass are left out where a high tilt would see nothing else.
+
+        Args:
+            pair: the step's dominating pair.
+            steps: independent repetitions, >= 1.
+            theta: tilt of the saddle point, > 0.
+            log_ignored: log of the P-mass that may be left out; -inf keeps everything.
+        """
         self.pair, self.steps, self.theta = pair, steps, theta
         self.largest = 3 * theta + 5
         self._kept = _without_far_tail(pair, self.largest, log_ignored)

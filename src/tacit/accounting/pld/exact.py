@@ -56,7 +56,15 @@ class Double:
     """The composition of two steps, at any epsilon."""
 
     def __init__(self, first: Pair, second: Pair, coarse_loss: DiscreteLoss, theta: float, epsilon: float):
-        """`coarse_loss` gives the first edges; `theta` and `epsilon` say where to search from."""
+        """`coarse_loss` gives the first edges; `theta` and `epsilon` say where to search from.
+
+        Args:
+            first: dominating pair of the first step.
+            second: dominating pair of the second step.
+            coarse_loss: losses of the composition on a coarse lattice; they give the first edges.
+            theta: tilt from which to search, > 0.
+            epsilon: epsilon from which to search.
+        """
         self.theta, self.epsilon = theta, epsilon
         self._first, self._second = first, second
         atoms = np.array([atom for atom in first.atoms if np.isfinite(atom)])
@@ -163,6 +171,13 @@ class Enumerated:
 
     A loss that is off by d moves its term p (1 - e^{epsilon - l}) by q e^epsilon (e^d - 1), and may put an outcome of
     loss epsilon on the wrong side. Both matter where an atom at epsilon is far heavier than all losses above it.
+
+    Args:
+        first: summed losses of the first half of the steps.
+        second: the same of the second half, in increasing order.
+        left_out: P-mass of the outcomes that were not enumerated, in [0, 1].
+        theta: tilt from which to search, > 0.
+        epsilon: epsilon from which to search.
     """
 
     def __init__(self, first: LossSums, second: LossSums, left_out: float, theta: float, epsilon: float):

@@ -15,8 +15,8 @@ from tacit.attacks import (
     attack_named,
     half_splits,
 )
-
-from ..conformance.attack import check_attack, examples_of, leaky
+from tacit.testing import check_attack
+from tacit.testing.attack import examples_of, leaky
 
 
 def part(examples, rows):
