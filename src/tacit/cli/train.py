@@ -61,7 +61,7 @@ def command(
     name = MEASURES[card.measure]
     console.print(f"{card.dataset}, {card.model}: {name[0].lower()}{name[1:]} {found}, without privacy {nonprivate}")
     console.print(OUTSIDE, style="dim")
-    console.print(account_table(run.account))
+    console.print(account_table(run.account, run.card.ledger))
     if card.leaks:
         console.print(reserve(card.leaks))
     console.print(audit_table(run.audits))
