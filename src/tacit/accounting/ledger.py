@@ -273,15 +273,19 @@ class Ledger:
         return self.is_run and self.origin is Origin.OWN
 
     def save(self, path: str | Path) -> None:
-        """Write the JSON form atomically, signed if it is the record of a run that this user's key vouches for."""
+        """Write the JSON form atomically, signed unless it came from a file that this user's key does not vouch for."""
         spec = self.spec()
-        signature = signature_of(_KIND, spec) if self.is_evidence else None
+        signature = signature_of(_KIND, spec) if self.origin is Origin.OWN else None
         write_text(path, json.dumps(spec | ({"signature": signature} if signature else {}), indent=1))
 
     @classmethod
     def load(cls, path: str | Path) -> Ledger:
         """Read a ledger or any other SPEC; raises `InvalidInput` when it is not one or its chain is broken."""
-        return cls.from_spec(read_spec(path))
+        spec = read_spec(path)
+        ledger = cls.from_spec(spec)
+        if "signature" not in spec:
+            ledger.origin = Origin.UNSIGNED
+        return ledger
 
     @classmethod
     def from_spec(cls, spec: object) -> Ledger:
@@ -294,8 +298,9 @@ class Ledger:
         ledger.unsafe = check.texts("unsafe", spec.get("unsafe", []))
         ledger._marked = Standing(check.choice("standing", spec.get("standing", "proven"), _STANDINGS))
         ledger.facts = Facts.from_spec(spec.get("facts", []))
-        unsigned = {key: value for key, value in spec.items() if key != "signature"}
-        ledger.origin = origin_of(_KIND, unsigned, spec.get("signature"))
+        if "signature" in spec:
+            unsigned = {key: value for key, value in spec.items() if key != "signature"}
+            ledger.origin = origin_of(_KIND, unsigned, spec["signature"])
         if ledger._marked is Standing.CONDITIONAL and (ledger.facts.assumed or UNSTATED in ledger.assumptions):
             ledger._marked = Standing.PROVEN  # Facts and assumptions say so themselves.
         rows = _mechanisms(spec)
