@@ -15,6 +15,7 @@ from tacit.errors import InvalidInput
 from tacit.mechanisms import Compose, Mechanism, from_spec
 from tacit.relation import Relation
 from tacit.serialization import json_table, write_text
+from tacit.signing import Origin, origin_of, signature_of
 from tacit.standing import Standing
 
 PUBLIC_SIZE = "Each record belongs to one unit, and the number of training records is public."
@@ -24,7 +25,8 @@ UNSTATED = (
     "everything that the theorem needs of that run."
 )
 """The assumption behind a run that goes on in a ledger from before facts were recorded."""
-_KEYS = ("relation", "unit", "assumptions", "unsafe", "standing", "facts", "mechanisms", "hash")
+_KEYS = ("relation", "unit", "assumptions", "unsafe", "standing", "facts", "mechanisms", "hash", "signature")
+_KIND = "ledger"
 _STANDINGS = [standing.value for standing in Standing if standing is not Standing.MEASURED]
 
 
@@ -62,6 +64,9 @@ class Ledger:
     and the end of the chain is kept beside them, so a ledger that was edited by mistake or cut short does not load. The
     chain has no key: it is no defence against somebody who computes it anew.
 
+    The file of a run is signed with this user's key; `origin` says what the signature of a loaded file tells. A ledger
+    that was not made by this process, nor loaded with a valid signature, is saved without one.
+
     A ledger cannot be pickled or deep-copied, because entries of a copy would never reach the original; `copy` makes
     an independent one for planning. `add` may be called from several threads.
 
@@ -89,6 +94,7 @@ class Ledger:
         self.assumptions: list[str] = []
         self.unsafe: list[str] = []
         self.facts = Facts()
+        self.origin = Origin.OWN
         self._marked = Standing.PROVEN
         self._unstated = False
         self._closed = False
@@ -196,6 +202,7 @@ class Ledger:
         twin = Ledger(relation=self.relation, unit=self.unit)
         with self._lock:
             twin._entries, twin.facts = list(self._entries), self.facts.copy()
+            twin.origin = self.origin
             twin._take_marks(self)
         return twin
 
@@ -246,6 +253,8 @@ class Ledger:
             self.mark_unsafe(switch)
         self._marked = Standing.weakest(self._marked, other._marked)
         self._unstated = self._unstated or other._unstated
+        if other.origin is not Origin.OWN:
+            self.origin = other.origin
 
     def _begins(self, later: Ledger) -> bool:
         if not self._entries:
@@ -264,14 +273,25 @@ class Ledger:
             chained = [row | {"hash": link} for row, link in zip(rows, links, strict=True)]
             return self._head() | {"facts": facts, "mechanisms": chained, "hash": chain[-1]}
 
+    @property
+    def is_evidence(self) -> bool:
+        """Whether this is the record of a run that this process or this user's key vouches for."""
+        return self.is_run and self.origin is Origin.OWN
+
     def save(self, path: str | Path) -> None:
-        """Write the JSON form atomically."""
-        write_text(path, json.dumps(self.spec(), indent=1))
+        """Write the JSON form atomically, signed unless it came from a file that this user's key does not vouch for."""
+        spec = self.spec()
+        signature = signature_of(_KIND, spec) if self.origin is Origin.OWN else None
+        write_text(path, json.dumps(spec | ({"signature": signature} if signature else {}), indent=1))
 
     @classmethod
     def load(cls, path: str | Path) -> Ledger:
         """Read a ledger or any other SPEC; raises `InvalidInput` when it is not one or its chain is broken."""
-        return cls.from_spec(read_spec(path))
+        spec = read_spec(path)
+        ledger = cls.from_spec(spec)
+        if "signature" not in spec:
+            ledger.origin = Origin.UNSIGNED
+        return ledger
 
     @classmethod
     def from_spec(cls, spec: object) -> Ledger:
@@ -284,6 +304,9 @@ class Ledger:
         ledger.unsafe = check.texts("unsafe", spec.get("unsafe", []))
         ledger._marked = Standing(check.choice("standing", spec.get("standing", "proven"), _STANDINGS))
         ledger.facts = Facts.from_spec(spec.get("facts", []))
+        if "signature" in spec:
+            unsigned = {key: value for key, value in spec.items() if key != "signature"}
+            ledger.origin = origin_of(_KIND, unsigned, spec["signature"])
         if ledger._marked is Standing.CONDITIONAL and (ledger.facts.assumed or UNSTATED in ledger.assumptions):
             ledger._marked = Standing.PROVEN  # Facts and assumptions say so themselves.
         rows = _mechanisms(spec)

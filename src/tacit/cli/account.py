@@ -27,7 +27,7 @@ def command(
     answer = account(ledger, delta=delta, epsilon=epsilon, accountants=accountant)
     if json:
         refused = [{"accountant": name, "why": why} for name, why in answer.refused]
-        of = "run" if ledger.is_run else "spec"
+        of = "run" if ledger.is_evidence else "spec"
         print(json_text({"of": of, "results": [result.row() for result in answer.results], "refused": refused}))
     else:
         from tacit.cli.console import screen

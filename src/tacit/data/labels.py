@@ -73,7 +73,9 @@ def indices(name: str, labels: np.ndarray, classes: Sequence[str]) -> np.ndarray
 
 
 def is_number(value: str) -> bool:
-    """Whether `value` reads as a number; "nan" and "inf" do."""
+    """Whether `value` reads as a number; "nan" and "inf" do, and "0_1", which only Python reads so, does not."""
+    if "_" in value:
+        return False
     try:
         float(value)
     except ValueError:

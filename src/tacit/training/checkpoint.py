@@ -116,6 +116,8 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         raise check.fail("checkpoint", f"of format {_FORMAT}", form.get("format"), "Another version of tacit wrote it.")
     ledgers = {name: Ledger.from_spec(form[name]) for name in ("before", "ledger", "spent")}
     signature, origin = _signature(Path(path), header, tensors)
+    for ledger in ledgers.values():
+        ledger.origin = Origin.OWN if signature else origin
     return Checkpoint(
         step=form["step"],
         steps=form["steps"],

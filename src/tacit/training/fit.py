@@ -231,6 +231,9 @@ def fit(
         if saved is not None:
             writer.restore(saved)
         loop.save = writer.save
+        if not loop.finished:
+            # Before `on_plan` writes anything down: what is written has a checkpoint from which to go on.
+            writer.save(False)
     for callback in callbacks:
         callback.on_plan(run.plan)
     try:
