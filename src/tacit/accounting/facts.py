@@ -7,7 +7,7 @@ guards against mistakes, not against a programmer who evades it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -87,6 +87,9 @@ class Fact:
         )
 
 
+_NOT_KNOWN = Fact("weights", How.ENFORCED)
+
+
 class Facts:
     """The facts of one run, in the order of `FACTS`; a weaker way of knowing is never forgotten.
 
@@ -106,8 +109,14 @@ class Facts:
     def __init__(self) -> None:
         self._facts: dict[str, Fact] = {}
         self._missing: set[str] = set()
+        self._live: dict[str, Callable[[], str]] = {}
 
     def __iter__(self) -> Iterator[Fact]:
+        for name, found in self._live.items():
+            if says := found():
+                self._facts[name] = Fact(name, How.ASSUMED, says=says)
+            elif name not in self._missing and self._facts.get(name, _NOT_KNOWN).how is How.ASSUMED:
+                del self._facts[name]
         return iter([self._facts[name] for name in FACTS if name in self._facts])
 
     def __len__(self) -> int:
@@ -125,6 +134,10 @@ class Facts:
         """Set how `name` is known, unless it was found missing."""
         if name not in self._missing:
             self._facts[name] = Fact(name, how, says=says)
+
+    def watch(self, name: str, found: Callable[[], str]) -> None:
+        """Ask `found` whenever the facts are read: a sentence says what is missing just now, none that nothing is."""
+        self._live[name] = found
 
     def checked(self, name: str, *, step: int | None = None, says: str = "") -> None:
         """Count a check that `name` passed at `step`."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 from torch.utils.data import (
     DataLoader,
     IterableDataset,
@@ -124,7 +125,13 @@ class PrivateLoader:
             for start in starts:
                 indices = batch.indices[start : start + size]
                 self._session.issue(PhysicalBatch(len(indices), start == starts[-1]))
-                yield self._gather(indices)
+                yield self._traced(self._gather(indices))
+
+    def _traced(self, batch: Any) -> Any:
+        """The batch with every tensor on its trace."""
+        trace = self._session.trace
+        assert trace is not None
+        return tree_map(lambda value: trace.root(value) if isinstance(value, Tensor) and value.dim() else value, batch)
 
     def _gather(self, indices: np.ndarray) -> Any:
         if type(self.dataset) is TensorDataset and self.collate_fn is default_collate:
