@@ -7,12 +7,14 @@ guards against mistakes, not against a programmer who evades it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from tacit import check
+from tacit.standing import Standing
 
 
 class How(StrEnum):
@@ -69,8 +71,13 @@ class Fact:
 
     def spec(self) -> dict[str, Any]:
         """JSON form."""
-        last = {"last_step": self.last_step} if self.last_step is not None else {}
-        return {"id": self.id, "how": self.how.value, "times": self.times, **last, "says": self.says}
+        return {
+            "id": self.id,
+            "how": self.how.value,
+            "times": self.times,
+            "last_step": self.last_step,
+            "says": self.says,
+        }
 
     @classmethod
     def from_spec(cls, spec: object) -> Fact:
@@ -83,15 +90,16 @@ class Fact:
             How(check.choice("how", table.get("how"), [each.value for each in How])),
             check.count("times", table.get("times", 0), minimum=0),
             None if last is None else check.count("last_step", last, minimum=0),
-            str(table.get("says", "")),
+            check.instance("says", table.get("says", ""), str, "a sentence"),
         )
 
 
-_NOT_KNOWN = Fact("weights", How.ENFORCED)
-
-
 class Facts:
-    """The facts of one run, in the order of `FACTS`; a weaker way of knowing is never forgotten.
+    """The facts of a ledger, in the order of `FACTS`; a weaker way of knowing is never forgotten.
+
+    The facts of the run at hand may get better known as it goes on: what is noted as assumed may be checked later.
+    Those of earlier runs on the same ledger are closed by `begin`: of each fact the weakest way of knowing in any run
+    is what the ledger states.
 
     Example:
         >>> facts = Facts()
@@ -104,70 +112,113 @@ class Facts:
         >>> facts.checked("numbers_read", step=3)
         >>> [fact.id for fact in facts.assumed]
         ['numbers_read']
+        >>> facts.begin()
+        >>> facts.note("numbers_read", How.ENFORCED)
+        >>> [fact.id for fact in facts.assumed]
+        ['numbers_read']
     """
 
     def __init__(self) -> None:
         self._facts: dict[str, Fact] = {}
+        self._earlier: dict[str, Fact] = {}
         self._missing: set[str] = set()
-        self._live: dict[str, Callable[[], str]] = {}
+        self._watched: list[tuple[str, Callable[[], str]]] = []
+        self._lock = threading.RLock()
 
     def __iter__(self) -> Iterator[Fact]:
-        for name, found in self._live.items():
-            if says := found():
-                self._facts[name] = Fact(name, How.ASSUMED, says=says)
-            elif name not in self._missing and self._facts.get(name, _NOT_KNOWN).how is How.ASSUMED:
-                del self._facts[name]
-        return iter([self._facts[name] for name in FACTS if name in self._facts])
+        with self._lock:
+            known = _joined(self._earlier, self._facts)
+            for name, found in self._watched:
+                if says := found():
+                    known[name] = Fact(name, How.ASSUMED, says=says)
+        return iter([known[name] for name in FACTS if name in known])
 
     def __len__(self) -> int:
-        return len(self._facts)
+        return len(self._facts.keys() | self._earlier.keys())
 
     def __getitem__(self, name: str) -> Fact:
-        return self._facts[name]
+        return {fact.id: fact for fact in self}[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._facts or name in self._earlier
 
     @property
     def assumed(self) -> list[Fact]:
         """The facts that nothing shows; the guarantee is conditional on them."""
         return [fact for fact in self if fact.how is How.ASSUMED]
 
-    def note(self, name: str, how: How, says: str = "") -> None:
-        """Set how `name` is known, unless it was found missing."""
-        if name not in self._missing:
-            self._facts[name] = Fact(name, how, says=says)
+    @property
+    def standing(self) -> Standing:
+        """`conditional` where a fact is assumed, else `proven`."""
+        return Standing.CONDITIONAL if self.assumed else Standing.PROVEN
+
+    def begin(self) -> None:
+        """Begin another run: what is known of the runs so far stays as it is, whatever is noted from now on."""
+        with self._lock:
+            self._earlier = _joined(self._earlier, self._facts)
+            self._facts, self._missing = {}, set()
 
     def watch(self, name: str, found: Callable[[], str]) -> None:
-        """Ask `found` whenever the facts are read: a sentence says what is missing just now, none that nothing is."""
-        self._live[name] = found
+        """Ask `found` whenever the facts are read: a sentence says what is missing then, an empty one that nothing is.
+
+        A copy of the facts, and their JSON form, keep what was found when they were made.
+        """
+        self._watched.append((name, found))
+
+    def note(self, name: str, how: How, says: str = "") -> None:
+        """Set how `name` is known in this run, unless it was found missing."""
+        with self._lock:
+            if name not in self._missing:
+                self._facts[name] = Fact(name, how, says=says)
 
     def checked(self, name: str, *, step: int | None = None, says: str = "") -> None:
         """Count a check that `name` passed at `step`."""
-        if name in self._missing:
-            return
-        before = self._facts.get(name)
-        times = before.times + 1 if before is not None and before.how is How.CHECKED else 1
-        self._facts[name] = Fact(name, How.CHECKED, times, step, says or (before.says if before is not None else ""))
+        with self._lock:
+            if name in self._missing:
+                return
+            before = self._facts.get(name)
+            times = before.times + 1 if before is not None and before.how is How.CHECKED else 1
+            sentence = says or (before.says if before is not None else "")
+            self._facts[name] = Fact(name, How.CHECKED, times, step, sentence)
 
     def missing(self, name: str, says: str) -> None:
         """Record that `name` is not known to hold from now on; only a new run, or a declaration, gets it back."""
-        self._missing.add(name)
-        self._facts[name] = Fact(name, How.ASSUMED, says=says)
+        with self._lock:
+            before = self._facts.get(name) if name in self._missing else None
+            self._missing.add(name)
+            self._facts[name] = _one(before, Fact(name, How.ASSUMED, says=says))
 
     def declare(self, name: str, says: str) -> None:
-        """Record the user's declaration of `name`; it joins what was declared before."""
-        before = self._facts.get(name)
-        if before is not None and before.how is How.DECLARED and says not in before.says.split("; "):
-            says = f"{before.says}; {says}"
-        self._facts[name] = Fact(name, How.DECLARED, says=says)
-        self._missing.discard(name)
+        """Record the user's declaration of `name` for this run; it joins what was declared before."""
+        with self._lock:
+            before = self._facts.get(name)
+            if before is not None and before.how is not How.DECLARED:
+                before = None
+            self._facts[name] = _one(before, Fact(name, How.DECLARED, says=says))
+            self._missing.discard(name)
 
     def absorb(self, others: Facts) -> None:
         """Take in the facts of another run on the same records: of each the weaker way of knowing stays."""
-        order = list(How)
-        for fact in others:
-            mine = self._facts.get(fact.id)
-            if mine is None or order.index(fact.how) > order.index(mine.how):
-                self._facts[fact.id] = fact
-        self._missing |= others._missing
+        theirs = {fact.id: fact for fact in others}
+        with self._lock:
+            self._earlier = _joined(self._earlier, theirs)
+
+    def advance(self, later: Facts) -> None:
+        """Take in the facts of a later state of the same run; a fact known equally well is the later one."""
+        theirs = {fact.id: fact for fact in later}
+        with self._lock:
+            for name, fact in theirs.items():
+                mine = self._facts.get(name)
+                self._facts[name] = mine if mine is not None and _rank(mine) > _rank(fact) else fact
+            self._missing |= later._missing
+
+    def copy(self) -> Facts:
+        """Independent facts that say the same."""
+        twin = Facts()
+        with self._lock:
+            twin._facts, twin._earlier = dict(self._facts), dict(self._earlier)
+            twin._missing = set(self._missing)
+        return twin
 
     def spec(self) -> list[dict[str, Any]]:
         """JSON form."""
@@ -175,11 +226,36 @@ class Facts:
 
     @classmethod
     def from_spec(cls, spec: object) -> Facts:
-        """The facts of a JSON list."""
+        """The facts of a JSON list; raises `InvalidInput` for any other value, or one that lists a fact twice."""
         facts = cls()
         for row in check.instance("facts", spec, list, "a list of tables with id and how"):
             fact = Fact.from_spec(row)
+            if fact.id in facts._facts:
+                raise check.fail("facts", "a list that holds each fact once", fact.id)
             facts._facts[fact.id] = fact
             if fact.how is How.ASSUMED:
                 facts._missing.add(fact.id)
         return facts
+
+
+_ORDER = {how: rank for rank, how in enumerate(How)}
+
+
+def _rank(fact: Fact) -> int:
+    return _ORDER[fact.how]
+
+
+def _joined(first: dict[str, Fact], second: dict[str, Fact]) -> dict[str, Fact]:
+    """The facts of two runs together."""
+    return first | {name: _one(first.get(name), fact) for name, fact in second.items()}
+
+
+def _one(first: Fact | None, second: Fact) -> Fact:
+    """What two runs say about one fact: the weaker way of knowing; checks are added, sentences joined."""
+    if first is None or _rank(second) > _rank(first):
+        return second
+    if _rank(first) > _rank(second):
+        return first
+    sentences = "; ".join(dict.fromkeys(part for fact in (first, second) for part in fact.says.split("; ") if part))
+    last = first.last_step if second.last_step is None else second.last_step
+    return replace(second, times=first.times + second.times, last_step=last, says=sentences)

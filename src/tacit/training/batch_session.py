@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,12 +10,10 @@ from torch import Tensor
 from tacit.errors import TrainingMisuse
 from tacit.gradients import FlatGradient, UnitIds
 from tacit.sampling import Batch
+from tacit.training.loop_checks import LoopChecks
 from tacit.training.plan import PrivateRun, unit_ids_of
 from tacit.training.release import Release
 from tacit.training.trace import Trace
-
-if TYPE_CHECKING:
-    from tacit.training.loop_checks import LoopChecks
 
 
 @dataclass(eq=False)

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from tacit import check
-from tacit.accounting.facts import Facts, How
+from tacit.accounting.facts import Fact, Facts, How
 from tacit.errors import TacitError, TrainingMisuse
 from tacit.gradients.deferred import DeferredSum
 from tacit.gradients.inputs import Inputs
@@ -70,7 +70,7 @@ class LoopChecks:
         self._probed_at = -1
         self._settings = self._read_settings()
         self._skipped = 0
-        _declare(run)
+        begin(run)
         for name, value in (public or {}).items():
             self.public(value, name)
         moved = WeakMethod(self._weights_now)
@@ -122,7 +122,7 @@ class LoopChecks:
         self._skipped += 1
         if self._skipped > 1:
             self.facts.missing(
-                "batches", "batches were handed out and not stepped on; step on every batch, empty ones too"
+                "batches", "batches were handed out and not stepped on: step on every batch, empty ones too"
             )
 
     def before_forward(self, inputs: Inputs) -> None:
@@ -148,7 +148,7 @@ class LoopChecks:
             if unseen:
                 self.facts.missing(
                     "model_state",
-                    f"{unseen[0]!r} changed in a forward pass and in no probe; make it before make_private, or keep no "
+                    f"{unseen[0]!r} changed in a forward pass and in no probe: make it before make_private, or keep no "
                     "state in the model",
                 )
         if names:
@@ -184,7 +184,7 @@ class LoopChecks:
         if others:
             self.facts.missing(
                 "rows",
-                "an input of the model is not made from the batch; use transform=, or declare it by "
+                "an input of the model is not made from the batch: use transform=, or declare it by "
                 'private.public(tensor, "name")',
             )
         if derived and self._due("inputs", trace):
@@ -200,7 +200,7 @@ class LoopChecks:
         for line in sorted(trace.unknown):
             self.facts.missing(
                 "loss_rows",
-                f"{line} brings a tensor into the loss that is neither of this batch nor declared; declare it by "
+                f"{line} brings a tensor into the loss that is neither of this batch nor declared: declare it by "
                 'private.public(tensor, "name")',
             )
         if not trace.size:
@@ -209,7 +209,7 @@ class LoopChecks:
             with self._marking():
                 reached = check_cotangents(loss, root, found, scale)
             if not reached:
-                self.facts.missing("loss_rows", "the loss cannot be computed again; compute it by torch operations")
+                self.facts.missing("loss_rows", "the loss cannot be computed again: compute it by torch operations")
             self._sure["loss"] -= self._sure["loss"] > 0
         self.facts.checked("loss_rows", step=self.step, says="computed again from one record and from others")
 
@@ -239,7 +239,7 @@ class LoopChecks:
             line = next(iter(self.reads.lines))
             raise TrainingMisuse(
                 f"{what} must not change by hand in a run that reads numbers from private values; got a change, and a "
-                f"number read at {line}. Use a schedule, or read it inside: with private.unreleased(\"name\"): ..."
+                f'number read at {line}. Use a schedule, or read it inside: with private.unreleased("name"): ...'
             )
 
     def _read_settings(self) -> list[tuple[Any, ...]]:
@@ -252,13 +252,8 @@ class LoopChecks:
         return any("initial_lr" in group for group in self._groups())
 
     def _tell_read(self, line: str) -> None:
-        more = len(self.reads.lines) - 1
-        also = f" (and {more} more lines)" if more else ""
-        self.facts.missing(
-            "numbers_read",
-            f"{line}{also} reads a number from private values; remove it, or write: with "
-            'private.unreleased("name"): ...',
-        )
+        says = f'{line} reads a number from private values: remove it, or write "with private.unreleased(name)"'
+        self.facts.missing("numbers_read", says)
 
     def _weights_now(self) -> str:
         name = self.guard.moved()
@@ -305,24 +300,23 @@ def _yielded(value: Tensor, trace: Trace) -> bool:
     )
 
 
-def _declare(run: PrivateRun) -> None:
-    """The facts that hold by construction, and those that the arguments of the call declare."""
-    facts = run.ledger.facts
-    enforced: dict[str, str] = {
-        "batches": "tickets: one step for each batch drawn",
+def begin(run: PrivateRun) -> None:
+    """Begin a run in its ledger, with the facts that hold by construction and those that the call declares."""
+    enforced = {
+        "batches": "one step for each batch drawn",
         "one_process": "several processes and parallel wrappers are refused",
         "arithmetic": "bounds of the gradient engine",
     }
-    declared: dict[str, str] = {
+    declared = {
         "unit": f"one {run.plan.sampling.unit}",
         "settings": "arguments of the call",
         "whole_ledger": "",
         "preprocessing": "",
+        "package": "",
     }
-    for name, says in enforced.items():
-        facts.note(name, How.ENFORCED, says)
-    for name, says in declared.items():
-        facts.declare(name, says)
     if run.stream.secure:
-        facts.note("randomness", How.ENFORCED, "operating system entropy and AES")
-
+        enforced["randomness"] = "AES under a key from the operating system"
+    run.ledger.begin(
+        *(Fact(name, How.ENFORCED, says=says) for name, says in enforced.items()),
+        *(Fact(name, How.DECLARED, says=says) for name, says in declared.items()),
+    )

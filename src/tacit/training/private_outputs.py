@@ -15,6 +15,7 @@ from tacit.training.trace import Trace, TracedTensor, plain, traced_call
 
 Backward = Callable[["PrivateOutputs"], None]
 
+
 class PrivateOutputs(TracedTensor):
     """Outputs of a private model, or a value computed from them.
 

@@ -252,7 +252,9 @@ _PASSIVE_NAMES = (
     *("is_cuda", "is_sparse", "is_quantized", "is_nested", "names", "itemsize", "nbytes", "is_meta", "is_mps"),
 )
 _PASSIVE_FUNCTIONS = frozenset(
-    getattr(getattr(Tensor, name), way) for name in _PASSIVE_NAMES for way in ("__get__", "__set__")
+    getattr(getattr(Tensor, name), way)
+    for name in _PASSIVE_NAMES
+    for way in ("__get__", "__set__")
     if hasattr(getattr(Tensor, name, None), way)
 )
 

@@ -95,6 +95,11 @@ class PrivateModel(nn.Module):
             self._checked = True
         session.record(*self.clipped.release(recording, found, session.unit_ids))
 
+    @property
+    def session(self) -> BatchSession:
+        """The session that the private model, optimizer and loader share."""
+        return self._session
+
     def state_dict(self, *args: Any, **named: Any) -> Any:
         """State of the module."""
         return self.module.state_dict(*args, **named)
