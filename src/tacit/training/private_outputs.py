@@ -120,8 +120,8 @@ def cotangents(loss: Tensor, made: TapeIndex, tape: Tape, reduction: str, turn: 
     Every batch is checked: the loss of an example depends on its own outputs only, and a number is the mean or the sum
     of such losses. The loss is recomputed from one example alone, and at the first turn from several, with every other
     tensor of the batch's length restricted alike; the gradients must agree. Outputs of another pass of the private
-    model over this batch are treated like the outputs; values from an earlier batch's outputs are refused. The
-    assumption `make_private.LOOP` covers all other values (inputs, targets, weights): each is one example's or public.
+    model over this batch are treated like the outputs; values from an earlier batch's outputs are refused.
+    All other values (inputs, targets, weights) are taken as one example's or public; see `replay` for those.
 
     Args:
         loss: what the loop called `backward` on, a number or shape (batch,).

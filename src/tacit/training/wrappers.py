@@ -229,6 +229,21 @@ class PrivateOptimizer(Optimizer):
         raise TypeError("a private optimizer cannot be copied or pickled; save its state_dict() instead.")
 
 
+def _run_eagerly(function: Any) -> None:
+    """Let `torch.compile` leave `function`, and all that it calls, as it is; the compiler is not imported for that."""
+    try:
+        from torch._C._dynamo import eval_frame
+    except ImportError:
+        return
+    if hasattr(eval_frame, "set_code_exec_strategy"):
+        skip = eval_frame._FrameAction.SKIP
+        eval_frame.set_code_exec_strategy(function.__code__, eval_frame._FrameExecStrategy(skip, skip))
+
+
+# Rows and outputs that remember what is done to them cannot be compiled; compile the model before make_private.
+_run_eagerly(PrivateModel.forward)
+
+
 def _backward_past_model(loss: PrivateOutputs) -> None:
     loss.as_subclass(Tensor).backward()
 
