@@ -8,7 +8,7 @@ value, a row number or a batch size.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakMethod
@@ -22,7 +22,9 @@ from tacit.accounting.facts import Fact, Facts, How
 from tacit.errors import TacitError, TrainingMisuse
 from tacit.gradients.deferred import DeferredSum
 from tacit.gradients.inputs import Inputs
+from tacit.gradients.module_state import same
 from tacit.standing import Standing
+from tacit.training.optimizers import refuse_other_steps, steps_allowed
 from tacit.training.plan import PrivateRun
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.replay import check_cotangents, check_input
@@ -70,6 +72,8 @@ class LoopChecks:
         self._probed_at = -1
         self._settings = self._read_settings()
         self._skipped = 0
+        self._declaring = False
+        refuse_other_steps(optimizer)
         begin(run)
         for name, value in (public or {}).items():
             self.public(value, name)
@@ -106,9 +110,19 @@ class LoopChecks:
         check.text("name", name)
         if moved := self.guard.moved():
             raise TrainingMisuse(elsewhere(moved))
-        yield
-        self.guard.released()
+        with self.restored(), steps_allowed():
+            yield
         self.facts.declare("weights", name)
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Weights are loaded inside together with the ledger of the steps that made them."""
+        self._declaring = True
+        try:
+            yield
+        finally:
+            self._declaring = False
+        self.guard.released()
 
     @contextmanager
     def unreleased(self, name: str) -> Iterator[None]:
@@ -219,6 +233,14 @@ class LoopChecks:
             self._signatures.add(signature)
             return True
         return self._sure[what] > 0 or random.SystemRandom().random() < _REPLAYED
+
+    def check_loaded(self, before: Mapping[str, Any], after: Mapping[str, Any], training: bool) -> None:
+        """Raise if weights other than the released ones are about to be loaded for training."""
+        if self._declaring or not training:
+            return
+        names = [name for name, value in after.items() if name in before and not same(before[name], value)]
+        if names and not self.guard.moved():
+            raise TrainingMisuse(elsewhere(names[0]) + " For evaluation alone call private.model.eval() first.")
 
     def before_step(self) -> None:
         """Check weights and settings again, before the release."""

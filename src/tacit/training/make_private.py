@@ -78,8 +78,8 @@ class Private(NamedTuple):
         """
         self.model.session.check_between("weights must be loaded")
         self.ledger.advance(ledger)
-        self.model.module.load_state_dict(state)
-        self.model.session.checks.guard.released()
+        with self.model.session.checks.restored():
+            self.model.load_state_dict(state)
 
 
 @check.renamed(physical_batch_size="max_physical_batch_size")

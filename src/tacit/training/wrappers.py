@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NoReturn
 
@@ -105,7 +106,13 @@ class PrivateModel(nn.Module):
         return self.module.state_dict(*args, **named)
 
     def load_state_dict(self, *args: Any, **named: Any) -> Any:
-        """Load the state of the module."""
+        """Load the state of the module: for evaluation, or inside `private.postprocessing`.
+
+        Raises:
+            TrainingMisuse: other weights are loaded in train mode, which no release made.
+        """
+        if args and isinstance(args[0], Mapping):
+            self._session.checks.check_loaded(self.module.state_dict(), args[0], self.training)
         return self.module.load_state_dict(*args, **named)
 
     def __getattr__(self, name: str) -> Any:
