@@ -277,7 +277,8 @@ class TestModel:
         one_epoch(parts)
         average.update_parameters(parts.model.module)
         x, y = next(iter(parts.loader))
-        cross_entropy(reference(x), y).sum().backward()
+        with pytest.raises(TrainingMisuse, match="did not pass the private model"):
+            cross_entropy(reference(x), y).sum().backward()
         with pytest.raises(TrainingMisuse, match="step must follow"):
             parts.optimizer.step()
 

@@ -122,7 +122,7 @@ class _Trial:
 
             def rows(at: int = at) -> list[list[Array]]:
                 around = ([neighbour] * copies for neighbour in (record, other))
-                batches = [others[:at] + [record] + others[at:] for others in around]
+                batches = [[*others[:at], record, *others[at:]] for others in around]
                 return [self._made_again(batch).row(at, whole, place) for batch in batches]
 
             first = rows()

@@ -51,19 +51,21 @@ def dataset_probe(data: Dataset[Any]) -> bool:
     if type(data) is Subset:
         return dataset_probe(data.dataset)
     if type(data) is ConcatDataset:
-        return all([dataset_probe(each) for each in data.datasets])
+        tested = [dataset_probe(each) for each in data.datasets]
+        return all(tested)
     size = len(data)  # type: ignore[arg-type]
     columns = {name: value for name, value in getattr(data, "__dict__", {}).items() if _per_record(value, size)}
     if not columns or size < 2:
         return False
     draw = np.random.default_rng(random.SystemRandom().getrandbits(60))
     try:
-        return any([_trial(data, columns, size, draw) for _ in range(_TRIALS)])
+        reached = [_trial(data, columns, size, draw) for _ in range(_TRIALS)]
     except InvalidInput:
         raise
     except Exception:
         # Data sets refuse replaced entries in many ways; then nothing was tested.
         return False
+    return any(reached)
 
 
 def _trial(data: Any, columns: dict[str, Any], size: int, draw: np.random.Generator) -> bool:

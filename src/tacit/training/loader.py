@@ -29,7 +29,6 @@ from tacit.training.collation import MIXED, MixedRecords, collated, collation_of
 from tacit.training.dataset_probe import dataset_probe
 from tacit.training.processes import check_one_process
 
-
 Transform = Callable[[Any, torch.Generator], Any]
 """`transform(record, generator)` makes another record of one record of the data set."""
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from tacit import check
-from tacit.accounting.facts import Fact, Facts, How
+from tacit.accounting.facts import Facts
 from tacit.errors import TacitError, TrainingMisuse
 from tacit.gradients.deferred import DeferredSum
 from tacit.gradients.inputs import Inputs
@@ -27,13 +27,12 @@ from tacit.standing import Standing
 from tacit.training.optimizers import refuse_other_steps, steps_allowed
 from tacit.training.plan import PrivateRun
 from tacit.training.private_outputs import PrivateOutputs
+from tacit.training.private_step import CHECK_EVERY, PROBED_STEPS
 from tacit.training.replay import check_cotangents, check_input
+from tacit.training.run_facts import begin
 from tacit.training.state_guard import StateGuard, elsewhere
 from tacit.training.trace import Reads, Trace, TracedTensor, allowed
 
-CHECK_EVERY = 512
-"""Mean number of steps between two probes of the model: a probe takes three steps, so that it costs half a percent."""
-_SURE = 3  # batches at the start that everything is tested on
 _REPLAYED = 1 / 8  # share of the later batches whose trace runs again; an operation that is new is always tested
 _FAILED = "a check of the loop failed after private steps"
 _HALF = "half of the records replaced by others, then the other half"
@@ -60,14 +59,14 @@ class LoopChecks:
         optimizer: Optimizer,
         run: PrivateRun,
         check_every: int = CHECK_EVERY,
-        public: dict[str, Tensor] | None = None,
+        public: Mapping[str, Tensor] | None = None,
     ):
         self.model, self.optimizer, self.run = model, optimizer, run
         self.check_every = check.count("check_every", check_every)
         self.guard = StateGuard(model.model)
         self.reads = Reads(told=self._tell_read)
         self._public: dict[int, tuple[Tensor, int]] = {}
-        self._sure = {"probe": _SURE, "loss": _SURE, "inputs": _SURE}
+        self._sure = {"probe": PROBED_STEPS, "loss": PROBED_STEPS, "inputs": PROBED_STEPS}
         self._signatures: set[tuple[object, ...]] = set()
         self._probed_at = -1
         self._settings = self._read_settings()
@@ -148,7 +147,7 @@ class LoopChecks:
                 raise TrainingMisuse(elsewhere(name))
         due = self._sure["probe"] > 0 or random.SystemRandom().random() * self.check_every < 1
         if names or (due and self._probed_at != self.run.taken):
-            self._probe(inputs, thorough=self._sure["probe"] == _SURE)
+            self._probe(inputs, thorough=self._sure["probe"] == PROBED_STEPS)
         if names:
             self.guard.forwarded()
 
@@ -319,26 +318,4 @@ def _yielded(value: Tensor, trace: Trace) -> bool:
     return any(
         value.shape == root.shape and torch.equal(value.detach().to(root.device, root.dtype), root)
         for root in trace.roots.values()
-    )
-
-
-def begin(run: PrivateRun) -> None:
-    """Begin a run in its ledger, with the facts that hold by construction and those that the call declares."""
-    enforced = {
-        "batches": "one step for each batch drawn",
-        "one_process": "several processes and parallel wrappers are refused",
-        "arithmetic": "bounds of the gradient engine",
-    }
-    declared = {
-        "unit": f"one {run.plan.sampling.unit}",
-        "settings": "arguments of the call",
-        "whole_ledger": "",
-        "preprocessing": "",
-        "package": "",
-    }
-    if run.stream.secure:
-        enforced["randomness"] = "AES under a key from the operating system"
-    run.ledger.begin(
-        *(Fact(name, How.ENFORCED, says=says) for name, says in enforced.items()),
-        *(Fact(name, How.DECLARED, says=says) for name, says in declared.items()),
     )

@@ -22,8 +22,8 @@ from tacit.tradeoff import Target
 from tacit.training.batch_session import BatchSession
 from tacit.training.collation import assumptions_of
 from tacit.training.loader import PrivateLoader, Transform, records_of
-from tacit.training.loop_checks import CHECK_EVERY, LoopChecks
-from tacit.training.private_step import check_optimizer
+from tacit.training.loop_checks import LoopChecks
+from tacit.training.private_step import CHECK_EVERY, check_optimizer
 from tacit.training.processes import check_one_process
 from tacit.training.resolve_plan import PlanOptions, resolve_plan
 from tacit.training.schedules import Noise
