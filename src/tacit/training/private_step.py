@@ -5,13 +5,14 @@ In mixed precision the model computes in bfloat16; norms, clipped sums, noise an
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer
 
 from tacit import check
 from tacit.clipping import Clip, clip_of
@@ -24,6 +25,10 @@ from tacit.training.optimizers import AdamBC, apply_gradients
 from tacit.training.release import NoisyMean, Release
 
 ENGINES = ("auto", "eager", "recorded", "compiled")
+CHECK_EVERY = 512
+"""Mean number of steps between two probes of the model: a probe takes some steps, so that it costs about a percent."""
+PROBED_STEPS = 3
+"""Batches at the start of a run that the model is probed on."""
 PRECISIONS = ("float32", "bfloat16")
 
 
@@ -127,7 +132,7 @@ class PrivateUpdate:
         self._clipped = ClippedSum(model, clip, max_physical_batch_size=max_physical_batch_size)
         # Clips that need the norms are refused by the recorded lanes.
         self._no_norms = torch.zeros(0)
-        self._checked = False
+        self._checked, self._sure = False, PROBED_STEPS
         self._compiled = None
         if engine in ("recorded", "compiled"):
             from tacit.training.compile import CompiledSum
@@ -150,6 +155,18 @@ class PrivateUpdate:
         if batch_size(inputs, targets) and not self._checked:
             first_batch_check(self._clipped, self._loss, inputs, targets)
             self._checked = True
+
+    def probe(self, inputs: Inputs, targets: Tensor) -> bool:
+        """Probe model and loss at the first steps and at random ones later; whether a verdict was reached now.
+
+        Raises:
+            UnsupportedModel: the model or the loss mixes records, or keeps state that follows them.
+        """
+        if not self._sure and random.SystemRandom().random() * CHECK_EVERY >= 1:
+            return False
+        reached = self._clipped.probe(inputs, targets, self._loss, thorough=self._sure == PROBED_STEPS)
+        self._sure -= bool(self._sure and reached)
+        return reached
 
     def __call__(
         self, inputs: Inputs, targets: Tensor, noise_multiplier: float, unit_ids: UnitIds | None = None
@@ -194,6 +211,9 @@ def check_optimizer(model: nn.Module, optimizer: Optimizer) -> None:
         raise check.fail("optimizer", "a torch.optim optimizer of the model's parameters", type(optimizer).__name__)
     named = {id(parameter): name for name, parameter in model.named_parameters() if parameter.requires_grad}
     held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
+    if isinstance(optimizer, LBFGS):
+        hint = "It runs the loss several times in one step; use SGD or Adam."
+        raise check.fail("optimizer", "one that steps once for each batch", "LBFGS", hint)
     foreign = len(held - named.keys())
     if foreign:
         raise TrainingMisuse(
