@@ -149,11 +149,15 @@ class Ledger:
                 "that it does not hold. Start from a new Ledger()."
             )
         self._entries = list(later._entries)
-        for sentence in later.assumptions:
+        self.absorb(later)
+
+    def absorb(self, other: Ledger) -> None:
+        """Take in the assumptions, unsafe switches and standing of `other`, whose cost is recorded here already."""
+        for sentence in other.assumptions:
             self.assume(sentence)
-        for switch in later.unsafe:
+        for switch in other.unsafe:
             self.mark_unsafe(switch)
-        self.standing = Standing.weakest(self.standing, later.standing)
+        self.standing = Standing.weakest(self.standing, other.standing)
 
     def _begins(self, later: Ledger) -> bool:
         if not self._entries:
