@@ -11,6 +11,7 @@ import numpy as np
 
 from tacit import check
 from tacit.erm.losses import HuberHinge, Logistic, Squared
+from tacit.erm.records import check_unit_rows
 from tacit.erm.release import Method, Release, Terms, local_gaussian
 from tacit.erm.solver import Problem
 from tacit.mechanisms import Approximate, Gaussian, Mechanism
@@ -108,6 +109,7 @@ class Aggregate(Method):
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """Release the ridge solution of the noisy sums."""
+        check_unit_rows(problem.features)
         n, width = problem.records, problem.shape[0]
         if self.withheld >= n:
             raise check.fail("withheld", f"below the number of records {n}", self.withheld)
@@ -169,6 +171,7 @@ class _Messages(Method):
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """Release the ridge solution of the messages."""
+        check_unit_rows(problem.features)
         mu, mechanism, relation = self.budget(problem.records, terms)
         std = 2 * math.hypot(1.0, self.label_scale) / mu
         terms.ledger.assume(SHARES)

@@ -12,6 +12,7 @@ import numpy as np
 
 from tacit.accounting import Ledger, accountant
 from tacit.calibration import smallest
+from tacit.erm.records import check_unit_rows
 from tacit.erm.solver import Problem
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Approximate, Gaussian, Mechanism, ObjectivePerturbation
@@ -255,11 +256,12 @@ def ledger_and_stream(ledger: Ledger | None, stream: Stream | None) -> tuple[Led
 
 
 def lipschitz(problem: Problem, method: str) -> float:
-    """Lipschitz constant of the loss.
+    """Lipschitz constant of one record's loss in theta: that of the loss in its scores, for rows of norm <= 1.
 
     Raises:
-        InvalidInput: the gradient of one record is unbounded.
+        InvalidInput: the gradient of one record is unbounded, or a row is longer than 1.
     """
+    check_unit_rows(problem.features)
     bound = problem.loss.lipschitz
     if not np.isfinite(bound):
         raise InvalidInput(

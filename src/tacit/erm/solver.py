@@ -12,6 +12,7 @@ import numpy as np
 
 from tacit import check
 from tacit.erm.losses import Loss
+from tacit.erm.records import finite_records
 from tacit.errors import TacitError
 
 Array = np.ndarray
@@ -39,12 +40,17 @@ class Problem:
     A sum, so that adding, removing or zeroing one record changes one term: its gradient by at most `lipschitz`, and
     by twice that when the record is replaced. `strength` = n * regularization and n itself are public constants.
 
+    Records with values that are not finite become blank (`finite_records`).
+
     Attributes:
-        features: float64 (n, p), every row of norm at most 1 (enforced by `Design`).
-        targets: (n,), as the loss expects them.
+        features: float64 (n, p), every row of norm at most 1 (enforced by `Design`; what rests on it checks it).
+        targets: (n,), of the loss's alphabet.
         loss: see `losses`.
         strength: >= 0; F is strength-strongly convex.
         constant: whether the last column is the intercept's public constant, which no noise needs to hide.
+
+    Raises:
+        InvalidInput: a target is outside the loss's alphabet, for which its constants are not proven.
     """
 
     features: Array
@@ -52,6 +58,14 @@ class Problem:
     loss: Loss
     strength: float
     constant: bool = False
+
+    def __post_init__(self) -> None:
+        features, targets = finite_records(self.features, self.targets)
+        if not self.loss.accepts(targets).all():
+            hint = "Map the labels by declared classes."
+            raise check.fail("targets", f"{self.loss.alphabet} for {type(self.loss).__name__}", "others", hint)
+        object.__setattr__(self, "features", features)
+        object.__setattr__(self, "targets", targets)
 
     @property
     def private_columns(self) -> int:
