@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from tacit.erm.base import checked_rows, indices_of
 from tacit.erm.linear_model import ConvexModel, PrivateModel
 from tacit.erm.losses import HuberHinge, Logistic, Loss, Softmax, clipped_chance, softmax
+from tacit.erm.release import Method
 from tacit.errors import InvalidInput
 
 Array = np.ndarray
@@ -45,8 +46,9 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):
 
     def _records(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
         X, labels = self._rows_and_answers(X, y, reset=reset)
-        check_classification_targets(labels)
         declared = self.classes if reset else self.classes_
+        if declared is None:
+            check_classification_targets(labels)
         self.classes_, places = indices_of(labels, declared, strict=self.strict)
         return X, places if len(self.classes_) > 2 else places.astype(float)
 
@@ -80,7 +82,7 @@ class DPLogisticRegression(LinearClassifier):
     objective perturbation with the exact loss, is the most accurate proven one on the comparison's tables.
 
     Args:
-        method, variant, regularization, prior_norm, unsafe_diagnostics: see `ConvexModel`.
+        method, variant, regularization, prior_norm, public_size, unsafe_diagnostics: see `ConvexModel`.
         epsilon, delta, target, relation, ledger, unsafe_seed: see `PrivateEstimator`.
         data_bounds, norm_bound, strict: see `PrivateModel`.
         classes: every label that can occur, public; see `PrivateClassifier`.
@@ -115,6 +117,9 @@ class DPLogisticRegression(LinearClassifier):
         """Logarithms of `predict_proba`."""
         return np.log(self.predict_proba(X))
 
+    def _unread(self) -> tuple[str, ...]:
+        return (*super()._unread(), *(("slope_bound",) if len(self.classes_) > 2 else ()))
+
     def _loss(self) -> Loss:
         classes = len(self.classes_)
         return Logistic(self.slope_bound) if classes == 2 else Softmax(classes)
@@ -147,6 +152,9 @@ class DPLinearSVC(LinearClassifier):
                 f"classes must be two; got {len(self.classes_)}. Use DPLogisticRegression."
             )
         return X, targets
+
+    def _unread_by(self, method: Method) -> tuple[str, ...]:
+        return (*super()._unread_by(method), *(() if method.reads_loss else ("half_width",)))
 
     def _loss(self) -> Loss:
         return HuberHinge(self.half_width)

@@ -98,6 +98,7 @@ class Aggregate(Method):
     """
 
     family: ClassVar[str] = "input"
+    reads_loss: ClassVar[bool] = False
     name: ClassVar[str] = "aggregate"
     verdict: ClassVar[str] = "exact Gaussian mechanism on summed statistics; central and local at once"
     second_share: float = 0.5
@@ -160,6 +161,7 @@ class _Messages(Method):
     """
 
     family: ClassVar[str] = "input"
+    reads_loss: ClassVar[bool] = False
     label_scale: float = 1.0
 
     def __post_init__(self) -> None:
@@ -242,7 +244,7 @@ class Shuffled(_Messages):
         first = largest_local_epsilon(epsilon, delta / 2, records)
         d0 = delta / 2 / ((math.exp(epsilon) + 1) * (1 + math.exp(-first) / 2) * records)
         mechanism = Approximate(epsilon, delta)
-        return gaussian_mu(first, d0), mechanism, terms.relation
+        return gaussian_mu(first, d0), mechanism, terms.certified
 
 
 def shuffled_epsilon(first: float, delta: float, records: int) -> float:

@@ -48,6 +48,8 @@ class ObjectiveGaussian(Method):
     """
 
     family: ClassVar[str] = "objective"
+    any_size: ClassVar[bool] = True
+    reads_prior_norm: ClassVar[bool] = True
     name: ClassVar[str] = "exact"
     verdict: ClassVar[str] = "exact loss of the change of variables; solver tolerance paid for"
     volume_share: float = 0.2
@@ -143,5 +145,5 @@ def pulled_strength(problem: Problem, noise_norm: float, prior_norm: float) -> f
     The power was chosen on Bank and a synthetic table, never on Adult; see docs/erm.md.
     """
     strength = noise_norm / prior_norm
-    curvature = problem.records * problem.loss.smoothness / problem.shape[0]
+    curvature = problem.size * problem.loss.smoothness / problem.shape[0]
     return strength * min(1.0, math.sqrt(strength / curvature))

@@ -48,6 +48,8 @@ class KiferObjective(Method):
     """
 
     family: ClassVar[str] = "objective"
+    any_size: ClassVar[bool] = True
+    reads_prior_norm: ClassVar[bool] = True
     name: ClassVar[str] = "kifer"
     verdict: ClassVar[str] = "(epsilon, delta)-DP for add/remove as published, for replace-one with 2 zeta"
     tolerance: float = TOLERANCE
@@ -112,6 +114,8 @@ class ApproximateMinima(Method):
     """
 
     family: ClassVar[str] = "objective"
+    any_size: ClassVar[bool] = True
+    reads_prior_norm: ClassVar[bool] = True
     name: ClassVar[str] = "amp"
     verdict: ClassVar[str] = "(epsilon, delta)-DP with any solver tolerance"
     tolerance: float = 1e-4

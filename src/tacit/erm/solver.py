@@ -38,7 +38,7 @@ class Problem:
     """F(theta) = sum_i l(theta^T x_i, y_i) + (strength / 2) ||theta||^2, theta of shape (p, k).
 
     A sum, so that adding, removing or zeroing one record changes one term: its gradient by at most `lipschitz`, and
-    by twice that when the record is replaced. `strength` = n * regularization and n itself are public constants.
+    by twice that when the record is replaced. `strength` = size * regularization and size are public constants.
 
     Records with values that are not finite become blank (`finite_records`).
 
@@ -48,6 +48,7 @@ class Problem:
         loss: see `losses`.
         strength: >= 0; F is strength-strongly convex.
         constant: whether the last column is the intercept's public constant, which no noise needs to hide.
+        public_size: declared size from which steps, rates and strengths derive in place of n; see `size`.
 
     Raises:
         InvalidInput: a target is outside the loss's alphabet, for which its constants are not proven.
@@ -58,6 +59,7 @@ class Problem:
     loss: Loss
     strength: float
     constant: bool = False
+    public_size: int | None = None
 
     def __post_init__(self) -> None:
         features, targets = finite_records(self.features, self.targets)
@@ -74,8 +76,17 @@ class Problem:
 
     @property
     def records(self) -> int:
-        """Number n of records, public."""
+        """Number n of records."""
         return len(self.features)
+
+    @property
+    def size(self) -> int:
+        """Public number that all settings derive from: `public_size`, or n, which is public then.
+
+        Where it is n, a neighbour with one record less has other settings, so add/remove guarantees hold only for a
+        record whose place is left blank (zero_out).
+        """
+        return self.records if self.public_size is None else self.public_size
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -159,9 +170,7 @@ def minimise(
             return Minimum(theta, norm)
         step = -_newton(problem, scores, gradient)
         theta = theta + _length(problem, tilt, theta, scores, step) * step
-    raise TacitError(
-        f"tolerance must be within reach of double precision; got {tolerance:g}, reached {norm:.2g}. Use a larger one."
-    )
+    raise TacitError(f"tolerance must be within reach of double precision; got {tolerance:g}. Use a larger one.")
 
 
 def _descend(problem: Problem, tilt: Array, theta: Array) -> Array:
