@@ -55,13 +55,14 @@ class PyroModel:
     Args:
         model: a function of (batch, features) inputs and (batch,) targets.
         features: number of columns; the model is tried on made-up records of zeros.
+        public: names of what the model reads besides its arguments and holds nothing private; see `LogJoint`.
 
     Raises:
         InvalidInput: pyro is not installed, or the model is of another kind.
     """
 
-    def __init__(self, model: Model, *, features: int):
-        self._model = model
+    def __init__(self, model: Model, *, features: int, public: tuple[str, ...] = ()):
+        self._model, self._public = model, public
         inputs, targets = torch.zeros(2, check.count("features", features)), torch.zeros(2)
         sites, start = [], 0
         for name, node in _trace(model, {}, inputs, targets).items():
@@ -94,6 +95,8 @@ class PyroModel:
             self.size,
             None if predictor is None else lambda w, inputs: predictor(self.values(w), inputs),
             log_prior=lambda w: torch.stack([site.log_prior(w) for site in self.sites]).sum(),
+            public=self._public,
+            sources=(self._model,),
         )
 
     def _check_priors(self, sites: list[Site], inputs: Tensor, targets: Tensor) -> None:
