@@ -116,7 +116,7 @@ class OuterProductSum(PerSampleGradients):
         return cls(name, left.mT.unsqueeze(1), right.unsqueeze(1), buffers)
 
     def squared_norms(self) -> Tensor:
-        """Squared norms from vectors, matrices or Gram matrices, whichever is cheapest."""
+        """Squared norms from vectors, matrices or Gram matrices (ghost norms, Li et al. 2022), the cheapest of them."""
         batch, groups, outputs, positions = self.left.shape
         inputs = self.right.shape[3]
         if positions == 1:

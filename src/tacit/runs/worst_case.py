@@ -106,7 +106,7 @@ class WorstCase:
 
     @staticmethod
     def _log_odds(model: nn.Module, feature: float) -> float:
-        """log p_0 / p_1 where only the canary's feature is not 0: all that an answer of probabilities tells."""
+        """Log p_0 / p_1 where only the canary's feature is not 0: all that an answer of probabilities tells."""
         probe = torch.zeros(1, 11)
         probe[0, 10] = feature
         with torch.no_grad():

@@ -14,6 +14,7 @@ from tacit.accounting import accountant
 from tacit.calibration import smallest
 from tacit.mechanisms import Approximate, Compose, Gaussian, Mechanism, Parallel
 from tacit.relation import Relation
+from tacit.root_finding import bisect_integers
 from tacit.tickets.select import choice_mechanism
 from tacit.tickets.stop import STOP_ON
 from tacit.tickets.ticket import WEIGHTS
@@ -231,10 +232,7 @@ def _within(
     def met(steps: int) -> bool:
         return limit.met(exact(shorter(alone, steps).mechanism(search, noise), relation=relation))
 
-    low, high = 0, phases.training.steps + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if met(middle) else (low, middle)
+    low = bisect_integers(met, 0, phases.training.steps + 1)
     if not low:
         raise check.fail("stop_epsilon", "more than what search and choice cost", limit.epsilon)
     return shorter(phases, low), low

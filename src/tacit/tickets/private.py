@@ -180,7 +180,7 @@ class PrivateTicket:
         try:
             yield inner
         finally:
-            ledger.absorb(inner)
+            ledger.absorb_marks(inner)
 
     def _finding(self) -> Mechanism:
         """Search and choice of T4, on different parts of the records; of no use in another mode."""

@@ -164,7 +164,7 @@ def infer_concealed(
             on_step(taken + 1, planned)
     last = torch.stack([released().float() for _ in range(count)])
     published = Ledger.of(Gaussian(sigma).poisson(rate) * (planned + count), relation=ledger.relation)
-    published.absorb(ledger)
+    published.absorb_marks(ledger)
     bayesian = None if observer is None else observer.trade_off(published)
     drawn = Samples(last, likelihood)
     return Concealed(drawn, torch.stack(path), std, paid, ledger, accountant("generic")(published), bayesian)
