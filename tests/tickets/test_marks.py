@@ -26,14 +26,6 @@ def made(mode, stream, **settings):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_seeded_run_is_proven_in_no_mode(mode):
-    done = made(mode, SeededStream(1)).run()
-    assert "unsafe_seeded_stream" in done.ledger.unsafe
-    assert done.ledger.standing is Standing.CLAIMED
-    assert accountant("pld")(done.ledger).standing is Standing.CLAIMED
-
-
-@pytest.mark.parametrize("mode", MODES)
 def test_a_ticket_found_with_a_seed_is_proven_in_no_mode(mode):
     ledger = Ledger()
     made(mode, SeededStream(1)).find(ledger)
@@ -78,6 +70,7 @@ def test_what_find_records_in_parallel_covers_the_choice(share, epsilon):
     counts = np.array([5, 5, 5, 5])
     more = np.array([5, 6, 6, 6])
     spent = run.spending.choice
+    assert spent is not None
     chances = [
         np.exp(log_probabilities(count_scores(each, (0.5, 0.4, 0.3, 0.2)), spent, Relation.ADD_REMOVE))
         for each in (counts, more)
@@ -92,8 +85,8 @@ def test_what_find_records_in_parallel_is_the_worse_of_search_and_choice():
     ledger, run = Ledger(), made("T4", SecureStream())
     run.find(ledger)
     search, choice = alternatives(ledger.mechanism)
-    assert run.spending.search in {part.base.noise_multiplier for part, _ in search.parts()}
-    assert choice.steps[0][0].epsilon == run.spending.choice
+    assert run.spending.search in {part.spec()["noise_multiplier"] for part, _ in search.parts()}
+    assert choice.steps[0][0].spec()["epsilon"] == run.spending.choice
 
 
 def test_find_refuses_a_ledger_of_another_relation():

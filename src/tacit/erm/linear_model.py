@@ -259,7 +259,8 @@ class ConvexModel(LinearModel):
 
     def _problem(self, X: Array, targets: Array, strength: float) -> Problem:
         features, intercept = self.design_.features(X), bool(self.design_.intercept_scale)
-        return Problem(features, targets, self._loss(), strength, intercept, self.public_size)
+        size, norm = self.public_size, 1 / self.design_.reach
+        return Problem(features, targets, self._loss(), strength, intercept, public_size=size, private_norm=norm)
 
     @abstractmethod
     def _loss(self) -> Loss:

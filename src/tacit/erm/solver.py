@@ -48,6 +48,7 @@ class Problem:
         loss: see `losses`.
         strength: >= 0; F is strength-strongly convex.
         constant: whether the last column is the intercept's public constant, which no noise needs to hide.
+        private_norm: bound on the norm of a row's `private_columns`, in (0, 1]; below 1 with an intercept's constant.
         public_size: declared size from which steps, rates and strengths derive in place of n; see `size`.
 
     Raises:
@@ -60,6 +61,7 @@ class Problem:
     strength: float
     constant: bool = False
     public_size: int | None = None
+    private_norm: float = 1.0
 
     def __post_init__(self) -> None:
         features, targets = finite_records(self.features, self.targets)
