@@ -122,6 +122,11 @@ class Release:
         local_standing: of `local_guarantee`; `claimed` where only a part of the record is covered.
         floor_mu: for claimed guarantees, the mu that the true leakage is proven to reach.
         facts: noise scale, steps, sensitivity and other public numbers, for tables.
+
+    Example:
+        >>> released = Release(np.zeros((2, 1)), Gaussian(2.0), Relation.ADD_REMOVE, Standing.PROVEN)
+        >>> round(float(released.guarantee.mu()), 3)
+        0.5
     """
 
     theta: Array

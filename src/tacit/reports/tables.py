@@ -75,7 +75,7 @@ def audit_table(audits: Sequence[AuditResult]) -> Table:
 
 
 def reproduction_table(title: str, rows: Iterable[Mapping[str, object]]) -> Table:
-    """Published | ours | difference | tolerance | pass, one row a number; "–" where nothing is published."""
+    """Columns published, ours, difference, tolerance, pass; one row for each number, "–" where none is published."""
     from rich.table import Table
     from rich.text import Text
 
@@ -129,6 +129,12 @@ def sweep_table(title: str, settings: Sequence[Row], values: Sequence[Row], *, w
     """One row a run: `settings` and, of a training run, its test result and best guarantee; else all of `values`.
 
     Where the columns are wider than `width`, the settings share one, then the values too; no heading is cut.
+
+    Args:
+        title: of the table.
+        settings: of each run, by name.
+        values: results of each run, by name; as many as `settings`.
+        width: of the screen, in characters.
     """
     from rich.table import Table
     from rich.text import Text
