@@ -12,6 +12,7 @@ import numpy as np
 
 from tacit.accounting import Ledger, accountant, one_shot_facts
 from tacit.calibration import smallest
+from tacit.erm.records import check_unit_rows
 from tacit.erm.solver import Problem
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Approximate, Gaussian, Mechanism, ObjectivePerturbation
@@ -32,12 +33,14 @@ class Terms:
         ledger: entries are added before their noise is drawn; its relation is that of the guarantee.
         stream: source of all randomness; one that is not secure marks the ledger.
         read: arguments whose values were read from the data because they were not declared; each marks the ledger.
+        sized: whether every setting derives from a declared size and not from the number of records.
     """
 
     target: Target
     ledger: Ledger
     stream: Stream
     read: tuple[str, ...] = ()
+    sized: bool = False
 
     def __post_init__(self) -> None:
         for name in self.read:
@@ -48,6 +51,11 @@ class Terms:
     def relation(self) -> Relation:
         """The neighbouring relation of the ledger."""
         return self.ledger.relation
+
+    @property
+    def certified(self) -> Relation:
+        """The relation that a guarantee holds for: zero_out in place of add_remove where settings follow n."""
+        return certified(self.relation, sized=self.sized)
 
     @property
     def standing(self) -> Standing:
@@ -76,10 +84,10 @@ class Terms:
             theta: (p, k), the released parameters.
             mechanism: what was charged for them.
             facts: public numbers.
-            relation: of the guarantee; that of the ledger by default.
+            relation: of the guarantee; `certified` by default.
             local_mu: mu of a record's own message, where records were perturbed.
         """
-        return Release(theta, mechanism, relation or self.relation, self.standing, local_mu=local_mu, facts=facts)
+        return Release(theta, mechanism, relation or self.certified, self.standing, local_mu=local_mu, facts=facts)
 
     def gaussian(self, *, steps: int = 1) -> float:
         """The smallest noise multiplier of `steps` Gaussian releases that meets the target."""
@@ -169,6 +177,18 @@ class Release:
         return None if self.floor_mu is None else _gaussian(self.floor_mu, self.relation, Standing.PROVEN)
 
 
+def certified(relation: Relation, *, sized: bool) -> Relation:
+    """The relation that holds: without a declared size, one record less changes n and with it the settings.
+
+    What is proven then keeps n: the place of a removed record is left blank (zero_out). Both have the same sensitivity.
+
+    Example:
+        >>> certified(Relation.ADD_REMOVE, sized=False).value
+        'zero_out'
+    """
+    return Relation.ZERO_OUT if relation is Relation.ADD_REMOVE and not sized else relation
+
+
 def local_gaussian(target: Target) -> Gaussian:
     """The Gaussian mechanism of least noise that meets `target` under replace-one, for one message."""
     return Gaussian(smallest("noise_multiplier", Gaussian, target, relation=Relation.REPLACE_ONE).value)
@@ -221,6 +241,9 @@ class Method(ABC):
         verdict: the reason for its standing, in a sentence.
         standing: of its guarantee when noise comes from the secure stream.
         pure: whether it meets targets of delta 0.
+        any_size: whether its proof holds whatever the number of records is beside a declared `Problem.size`.
+        reads_prior_norm: whether `strength` reads its prior_norm.
+        reads_loss: whether the shape of the loss enters, not only its quadratic approximation.
 
     Example:
         >>> from tacit.erm import METHODS
@@ -233,6 +256,9 @@ class Method(ABC):
     verdict: ClassVar[str]
     standing: ClassVar[Standing] = Standing.PROVEN
     pure: ClassVar[bool] = False
+    any_size: ClassVar[bool] = False
+    reads_prior_norm: ClassVar[bool] = False
+    reads_loss: ClassVar[bool] = True
 
     def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
         """Automatic regularisation strength, from n, p, the target and a guess of ||theta*||; never from the data.
@@ -240,7 +266,7 @@ class Method(ABC):
         The default suits methods that do not need strong convexity.
         """
         # lambda = 1e-5 is too small to bias a solution of norm about 10, and keeps the ridge equations regular.
-        return 1e-5 * problem.records
+        return 1e-5 * problem.size
 
     @abstractmethod
     def release(self, problem: Problem, terms: Terms) -> Release:
@@ -269,11 +295,12 @@ def _mark_seeded(ledger: Ledger, stream: Stream) -> None:
 
 
 def lipschitz(problem: Problem, method: str) -> float:
-    """Lipschitz constant of the loss.
+    """Lipschitz constant of one record's loss in theta: that of the loss in its scores, for rows of norm <= 1.
 
     Raises:
-        InvalidInput: the gradient of one record is unbounded.
+        InvalidInput: the gradient of one record is unbounded, or a row is longer than 1.
     """
+    check_unit_rows(problem.features)
     bound = problem.loss.lipschitz
     if not np.isfinite(bound):
         raise InvalidInput(

@@ -200,7 +200,7 @@ def fit(
     plan = resolve_plan(options, count, before)
     fingerprint = run_fingerprint(plan, model, optimizer, schedule, callbacks)
     if saved is not None:
-        check_same_run(saved, fingerprint)
+        check_same_run(saved, plan, fingerprint)
     run = options.start(plan, ledger, stream)
     begin_whole(run, inputs)
     for assumption in assumptions_of(collation_of(inputs)):

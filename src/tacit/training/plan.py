@@ -176,6 +176,7 @@ class PrivateRun:
         self.clip = plan.clip
         self.ledger = ledger if ledger is not None else Ledger(unit=plan.sampling.unit)
         _check_ledger(plan, self.ledger)
+        self.ledger.check_grouping(plan.sampling.grouping)
         for sentence in (PUBLIC_SIZE, *plan.sampling.assumptions):
             self.ledger.assume(sentence)
         self.stream = stream if stream is not None else SecureStream()
