@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from benchmarks.mutants.patches import PACKAGE, patches
 from benchmarks.mutants.product import SCENARIOS
-from benchmarks.mutants.rooms import selection_of
+from benchmarks.mutants.rooms import FIRST, selection_of
 
 ROOT, PATCHES = Path(__file__).parents[1], patches()
 
@@ -24,3 +24,4 @@ def test_every_patch_names_a_scenario_and_tests_that_exist():
     for patch in PATCHES:
         assert not patch.releases or patch.scenario in SCENARIOS, patch.name
         assert all((ROOT / path).exists() for path in selection_of(patch.file)), patch.name
+    assert FIRST.keys() <= {patch.name for patch in PATCHES}

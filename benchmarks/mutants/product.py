@@ -136,13 +136,13 @@ class Refuted(TacitError):
     """A check at run time said no."""
 
 
-def looped(engine: str, steps: Callable[[Any], None], **settings: Any) -> str | None:
+def looped(engine: str, steps: Callable[[Any], None], *, planned: int = 40, **settings: Any) -> str | None:
     """A loop over `make_private`; what its checks say is raised."""
     torch.manual_seed(0)
     x = torch.randn(60, 8)
     data = torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long())
     model = dense()
-    settings = {"clip_norm": CLIP, "noise_multiplier": NOISE, "steps": 40} | settings
+    settings = {"clip_norm": CLIP, "noise_multiplier": NOISE, "steps": planned} | settings
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     private = make_private(model, optimizer, torch.utils.data.DataLoader(data, batch_size=6), **settings)
     steps(private)
@@ -250,7 +250,7 @@ def _budget(engine: str) -> None:
         except BudgetExceeded:
             return
 
-    looped(engine, steps, target=target, steps=10_000, ledger=ledger)
+    looped(engine, steps, target=target, planned=1000, ledger=ledger)
     if not target.met(accountant("pld")(ledger)):
         raise Refuted("the account of the ledger is above the target")
 
@@ -289,7 +289,8 @@ def _erm(engine: str) -> None:
     """Output perturbation under replace-one."""
     draw, ledger = np.random.default_rng(0), Ledger(relation="replace_one")
     x = draw.normal(size=(200, 3))
-    model = DPLogisticRegression(method="output", data_bounds=(-1.0, 1.0), classes=[0, 1], epsilon=1.0, ledger=ledger)
+    declared = {"data_bounds": (-1.0, 1.0), "classes": [0, 1], "relation": "replace_one"}
+    model = DPLogisticRegression(method="output", epsilon=1.0, ledger=ledger, **declared)
     model.fit(x, (x[:, 0] > 0).astype(int))
     if ledger.standing.value != "proven":
         raise Refuted(f"the ledger is {ledger.standing.value}")

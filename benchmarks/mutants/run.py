@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from benchmarks.mutants.patches import PACKAGE, Patch
-from benchmarks.mutants.rooms import selection_of
+from benchmarks.mutants.rooms import first_of, selection_of
 
 ROOT = PACKAGE.parents[1]
 # Seconds of wall time for the tests of one bug, or for one run of the product with its audit; a shared machine is slow.
@@ -61,7 +61,9 @@ def judge(patch: Patch, parts: Sequence[str] = ("tests", "product")) -> Verdict:
         package = Path(shutil.copytree(PACKAGE, Path(folder) / "tacit"))
         patch.apply(package)
         if "tests" in parts:
-            verdict.tests = failing_test(selection_of(patch.file), Path(folder))
+            selections = [first_of(patch.name), selection_of(patch.file)]
+            found = (failing_test(selection, Path(folder)) for selection in selections if selection)
+            verdict.tests = next((test for test in found if test), None)
         # A bug of claims alone leaves nothing to see in what is released.
         if "product" in parts and patch.releases:
             for engine in patch.engines:
@@ -75,6 +77,10 @@ def judge(patch: Patch, parts: Sequence[str] = ("tests", "product")) -> Verdict:
 
 def failing_test(files: Sequence[str], source: Path) -> str | None:
     """The first test of `files` that fails with the package in `source`; None where all pass.
+
+    Args:
+        files: test files, or other arguments of pytest.
+        source: folder that holds the package.
 
     Raises:
         RuntimeError: pytest ran no test.
