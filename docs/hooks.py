@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: list the papers' pages, and put a table of their stored results into the index."""
+"""Hooks of mkdocs: list the pages of papers and rooms, and put a table of the stored results into the index."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PLACEHOLDER = "<!-- papers -->"
 
 
 def on_config(config: Any) -> Any:
-    """List docs/papers/*.md under Papers."""
-    pages = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / "papers").glob("*.md"))
-    config.nav = [{"Papers": pages} if "Papers" in entry else entry for entry in config.nav]
+    """List docs/papers/*.md under Papers and docs/reference/*.md under Reference."""
+    found = {"Papers": _pages("papers"), "Reference": _pages("reference")}
+    config.nav = [_filled(entry, found) for entry in config.nav]
     return config
 
 
@@ -27,6 +27,16 @@ def overview(results: Path) -> str:
     """A table with one row for each paper: its items, those complete at full size, and the compared rows that pass."""
     head = "| paper | tables and figures | complete at full size | numbers within tolerance |\n|---|---:|---:|---:|"
     return "\n".join([head, *(_line(folder) for folder in sorted(results.iterdir()) if folder.is_dir())])
+
+
+def _pages(folder: str) -> list[str]:
+    return sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / folder).glob("*.md"))
+
+
+def _filled(entry: Any, found: dict[str, list[str]]) -> Any:
+    """A section of the navigation with its pages; any other entry as it is."""
+    names = [name for name in found if isinstance(entry, dict) and name in entry]
+    return {names[0]: found[names[0]]} if names else entry
 
 
 def _line(folder: Path) -> str:

@@ -2,12 +2,14 @@
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "tacit"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCKS = {
     f"{page.relative_to(ROOT)} block {number}": block
@@ -22,9 +24,48 @@ def test_block(name, tmp_path, monkeypatch):
     exec(compile(BLOCKS[name], name, "exec"), {})
 
 
-def test_links_of_the_readme_exist():
-    for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text(encoding="utf-8")):
-        assert (ROOT / target).exists(), target
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md"])
+def test_links_outside_of_the_site_exist(name):
+    page = ROOT / name
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+def test_the_where_is_table_names_files_and_definitions_that_exist():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .*[?:] \| (`.*`) \| (`.*`) \|$", page, flags=re.MULTILINE)
+    assert len(rows) >= 10
+    for files, names in rows:
+        text = "".join((SOURCE / file).read_text(encoding="utf-8") for file in re.findall("`(.*?)`", files))
+        for name in re.findall(r"`(?:\w+\.)?(\w+)`", names):
+            assert re.search(rf"^ *(?:def|class) {name}\b|^{name}\b", text, flags=re.MULTILINE), name
+
+
+def test_paths_in_the_contributing_guide_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for path in re.findall(r"`((?:tests|src|docs|examples)/[\w./]+)`", text):
+        assert (ROOT / path).exists() or "NAME" in path, path
+    for path in re.findall(r"\| `([a-z_]+/[\w/]+\.py)`", text):
+        assert (SOURCE / path).exists() or path.startswith(("tests", "examples")) or "NAME" in path, path
+
+
+def test_the_site_is_built_so_that_a_broken_link_fails():
+    """mkdocs counts warnings only where they are logged, which --quiet prevents."""
+    config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for rule in ("not_found", "anchors", "absolute_links", "unrecognized_links"):
+        assert f"    {rule}: warn" in config
+    (build,) = re.findall(r"^.*mkdocs build.*$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert "--strict" in build
+    assert "--quiet" not in build
+
+
+def test_every_room_has_a_page_of_reference():
+    rooms = {
+        room["name"] for room in tomllib.loads((ROOT / "src/tacit/layers.toml").read_text(encoding="utf-8"))["room"]
+    }
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference").glob("*.md")}
+    assert set(pages) == rooms
+    assert all(f"::: tacit.{name}\n" in text for name, text in pages.items())
 
 
 def test_the_sweep_of_the_page_is_one(tmp_path):

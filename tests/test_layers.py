@@ -1,79 +1,119 @@
-"""The import-layer rule: a room imports only rooms above it, and accounting never imports torch."""
+"""The layers of src/tacit/layers.toml: no room imports a room below it, no circle, no torch in accounting."""
 
 import ast
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "tacit"
-ORDER = [
-    "errors",
-    "check",
-    "relation",
-    "standing",
-    "serialization",
-    "root_finding",
-    "tradeoff",
-    "mechanisms",
-    "noise",
-    "accounting",
-    "calibration",
-    "clipping",
-    "gradients",
-    "sampling",
-    "models",
-    "lora",
-    "training",
-    "opacus",
-    "attacks",
-    "audit",
-    "data",
-    "tickets",
-    "erm",
-    "variational",
-    "reports",
-    "runs",
-    "sweeps",
-    "integrations",
-    "papers",
-    "cli",
-]
-TORCH_FREE = ORDER[: ORDER.index("calibration") + 1]
-FORBIDDEN = {("attacks", "training"), ("audit", "training"), ("data", "training"), ("reports", "training")}
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "tacit"
+ROOMS = tomllib.loads((SOURCE / "layers.toml").read_text(encoding="utf-8"))["room"]
+ORDER = [room["name"] for room in ROOMS]
+TORCH_FREE = {room["name"] for room in ROOMS if not room.get("torch", True)}
+FORBIDDEN = {(room["name"], other) for room in ROOMS for other in room.get("never", [])}
 
 
-def _room(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+def module_of(path: Path) -> str:
+    """The dotted name of a file."""
+    return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-def _imports(path: Path) -> set[str]:
+def room_of(module: str) -> str:
+    """The room of a module; empty for the package itself."""
+    return module.split(".")[1] if "." in module else ""
+
+
+MODULES = {module_of(path): path for path in SOURCE.rglob("*.py")}
+
+
+def imported(path: Path) -> set[str]:
+    """Every name that a file imports, at its top or in a function, except under `if TYPE_CHECKING`."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
+    pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            pending += node.orelse
+        elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} must import by full names"
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        else:
+            pending += ast.iter_child_nodes(node)
     return names
 
 
-FILES = [path for path in SOURCE.rglob("*.py") if _room(path) not in ("__init__", "__main__")]
+def modules_used(path: Path) -> set[str]:
+    """The modules of tacit behind the imported names: the longest prefix of each that is one."""
+    found = set()
+    for name in imported(path):
+        parts = name.split(".")
+        known = [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
+        found |= set([module for module in known if module in MODULES][:1])
+    return found - {module_of(path)}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_rooms_import_only_rooms_above_them(path):
-    room = _room(path)
-    assert room in ORDER, f"{room} is not in the layer list; add it there and to docs/architecture.md"
-    used = {name.split(".")[1] for name in _imports(path) if name.startswith("tacit.")} - {room, "__version__"}
-    below = {other for other in used if ORDER.index(other) > ORDER.index(room) or (room, other) in FORBIDDEN}
-    assert not below, f"{room} must not import {below}"
+USED = {module: modules_used(path) for module, path in MODULES.items()}
+IN_ROOMS = sorted(module for module in MODULES if room_of(module) not in ("", "__main__"))
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if _room(p) in TORCH_FREE], ids=lambda p: p.name)
-def test_everything_up_to_calibration_is_free_of_torch(path):
-    assert not {name for name in _imports(path) if name.split(".")[0] == "torch"}
+def test_every_room_is_in_the_list_and_every_entry_is_a_room():
+    assert {room_of(module) for module in IN_ROOMS} == set(ORDER)
+    assert len(ORDER) == len(set(ORDER))
+
+
+@pytest.mark.parametrize("module", IN_ROOMS)
+def test_a_room_imports_only_rooms_above_it(module):
+    room = room_of(module)
+    used = {room_of(other) for other in USED[module]} - {room, ""}
+    wrong = {other for other in used if ORDER.index(other) > ORDER.index(room) or (room, other) in FORBIDDEN}
+    assert not wrong, f"{module} must not import {wrong}"
+
+
+@pytest.mark.parametrize("module", [module for module in IN_ROOMS if room_of(module) in TORCH_FREE])
+def test_everything_up_to_calibration_is_free_of_torch(module):
+    assert not {name for name in imported(MODULES[module]) if name.split(".")[0] == "torch"}
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """A path of imports that returns to its first module; empty where there is none (depth-first search)."""
+    done: set[str] = set()
+    for start in sorted(graph):
+        path = [start]
+        branches = [iter(sorted(graph[start]))]
+        while path:
+            following = next(branches[-1], None)
+            if following is None:
+                done.add(path.pop())
+                branches.pop()
+            elif following in path:
+                return [*path[path.index(following) :], following]
+            elif following not in done:
+                path.append(following)
+                branches.append(iter(sorted(graph[following])))
+    return []
+
+
+def test_the_search_finds_a_circle():
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["b", "c", "b"]
+    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_no_modules_import_each_other_in_a_circle_not_even_in_functions():
+    found = circle({module: used - {"tacit"} for module, used in USED.items()})
+    assert not found, " -> ".join(found)
+
+
+def test_the_architecture_page_shows_the_list():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", page, flags=re.MULTILINE)
+    assert rows == [(room["name"], room["purpose"]) for room in ROOMS]
 
 
 @pytest.mark.parametrize(
@@ -90,3 +130,10 @@ def test_light_paths_do_not_load_heavy_libraries(statement):
     environment = os.environ | {"PYTHONPATH": str(SOURCE.parent)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.strip().endswith("[]")
+
+
+def test_checks_of_parts_need_no_test_framework():
+    code = "import tacit.testing, sys; print(sorted({'pytest', 'hypothesis', '_pytest'} & set(sys.modules)))"
+    environment = os.environ | {"PYTHONPATH": str(SOURCE.parent)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == "[]"

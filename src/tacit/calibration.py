@@ -12,6 +12,7 @@ from tacit.accounting import Accountant, Ledger, read_spec
 from tacit.errors import InvalidInput, TacitError
 from tacit.mechanisms import Gaussian, Mechanism
 from tacit.relation import Relation
+from tacit.root_finding import bisect_integers
 from tacit.tradeoff import Target, TradeOff, check_target
 
 _RELATIVE = 1e-7  # accuracy of the value: far finer than any use of a noise multiplier, and a few evaluations cheaper
@@ -216,9 +217,7 @@ def largest_steps(
                 "steps", f"limited by {target}", f"no limit up to {high:,}", "Any number of steps meets it."
             )
         low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if met(middle) else (low, middle)
+    low = bisect_integers(met, low, high)
     return Calibrated("steps", float(low), measure(build(low), relation=relation))
 
 

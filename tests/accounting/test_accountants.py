@@ -11,9 +11,9 @@ from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms import FixedSize, Gaussian, Laplace
 from tacit.relation import Relation
 from tacit.standing import Standing
+from tacit.testing import check_accountant
 from tacit.tradeoff import Epsilon
 from tacit.tradeoff.gaussian import gaussian_delta
-from tests.conformance.accountant import check_accountant
 
 TABLE_1 = [  # sigma, epochs, mu, CLT epsilon, MA epsilon (Bu et al., Table 1)
     (1.3, 15, 0.23, 0.83, 1.19),

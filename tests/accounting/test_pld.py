@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from tacit.accounting import Ledger
 from tacit.accounting.pld.accountant import Pld
-from tacit.accounting.pld.dispatch import Dispatch, asked
+from tacit.accounting.pld.dispatch import Dispatch, valid_bounds
 from tacit.accounting.pld.fft import Convolution
 from tacit.accounting.pld.inversion import SaddleLine
 from tacit.accounting.pld.lattice import round_down, round_up
 from tacit.accounting.pld.quadrature import on_line
-from tacit.accounting.pld.tail_split import Splitter
+from tacit.accounting.pld.tail_split import TailSplitter
 from tacit.errors import Refused
 from tacit.mechanisms import (
     Approximate,
@@ -319,7 +319,7 @@ def test_slowly_falling_tails_stay_narrow(rate: float, sigma: float, steps: int,
 @settings(max_examples=20, deadline=None)
 @given(st.floats(-4, 0), st.floats(-0.4, 0.8), st.floats(0.5, 3.5), st.floats(-20, -1), st.booleans())
 def test_three_engines_agree(rate: float, sigma: float, steps: float, delta: float, remove: bool) -> None:
-    """Saddle line, lattice, and lines with jumps apart bound the same delta, by separate arithmetic."""
+    """Saddle line, lattice, and lines with tail split bound the same delta, by separate arithmetic."""
     parts = [(SampledGaussianPair(10**sigma, 10**rate, remove), round(10**steps))]
     direction, general = Dispatch(parts), Convolution(parts, largest=1 << 14)
     epsilon = direction.epsilon(10**delta)[1]
@@ -327,8 +327,8 @@ def test_three_engines_agree(rate: float, sigma: float, steps: float, delta: flo
         return
     bounds = [direction.delta(epsilon), general.bracket(general.saddle_for_epsilon(epsilon)).bounds(epsilon)]
     log_delta = delta * math.log(10)
-    apart = Splitter(parts, general.outlines_for(log_delta), 20_000).at(epsilon, log_delta)
-    bounds += [apart.bounds(epsilon)] if apart else []
+    split = TailSplitter(parts, general.coarse_losses_for(log_delta), 20_000).at(epsilon, log_delta)
+    bounds += [split.bounds(epsilon)] if split else []
     assert max(low for low, _ in bounds) <= min(high for _, high in bounds) * (1 + 1e-8)
 
 
@@ -345,7 +345,7 @@ def test_every_rounding_is_ordered_and_keeps_mass() -> None:
     for pitch in (0.05, 0.01, 0.001):
         up = round_up(pair, -0.0203, pitch, int(25 / pitch))
         down = round_down(pair, -0.0203, pitch, int(25 / pitch), 3.0)
-        assert up.masses.sum() + up.infinite == pytest.approx(1.0, abs=1e-12)
+        assert up.masses.sum() + up.infinity_mass == pytest.approx(1.0, abs=1e-12)
         assert up.masses @ np.exp(-up.losses) == pytest.approx(1.0, abs=1e-10)
         for theta in (0.5, 1.0, 3.0, 6.0):
             exact = float(np.exp(line.log_mass + theta * line.loss).sum())
@@ -367,7 +367,7 @@ class _Broken:
 
 @pytest.mark.parametrize("answer", [(math.nan, math.nan), (0.1, math.nan), (0.2, 0.1), (-0.1, 0.5)])
 def test_an_engine_that_leaves_the_doubles_bounds_nothing(answer: tuple[float, float]) -> None:
-    assert asked(_Broken(*answer), 1.0) == (0.0, 1.0)
+    assert valid_bounds(_Broken(*answer), 1.0) == (0.0, 1.0)
 
 
 def test_a_tail_that_once_overflowed() -> None:

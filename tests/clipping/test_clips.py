@@ -20,8 +20,9 @@ from tacit.clipping import (
 )
 from tacit.errors import InvalidInput
 from tacit.gradients import ClippedSum, UnitIds, clipped_sum
+from tacit.testing import check_clip
+from tacit.testing.clip import contribution_bound, norm, product, released_sum, small_model
 from tacit.tradeoff.gaussian import gaussian_delta
-from tests.conformance.clipping import bound_of, check_clip, model, norm, product, whole
 
 NAMES = ("0.weight", "0.bias", "2.weight")
 KEEPING = (FlatClip(0.7), FlatClip(1e6), PerLayerClip(0.7), GroupClip({"0.*": 0.2, "2.weight": 1.5}), AdaptiveClip(0.7))
@@ -40,7 +41,7 @@ def test_clips_that_change_every_gradient(clip):
 
 def per_record(x, y):
     """Gradient of every record by parameter, float64."""
-    net = model().double()
+    net = small_model().double()
     rows = []
     for i in range(len(y)):
         loss = product(net(x[i : i + 1].double()), y[i : i + 1].double()).sum()
@@ -77,14 +78,14 @@ BOUNDS = {
 @pytest.mark.parametrize("clip", [*KEEPING, *CHANGING[:-1]], ids=str)
 def test_sums_follow_the_formulas(clip):
     x, y = data()
-    torch.testing.assert_close(whole(clip, x, y), expected(clip, x, y), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(released_sum(clip, x, y), expected(clip, x, y), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("clip", [*KEEPING, *CHANGING], ids=str)
 @pytest.mark.parametrize("slow", [False, True], ids=["captured", "fallback"])
 def test_pieces_of_any_size_give_the_same_sum(clip, slow):
     x, y = data(11)
-    net = nn.utils.parametrizations.weight_norm(model()[0]) if slow else model()
+    net = nn.utils.parametrizations.weight_norm(small_model()[0]) if slow else small_model()
     y = y[:, :2] if not slow else torch.cat([y, y], 1)
     if slow and isinstance(clip, GroupClip):
         clip = GroupClip({"bias": 0.2, "*": 1.5})
@@ -99,7 +100,7 @@ def test_pieces_of_any_size_give_the_same_sum(clip, slow):
 def test_a_users_gradients_are_clipped_together(average, physical):
     x, y = data(12)
     owners = np.array([3, 0, 1, 1, 0, 3, 3, 2, 1, 3, 3, 1])
-    total, norms = ClippedSum(model(), FlatClip(0.7), max_physical_batch_size=physical)(
+    total, norms = ClippedSum(small_model(), FlatClip(0.7), max_physical_batch_size=physical)(
         product, x, y, UnitIds(owners, average=average)
     )
     rows = per_record(x, y)
@@ -142,7 +143,7 @@ class TestGroups:
 
     def test_a_record_with_long_gradients_everywhere_reaches_it(self):
         for clip in (PerLayerClip(0.7), GroupClip({"0.*": 0.2, "2.weight": 1.5})):
-            total = whole(clip, torch.ones(1, 3), torch.full((1, 2), 1e4))
+            total = released_sum(clip, torch.ones(1, 3), torch.full((1, 2), 1e4))
             assert norm(total) == pytest.approx(clip.sensitivity, rel=1e-5)
 
     def test_layers_are_modules_that_hold_parameters(self):
@@ -201,39 +202,40 @@ class TestAdaptive:
         generator = torch.Generator().manual_seed(0)
         lengths = torch.rand(1000, generator=generator)
         for _ in range(150):
-            clip = clip.after(lengths, torch.zeros(1), 1.0, 1000.0)
+            clip = clip.after(clip.statistic(lengths), 1000.0)
         assert clip.clip_norm == pytest.approx(0.8, abs=0.05)
 
     def test_noise_on_the_count_is_that_of_the_ledger(self):
         clip = AdaptiveClip(1.0, learning_rate=0.1, quantile=0.5, count_noise=4.0)
-        moved = clip.after(torch.tensor([0.2, 3.0]), torch.tensor([1.0]), 1.5, 10.0)
+        count = clip.statistic(torch.tensor([0.2, 3.0]))
+        moved = clip.after(count + clip.statistic_std(1.5), 10.0)
         assert math.log(moved.clip_norm) == pytest.approx(-0.1 * (0.5 * 1.5 * 4.0 / 10), rel=1e-6)
 
     def test_the_bound_stays_an_ordinary_number(self):
         clip = AdaptiveClip(1e-9)
         for noise in (1e9, -1e9):
-            assert 1e-9 <= clip.after(torch.ones(3), torch.tensor([noise]), 1.0, 1.0).clip_norm <= 1e12
+            assert 1e-9 <= clip.after(clip.statistic(torch.ones(3)) + noise, 1.0).clip_norm <= 1e12
 
 
 class TestBatchMean:
     def test_the_mean_is_clipped(self):
         x, y = data(40)
-        sums, _ = clipped_sum(model(), product, x, y, clip_norm=1e12)
+        sums, _ = clipped_sum(small_model(), product, x, y, clip_norm=1e12)
         mean = torch.cat([value.flatten() for value in sums.values()]).double() / 40
-        torch.testing.assert_close(whole(BatchMeanClip(1e6), x, y), mean, rtol=1e-5, atol=1e-6)
-        short = whole(BatchMeanClip(0.01), x, y)
+        torch.testing.assert_close(released_sum(BatchMeanClip(1e6), x, y), mean, rtol=1e-5, atol=1e-6)
+        short = released_sum(BatchMeanClip(0.01), x, y)
         torch.testing.assert_close(short, 0.01 * mean / mean.norm(), rtol=1e-5, atol=1e-8)
 
     def test_one_record_can_turn_the_mean_around(self):
         x, y = torch.ones(10, 3), torch.full((10, 2), 1.0)
         there = y.clone()
         there[0] = -1e6
-        distance = norm(whole(BatchMeanClip(0.3), x, y) - whole(BatchMeanClip(0.3), x, there))
+        distance = norm(released_sum(BatchMeanClip(0.3), x, y) - released_sum(BatchMeanClip(0.3), x, there))
         assert distance > 1.9 * 0.3
         assert distance <= BatchMeanClip(0.3).sensitivity
 
     def test_its_bound_is_half_the_sensitivity(self):
-        assert bound_of(BatchMeanClip(0.3)) == 0.3
+        assert contribution_bound(BatchMeanClip(0.3)) == 0.3
 
 
 @pytest.mark.parametrize(

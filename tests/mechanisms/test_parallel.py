@@ -53,9 +53,9 @@ def test_trade_off_is_below_that_of_every_branch():
 def test_divisions_of_their_own_meet_in_every_combination():
     both = Parallel.of(TRAIN, CHOICE), replace(Parallel.of(TRAIN, CHOICE), split=7)
     assert from_spec(both[1].spec()) == (both[1], 1)
-    alike, apart = (Compose.of((both[0], 1), (other, 1)) for other in both)
+    alike, split = (Compose.of((both[0], 1), (other, 1)) for other in both)
     assert [each.steps for each in alternatives(alike)] == [Compose.of((part, 2)).steps for part in (TRAIN, CHOICE)]
-    assert [len(each.steps) for each in alternatives(apart)] == [1, 2, 1]
+    assert [len(each.steps) for each in alternatives(split)] == [1, 2, 1]
 
 
 def test_json_round_trip_and_ledger(tmp_path):

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import betainccinv
 
 from tacit.relation import Relation
+from tacit.root_finding import TO_ZERO, bisect
 from tacit.standing import Standing
 from tacit.tradeoff import ErrorPoints, GaussianCurve, TradeOff
 from tacit.tradeoff.gaussian import gaussian_beta
@@ -117,11 +118,7 @@ def detectable_mu(
 
 def smallest_refuting(refutes: Callable[[float], bool], *, accuracy: float = 1e-4) -> float:
     """The smallest mu in (0, 60] at which the monotone `refutes` holds, to a relative `accuracy` from above."""
-    low, high = 0.0, LARGEST_MU
-    while high - low > accuracy * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if refutes(middle) else (middle, high)
-    return high
+    return bisect(lambda mu: not refutes(mu), 0.0, LARGEST_MU, halvings=TO_ZERO, relative=accuracy)[1]
 
 
 def perfect_privacy(relation: Relation = Relation.ADD_REMOVE) -> TradeOff:

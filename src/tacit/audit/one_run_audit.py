@@ -16,7 +16,7 @@ from tacit.attacks import Scores
 from tacit.audit.bounds import LARGEST_MU, perfect_privacy, smallest_refuting
 from tacit.audit.claim_families import Family, gaussian_family, refute_family
 from tacit.audit.results import Finding
-from tacit.root_finding import bracketed_root
+from tacit.root_finding import bisect, bracketed_root
 from tacit.tradeoff import GaussianCurve, TradeOff
 
 VALID_WHEN = "every canary was in or out by its own fair coin, and scores were made without knowing the coins"
@@ -226,10 +226,7 @@ def _largest_refuted(refutes: Callable[[float], bool]) -> float:
     low, high = 0.0, 1.0
     while refutes(high):
         low, high = high, 2 * high
-    while high - low > 1e-4:
-        middle = (low + high) / 2
-        low, high = (middle, high) if refutes(middle) else (low, middle)
-    return low
+    return bisect(refutes, low, high, width=1e-4)[0]
 
 
 def _scalar_beta(claim: TradeOff) -> Callable[[float], float]:

@@ -18,11 +18,9 @@ def command(
     preset: Annotated[
         str | None, typer.Argument(help="A preset (digits, adult, mnist, ...) or CONFIG.toml; none with --resume.")
     ] = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the run in this folder, which was stopped.", metavar="RUN")
-    ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the original data files.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write; runs/NAME-DATE-TIME by default.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Resume the stopped run in this folder.", metavar="RUN")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME-DATE-TIME by default.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
     overrides: Mapping[str, Any],
 ) -> None:
@@ -53,7 +51,7 @@ def command(
     found, nonprivate = (measured(card.metrics.get(name), card.measure) for name in ("test", "nonprivate_test"))
     name = MEASURES[card.measure]
     console.print(f"{card.dataset}, {card.model}: {name[0].lower()}{name[1:]} {found}, without privacy {nonprivate}")
-    console.print(account_table(run.account))
+    console.print(account_table(run.account, run.card.ledger))
     if card.leaks:
         console.print(reserve(card.leaks))
     console.print(audit_table(run.audits))

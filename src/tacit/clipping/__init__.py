@@ -1,4 +1,4 @@
-"""Clipping: bounds on per-sample gradients, and so on what one record can contribute."""
+"""Gradient clipping: bounds on per-sample gradients, and so on what one record can contribute."""
 
 from tacit.clipping.adaptive import AdaptiveClip
 from tacit.clipping.base import Clip

@@ -1,14 +1,13 @@
-"""Descriptions of randomised steps: one file per mechanism and per transformer."""
+"""Descriptions of randomised steps: mechanisms, their composition, and privacy amplification by subsampling."""
 
-from tacit.mechanisms.base import Mechanism
-from tacit.mechanisms.composition import Compose, Parallel, alternatives
+from tacit.mechanisms.base import Compose, Mechanism, Poisson
 from tacit.mechanisms.discrete_gaussian import DiscreteGaussian
 from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedResponse
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Approximate, Generic
 from tacit.mechanisms.laplace import Laplace
 from tacit.mechanisms.objective import ObjectivePerturbation
-from tacit.mechanisms.poisson import Poisson
+from tacit.mechanisms.parallel import Parallel, alternatives
 from tacit.mechanisms.spec import from_spec
 from tacit.mechanisms.subsampling import FixedSize, Shuffled, TruncatedPoisson
 

@@ -1,7 +1,11 @@
-"""`Mechanism`: a frozen, serialisable description of one randomised step, and its algebra."""
+"""`Mechanism`: a frozen, serialisable description of one randomised step, and its algebra.
+
+The algebra is closed: `Compose` is what `+` and `*` return, `Poisson` what `Mechanism.poisson` returns.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import ABC
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -10,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tacit import check
-from tacit.errors import Refused
+from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms.pairs import Pair, sampled_pairs
 from tacit.mechanisms.renyi import pure_rdp
 from tacit.relation import Relation
@@ -23,6 +27,12 @@ class Mechanism(ABC):
     `Gaussian(1.1).poisson(0.01) * 1000 + Laplace(2.0)` composes a thousand Poisson-subsampled Gaussian
     steps with one Laplace step. A mechanism answers the facets it knows and refuses the others; an
     accountant is a rule for reading one facet.
+
+    Example:
+        >>> from tacit.mechanisms import Gaussian, Laplace
+        >>> step = Gaussian(1.1).poisson(0.01) * 1000 + Laplace(2.0)
+        >>> print(step)
+        Gaussian(1.1).poisson(0.01) * 1000 + Laplace(2)
     """
 
     type: ClassVar[str]
@@ -41,11 +51,11 @@ class Mechanism(ABC):
         raise self.refusal("pure epsilon", relation)
 
     def zcdp(self, relation: Relation) -> float:
-        """rho of zero-concentrated DP: the Renyi divergence of every order a > 1 is at most rho * a."""
+        """Return rho of zero-concentrated DP: the Renyi divergence of every order a > 1 is at most rho * a."""
         raise self.refusal("zCDP parameter", relation)
 
     def mu(self, relation: Relation) -> float:
-        """mu such that the mechanism is exactly mu-GDP."""
+        """Return mu such that the mechanism is exactly mu-GDP."""
         raise self.refusal("exact GDP parameter", relation)
 
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
@@ -69,7 +79,7 @@ class Mechanism(ABC):
         return self.pure_epsilon(relation)
 
     def classical_epsilon(self, delta: float, relation: Relation) -> float:
-        """epsilon at delta by the textbook formula, whose proof may not reach; `epsilon_at` where there is none."""
+        """Return epsilon at delta by the textbook formula, which may be no bound; `epsilon_at` where there is none."""
         return self.epsilon_at(delta, relation)
 
     def cdp(self, relation: Relation) -> tuple[float, float]:
@@ -101,8 +111,6 @@ class Mechanism(ABC):
 
     def poisson(self, sample_rate: float) -> Mechanism:
         """This mechanism run on a Poisson sample: every record enters independently with `sample_rate`."""
-        from tacit.mechanisms.poisson import Poisson
-
         return Poisson(self, sample_rate)
 
     def accounted(self, steps: int) -> tuple[Mechanism, int]:
@@ -126,14 +134,188 @@ class Mechanism(ABC):
         return Refused(f"no {facet} is known for {self} under {relation.value}.")
 
     def __mul__(self, steps: int) -> Mechanism:
-        from tacit.mechanisms.composition import Compose
-
         return Compose.of((self, check.count("steps", steps)))
 
     __rmul__ = __mul__
 
     def __add__(self, other: Mechanism) -> Mechanism:
-        from tacit.mechanisms.composition import Compose
-
         check.instance("mechanism", other, Mechanism, "one such as Gaussian(1.0)")
         return Compose.of((self, 1), (other, 1))
+
+
+@dataclass(frozen=True)
+class Compose(Mechanism):
+    """Unlike steps with their counts; equal steps are merged, so order is not kept (privacy needs none).
+
+    Example:
+        >>> from tacit.mechanisms import Gaussian
+        >>> from tacit.relation import Relation
+        >>> Compose.of((Gaussian(2.0), 4)).mu(Relation.ADD_REMOVE)
+        1.0
+    """
+
+    type: ClassVar[str] = "compose"
+    steps: tuple[tuple[Mechanism, int], ...]
+
+    @classmethod
+    def of(cls, *counted: tuple[Mechanism, int]) -> Compose:
+        """The composition of `(mechanism, count)` pairs, flattened and merged."""
+        merged: dict[Mechanism, int] = {}
+        for mechanism, times in counted:
+            for part, inner in mechanism.parts():
+                merged[part] = merged.get(part, 0) + inner * times
+        return cls(tuple(merged.items()))
+
+    def parts(self) -> Iterator[tuple[Mechanism, int]]:
+        """Yield the unlike steps with their counts."""
+        yield from self.steps
+
+    def series_taken(self) -> int:
+        """Return one above the highest number of a series in the mechanism."""
+        return max((part.series_taken() for part, _ in self.steps), default=0)
+
+    def accountable(self) -> Compose:
+        """The composition that accountants read, disjoint batches counted by the passes of each series."""
+        return Compose.of(*(part.accounted(times) for part, times in self.steps))
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """Return an upper bound on D_a for each order."""
+        total = np.zeros(np.shape(orders))
+        for part, times in self.steps:
+            total = total + times * part.rdp(orders, relation)
+        return total
+
+    def published_generic_rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """Return the divergences that the published generic accountant takes."""
+        return np.sum([times * part.published_generic_rdp(orders, relation) for part, times in self.steps], axis=0)
+
+    def cdp(self, relation: Relation) -> tuple[float, float]:
+        """Means add up, deviations add up in squares (Dwork & Rothblum 2016, Theorem 3.4)."""
+        each = [(part.cdp(relation), times) for part, times in self.steps]
+        mean = sum(times * mean for (mean, _), times in each)
+        return float(mean), float(sum(times * deviation**2 for (_, deviation), times in each)) ** 0.5
+
+    def pure_epsilon(self, relation: Relation) -> float:
+        """Return the smallest known epsilon of pure DP."""
+        return float(sum(times * part.pure_epsilon(relation) for part, times in self.steps))
+
+    def zcdp(self, relation: Relation) -> float:
+        """Return rho of zero-concentrated DP."""
+        return float(sum(times * part.zcdp(relation) for part, times in self.steps))
+
+    def mu(self, relation: Relation) -> float:
+        """Return mu where the mechanism is exactly mu-GDP."""
+        return float(sum(times * part.mu(relation) ** 2 for part, times in self.steps)) ** 0.5
+
+    def clt_mu_squared(self, relation: Relation) -> float:
+        """Return this step's part of mu^2 in the central limit theorem."""
+        return float(sum(times * part.clt_mu_squared(relation) for part, times in self.steps))
+
+    def spec(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "type": self.type,
+            "mechanisms": [part.spec() | {"steps": times} for part, times in self.steps],
+        }
+
+    def __str__(self) -> str:
+        return " + ".join(f"{part} * {times}" if times > 1 else str(part) for part, times in self.steps) or "nothing"
+
+
+@dataclass(frozen=True)
+class Poisson(Mechanism):
+    """`base` run on a Poisson sample of the records.
+
+    Args:
+        base: the mechanism that runs on the sample; not itself subsampled or composed.
+        sample_rate: in (0, 1]; the probability of each record.
+
+    Example:
+        >>> from tacit.mechanisms import Gaussian
+        >>> print(Poisson(Gaussian(1.0), 0.01))
+        Gaussian(1).poisson(0.01)
+    """
+
+    type: ClassVar[str] = "poisson"
+    base: Mechanism
+    sample_rate: float
+
+    @property
+    def unsafe(self) -> tuple[str, ...]:
+        """Return the `unsafe_` switches of the mechanism inside."""
+        return self.base.unsafe
+
+    def __post_init__(self) -> None:
+        check.probability("sample_rate", self.sample_rate, open_low=True, hint="Use batch_size / n.")
+        if self.base.type in ("poisson", "compose", "fixed_size", "shuffled", "truncated_poisson"):
+            raise InvalidInput(f"poisson must be applied to one unsampled mechanism; got {self.base}.")
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """Return an upper bound on D_a for each order."""
+        if self.sample_rate == 1.0:
+            return self.base.rdp(orders, relation)
+        return self.base.poisson_rdp(self.sample_rate, orders, relation)
+
+    def pure_epsilon(self, relation: Relation) -> float:
+        """Return the smallest known epsilon of pure DP."""
+        return self._amplified(self.base.pure_epsilon(relation), relation)
+
+    def epsilon_at(self, delta: float, relation: Relation) -> float:
+        """Return the smallest known epsilon at delta."""
+        if relation is Relation.REPLACE_ONE:
+            return self.base.epsilon_at(delta, relation)
+        return self._amplified(self.base.epsilon_at(min(delta / self.sample_rate, 1.0), relation), relation)
+
+    def classical_epsilon(self, delta: float, relation: Relation) -> float:
+        """Return epsilon at delta by the textbook formula of the mechanism inside."""
+        if relation is Relation.REPLACE_ONE:
+            return self.base.classical_epsilon(delta, relation)
+        return self._amplified(self.base.classical_epsilon(min(delta / self.sample_rate, 1.0), relation), relation)
+
+    def _amplified(self, epsilon: float, relation: Relation) -> float:
+        """log(1 + p (e^eps - 1)) under add/remove, with delta times p (Balle, Barthe & Gaboardi 2018, Thm 8).
+
+        Under replace-one the other world samples an unlike record instead of none, so nothing is gained here.
+        """
+        if relation is Relation.REPLACE_ONE:
+            return epsilon
+        if epsilon > 700.0:
+            return epsilon + math.log(self.sample_rate) + 1e-12
+        return math.log1p(self.sample_rate * math.expm1(epsilon))
+
+    def cdp(self, relation: Relation) -> tuple[float, float]:
+        """Unsampled, as for zCDP."""
+        return self.base.cdp(relation)
+
+    def published_generic_rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """q^2 D_a of the unsampled mechanism: asserted by the paper, false at every order."""
+        return self.sample_rate**2 * self.base.rdp(orders, relation)
+
+    def zcdp(self, relation: Relation) -> float:
+        """Subsampling helps zCDP by nothing that holds for every order, so this is the unsampled rho."""
+        return self.base.zcdp(relation)
+
+    def mu(self, relation: Relation) -> float:
+        """Return mu where the mechanism is exactly mu-GDP."""
+        if self.sample_rate == 1.0:
+            return self.base.mu(relation)
+        raise Refused(f"{self} is not exactly GDP for any mu; ask clt for the limit or pld for the exact curve.")
+
+    def clt_mu_squared(self, relation: Relation) -> float:
+        """Return this step's part of mu^2 in the central limit theorem."""
+        if self.sample_rate == 1.0:
+            return self.base.clt_mu_squared(relation)
+        return self.base.poisson_clt_mu_squared(self.sample_rate, relation)
+
+    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        """Return the dominating pairs, (with, without) the record first."""
+        if self.sample_rate == 1.0:
+            return self.base.dominating_pairs(relation)
+        return self.base.poisson_pairs(self.sample_rate, relation)
+
+    def spec(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return self.base.spec() | {"sample_rate": self.sample_rate}
+
+    def __str__(self) -> str:
+        return f"{self.base}.poisson({self.sample_rate:g})"

@@ -21,6 +21,10 @@ class DiscreteGaussian(Mechanism):
         noise_multiplier: > 0, s in units of `sensitivity`; s is at most 100,000.
         sensitivity: an integer >= 1, the largest change of the query by adding, removing or zeroing one record;
             replace-one doubles it here.
+
+    Example:
+        >>> DiscreteGaussian(2.0).zcdp(Relation.ADD_REMOVE)
+        0.125
     """
 
     type: ClassVar[str] = "discrete_gaussian"
@@ -42,10 +46,11 @@ class DiscreteGaussian(Mechanism):
         return self.noise_multiplier * self.sensitivity
 
     def zcdp(self, relation: Relation) -> float:
-        """rho = (change / s)^2 / 2 (Canonne, Kamath & Steinke 2020, Proposition 5)."""
+        """Return rho = (change / s)^2 / 2 (Canonne, Kamath & Steinke 2020, Proposition 5)."""
         return (relation.sensitivity / self.noise_multiplier) ** 2 / 2
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """Return an upper bound on D_a for each order."""
         return self.zcdp(relation) * np.asarray(orders, dtype=float)
 
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:

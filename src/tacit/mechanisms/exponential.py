@@ -17,6 +17,10 @@ class BoundedRange(Mechanism):
     """Any mechanism whose privacy loss lies in an interval of length epsilon that contains 0.
 
     Hence epsilon-DP (Durfee & Rogers 2019); `epsilon` is stated for the relation of the ledger.
+
+    Example:
+        >>> BoundedRange(1.0).zcdp(Relation.ADD_REMOVE)
+        0.125
     """
 
     type: ClassVar[str] = "bounded_range"
@@ -26,13 +30,15 @@ class BoundedRange(Mechanism):
         check.positive("epsilon", self.epsilon)
 
     def pure_epsilon(self, relation: Relation) -> float:
+        """Return the smallest known epsilon of pure DP."""
         return self.epsilon
 
     def zcdp(self, relation: Relation) -> float:
-        """rho = epsilon^2 / 8 (Cesar & Rogers 2021, Lemma 3.2)."""
+        """Return rho = epsilon^2 / 8 (Cesar & Rogers 2021, Lemma 3.2)."""
         return self.epsilon**2 / 8
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """Return an upper bound on D_a for each order."""
         return np.minimum(self.zcdp(relation) * np.asarray(orders, dtype=float), self.epsilon)
 
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
@@ -45,14 +51,24 @@ class BoundedRange(Mechanism):
 
 @dataclass(frozen=True)
 class Exponential(BoundedRange):
-    """Picks an outcome with probability proportional to e^{epsilon * score / (2 * sensitivity)}."""
+    """Picks an outcome with probability proportional to e^{epsilon * score / (2 * sensitivity)}.
+
+    Example:
+        >>> Exponential(0.5).pure_epsilon(Relation.ADD_REMOVE)
+        0.5
+    """
 
     type: ClassVar[str] = "exponential"
 
 
 @dataclass(frozen=True)
 class RandomizedResponse(Mechanism):
-    """Tells the truth with odds e^epsilon : 1 about one bit: the least private epsilon-DP mechanism."""
+    """Tells the truth with odds e^epsilon : 1 about one bit: the least private epsilon-DP mechanism.
+
+    Example:
+        >>> RandomizedResponse(1.0).zcdp(Relation.ADD_REMOVE)
+        0.5
+    """
 
     type: ClassVar[str] = "randomized_response"
     epsilon: float
@@ -61,15 +77,19 @@ class RandomizedResponse(Mechanism):
         check.positive("epsilon", self.epsilon)
 
     def pure_epsilon(self, relation: Relation) -> float:
+        """Return the smallest known epsilon of pure DP."""
         return self.epsilon
 
     def zcdp(self, relation: Relation) -> float:
+        """Return rho of zero-concentrated DP."""
         return self.epsilon**2 / 2
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """Return an upper bound on D_a for each order."""
         return pure_rdp(self.epsilon, orders)
 
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        """Return the dominating pairs, (with, without) the record first."""
         return (AtomPair.response(self.epsilon),)
 
     def __str__(self) -> str:

@@ -25,6 +25,12 @@ class Gaussian(Mechanism):
 
     Args:
         noise_multiplier: in [1e-12, 1e12]. Zero only with `unsafe_no_noise=True`: every epsilon is then infinite.
+
+    Example:
+        >>> Gaussian(2.0).mu(Relation.ADD_REMOVE)
+        0.5
+        >>> Gaussian(2.0).mu(Relation.REPLACE_ONE)
+        1.0
     """
 
     type: ClassVar[str] = "gaussian"
@@ -43,13 +49,15 @@ class Gaussian(Mechanism):
 
     @property
     def unsafe(self) -> tuple[str, ...]:
+        """Return the `unsafe_` switches of the mechanism inside."""
         return () if self.noise_multiplier else ("unsafe_no_noise",)
 
     def mu(self, relation: Relation) -> float:
+        """Return mu where the mechanism is exactly mu-GDP."""
         return relation.sensitivity / self.noise_multiplier if self.noise_multiplier else float("inf")
 
     def zcdp(self, relation: Relation) -> float:
-        """rho = mu^2 / 2 (Bun & Steinke 2016, Proposition 1.6)."""
+        """Return rho = mu^2 / 2 (Bun & Steinke 2016, Proposition 1.6)."""
         return self.mu(relation) ** 2 / 2
 
     def epsilon_at(self, delta: float, relation: Relation) -> float:
@@ -71,6 +79,7 @@ class Gaussian(Mechanism):
         return np.asarray(orders, dtype=float) * self.mu(relation) ** 2 / 2
 
     def clt_mu_squared(self, relation: Relation) -> float:
+        """Return this step's part of mu^2 in the central limit theorem."""
         return self.mu(relation) ** 2
 
     def poisson_rdp(self, sample_rate: float, orders: np.ndarray, relation: Relation) -> np.ndarray:

@@ -1,7 +1,4 @@
-"""Any mechanism known only by Renyi divergences.
-
-Any mechanism known only by one (epsilon, delta).
-"""
+"""Mechanisms known only by Renyi divergences (`Generic`) or by one (epsilon, delta) (`Approximate`)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,6 +21,10 @@ class Generic(Mechanism):
     Args:
         orders: increasing, each > 1.
         divergences: >= 0, as many as orders, under the relation of the ledger.
+
+    Example:
+        >>> Generic((2.0, 4.0), (0.1, 0.2)).rdp(np.array([3.0]), Relation.ADD_REMOVE)
+        array([0.2])
     """
 
     type: ClassVar[str] = "generic"
@@ -44,6 +45,7 @@ class Generic(Mechanism):
             raise check.fail("orders", "increasing", list(self.orders))
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """Return an upper bound on D_a for each order."""
         known = np.minimum.accumulate(np.append(self.divergences, np.inf)[::-1])[::-1]
         return known[np.searchsorted(self.orders, np.asarray(orders, dtype=float))]
 
@@ -52,6 +54,7 @@ class Generic(Mechanism):
         return self.rdp(orders, relation)
 
     def spec(self) -> dict[str, object]:
+        """Return the JSON form."""
         return {"type": self.type, "orders": list(self.orders), "divergences": list(self.divergences)}
 
     def __str__(self) -> str:
@@ -60,7 +63,12 @@ class Generic(Mechanism):
 
 @dataclass(frozen=True)
 class Approximate(Mechanism):
-    """A mechanism that is (epsilon, delta)-DP under the relation of the ledger, nothing else known."""
+    """A mechanism that is (epsilon, delta)-DP under the relation of the ledger, nothing else known.
+
+    Example:
+        >>> Approximate(1.0, 1e-6).epsilon_at(1e-5, Relation.ADD_REMOVE)
+        1.0
+    """
 
     type: ClassVar[str] = "approximate"
     epsilon: float
@@ -71,11 +79,13 @@ class Approximate(Mechanism):
         check.probability("delta", self.delta, open_high=True)
 
     def pure_epsilon(self, relation: Relation) -> float:
+        """Return the smallest known epsilon of pure DP."""
         if self.delta > 0:
             raise self.refusal("pure epsilon", relation)
         return self.epsilon
 
     def epsilon_at(self, delta: float, relation: Relation) -> float:
+        """Return the smallest known epsilon at delta."""
         return self.epsilon if delta >= self.delta else float("inf")
 
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:

@@ -18,6 +18,10 @@ class Laplace(Mechanism):
     Args:
         scale: > 0, in the units of `sensitivity`.
         sensitivity: > 0, the change by adding, removing or zeroing one record; replace-one doubles it here.
+
+    Example:
+        >>> Laplace(2.0).pure_epsilon(Relation.ADD_REMOVE)
+        0.5
     """
 
     type: ClassVar[str] = "laplace"
@@ -29,11 +33,11 @@ class Laplace(Mechanism):
         check.positive("sensitivity", self.sensitivity)
 
     def pure_epsilon(self, relation: Relation) -> float:
-        """sensitivity / scale (Dwork, McSherry, Nissim & Smith 2006)."""
+        """Return sensitivity / scale (Dwork, McSherry, Nissim & Smith 2006)."""
         return relation.sensitivity * self.sensitivity / self.scale
 
     def zcdp(self, relation: Relation) -> float:
-        """rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4)."""
+        """Return rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4)."""
         return self.pure_epsilon(relation) ** 2 / 2
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:

@@ -11,7 +11,7 @@ from scipy.special import log_ndtr
 
 from tacit import check
 from tacit.mechanisms.base import Mechanism
-from tacit.mechanisms.pairs import FlooredGaussianPair, Pair
+from tacit.mechanisms.pairs import Pair, RectifiedGaussianPair
 from tacit.relation import Relation
 from tacit.root_finding import bracketed_root
 from tacit.tradeoff.gaussian import gaussian_delta
@@ -39,6 +39,11 @@ class ObjectivePerturbation(Mechanism):
 
     Source: the change of variables is Chaudhuri, Monteleoni & Sarwate 2011 (Theorem 9) and Kifer, Smith & Thakurta
     2012; Redberg, Koskela & Wang 2023 keep the Gaussian tail exact with |Z|; the corners are derived here.
+
+    Example:
+        >>> step = ObjectivePerturbation(2.0, log_volume=0.1)
+        >>> 1.0 < step.epsilon_at(1e-5, Relation.ADD_REMOVE) < 3.0
+        True
     """
 
     type: ClassVar[str] = "objective_perturbation"
@@ -86,9 +91,10 @@ class ObjectivePerturbation(Mechanism):
         if self.corners > 1 or relation is Relation.REPLACE_ONE:
             raise self.refusal("dominating pair", relation)
         mu = 1 / self.noise_multiplier
-        return (FlooredGaussianPair(mu, self.log_volume), FlooredGaussianPair(mu, 0.0))
+        return (RectifiedGaussianPair(mu, self.log_volume), RectifiedGaussianPair(mu, 0.0))
 
     def poisson_pairs(self, sample_rate: float, relation: Relation) -> tuple[Pair, ...]:
+        """Return the dominating pairs on a Poisson sample."""
         raise self.refusal("dominating pair of a Poisson sample", relation)
 
     def poisson_rdp(self, sample_rate: float, orders: np.ndarray, relation: Relation) -> np.ndarray:

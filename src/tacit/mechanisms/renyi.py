@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import gammaln
 
-_ROUNDING = 1e-10
-_SERIES_FROM = 64.0
-_MOST_NODES = 2e4
+_ROUNDING = 1e-10  # Relative allowance, far above the 1e-15 of the quadrature and the rounding of its sum.
+_SERIES_FROM = 64.0  # Order from which the binomial series is used; below it the quadrature has few nodes.
+_MOST_NODES = 2e4  # Orders a with a / s^2 beyond it get the triangle inequality: 4e4 nodes at step s^2 / 2.
 
 
 def poisson_gaussian_rdp(sample_rate: float, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
@@ -43,7 +43,7 @@ def _log_moment_bound(sample_rate: float, noise_multiplier: float, order: float)
 
 
 def _log_moment_series(sample_rate: float, noise_multiplier: float, order: float) -> float:
-    """log sum_k C(a, k) (1 - p)^{a - k} p^k e^{k (k - 1) / (2 s^2)} for integer a."""
+    """Return log sum_k C(a, k) (1 - p)^{a - k} p^k e^{k (k - 1) / (2 s^2)} for integer a."""
     k = np.arange(int(order) + 1)
     log_binomial = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
     terms = log_binomial + (order - k) * np.log1p(-sample_rate) + k * np.log(sample_rate)
@@ -89,14 +89,14 @@ def _log_normal(x: np.ndarray, noise_multiplier: float) -> np.ndarray:
 
 
 def _log_mixture(x: np.ndarray, sample_rate: float, noise_multiplier: float) -> np.ndarray:
-    """log density of (1 - p) N(0, s^2) + p N(1, s^2)."""
+    """Return log density of (1 - p) N(0, s^2) + p N(1, s^2)."""
     unsampled = np.log1p(-sample_rate) if sample_rate < 1 else -np.inf
     shifted = np.log(sample_rate) + (2 * x - 1) / (2 * noise_multiplier**2)
     return _log_normal(x, noise_multiplier) + np.logaddexp(unsampled, shifted)
 
 
 def _log_moment(log_ratio: np.ndarray, log_density: np.ndarray, order: float, step: float) -> float:
-    """log E[ratio^order] under the density, on nodes `step` apart."""
+    """Return log E[ratio^order] under the density, on nodes `step` apart."""
     if np.max(log_density + order * log_ratio) > 0.0:
         return float(np.logaddexp.reduce(log_density + order * log_ratio) + np.log(step))
     # E[ratio] = 1 exactly, so the moment is 1 + E[ratio^a - 1 - a (ratio - 1)]: small moments keep their digits.

@@ -4,14 +4,14 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from tacit import check
-from tacit.mechanisms.base import Mechanism
-from tacit.mechanisms.composition import Compose, Parallel
+from tacit.mechanisms.base import Compose, Mechanism
 from tacit.mechanisms.discrete_gaussian import DiscreteGaussian
 from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedResponse
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Approximate, Generic
 from tacit.mechanisms.laplace import Laplace
 from tacit.mechanisms.objective import ObjectivePerturbation
+from tacit.mechanisms.parallel import Parallel
 from tacit.mechanisms.subsampling import FixedSize, Shuffled, TruncatedPoisson
 
 TYPES: dict[str, type[Mechanism]] = {
@@ -38,6 +38,11 @@ def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
 
     Raises `InvalidInput` for unknown types and keys (with the nearest name), missing parameters, and lists
     whose length is not `steps`.
+
+    Example:
+        >>> step, times = from_spec({"type": "gaussian", "noise_multiplier": 1.0, "sample_rate": 0.01, "steps": 10})
+        >>> print(step, times)
+        Gaussian(1).poisson(0.01) 10
     """
     if not isinstance(entry, dict):
         raise check.fail("mechanism", 'a table such as {"type": "gaussian", "noise_multiplier": 1.0}', entry)

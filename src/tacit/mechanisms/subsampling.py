@@ -1,9 +1,4 @@
-"""Batches of a fixed size, drawn afresh and without replacement for every step.
-
-Disjoint batches: the records are shuffled and dealt out, every one once in each pass.
-
-Poisson samples of bounded size: what exceeds the bound is left out at random.
-"""
+"""Batches other than Poisson samples: of a fixed size, shuffled, and Poisson samples of bounded size."""
 
 from __future__ import annotations
 
@@ -35,6 +30,10 @@ class FixedSize(Mechanism):
         base: the mechanism that runs on the batch; not itself subsampled or composed.
         records: > 0, the number of records.
         batch_size: in [1, records].
+
+    Example:
+        >>> print(FixedSize(Gaussian(1.0), records=1000, batch_size=10))
+        Gaussian(1).fixed_size(10 of 1000)
     """
 
     type: ClassVar[str] = "fixed_size"
@@ -44,6 +43,7 @@ class FixedSize(Mechanism):
 
     @property
     def unsafe(self) -> tuple[str, ...]:
+        """Return the `unsafe_` switches of the mechanism inside."""
         return self.base.unsafe
 
     def __post_init__(self) -> None:
@@ -55,16 +55,19 @@ class FixedSize(Mechanism):
         return self.batch_size / self.records
 
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        """Return the dominating pairs, (with, without) the record first."""
         self._only_replacement(relation)
         pairs = self.base.dominating_pairs(relation)
         return pairs if self.fraction == 1.0 else tuple(SubstitutedPair(pair, self.fraction) for pair in pairs[:1])
 
     def pure_epsilon(self, relation: Relation) -> float:
+        """Return the smallest known epsilon of pure DP."""
         self._only_replacement(relation)
         whole = self.base.pure_epsilon(relation)
         return float(np.log1p(self.fraction * np.expm1(whole))) if whole < 700 else whole
 
     def epsilon_at(self, delta: float, relation: Relation) -> float:
+        """Return the smallest known epsilon at delta."""
         self._only_replacement(relation)
         whole = self.base.epsilon_at(min(delta / self.fraction, 1.0), relation)
         return float(np.log1p(self.fraction * np.expm1(whole))) if whole < 700 else whole
@@ -87,10 +90,12 @@ class FixedSize(Mechanism):
         return float(2 * self.fraction**2 * (np.exp(mu**2) * ndtr(1.5 * mu) + 3 * ndtr(-0.5 * mu) - 2))
 
     def zcdp(self, relation: Relation) -> float:
+        """Return rho of zero-concentrated DP."""
         self._only_replacement(relation)
         return self.base.zcdp(relation)
 
     def spec(self) -> dict[str, Any]:
+        """Return the JSON form."""
         sampling = {"sampling": self.type, "records": self.records, "batch_size": self.batch_size}
         return self.base.spec() | sampling
 
@@ -126,6 +131,10 @@ class Shuffled(Mechanism):
         records: > 0, the number of records of a pass.
         batch_size: in [1, records].
         series: >= 0, number of the uninterrupted series of passes that the step belongs to.
+
+    Example:
+        >>> Shuffled(Gaussian(1.0), records=100, batch_size=10).accounted(25)
+        (Gaussian(noise_multiplier=1.0, unsafe_no_noise=False), 3)
     """
 
     type: ClassVar[str] = "shuffled"
@@ -136,6 +145,7 @@ class Shuffled(Mechanism):
 
     @property
     def unsafe(self) -> tuple[str, ...]:
+        """Return the `unsafe_` switches of the mechanism inside."""
         return self.base.unsafe
 
     def __post_init__(self) -> None:
@@ -147,9 +157,11 @@ class Shuffled(Mechanism):
         return self.base, -(-steps * self.batch_size // self.records)
 
     def series_taken(self) -> int:
+        """Return one above the highest number of a series in the mechanism."""
         return self.series + 1
 
     def spec(self) -> dict[str, Any]:
+        """Return the JSON form."""
         sampling = {"sampling": self.type, "records": self.records, "batch_size": self.batch_size}
         # The first series goes unnamed, as in ledgers that were written before series were told apart.
         return self.base.spec() | sampling | ({"series": self.series} if self.series else {})
@@ -188,6 +200,11 @@ class TruncatedPoisson(Mechanism):
         sample_rate: p in (0, 1].
         records: n, the number of records that the data have.
         cap: the largest size of a batch, >= 1.
+
+    Example:
+        >>> step = TruncatedPoisson(Gaussian(1.0), sample_rate=0.01, records=1000, cap=40)
+        >>> step.full < 1e-9
+        True
     """
 
     type: ClassVar[str] = "truncated_poisson"
@@ -243,6 +260,7 @@ class TruncatedPoisson(Mechanism):
         return min(both, usual.epsilon_at(delta - self.full, relation)) if delta > self.full else both
 
     def classical_epsilon(self, delta: float, relation: Relation) -> float:
+        """Return epsilon at delta by the textbook formula of the mechanism inside."""
         usual, rare = self._sides(relation)
         return (rare if self.full else usual).classical_epsilon(delta, relation)
 
@@ -255,6 +273,7 @@ class TruncatedPoisson(Mechanism):
         return self._sides(relation)[1 if self.full else 0].zcdp(relation)
 
     def spec(self) -> dict[str, Any]:
+        """Return the JSON form."""
         sampling = {"sampling": self.type, "sample_rate": self.sample_rate, "records": self.records, "cap": self.cap}
         return self.base.spec() | sampling
 

@@ -24,7 +24,9 @@ class Card:
     says so.
 
     Attributes:
-        dataset, model, method: what was trained, on what and how, in a few words each.
+        dataset: what it was trained on, in a few words.
+        model: what was trained, in a few words.
+        method: how it was trained, in a few words.
         records: how many units (ledger.unit) the training data holds.
         metrics: `test` and `nonprivate_test` by `measure` (None when not measured), and any others.
         account: every accountant's answer at one delta, and the refusals.
@@ -89,6 +91,7 @@ def card_table(card: Card) -> dict[str, Any]:
             "audits": [_audit_row(card, audit) for audit in card.audits],
             "mechanisms": card.ledger.spec()["mechanisms"],
             "ledger_hash": card.ledger.hash,
+            "facts": card.ledger.facts.spec(),
             "assumptions": list(card.ledger.assumptions),
             "leaks": list(card.leaks),
             "unsafe": list(card.ledger.unsafe),

@@ -127,7 +127,10 @@ def resume(
     those that are taken again.
 
     Args:
+        run: folder of the run.
+        data_dir: folder of the data files.
         unsafe_seed: of a seeded run, whose seed is kept nowhere.
+        on_progress: called with (stage, done, total).
 
     Raises:
         InvalidInput: the folder is no run, one that is finished, or one whose checkpoint is gone.

@@ -1,4 +1,4 @@
-"""Private samplers: they alone issue the batches that are trained on."""
+"""Private samplers: they alone issue the batches that are trained on, at the sampling rate of the accountant."""
 
 from tacit.sampling.base import Batch, Sampler, Sampling
 from tacit.sampling.fixed_size import FixedSizeSampler, FixedSizeSampling

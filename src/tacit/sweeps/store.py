@@ -1,6 +1,6 @@
-"""Results of sweeps in one SQLite file, written one by one as they come: a killed sweep continues where it was.
+"""Stored results of sweeps: one SQLite file, and its results as flat rows for tables and files.
 
-Results of sweeps as flat rows, for tables and files.
+Each result is written the moment it is finished, so that a killed sweep continues where it was.
 """
 
 from __future__ import annotations
@@ -71,7 +71,15 @@ class Store:
                 connection.execute(_TABLE)
 
     def add(self, key: str, sweep: str, task: Task, value: Any, seconds: float) -> Result:
-        """Record a finished task; it is on disk when this returns."""
+        """Record a finished task; it is on disk when this returns.
+
+        Args:
+            key: of the task, its code and its data.
+            sweep: name of the sweep.
+            task: that was run.
+            value: its result, JSON.
+            seconds: that it took.
+        """
         result = Result(
             sweep, task.function, dict(task.settings), plain_values(value), seconds, time.time(), versions()
         )

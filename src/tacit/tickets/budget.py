@@ -14,6 +14,7 @@ from tacit.accounting import accountant
 from tacit.calibration import smallest
 from tacit.mechanisms import Approximate, Compose, Gaussian, Mechanism, Parallel
 from tacit.relation import Relation
+from tacit.root_finding import bisect_integers
 from tacit.tickets.select import choice_mechanism
 from tacit.tickets.stop import STOP_ON
 from tacit.tickets.ticket import WEIGHTS
@@ -34,7 +35,8 @@ class TicketPlan:
 
     Attributes:
         mode: see `spend`.
-        epsilon, delta: target of everything together.
+        epsilon: of the target of everything together, > 0.
+        delta: of that target, in (0, 1).
         batch_size: expected size of a Poisson batch of the training part.
         epochs: of the final training; `search_epochs` of the dense one whose weights T2 to T4 prune.
         densities: shares of weights that T2 to T4 choose from.
@@ -231,10 +233,7 @@ def _within(
     def met(steps: int) -> bool:
         return limit.met(exact(shorter(alone, steps).mechanism(search, noise), relation=relation))
 
-    low, high = 0, phases.training.steps + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if met(middle) else (low, middle)
+    low = bisect_integers(met, 0, phases.training.steps + 1)
     if not low:
         raise check.fail("stop_epsilon", "more than what search and choice cost", limit.epsilon)
     return shorter(phases, low), low

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import log_ndtr, ndtri
 
-from tacit.root_finding import bracketed_root
+from tacit.root_finding import bisect, bracketed_root
 from tacit.tradeoff.gaussian import gaussian_beta, gaussian_delta, gaussian_epsilon, gaussian_mu
 
 _GRID = 129  # grid points of a profile: tangents are then within about 1e-4 of a smooth curve
@@ -97,7 +97,7 @@ class Curve(ABC):
         def enough(k: float) -> bool:
             return bool(np.all(self.beta(np.minimum(alpha + k, 1.0)) - k <= promised + 1e-12))
 
-        return 0.0 if enough(0.0) else _bisected(enough, 0.0, 1.0, halvings=30)
+        return 0.0 if enough(0.0) else bisect(lambda k: not enough(k), 0.0, 1.0, halvings=30)[1]
 
     def advantage(self) -> float:
         """Total variation: max over tests of true minus false positive rate, delta(0)."""
@@ -199,7 +199,7 @@ class EpsilonCurve(Curve):
             return self.epsilon(float(np.exp(log_delta))) <= epsilon
 
         least = np.log(1e-300)  # near the smallest double
-        return float(np.exp(least if enough(least) else _bisected(enough, least, 0.0, halvings=60)))
+        return float(np.exp(least if enough(least) else bisect(lambda x: not enough(x), least, 0.0)[1]))
 
 
 class WorstCurve(Curve):
@@ -307,14 +307,6 @@ class ErrorPoints(Curve):
         with np.errstate(invalid="ignore"):
             values = -ndtri(self.alpha) - ndtri(self.beta_reached)
         return float(np.max(values[~np.isnan(values)], initial=0.0))
-
-
-def _bisected(holds: Callable[[float], bool], low: float, high: float, *, halvings: int) -> float:
-    """The upper end, where the monotone `holds` is true, of [low, high] after so many halvings."""
-    for _ in range(halvings):
-        middle = (low + high) / 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
 
 
 def _covers(mu: float, epsilons: np.ndarray, needed: np.ndarray) -> bool:

@@ -1,4 +1,8 @@
-"""Private training: what was accounted is what was run."""
+"""Private training by DP-SGD: the ledger accounts for the steps that ran.
+
+A logical batch passes through memory in microbatches of `max_physical_batch_size`. With a target and a noise
+multiplier, training is stopped as by a privacy filter: the step that would cross the target is not taken.
+"""
 
 from tacit.training.callbacks import BestModel, Callback, EarlyStopping, ProgressBar, TensorBoard
 from tacit.training.checkpoint import Checkpoint, load_model, read_checkpoint, save_model

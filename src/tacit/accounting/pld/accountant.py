@@ -11,18 +11,18 @@ import numpy as np
 from tacit import check
 from tacit.accounting.base import Accountant
 from tacit.accounting.pld.dispatch import ALLOWANCE, Dispatch
-from tacit.accounting.pld.envelopes import floors, in_blocks, rough
-from tacit.accounting.pld.few_samples import revealed
-from tacit.accounting.pld.noise_groups import Grouped
+from tacit.accounting.pld.envelopes import coarse_dispatch, in_blocks, lower_bounds
+from tacit.accounting.pld.few_samples import few_samples
+from tacit.accounting.pld.grouped_dispatch import GroupedDispatch
 from tacit.mechanisms import Mechanism
-from tacit.mechanisms.pairs import AtomPair, GaussianPair, Pair
+from tacit.mechanisms.pairs import GaussianPair, Pair
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import Curve, GaussianCurve
 
 Parts = list[tuple[Pair, int]]
-_DISTINCT = 256
-_ROUGHLY = 24
+_DISTINCT = 256  # Unlike noises that are accounted one by one.
+_ROUGHLY = 24  # The same for first guesses.
 
 
 class Pld(Accountant):
@@ -46,24 +46,26 @@ class Pld(Accountant):
         if len(directions) == 1 and len(plain) == len(directions[0]):
             mu = float(np.sqrt(sum(pair.mu**2 for pair in plain)))
             return GaussianCurve(mu * (1 + ALLOWANCE)), GaussianCurve(mu * (1 - ALLOWANCE))
-        if any(isinstance(pair, AtomPair) and pair.certain == 1.0 for parts in directions for pair, _ in parts):
+        if any(pair.infinity_mass == 1.0 for parts in directions for pair, _ in parts):
             return GaussianCurve(np.inf), GaussianCurve(np.inf)
-        quick = [bounds for parts in directions if (bounds := revealed(parts)) is not None]
+        quick = [bounds for parts in directions if (bounds := few_samples(parts)) is not None]
         if len(quick) == len(directions):
             return PldCurve(quick, 1), PldCurve(quick, 0)
         envelope = any(pair.attained(0.0) != pair for parts in directions for pair, _ in parts)
         if not envelope or _single(directions):
-            exact = [Grouped.of(parts, self._distinct) or Dispatch(parts) for parts in directions]
+            exact = [GroupedDispatch.of(parts, self._distinct) or Dispatch(parts) for parts in directions]
             return PldCurve(exact, 1), PldCurve(exact, 0)
         # The two sides differ by more than rounding, which need not be fine then.
-        upper = [rough(in_blocks(parts)) for parts in directions]
-        lower = [low for parts, above in zip(directions, upper, strict=True) for low in floors(parts, above)]
+        upper = [coarse_dispatch(in_blocks(parts)) for parts in directions]
+        lower = [low for parts, above in zip(directions, upper, strict=True) for low in lower_bounds(parts, above)]
         return PldCurve(upper, 1), PldCurve(lower, 0)
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
+        """Return the upper curve."""
         return self.curves(mechanism, relation)[0]
 
     def rough(self) -> Self:
+        """Return an accountant with fewer groups, for first guesses."""
         return type(self)(distinct=min(self._distinct, _ROUGHLY))
 
 
@@ -95,11 +97,17 @@ def _merged(parts: list[tuple[Pair, int]]) -> Parts:
 class Bounds(Protocol):
     """Two-sided answers about one direction."""
 
-    def delta(self, epsilon: float) -> tuple[float, float]: ...
+    def delta(self, epsilon: float) -> tuple[float, float]:
+        """Return lower and upper bound at this epsilon."""
+        ...
 
-    def epsilon(self, delta: float) -> tuple[float, float]: ...
+    def epsilon(self, delta: float) -> tuple[float, float]:
+        """Return bounds on the smallest epsilon that meets `delta`."""
+        ...
 
-    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return bounds on delta at many epsilons."""
+        ...
 
 
 class PldCurve(Curve):
@@ -110,9 +118,11 @@ class PldCurve(Curve):
         self._side = side
 
     def delta(self, epsilon: float) -> float:
+        """Return this side of the bracket at epsilon."""
         return max(direction.delta(epsilon)[self._side] for direction in self._directions)
 
     def epsilon(self, delta: float) -> float:
+        """Return this side of the bracket at `delta`."""
         return max(direction.epsilon(delta)[self._side] for direction in self._directions)
 
     @cached_property
@@ -120,5 +130,5 @@ class PldCurve(Curve):
         """(epsilons, deltas) on the grid of `Curve.profile`, all deltas from a few shared inversions."""
         epsilons = self._grid()
         sides = [direction.profile(epsilons)[self._side] for direction in self._directions]
-        settle = np.minimum.accumulate if self._side else lambda values: np.maximum.accumulate(values[::-1])[::-1]
-        return epsilons, settle(np.clip(np.max(sides, axis=0), 0.0, 1.0))
+        monotone = np.minimum.accumulate if self._side else lambda values: np.maximum.accumulate(values[::-1])[::-1]
+        return epsilons, monotone(np.clip(np.max(sides, axis=0), 0.0, 1.0))

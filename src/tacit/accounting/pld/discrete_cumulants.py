@@ -1,79 +1,62 @@
-"""K(theta) = log E_P[e^{theta L}; L finite] of a composition on the real line, from discretised losses.
-
-Steps known by finitely many losses, exactly or by quadrature, on the saddle line.
-
-A step that is one of two, picked by a coin that both sides see, on the saddle line.
-"""
+"""Cumulants of steps with finitely many losses, and of a step that is one of two, picked by a coin both sides see."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tacit.accounting.pld.quadrature import log1p, shifted_sum
-from tacit.accounting.pld.smooth_cumulants import Smooth, SmoothSampled, Unsuitable, log_decay
+from tacit.accounting.pld.step_cumulants import SampledGaussianCumulant, StepCumulant, Unsuitable, log_decay
 from tacit.mechanisms.pairs import Nodes, Pair
-from tacit.mechanisms.pairs.quadrature import LOG_TOLERANCE
+from tacit.mechanisms.pairs.quadrature import LOG_TOLERANCE, exponential_tilt, weighted_mean_and_variance
 
 
 @dataclass(frozen=True)
-class Discrete:
+class DiscreteLoss:
     """Losses with the log of their P-masses, run `steps` times."""
 
     losses: np.ndarray
     log_masses: np.ndarray
     steps: int
 
-    def above(self, log_floor: float) -> Discrete:
+    def above(self, log_floor: float) -> DiscreteLoss:
         """Without the masses below a floor, which must not be all of them."""
         keep = self.log_masses > min(log_floor, float(self.log_masses.max()) - 1.0)
-        return Discrete(self.losses[keep], self.log_masses[keep], self.steps)
+        return DiscreteLoss(self.losses[keep], self.log_masses[keep], self.steps)
 
     def tilt(self, theta: float) -> tuple[float, np.ndarray]:
-        """log sum p e^{theta loss} of one step, and the tilted probabilities."""
-        exponent = self.log_masses + theta * self.losses
-        top = float(exponent.max())
-        weights = np.exp(exponent - top)
-        total = float(weights.sum())
-        return top + float(np.log(total)), weights / total
+        """Return log sum p e^{theta loss} of one step, and the tilted probabilities."""
+        return exponential_tilt(self.log_masses, self.losses, theta)
+
+    def log_moment(self, theta: float) -> float:
+        """Return log sum p e^{theta loss} of one step."""
+        return self.tilt(theta)[0]
+
+    def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
+        """Return `log_moment` with its first two derivatives."""
+        log_total, weights = self.tilt(theta)
+        return log_total, *weighted_mean_and_variance(weights, self.losses)
 
 
-class Cumulant:
-    """K and its first two derivatives for independent discrete parts."""
-
-    low, high = 1e-9, 1e13
-
-    def __init__(self, parts: Sequence[Discrete]):
-        self.parts = parts
-
-    def __call__(self, theta: float) -> float:
-        return sum(part.steps * part.tilt(theta)[0] for part in self.parts)
-
-    def jet(self, theta: float) -> tuple[float, float, float]:
-        """K, K' and K'' at theta."""
-        value = first = second = 0.0
-        for part in self.parts:
-            log_total, weights = part.tilt(theta)
-            mean = float(weights @ part.losses)
-            value += part.steps * log_total
-            first += part.steps * mean
-            second += part.steps * float(weights @ (part.losses - mean) ** 2)
-        return value, first, second
+_UNIT = 2.0**-53  # Rounding unit of a double.
+_MOST = 40_000  # Nodes at most.
+_FIRST = 256  # Frequencies that share one set of nodes at least.
+_EDGES = 600  # Bins in the bound of the decay.
 
 
-_UNIT = 2.0**-53
-_MOST = 40_000
-_FIRST = 256
-_EDGES = 600
-
-
-class SmoothNodes(Smooth):
+class DiscreteCumulant(StepCumulant):
     """A step by `Pair.nodes`. Its characteristic function need not decay: atoms keep it up at every frequency."""
 
     def __init__(self, pair: Pair, steps: int, theta: float, log_ignored: float = -np.inf):
-        """Atoms beyond all but e^`log_ignored` of the P-mass are left out where a high tilt would see nothing else."""
+        """Atoms beyond all but e^`log_ignored` of the P-mass are left out where a high tilt would see nothing else.
+
+        Args:
+            pair: the step's dominating pair.
+            steps: independent repetitions, >= 1.
+            theta: tilt of the saddle point, > 0.
+            log_ignored: log of the P-mass that may be left out; -inf keeps everything.
+        """
         self.pair, self.steps, self.theta = pair, steps, theta
         self.largest = 3 * theta + 5
         self._kept = _without_far_tail(pair, self.largest, log_ignored)
@@ -81,7 +64,7 @@ class SmoothNodes(Smooth):
         self.left_out = steps * self._ignored[0]
         self.real = self._nodes(0.0)
         self.moment = self.log_moment(theta)
-        self.mean, self.variance = self.jet(theta)[1:]
+        self.mean, self.variance = self.cumulant_derivatives(theta)[1:]
 
     def _nodes(self, frequency: float) -> Nodes:
         if self._kept is not None:
@@ -95,30 +78,26 @@ class SmoothNodes(Smooth):
         return nodes
 
     def log_moment(self, theta: float) -> float:
-        """The digits of small moments are kept by sum p = 1 - infinite, sum p e^{-loss} = 1 - unseen, less the tail."""
+        """The digits of small moments are kept by sum p and sum p e^{-loss}, which are 1 less the lost masses."""
         loss, p, _ = self.real.columns
+        direct = self.real.log_moment(theta)
         with np.errstate(divide="ignore"):
-            exponent = np.log(p) + theta * loss
-        top = float(exponent.max())
-        direct = top + float(np.log(np.exp(exponent - top).sum()))
+            top = float((np.log(p) + theta * loss).max())
         if abs(direct) > 0.5 or top > 0:
             return direct
         with np.errstate(over="ignore", invalid="ignore"):
             small = float((p * (np.expm1(theta * loss) + theta * np.expm1(-loss))).sum())
-        p_lost, q_lost = self.pair.infinite + self._ignored[0], self.pair.unseen + self._ignored[1]
+        p_lost, q_lost = self.pair.infinity_mass + self._ignored[0], self.pair.negative_infinity_mass + self._ignored[1]
         lost = p_lost + theta * (p_lost - q_lost)
         return float(np.log1p(small - lost)) if np.isfinite(small) else direct
 
-    def jet(self, theta: float) -> tuple[float, float, float]:
-        loss, p, _ = self.real.columns
-        with np.errstate(divide="ignore"):
-            exponent = np.log(p) + theta * loss
-        weights = np.exp(exponent - exponent.max())
-        weights /= weights.sum()
-        mean = float(weights @ loss)
-        return self.log_moment(theta), mean, float(weights @ (loss - mean) ** 2)
+    def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
+        """Return `log_moment` with its first two derivatives."""
+        _, weights = self.real.tilt(theta)
+        return self.log_moment(theta), *weighted_mean_and_variance(weights, self.real.loss)
 
     def mean_and_variance(self) -> tuple[float, float]:
+        """Return mean and variance of the tilted loss."""
         return self.mean, self.variance
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
@@ -128,7 +107,7 @@ class SmoothNodes(Smooth):
         edges = np.unique(np.concatenate([near, np.sort(self.real.loss)[:: max(len(self.real.loss) // _EDGES, 1)]]))
         if self._kept is not None:
             edges = np.append(edges[edges < self.real.loss[-1]], self.real.loss[-1])
-        p, q = self.pair.cells(edges)
+        p, q = self.pair.bin_masses(edges)
         keep = (p > 0) & (q > 0)
         if self._kept is not None:
             keep[-1] = False  # An atom that the law leaves out would make it look as if it decayed.
@@ -140,9 +119,11 @@ class SmoothNodes(Smooth):
         return decay
 
     def nodes(self, frequency: float) -> int:
+        """Return the finite losses with their masses."""
         return len(self._nodes(frequency).loss)
 
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return log phi of all steps at each t, and a bound on its error."""
         value, size = np.empty(len(t), dtype=complex), np.empty(len(t))
         start = 0
         while start < len(t):
@@ -175,47 +156,58 @@ def _without_far_tail(pair: Pair, largest: float, log_ignored: float) -> Nodes |
 
 def _beyond(pair: Pair, loss: float) -> tuple[float, float]:
     """P- and Q-mass of the finite losses above `loss`."""
-    p, q = pair.cells(np.array([loss]))
+    p, q = pair.bin_masses(np.array([loss]))
     return float(p[1]), float(q[1])
 
 
-class SmoothMixed(Smooth):
-    """E e^{zL} = (1 - share) E_usual e^{zL} + share E_rare e^{zL}, of two sampled Gaussians seen at the same tilt."""
+class MixtureCumulant(StepCumulant):
+    """E e^{zL} = (1 - share) E_usual e^{zL} + share E_rare e^{zL}, of two sampled Gaussians at the same tilt."""
 
-    def __init__(self, usual: SmoothSampled, rare: SmoothSampled, share: float):
-        self._views, self._shares = (usual, rare), np.array([1 - share, share])
+    def __init__(self, usual: SampledGaussianCumulant, rare: SampledGaussianCumulant, share: float):
+        self._cumulants, self._shares = (usual, rare), np.array([1 - share, share])
         self.steps, self.theta = usual.steps, usual.theta
         self.largest = min(usual.largest, rare.largest)
         self.moment = self.log_moment(self.theta)
-        self.mean = self.jet(self.theta)[1]
+        self.mean = self.cumulant_derivatives(self.theta)[1]
 
     def _weights(self, theta: float) -> np.ndarray:
-        moments = np.array([view.log_moment(theta) for view in self._views])
+        moments = np.array([cumulant.log_moment(theta) for cumulant in self._cumulants])
         return np.exp(np.log(self._shares) + moments - self.log_moment(theta))
 
     def log_moment(self, theta: float) -> float:
-        moments = np.array([view.log_moment(theta) for view in self._views])
+        """Return log E_P e^{theta L} of one step."""
+        moments = np.array([cumulant.log_moment(theta) for cumulant in self._cumulants])
         if moments.max() > 0.5:
             return float(np.logaddexp(*(np.log(self._shares) + moments)))
         return float(np.log1p(self._shares @ np.expm1(moments)))
 
-    def jet(self, theta: float) -> tuple[float, float, float]:
-        weights, jets = self._weights(theta), [view.jet(theta) for view in self._views]
-        means, variances = (np.array([jet[k] for jet in jets]) for k in (1, 2))
+    def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
+        """Return `log_moment` with its first two derivatives."""
+        weights, derivatives = (
+            self._weights(theta),
+            [cumulant.cumulant_derivatives(theta) for cumulant in self._cumulants],
+        )
+        means, variances = (np.array([cumulant_derivatives[k] for cumulant_derivatives in derivatives]) for k in (1, 2))
         mean = float(weights @ means)
         return self.log_moment(theta), mean, float(weights @ (variances + (means - mean) ** 2))
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
-        parts = [np.log(w) + view.log_decay(t) for w, view in zip(self._weights(self.theta), self._views, strict=True)]
+        """Return an upper bound on log |phi| over each [t_j, t_{j+1}]."""
+        parts = [
+            np.log(w) + cumulant.log_decay(t)
+            for w, cumulant in zip(self._weights(self.theta), self._cumulants, strict=True)
+        ]
         return np.minimum(np.logaddexp(*parts), 0.0)
 
     def nodes(self, frequency: float) -> int:
-        return sum(view.nodes(frequency) for view in self._views)
+        """Return the finite losses with their masses."""
+        return sum(cumulant.nodes(frequency) for cumulant in self._cumulants)
 
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return log phi of all steps at each t, and a bound on its error."""
         change, error = np.zeros(len(t), dtype=complex), np.zeros(len(t))
-        for weight, view in zip(self._weights(self.theta), self._views, strict=True):
-            value, miss = view.change(t, self.mean)
+        for weight, cumulant in zip(self._weights(self.theta), self._cumulants, strict=True):
+            value, miss = cumulant.change(t, self.mean)
             change += weight * value
             error += weight * miss
         logarithm = log1p(change)

@@ -8,43 +8,52 @@ from typing import Protocol
 
 import numpy as np
 
-from tacit.accounting.pld.cumulants import as_gaussian, cumulants_of
+from tacit.accounting.pld.cumulants import cumulants_of
 from tacit.accounting.pld.exact import Double, Enumerated, Single
 from tacit.accounting.pld.fft import Convolution
 from tacit.accounting.pld.inversion import SaddleLine, saddle_line
 from tacit.accounting.pld.saddle_point import Saddle, log_chernoff, saddle_for_delta, saddle_for_epsilon
-from tacit.accounting.pld.smooth_cumulants import Product, SmoothCumulant, Unsuitable
-from tacit.accounting.pld.tail_split import Splitter
+from tacit.accounting.pld.step_cumulants import CompositionCumulant, IndependentSum, Unsuitable
+from tacit.accounting.pld.tail_split import TailSplitter
 from tacit.errors import Refused
-from tacit.mechanisms.pairs import Pair
-from tacit.root_finding import bracketed_root
+from tacit.mechanisms.pairs import Nodes, Pair
+from tacit.root_finding import bisect, bracketed_root
 
 ALLOWANCE = 1e-9
 """Relative widening of every delta and epsilon for rounding in moments and masses, which stays below 1e-10."""
 
-_POINTS = 20_000
-_ROUGH = 1 << 11
-_TINY = 1e-33
-_WIDE = 2e-7
-_LOOSE = 1e-3
-_ALONE = (Single, Double, Enumerated)
-_VOIDED = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # `asked` takes nothing from such results.
+_POINTS = 20_000  # Points of one saddle line: about 10 ms.
+_ROUGH = 1 << 11  # Lattice points of the cross-check, whose bounds are wide but independent of the line's.
+_TINY = 1e-33  # Absolute slack of the cross-check, where a rough lattice has lost all digits.
+_WIDE = 2e-7  # Relative width of delta from which a tail split is worth trying.
+_LOOSE = 1e-3  # Relative width from which another engine is worth trying.
+_FEW_STEPS = (Single, Double, Enumerated)  # Engines that no other one beats.
+_IGNORE_OVERFLOW = np.errstate(
+    over="ignore", invalid="ignore", divide="ignore"
+)  # `valid_bounds` takes nothing from such results.
+# Saddles of a profile; between two of them bounds stay narrow.
 _PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
 
 
-class Local(Protocol):
+class LocalBounds(Protocol):
     """Certified bounds on delta around one question."""
 
     @property
-    def theta(self) -> float: ...
+    def theta(self) -> float:
+        """The tilt around which the bounds are narrow."""
+        ...
 
     @property
-    def epsilon(self) -> float: ...
+    def epsilon(self) -> float:
+        """Where the bounds are meant to be evaluated."""
+        ...
 
-    def bounds(self, epsilon: float) -> tuple[float, float]: ...
+    def bounds(self, epsilon: float) -> tuple[float, float]:
+        """Return certified bounds on delta(epsilon)."""
+        ...
 
 
-def asked(local: Local, epsilon: float) -> tuple[float, float]:
+def valid_bounds(local: LocalBounds, epsilon: float) -> tuple[float, float]:
     """The bounds of `local`; all that is certain, [0, 1], where its arithmetic left the range of doubles."""
     low, high = local.bounds(epsilon)
     return (low, high) if 0.0 <= low <= high else (0.0, 1.0)
@@ -55,7 +64,7 @@ class Dispatch:
 
     def __init__(self, parts: Sequence[tuple[Pair, int]], *, gap: float = 2e-7, largest: int = 1 << 20):
         self.parts = parts
-        self._wide, self._blur = max(_WIDE, 2 * gap), gap / 10
+        self._wide, self._smoothing = max(_WIDE, 2 * gap), gap / 10
         self.general = Convolution(parts, gap=gap, largest=largest)
         self._coarse = Convolution(parts, gap=1e-3, largest=1 << 13)
         self._compared = False
@@ -66,29 +75,29 @@ class Dispatch:
         self._checked_delta = lru_cache(maxsize=32)(self._delta_within_bounds)
         self._checked_epsilon = lru_cache(maxsize=32)(self._epsilon_within_bounds)
 
-    @_VOIDED
+    @_IGNORE_OVERFLOW
     def delta(self, epsilon: float) -> tuple[float, float]:
-        """Bounds on delta(epsilon)."""
+        """Return lower and upper bound at `epsilon`."""
         return self._checked_delta(epsilon)
 
-    @_VOIDED
+    @_IGNORE_OVERFLOW
     def epsilon(self, delta: float) -> tuple[float, float]:
-        """Bounds on the smallest epsilon >= 0 with delta(epsilon) <= delta."""
+        """Return bounds on the smallest epsilon >= 0 at which delta is at most `delta`."""
         return self._checked_epsilon(delta)
 
-    @_VOIDED
+    @_IGNORE_OVERFLOW
     def delta_on_line(self, epsilon: float) -> tuple[float, float] | None:
         """`delta` where the saddle line alone settles it, which costs little however many steps differ; else None."""
         line = self._line_for_epsilon(epsilon, self.general.saddle_for_epsilon(epsilon))
         if line is None or _looseness(line, epsilon) > _LOOSE:
             return None
-        low, high = asked(line, epsilon)
+        low, high = valid_bounds(line, epsilon)
         return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
 
-    @_VOIDED
+    @_IGNORE_OVERFLOW
     def epsilon_on_line(self, delta: float) -> tuple[float, float] | None:
         """`epsilon` where the saddle line alone settles it, which costs little however many steps differ; else None."""
-        if delta <= self.general.infinite:
+        if delta <= self.general.infinity_mass:
             return None
         line = self._line_for_delta(delta, self.general.saddle_for_delta(delta))
         if line is None or _looseness(line, line.epsilon) > _LOOSE:
@@ -98,10 +107,10 @@ class Dispatch:
 
     def _delta_within_bounds(self, epsilon: float) -> tuple[float, float]:
         low, high = self._delta(epsilon)
-        floor, ceiling = self._simple(epsilon) if self._tables else (0.0, 1.0)
+        floor, ceiling = self._simple_delta(epsilon) if self._tables else (0.0, 1.0)
         return (low, high) if low <= ceiling and high >= floor else (floor, ceiling)
 
-    def _simple(self, epsilon: float) -> tuple[float, float]:
+    def _simple_delta(self, epsilon: float) -> tuple[float, float]:
         """Bounds that need neither engine: what the worst step alone leaks, and Chernoff's of the whole composition.
 
         They are far apart, and stand in where an engine has left the range of doubles.
@@ -111,18 +120,18 @@ class Dispatch:
         for rate in np.geomspace(0.01, 1e9, 80):
             value = sum(steps * _log_table_moment(pair, rate) for pair, steps in self.parts)
             best = min(best, log_chernoff(float(rate), value, epsilon))
-        ceiling = self.general.infinite + float(np.exp(best))
+        ceiling = self.general.infinity_mass + float(np.exp(best))
         return floor * (1 - ALLOWANCE), min(ceiling * (1 + ALLOWANCE) + 1e-12 * floor, 1.0)
 
     def _delta(self, epsilon: float) -> tuple[float, float]:
         if epsilon >= self._top * (1 + ALLOWANCE):
-            return self.general.infinite * (1 - ALLOWANCE), min(self.general.infinite * (1 + ALLOWANCE), 1.0)
+            return self.general.infinity_mass * (1 - ALLOWANCE), min(self.general.infinity_mass * (1 + ALLOWANCE), 1.0)
         local = self._near_epsilon(epsilon)
-        low, high = asked(local, epsilon)
-        if not isinstance(local, _ALONE) and epsilon > 0 and high - low > self._wide * high > 1e-300:
+        low, high = valid_bounds(local, epsilon)
+        if not isinstance(local, _FEW_STEPS) and epsilon > 0 and high - low > self._wide * high > 1e-300:
             middle = float(np.log(max(high * low, high**2 * 1e-10)) / 2)
-            apart = None if self.general.infinite else self._splitter(middle).at(epsilon, middle)
-            low, high = _together((low, high), asked(apart, epsilon) if apart else (0.0, 1.0))
+            split = None if self.general.infinity_mass else self._splitter(middle).at(epsilon, middle)
+            low, high = intersection((low, high), valid_bounds(split, epsilon) if split else (0.0, 1.0))
         return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
 
     def _epsilon_within_bounds(self, delta: float) -> tuple[float, float]:
@@ -130,22 +139,19 @@ class Dispatch:
         if not self._tables or not np.isfinite(high):
             return low, high
         # An answer of lattice or line is kept only where it agrees with what needs neither.
-        agrees = self._simple(low)[1] >= delta * (1 - 1e-6) and self._simple(high)[0] <= delta * (1 + 1e-6)
+        agrees = self._simple_delta(low)[1] >= delta * (1 - 1e-6) and self._simple_delta(high)[0] <= delta * (1 + 1e-6)
         return (low, high) if agrees else self._simple_epsilon(delta)
 
     def _simple_epsilon(self, delta: float) -> tuple[float, float]:
-        """`epsilon` from `_simple` alone, by bisection."""
+        """`epsilon` from `_simple_delta` alone, by bisection."""
         ends = []
         for side in (0, 1):
-            low, high = 0.0, max(self._top, 1e-12) if np.isfinite(self._top) else 1e6
-            for _ in range(60):
-                middle = (low + high) / 2
-                low, high = (middle, high) if self._simple(middle)[side] > delta else (low, middle)
-            ends.append(low if side == 0 else high)
+            top = max(self._top, 1e-12) if np.isfinite(self._top) else 1e6
+            ends.append(bisect(lambda epsilon, side=side: self._simple_delta(epsilon)[side] > delta, 0.0, top)[side])
         return ends[0], ends[1]
 
     def _epsilon(self, delta: float) -> tuple[float, float]:
-        if delta < self.general.infinite * (1 + ALLOWANCE) or delta == 0.0:
+        if delta < self.general.infinity_mass * (1 + ALLOWANCE) or delta == 0.0:
             return self._at_the_end(delta)
         floor, top = self._near_the_top(delta)
         if floor >= top * (1 - ALLOWANCE) < np.inf:
@@ -153,8 +159,8 @@ class Dispatch:
         local = self._near_delta(delta)
         low, high = max(_invert(local, delta, 0), floor), min(_invert(local, delta, 1), top)
         if (
-            not isinstance(local, _ALONE)
-            and not self.general.infinite
+            not isinstance(local, _FEW_STEPS)
+            and not self.general.infinity_mass
             and high - low > self._wide * high > 1e-6 * self._wide
         ):
             low, high = self._between(delta, low, high)
@@ -175,10 +181,10 @@ class Dispatch:
         if not 0 < low < guess < np.inf:
             return low, high
         local = self._near_epsilon(float((low * guess) ** 0.5))
-        return _together((low, high), (_invert(local, delta, 0), _invert(local, delta, 1)))
+        return intersection((low, high), (_invert(local, delta, 0), _invert(local, delta, 1)))
 
-    def _splitter(self, log_delta: float) -> Splitter:
-        return Splitter(self.parts, self.general.outlines_for(log_delta), _POINTS)
+    def _splitter(self, log_delta: float) -> TailSplitter:
+        return TailSplitter(self.parts, self.general.coarse_losses_for(log_delta), _POINTS)
 
     def _between(self, delta: float, low: float, high: float) -> tuple[float, float]:
         """Bounds on epsilon with the runs of a large loss apart, searched for between two known bounds."""
@@ -189,27 +195,27 @@ class Dispatch:
             local = splitter.at(epsilon, log_delta)
             if local is None:
                 break
-            found = _together((low, high), (_invert(local, delta, 0), _invert(local, delta, 1)))
+            found = intersection((low, high), (_invert(local, delta, 0), _invert(local, delta, 1)))
             if found[1] < 1.03 * epsilon and epsilon < 1.03 * found[1]:
                 return found
             low, high = found
             epsilon = high
         return low, high
 
-    @_VOIDED
+    @_IGNORE_OVERFLOW
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bounds on delta at many epsilons, from a few questions that lie near all of them; wider than `delta`."""
-        deltas = [delta for delta in _PROFILE_DELTAS if delta > self.general.infinite]
+        deltas = [delta for delta in _PROFILE_DELTAS if delta > self.general.infinity_mass]
         locals_ = [self._for_epsilon(0.0, self._coarse), *(self._for_delta(delta, self._coarse) for delta in deltas)]
         centres = np.array([local.epsilon for local in locals_])
         nearest = np.argmin(np.abs(epsilons[:, None] - centres), axis=1)
-        bounds = np.array([asked(locals_[k], float(e)) for k, e in zip(nearest, epsilons, strict=True)])
+        bounds = np.array([valid_bounds(locals_[k], float(e)) for k, e in zip(nearest, epsilons, strict=True)])
         return bounds[:, 0] * (1 - ALLOWANCE), np.minimum(bounds[:, 1] * (1 + ALLOWANCE), 1.0)
 
     def _near_the_top(self, delta: float) -> tuple[float, float]:
         """Bounds from the largest loss alone: with P-mass m there, delta(epsilon) >= m (1 - e^{epsilon - largest})."""
         top = self._top
-        if self.general.infinite or not 0 < top < np.inf:
+        if self.general.infinity_mass or not 0 < top < np.inf:
             return 0.0, np.inf
         log_mass = sum(steps * _log_mass_at_the_top(pair) for pair, steps in self.parts)
         share = float(np.exp(min(np.log(delta) - log_mass, 1.0)))
@@ -217,22 +223,22 @@ class Dispatch:
         return max(floor * (1 - ALLOWANCE / 4), 0.0), top * (1 + ALLOWANCE / 4)
 
     def _at_the_end(self, delta: float) -> tuple[float, float]:
-        """epsilon where only infinite losses are left: the largest finite loss, or inf if even that is too much."""
+        """Return epsilon where only infinite losses are left: the largest finite loss, or inf if that is too much."""
         top = self._top
-        certain = self.general.infinite
-        if delta < certain * (1 - ALLOWANCE):
+        lost = self.general.infinity_mass
+        if delta < lost * (1 - ALLOWANCE):
             return float("inf"), float("inf")
-        known = delta == 0.0 and certain == 0.0
+        known = delta == 0.0 and lost == 0.0
         return top * (1 - ALLOWANCE) if known else 0.0, top * (1 + ALLOWANCE) if known else float("inf")
 
-    def _for_delta(self, delta: float, lattice: Convolution | None = None) -> Local:
+    def _for_delta(self, delta: float, lattice: Convolution | None = None) -> LocalBounds:
         saddle = self.general.saddle_for_delta(delta)
         few = self._few(saddle)
         if few:
             return few.towards(delta) if isinstance(few, Double) else few
         return self._narrower(self._line_for_delta(delta, saddle), lattice or self.general, saddle)
 
-    def _for_epsilon(self, epsilon: float, lattice: Convolution | None = None) -> Local:
+    def _for_epsilon(self, epsilon: float, lattice: Convolution | None = None) -> LocalBounds:
         saddle = self.general.saddle_for_epsilon(epsilon)
         few = self._few(saddle)
         if few:
@@ -240,14 +246,14 @@ class Dispatch:
         return self._narrower(self._line_for_epsilon(epsilon, saddle), lattice or self.general, saddle)
 
     def _line_for_delta(self, delta: float, saddle: Saddle) -> SaddleLine | None:
-        log_delta = float(np.log(delta - self.general.infinite))
+        log_delta = float(np.log(delta - self.general.infinity_mass))
         return self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, log_delta))
 
     def _line_for_epsilon(self, epsilon: float, saddle: Saddle) -> SaddleLine | None:
         return self._line(saddle, lambda cumulant: saddle_for_epsilon(cumulant, epsilon))
 
-    def _narrower(self, line: SaddleLine | None, lattice: Convolution, saddle: Saddle) -> Local:
-        """The line, unless there is none or the lattice knows more where the line is meant to be asked."""
+    def _narrower(self, line: SaddleLine | None, lattice: Convolution, saddle: Saddle) -> LocalBounds:
+        """The line, unless there is none or the lattice knows more where the line is meant to be evaluated."""
         if line is not None and _looseness(line, line.epsilon) <= _LOOSE:
             return line
         bracket = lattice.bracket(saddle)
@@ -265,12 +271,12 @@ class Dispatch:
         found = Enumerated.of(self.parts, theta, epsilon)
         if found or count > 2:
             return found
-        return Double(pair, self.parts[-1][0], self.general.outlines[0], theta, epsilon)
+        return Double(pair, self.parts[-1][0], self.general.coarse_losses[0], theta, epsilon)
 
-    def _line(self, saddle: Saddle, refine: Callable[[SmoothCumulant], Saddle]) -> SaddleLine | None:
+    def _line(self, saddle: Saddle, refine: Callable[[CompositionCumulant], Saddle]) -> SaddleLine | None:
         if self.general.exact:
             return None
-        discrete = any(as_gaussian(pair)[1] < np.inf for pair, _ in self.parts)
+        discrete = any(pair.gaussian_limit()[1] < np.inf for pair, _ in self.parts)
         for limited, widest in (
             ((True, 4e-7), (False, 1e-5), (True, 1.0), (False, 1.0)) if discrete else ((False, 1.0),)
         ):
@@ -283,26 +289,30 @@ class Dispatch:
         return None
 
     def _refined_line(
-        self, saddle: Saddle, refine: Callable[[SmoothCumulant], Saddle], widest: float, *, limited: bool
+        self, saddle: Saddle, refine: Callable[[CompositionCumulant], Saddle], widest: float, *, limited: bool
     ) -> SaddleLine | None:
         for _ in range(4):
-            seen = cumulants_of(self.parts, saddle.theta, saddle.log_delta, limited=limited)
-            refined = refine(SmoothCumulant(seen, saddle.theta))
+            cumulants = cumulants_of(self.parts, saddle.theta, saddle.log_delta, limited=limited)
+            refined = refine(CompositionCumulant.around(cumulants, saddle.theta))
             close = abs(np.log(refined.theta / saddle.theta)) < 0.3
             saddle = refined
             if close:
                 break
-        seen = cumulants_of(self.parts, saddle.theta, saddle.log_delta, limited=limited)
+        cumulants = cumulants_of(self.parts, saddle.theta, saddle.log_delta, limited=limited)
         return saddle_line(
-            Product(seen, saddle.theta), saddle, _POINTS, self.general.infinite, blurs=(self._blur, widest)
+            IndependentSum(cumulants, saddle.theta),
+            saddle,
+            _POINTS,
+            self.general.infinity_mass,
+            smoothing_range=(self._smoothing, widest),
         )
 
     def _agreed(self, line: SaddleLine, saddle: Saddle) -> SaddleLine:
         """The line, once a coarse lattice of the same composition has bounds that overlap with its own."""
         if not self._compared:
             self._compared = True
-            rough = Convolution(self.parts, largest=_ROUGH, outlines=self.general.outlines).bracket(saddle)
-            (low, high), (floor, ceiling) = asked(line, line.epsilon), asked(rough, line.epsilon)
+            rough = Convolution(self.parts, largest=_ROUGH, coarse_losses=self.general.coarse_losses).bracket(saddle)
+            (low, high), (floor, ceiling) = valid_bounds(line, line.epsilon), valid_bounds(rough, line.epsilon)
             if low * (1 - ALLOWANCE) > ceiling + _TINY or floor > high * (1 + ALLOWANCE) + _TINY:
                 raise Refused(
                     f"two engines disagree at epsilon {line.epsilon:.6g}: delta in [{low:.6g}, {high:.6g}] against "
@@ -311,30 +321,26 @@ class Dispatch:
         return line
 
 
-def _looseness(local: Local, epsilon: float) -> float:
+def _looseness(local: LocalBounds, epsilon: float) -> float:
     """Relative width of the bounds on delta."""
-    low, high = asked(local, max(epsilon, 0.0))
+    low, high = valid_bounds(local, max(epsilon, 0.0))
     return (high - low) / high if high > 0 else 1.0
 
 
-def _together(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+def intersection(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
     """What lies in both intervals; where two engines contradict each other, all that either of them allows."""
     low, high = max(one[0], other[0]), min(one[1], other[1])
     return (low, high) if low <= high else (min(one[0], other[0]), max(one[1], other[1]))
 
 
 def _log_table_moment(pair: Pair, rate: float) -> float:
-    """log E e^{rate L} of one step with a table of atoms, infinite losses left out."""
+    """Return log E e^{rate L} of one step with a table of atoms; infinite losses are left out."""
     assert pair.table is not None
-    loss, p, _ = pair.table
-    with np.errstate(divide="ignore"):
-        exponent = np.log(p) + rate * loss
-    top = float(exponent.max())
-    return top + float(np.log(np.exp(exponent - top).sum()))
+    return Nodes(*pair.table).log_moment(rate)
 
 
 def _log_mass_at_the_top(pair: Pair) -> float:
-    """log of the P-mass of the largest loss, -inf where it is not an atom."""
+    """Return log of the P-mass of the largest loss, -inf where it is not an atom."""
     slack = 1e-12 * abs(pair.largest)
     nodes = pair.nodes(1.0, 0.0)
     if nodes is None or not any(atom >= pair.largest - slack for atom in pair.atoms):
@@ -342,11 +348,13 @@ def _log_mass_at_the_top(pair: Pair) -> float:
     return float(np.log(nodes.p[nodes.loss >= pair.largest - slack].sum()))
 
 
-def _invert(local: Local, delta: float, side: int) -> float:
+def _invert(local: LocalBounds, delta: float, side: int) -> float:
     """The epsilon where one side of the bounds crosses delta, searched outwards from the saddle."""
 
     def excess(epsilon: float) -> float:
-        return float(np.log(max(asked(local, epsilon)[side], 2.3e-308) / delta)) + ALLOWANCE * (1 if side else -1)
+        return float(np.log(max(valid_bounds(local, epsilon)[side], 2.3e-308) / delta)) + ALLOWANCE * (
+            1 if side else -1
+        )
 
     guess = _secant(excess, local.epsilon, local.theta)
     root = _bracketed(excess, local) if guess is None else guess
@@ -372,7 +380,7 @@ def _secant(excess: Callable[[float], float], start: float, slope: float) -> flo
     return None
 
 
-def _bracketed(excess: Callable[[float], float], local: Local) -> float:
+def _bracketed(excess: Callable[[float], float], local: LocalBounds) -> float:
     step = 0.5 / local.theta
     low = high = local.epsilon
     while excess(high) > 0:

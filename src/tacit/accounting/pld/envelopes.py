@@ -18,15 +18,17 @@ BLOCK = 128
 Where it is revealed which steps run, blocks are of so many steps that hardly ever more than BLOCK of them do.
 """
 
-_GAP, _LARGEST = 1e-4, 1 << 17
+_GAP, _LARGEST = 1e-4, 1 << 17  # Relative rounding and size of lattices: an envelope is 1e-3 wide anyway.
+# Largest total loss on a grid; steps, and expected runs, that one grid covers.
 _REACH, _FEW_STEPS, _FEW_RUNS = 200.0, 64, 2.0
+# Members among which the worst is looked for, more of them near the largest loss.
 _SHARES = (*np.linspace(-0.95, 0.95, 39).tolist(), *(1 - 0.5 ** np.arange(5, 40)).tolist())
-_FEW = (0.0, 0.25, 0.5, 0.8, 0.95)
+_FEW = (0.0, 0.25, 0.5, 0.8, 0.95)  # Members for a profile.
 
 Parts = Sequence[tuple[Pair, int]]
 
 
-def rough(parts: Parts) -> Dispatch:
+def coarse_dispatch(parts: Parts) -> Dispatch:
     """A direction whose own two sides need not be closer than those of an envelope."""
     return Dispatch(parts, gap=_GAP, largest=_LARGEST)
 
@@ -63,7 +65,7 @@ def _block(pair: Pair, steps: int) -> AdaptivePair | None:
     return longer if longer.steps > most else plain
 
 
-class Fixed:
+class FixedMemberLowerBound:
     """A lower bound on delta of steps that are all one member: the worst of a few and of the one at the tilt asked."""
 
     def __init__(self, parts: Parts, upper: Dispatch):
@@ -72,7 +74,7 @@ class Fixed:
         self._at_share = lru_cache(maxsize=16)(self._direction)
 
     def _direction(self, share: float) -> Dispatch:
-        return rough([(pair.attained(share), steps) for pair, steps in self._parts])
+        return coarse_dispatch([(pair.attained(share), steps) for pair, steps in self._parts])
 
     def _candidates(self, theta: float) -> list[Dispatch]:
         """The largest moment decides how fast delta falls where it is small; elsewhere nothing tells."""
@@ -92,7 +94,7 @@ class Fixed:
         """Where the bound falls to delta, and infinity."""
         if delta <= 0:
             return 0.0, np.inf
-        if delta <= self._upper.general.infinite:
+        if delta <= self._upper.general.infinity_mass:
             return max(direction.epsilon(delta)[0] for direction in self._candidates(1.0)), np.inf
         theta = self._upper.general.saddle_for_delta(delta).theta
         return max(direction.epsilon(delta)[0] for direction in self._candidates(theta)), np.inf
@@ -104,7 +106,7 @@ class Fixed:
         return np.max(sides, axis=0), np.ones(len(epsilons))
 
 
-class Floor:
+class AdaptiveLowerBound:
     """A lower bound on delta of a few steps of one family: the highest of the lines that some way to adapt exceeds."""
 
     def __init__(self, pair: Pair, steps: int):
@@ -130,7 +132,7 @@ class Floor:
         return np.array([self._at(float(epsilon)) for epsilon in epsilons]), np.ones(len(epsilons))
 
 
-def floors(parts: Parts, upper: Dispatch) -> list[Floor | Fixed]:
+def lower_bounds(parts: Parts, upper: Dispatch) -> list[AdaptiveLowerBound | FixedMemberLowerBound]:
     """Lower bounds whose largest counts: adaptive ones where few steps run, and that of one member throughout.
 
     Where it is revealed which steps run, and few do, groups of steps stand for one each: an analyst may ask for nothing
@@ -139,19 +141,14 @@ def floors(parts: Parts, upper: Dispatch) -> list[Floor | Fixed]:
     (pair, steps), *others = parts
     few = 0 if others else min(_FEW_STEPS, _reach(pair))
     if 1 < steps <= few:
-        return [Floor(pair, steps)]
+        return [AdaptiveLowerBound(pair, steps)]
     if isinstance(pair, RevealedPair) and steps * pair.rate <= _FEW_RUNS and few > 1:
         once = float(-np.expm1(steps // few * np.log1p(-pair.rate)))
-        return [Floor(replace(pair, rate=once), few), Fixed(parts, upper)]
-    return [Fixed(parts, upper)]
+        return [AdaptiveLowerBound(replace(pair, rate=once), few), FixedMemberLowerBound(parts, upper)]
+    return [FixedMemberLowerBound(parts, upper)]
 
 
 def _log_moment(pair: Pair, theta: float) -> float:
-    """log E_P e^{theta L} of a pair of few losses, infinite ones left out."""
+    """Return log E_P e^{theta L} of a pair of few losses, infinite ones left out."""
     nodes = pair.nodes(theta, 0.0)
-    if nodes is None:
-        return 0.0
-    with np.errstate(divide="ignore"):
-        exponent = np.log(nodes.p) + theta * nodes.loss
-    top = float(exponent.max())
-    return top + float(np.log(np.exp(exponent - top).sum()))
+    return nodes.log_moment(theta) if nodes else 0.0

@@ -1,12 +1,13 @@
-"""One step alone: delta is read off the masses above epsilon.
+"""Exact engines for one step, two steps, and few steps with few atoms.
 
-Two steps: delta(epsilon) = E_{L1} H_2(epsilon - L1), H_2 the exact delta of the second step alone.
+`Single`: delta is read off the masses above epsilon.
 
-The outcomes of the first step are put into cells of its loss. Merging each cell into one outcome gives a lower bound
-(data processing). Moving its P- and Q-masses to the two ends of the cell, which keeps both, gives an upper one. Both
-meet the truth to second order in the width of the cells, which are halved where the two differ most.
+`Double`: delta(epsilon) = E_{L1} H_2(epsilon - L1), H_2 the exact delta of the second step alone. The outcomes of the
+first step are put into bins of its loss. Merging a bin into one outcome gives a lower bound (data processing). Moving
+its P- and Q-masses to the two ends of the bin, which keeps both, gives an upper one. Both meet the truth to second
+order in the width of the bins, which are halved where the two differ most.
 
-Few steps with few atoms: every pair of a first and a second half of the run is looked at.
+`Enumerated`: the sum over every pair of outcomes of a first and a second half of the run.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tacit.accounting.pld.discrete_cumulants import Discrete
+from tacit.accounting.pld.discrete_cumulants import DiscreteLoss
 from tacit.accounting.pld.saddle_point import SMALLEST
 from tacit.mechanisms.pairs import Pair
+from tacit.root_finding import bisect
 
-_UNIT = 2.0**-50
+_UNIT = 2.0**-50  # Eight rounding units: two masses, a product and a difference.
 
 
 class Single:
@@ -33,31 +35,39 @@ class Single:
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """The value with its rounding error."""
-        p, q = self._pair.cells(np.array([epsilon]))
+        p, q = self._pair.bin_masses(np.array([epsilon]))
         given = np.exp(min(epsilon, 700.0)) * q[-1] if q[-1] else 0.0
         value, error = p[-1] - given, _UNIT * (p[-1] + given)
         if q[-1] < SMALLEST:
             # Anything from none to all of P's mass may be given.
             value = error = p[-1] / 2
-        infinite = self._pair.infinite
-        return float(infinite + max(value - error, 0.0)), float(min(infinite + value + error, 1.0))
+        infinity_mass = self._pair.infinity_mass
+        return float(infinity_mass + max(value - error, 0.0)), float(min(infinity_mass + value + error, 1.0))
 
 
-_CLOSE = 3e-8
-_SLACK = 5
-_PASSES = 60
-_MOST_NODES = 20_000
+_CLOSE = 3e-8  # Relative width at which bins are no longer halved.
+_SLACK = 5  # Bins that are good to this multiple of it are left alone.
+_PASSES = 60  # Halvings at most.
+_MOST_NODES = 20_000  # Bins at most.
 
 
 class Double:
-    """The composition of two steps, to be asked anywhere."""
+    """The composition of two steps, at any epsilon."""
 
-    def __init__(self, first: Pair, second: Pair, outline: Discrete, theta: float, epsilon: float):
-        """`outline` has losses of `first` from which the cells start; `theta` and `epsilon` say where a search may."""
+    def __init__(self, first: Pair, second: Pair, coarse_loss: DiscreteLoss, theta: float, epsilon: float):
+        """`coarse_loss` gives the first edges; `theta` and `epsilon` say where to search from.
+
+        Args:
+            first: dominating pair of the first step.
+            second: dominating pair of the second step.
+            coarse_loss: losses of the composition on a coarse lattice; they give the first edges.
+            theta: tilt from which to search, > 0.
+            epsilon: epsilon from which to search.
+        """
         self.theta, self.epsilon = theta, epsilon
         self._first, self._second = first, second
         atoms = np.array([atom for atom in first.atoms if np.isfinite(atom)])
-        self._edges = np.unique(np.concatenate([outline.losses, atoms, atoms - 1e-12 * np.abs(atoms)]))
+        self._edges = np.unique(np.concatenate([coarse_loss.losses, atoms, atoms - 1e-12 * np.abs(atoms)]))
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta(epsilon)."""
@@ -72,15 +82,13 @@ class Double:
                 break
             wanted = _CLOSE
             self._halve(gap > 0.5 * _CLOSE * high / len(gap))
-        infinite = self._first.infinite
-        return infinite + max(low, 0.0), min(infinite + high, 1.0)
+        infinity_mass = self._first.infinity_mass
+        return infinity_mass + max(low, 0.0), min(infinity_mass + high, 1.0)
 
     def towards(self, delta: float) -> Double:
         """The same, with the place where its first few cells put `delta` as the one to search from."""
-        low, high = 0.0, max(2 * float(self._edges[-1]), 1e-12)
-        for _ in range(40):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self._cells(middle)[0].sum() > delta else (low, middle)
+        top = max(2 * float(self._edges[-1]), 1e-12)
+        _, high = bisect(lambda epsilon: self._cells(epsilon)[0].sum() > delta, 0.0, top, halvings=40)
         self.epsilon = high
         near, far = (float(self._cells(high * factor)[0].sum()) for factor in (1.0, 1.01))
         if near > far > 0:
@@ -97,13 +105,13 @@ class Double:
     def _cells(self, epsilon: float) -> tuple[np.ndarray, np.ndarray, float]:
         """What each cell adds to the lower and to the upper bound, and the rounding error of the sum."""
         edges = self._edges
-        p, q = self._first.cells(edges)
+        p, q = self._first.bin_masses(edges)
         with np.errstate(divide="ignore", invalid="ignore"):
             centre = np.where((p > 0) & (q > 0), np.log(p) - np.log(q), -np.inf)
         left, right = np.append(edges[0], edges), np.append(edges, edges[-1])
         centre = np.clip(centre, np.append(-np.inf, edges), np.append(edges, np.inf))
         ask = np.concatenate([centre, edges])
-        value, error = self._alone(epsilon - ask)
+        value, error = self._single_delta(epsilon - ask)
         merged, at_edge = value[: len(centre)], value[len(centre) :]
         width = np.maximum(right - left, 1e-300)
         share = np.clip(np.expm1(left - centre) / np.expm1(-width), 0.0, 1.0)
@@ -111,32 +119,40 @@ class Double:
         high[0], high[-1] = at_edge[0], 1.0
         return p * merged, np.maximum(p * high, p * merged), float(p @ error[: len(centre)])
 
-    def _alone(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _single_delta(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """H_2 at any real epsilons, with its error."""
         points, place = np.unique(epsilons, return_inverse=True)
         finite = np.isfinite(points)
-        p, q = self._second.cells(points[finite])
+        p, q = self._second.bin_masses(points[finite])
         above_p, above_q = np.zeros(len(points)), np.zeros(len(points))
         above_p[finite], above_q[finite] = (np.cumsum(mass[::-1])[::-1][1:] for mass in (p, q))
-        above_p[points == -np.inf] = 1.0 - self._second.infinite
+        above_p[points == -np.inf] = 1.0 - self._second.infinity_mass
         with np.errstate(divide="ignore", over="ignore"):
             given = np.exp(np.minimum(points, 1e9) + np.log(above_q))
         given, error = np.minimum(given, above_p), _UNIT * (above_p + given)
         # Where Q's mass is near the smallest double, anything from none to all of P's may be given.
         lost = (above_q < SMALLEST) & np.isfinite(points)
         given[lost], error[lost] = above_p[lost] / 2, above_p[lost] / 2
-        return (above_p - given + self._second.infinite)[place], error[place]
+        return (above_p - given + self._second.infinity_mass)[place], error[place]
 
 
-_ROUNDING_UNIT = 2.0**-49
-_LEAST = 1e-44
-_MOST = 400_000
-_FEW = 8
+_ROUNDING_UNIT = 2.0**-49  # Sixteen rounding units, for the sums over a half.
+_LEAST = 1e-44  # P-mass below which an atom goes into the error.
+_MOST = 400_000  # Outcomes of a half at most.
+_FEW = 8  # Steps at most; halves of more have too many outcomes.
 Sums = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Enumerated:
-    """The composition of few steps with tables, to be asked anywhere."""
+    """The composition of few steps with tables, at any epsilon.
+
+    Args:
+        first: (losses, P-masses, Q-masses) of the first half of the steps.
+        second: the same of the second half.
+        left_out: P-mass of the outcomes that were not enumerated, in [0, 1].
+        theta: tilt from which to search, > 0.
+        epsilon: epsilon from which to search.
+    """
 
     def __init__(self, first: Sums, second: Sums, left_out: float, theta: float, epsilon: float):
         self.theta, self.epsilon, self._left_out = theta, epsilon, left_out
@@ -150,7 +166,7 @@ class Enumerated:
     def of(cls, parts: Sequence[tuple[Pair, int]], theta: float, epsilon: float) -> Enumerated | None:
         """The engine, or None where a step has no table or there are too many runs."""
         if sum(steps for _, steps in parts) > _FEW or any(
-            pair.table is None or pair.infinite or pair.unseen for pair, _ in parts
+            pair.table is None or pair.infinity_mass or pair.negative_infinity_mass for pair, _ in parts
         ):
             return None
         halves: list[Sums] = [(np.zeros(1), np.ones(1), np.ones(1)), (np.zeros(1), np.ones(1), np.ones(1))]

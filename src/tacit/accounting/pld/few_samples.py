@@ -13,15 +13,15 @@ from scipy.stats import binom
 from tacit.mechanisms.pairs import Pair, SampledGaussianPair
 from tacit.tradeoff import ProfileCurve
 
-_LEAST_MU = 16.0
-_MOST_COUNTS = 200_000
-_ALLOWANCE = 1e-9
-_MARGINS = (0.05, 0.5, 2.0, 8.0)
+_LEAST_MU = 16.0  # From this mu on the two bounds differ by a few per cent (see `FewSamples`).
+_MOST_COUNTS = 200_000  # Counts in the window at most.
+_ALLOWANCE = 1e-9  # Relative widening for rounding.
+_MARGINS = (0.05, 0.5, 2.0, 8.0)  # Values of m in the lower bound; the best counts.
 
 Parts = Sequence[tuple[Pair, int]]
 
 
-class Revealed:
+class FewSamples:
     """delta and epsilon, as (lower, upper), of `steps` equal Poisson-subsampled Gaussian steps in one direction.
 
     Let K ~ Bin(steps, rate) be how many steps sample the record. Whoever knows K's steps sees K Gaussian steps, so by
@@ -43,13 +43,16 @@ class Revealed:
         return counts, law.pmf(counts), float(law.cdf(low - 1)), float(law.sf(high))
 
     def delta(self, epsilon: float) -> tuple[float, float]:
+        """Return lower and upper bound at this epsilon."""
         return self._lower(epsilon) * (1 - _ALLOWANCE), min(self._upper(epsilon) * (1 + _ALLOWANCE), 1.0)
 
     def epsilon(self, delta: float) -> tuple[float, float]:
+        """Return bounds on the smallest epsilon that meets `delta`."""
         low, high = (ProfileCurve(bound).epsilon(delta) for bound in (self._lower, self._upper))
         return low * (1 - _ALLOWANCE), high * (1 + _ALLOWANCE)
 
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return bounds on delta at many epsilons."""
         both = np.array([self.delta(float(epsilon)) for epsilon in epsilons])
         return both[:, 0], both[:, 1]
 
@@ -75,7 +78,7 @@ class Revealed:
         )
 
 
-def revealed(parts: Parts) -> Revealed | None:
+def few_samples(parts: Parts) -> FewSamples | None:
     """The bounds for `parts` where they are equal sampled Gaussian steps of mu at least 16; None otherwise."""
     if len(parts) != 1:
         return None
@@ -84,7 +87,7 @@ def revealed(parts: Parts) -> Revealed | None:
         return None
     low, high = window(steps, pair.rate)
     wide = high - low > _MOST_COUNTS
-    return None if pair.sigma * _LEAST_MU > 1 or pair.rate == 1.0 or wide else Revealed(pair, steps)
+    return None if pair.sigma * _LEAST_MU > 1 or pair.rate == 1.0 or wide else FewSamples(pair, steps)
 
 
 def window(steps: int, rate: float) -> tuple[int, int]:

@@ -1,6 +1,6 @@
-"""Composition on a lattice: an exponentially tilted Fourier transform, with a certificate for one rounding.
+"""Composition by FFT: pairs rounded both ways to one lattice, tilted to the question and convolved.
 
-The general engine: any pairs, rounded both ways to one lattice, tilted to the question and convolved.
+`LatticeSum` certifies one rounding; `Convolution` builds the lower and the upper one for any composition of pairs.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any, cast
 import numpy as np
 from scipy import fft
 
-from tacit.accounting.pld.discrete_cumulants import Cumulant, Discrete
-from tacit.accounting.pld.lattice import Rounded, place_atoms, round_down, round_up, thinned
+from tacit.accounting.pld.discrete_cumulants import DiscreteLoss
+from tacit.accounting.pld.lattice import RoundedLoss, place_atoms, round_down, round_up
+from tacit.accounting.pld.noise_groups import thinned
 from tacit.accounting.pld.saddle_point import (
     Aliases,
     Saddle,
@@ -22,16 +23,18 @@ from tacit.accounting.pld.saddle_point import (
     saddle_for_delta,
     saddle_for_epsilon,
 )
+from tacit.accounting.pld.step_cumulants import CompositionCumulant
 from tacit.mechanisms.pairs import Pair
+from tacit.root_finding import bisect
 
-UNIT = 2.0**-52
-NEGLIGIBLE = -46.0
-_MANY = 4096
+UNIT = 2.0**-52  # Spacing of doubles at 1, twice the rounding unit.
+NEGLIGIBLE = -46.0  # log of |phi| below which frequencies are dropped: e^-46 = 1e-20.
+_MANY = 4096  # From so many frequencies on, the sum over lattice points is cheaper.
 
 
 @dataclass(frozen=True)
 class LatticeSum:
-    """delta(epsilon) of a sum of lattice losses, to be asked near the epsilon that `theta` was chosen for.
+    """delta(epsilon) of a sum of lattice losses, to be evaluated near the epsilon that `theta` was chosen for.
 
     With z = theta + i t, delta(epsilon) = e^{K(theta) - theta epsilon} / N sum_j phi(t_j) k(z_j) e^{-i t_j n h}, where
     phi is the transform of the tilted masses, n the first lattice point above epsilon and k(z) = sum over the points
@@ -48,11 +51,18 @@ class LatticeSum:
     phi: np.ndarray
     error: np.ndarray
     aliases: Aliases
-    infinite: float
+    infinity_mass: float
 
     @classmethod
-    def of(cls, parts: Sequence[tuple[Rounded, int]], theta: float, epsilon: float, size: int) -> LatticeSum:
-        """The sum of `steps` independent copies of each rounded loss, on a lattice of `size` points."""
+    def of(cls, parts: Sequence[tuple[RoundedLoss, int]], theta: float, epsilon: float, size: int) -> LatticeSum:
+        """The sum of `steps` independent copies of each rounded loss, on a lattice of `size` points.
+
+        Args:
+            parts: rounded losses with the number of steps of each; one pitch for all.
+            theta: tilt under which the sum is transformed, > 0.
+            epsilon: epsilon at the saddle point of that tilt.
+            size: points of the lattice, a power of two.
+        """
         log_phi, slack = np.zeros(size // 2 + 1, dtype=complex), np.zeros(size // 2 + 1)
         log_scale = 0.0
         discrete = [finite_losses(rounded, steps) for rounded, steps in parts]
@@ -66,7 +76,8 @@ class LatticeSum:
         phi = np.exp(log_phi[kept])
         return cls(
             theta, epsilon, parts[0][0].pitch, size, sum(steps * rounded.origin for rounded, steps in parts), log_scale,
-            kept, phi, np.abs(phi) * np.expm1(np.minimum(slack[kept], 50.0)), Aliases.of(Cumulant(discrete), theta),
+            kept, phi, np.abs(phi) * np.expm1(np.minimum(slack[kept], 50.0)),
+            Aliases.of(CompositionCumulant(discrete), theta),
             infinity_mass(parts),
         )  # fmt: skip
 
@@ -80,7 +91,7 @@ class LatticeSum:
         return np.fft.irfft(np.conj(spectrum), self.size), error
 
     def finite(self, epsilon: float) -> tuple[float, float, float]:
-        """log of the scale e^{K - theta epsilon}, and E[(1 - e^{epsilon - L})_+; L finite] / scale with its error."""
+        """Return log s, s = e^{K - theta epsilon}, and E[(1 - e^{epsilon - L})_+; L finite] / s with its error."""
         first = int(np.ceil((epsilon - self.origin) / self.pitch))
         gap = max(self.origin + first * self.pitch - epsilon, 0.0)
         value, error = (self._by_points if len(self.index) > _MANY else self._by_frequencies)(first, gap)
@@ -113,8 +124,8 @@ class LatticeSum:
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta of the lattice composition itself."""
         low, high = self.finite_bounds(epsilon)
-        finite = 1 - self.infinite
-        return self.infinite + min(low, finite), self.infinite + min(high, finite)
+        finite = 1 - self.infinity_mass
+        return self.infinity_mass + min(low, finite), self.infinity_mass + min(high, finite)
 
     def finite_bounds(self, epsilon: float) -> tuple[float, float]:
         """The same without the infinite losses."""
@@ -136,45 +147,53 @@ def _difference(z: Any, start: Any, period: float) -> tuple[Any, Any]:
     return -np.expm1(-start) / series, -np.exp(-z * period - start) * np.expm1(start - period) / series
 
 
-def finite_losses(rounded: Rounded, steps: int) -> Discrete:
+def finite_losses(rounded: RoundedLoss, steps: int) -> DiscreteLoss:
     """The lattice points that have mass."""
     keep = rounded.masses > 0
-    return Discrete(rounded.losses[keep], np.log(rounded.masses[keep]), steps)
+    return DiscreteLoss(rounded.losses[keep], np.log(rounded.masses[keep]), steps)
 
 
-def transform(rounded: Rounded, part: Discrete, weights: np.ndarray, size: int) -> tuple[np.ndarray, float]:
-    """sum_k w_k e^{i t_j k h} for the weights of `part` on the lattice, and a bound on its rounding error."""
+def transform(rounded: RoundedLoss, part: DiscreteLoss, weights: np.ndarray, size: int) -> tuple[np.ndarray, float]:
+    """sum_k w_k e^{i t_j k h} for the weights of `part` on the lattice, and a bound on its rounding error.
+
+    Args:
+        rounded: the rounded loss, for its origin and pitch.
+        part: its finite losses.
+        weights: their masses under a tilt, shape (losses,).
+        size: points of the lattice, even.
+    """
     place = np.round((part.losses - rounded.origin) / rounded.pitch).astype(int) % size
     value = np.conj(np.fft.rfft(np.bincount(place, weights, size)))
     error = 8 * UNIT * float(np.log2(size) * np.sqrt(weights @ weights))
     return np.where(np.abs(value) < 1e-300, 1e-300, value), error
 
 
-def infinity_mass(parts: Sequence[tuple[Rounded, int]]) -> float:
+def infinity_mass(parts: Sequence[tuple[RoundedLoss, int]]) -> float:
     """P-mass of runs in which some step has infinite loss."""
-    if any(rounded.infinite >= 1 for rounded, _ in parts):
+    if any(rounded.infinity_mass >= 1 for rounded, _ in parts):
         return 1.0
-    return float(-np.expm1(sum(steps * np.log1p(-rounded.infinite) for rounded, steps in parts)))
+    return float(-np.expm1(sum(steps * np.log1p(-rounded.infinity_mass) for rounded, steps in parts)))
 
 
 def _exp(x: float) -> float:
     return float(np.exp(min(x, 700.0)))
 
 
+# Edges of the coarse losses: geometric, so that every scale of loss has bins.
 _EDGES = np.concatenate([-np.geomspace(1e5, 1e-12, 512), np.geomspace(1e-12, 1e5, 512)])
-_APPROACH = np.geomspace(1e-9, 0.5, 40)
-_LARGEST = 1 << 20
-_MOST = 1 << 26
-_COARSE = 1 << 12
-_UNEVEN = 64
-Rounding = list[tuple[Rounded, int]]
+_APPROACH = np.geomspace(1e-9, 0.5, 40)  # Relative distances of further edges from atoms and ends.
+_LARGEST = 1 << 20  # Points of a lattice unless its losses demand more.
+_MOST = 1 << 26  # Points of a lattice at most: 1 GiB of complex numbers.
+_COARSE = 1 << 12  # Up to this size a lattice is rough, and time is saved on its rounding.
+_UNEVEN = 64  # How much finer the pitch is for tables whose losses fit no lattice.
+Rounding = list[tuple[RoundedLoss, int]]
 
 
 @dataclass(frozen=True)
 class Bracket:
     """The lower and the upper rounding of one composition, built for one question.
 
-    `theta` is the tilt, a first guess at the fall of log delta; at `epsilon` the bounds are meant to be asked. A
+    `theta` is the tilt, a first guess at the fall of log delta; at `epsilon` the bounds are meant to be evaluated. A
     rounding is None where no finite loss was left of some part: then it bounds nothing.
     """
 
@@ -190,7 +209,14 @@ class Bracket:
 
 
 class Convolution:
-    """Two-sided delta of one direction: `parts` are pairs with the number of times that they run."""
+    """Two-sided delta of one direction: `parts` are pairs with the number of times that they run.
+
+    Args:
+        parts: dominating pairs with the number of steps of each.
+        gap: relative width that the bracket of delta aims at, > 0.
+        largest: points of the finest lattice.
+        coarse_losses: losses of every part on a coarse lattice; computed by default.
+    """
 
     def __init__(
         self,
@@ -198,40 +224,40 @@ class Convolution:
         *,
         gap: float = 2e-7,
         largest: int = _LARGEST,
-        outlines: Sequence[Discrete] | None = None,
+        coarse_losses: Sequence[DiscreteLoss] | None = None,
     ):
         self.parts = parts
         self.gap = gap
         self.largest = largest
-        self.infinite = -np.expm1(sum(steps * _log1m(pair.infinite) for pair, steps in parts))
+        self.infinity_mass = -np.expm1(sum(steps * _log1m(pair.infinity_mass) for pair, steps in parts))
         self.lower_parts, self.upper_parts = thinned(parts)
         self.exact = _common(parts) > 0
         """Whether all losses lie on one lattice, where nothing is rounded."""
-        self.outlines = outlines or [_outline(pair, steps) for pair, steps in self.upper_parts]
+        self.coarse_losses = coarse_losses or [_coarse_loss(pair, steps) for pair, steps in self.upper_parts]
 
     def saddle_for_delta(self, delta: float) -> Saddle:
-        """The approximate saddle where delta(epsilon) = delta > `infinite`."""
-        log_delta = float(np.log(delta - self.infinite))
-        return saddle_for_delta(self._outline_for(log_delta), log_delta)
+        """The approximate saddle where delta(epsilon) = delta > `infinity_mass`."""
+        log_delta = float(np.log(delta - self.infinity_mass))
+        return saddle_for_delta(self._coarse_cumulant(log_delta), log_delta)
 
     def saddle_for_epsilon(self, epsilon: float) -> Saddle:
         """The approximate saddle of `epsilon`."""
-        saddle = saddle_for_epsilon(self._outline_for(-300.0), epsilon)
+        saddle = saddle_for_epsilon(self._coarse_cumulant(-300.0), epsilon)
         for _ in range(2):
-            saddle = saddle_for_epsilon(self._outline_for(saddle.log_delta), epsilon)
+            saddle = saddle_for_epsilon(self._coarse_cumulant(saddle.log_delta), epsilon)
         return saddle
 
-    def outlines_for(self, log_delta: float) -> list[Discrete]:
-        """The outlines without masses that are too small to matter at this delta, but could rule a high tilt."""
-        floor = log_delta - 50.0 - np.log(sum(part.steps for part in self.outlines))
-        return [part.above(floor) for part in self.outlines]
+    def coarse_losses_for(self, log_delta: float) -> list[DiscreteLoss]:
+        """The coarse_losses without masses that are too small to matter at this delta, but could rule a high tilt."""
+        floor = log_delta - 50.0 - np.log(sum(part.steps for part in self.coarse_losses))
+        return [part.above(floor) for part in self.coarse_losses]
 
-    def _outline_for(self, log_delta: float) -> Cumulant:
-        return Cumulant(self.outlines_for(log_delta))
+    def _coarse_cumulant(self, log_delta: float) -> CompositionCumulant[DiscreteLoss]:
+        return CompositionCumulant(self.coarse_losses_for(log_delta))
 
     def bracket(self, saddle: Saddle) -> Bracket:
         """Both roundings, built for one saddle."""
-        cumulant = self._outline_for(saddle.log_delta)
+        cumulant = self._coarse_cumulant(saddle.log_delta)
         theta = saddle.theta
         aliases = Aliases.of(cumulant, theta)
         period = period_for(aliases, saddle.epsilon, saddle.log_delta - 23.0, 4 * saddle.spread)
@@ -249,7 +275,13 @@ class Convolution:
         return Bracket(lower, upper, theta, saddle.epsilon)
 
     def _rounded(
-        self, cumulant: Cumulant, theta: float, log_delta: float, period: float, wanted: float, largest: int
+        self,
+        cumulant: CompositionCumulant[DiscreteLoss],
+        theta: float,
+        log_delta: float,
+        period: float,
+        wanted: float,
+        largest: int,
     ) -> tuple[Rounding, Rounding, int]:
         """Lower and upper parts on one lattice, and the number of its points."""
         steps = sum(part.steps for part in cumulant.parts)
@@ -273,13 +305,13 @@ class Convolution:
         return down, up, size
 
 
-def _anchor(pair: Pair, part: Discrete, theta: float, pitch: float) -> float:
+def _anchor(pair: Pair, part: DiscreteLoss, theta: float, pitch: float) -> float:
     """The mode of many atoms; else the merged loss of a cell around itself near the bulk, which so stays whole."""
     if pair.table is not None:
         return float(pair.table[0][np.argmax(pair.table[1])])
     place = float(part.losses[np.argmax(part.tilt(theta)[1])])
     for _ in range(30):
-        p, q = pair.cells(np.array([place - pitch / 2, place + pitch / 2]))
+        p, q = pair.bin_masses(np.array([place - pitch / 2, place + pitch / 2]))
         if not (p[1] > 0 and q[1] > 0):
             break
         place = float(np.log(p[1] / q[1]))
@@ -290,21 +322,21 @@ def _log1m(x: float) -> float:
     return float(np.log1p(-x)) if x < 1 else -np.inf
 
 
-def _outline(pair: Pair, steps: int) -> Discrete:
+def _coarse_loss(pair: Pair, steps: int) -> DiscreteLoss:
     """The pair merged into a few hundred cells: close enough to plan with, not a bound that is used."""
     ends = [*pair.atoms, *([pair.largest] if np.isfinite(pair.largest) else [])]
     near = [end + sign * abs(end) * _APPROACH for end in ends for sign in (-1, 1)]
     edges = np.unique(np.concatenate([_EDGES, *near]))
-    p, q = pair.cells(edges)
+    p, q = pair.bin_masses(edges)
     middle = np.concatenate([edges[:1], (edges[:-1] + edges[1:]) / 2, edges[-1:]])
     with np.errstate(divide="ignore", invalid="ignore"):
         # Beyond a loss of 745 the Q-mass is below the smallest double.
         losses = np.where(q > 0, np.log(p / q), middle)
     keep = (p > 0) & ((q > 0) | (losses > 700))
-    return Discrete(losses[keep], np.log(p[keep]), steps)
+    return DiscreteLoss(losses[keep], np.log(p[keep]), steps)
 
 
-def _ends(part: Discrete, theta: float, log_delta: float, steps: int) -> tuple[float, float]:
+def _ends(part: DiscreteLoss, theta: float, log_delta: float, steps: int) -> tuple[float, float]:
     """Losses between which all but a negligible part of the tilted mass, and of the mass that matters, lies."""
     _, weights = part.tilt(theta)
     cut = 1e-15 / steps
@@ -318,15 +350,16 @@ def _ends(part: Discrete, theta: float, log_delta: float, steps: int) -> tuple[f
     return float(below), float(above)
 
 
-def _pitch_for(cumulant: Cumulant, theta: float, gap: float) -> float:
+def _pitch_for(cumulant: CompositionCumulant[DiscreteLoss], theta: float, gap: float) -> float:
     """The pitch whose rounding moves epsilon by about `gap`: theta / 8 times the variance that it adds or removes."""
     tilted = [(part.steps, part.tilt(theta)[1], np.abs(part.losses)) for part in cumulant.parts]
-    low, high = -30.0, 3.0
-    for _ in range(20):
-        pitch = float(np.exp((low + high) / 2))
+
+    def fine_enough(log_pitch: float) -> bool:
+        pitch = float(np.exp(log_pitch))
         cost = sum(steps * float(weights @ np.minimum(pitch**2, pitch * size)) for steps, weights, size in tilted)
-        low, high = (np.log(pitch), high) if theta / 8 * cost < gap else (low, np.log(pitch))
-    return float(np.exp(low))
+        return theta / 8 * cost < gap
+
+    return float(np.exp(bisect(fine_enough, -30.0, 3.0, halvings=20)[0]))
 
 
 def _common(parts: Sequence[tuple[Pair, int]]) -> float:

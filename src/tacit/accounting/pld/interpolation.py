@@ -15,15 +15,15 @@ from itertools import pairwise
 import numpy as np
 
 from tacit.accounting.pld.quadrature import SampledGaussian, choose_line, log1p, on_line, reach, shifted_sum, varied
-from tacit.accounting.pld.smooth_cumulants import Smooth, SmoothSampled, Unsuitable
+from tacit.accounting.pld.step_cumulants import SampledGaussianCumulant, StepCumulant, Unsuitable
 
-_UNIT = 2.0**-53
-_RADII = (6.0, 4.0, 3.0, 2.5, 2.0, 1.7, 1.5, 1.35, 1.25)
-_PANEL = 0.45
-_BOUNDARY = np.exp(2j * np.pi * (np.arange(12) + 0.5) / 12)
-_MARGIN = 4.0
-_LOG_ERROR = -29.0
-_CELLS = 6
+_UNIT = 2.0**-53  # Rounding unit of a double.
+_RADII = (6.0, 4.0, 3.0, 2.5, 2.0, 1.7, 1.5, 1.35, 1.25)  # Bernstein ellipses to try, the largest first: fewer nodes.
+_PANEL = 0.45  # Widest panel in log sigma, a factor of 1.57.
+_BOUNDARY = np.exp(2j * np.pi * (np.arange(12) + 0.5) / 12)  # Twelve points of the unit circle, mapped to an ellipse.
+_MARGIN = 4.0  # Safe side for the places between the points of an ellipse.
+_LOG_ERROR = -29.0  # log of the interpolation error of the whole sum: e^-29 = 3e-13.
+_CELLS = 6  # Cells of an axis in the bound of the decay.
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Panel:
     counts: tuple[int, int]
 
 
-class SmoothSchedule(Smooth):
-    """Sampled Gaussians of one kind, seen as a single step."""
+class InterpolatedCumulant(StepCumulant):
+    """Sampled Gaussians of one kind as a single step."""
 
     steps = 1
 
@@ -54,9 +54,11 @@ class SmoothSchedule(Smooth):
         self.log_tolerance = -38.0 - np.log(self.total)
         self._reach(log_delta)
         self.panels = [self._panel(low, high) for low, high in self._split()]
-        self.views = [self._real(s, r) for panel in self.panels for s, r in zip(panel.sigma, panel.rate, strict=True)]
+        self.cumulants = [
+            self._real(s, r) for panel in self.panels for s, r in zip(panel.sigma, panel.rate, strict=True)
+        ]
         self.weights = np.concatenate([panel.weights for panel in self.panels])
-        self.mean = self.jet(theta)[1]
+        self.mean = self.cumulant_derivatives(theta)[1]
 
     def _reach(self, log_delta: float) -> None:
         log_cut = -38.0 - np.log(self.total)
@@ -120,15 +122,21 @@ class SmoothSchedule(Smooth):
             change = np.abs(np.exp(line.log_mass + self.theta * line.loss).sum() - 1)
         return bool(np.all(np.abs(np.imag(line.loss)) < 2.6) and np.all(np.isfinite(line.loss)) and change < 0.1)
 
-    def _real(self, sigma: float, rate: float) -> SmoothSampled:
+    def _real(self, sigma: float, rate: float) -> SampledGaussianCumulant:
         step = float(self.u[1] - self.u[0])
-        return SmoothSampled(varied(self.kind, sigma, rate), 1, self.theta, self.largest, self.ends, step=step)
+        return SampledGaussianCumulant(
+            varied(self.kind, sigma, rate), 1, self.theta, self.largest, self.ends, step=step
+        )
 
     def log_moment(self, theta: float) -> float:
-        return float(self.weights @ [view.log_moment(theta) for view in self.views])
+        """Return log E_P e^{theta L} of one step."""
+        return float(self.weights @ [cumulant.log_moment(theta) for cumulant in self.cumulants])
 
-    def jet(self, theta: float) -> tuple[float, float, float]:
-        value, first, second = self.weights @ np.array([view.jet(theta) for view in self.views])
+    def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
+        """Return `log_moment` with its first two derivatives."""
+        value, first, second = self.weights @ np.array(
+            [cumulant.cumulant_derivatives(theta) for cumulant in self.cumulants]
+        )
         return float(value), float(first), float(second)
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
@@ -153,6 +161,7 @@ class SmoothSchedule(Smooth):
         return 0.9 * np.einsum("ab,abt->t", cells, decays)
 
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return log phi of all steps at each t, and a bound on its error."""
         corners = [(s, r) for s in (self.sigma.min(), self.sigma.max()) for r in (self.rate.min(), self.rate.max())]
         lines = [
             choose_line(varied(self.kind, s, r), self.theta, 0.0, self.ends, float(t[-1]), self.log_tolerance)
@@ -166,8 +175,8 @@ class SmoothSchedule(Smooth):
         value, error = np.zeros(len(t), dtype=complex), np.zeros(len(t))
         start = 0
         for panel in self.panels:
-            for view, weight in zip(self.views[start:], panel.weights, strict=False):
-                one, size = _log_phi(view, u, step, height, t)
+            for cumulant, weight in zip(self.cumulants[start:], panel.weights, strict=False):
+                one, size = _log_phi(cumulant, u, step, height, t)
                 value += weight * one
                 error += abs(weight) * (2 * np.exp(self.log_tolerance) + 16 * _UNIT * size)
             start += len(panel.weights)
@@ -194,11 +203,11 @@ class SmoothSchedule(Smooth):
 
 
 def _log_phi(
-    view: SmoothSampled, u: np.ndarray, step: float, height: float, t: np.ndarray
+    cumulant: SampledGaussianCumulant, u: np.ndarray, step: float, height: float, t: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    line = on_line(view.pair, u, step, height)
-    weights = np.exp(line.log_mass + view.theta * line.loss - view.moment)
-    change, size = shifted_sum(weights, line.loss - view.mean, t, float(t[1]))
+    line = on_line(cumulant.pair, u, step, height)
+    weights = np.exp(line.log_mass + cumulant.theta * line.loss - cumulant.moment)
+    change, size = shifted_sum(weights, line.loss - cumulant.mean, t, float(t[1]))
     return log1p(change), size
 
 

@@ -2,7 +2,7 @@
 
 delta(epsilon) = (1 / 2 pi) int e^{K(z) - z epsilon} / (z (z + 1)) dt over z = theta + i t, theta > 0, by the trapezoid
 rule of step 2 pi / R. Its only errors are the aliases delta(epsilon + k R) (`Aliases`), the terms left out
-(`Measure.log_decay`), the quadrature of each moment and rounding (`Measure.transform`).
+(`LossSum.log_decay`), the quadrature of each moment and rounding (`LossSum.transform`).
 
 Where the characteristic function does not decay, as with atoms, a plain Gaussian step of small variance v is composed
 with the rest. Its delta D(v) is an upper bound, as one can always leave a result out. With b_w(x) the derivative of
@@ -18,17 +18,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.accounting.pld.saddle_point import Aliases, Saddle, period_for
-from tacit.accounting.pld.smooth_cumulants import Measure, Unsuitable
+from tacit.accounting.pld.step_cumulants import LossSum, Unsuitable
 
-_UNIT = 2.0**-53
-_TOLERANCE = -25.0
-_BLURRED = -18.0
-_RATIO = 1.15
+_UNIT = 2.0**-53  # Rounding unit of a double.
+_TOLERANCE = -25.0  # log of the relative error of the sum: e^-25 = 1.4e-11, far below the rounding allowance.
+_SMOOTHED = -18.0  # The same where smoothing costs more than e^-18 = 1.5e-8 anyway.
+_RATIO = 1.15  # Ratio of neighbouring frequencies where the decay is bounded.
+# Relative moves of epsilon by smoothing, the smallest that is affordable counts.
 _GAPS = (1e-7, 4e-7, 9e-7, 3e-6, 1e-5, 1e-4)
-_MOST_BLUR = 0.1
-_BLURRED_POINTS = 600_000
-_BLURRED_COST = 1e9
-_SMALL = 1e-20
+_MOST_SMOOTHING = 0.1  # Largest variance, so that e^{v / 8} stays near 1.
+_SMOOTHED_POINTS = 600_000  # Points of a smoothed line, which decays slowly.
+_SMOOTHED_COST = 1e9  # Points times nodes that a smoothed line may cost: some seconds.
+_SMALL = 1e-20  # Relative size below which a term goes into the error.
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class SaddleLine:
     error: np.ndarray
     tails: tuple[float, float]
     aliases: Aliases
-    infinite: float
-    blur: float
+    infinity_mass: float
+    smoothing: float
     left_out: float
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
@@ -59,34 +60,49 @@ class SaddleLine:
         unsure = np.abs(terms) * phase + self.error * np.abs(turn)
         log_scale = self.log_moment - self.theta * epsilon
         exponent = 8 * _UNIT * (abs(self.log_moment) + abs(self.theta * epsilon))
-        blurred = 0.0
-        if self.blur:
+        smoothed = 0.0
+        if self.smoothing:
             rise = (float(np.real(terms).sum()) + float(unsure.sum())) / (2 * self.period) + self.tails[1]
-            blurred = 2 * self.blur * np.exp(self.blur / 8) * max(rise, 0.0)
+            smoothed = 2 * self.smoothing * np.exp(self.smoothing / 8) * max(rise, 0.0)
         kernel = 1 / (z * (z + 1))
         value = float(np.real(terms * kernel).sum()) / self.period
         error = float(unsure @ np.abs(kernel)) / self.period + self.tails[0]
         above = _exp(self.aliases.above(epsilon, self.period) - log_scale)
         below, unknown = (_exp(log - log_scale) for log in self.aliases.below(epsilon, self.period))
-        low = _exp(log_scale - exponent) * max(value - error - above - below - blurred, 0.0)
+        low = _exp(log_scale - exponent) * max(value - error - above - below - smoothed, 0.0)
         high = _exp(log_scale + exponent) * max(value + error - below + unknown, 0.0) + self.left_out
-        finite = 1 - self.infinite
-        return self.infinite + min(low, finite), self.infinite + min(high, finite)
+        finite = 1 - self.infinity_mass
+        return self.infinity_mass + min(low, finite), self.infinity_mass + min(high, finite)
 
 
 def saddle_line(
-    measure: Measure, saddle: Saddle, budget: int, infinite: float, *, blurs: tuple[float, float] = (0.0, 1.0)
+    loss_sum: LossSum,
+    saddle: Saddle,
+    budget: int,
+    infinity_mass: float,
+    *,
+    smoothing_range: tuple[float, float] = (0.0, 1.0),
 ) -> SaddleLine | None:
-    """The line through a saddle, blurred if need be; None when its points would cost more than `budget`.
+    """The line through a saddle, smoothed if need be; None when its points would cost more than `budget`.
 
-    `infinite` is the P-mass of runs with an infinite loss. A blur takes about a share of epsilon within `blurs`.
+    `infinity_mass` is the P-mass of runs with an infinite loss. Smoothing moves epsilon by about a share of itself
+    within `smoothing_range`.
+
+    Args:
+        loss_sum: the composition's losses as cumulants.
+        saddle: the saddle point, which gives the tilt of the line.
+        budget: evaluations of characteristic functions at most.
+        infinity_mass: P-mass of an infinite loss, in [0, 1].
+        smoothing_range: least and most smoothing allowed, as a share of epsilon.
     """
-    if measure.largest < 1.02 * saddle.theta:
+    if loss_sum.largest < 1.02 * saddle.theta:
         return None
-    for gap in (0.0, *(gap for gap in _GAPS if blurs[0] <= gap <= blurs[1])):
-        blur = min(gap * max(saddle.epsilon, 0.03 / saddle.theta) / (1 + saddle.theta), _MOST_BLUR)
+    for gap in (0.0, *(gap for gap in _GAPS if smoothing_range[0] <= gap <= smoothing_range[1])):
+        smoothing = min(gap * max(saddle.epsilon, 0.03 / saddle.theta) / (1 + saddle.theta), _MOST_SMOOTHING)
         try:
-            line = _line(measure.blurred(blur) if blur else measure, saddle, budget, blur, infinite)
+            line = _line(
+                loss_sum.smoothed(smoothing) if smoothing else loss_sum, saddle, budget, smoothing, infinity_mass
+            )
         except Unsuitable:
             continue
         if line is not None:
@@ -94,18 +110,18 @@ def saddle_line(
     return None
 
 
-def _line(measure: Measure, saddle: Saddle, budget: int, blur: float, infinite: float) -> SaddleLine | None:
+def _line(loss_sum: LossSum, saddle: Saddle, budget: int, smoothing: float, infinity_mass: float) -> SaddleLine | None:
     theta = saddle.theta
-    log_moment = measure.log_moment(theta)
+    log_moment = loss_sum.log_moment(theta)
     log_value = saddle.log_delta - (log_moment - theta * saddle.epsilon)
-    aliases = Aliases.of(measure.log_moment, theta, largest=measure.largest)
+    aliases = Aliases.of(loss_sum.log_moment, theta, largest=loss_sum.largest)
     period = period_for(aliases, saddle.epsilon, saddle.log_delta + _TOLERANCE, 4 * saddle.spread)
-    tolerance, most = (_BLURRED, _BLURRED_POINTS) if blur else (_TOLERANCE, budget)
-    found = _points(measure, 2 * np.pi / period, log_value + tolerance, most)
-    if found is None or (blur and len(found[0]) * measure.nodes(float(found[0][-1])) > _BLURRED_COST):
+    tolerance, most = (_SMOOTHED, _SMOOTHED_POINTS) if smoothing else (_TOLERANCE, budget)
+    found = _points(loss_sum, 2 * np.pi / period, log_value + tolerance, most)
+    if found is None or (smoothing and len(found[0]) * loss_sum.nodes(float(found[0][-1])) > _SMOOTHED_COST):
         return None
     t, tails = found
-    phi, error = measure.transform(t)
+    phi, error = loss_sum.transform(t)
     tails = (tails[0] + float(np.exp(log_value - 40.0)), tails[1])
     size = np.abs(phi) + error
     light = (size < _SMALL * np.exp(min(log_value, 0.0))) & (t > 0)
@@ -115,22 +131,23 @@ def _line(measure: Measure, saddle: Saddle, budget: int, blur: float, infinite: 
     )
     t, phi, error = t[~light], phi[~light], error[~light]
     return SaddleLine(
-        theta, saddle.epsilon, period, log_moment, measure.mean, t, phi, error, tails, aliases, infinite, blur,
-        measure.left_out,
+        theta, saddle.epsilon, period, log_moment, loss_sum.mean, t, phi, error, tails, aliases, infinity_mass,
+        smoothing,
+        loss_sum.left_out,
     )  # fmt: skip
 
 
 def _points(
-    measure: Measure, spacing: float, log_tolerance: float, budget: int
+    loss_sum: LossSum, spacing: float, log_tolerance: float, budget: int
 ) -> tuple[np.ndarray, tuple[float, float]] | None:
     """The multiples of `spacing` that matter, and bounds on what all others add to delta and to D'; None if too many.
 
     All cells between frequencies of a geometric series are kept but those whose bounds are negligible together.
     """
-    if not measure.variance > 0:
+    if not loss_sum.variance > 0:
         raise Unsuitable
-    t = measure.variance**-0.5 * _RATIO ** np.arange(160)
-    log_phi = measure.log_decay(t)
+    t = loss_sum.variance**-0.5 * _RATIO ** np.arange(160)
+    log_phi = loss_sum.log_decay(t)
     low, high = t, np.append(t[1:], np.inf)
     with np.errstate(under="ignore"):
         phi = np.exp(np.append(log_phi, log_phi[-1]))

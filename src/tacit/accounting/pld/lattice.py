@@ -1,40 +1,44 @@
-"""Rounding one step's privacy loss to a lattice: up to an easier pair to tell apart, down to a harder one.
-
-Fewer, rounded parts in place of very many unlike ones.
-"""
+"""Rounding of one step's privacy loss to a lattice: up to a pair that dominates it, down to one that it dominates."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from tacit.accounting.pld.saddle_point import SMALLEST
-from tacit.mechanisms.pairs import GaussianReplacePair, Pair, SampledGaussianPair
+from tacit.mechanisms.pairs import Pair
 
-_SPARE = 4
-_CHAIN = 60
-_FINE, _FINER = 64, 4096
+_SPARE = 4  # Points below the lattice for cells that move down.
+_CHAIN = 60  # Cells on either side of the heaviest one whose edges are chained.
+_FINE, _FINER = 64, 4096  # Grid points per cell of the chain, and near the heaviest cell.
 
 
 @dataclass(frozen=True)
-class Rounded:
+class RoundedLoss:
     """P-masses of the losses origin + i * pitch, i = 0, 1, ..., and the P-mass of infinite loss."""
 
     origin: float
     pitch: float
     masses: np.ndarray
-    infinite: float
+    infinity_mass: float
 
     @property
     def losses(self) -> np.ndarray:
+        """Return the lattice points."""
         return self.origin + self.pitch * np.arange(len(self.masses))
 
 
-def place_atoms(pair: Pair, first: float, pitch: float, size: int) -> Rounded | None:
-    """The pair itself where all its losses lie on the lattice (up to rounding), else None."""
+def place_atoms(pair: Pair, first: float, pitch: float, size: int) -> RoundedLoss | None:
+    """The pair itself where all its losses lie on the lattice (up to rounding), else None.
+
+    Args:
+        pair: a dominating pair.
+        first: lowest loss of the lattice.
+        pitch: distance of its points, > 0.
+        size: number of its points.
+    """
     nodes = pair.nodes(1.0, 0.0) if pair.discrete else None
     atoms, p = (nodes.loss, nodes.p) if nodes else pair.table[:2] if pair.table is not None else (np.zeros(0),) * 2
     index = np.round((atoms - first) / pitch).astype(int)
@@ -43,18 +47,24 @@ def place_atoms(pair: Pair, first: float, pitch: float, size: int) -> Rounded | 
     heavy = p > 1e-300
     if not heavy.any() or index[heavy].min() < 0 or index[heavy].max() >= size:
         return None
-    return Rounded(first, pitch, np.bincount(index[heavy], p[heavy], size), pair.infinite)
+    return RoundedLoss(first, pitch, np.bincount(index[heavy], p[heavy], size), pair.infinity_mass)
 
 
-def round_up(pair: Pair, first: float, pitch: float, size: int) -> Rounded:
+def round_up(pair: Pair, first: float, pitch: float, size: int) -> RoundedLoss:
     """A pair on the lattice that dominates `pair` (connect-the-dots, Doroshenko et al. 2022).
 
     The (P, Q)-mass of each cell is split between its two ends so that both masses are kept, a mean-preserving
     spread of the likelihood ratio. Losses below the lattice move up to its first point; above its last point
     the P-mass that Q's mass cannot carry becomes infinite.
+
+    Args:
+        pair: the dominating pair to dominate.
+        first: lowest loss of the lattice.
+        pitch: distance of its points, > 0.
+        size: number of its points.
     """
     points = first + pitch * np.arange(size)
-    p, q = pair.cells(points)
+    p, q = pair.bin_masses(points)
     q = np.where(q > SMALLEST, q, 0.0)  # less than there may be, which puts P's mass higher
     with np.errstate(divide="ignore"):
         given = np.exp(np.log(q[1:]) + points)
@@ -63,26 +73,33 @@ def round_up(pair: Pair, first: float, pitch: float, size: int) -> Rounded:
     masses = np.append(p[1:-1] - high, carried)
     masses[1:] += high
     masses[0] += p[0]
-    infinite = pair.infinite + float(p[-1]) - carried
-    return Rounded(first, pitch, masses, infinite)
+    return RoundedLoss(first, pitch, masses, pair.infinity_mass + float(p[-1]) - carried)
 
 
-def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float, *, close: bool = True) -> Rounded:
+def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float, *, close: bool = True) -> RoundedLoss:
     """A pair on a lattice that `pair` dominates, by merging all outcomes of a cell (a garbling) around each point.
 
     Cells are laid so that the merged loss log(P/Q) meets its point: up to fourth order in the pitch where the density
     is smooth, and exactly around the bulk (`_chained`). What remains is a common shift down of the lattice, and the
     few cells that it does not cover move down by one point. Any edges give a lower bound; good ones a close one.
+
+    Args:
+        pair: the dominating pair to stay below.
+        first: lowest loss of the lattice.
+        pitch: distance of its points, > 0.
+        size: number of its points.
+        tilt: tilt under which the common shift is chosen, >= 0.
+        close: whether edges may be adjusted for a closer bound.
     """
     if pair.table is not None and close:
         return _shared(pair, pair.table, first, pitch, size)
     points = first + pitch * np.arange(size)
     edges = points[:-1] + pitch / 2
-    miss = _miss(points, edges, *pair.cells(edges), pitch)
+    miss = _miss(points, edges, *pair.bin_masses(edges), pitch)
     edges = edges - np.clip((miss[:-1] + miss[1:]) / 2, -pitch / 4, pitch / 4)
     if close and not pair.atoms:
         points, edges = _chained(pair, points, edges, pitch, tilt)
-    p, q = pair.cells(edges)
+    p, q = pair.bin_masses(edges)
     miss = _miss(points, edges, p, q, pitch)
     shift = _shift(miss, _tilted(p, points, tilt), pitch)
     shift += 4e-16 * (1 + float(np.abs(points).max()))
@@ -90,12 +107,12 @@ def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float, *
     index = _SPARE + np.arange(size) - np.where(drop <= size, drop, size + _SPARE).astype(int)
     keep = (index >= 0) & (p > 0)
     masses = np.bincount(index[keep], p[keep], size + _SPARE)
-    return Rounded(points[0] - shift - _SPARE * pitch, pitch, masses, pair.infinite)
+    return RoundedLoss(points[0] - shift - _SPARE * pitch, pitch, masses, pair.infinity_mass)
 
 
 def _shared(
     pair: Pair, table: tuple[np.ndarray, np.ndarray, np.ndarray], first: float, pitch: float, size: int
-) -> Rounded:
+) -> RoundedLoss:
     """Many atoms, each merged with so much of its neighbour towards the mode that the merged loss is a lattice point.
 
     The mode must be a point of the lattice. Atoms whose neighbour cannot give enough move down to the next point.
@@ -127,7 +144,7 @@ def _shared(
     if 0 <= place < size:
         masses[place if loss[mode] >= first + place * pitch - 1e-12 else max(place - 1, 0)] += rest[mode]
     slack = 4e-16 * (1 + abs(first) + size * pitch) + 1e-9 * pitch
-    return Rounded(first - slack, pitch, masses, pair.infinite)
+    return RoundedLoss(first - slack, pitch, masses, pair.infinity_mass)
 
 
 def _chained(
@@ -138,7 +155,7 @@ def _chained(
     Given its outer edge, a cell's inner edge follows from its point; errors shrink where the density rises, so the
     chain runs from both sides towards the heaviest cell, and the whole lattice moves until that one fits too.
     """
-    p, _ = pair.cells(edges)
+    p, _ = pair.bin_masses(edges)
     with np.errstate(divide="ignore"):
         bulk = int(np.argmax(np.log(p) + tilt * points))
     left, right = max(bulk - _CHAIN, 1), min(bulk + _CHAIN, len(edges) - 2)
@@ -147,7 +164,7 @@ def _chained(
     fine = points[left] + pitch / _FINE * np.arange(-2 * _FINE, (right - left + 2) * _FINE)
     closer = points[bulk] + pitch / _FINER * np.arange(-3 * _FINER, 3 * _FINER)
     fine = np.unique(np.concatenate([fine, closer]))
-    p_fine, q_fine = (np.cumsum(mass[:-1]) for mass in pair.cells(fine))
+    p_fine, q_fine = (np.cumsum(mass[:-1]) for mass in pair.bin_masses(fine))
     move = 0.0
     inner = edges.copy()
     for _ in range(14):
@@ -205,44 +222,3 @@ def _tilted(p: np.ndarray, points: np.ndarray, tilt: float) -> np.ndarray:
     with np.errstate(divide="ignore"):
         exponent = np.log(p) + tilt * points
     return np.exp(exponent - exponent.max())
-
-
-_MOST = 32
-_CELLS = 40
-Parts = Sequence[tuple[Pair, int]]
-
-
-def thinned(parts: Parts) -> tuple[Parts, Parts]:
-    """Lower and upper parts: more than a few sampled Gaussians are rounded to the corners of cells of parameters.
-
-    Less noise and a higher rate dominate: N(0) against N(1) of the larger deviation is a garbling, and so is a
-    sample of a sample. In each cell the upper part has the smallest sigma and the largest rate, the lower one
-    the largest sigma and the smallest rate.
-    """
-    kinds: dict[object, list[tuple[SampledGaussianPair | GaussianReplacePair, int]]] = {}
-    lower: list[tuple[Pair, int]] = []
-    for pair, steps in parts:
-        if isinstance(pair, SampledGaussianPair | GaussianReplacePair):
-            kinds.setdefault((type(pair), getattr(pair, "remove", True)), []).append((pair, steps))
-        else:
-            lower.append((pair, steps))
-    upper = list(lower)
-    for members in kinds.values():
-        cells = _cells(members) if len(members) > _MOST else [[member] for member in members]
-        for cell in cells:
-            steps = sum(count for _, count in cell)
-            sigma, rate = [pair.sigma for pair, _ in cell], [pair.rate for pair, _ in cell]
-            lower.append((replace(cell[0][0], sigma=max(sigma), rate=min(rate)), steps))
-            upper.append((replace(cell[0][0], sigma=min(sigma), rate=max(rate)), steps))
-    return lower, upper
-
-
-def _cells(members: list) -> list[list]:
-    sigma, rate = (np.log([getattr(pair, name) for pair, _ in members]) for name in ("sigma", "rate"))
-    both = np.ptp(sigma) > 0 and np.ptp(rate) > 0
-    count = int(_CELLS**0.5) if both else _CELLS
-    keys = [np.floor(count * (v - v.min()) / (np.ptp(v) or 1.0) * (1 - 1e-12)).astype(int) for v in (sigma, rate)]
-    found: dict[tuple[int, int], list] = {}
-    for member, *key in zip(members, *keys, strict=True):
-        found.setdefault((int(key[0]), int(key[1])), []).append(member)
-    return list(found.values())

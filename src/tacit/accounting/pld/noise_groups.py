@@ -1,84 +1,75 @@
-"""Very many sampled Gaussians of unlike noise: neighbours in noise counted together, from above and from below.
+"""Groups of unlike noises: steps of neighbouring parameters counted together, from above and from below.
 
-Noise of a larger sigma is that of a smaller one plus more noise, so a step at the smallest sigma of a group is at least
-as leaky as each step in it, and one at the largest at most (post-processing).
+Less noise and a higher rate dominate (`SampledGaussian`), so steps at the smallest sigma and the largest rate of a
+group leak at least as much as its own, and steps at the largest sigma and the smallest rate at most as much.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
-from tacit.accounting.pld.dispatch import Dispatch
-from tacit.mechanisms.pairs import GaussianReplacePair, Pair, SampledGaussianPair
+from tacit.mechanisms.pairs import Pair, SampledGaussian
 
 Parts = Sequence[tuple[Pair, int]]
+SampledGaussians = list[tuple[SampledGaussian, int]]
+
+_FEW = 32  # So many unlike parts a lattice transforms one by one; each costs it two transforms.
+_CELLS = 40  # Groups of a kind on a lattice, a little more than `_FEW`.
 
 
-class Grouped:
-    """Two-sided answers about one direction: where one line covers all steps, as `Direction`; else by two groupings."""
-
-    def __init__(self, parts: Parts, lower: Parts, upper: Parts):
-        self._exact, self._lower, self._upper = Dispatch(parts), Dispatch(lower), Dispatch(upper)
-        self._known_delta = lru_cache(maxsize=32)(self._delta)
-        self._known_epsilon = lru_cache(maxsize=32)(self._epsilon)
-
-    @classmethod
-    def of(cls, parts: Parts, distinct: int) -> Grouped | None:
-        """`parts` by groups, where they are more than `distinct` and grouping makes them fewer; else None."""
-        if len(parts) <= distinct:
-            return None
-        lower, upper = (grouped(parts, distinct, upper=side) for side in (False, True))
-        return cls(parts, lower, upper) if len(upper) < len(parts) else None
-
-    def delta(self, epsilon: float) -> tuple[float, float]:
-        """Bounds on delta(epsilon)."""
-        return self._known_delta(epsilon)
-
-    def epsilon(self, delta: float) -> tuple[float, float]:
-        """Bounds on the smallest epsilon >= 0 with delta(epsilon) <= delta."""
-        return self._known_epsilon(delta)
-
-    def _delta(self, epsilon: float) -> tuple[float, float]:
-        found = self._exact.delta_on_line(epsilon)
-        return found or (self._lower.delta(epsilon)[0], self._upper.delta(epsilon)[1])
-
-    def _epsilon(self, delta: float) -> tuple[float, float]:
-        found = self._exact.epsilon_on_line(delta)
-        return found or (self._lower.epsilon(delta)[0], self._upper.epsilon(delta)[1])
-
-    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds on delta at many epsilons."""
-        return self._lower.profile(epsilons)[0], self._upper.profile(epsilons)[1]
+def thinned(parts: Parts) -> tuple[Parts, Parts]:
+    """Return (lower, upper) parts with more than a few sampled Gaussians of a kind grouped by noise and rate."""
+    kinds, others = _kinds(parts, by_rate=False)
+    groups = [
+        group
+        for members in kinds
+        for group in (_groups(members, _CELLS) if len(members) > _FEW else [[member] for member in members])
+    ]
+    return _bounds(groups, others)
 
 
-def grouped(parts: Parts, distinct: int, *, upper: bool) -> list[tuple[Pair, int]]:
-    """At most about `distinct` sampled Gaussians in place of those in `parts`, together more (`upper`) or less leaky.
+def grouped_by_noise(parts: Parts, distinct: int) -> tuple[Parts, Parts]:
+    """Return (lower, upper) parts with at most about `distinct` sampled Gaussians, only steps of one rate together."""
+    kinds, others = _kinds(parts, by_rate=True)
+    total = sum(len(members) for members in kinds)
+    groups = [group for members in kinds for group in _groups(members, max(1, distinct * len(members) // total))]
+    return _bounds(groups, others)
 
-    Steps of one kind and rate in cells of log sigma of equal width; all other parts as they are.
-    """
-    kinds: dict[object, list[tuple[SampledGaussianPair | GaussianReplacePair, int]]] = defaultdict(list)
-    found: Counter[Pair] = Counter()
+
+def _kinds(parts: Parts, *, by_rate: bool) -> tuple[list[SampledGaussians], list[tuple[Pair, int]]]:
+    """Return the sampled Gaussians, those of one kind (and rate) together, and all other parts."""
+    kinds: dict[Pair, SampledGaussians] = {}
+    others: list[tuple[Pair, int]] = []
     for pair, steps in parts:
-        if isinstance(pair, SampledGaussianPair | GaussianReplacePair):
-            kinds[replace(pair, sigma=1.0)].append((pair, steps))
+        if isinstance(pair, SampledGaussian):
+            kind = replace(pair.kind, rate=pair.rate) if by_rate else pair.kind
+            kinds.setdefault(kind, []).append((pair, steps))
         else:
-            found[pair] += steps
-    total = sum(len(members) for members in kinds.values())
-    for members in kinds.values():
-        cells = max(1, distinct * len(members) // total)
-        logs = np.log([pair.sigma for pair, _ in members])
-        width = (logs.max() - logs.min()) / cells
-        places = np.minimum((logs - logs.min()) / width, cells - 1).astype(int) if width > 0 else np.zeros(len(logs))
-        ends: dict[int, SampledGaussianPair | GaussianReplacePair] = {}
-        for place, (pair, _) in zip(places, members, strict=True):
-            end = ends.setdefault(int(place), pair)
-            if (pair.sigma < end.sigma) == upper:
-                ends[int(place)] = pair
-        for place, (_, steps) in zip(places, members, strict=True):
-            found[ends[int(place)]] += steps
-    return list(found.items())
+            others.append((pair, steps))
+    return list(kinds.values()), others
+
+
+def _groups(members: SampledGaussians, count: int) -> list[SampledGaussians]:
+    """Return the members by cells of equal width in log sigma and log rate, `count` cells at most."""
+    logs = [np.log([pair.sigma for pair, _ in members]), np.log([pair.rate for pair, _ in members])]
+    count = int(count**0.5) if all(np.ptp(values) > 0 for values in logs) else count
+    # The factor 1 - 1e-12 keeps the largest value in the last cell.
+    keys = [np.floor(count * (v - v.min()) / (np.ptp(v) or 1.0) * (1 - 1e-12)).astype(int) for v in logs]
+    found: dict[tuple[int, int], SampledGaussians] = {}
+    for member, sigma_cell, rate_cell in zip(members, *keys, strict=True):
+        found.setdefault((int(sigma_cell), int(rate_cell)), []).append(member)
+    return list(found.values())
+
+
+def _bounds(groups: list[SampledGaussians], others: list[tuple[Pair, int]]) -> tuple[Parts, Parts]:
+    """Return the other parts with every group at its least and at its most leaky corner."""
+    lower, upper = list(others), list(others)
+    for group in groups:
+        steps = sum(count for _, count in group)
+        sigma, rate = [pair.sigma for pair, _ in group], [pair.rate for pair, _ in group]
+        lower.append((replace(group[0][0], sigma=max(sigma), rate=min(rate)), steps))
+        upper.append((replace(group[0][0], sigma=min(sigma), rate=max(rate)), steps))
+    return lower, upper

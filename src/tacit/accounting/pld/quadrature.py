@@ -1,8 +1,7 @@
-"""Quadrature over the noise of Poisson-subsampled Gaussian losses, on lines of the complex plane.
+"""Quadrature over the noise of Poisson-subsampled Gaussian steps, on lines of the complex plane.
 
-log(1 + z) for complex z.
-
-Characteristic functions as weighted sums of exponentials, at many equally spaced frequencies.
+A characteristic function is a weighted sum of exponentials over the nodes of a line (`on_line`), evaluated at many
+equally spaced frequencies (`shifted_sum`).
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import log_ndtr
 
-from tacit.mechanisms.pairs import GaussianReplacePair, SampledGaussianPair
+from tacit.mechanisms.pairs import SampledGaussian
+from tacit.root_finding import bisect
 
-SampledGaussian = SampledGaussianPair | GaussianReplacePair
-_LONGEST = 20_000
+_LONGEST = 20_000  # More nodes than this are not worth a search for the ends.
+# Depths of the strip as shares of 0.98 pi sigma, where the logarithm has its cut, or of 3.
 _DEPTHS = np.array([0.1, 0.2, 0.4, 0.65, 0.95])
-_GROWTH = 5.0
-_RAISES = np.array([0.0, 1.0])
+_GROWTH = 5.0  # log of how much larger than the moment a raised integrand may be: two digits of rounding.
+_RAISES = np.array([0.0, 1.0])  # Heights to try, in depths of the strip.
 
 
 def log_mix(rate: complex, y: np.ndarray) -> np.ndarray:
@@ -40,15 +40,15 @@ def log_mix(rate: complex, y: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Mark:
+class TailWeight:
     """Of each outcome u the share Phi((place - u) / softness), or of the rest the share Phi((end - u) / softness)."""
 
     place: float
     softness: float
     end: float | None = None
 
-    def log_share(self, z: np.ndarray) -> np.ndarray:
-        """log of the share at complex u, an entire function."""
+    def log_weight(self, z: np.ndarray) -> np.ndarray:
+        """Return log of the share at complex u, an entire function."""
         if self.end is None:
             return log_ndtr((self.place - z) / self.softness)
         return log_ndtr((z - self.place) / self.softness) + log_ndtr((self.end - z) / self.softness)
@@ -59,7 +59,7 @@ class Mark:
         return self.place + 15 * self.softness
 
     def beyond(self, shift: float) -> float:
-        """log of a bound on what neither share takes, for u normal around `shift`."""
+        """Return log of a bound on what neither share takes, for u normal around `shift`."""
         beyond = float(log_ndtr((shift - (self.end or np.inf)) / np.hypot(1.0, self.softness)))
         return float(np.logaddexp(beyond, log_ndtr(-15.0) + log_ndtr(shift - self.last)))
 
@@ -76,23 +76,37 @@ class Line:
 
 
 def on_line(
-    pair: SampledGaussian, u: np.ndarray, step: float, height: float, *, whole: bool = False, mark: Mark | None = None
+    pair: SampledGaussian,
+    u: np.ndarray,
+    step: float,
+    height: float,
+    *,
+    whole: bool = False,
+    tail_weight: TailWeight | None = None,
 ) -> Line:
-    """The pair seen at u + i height; the standard normal law of u is that of N_0. `whole` keeps complex parameters.
+    """The pair at u + i height; the standard normal law of u is that of N_0. `whole` keeps complex parameters.
 
-    Of every outcome the share of `mark` is taken.
+    Of every outcome the share of `tail_weight` is taken.
+
+    Args:
+        pair: a Poisson-subsampled Gaussian step.
+        u: real parts of the points, in standard deviations of the noise.
+        step: distance of the points, > 0.
+        height: imaginary part of the points.
+        whole: whether to keep complex parameters at height 0.
+        tail_weight: share of every outcome that is taken; all by default.
     """
     z = u + 1j * height if height else u.astype(complex)
     half = 0.5 / pair.sigma**2
     up = log_mix(pair.rate, z / pair.sigma - half)
-    if isinstance(pair, GaussianReplacePair):
+    if pair.symmetric:
         loss = up - log_mix(pair.rate, -z / pair.sigma - half)
         log_ratio = up
     else:
-        loss, log_ratio = (up, up) if pair.remove else (-up, 0.0)
+        loss, log_ratio = (up, up) if pair.loss_sign > 0 else (-up, 0.0)
     log_mass = -(z**2) / 2 + log_ratio + (np.log(step) - 0.5 * np.log(2 * np.pi))
-    if mark:
-        log_mass = log_mass + mark.log_share(z)
+    if tail_weight:
+        log_mass = log_mass + tail_weight.log_weight(z)
     return (
         Line(step, height, u, log_mass, loss)
         if height or whole
@@ -101,7 +115,7 @@ def on_line(
 
 
 def varied(pair: SampledGaussian, sigma: complex, rate: complex) -> SampledGaussian:
-    """The pair with other parameters, which may be complex where only `on_line` is asked."""
+    """The pair with other parameters, which may be complex for `on_line` only."""
     return replace(pair, sigma=sigma, rate=rate)
 
 
@@ -113,11 +127,17 @@ def reach(pair: SampledGaussian, theta: float, log_cut: float, log_ignored: floa
 
     A far mode is left out where it is negligible under the tilt, or where its P-mass is below e^log_ignored and a
     valley of negligible tilted mass lies before it: the caller adds that P-mass to its error.
+
+    Args:
+        pair: a Poisson-subsampled Gaussian step.
+        theta: tilt, >= 0.
+        log_cut: log of the relative mass that is negligible, < 0.
+        log_ignored: log of the P-mass that a far mode may have to be left out.
     """
     margin = float(np.sqrt(-2 * log_cut))
     low, high = _roots(pair, theta)
     low, high = low - margin, high + margin
-    if not isinstance(pair, SampledGaussianPair) or pair.remove:
+    if pair.loss_sign > 0:
         for more in (0.0, 15.0, 30.0, 60.0, 120.0):
             capped = 1 / pair.sigma + float(np.sqrt(2 * (more - log_ignored)))
             if capped < high and _ends_light(pair, theta, capped, log_cut):
@@ -134,19 +154,25 @@ def reach(pair: SampledGaussian, theta: float, log_cut: float, log_ignored: floa
     return float(u[kept[0]]) - coarse, float(u[kept[-1]]) + coarse
 
 
-def marked_reach(
-    pair: SampledGaussian, thetas: tuple[float, float], mark: Mark, log_cut: float
+def weighted_reach(
+    pair: SampledGaussian, thetas: tuple[float, float], tail_weight: TailWeight, log_cut: float
 ) -> tuple[tuple[float, float], float] | None:
-    """An interval of u outside of which the marked masses, tilted or not, are relatively below e^log_cut.
+    """An interval of u outside of which the weighted masses, tilted or not, are relatively below e^log_cut.
 
-    With it, log of the marked mass under the first tilt, roughly. Unmarked outcomes far beyond the place of the mark
-    are left out (`Mark.beyond`); None where a tilt makes them matter.
+    With it, log of the weighted mass under the first tilt, roughly. Outcomes far beyond the threshold of the weight
+    are left out (`TailWeight.beyond`); None where a tilt makes them matter.
+
+    Args:
+        pair: a Poisson-subsampled Gaussian step.
+        thetas: the tilts, the one of the moment first.
+        tail_weight: share of every outcome that is taken.
+        log_cut: log of the relative mass that is negligible, < 0.
     """
     low, high = _roots(pair, max(thetas))
     margin = float(np.sqrt(-2 * log_cut))
-    end = mark.last if mark.end is None else max(high + margin, mark.end + margin)
-    u = np.linspace(low - margin, max(end, mark.place + 1.0), 4000)
-    line = on_line(pair, u, float(u[1] - u[0]), 0.0, mark=mark)
+    end = tail_weight.last if tail_weight.end is None else max(high + margin, tail_weight.end + margin)
+    u = np.linspace(low - margin, max(end, tail_weight.place + 1.0), 4000)
+    line = on_line(pair, u, float(u[1] - u[0]), 0.0, tail_weight=tail_weight)
     kept = np.zeros(len(u), dtype=bool)
     log_moment = 0.0
     for theta in (-1.0, 0.0, *thetas[::-1]):
@@ -173,29 +199,24 @@ def _roots(pair: SampledGaussian, theta: float) -> tuple[float, float]:
         y = u / pair.sigma - half
         return p / (p + (1 - p) * math.exp(min(-y, 700.0)))
 
-    if isinstance(pair, SampledGaussianPair) and not pair.remove:
-        low, high = -theta / pair.sigma, 0.0
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (middle, high) if middle + theta * weight(middle) / pair.sigma < 0 else (low, middle)
-            if high - low < 0.05:
-                break
+    if pair.loss_sign < 0:
+        low, _ = bisect(lambda u: u + theta * weight(u) / pair.sigma < 0, -theta / pair.sigma, 0.0, width=0.05)
         return low, 1 / pair.sigma
     power = theta + 1
-    other = theta * weight(0.0) if isinstance(pair, GaussianReplacePair) else 0.0
+    other = theta * weight(0.0) if pair.symmetric else 0.0
     top = (power + other) / pair.sigma
     for _ in range(100):
         lower = (power * weight(top) + other) / pair.sigma
         if top - lower < 0.05:
             break
         top = lower
-    left = -1 / pair.sigma if isinstance(pair, GaussianReplacePair) else 0.0
+    left = -1 / pair.sigma if pair.symmetric else 0.0
     return left, max(top, 1 / pair.sigma)
 
 
 def choose_line(
     pair: SampledGaussian, theta: float, log_moment: float, ends: tuple[float, float],
-    largest_t: float, log_tolerance: float, mark: Mark | None = None,
+    largest_t: float, log_tolerance: float, tail_weight: TailWeight | None = None,
 ) -> tuple[float, float]:  # fmt: skip
     """(step, height) of the coarsest trapezoid rule whose error, relative to the moment, is below e^log_tolerance.
 
@@ -203,8 +224,17 @@ def choose_line(
     (I_- + I_+) / (e^{2 pi d / h} - 1), I the integral of |g| on either line (Trefethen & Weideman 2014, Theorem 5.1).
     g holds e^{i t loss}, which falls on one side of the real line for every t >= 0: raising the nodes to that side
     makes the error independent of t.
+
+    Args:
+        pair: a Poisson-subsampled Gaussian step.
+        theta: tilt, >= 0.
+        log_moment: log E e^{theta loss}, of the moment that the error is relative to.
+        ends: interval of u outside of which the integrand is negligible.
+        largest_t: largest frequency, >= 0.
+        log_tolerance: log of the relative error, < 0.
+        tail_weight: share of every outcome that is taken; all by default.
     """
-    sign = -1.0 if isinstance(pair, SampledGaussianPair) and not pair.remove else 1.0
+    sign = pair.loss_sign
     coarse = max(min(0.4, 0.5 * pair.sigma), (ends[1] - ends[0]) / 2000)
     u = np.arange(ends[0], ends[1] + coarse, coarse)
     best = (0.0, 0.0)
@@ -213,10 +243,10 @@ def choose_line(
         for height in depth * raises:
             if depth + height > 0.97 * np.pi * pair.sigma or height > 1.6:
                 continue
-            if height and _log_size(pair, u, sign * height, theta, 0.0, mark) > log_moment + _GROWTH:
+            if height and _log_size(pair, u, sign * height, theta, 0.0, tail_weight) > log_moment + _GROWTH:
                 continue
-            far = _log_size(pair, u, sign * (height + depth), theta, largest_t, mark)
-            near = far if largest_t == 0 else _log_size(pair, u, sign * (height - depth), theta, largest_t, mark)
+            far = _log_size(pair, u, sign * (height + depth), theta, largest_t, tail_weight)
+            near = far if largest_t == 0 else _log_size(pair, u, sign * (height - depth), theta, largest_t, tail_weight)
             bound = np.logaddexp(far, near)
             need = max(bound - log_moment + np.log(2.0), 0.0) - log_tolerance
             best = max(best, (2 * np.pi * depth / need, sign * height))
@@ -224,9 +254,9 @@ def choose_line(
 
 
 def _log_size(
-    pair: SampledGaussian, u: np.ndarray, height: float, theta: float, largest_t: float, mark: Mark | None
+    pair: SampledGaussian, u: np.ndarray, height: float, theta: float, largest_t: float, tail_weight: TailWeight | None
 ) -> float:
-    line = on_line(pair, u, float(u[1] - u[0]), height, mark=mark)
+    line = on_line(pair, u, float(u[1] - u[0]), height, tail_weight=tail_weight)
     exponent = np.real(line.log_mass) + theta * np.real(line.loss) + largest_t * np.maximum(-np.imag(line.loss), 0.0)
     top = float(exponent.max())
     return top + float(np.log(np.exp(exponent - top).sum()))
@@ -240,7 +270,7 @@ def slope(pair: SampledGaussian, u: np.ndarray) -> np.ndarray:
         y = x / pair.sigma - half
         return np.exp(np.log(pair.rate) + y - np.real(log_mix(pair.rate, y)))
 
-    total = weight(u) + (weight(-u) if isinstance(pair, GaussianReplacePair) else 0.0)
+    total = weight(u) + (weight(-u) if pair.symmetric else 0.0)
     return total / pair.sigma
 
 
@@ -255,7 +285,7 @@ def log1p(z: np.ndarray) -> np.ndarray:
     return value
 
 
-_CHUNK = 1024
+_CHUNK = 1024  # Nodes of one matrix product, which bounds the memory.
 
 
 def shifted_sum(
@@ -265,6 +295,12 @@ def shifted_sum(
 
     The t are multiples of `spacing`. With t = (row a + b) spacing the sum is a product of two matrices: of
     e^x - 1 = A at the multiples of row and e^y - 1 = B below row, e^{x + y} - 1 = A B + A + B keeps its digits.
+
+    Args:
+        weights: w, complex, shape (nodes,).
+        offset: l, complex, shape (nodes,).
+        t: frequencies, multiples of `spacing`, shape (frequencies,).
+        spacing: distance of the frequencies, > 0.
     """
     index = np.rint(t / spacing).astype(int)
     row = 1 << int(np.ceil(np.log2(len(t) + 1) / 2))

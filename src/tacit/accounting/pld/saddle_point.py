@@ -8,19 +8,25 @@ from typing import Protocol
 
 import numpy as np
 
+from tacit.root_finding import bisect
+
 SMALLEST = 1e-290
 """Masses below it, near the smallest double, have lost their relative precision."""
 
 
-class Jets(Protocol):
+class Cumulant(Protocol):
     """What the search for a saddle needs of a cumulant, known for tilts in [low, high]."""
 
     low: float
     high: float
 
-    def __call__(self, theta: float) -> float: ...
+    def __call__(self, theta: float) -> float:
+        """Return K at theta."""
+        ...
 
-    def jet(self, theta: float) -> tuple[float, float, float]: ...
+    def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
+        """Return `log_moment` with its first two derivatives."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -33,35 +39,36 @@ class Saddle:
     spread: float
 
 
-def saddle_at(cumulant: Jets, theta: float) -> Saddle:
+def saddle_at(cumulant: Cumulant, theta: float) -> Saddle:
     """The question whose saddle is `theta`."""
-    value, first, second = cumulant.jet(theta)
+    value, first, second = cumulant.cumulant_derivatives(theta)
     epsilon = first - 1 / theta - 1 / (1 + theta)
     curvature = second + 1 / theta**2 + 1 / (1 + theta) ** 2
     log_delta = value - theta * epsilon - np.log(theta) - np.log1p(theta) - 0.5 * np.log(2 * np.pi * curvature)
     return Saddle(theta, epsilon, float(log_delta), float(curvature**0.5))
 
 
-def saddle_for_delta(cumulant: Jets, log_delta: float) -> Saddle:
+def saddle_for_delta(cumulant: Cumulant, log_delta: float) -> Saddle:
     """The saddle where the saddle-point value of log delta is `log_delta`, or that of epsilon = 0 if it lies below."""
     found = _search(lambda saddle: saddle.log_delta > log_delta, cumulant)
     return found if found.epsilon > 0 else saddle_for_epsilon(cumulant, 0.0)
 
 
-def saddle_for_epsilon(cumulant: Jets, epsilon: float) -> Saddle:
+def saddle_for_epsilon(cumulant: Cumulant, epsilon: float) -> Saddle:
     """The saddle of `epsilon`; its theta is capped where epsilon is at or beyond the largest loss."""
     return _search(lambda saddle: saddle.epsilon < epsilon, cumulant)
 
 
-def _search(too_low: Callable[[Saddle], bool], cumulant: Jets) -> Saddle:
-    low, high = np.log(cumulant.low), np.log(cumulant.high)
+def _search(too_low: Callable[[Saddle], bool], cumulant: Cumulant) -> Saddle:
     saddle = saddle_at(cumulant, 1.0)
-    for _ in range(40):
-        middle = (low + high) / 2
-        saddle = saddle_at(cumulant, float(np.exp(middle)))
-        low, high = (middle, high) if too_low(saddle) else (low, middle)
-        if high - low < 1e-3:
-            break
+
+    def below(log_theta: float) -> bool:
+        nonlocal saddle
+        saddle = saddle_at(cumulant, float(np.exp(log_theta)))
+        return too_low(saddle)
+
+    # A tilt to a thousandth is enough: bounds hold at any tilt, and change to second order near the best.
+    bisect(below, float(np.log(cumulant.low)), float(np.log(cumulant.high)), halvings=40, width=1e-3)
     return saddle
 
 
@@ -89,7 +96,7 @@ class Aliases:
         return cls(theta, rates, np.array([cumulant(float(rate)) for rate in rates]), float(cumulant(0.0)))
 
     def above(self, epsilon: float, period: float) -> float:
-        """log of a bound on sum_{k >= 1} e^{theta k R} delta(epsilon + k R)."""
+        """Return log of a bound on sum_{k >= 1} e^{theta k R} delta(epsilon + k R)."""
         u, value = self.rates[self.rates > self.theta], self.values[self.rates > self.theta]
         with np.errstate(divide="ignore"):
             ratio = np.log(-np.expm1((self.theta - u) * period))
@@ -106,21 +113,28 @@ class Aliases:
         return float(largest), float(min(bound.min(), largest))
 
     def log_error(self, epsilon: float, period: float) -> float:
-        """log of everything that is not known about the copies."""
+        """Return log of everything that is not known about the copies."""
         return float(np.logaddexp(self.above(epsilon, period), self.below(epsilon, period)[1]))
 
 
 def log_chernoff(rate: float, value: float, epsilon: float) -> float:
-    """log of the Chernoff bound on delta(epsilon), from K(rate) = value."""
+    """Return log of the Chernoff bound on delta(epsilon), from K(rate) = value."""
     return value - rate * epsilon + rate * np.log(rate) - (1 + rate) * np.log1p(rate)
 
 
 def period_for(aliases: Aliases, epsilon: float, log_tolerance: float, smallest: float) -> float:
-    """The smallest period, to a few percent, whose unknown aliases stay below e^log_tolerance."""
+    """The smallest period, to a few percent, whose unknown aliases stay below e^log_tolerance.
+
+    Args:
+        aliases: bounds on the aliases of a period.
+        epsilon: where delta is asked.
+        log_tolerance: log of the largest error allowed.
+        smallest: period to begin with, > 0.
+    """
     low, high = smallest, smallest
     while aliases.log_error(epsilon, high) > log_tolerance and high < 1e12 * smallest:
         low, high = high, high * 2
-    for _ in range(5):
-        middle = (low * high) ** 0.5
-        low, high = (low, middle) if aliases.log_error(epsilon, middle) <= log_tolerance else (middle, high)
-    return high
+    # Five halvings in log of a factor of 2 leave the period 2 % too long at most.
+    return bisect(
+        lambda period: not aliases.log_error(epsilon, period) <= log_tolerance, low, high, halvings=5, geometric=True
+    )[1]

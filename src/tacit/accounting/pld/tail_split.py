@@ -7,31 +7,38 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.accounting.pld.cumulants import as_gaussian
-from tacit.accounting.pld.discrete_cumulants import Cumulant, Discrete, SmoothNodes
+from tacit.accounting.pld.discrete_cumulants import DiscreteCumulant, DiscreteLoss
 from tacit.accounting.pld.inversion import SaddleLine, saddle_line
-from tacit.accounting.pld.quadrature import Mark, SampledGaussian, on_line
+from tacit.accounting.pld.quadrature import SampledGaussian, TailWeight, on_line
 from tacit.accounting.pld.saddle_point import Saddle, log_chernoff, saddle_for_epsilon
-from tacit.accounting.pld.smooth_cumulants import Limited, Product, Smooth, SmoothCumulant, SmoothGaussian, Unsuitable
-from tacit.accounting.pld.tail_split_laws import Jumps, Marked, MarkedGaussian, MarkedTable, marked
-from tacit.mechanisms.pairs import GaussianPair, GaussianReplacePair, Nodes, Pair, SampledGaussianPair
+from tacit.accounting.pld.step_cumulants import (
+    BandLimitedCumulant,
+    CompositionCumulant,
+    GaussianCumulant,
+    IndependentSum,
+    StepCumulant,
+    Unsuitable,
+)
+from tacit.accounting.pld.tail_split_laws import SplitGaussian, SplitStep, SplitTable, TailSum, weighted_cumulant
+from tacit.mechanisms.pairs import GaussianPair, Nodes, Pair
+from tacit.root_finding import bisect
 
 _ROUNDING = 2e-14
-"""Relative rounding of a marked step's moment, which the power of its steps multiplies; under 1e-14 where measured."""
+"""Relative rounding of a split step's moment, which the power of its steps multiplies; under 1e-14 where measured."""
 
 Parts = Sequence[tuple[Pair, int]]
 
 _CUTS = ((0.5, 0.1), (0.5, 0.05), (1 / 3, 0.1), (1 / 3, 0.05), (0.2, 0.1))
-"""Thresholds as a share of epsilon, and how softly the marks set in, in standard deviations of the noise."""
+"""Thresholds as a share of epsilon, and how softly the weights set in, in standard deviations of the noise."""
 
-_NEGLIGIBLE = -24.0
+_NEGLIGIBLE = -24.0  # log of a share of delta that does not matter: e^-24 = 4e-11.
 
 
 @dataclass(frozen=True)
-class Apart:
+class TailSplit:
     """delta of the runs with a large loss, that of the runs without one, and the mass of what both leave out."""
 
-    jumps: SaddleLine
+    tail: SaddleLine
     core: SaddleLine | tuple[float, float]
     """A line, or a rate with the log of the moment there, where a Chernoff bound is enough."""
 
@@ -41,16 +48,16 @@ class Apart:
     @property
     def theta(self) -> float:
         """The tilt of the runs with a large loss."""
-        return self.jumps.theta
+        return self.tail.theta
 
     @property
     def epsilon(self) -> float:
-        """Where the bounds are meant to be asked."""
-        return self.jumps.epsilon
+        """Where the bounds are meant to be evaluated."""
+        return self.tail.epsilon
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta(epsilon)."""
-        low, high = self.jumps.bounds(epsilon)
+        low, high = self.tail.bounds(epsilon)
         if isinstance(self.core, SaddleLine):
             core = self.core.bounds(epsilon)
         else:
@@ -59,31 +66,36 @@ class Apart:
         return (low + core[0]) * (1 - rounding), min((high + core[1]) * (1 + rounding) + self.left_out, 1.0)
 
 
-class Splitter:
-    """Builds `Apart` for a composition of sampled Gaussians, discrete Gaussians and plain Gaussians."""
+class TailSplitter:
+    """Builds `TailSplit` for a composition of sampled Gaussians, discrete Gaussians and plain Gaussians."""
 
-    def __init__(self, parts: Parts, outlines: Sequence[Discrete], budget: int):
-        self._parts = [(as_gaussian(pair)[0], steps) for pair, steps in parts]
-        self._limit = min(as_gaussian(pair)[1] for pair, _ in parts)
-        self._outlines, self._budget = outlines, budget
+    def __init__(self, parts: Parts, coarse_losses: Sequence[DiscreteLoss], budget: int):
+        limits = [(*pair.gaussian_limit(), steps) for pair, steps in parts]
+        self._parts = [(pair, steps) for pair, _, steps in limits]
+        self._limit = min(limit for _, limit, _ in limits)
+        self._coarse_losses, self._budget = coarse_losses, budget
 
     def epsilon_for(self, log_delta: float, low: float, high: float) -> float:
-        """Roughly where delta = e^log_delta in [low, high], by saddle-point values of the outlines."""
-        a, b = float(np.log(low)), float(np.log(high))
-        for _ in range(12):
-            middle = (a + b) / 2
-            a, b = (middle, b) if self._log_delta(float(np.exp(middle))) > log_delta else (a, middle)
+        """Roughly where delta = e^log_delta in [low, high], by saddle-point values of the coarse_losses."""
+        a, b = bisect(
+            lambda log_epsilon: self._log_delta(float(np.exp(log_epsilon))) > log_delta,
+            float(np.log(low)), float(np.log(high)), halvings=12,
+        )  # fmt: skip
         return float(np.exp((a + b) / 2))
 
     def _log_delta(self, epsilon: float) -> float:
-        core, jump = _split(self._outlines, _CUTS[0][0] * epsilon)
-        value = saddle_for_epsilon(Cumulant(core), epsilon).log_delta if all(len(part.losses) for part in core) else 0.0
-        if any(len(part.losses) for part in jump):
-            outline = _Outline(core, jump)
-            value = np.logaddexp(value, _saddle(outline, outline.tilt_for(epsilon), epsilon).log_delta)
+        core, tail = _split(self._coarse_losses, _CUTS[0][0] * epsilon)
+        value = (
+            saddle_for_epsilon(CompositionCumulant(core), epsilon).log_delta
+            if all(len(part.losses) for part in core)
+            else 0.0
+        )
+        if any(len(part.losses) for part in tail):
+            coarse_loss = _CoarseSplit(core, tail)
+            value = np.logaddexp(value, _saddle(coarse_loss, coarse_loss.tilt_for(epsilon), epsilon).log_delta)
         return float(value)
 
-    def at(self, epsilon: float, log_delta: float) -> Apart | None:
+    def at(self, epsilon: float, log_delta: float) -> TailSplit | None:
         """Around `epsilon`, where delta is about e^log_delta; None where all or none of a step's losses are large."""
         for share, softness in _CUTS:
             try:
@@ -94,79 +106,87 @@ class Splitter:
                 return found
         return None
 
-    def _at(self, epsilon: float, log_delta: float, threshold: float, softness: float) -> Apart | None:
-        core_parts, jump_parts = _split(self._outlines, threshold)
+    def _at(self, epsilon: float, log_delta: float, threshold: float, softness: float) -> TailSplit | None:
+        core_parts, jump_parts = _split(self._coarse_losses, threshold)
         if not all(len(part.losses) for part in core_parts) or not any(len(part.losses) for part in jump_parts):
             return None
-        marks = [self._mark(pair, steps, threshold, softness, log_delta) for pair, steps in self._parts]
-        core = self._core(_steepest(core_parts, epsilon, log_delta), threshold, marks, log_delta)
+        tail_weights = [self._tail_weight(pair, steps, threshold, softness, log_delta) for pair, steps in self._parts]
+        core = self._core(_steepest(core_parts, epsilon, log_delta), threshold, tail_weights, log_delta)
         if core is None:
             return None
-        theta = _Outline(core_parts, jump_parts).tilt_for(epsilon)
-        jumps = self._jumps(theta, threshold, marks, log_delta)
-        line = saddle_line(jumps, _saddle(jumps, theta, epsilon), self._budget, 0.0)
+        theta = _CoarseSplit(core_parts, jump_parts).tilt_for(epsilon)
+        tail = self._tail(theta, threshold, tail_weights, log_delta)
+        line = saddle_line(tail, _saddle(tail, theta, epsilon), self._budget, 0.0)
         if line is None:
             return None
         left_out = 0.0
-        for (pair, steps), mark in zip(self._parts, marks, strict=True):
-            if mark and isinstance(pair, SampledGaussianPair | GaussianReplacePair):
-                left_out += steps * float(np.exp(mark.beyond(1 / pair.sigma)))
+        for (pair, steps), tail_weight in zip(self._parts, tail_weights, strict=True):
+            if tail_weight and isinstance(pair, SampledGaussian):
+                left_out += steps * float(np.exp(tail_weight.beyond(1 / pair.sigma)))
             elif pair.table is not None:
                 left_out += steps * float(pair.table[1][_far(pair, steps, log_delta)].sum())
-        return Apart(line, core, left_out, sum(steps for _, steps in self._parts))
+        return TailSplit(line, core, left_out, sum(steps for _, steps in self._parts))
 
-    def _mark(self, pair: Pair, steps: int, threshold: float, softness: float, log_delta: float) -> Mark | None:
-        if not isinstance(pair, SampledGaussianPair | GaussianReplacePair):
+    def _tail_weight(
+        self, pair: Pair, steps: int, threshold: float, softness: float, log_delta: float
+    ) -> TailWeight | None:
+        if not isinstance(pair, SampledGaussian):
             return None
         end = 1 / pair.sigma + (2 * (float(np.log(steps)) - log_delta - _NEGLIGIBLE)) ** 0.5
         place = _place(pair, threshold)
-        return Mark(place, softness * min(1.0, pair.sigma), max(end, place + 1.0))
+        return TailWeight(place, softness * min(1.0, pair.sigma), max(end, place + 1.0))
 
-    def _jumps(self, theta: float, threshold: float, marks: Sequence[Mark | None], log_delta: float) -> Jumps:
+    def _tail(
+        self, theta: float, threshold: float, tail_weights: Sequence[TailWeight | None], log_delta: float
+    ) -> TailSum:
         largest = 3 * theta + 5
-        found: list[Marked] = []
-        plain: list[Smooth] = []
-        for (pair, steps), mark in zip(self._parts, marks, strict=True):
+        found: list[SplitStep] = []
+        plain: list[StepCumulant] = []
+        for (pair, steps), tail_weight in zip(self._parts, tail_weights, strict=True):
             if isinstance(pair, GaussianPair):
-                plain.append(Limited(SmoothGaussian(pair.mu * steps**0.5, theta), self._limit))
-            elif mark and isinstance(pair, SampledGaussianPair | GaussianReplacePair):
-                found.append(MarkedGaussian(pair, steps, theta, largest, mark, self._limit))
+                plain.append(BandLimitedCumulant(GaussianCumulant(pair.mu * steps**0.5, theta), self._limit))
+            elif tail_weight and isinstance(pair, SampledGaussian):
+                found.append(SplitGaussian(pair, steps, theta, largest, tail_weight, self._limit))
             elif pair.table is not None:
                 keep = ~_far(pair, steps, log_delta)
-                found.append(MarkedTable(pair.table[0][keep], pair.table[1][keep], steps, theta, threshold))
+                found.append(SplitTable(pair.table[0][keep], pair.table[1][keep], steps, theta, threshold))
             else:
                 raise Unsuitable
-        return Jumps(found, plain, theta, largest)
+        return TailSum(found, plain, theta, largest)
 
     def _core(
-        self, saddle: Saddle, threshold: float, marks: Sequence[Mark | None], log_delta: float
+        self, saddle: Saddle, threshold: float, tail_weights: Sequence[TailWeight | None], log_delta: float
     ) -> SaddleLine | tuple[float, float] | None:
         for _ in range(3):
-            views = self._unmarked(saddle.theta, threshold, marks)
-            value = sum(view.steps * view.log_moment(saddle.theta) for view in views)
+            cumulants = self._core_cumulants(saddle.theta, threshold, tail_weights)
+            value = sum(cumulant.steps * cumulant.log_moment(saddle.theta) for cumulant in cumulants)
             if log_chernoff(saddle.theta, value, saddle.epsilon) < log_delta + _NEGLIGIBLE:
                 return saddle.theta, value
-            refined = saddle_for_epsilon(SmoothCumulant(views, saddle.theta), saddle.epsilon)
+            refined = saddle_for_epsilon(CompositionCumulant.around(cumulants, saddle.theta), saddle.epsilon)
             close = abs(np.log(refined.theta / saddle.theta)) < 0.3
             saddle = refined
             if close:
                 break
-        views = self._unmarked(saddle.theta, threshold, marks)
-        return saddle_line(Product(views, saddle.theta), saddle, self._budget, 0.0)
+        cumulants = self._core_cumulants(saddle.theta, threshold, tail_weights)
+        return saddle_line(IndependentSum(cumulants, saddle.theta), saddle, self._budget, 0.0)
 
-    def _unmarked(self, theta: float, threshold: float, marks: Sequence[Mark | None]) -> list[Smooth]:
-        views: list[Smooth] = []
-        for (pair, steps), mark in zip(self._parts, marks, strict=True):
+    def _core_cumulants(
+        self, theta: float, threshold: float, tail_weights: Sequence[TailWeight | None]
+    ) -> list[StepCumulant]:
+        cumulants: list[StepCumulant] = []
+        for (pair, steps), tail_weight in zip(self._parts, tail_weights, strict=True):
             if isinstance(pair, GaussianPair):
-                views.append(Limited(SmoothGaussian(pair.mu * steps**0.5, theta), self._limit))
-            elif mark and isinstance(pair, SampledGaussianPair | GaussianReplacePair):
-                below = marked(pair, steps, theta, 1.5 * theta, Mark(mark.place, mark.softness))
-                views.append(Limited(below, self._limit))
+                cumulants.append(BandLimitedCumulant(GaussianCumulant(pair.mu * steps**0.5, theta), self._limit))
+            elif tail_weight and isinstance(pair, SampledGaussian):
+                below = weighted_cumulant(
+                    pair, steps, theta, 1.5 * theta, TailWeight(tail_weight.place, tail_weight.softness)
+                )
+                cumulants.append(BandLimitedCumulant(below, self._limit))
             elif pair.table is None:
                 raise Unsuitable
             else:
-                views.append(SmoothNodes(_Below(pair, threshold), steps, theta))
-        return views
+                cumulants.append(DiscreteCumulant(_Below(pair, threshold), steps, theta))
+        return cumulants
 
 
 @dataclass(frozen=True)
@@ -177,25 +197,28 @@ class _Below(Pair):
     threshold: float
 
     def nodes(self, theta: float, frequency: float) -> Nodes:
+        """Return the finite losses with their masses."""
         assert self.base.table is not None
         loss, p, q = self.base.table
         keep = (loss <= self.threshold) & (p > 0)
         return Nodes(loss[keep], p[keep], q[keep])
 
     @property
-    def infinite(self) -> float:
+    def infinity_mass(self) -> float:
         """What is left out."""
         assert self.base.table is not None
         loss, p, _ = self.base.table
         return float(p[loss > self.threshold].sum())
 
     @property
-    def unseen(self) -> float:
+    def negative_infinity_mass(self) -> float:
+        """Return the Q-mass of loss -inf."""
         assert self.base.table is not None
         loss, _, q = self.base.table
         return float(q[loss > self.threshold].sum())
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         nodes = self.nodes(0.0, 0.0)
         index = np.searchsorted(edges, nodes.loss, side="left")
         return np.bincount(index, nodes.p, len(edges) + 1), np.bincount(index, nodes.q, len(edges) + 1)
@@ -210,17 +233,14 @@ def _far(pair: Pair, steps: int, log_delta: float) -> np.ndarray:
 
 def _place(pair: SampledGaussian, threshold: float) -> float:
     """The noise at which the loss is `threshold`."""
-    low, high = -40.0, 40.0 + 2 * threshold * pair.sigma + 2 / pair.sigma - 2 * pair.sigma * float(np.log(pair.rate))
-    for _ in range(50):
-        middle = (low + high) / 2
-        loss = on_line(pair, np.array([middle]), 1.0, 0.0).loss[0]
-        low, high = (middle, high) if loss < threshold else (low, middle)
-    return low
+    high = 40.0 + 2 * threshold * pair.sigma + 2 / pair.sigma - 2 * pair.sigma * float(np.log(pair.rate))
+    below = lambda u: on_line(pair, np.array([u]), 1.0, 0.0).loss[0] < threshold  # noqa: E731
+    return bisect(below, -40.0, high, halvings=50)[0]
 
 
-def _steepest(core: Sequence[Discrete], epsilon: float, log_delta: float) -> Saddle:
+def _steepest(core: Sequence[DiscreteLoss], epsilon: float, log_delta: float) -> Saddle:
     """The saddle of the runs without a large loss, or a lower tilt that already shows them to be negligible."""
-    cumulant = Cumulant(core)
+    cumulant = CompositionCumulant(core)
     saddle = saddle_for_epsilon(cumulant, epsilon)
     for share in (0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
         rate = share * saddle.theta
@@ -229,28 +249,28 @@ def _steepest(core: Sequence[Discrete], epsilon: float, log_delta: float) -> Sad
     return saddle
 
 
-def _saddle(measure: Jumps | _Outline, theta: float, epsilon: float) -> Saddle:
+def _saddle(loss_sum: TailSum | _CoarseSplit, theta: float, epsilon: float) -> Saddle:
     step = 1e-3 * theta
-    below, value, above = (measure.log_moment(theta + k * step) for k in (-1, 0, 1))
+    below, value, above = (loss_sum.log_moment(theta + k * step) for k in (-1, 0, 1))
     curvature = max(above - 2 * value + below, 0.0) / step**2 + 1 / theta**2 + 1 / (1 + theta) ** 2
     log_size = value - theta * epsilon - np.log(theta) - np.log1p(theta)
     return Saddle(theta, epsilon, float(log_size - 0.5 * np.log(2 * np.pi * curvature)), float(curvature**0.5))
 
 
-class _Outline:
+class _CoarseSplit:
     """The planned composition with its losses split at a threshold."""
 
-    def __init__(self, core: Sequence[Discrete], jump: Sequence[Discrete]):
-        self._core, self._jump = core, jump
+    def __init__(self, core: Sequence[DiscreteLoss], tail: Sequence[DiscreteLoss]):
+        self._core, self._tail_losses = core, tail
 
     def log_moment(self, theta: float) -> float:
-        """log E e^{theta L} of the runs with a large loss."""
+        """Return log E e^{theta L} of the runs with a large loss."""
         base = rise = 0.0
-        for core, jump in zip(self._core, self._jump, strict=True):
+        for core, tail in zip(self._core, self._tail_losses, strict=True):
             log_core = core.tilt(theta)[0]
             base += core.steps * log_core
-            if len(jump.losses):
-                rise += core.steps * float(np.logaddexp(0.0, jump.tilt(theta)[0] - log_core))
+            if len(tail.losses):
+                rise += core.steps * float(np.logaddexp(0.0, tail.tilt(theta)[0] - log_core))
         return base + rise + float(np.log(-np.expm1(-rise)))
 
     def tilt_for(self, epsilon: float) -> float:
@@ -266,8 +286,8 @@ class _Outline:
         return float(np.exp((a + b) / 2))
 
 
-def _split(parts: Sequence[Discrete], threshold: float) -> tuple[list[Discrete], list[Discrete]]:
+def _split(parts: Sequence[DiscreteLoss], threshold: float) -> tuple[list[DiscreteLoss], list[DiscreteLoss]]:
     below = [part.losses <= threshold for part in parts]
-    core = [Discrete(p.losses[k], p.log_masses[k], p.steps) for p, k in zip(parts, below, strict=True)]
-    jumps = [Discrete(p.losses[~k], p.log_masses[~k], p.steps) for p, k in zip(parts, below, strict=True)]
-    return core, jumps
+    core = [DiscreteLoss(p.losses[k], p.log_masses[k], p.steps) for p, k in zip(parts, below, strict=True)]
+    tail = [DiscreteLoss(p.losses[~k], p.log_masses[~k], p.steps) for p, k in zip(parts, below, strict=True)]
+    return core, tail

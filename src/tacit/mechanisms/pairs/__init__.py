@@ -4,7 +4,13 @@ from tacit.mechanisms.pairs.adaptive import AdaptivePair, RevealedBlock, attaine
 from tacit.mechanisms.pairs.base import MixedPair, Pair
 from tacit.mechanisms.pairs.discrete import AtomPair, DiscreteGaussianPair, DiscreteGaussianReplacePair
 from tacit.mechanisms.pairs.exponential import RangePair
-from tacit.mechanisms.pairs.gaussian import FlooredGaussianPair, GaussianPair, GaussianReplacePair, SampledGaussianPair
+from tacit.mechanisms.pairs.gaussian import (
+    GaussianPair,
+    GaussianReplacePair,
+    RectifiedGaussianPair,
+    SampledGaussian,
+    SampledGaussianPair,
+)
 from tacit.mechanisms.pairs.laplace import LaplacePair, LaplaceReplacePair
 from tacit.mechanisms.pairs.quadrature import Nodes
 from tacit.mechanisms.pairs.subsampled import RevealedPair, SampledPair, SubstitutedPair, sampled_pairs
@@ -14,7 +20,6 @@ __all__ = [
     "AtomPair",
     "DiscreteGaussianPair",
     "DiscreteGaussianReplacePair",
-    "FlooredGaussianPair",
     "GaussianPair",
     "GaussianReplacePair",
     "LaplacePair",
@@ -23,8 +28,10 @@ __all__ = [
     "Nodes",
     "Pair",
     "RangePair",
+    "RectifiedGaussianPair",
     "RevealedBlock",
     "RevealedPair",
+    "SampledGaussian",
     "SampledGaussianPair",
     "SampledPair",
     "SubstitutedPair",

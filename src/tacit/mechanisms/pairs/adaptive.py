@@ -17,18 +17,16 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from tacit.mechanisms.pairs.base import Pair
+from tacit.mechanisms.pairs.base import Pair, Table, table_bin_masses
 from tacit.mechanisms.pairs.quadrature import Nodes
 from tacit.root_finding import bracketed_root
 
-_MEMBERS = 40
-_TOWARDS = 0.5 ** np.arange(6, 50, 2)
+_MEMBERS = 40  # Members of a covering; their tests are 1 / 40 of the range apart.
+_TOWARDS = 0.5 ** np.arange(6, 50, 2)  # Distances from the largest loss.
 _SHARES = [*np.linspace(-1.0, 1.0, 2 * _MEMBERS + 1)[:-1], *(1 - _TOWARDS)]
-"""UnitIds to pick from, more of them where the largest loss is rare: little delta is left there for anything else."""
-_FINEST, _WORK = 192, 6000
-_LOG_TAIL = -92.0
-
-Table = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Members to pick from, more of them where the largest loss is rare: little delta is left there for anything else."""
+_FINEST, _WORK = 192, 6000  # Grid points per step at most, and of the whole block.
+_LOG_TAIL = -92.0  # log of the chance of too long a block: e^-92 = 1e-40.
 
 
 @dataclass(frozen=True)
@@ -38,25 +36,23 @@ class AdaptivePair(Pair):
     member: Pair
     steps: int
 
-    @property
-    def table(self) -> Table:
-        return self._table
-
     @cached_property
-    def _table(self) -> Table:
+    def table(self) -> Table:  # type: ignore[override]
+        """Return the losses with their masses under P and Q."""
         return _table(self.member, self.steps)
 
     @property
     def largest(self) -> float:
+        """Return the supremum of the finite losses."""
         return float(self.table[0][-1])
 
     def nodes(self, theta: float, frequency: float) -> Nodes:
+        """Return the finite losses with their masses."""
         return Nodes(*self.table)
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        loss, p, q = self.table
-        index = np.searchsorted(edges, loss, side="left")
-        return np.bincount(index, p, len(edges) + 1), np.bincount(index, q, len(edges) + 1)
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
+        return table_bin_masses(edges, *self.table)
 
 
 @dataclass(frozen=True)
@@ -77,15 +73,18 @@ class RevealedBlock(AdaptivePair):
         return cls(member, int(mean / rate), rate, most)
 
     @property
-    def infinite(self) -> float:
+    def infinity_mass(self) -> float:
+        """Return the P-mass of infinite loss."""
         return float(np.exp(_log_tail(self.most, self.steps * self.rate)))
 
     @property
-    def unseen(self) -> float:
-        return self.infinite
+    def negative_infinity_mass(self) -> float:
+        """Return the Q-mass of loss -inf."""
+        return self.infinity_mass
 
     @cached_property
-    def _table(self) -> Table:
+    def table(self) -> Table:  # type: ignore[override]
+        """Return the losses with their masses under P and Q."""
         return _mixed_table(self.member, self.steps, self.rate, self.most)
 
 
@@ -175,7 +174,7 @@ def _beyond(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _chords(
     value: np.ndarray, before: np.ndarray, after: np.ndarray, cover: Sequence[Table], x: np.ndarray
 ) -> np.ndarray:
-    """max over pairs of sum_o p_o V(x - l_o), V linear in e^x between points and known outside of the grid."""
+    """Return max over pairs of sum_o p_o V(x - l_o), V linear in e^x between points and known outside of the grid."""
     count, pitch = len(x), float(x[1] - x[0])
     padded = np.concatenate([before, value, after])
     best = np.zeros(count)
@@ -194,7 +193,7 @@ def _chords(
 
 @lru_cache(maxsize=8)
 def attained_lines(member: Pair, steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x with lines v - s (e^y - e^x) in e^y, each below the profile of one way to pick `steps` steps adaptively."""
+    """Return x, v, s of lines v - s (e^y - e^x) in e^y, each below the profile of one way to pick steps adaptively."""
     members = [_outcomes(member.attained(share)) for share in _SHARES]
     x, _ = _grid(members, steps)
     below, above = _beyond(x)

@@ -1,7 +1,4 @@
-"""`Pair`: two output laws P and Q, seen through the privacy loss L = log dP/dQ.
-
-One of two pairs, picked by a coin that both sides see.
-"""
+"""`Pair`: two output laws P and Q, seen through the privacy loss L = log dP/dQ; `MixedPair`: one of two pairs."""
 
 from __future__ import annotations
 
@@ -11,6 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.mechanisms.pairs.quadrature import Nodes
+
+Table = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Losses with their masses under P and Q."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Pair(ABC):
     """
 
     @property
-    def infinite(self) -> float:
+    def infinity_mass(self) -> float:
         """P-mass of outcomes that Q never gives (loss +inf)."""
         return 0.0
 
     @property
-    def unseen(self) -> float:
+    def negative_infinity_mass(self) -> float:
         """Q-mass of outcomes that P never gives (loss -inf)."""
         return 0.0
 
@@ -43,7 +43,7 @@ class Pair(ABC):
         return float("inf")
 
     @property
-    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    def table(self) -> Table | None:
         """Increasing losses with their masses under P and Q, for a pair that has only such atoms, but many."""
         return None
 
@@ -65,12 +65,19 @@ class Pair(ABC):
         return self
 
     def covering(self, count: int) -> tuple[Pair, ...]:
-        """Of an envelope, pairs of few outcomes one of which is at least as bad as any member, whatever is asked.
+        """Return finite pairs such that, for every convex f, one has an f-divergence at least that of any member.
 
         More precisely: for every convex f, E f of each member is at most the largest E f of these, which are closer to
         members the higher `count` is. Empty where the pair is no envelope, or none of a known family.
         """
         return ()
+
+    def gaussian_limit(self, rate: float = 1.0, *, remove: bool = True) -> tuple[Pair, float]:
+        """Return a continuous pair with the E_P e^{zL} of this one on a Poisson sample for |Im z| <= limit, and limit.
+
+        The pair itself and infinity where no other pair is known; `rate` and `remove` then have no effect.
+        """
+        return self, np.inf
 
     def nodes(self, theta: float, frequency: float) -> Nodes | None:
         """Finite losses with the E_P e^{zL} of this pair for |Re z| <= theta, |Im z| <= frequency; None if unknown.
@@ -80,11 +87,26 @@ class Pair(ABC):
         return None
 
     @abstractmethod
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """P- and Q-masses of the finite losses in (-inf, e_0], (e_0, e_1], ..., (e_n, inf), each accurate on its own.
 
         `edges` is increasing; the two arrays have one entry more. The mass of infinite losses is left out.
         """
+
+
+def table_bin_masses(
+    edges: np.ndarray, loss: np.ndarray, p: np.ndarray, q: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return `Pair.bin_masses` of finitely many losses, in any order.
+
+    Args:
+        edges: increasing, shape (edges,).
+        loss: losses, shape (outcomes,).
+        p: their P-masses, shape (outcomes,).
+        q: their Q-masses, shape (outcomes,).
+    """
+    index = np.searchsorted(edges, loss, side="left")
+    return np.bincount(index, p, len(edges) + 1), np.bincount(index, q, len(edges) + 1)
 
 
 def log_mixture(rate: float, log_ratio: np.ndarray) -> np.ndarray:
@@ -131,28 +153,35 @@ class MixedPair(Pair):
 
     @property
     def largest(self) -> float:
+        """Return the supremum of the finite losses."""
         return max(self.usual.largest, self.rare.largest)
 
     @property
     def reached(self) -> bool:
+        """Return whether one step alone reaches this pair at each epsilon."""
         return False
 
     def attained(self, share: float) -> Pair:
+        """Return a pair that a mechanism of the family reaches."""
         return self.least.attained(share)
 
     @property
     def atoms(self) -> tuple[float, ...]:
+        """Return the losses of positive mass."""
         return (*self.usual.atoms, *self.rare.atoms)
 
     @property
-    def infinite(self) -> float:
-        return (1 - self.share) * self.usual.infinite + self.share * self.rare.infinite
+    def infinity_mass(self) -> float:
+        """Return the P-mass of infinite loss."""
+        return (1 - self.share) * self.usual.infinity_mass + self.share * self.rare.infinity_mass
 
     @property
-    def unseen(self) -> float:
-        return (1 - self.share) * self.usual.unseen + self.share * self.rare.unseen
+    def negative_infinity_mass(self) -> float:
+        """Return the Q-mass of loss -inf."""
+        return (1 - self.share) * self.usual.negative_infinity_mass + self.share * self.rare.negative_infinity_mass
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        usual, rare = self.usual.cells(edges), self.rare.cells(edges)
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
+        usual, rare = self.usual.bin_masses(edges), self.rare.bin_masses(edges)
         p, q = ((1 - self.share) * often + self.share * seldom for often, seldom in zip(usual, rare, strict=True))
         return p, q

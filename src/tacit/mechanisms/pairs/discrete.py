@@ -1,7 +1,4 @@
-"""Pairs with finitely many losses.
-
-Pairs of the discrete Gaussian mechanism.
-"""
+"""Pairs of finitely many losses, and those of the discrete Gaussian mechanism."""
 
 from __future__ import annotations
 
@@ -11,7 +8,8 @@ from functools import cached_property
 import numpy as np
 from scipy.special import expit
 
-from tacit.mechanisms.pairs.base import Pair, log_mixture
+from tacit.mechanisms.pairs.base import Pair, Table, log_mixture, table_bin_masses
+from tacit.mechanisms.pairs.gaussian import GaussianPair, GaussianReplacePair, SampledGaussianPair
 from tacit.mechanisms.pairs.quadrature import LOG_TOLERANCE, Nodes
 
 
@@ -22,7 +20,7 @@ class AtomPair(Pair):
     losses: tuple[float, ...]
     p: tuple[float, ...]
     q: tuple[float, ...]
-    certain: float = 0.0
+    disclosure_probability: float = 0.0
 
     @classmethod
     def response(cls, epsilon: float, delta: float = 0.0) -> AtomPair:
@@ -36,34 +34,43 @@ class AtomPair(Pair):
 
     @property
     def atoms(self) -> tuple[float, ...]:
+        """Return the losses of positive mass."""
         return self.losses
 
     @property
     def largest(self) -> float:
+        """Return the supremum of the finite losses."""
         return max(self.losses, default=-np.inf)
 
     @property
     def discrete(self) -> bool:
+        """Return whether `atoms` are all finite losses."""
         return True
 
     @property
-    def infinite(self) -> float:
-        return self.certain
+    def infinity_mass(self) -> float:
+        """Return the P-mass of infinite loss."""
+        return self.disclosure_probability
 
     @property
-    def unseen(self) -> float:
-        return max(1.0 - sum(self.q), 0.0) if self.certain else 0.0
+    def negative_infinity_mass(self) -> float:
+        """Return the Q-mass of loss -inf."""
+        return max(1.0 - sum(self.q), 0.0) if self.disclosure_probability else 0.0
 
     def nodes(self, theta: float, frequency: float) -> Nodes:
+        """Return the finite losses with their masses."""
         return Nodes(np.array(self.losses), np.array(self.p), np.array(self.q))
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        index = np.searchsorted(edges, np.array(self.losses), side="left")
-        size = len(edges) + 1
-        return np.bincount(index, self.p, size), np.bincount(index, self.q, size)
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
+        return table_bin_masses(edges, *self.nodes(0.0, 0.0).columns)
 
 
 _REACH = 38.0
+"""Standard deviations that a table covers: e^{-38^2 / 2} = 3e-314 is below the smallest normal double."""
+
+_LARGE_SCALE = 20.0
+"""From this scale on the relative error e^{-pi^2 scale^2} < e^-3900 of Poisson summation is below any double."""
 
 
 @dataclass(frozen=True)
@@ -79,23 +86,34 @@ class DiscreteGaussianPair(Pair):
 
     @property
     def atoms(self) -> tuple[float, ...]:
+        """Return the losses of positive mass."""
         return tuple(float(loss) for loss in self.table[0][:2])
 
-    @property
-    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self._table
-
     @cached_property
-    def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def table(self) -> Table:  # type: ignore[override]
+        """Return the losses with their masses under P and Q."""
         x = _integers(self.scale, self.shift)
         loss = (2 * x - self.shift) * (self.shift / (2 * self.scale**2))
         return loss, _normal(x - self.shift, self.scale), _normal(x, self.scale)
 
+    def gaussian_limit(self, rate: float = 1.0, *, remove: bool = True) -> tuple[Pair, float]:
+        """Return the Gaussian pair of the same scale, where the scale is large.
+
+        By Poisson summation the sum over the integers misses the integral by a relative e^{-pi^2 scale^2} for
+        |Im z| <= pi / 2 scale^2 / shift.
+        """
+        if self.scale < _LARGE_SCALE:
+            return super().gaussian_limit()
+        sigma, limit = self.scale / self.shift, np.pi / 2 * self.scale**2 / self.shift
+        return GaussianPair(1 / sigma) if rate == 1.0 else SampledGaussianPair(sigma, rate, remove), limit
+
     def nodes(self, theta: float, frequency: float) -> Nodes:
+        """Return the finite losses with their masses."""
         return _thinned(self.table, _stride(self.scale, self.shift, theta, frequency), theta)
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _binned(edges, *self.table)
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
+        return table_bin_masses(edges, *self.table)
 
 
 @dataclass(frozen=True)
@@ -110,12 +128,9 @@ class DiscreteGaussianReplacePair(Pair):
     shift: int
     rate: float
 
-    @property
-    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self._table
-
     @cached_property
-    def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def table(self) -> Table:  # type: ignore[override]
+        """Return the losses with their masses under P and Q."""
         x = _integers(self.scale, self.shift)
         x = np.union1d(x, -x)
         up, down = (
@@ -124,11 +139,20 @@ class DiscreteGaussianReplacePair(Pair):
         base, plus, minus = (_normal(x - s, self.scale) for s in (0, self.shift, -self.shift))
         return up - down, (1 - self.rate) * base + self.rate * plus, (1 - self.rate) * base + self.rate * minus
 
+    def gaussian_limit(self, rate: float = 1.0, *, remove: bool = True) -> tuple[Pair, float]:
+        """Return the Gaussian pair under replace-one; see `DiscreteGaussianPair.gaussian_limit`."""
+        if self.scale < _LARGE_SCALE:
+            return super().gaussian_limit()
+        sigma, limit = self.scale / self.shift, np.pi / 2 * self.scale**2 / self.shift
+        return GaussianReplacePair(sigma, self.rate), limit
+
     def nodes(self, theta: float, frequency: float) -> Nodes:
+        """Return the finite losses with their masses."""
         return _thinned(self.table, _stride(self.scale, 2 * self.shift, theta, frequency), theta)
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _binned(edges, *self.table)
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
+        return table_bin_masses(edges, *self.table)
 
 
 def _stride(scale: float, shift: float, theta: float, frequency: float) -> int:
@@ -143,7 +167,7 @@ def _stride(scale: float, shift: float, theta: float, frequency: float) -> int:
     return max(int(2 * np.pi * d / (growth + 3.0 - LOG_TOLERANCE)), 1)
 
 
-def _thinned(table: tuple[np.ndarray, np.ndarray, np.ndarray], stride: int, theta: float) -> Nodes:
+def _thinned(table: Table, stride: int, theta: float) -> Nodes:
     """Every `stride`-th atom, without those that are negligible at every tilt in [-1, theta]."""
     loss, p, q = (column[::stride] for column in table)
     with np.errstate(divide="ignore"):
@@ -161,8 +185,3 @@ def _integers(scale: float, shift: int) -> np.ndarray:
 def _normal(x: np.ndarray, scale: float) -> np.ndarray:
     around = np.arange(-np.ceil(_REACH * scale), np.ceil(_REACH * scale) + 1)
     return np.exp(-((x / scale) ** 2) / 2) / np.exp(-((around / scale) ** 2) / 2).sum()
-
-
-def _binned(edges: np.ndarray, loss: np.ndarray, p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    index = np.searchsorted(edges, loss, side="left")
-    return np.bincount(index, p, len(edges) + 1), np.bincount(index, q, len(edges) + 1)

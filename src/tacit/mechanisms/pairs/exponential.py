@@ -27,6 +27,7 @@ class RangePair(Pair):
 
     @property
     def largest(self) -> float:
+        """Return the supremum of the finite losses."""
         return self.epsilon
 
     def attained(self, share: float) -> AtomPair:
@@ -63,11 +64,13 @@ class RangePair(Pair):
         return AtomPair(tuple(losses), tuple(float(x) for x in p), tuple(float(x) for x in q))
 
     def nodes(self, theta: float, frequency: float) -> Nodes:
+        """Return the finite losses with their masses."""
         y, weight = legendre(-self.epsilon, self.epsilon, theta, frequency)
         scale = weight / (2 * -np.expm1(-self.epsilon))
         return Nodes(y, scale * np.exp((y - self.epsilon) / 2), scale * np.exp(-(y + self.epsilon) / 2))
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         bounds = np.clip(np.concatenate([[-self.epsilon], edges, [self.epsilon]]), -self.epsilon, self.epsilon)
         width = np.expm1(np.diff(bounds) / 2) / np.expm1(self.epsilon)
         p = np.exp((bounds[:-1] + self.epsilon) / 2) * width

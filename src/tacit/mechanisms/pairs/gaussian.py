@@ -1,11 +1,8 @@
-"""Pairs of the Gaussian mechanism, plain and Poisson-subsampled.
-
-The pair of objective perturbation: a Gaussian loss that never falls below 0, raised by a constant.
-"""
+"""Pairs of the Gaussian mechanism, plain and Poisson-subsampled, and of objective perturbation."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtr
@@ -19,13 +16,41 @@ class GaussianPair(Pair):
 
     mu: float
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         x = np.asarray(edges, dtype=float) / self.mu
         return _normal_cells(x - self.mu / 2), _normal_cells(x + self.mu / 2)
 
 
 @dataclass(frozen=True)
-class SampledGaussianPair(Pair):
+class SampledGaussian(Pair):
+    """A Poisson-subsampled Gaussian step of noise std `sigma` and rate `rate` in (0, 1], for a contribution of norm 1.
+
+    A smaller sigma and a larger rate dominate: noise of a larger sigma is that of a smaller one plus more noise, and a
+    sample of a sample is a sample (post-processing).
+    """
+
+    sigma: float
+    rate: float
+
+    @property
+    def kind(self) -> SampledGaussian:
+        """The pair with unit parameters, the same for all steps of one kind under one relation and direction."""
+        return replace(self, sigma=1.0, rate=1.0)
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether P and Q are mirror images, as under replace-one."""
+        return False
+
+    @property
+    def loss_sign(self) -> float:
+        """1.0 where the loss grows with the noise, -1.0 where it falls."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class SampledGaussianPair(SampledGaussian):
     """One direction of the Poisson-subsampled Gaussian of noise std `sigma` and rate `rate` in (0, 1].
 
     With N_u = N(u, sigma^2) and M = (1 - rate) N_0 + rate N_1: P = M, Q = N_0 when a record is removed;
@@ -33,15 +58,20 @@ class SampledGaussianPair(Pair):
     In both, log dM/dN_0 at x is log(1 - rate + rate e^{(2x - 1) / (2 sigma^2)}).
     """
 
-    sigma: float
-    rate: float
     remove: bool
 
     @property
+    def loss_sign(self) -> float:
+        """Return 1.0 where the loss grows with the noise, else -1.0."""
+        return 1.0 if self.remove else -1.0
+
+    @property
     def largest(self) -> float:
+        """Return the supremum of the finite losses."""
         return np.inf if self.remove or self.rate == 1.0 else -float(np.log1p(-self.rate))
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         loss = np.asarray(edges, dtype=float)
         ratio = unmixed(self.rate, loss if self.remove else -loss[::-1])
         x = ratio * self.sigma + 0.5 / self.sigma
@@ -51,7 +81,7 @@ class SampledGaussianPair(Pair):
 
 
 @dataclass(frozen=True)
-class GaussianReplacePair(Pair):
+class GaussianReplacePair(SampledGaussian):
     """The Poisson-subsampled Gaussian under replace-one: P = (1-p) N_0 + p N_1, Q = (1-p) N_0 + p N_{-1}.
 
     It dominates: let g be the output law without the record, and u, v (norms <= 1) what the record and its
@@ -64,10 +94,13 @@ class GaussianReplacePair(Pair):
     in x). For a < 1 use H_a(P, Q) = 1 - a + a H_{1/a}(Q, P) and the symmetry of the claim in u and v.
     """
 
-    sigma: float
-    rate: float
+    @property
+    def symmetric(self) -> bool:
+        """Return whether P and Q are mirror images."""
+        return True
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         loss = np.asarray(edges, dtype=float)
         log_factor = np.log1p(-self.rate) - np.log(self.rate) + 0.5 / self.sigma**2 if self.rate < 1 else -np.inf
         x = self.sigma * (loss / 2 + _asinh_scaled(log_factor, loss / 2))
@@ -89,7 +122,7 @@ def _normal_cells(edges: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class FlooredGaussianPair(Pair):
+class RectifiedGaussianPair(Pair):
     """The law of the loss `shift` + max(0, mu^2 / 2 + mu Z), Z ~ N(0, 1), under P; Q has density e^{-loss} P.
 
     Q's missing mass, 1 - 2 Phi(-mu / 2) e^{-shift}, lies where P never is. For epsilon >= shift the profile is
@@ -101,17 +134,20 @@ class FlooredGaussianPair(Pair):
 
     @property
     def atoms(self) -> tuple[float, ...]:
+        """Return the losses of positive mass."""
         return (self.shift,)
 
     @property
-    def unseen(self) -> float:
+    def negative_infinity_mass(self) -> float:
+        """Return the Q-mass of loss -inf."""
         return float(max(1 - 2 * ndtr(-self.mu / 2) * np.exp(-self.shift), 0.0))
 
     def attained(self, share: float) -> GaussianPair:
         """That of a linear loss, whose gradient is a corner everywhere and whose Hessian is zero."""
         return GaussianPair(self.mu)
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         loss = np.asarray(edges, dtype=float) - self.shift
         z = np.where(loss >= 0, np.maximum(loss, 0.0) / self.mu - self.mu / 2, -np.inf)
         p = between(ndtr(z), ndtr(-z))

@@ -18,20 +18,24 @@ class LaplacePair(Pair):
 
     @property
     def largest(self) -> float:
+        """Return the supremum of the finite losses."""
         return self.epsilon
 
     @property
     def atoms(self) -> tuple[float, ...]:
+        """Return the losses of positive mass."""
         return (-self.epsilon, self.epsilon)
 
     def nodes(self, theta: float, frequency: float) -> Nodes:
+        """Return the finite losses with their masses."""
         ends = np.array([self.epsilon, -self.epsilon])
         y, weight = legendre(-self.epsilon, self.epsilon, theta, frequency)
         p, q = (weight / 4 * np.exp((sign * y - self.epsilon) / 2) for sign in (1, -1))
         masses = np.array([0.5, np.exp(-self.epsilon) / 2])
         return Nodes(ends, masses, masses[::-1]).joined(Nodes(y, p, q))
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         loss = np.asarray(edges, dtype=float)
         x = np.where(loss < self.epsilon, (loss + self.epsilon) / 2, np.inf)
         x = np.where(loss < -self.epsilon, -np.inf, x)
@@ -53,10 +57,12 @@ class LaplaceReplacePair(Pair):
 
     @property
     def largest(self) -> float:
+        """Return the supremum of the finite losses."""
         return self.atoms[1]
 
     @property
     def atoms(self) -> tuple[float, ...]:
+        """Return the losses of positive mass."""
         ends = log_mixture(self.rate, np.array([self.epsilon, -self.epsilon]))
         return (float(ends[1] - ends[0]), float(ends[0] - ends[1]))
 
@@ -70,7 +76,8 @@ class LaplaceReplacePair(Pair):
         right = Nodes(up - down, base * np.exp(up), base * np.exp(down))
         return right.joined(Nodes(-right.loss, right.q, right.p))
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         loss = np.asarray(edges, dtype=float)
         positive = self._position(np.abs(loss), attained=loss >= 0)
         x = np.where(loss >= 0, positive, -positive)

@@ -9,10 +9,26 @@ import numpy as np
 LOG_TOLERANCE = -75.0
 """log of the relative error that a quadrature may make in any moment that it is built for."""
 
-_COUNTS = (8, 16, 24, 32, 48, 64)
+_COUNTS = (8, 16, 24, 32, 48, 64)  # Nodes of one piece: a few sizes, so that their rules are reused.
+# Bernstein ellipses to choose from; the best counts.
 _RADII = np.array([1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0, 50.0, 200.0, 1e4])
-_WIDEST = 45.0
-_MOST = 5e4
+_WIDEST = 45.0  # Width of one piece over slope: longer ones need more nodes than two halves.
+_MOST = 5e4  # Slope times length at most, tens of thousands of nodes.
+
+
+def exponential_tilt(log_mass: np.ndarray, loss: np.ndarray, theta: float) -> tuple[float, np.ndarray]:
+    """Return log sum_k m_k e^{theta l_k} and the tilted probabilities, without overflow."""
+    exponent = log_mass + theta * loss
+    top = float(exponent.max())
+    weights = np.exp(exponent - top)
+    total = float(weights.sum())
+    return top + float(np.log(total)), weights / total
+
+
+def weighted_mean_and_variance(weights: np.ndarray, loss: np.ndarray) -> tuple[float, float]:
+    """Return mean and variance of a discrete law."""
+    mean = float(weights @ loss)
+    return mean, float(weights @ (loss - mean) ** 2)
 
 
 @dataclass(frozen=True)
@@ -23,8 +39,17 @@ class Nodes:
     p: np.ndarray
     q: np.ndarray
 
+    def log_moment(self, theta: float) -> float:
+        """Return log E_P[e^{theta L}; L finite]."""
+        return self.tilt(theta)[0]
+
+    def tilt(self, theta: float) -> tuple[float, np.ndarray]:
+        """Return log E_P[e^{theta L}; L finite] and the tilted probabilities."""
+        with np.errstate(divide="ignore"):
+            return exponential_tilt(np.log(self.p), self.loss, theta)
+
     def joined(self, other: Nodes) -> Nodes:
-        """Both together."""
+        """Return both together."""
         return Nodes(*(np.concatenate(pair) for pair in zip(self.columns, other.columns, strict=True)))
 
     @property
@@ -49,6 +74,15 @@ def legendre(low: float, high: float, theta: float, frequency: float) -> tuple[n
     r^{-2n} / (1 - r^{-2}) of its integral at Im z = 0 (Trefethen 2008, Theorem 4.5).
 
     Raises `OverflowError` where tens of thousands of nodes would be needed.
+
+    Args:
+        low: lower end of the integral.
+        high: upper end, > low.
+        theta: largest |Re z|, >= 0.
+        frequency: largest |Im z|, >= 0.
+
+    Raises:
+        OverflowError: tens of thousands of nodes would be needed.
     """
     slope = frequency + 2.5 * (theta + 1)
     if slope * (high - low) > _MOST:

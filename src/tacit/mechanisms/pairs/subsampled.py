@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tacit.mechanisms.pairs.base import Pair, log_mixture, unmixed
+from tacit.mechanisms.pairs.base import Pair, Table, log_mixture, unmixed
 from tacit.mechanisms.pairs.quadrature import Nodes, steepness
 
 
@@ -27,37 +27,43 @@ class SampledPair(Pair):
     def largest(self) -> float:
         """Losses grow with those of the base; infinite ones become -log(1 - rate) when a record is added."""
         sign = 1.0 if self.remove else -1.0
-        top = np.inf if self.base.infinite and not self.remove else self.base.largest
+        top = np.inf if self.base.infinity_mass and not self.remove else self.base.largest
         return float(sign * log_mixture(self.rate, np.array(sign * top)))
 
     def attained(self, share: float) -> Pair:
+        """Return a pair that a mechanism of the family reaches."""
         return replace(self, base=self.base.attained(share))
 
     def covering(self, count: int) -> tuple[Pair, ...]:
+        """Return finite pairs that cover the family."""
         return tuple(replace(self, base=base) for base in self.base.covering(count))
 
     @property
     def atoms(self) -> tuple[float, ...]:
+        """Return the losses of positive mass."""
         if self.base.table is not None:
             return ()
         sign = 1.0 if self.remove else -1.0
         found = [float(sign * log_mixture(self.rate, np.array(sign * loss))) for loss in self.base.atoms]
-        if self.remove and self.base.unseen:
+        if self.remove and self.base.negative_infinity_mass:
             found.append(float(np.log1p(-self.rate)))
-        if not self.remove and self.base.infinite:
+        if not self.remove and self.base.infinity_mass:
             found.append(float(-np.log1p(-self.rate)))
         return tuple(found)
 
     @property
     def discrete(self) -> bool:
+        """Return whether `atoms` are all finite losses."""
         return self.base.discrete
 
-    @property
-    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        return self._table
+    def gaussian_limit(self, rate: float = 1.0, *, remove: bool = True) -> tuple[Pair, float]:
+        """Return the Gaussian limit of the base on this sample."""
+        found, limit = self.base.gaussian_limit(self.rate, remove=self.remove)
+        return (found, limit) if limit < np.inf else (self, limit)
 
     @cached_property
-    def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    def table(self) -> Table | None:  # type: ignore[override]
+        """Return the losses with their masses under P and Q."""
         if self.base.table is None:
             return None
         loss, p, q = self.base.table
@@ -66,12 +72,14 @@ class SampledPair(Pair):
         return -log_mixture(self.rate, -loss), p, (1 - self.rate) * p + self.rate * q
 
     @property
-    def infinite(self) -> float:
-        return self.rate * self.base.infinite if self.remove else 0.0
+    def infinity_mass(self) -> float:
+        """Return the P-mass of infinite loss."""
+        return self.rate * self.base.infinity_mass if self.remove else 0.0
 
     @property
-    def unseen(self) -> float:
-        return 0.0 if self.remove else self.rate * self.base.unseen
+    def negative_infinity_mass(self) -> float:
+        """Return the Q-mass of loss -inf."""
+        return 0.0 if self.remove else self.rate * self.base.negative_infinity_mass
 
     def nodes(self, theta: float, frequency: float) -> Nodes | None:
         """A base without a table has losses in [-largest, largest] of which this one's are a flatter function."""
@@ -82,22 +90,29 @@ class SampledPair(Pair):
         loss, p, q = base.columns
         if self.remove:
             mixed = Nodes(log_mixture(self.rate, loss), (1 - self.rate) * q + self.rate * p, q)
-            end, (high, low) = np.log1p(-self.rate), ((1 - self.rate) * self.base.unseen, self.base.unseen)
+            end, (high, low) = (
+                np.log1p(-self.rate),
+                ((1 - self.rate) * self.base.negative_infinity_mass, self.base.negative_infinity_mass),
+            )
         else:
             mixed = Nodes(-log_mixture(self.rate, -loss), p, (1 - self.rate) * p + self.rate * q)
-            end, (high, low) = -np.log1p(-self.rate), (self.base.infinite, (1 - self.rate) * self.base.infinite)
+            end, (high, low) = (
+                -np.log1p(-self.rate),
+                (self.base.infinity_mass, (1 - self.rate) * self.base.infinity_mass),
+            )
         return mixed.joined(Nodes(np.array([end]), np.array([high]), np.array([low]))) if high else mixed
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         loss = np.asarray(edges, dtype=float)
         if self.remove:
-            p, q = self.base.cells(unmixed(self.rate, loss))
-            if self.base.unseen:
-                q[np.searchsorted(loss, np.log1p(-self.rate))] += self.base.unseen
+            p, q = self.base.bin_masses(unmixed(self.rate, loss))
+            if self.base.negative_infinity_mass:
+                q[np.searchsorted(loss, np.log1p(-self.rate))] += self.base.negative_infinity_mass
             return (1 - self.rate) * q + self.rate * p, q
-        p, q = self.base.cells(-unmixed(self.rate, -loss))
-        if self.base.infinite:
-            p[np.searchsorted(loss, -np.log1p(-self.rate))] += self.base.infinite
+        p, q = self.base.bin_masses(-unmixed(self.rate, -loss))
+        if self.base.infinity_mass:
+            p[np.searchsorted(loss, -np.log1p(-self.rate))] += self.base.infinity_mass
         return p, (1 - self.rate) * p + self.rate * q
 
 
@@ -114,39 +129,48 @@ class RevealedPair(Pair):
 
     @property
     def largest(self) -> float:
+        """Return the supremum of the finite losses."""
         return max(self.base.largest, 0.0)
 
     def attained(self, share: float) -> Pair:
+        """Return a pair that a mechanism of the family reaches."""
         return replace(self, base=self.base.attained(share))
 
     def covering(self, count: int) -> tuple[Pair, ...]:
+        """Return finite pairs that cover the family."""
         return tuple(replace(self, base=base) for base in self.base.covering(count))
 
     @property
     def atoms(self) -> tuple[float, ...]:
+        """Return the losses of positive mass."""
         return (0.0, *self.base.atoms)
 
     @property
     def discrete(self) -> bool:
+        """Return whether `atoms` are all finite losses."""
         return self.base.discrete
 
     @property
-    def infinite(self) -> float:
-        return self.rate * self.base.infinite
+    def infinity_mass(self) -> float:
+        """Return the P-mass of infinite loss."""
+        return self.rate * self.base.infinity_mass
 
     @property
-    def unseen(self) -> float:
-        return self.rate * self.base.unseen
+    def negative_infinity_mass(self) -> float:
+        """Return the Q-mass of loss -inf."""
+        return self.rate * self.base.negative_infinity_mass
 
     def nodes(self, theta: float, frequency: float) -> Nodes | None:
+        """Return the finite losses with their masses."""
         base = self.base.nodes(theta, frequency)
         if base is None:
             return None
         still = np.array([1 - self.rate])
         return Nodes(np.zeros(1), still, still).joined(Nodes(base.loss, self.rate * base.p, self.rate * base.q))
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        p, q = self.base.cells(edges)
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
+        p, q = self.base.bin_masses(edges)
         still = np.zeros(len(edges) + 1)
         still[np.searchsorted(edges, 0.0, side="left")] = 1 - self.rate
         return still + self.rate * p, still + self.rate * q
@@ -177,6 +201,7 @@ class SubstitutedPair(Pair):
 
     @property
     def largest(self) -> float:
+        """Return the supremum of the finite losses."""
         return SampledPair(self.base, self.fraction, True).largest
 
     def attained(self, share: float) -> Pair:
@@ -184,14 +209,17 @@ class SubstitutedPair(Pair):
         return SampledPair(self.base.attained(share), self.fraction, True)
 
     @property
-    def infinite(self) -> float:
-        return self.fraction * self.base.infinite
+    def infinity_mass(self) -> float:
+        """Return the P-mass of infinite loss."""
+        return self.fraction * self.base.infinity_mass
 
     @property
-    def unseen(self) -> float:
-        return self.infinite
+    def negative_infinity_mass(self) -> float:
+        """Return the Q-mass of loss -inf."""
+        return self.infinity_mass
 
-    def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
         loss = np.asarray(edges, dtype=float)
         above = np.maximum(loss[loss >= 0], 0.0)
         below = -loss[loss < 0][::-1]
@@ -204,8 +232,8 @@ class SubstitutedPair(Pair):
 
     def _positive(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Masses of (0, e_0], (e_0, e_1], ..., (e_n, inf) under (1-g) Q + g P and under Q."""
-        p, q = SampledPair(self.base, self.fraction, True).cells(np.concatenate([[0.0], edges]))
+        p, q = SampledPair(self.base, self.fraction, True).bin_masses(np.concatenate([[0.0], edges]))
         return p[1:], q[1:]
 
     def _total(self, side: int) -> float:
-        return float(self._positive(np.array([]))[side].sum()) + (self.infinite if side == 0 else 0.0)
+        return float(self._positive(np.array([]))[side].sum()) + (self.infinity_mass if side == 0 else 0.0)

@@ -1,0 +1,256 @@
+"""`check_sampler`: a sampling issues the batches that its mechanism accounts for, and no others."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom, chi2
+
+from tacit.accounting import accountant
+from tacit.errors import InvalidInput, Refused, TrainingMisuse
+from tacit.mechanisms import FixedSize, Gaussian, Mechanism, Poisson, Shuffled, TruncatedPoisson
+from tacit.noise import SeededStream
+from tacit.relation import Relation
+from tacit.sampling import Batch, Sampler, Sampling
+from tacit.testing.expect import require, require_close, require_raises
+
+_BATCHES = 3000  # Enough that the chi-square approximation holds down to the tails used here.
+_LEAST_EXPECTED = 10.0  # Expected count of a cell of a chi-square test; smaller cells are merged.
+_LAWS = 4  # Chi-square tests of one check.
+
+
+def check_sampler(
+    sampling: Sampling,
+    *,
+    records: int = 60,
+    sample_rate: float = 0.2,
+    units: NDArray[np.int64] | None = None,
+    false_alarm: float = 1e-6,
+    seed: int = 0,
+) -> None:
+    """Check that a sampling issues the batches that its mechanism accounts for.
+
+    - Inclusion law, by chi-square tests: how often every unit is in a batch, how large batches are, and how often a
+      unit is in two consecutive batches, as `sampling.mechanism(...)` says (Poisson, truncated Poisson, fixed-size or
+      shuffled). A sampling with another mechanism must have equal inclusion probabilities.
+    - Batches: each record at most once, whole units only, issued until redeemed, redeemed once, no checkpoint while
+      one is open.
+    - Equal seeds give equal batches, and a checkpoint goes on with the batches that would have come.
+    - The exact accountant answers under each of `sampling.relations` and `check_relation` refuses the others.
+
+    Args:
+        sampling: the description of how batches are drawn.
+        records: number of records, >= 2, whose product with `sample_rate` is an integer.
+        sample_rate: in (0, 1).
+        units: unit of each record as integers 0, 1, ..., shape (records,); None where each record is its own unit.
+        false_alarm: probability in (0, 1) that a correct sampler fails for a random seed, over all tests together.
+        seed: of the stream of random bits, >= 0.
+
+    Raises:
+        AssertionError: a property does not hold; the sentence names it.
+
+    Example:
+        >>> from tacit.sampling import PoissonSampling
+        >>> check_sampler(PoissonSampling())
+    """
+    owners = np.arange(records) if units is None else np.asarray(units)
+    count = int(owners.max()) + 1
+    require(sampling.units(records) == count, f"units must be {count}; got {sampling.units(records)}.")
+    drawn = _draw(sampling.sampler(records, sample_rate, SeededStream(seed)), _BATCHES, owners)
+    mechanism = sampling.mechanism(Gaussian(1.0), records, sample_rate)
+    _check_mechanism(sampling, mechanism, records, sample_rate)
+    if isinstance(mechanism, Shuffled):
+        _check_passes(mechanism, drawn, false_alarm)
+    else:
+        _check_law(mechanism, drawn, sample_rate, false_alarm)
+    _check_issue(sampling, records, sample_rate)
+    _check_seeds(sampling, records, sample_rate, seed)
+    json.dumps(sampling.spec())
+
+
+def _draw(sampler: Sampler, batches: int, owners: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which unit was in which batch, shape (batches, units)."""
+    count = int(owners.max()) + 1
+    sizes = np.bincount(owners, minlength=count)
+    drawn = np.zeros((batches, count), dtype=bool)
+    for row in drawn:
+        batch = sampler.issue()
+        _check_batch(batch, owners, sizes)
+        row[owners[batch.indices]] = True
+        sampler.redeem(batch)
+    expected = float(drawn.sum(axis=1).mean())
+    deviation = math.sqrt(count / batches)
+    near = abs(expected - sampler.expected_size) <= max(4 * deviation, 0.25 * sampler.expected_size)
+    require(near, f"expected_size must be the mean size of a batch, about {expected:.3g}; got {sampler.expected_size}.")
+    return drawn
+
+
+def _check_batch(batch: Batch, owners: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
+    indices = np.asarray(batch.indices)
+    inside = indices.dtype.kind == "i" and (not len(indices) or (indices.min() >= 0 and indices.max() < len(owners)))
+    require(inside, f"indices of a batch must be integers in [0, {len(owners)}).")
+    require(len(np.unique(indices)) == len(indices), "a batch must hold each record at most once.")
+    present = np.bincount(owners[indices], minlength=len(sizes))
+    require(((present == 0) | (present == sizes)).all(), "a batch must hold all records of a unit or none.")
+    if batch.owners is not None:
+        pairs = {(int(a), int(b)) for a, b in zip(batch.owners, owners[indices], strict=True)}
+        one_to_one = len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
+        require(one_to_one, "owners of a batch must number its units one to one.")
+
+
+def _check_law(mechanism: Mechanism, drawn: NDArray[np.bool_], sample_rate: float, false_alarm: float) -> None:
+    batches, units = drawn.shape
+    sizes = drawn.sum(axis=1)
+    law = _law_of_size(mechanism, units, sample_rate)
+    if law is not None:
+        _check_sizes(sizes, law, false_alarm)
+    masses = law if law is not None else np.bincount(sizes, minlength=units + 1) / batches
+    support = np.arange(units + 1)
+    mean = float(masses @ support)
+    rate = mean / units
+    joint = float(masses @ (support * (support - 1))) / (units * (units - 1))
+    # Exchangeable units: deviations from their mean have the variance (variance - covariance) of one inclusion.
+    spread = rate * (1 - rate) - (joint - rate**2)
+    hits = drawn.sum(axis=0)
+    _require_chi_square(hits, batches * spread, "how often every unit is drawn", false_alarm)
+    twice = (drawn[0::2] & drawn[1::2]).sum(axis=0)
+    both = joint**2 - rate**4
+    spread_twice = rate**2 - rate**4 - both
+    _require_chi_square(
+        twice, len(drawn[1::2]) * spread_twice, "how often a unit is in two batches in a row", false_alarm
+    )
+    pairs, expected = float(twice.sum()), len(drawn[1::2]) * units * rate**2
+    deviation = math.sqrt(len(drawn[1::2]) * (units * spread_twice + units**2 * both))
+    allowed = float(chi2.isf(false_alarm / _LAWS, 1)) ** 0.5
+    sentence = f"batches must be independent: {expected:.0f} units in two batches in a row expected; got {pairs:.0f}."
+    require(abs(pairs - expected) <= allowed * deviation + 1e-9, sentence)
+
+
+def _law_of_size(mechanism: Mechanism, units: int, sample_rate: float) -> NDArray[np.float64] | None:
+    """The probabilities of the sizes 0..units, where the mechanism determines them."""
+    support = np.arange(units + 1)
+    if isinstance(mechanism, FixedSize):
+        return (support == mechanism.batch_size).astype(float)
+    whole = binom.pmf(support, units, sample_rate)
+    if isinstance(mechanism, Poisson):
+        return whole
+    if isinstance(mechanism, TruncatedPoisson):
+        kept = np.where(support <= mechanism.cap, whole, 0.0)
+        kept[min(mechanism.cap, units)] += whole[mechanism.cap + 1 :].sum()
+        return kept
+    return None
+
+
+def _check_sizes(sizes: NDArray[np.int64], law: NDArray[np.float64], false_alarm: float) -> None:
+    counts = np.bincount(sizes, minlength=len(law))
+    impossible = counts[law == 0].sum()
+    require(not impossible, f"batches must have a size that the mechanism allows; {impossible} have not.")
+    cells = _merged(counts, law * len(sizes))
+    if len(cells) < 2:
+        return
+    statistic = sum((got - expected) ** 2 / expected for got, expected in cells)
+    limit = float(chi2.isf(false_alarm / _LAWS, len(cells) - 1))
+    sentence = (
+        f"sizes of batches must follow the law of the mechanism: chi-square at most {limit:.1f}; got {statistic:.1f}."
+    )
+    require(statistic <= limit, sentence)
+
+
+def _merged(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> list[tuple[float, float]]:
+    """Neighbouring cells joined until each expects enough for a chi-square test."""
+    cells: list[tuple[float, float]] = []
+    got, due = 0.0, 0.0
+    for count, mean in zip(counts, expected, strict=True):
+        got, due = got + count, due + mean
+        if due >= _LEAST_EXPECTED:
+            cells.append((got, due))
+            got, due = 0.0, 0.0
+    if cells:
+        cells[-1] = (cells[-1][0] + got, cells[-1][1] + due)
+    return cells
+
+
+def _require_chi_square(counts: NDArray[np.int64], variance: float, what: str, false_alarm: float) -> None:
+    """Counts of exchangeable units deviate from their mean as chance allows."""
+    if variance <= 0:
+        return
+    statistic = float(((counts - counts.mean()) ** 2).sum()) / variance
+    limit = float(chi2.isf(false_alarm / _LAWS, len(counts) - 1))
+    require(statistic <= limit, f"{what} must be alike: chi-square at most {limit:.1f}; got {statistic:.1f}.")
+
+
+def _check_passes(mechanism: Shuffled, drawn: NDArray[np.bool_], false_alarm: float) -> None:
+    """Every pass holds each unit once; where in the pass is uniform."""
+    length = math.ceil(mechanism.records / mechanism.batch_size)
+    passes = drawn[: len(drawn) // length * length].reshape(-1, length, drawn.shape[1])
+    require((passes.sum(axis=1) == 1).all(), "every pass must hold each record exactly once.")
+    places = Counter(passes[:, :, 0].argmax(axis=1).tolist())
+    sizes = np.full(length, mechanism.batch_size)
+    sizes[-1] = mechanism.records - mechanism.batch_size * (length - 1)
+    expected = len(passes) * sizes / mechanism.records
+    statistic = float(sum((places[place] - mean) ** 2 / mean for place, mean in enumerate(expected)))
+    limit = float(chi2.isf(false_alarm / _LAWS, length - 1))
+    require(
+        statistic <= limit, f"places in a pass must be uniform: chi-square at most {limit:.1f}; got {statistic:.1f}."
+    )
+
+
+def _check_mechanism(sampling: Sampling, mechanism: Mechanism, records: int, sample_rate: float) -> None:
+    if isinstance(mechanism, Poisson | TruncatedPoisson):
+        require_close(mechanism.sample_rate, sample_rate, "the sampling rate of the mechanism")
+    if isinstance(mechanism, FixedSize | Shuffled):
+        require_close(mechanism.batch_size / mechanism.records, sample_rate, "the fraction of the mechanism")
+    for relation in Relation:
+        if relation not in sampling.relations:
+            refused = lambda relation=relation: sampling.check_relation(relation)  # noqa: E731
+            require_raises(InvalidInput, refused, f"the relation {relation.value}", message="relation must be")
+            continue
+        sampling.check_relation(relation)
+        try:
+            accountant("pld")(mechanism, relation=relation)
+        except Refused as refusal:
+            raise AssertionError(f"{mechanism} must have an exact account under {relation.value}: {refusal}") from None
+
+
+def _check_issue(sampling: Sampling, records: int, sample_rate: float) -> None:
+    sampler = sampling.sampler(records, sample_rate, SeededStream(1))
+    batch = sampler.issue()
+    require(sampler.issue() is batch, "a batch must be issued again until it is redeemed.")
+    require_raises(TrainingMisuse, sampler.state, "a checkpoint while a batch is open")
+    other = Batch(batch.indices, batch.owners, batch.average)
+    require_raises(TrainingMisuse, lambda: sampler.redeem(other), "a batch that the sampler did not issue")
+    sampler.redeem(batch)
+    require_raises(TrainingMisuse, lambda: sampler.redeem(batch), "a batch that was redeemed")
+
+
+def _check_seeds(sampling: Sampling, records: int, sample_rate: float, seed: int) -> None:
+    """Equal seeds give equal batches, also from the middle on."""
+    first, second = (sampling.sampler(records, sample_rate, SeededStream(seed)) for _ in range(2))
+    for _ in range(5):
+        require(_same(_next(first), _next(second)), "samplers with equal seeds must issue equal batches.")
+    stream = SeededStream(seed)
+    whole = sampling.sampler(records, sample_rate, stream)
+    for _ in range(3):
+        _next(whole)
+    state, position = whole.state(), stream.state()
+    later = SeededStream(seed)
+    later.restore(position)
+    resumed = sampling.sampler(records, sample_rate, later)
+    resumed.restore(state)
+    for _ in range(5):
+        same = _same(_next(whole), _next(resumed))
+        require(same, "a sampler that goes on from a checkpoint must issue the batches that would have come.")
+
+
+def _next(sampler: Sampler) -> Batch:
+    batch = sampler.issue()
+    sampler.redeem(batch)
+    return batch
+
+
+def _same(first: Batch, second: Batch) -> bool:
+    return np.array_equal(first.indices, second.indices) and first.average == second.average
