@@ -23,7 +23,6 @@ from typing import Any
 
 from benchmarks.mutants.patches import Patch, patches
 from benchmarks.mutants.run import ROOT, judge
-
 from tacit.serialization import write_text
 
 RESULTS = ROOT / "benchmarks" / "results" / "mutants.json"

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 
 from benchmarks.mutants.patches import PACKAGE, Patch
@@ -62,17 +63,39 @@ def judge(patch: Patch, parts: Sequence[str] = ("tests", "product")) -> Verdict:
         patch.apply(package)
         if "tests" in parts:
             selections = [first_of(patch.name), selection_of(patch.file)]
-            found = (failing_test(selection, Path(folder)) for selection in selections if selection)
+            found = (noticing_test(selection, Path(folder)) for selection in selections if selection)
             verdict.tests = next((test for test in found if test), None)
         # A bug of claims alone leaves nothing to see in what is released.
         if "product" in parts and patch.releases:
             for engine in patch.engines:
                 for threads in patch.threads:
                     cell = product(patch.scenario, engine, threads, Path(folder))
+                    if any(cell.values()) and any(_unpatched(patch.scenario, engine, threads).values()):
+                        raise RuntimeError(f"{patch.scenario} must pass without the bug; it does not, on {engine}.")
                     verdict.cells[f"{engine}, {threads} thread{'s' * (threads > 1)}"] = cell
             verdict.check = next((cell["check"] for cell in verdict.cells.values() if cell["check"]), None)
             verdict.audit = next((cell["audit"] for cell in verdict.cells.values() if cell["audit"]), None)
     return verdict
+
+
+def noticing_test(files: Sequence[str], source: Path) -> str | None:
+    """The first test that fails with the package in `source` and not with the one of the checkout; None for none."""
+    broken: list[str] = []
+    while (test := failing_test([*files, *(f"--deselect={name}" for name in broken)], source)) is not None:
+        if not _fails_anyway(test):
+            return test
+        broken.append(test)
+    return None
+
+
+@cache
+def _fails_anyway(test: str) -> bool:
+    return failing_test([test], PACKAGE.parent) is not None
+
+
+@cache
+def _unpatched(scenario: str, engine: str, threads: int) -> dict[str, str | None]:
+    return product(scenario, engine, threads, PACKAGE.parent)
 
 
 def failing_test(files: Sequence[str], source: Path) -> str | None:
@@ -89,9 +112,10 @@ def failing_test(files: Sequence[str], source: Path) -> str | None:
     done = _python(["-m", "pytest", *options, *files], source, 1)
     if done is None:
         return f"no end within {LIMIT} s"
-    if done.returncode == 0:
+    # 5: everything that was collected has been left out.
+    if done.returncode in (0, 5):
         return None
-    found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
     if done.returncode not in (1, 2) or found is None:
         raise RuntimeError(f"pytest must run the tests; got exit code {done.returncode}.\n{done.stdout[-2000:]}")
     return found[1]
