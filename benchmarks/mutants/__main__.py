@@ -30,7 +30,7 @@ QUICK = (
     "noise-three-percent-short",
     "noise-divided-by-sqrt-threads",
     "noise-drawn-ahead-repeats",
-    "clip-bound-ten-percent-long",
+    "graphs-clip-ten-percent-long",
     "embedding-duplicates-not-summed",
     "recorded-noise-ninety-percent-short",
     "padding-counts",
