@@ -62,6 +62,32 @@ def test_minimisers(loss, relation):
         assert moved >= 0.95 * relation.sensitivity  # a lone hinge pulls with its full slope: the bound is tight
 
 
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+def test_minimisers_that_are_stopped_early(relation):
+    """Points of gradient norm up to the tolerance, anywhere around both minimisers, stay within the sensitivity."""
+    # Margins stay below .5, where the loss is linear and so pulls with its full slope.
+    tolerance, strength, rng = 0.2, 4.0, np.random.default_rng(6)
+    loss, largest = HuberHinge(0.5), 0.0
+    for one, other in neighbours(problem(loss, records=0, width=2, strength=strength), rng, relation, 60):
+        first, second = (minimise(case).theta for case in (one, other))
+        away = (second - first) / (np.linalg.norm(second - first) or 1.0)
+        ends = ((one, first, -away), (other, second, away))
+        stopped = [furthest(case, theta, direction, tolerance) for case, theta, direction in ends]
+        largest = max(largest, float(np.linalg.norm(stopped[1] - stopped[0])))
+    stated = minimiser_sensitivity(problem(loss, strength=strength), relation, tolerance, "test")
+    assert 0.95 * stated <= largest <= stated
+
+
+def furthest(case, theta, direction, tolerance):
+    """The furthest point from the minimiser along `direction` whose gradient is no longer than `tolerance`."""
+    low, high = 0.0, tolerance / case.strength
+    for _ in range(50):
+        middle = (low + high) / 2
+        inside = np.linalg.norm(case.gradient(theta + middle * direction)) <= tolerance
+        low, high = (middle, high) if inside else (low, middle)
+    return theta + low * direction
+
+
 @pytest.mark.parametrize("steps", [1, 7, 60])
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)
 @pytest.mark.parametrize("loss", [Logistic(), HuberHinge(0.5), Softmax(3), Squared(0.7)], ids=str)
