@@ -202,7 +202,7 @@ class TestRun:
         run = PrivateRun(self.plan())
 
         broken = FlatGradient(torch.zeros(3, dtype=torch.int64), {})
-        with pytest.raises(InvalidInput, match="dtype"):
+        with pytest.raises(InvalidInput, match="values must be float32"):
             run.release(run.issue(), broken, torch.zeros(0))
         assert run.ledger.steps == 1
 

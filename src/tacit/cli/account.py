@@ -27,12 +27,13 @@ def command(
     answer = account(ledger, delta=delta, epsilon=epsilon, accountants=accountant)
     if json:
         refused = [{"accountant": name, "why": why} for name, why in answer.refused]
-        print(json_text({"results": [result.row() for result in answer.results], "refused": refused}))
+        of = "run" if ledger.is_run else "spec"
+        print(json_text({"of": of, "results": [result.row() for result in answer.results], "refused": refused}))
     else:
         from tacit.cli.console import screen
         from tacit.reports import account_table
 
-        screen().print(account_table(answer))
+        screen().print(account_table(answer, ledger))
     if plot is not None:
         from tacit.reports.plots import plot_account
 

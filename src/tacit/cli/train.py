@@ -51,7 +51,7 @@ def command(
     found, nonprivate = (measured(card.metrics.get(name), card.measure) for name in ("test", "nonprivate_test"))
     name = MEASURES[card.measure]
     console.print(f"{card.dataset}, {card.model}: {name[0].lower()}{name[1:]} {found}, without privacy {nonprivate}")
-    console.print(account_table(run.account))
+    console.print(account_table(run.account, run.card.ledger))
     if card.leaks:
         console.print(reserve(card.leaks))
     console.print(audit_table(run.audits))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -68,6 +69,24 @@ class PrivateEstimator(BaseEstimator):
         if self.unsafe_seed is None:
             return SecureStream()
         return SeededStream(check.count("unsafe_seed", self.unsafe_seed, minimum=0))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """State of the model with the content of its ledger; raises `TypeError` where the ledger is shared."""
+        if self.ledger is not None:
+            raise TypeError(
+                "an estimator with ledger= cannot be pickled or deep-copied: what its copy records, in another process "
+                "say, never reaches that ledger. Run in one process (n_jobs=1), or save the fitted model after "
+                "set_params(ledger=None)."
+            )
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
+        return {name: value.spec() if isinstance(value, Ledger) else value for name, value in state.items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """The fitted model with a closed copy of its ledger, which can be read but not written."""
+        super().__setstate__(state)
+        if "ledger_" in state:
+            self.ledger_ = Ledger.from_spec(state["ledger_"])
+            self.ledger_.close()
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

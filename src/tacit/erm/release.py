@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -174,13 +174,12 @@ def local_gaussian(target: Target) -> Gaussian:
 
 def guarantee_of(mechanism: Mechanism, relation: Relation, standing: Standing) -> TradeOff:
     """Guarantee of `mechanism` alone: in closed form where there is one, else by the exact accountant."""
-    own = Ledger.of(mechanism, relation=relation)
-    own.standing = standing
     if isinstance(mechanism, Approximate):
         curve = ResponseCurve(mechanism.epsilon, mechanism.delta)
         return TradeOff(curve, standing, relation, "approximate")
     closed = any(isinstance(part, ObjectivePerturbation) for part, _ in mechanism.parts())
-    return accountant("naive" if closed else "pld")(own)
+    found = accountant("naive" if closed else "pld")(mechanism, relation=relation)
+    return replace(found, standing=Standing.weakest(found.standing, standing))
 
 
 class ResponseCurve(Curve):

@@ -91,6 +91,7 @@ def card_table(card: Card) -> dict[str, Any]:
             "audits": [_audit_row(card, audit) for audit in card.audits],
             "mechanisms": card.ledger.spec()["mechanisms"],
             "ledger_hash": card.ledger.hash,
+            "facts": card.ledger.facts.spec(),
             "assumptions": list(card.ledger.assumptions),
             "leaks": list(card.leaks),
             "unsafe": list(card.ledger.unsafe),

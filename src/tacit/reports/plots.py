@@ -19,6 +19,7 @@ from tacit.tradeoff import TradeOff
 
 DASHES: dict[Standing, tuple[float, ...]] = {
     Standing.PROVEN: (),
+    Standing.CONDITIONAL: (9, 2),
     Standing.ASYMPTOTIC: (6, 3),
     Standing.BAYESIAN: (6, 2, 1.5, 2),
     Standing.CLAIMED: (1.5, 2.5),

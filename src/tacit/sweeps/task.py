@@ -67,7 +67,7 @@ class Task:
 
 @cache
 def code_fingerprint() -> str:
-    """SHA-256 of the package's source, without the rooms that only word and draw results."""
+    """SHA-256 of the package's source, without the rooms that only present results."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
