@@ -11,10 +11,10 @@ from tacit.accounting import Ledger
 from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.runs import audit, audit_run, read_config, train
-from tacit.runs.attacks import stored_config
 from tacit.runs.audits import attack_names, white_box
 from tacit.runs.builders import dataset_of
 from tacit.runs.privileged_attacks import PrivilegedAttacks
+from tacit.runs.stored_run import stored_config
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from tacit.cli.console import ShowValues
 from tacit.serialization import json_text
 
 
@@ -19,6 +20,10 @@ def command(
     runs: Annotated[int, typer.Option(help="Number of runs to attack: RUN and repetitions with fresh noise.")] = 1,
     shadows: Annotated[int, typer.Option(help="Number of shadow models, for attacks that need them.")] = 32,
     canaries: Annotated[int, typer.Option(help="Number of canaries of the white-box audit.")] = 2000,
+    trust_code: Annotated[
+        bool, typer.Option("--trust-code", help="Run the model's own code that RUN names; shows its file and hash.")
+    ] = False,
+    show_values: ShowValues = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Attack the model of RUN and write the results there: audit.html and audit.json."""
@@ -35,6 +40,7 @@ def command(
             runs=runs,
             shadows=shadows,
             canaries=canaries,
+            trust_code=trust_code,
             on_progress=on_progress,
         )
     page = write_audit(report, run, title=run.resolve().name)

@@ -5,7 +5,9 @@ Names and paths are the user's, so brackets in them are printed as they are. Bar
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -16,6 +18,9 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+ShowValues = Annotated[bool, typer.Option("--show-values", help="Error messages may quote values of the data.")]
+"""The flag of commands that read data; `tacit.cli.main` acts on it for the whole command."""
 
 
 def screen(*, stderr: bool = False) -> Console:

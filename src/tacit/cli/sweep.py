@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tacit.cli.console import ShowValues
 from tacit.cli.results import show
 
 
@@ -17,6 +18,7 @@ def command(
     store: Annotated[Path, typer.Option(help="SQLite file of results.")] = Path("results.sqlite"),
     workers: Annotated[int | None, typer.Option(help="Number of processes; the number of cores by default.")] = None,
     engine: Annotated[str, typer.Option(help="Where runs execute: local or ray.")] = "local",
+    show_values: ShowValues = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Train every combination of a grid; stored combinations are not trained again."""

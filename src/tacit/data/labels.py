@@ -57,7 +57,7 @@ def indices(name: str, labels: np.ndarray, classes: Sequence[str]) -> np.ndarray
     number, so that labels 0 and 1 are never mistaken for positions in `classes=("1", "0")`.
 
     Raises:
-        InvalidInput: a label outside the declared classes (a missing one shows as '').
+        InvalidInput: a label outside the declared classes; it is quoted only within `check.show_values`.
     """
     found, inverse = distinct(labels)
     position = {value: index for index, value in enumerate(classes)}
@@ -66,7 +66,9 @@ def indices(name: str, labels: np.ndarray, classes: Sequence[str]) -> np.ndarray
     unknown = [value for value in found if value not in position]
     if unknown:
         hint = "Declare every class, or remove the rows."
-        raise check.fail(name, f"labels of the declared classes {listed(position, 10)}", unknown[:5], hint)
+        raise check.fail(
+            name, f"labels of the declared classes {listed(position, 10)}", check.private_values(unknown), hint
+        )
     return np.array([position[value] for value in found], dtype=np.int64)[inverse]
 
 
@@ -96,12 +98,16 @@ def class_indices(
     Raises:
         InvalidInput: a label is outside the classes, only one class occurs, or the classes of ratings are no numbers.
     """
-    known = declared("classes", read_classes(y, y_held) if classes is None else classes)
+    read = read_classes(y, y_held) if classes is None else None
+    if read is not None and len(read) < 2:
+        raise check.fail("y_train", "labels of at least two classes", check.private_values(read))
+    known = declared("classes", classes if read is None else read)
     if task == "ratings" and not all(is_number(name) for name in known):
-        raise check.fail("classes", "numbers for ratings", list(known[:5]))
+        raise check.fail("classes", "numbers for ratings", check.private_values(known))
     y, y_held = indices("y_train", y, known), indices("y_test", y_held, known)
     if len(present := np.unique(y)) < 2:
-        raise check.fail("y_train", "labels of at least two classes", [known[index] for index in present])
+        only = [known[index] for index in present]
+        raise check.fail("y_train", "labels of at least two classes", check.private_values(only))
     return y, y_held, known
 
 

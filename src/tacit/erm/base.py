@@ -122,7 +122,13 @@ def default_delta(records: int) -> float:
 
 def checked_rows(estimator: BaseEstimator, X: object, *, reset: bool) -> Array:
     """X as float64 (rows, columns), its shape and names checked; cells that are not finite are named."""
-    array: Array = validate_data(estimator, X, reset=reset, dtype=np.float64, ensure_all_finite=False)  # type: ignore[assignment]
+    try:
+        array: Array = validate_data(estimator, X, reset=reset, dtype=np.float64, ensure_all_finite=False)  # type: ignore[assignment]
+    except ValueError as error:
+        if "could not convert" not in str(error) or check.values_shown():
+            raise
+        # numpy quotes the cell.
+        raise check.fail("X", "a table of numbers", check.private_values([]), "Encode text columns first.") from None
     finite = np.isfinite(array)
     if not finite.all():
         rows, places = np.nonzero(~finite)
@@ -147,11 +153,12 @@ def indices_of(y: Array, classes: Sequence[object] | Array | None, *, strict: bo
         if len(known) != len(given):
             raise check.fail("classes", "a list of different labels", given)
     if len(known) < 2:
-        raise check.fail("classes", "at least two", known.tolist(), "A model of one class learns nothing.")
+        only = known.tolist() if classes is not None else check.private_values(known.tolist())
+        raise check.fail("classes", "at least two", only, "A model of one class learns nothing.")
     unknown = [label for label in found.tolist() if label not in set(known.tolist())]
     if unknown:
-        # Ten classes and five labels are enough to recognise a wrong column.
-        raise check.fail("y", f"labels of the declared classes {known.tolist()[:10]}", unknown[:5])
+        # Ten classes are enough to recognise a wrong column.
+        raise check.fail("y", f"labels of the declared classes {known.tolist()[:10]}", check.private_values(unknown))
     if len(found) < 2:
-        raise check.fail("y", "labels of at least two classes", found.tolist())
+        raise check.fail("y", "labels of at least two classes", check.private_values(found.tolist()))
     return known, np.searchsorted(known, y)

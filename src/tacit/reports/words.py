@@ -24,6 +24,11 @@ MEANING = {
     Standing.MEASURED: "the result of an attack: a lower bound with a confidence",
 }
 NOT_A_BOUND = "A number that is not proven is not a bound."
+OUTSIDE = (
+    "Test results, with and without privacy, and audits are statistics of the data that the guarantee does not cover: "
+    "share them only with those who may see such statistics."
+)
+"""The sentence beside results that are measured on held-out or private records."""
 FALSE_ALARMS = 0.05
 MEASURES = {"accuracy": "Test accuracy", "rmse": "Test RMSE"}
 

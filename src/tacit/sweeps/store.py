@@ -22,6 +22,8 @@ from tacit.errors import InvalidInput
 from tacit.serialization import plain_values
 from tacit.sweeps.task import Task, code_fingerprint
 
+NOT_KEPT = "not kept"
+"""What a store holds in place of the seed of the noise."""
 _TABLE = """
 create table if not exists results (
     key text primary key, sweep text, function text, settings text, value text, seconds real, finished real,
@@ -104,7 +106,12 @@ class Store:
         return self._result(row) if row else None
 
     def find_settings(self, task: Task) -> Result | None:
-        """The latest result of the same function and settings, whatever code and data it came from, or None."""
+        """The latest result of the same function and settings, whatever code and data it came from, or None.
+
+        None for a task with secret settings: what is stored does not tell them apart.
+        """
+        if task.secret:
+            return None
         settings = json.dumps(plain_values(dict(task.settings)), sort_keys=True)
         query = f"select {_COLUMNS} from results where function = ? and settings = ? order by finished desc limit 1"
         with self._open() as connection:
@@ -140,7 +147,7 @@ class Store:
             return Result(
                 check.text("sweep", sweep),
                 check.text("function", function),
-                _table(settings),
+                _without_seed(_table(settings)),
                 json.loads(value),
                 check.real("seconds", seconds, low=0.0),
                 check.real("finished", finished),
@@ -158,6 +165,11 @@ def _table(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise check.fail("settings and versions", "tables", found)
     return found
+
+
+def _without_seed(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a store from before seeds were left out: whoever has the seed can draw the noise again."""
+    return {name: NOT_KEPT if name == "unsafe_seed" else value for name, value in settings.items()}
 
 
 def versions() -> dict[str, str]:

@@ -150,7 +150,7 @@ class TracedTensor(Tensor):
         return traced_call(func, args, kwargs or {})
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
-        """Refuse: the value did not pass the private model."""
+        """Refused: a gradient of this value would not be clipped."""
         raise TrainingMisuse(
             "backward must be called on losses of the private model's outputs; got a value of the batch that did not "
             "pass the private model. Compute outputs by private.model(inputs), not by a copy or private.model.module."
