@@ -19,7 +19,7 @@ Model = Callable[[Tensor, Tensor], object]
 
 @dataclass(frozen=True)
 class Site:
-    """A latent variable: where it stands in the flat vector, and how it gets from there to its support."""
+    """A latent variable: its place in the flat vector and the transform from there to its support."""
 
     name: str
     prior: Any
@@ -28,11 +28,11 @@ class Site:
     place: slice
 
     def value(self, w: Tensor) -> Tensor:
-        """The variable itself."""
+        """The variable in its support."""
         return torch.as_tensor(self.transform(w[self.place].view(self.shape)))
 
     def log_prior(self, w: Tensor) -> Tensor:
-        """Its log density as one of the flat vector, the change of variables included."""
+        """Log prior density of its part of the flat vector, change of variables included."""
         free = w[self.place].view(self.shape)
         value = self.transform(free)
         return self.prior.log_prob(value).sum() + self.transform.log_abs_det_jacobian(free, value).sum()
@@ -87,7 +87,7 @@ class PyroModel:
         return {site.name: site.value(w) for site in self.sites}
 
     def log_joint(self, predictor: Callable[[Mapping[str, Tensor], Tensor], Tensor] | None = None) -> LogJoint:
-        """What `infer` takes.
+        """The log density that `infer` takes.
 
         Args:
             predictor: (latent variables by name, inputs) -> predictions, where wanted.

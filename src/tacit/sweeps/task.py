@@ -79,7 +79,7 @@ def _keyed(secret: dict[str, Any]) -> str:
 
 @cache
 def code_fingerprint() -> str:
-    """SHA-256 of the package's source, without the rooms that only word and draw results."""
+    """SHA-256 of the package's source, without the rooms that only present results."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
