@@ -138,7 +138,7 @@ def regulariser_other_records(p, x, y):
 
 
 def contrastive(p, x, y):
-    a, b = first(p)
+    a, _ = first(p)
     z = F.normalize(p.model(a), dim=1)
     s = z @ z.T / 0.1
     F.cross_entropy(s, torch.arange(len(s)), reduction="none").backward()
@@ -146,7 +146,7 @@ def contrastive(p, x, y):
 
 
 def contrastive_detached_keys(p, x, y):
-    a, b = first(p)
+    a, _ = first(p)
     z = F.normalize(p.model(a), dim=1)
     with torch.no_grad():
         k = F.normalize(p.model.module(a), dim=1)
@@ -156,7 +156,7 @@ def contrastive_detached_keys(p, x, y):
 
 
 def contrastive_detached_private(p, x, y):
-    a, b = first(p)
+    a, _ = first(p)
     z = F.normalize(p.model(a), dim=1)
     with torch.no_grad():
         k = F.normalize(p.model(a), dim=1)
@@ -213,31 +213,31 @@ def batch_standardised_inputs(p, x, y):
 
 def loss_weighted_by_batch_loss(p, x, y):
     a, b = first(p)
-    l = ce(p.model(a), b)
-    (l * (l.detach() / l.detach().mean())).backward()
+    losses = ce(p.model(a), b)
+    (losses * (losses.detach() / losses.detach().mean())).backward()
     p.optimizer.step()
 
 
 def loss_weighted_by_float(p, x, y):
     a, b = first(p)
-    l = ce(p.model(a), b)
-    (l / float(l.mean())).backward()
+    losses = ce(p.model(a), b)
+    (losses / float(losses.mean())).backward()
     p.optimizer.step()
 
 
 def focal_top_half(p, x, y):
     a, b = first(p)
-    l = ce(p.model(a), b)
-    k = l.detach() > l.detach().median()
-    (l * k).backward()
+    losses = ce(p.model(a), b)
+    k = losses.detach() > losses.detach().median()
+    (losses * k).backward()
     p.optimizer.step()
 
 
 def hard_mining_numpy(p, x, y):
     a, b = first(p)
-    l = ce(p.model(a), b)
-    t = float(torch.quantile(l.detach(), 0.5))
-    (l * (l.detach() > t).float()).backward()
+    losses = ce(p.model(a), b)
+    t = float(torch.quantile(losses.detach(), 0.5))
+    (losses * (losses.detach() > t).float()).backward()
     p.optimizer.step()
 
 
@@ -292,9 +292,9 @@ def lr_schedule(p, x, y):
 
 def lr_from_batch_loss(p, x, y):
     a, b = first(p)
-    l = ce(p.model(a), b)
-    p.optimizer.param_groups[0]["lr"] = float(l.mean())
-    l.backward()
+    losses = ce(p.model(a), b)
+    p.optimizer.param_groups[0]["lr"] = float(losses.mean())
+    losses.backward()
     p.optimizer.step()
 
 
@@ -308,13 +308,13 @@ def clip_again_after(p, x, y):
 def skip_batch_of_high_loss(p, x, y):
     n = 0
     for a, b in p.loader:
-        l = ce(p.model(a), b)
+        losses = ce(p.model(a), b)
         n += 1
-        if float(l.mean()) > 0.0:
+        if float(losses.mean()) > 0.0:
             if n > 3:
                 break
             continue
-        l.backward()
+        losses.backward()
         p.optimizer.step()
 
 
@@ -326,7 +326,7 @@ def original_loader(p, x, y):
 
 
 def original_loader_same_size(p, x, y):
-    a, b = first(p)
+    a, _ = first(p)
     ce(p.model(x[:1].expand(len(a), -1)), y[:1].expand(len(a))).backward()
     p.optimizer.step()
 
@@ -335,8 +335,8 @@ def retry_after_exception(p, x, y):
     for t in range(2):
         try:
             a, b = first(p)
-            l = ce(p.model(a), b)
-            l.backward()
+            losses = ce(p.model(a), b)
+            losses.backward()
             if t == 0:
                 raise RuntimeError("oom")
             p.optimizer.step()
@@ -372,7 +372,7 @@ def sum_loss(p, x, y):
 
 def l2_penalty_in_loss(p, x, y):
     a, b = first(p)
-    (ce(p.model(a), b) + 0.1 * sum((q.square().sum() for q in p.model.parameters()))).backward()
+    (ce(p.model(a), b) + 0.1 * sum(q.square().sum() for q in p.model.parameters())).backward()
     p.optimizer.step()
 
 
@@ -396,9 +396,9 @@ def lbfgs_closure(p, x, y):
     a, b = first(p)
 
     def c():
-        l = ce(p.model(a), b)
-        l.backward()
-        return l
+        losses = ce(p.model(a), b)
+        losses.backward()
+        return losses
 
     p.optimizer.step(c)
 

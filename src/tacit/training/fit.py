@@ -97,6 +97,8 @@ def fit(
     precision: str = "float32",
     device: str | torch.device | None = None,
     unsafe_no_noise: bool = False,
+    expected_batch_size: float | None = None,
+    public_size: int | None = None,
 ) -> Fit:
     """Train `model` in place by DP-SGD (or DP-Adam, by the optimizer given) and record every step in the ledger.
 
@@ -143,6 +145,8 @@ def fit(
         precision: "float32", or "bfloat16" for the forward and backward pass only.
         device: that of the model, to have each batch moved there; by default data must lie there already.
         unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
+        expected_batch_size: public divisor of the noisy sum, > 0, where `sample_rate` is given; or give `public_size`.
+        public_size: public number of records, >= 1: the divisor is sample_rate times it.
 
     Returns:
         The plan, the ledger and the history of the run.
@@ -187,6 +191,8 @@ def fit(
         epochs=epochs,
         delta=delta,
         unsafe_no_noise=unsafe_no_noise,
+        expected_batch_size=expected_batch_size,
+        public_size=public_size,
     )
     plan = resolve_plan(options, count, before)
     fingerprint = run_fingerprint(plan, model, optimizer, schedule, callbacks)
