@@ -28,7 +28,6 @@ from tacit.training.plan import Plan, unit_ids_of
 from tacit.training.private_step import ENGINES, PrivateUpdate, computed_in
 from tacit.training.resolve_plan import PlanOptions, resolve_plan
 from tacit.training.resume import CheckpointWriter, file_identity, open_checkpoint
-from tacit.training.run_facts import begin_whole, note_probed
 from tacit.training.run_fingerprint import check_same_run, run_fingerprint
 from tacit.training.schedules import Noise
 from tacit.training.validate_inputs import all_callbacks, batch_size_of, check_scheduler, validate_inputs
@@ -199,7 +198,6 @@ def fit(
     if saved is not None:
         check_same_run(saved, fingerprint)
     run = options.start(plan, ledger, stream)
-    begin_whole(run, inputs)
     for assumption in assumptions_of(collation_of(inputs)):
         ledger.assume(assumption)
     update = PrivateUpdate(
@@ -212,8 +210,6 @@ def fit(
         x, y = records.batch(batch)
         # The first-batch check compares with float64: in full precision, where rounding hides nothing.
         update.check_first_batch(x, y)
-        if len(y) and update.probe(x, y):
-            note_probed(run)
         with computed_in(model, precision):
             update(x, y, noise, unit_ids_of(batch))
 
