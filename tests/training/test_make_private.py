@@ -93,14 +93,21 @@ def test_empty_batches_run_through_the_loop():
         model = small_model()
         before = flat(model)
         parts = make_private(
-            model, plain_sgd(model), DataLoader(Pairs()), clip_norm=1.0, noise_multiplier=1.0, sample_rate=rate, steps=3
+            model,
+            plain_sgd(model),
+            DataLoader(Pairs()),
+            clip_norm=1.0,
+            noise_multiplier=1.0,
+            sample_rate=rate,
+            steps=3,
+            expected_batch_size=1.0,
         )
         for _, batch in zip(range(3), parts.loader, strict=False):
             cross_entropy(parts.model(batch["x"]), batch["y"]).backward()
             parts.optimizer.step()
         assert parts.ledger.steps == 3
         assert torch.all(flat(model) != before)
-    parts, _ = private(sample_rate=1e-9, epochs=None, steps=1)
+    parts, _ = private(sample_rate=1e-9, public_size=200, epochs=None, steps=1)
     x, y = next(iter(parts.loader))
     assert (x.shape, y.shape) == ((0, 4), (0,))
 
@@ -121,6 +128,16 @@ def test_evaluation_is_untouched():
     parts.model.train()
     with torch.no_grad():
         assert type(parts.model(x)) is torch.Tensor
+
+
+def test_a_rate_alone_is_refused_because_its_divisor_tells_the_number_of_records():
+    with pytest.raises(InvalidInput, match="expected_batch_size or public_size must be given with sample_rate"):
+        private(sample_rate=0.1)
+    stds = []
+    for records in (200, 201):
+        parts, _ = private(data=blobs(records), sample_rate=0.1, public_size=200)
+        stds.append(parts.optimizer.expected_batch_size)
+    assert stds[0] == stds[1] == pytest.approx(20.0)
 
 
 class TestMisuse:

@@ -30,7 +30,6 @@ from tacit.training.private_step import ENGINES, PrivateUpdate, computed_in
 from tacit.training.processes import check_one_process
 from tacit.training.resolve_plan import PlanOptions, resolve_plan
 from tacit.training.resume import CheckpointWriter, file_identity, open_checkpoint
-from tacit.training.run_facts import begin_whole, note_probed
 from tacit.training.run_fingerprint import check_same_run, run_fingerprint
 from tacit.training.schedules import Noise
 from tacit.training.validate_inputs import all_callbacks, batch_size_of, check_scheduler, validate_inputs
@@ -103,6 +102,8 @@ def fit(
     device: str | torch.device | None = None,
     public: Mapping[str, object] | None = None,
     unsafe_no_noise: bool = False,
+    expected_batch_size: float | None = None,
+    public_size: int | None = None,
 ) -> Fit:
     """Train `model` in place by DP-SGD (or DP-Adam, by the optimizer given) and record every step in the ledger.
 
@@ -151,6 +152,8 @@ def fit(
         public: name -> tensor, array or module that `loss` reads besides its arguments and that does not follow the
             private records, such as class weights; without it the guarantee is conditional on that.
         unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
+        expected_batch_size: public divisor of the noisy sum, > 0, where `sample_rate` is given; or give `public_size`.
+        public_size: public number of records, >= 1: the divisor is sample_rate times it.
 
     Returns:
         The plan, the ledger and the history of the run.
@@ -196,13 +199,14 @@ def fit(
         epochs=epochs,
         delta=delta,
         unsafe_no_noise=unsafe_no_noise,
+        expected_batch_size=expected_batch_size,
+        public_size=public_size,
     )
     plan = resolve_plan(options, count, before)
     fingerprint = run_fingerprint(plan, model, optimizer, schedule, callbacks)
     if saved is not None:
         check_same_run(saved, plan, fingerprint)
     run = options.start(plan, ledger, stream)
-    begin_whole(run, inputs)
     for assumption in assumptions_of(collation_of(inputs)):
         ledger.assume(assumption)
     update = PrivateUpdate(
@@ -220,8 +224,6 @@ def fit(
         noise = run.charge(batch)
         # The first-batch check compares with float64: in full precision, where rounding hides nothing.
         update.check_first_batch(x, y)
-        if len(y) and update.probe(x, y):
-            note_probed(run)
         with computed_in(model, precision):
             update(x, y, noise, unit_ids_of(batch))
 

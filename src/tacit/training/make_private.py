@@ -14,9 +14,10 @@ from tacit import check
 from tacit.accounting import Accountant, Ledger
 from tacit.accounting.facts import Facts
 from tacit.clipping import Clip
-from tacit.errors import TrainingMisuse
+from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.gradients import examine
 from tacit.noise import Stream
+from tacit.relation import Relation
 from tacit.sampling import Sampling
 from tacit.tradeoff import Target
 from tacit.training.batch_session import BatchSession
@@ -105,6 +106,8 @@ def make_private(
     transform: Transform | None = None,
     public: Mapping[str, Tensor] | None = None,
     check_every: int = CHECK_EVERY,
+    expected_batch_size: float | None = None,
+    public_size: int | None = None,
 ) -> Private:
     """Private model, optimizer, loader and ledger for an ordinary training loop.
 
@@ -135,6 +138,9 @@ def make_private(
         transform: `transform(record, generator)` makes another record of one; applied before records are stacked.
         public: name -> tensor made without private records that losses use, such as class weights.
         check_every: mean number of steps between two probes of the model, >= 1.
+        expected_batch_size: public divisor of the noisy sum, > 0; with `sample_rate` it or `public_size` is needed, as
+            the number of records is private when neighbours differ by one record.
+        public_size: public number of records, >= 1: the divisor is sample_rate times it.
 
     Returns:
         The private counterparts of the three, and the ledger.
@@ -177,8 +183,19 @@ def make_private(
         epochs=epochs,
         delta=delta,
         unsafe_no_noise=unsafe_no_noise,
+        expected_batch_size=expected_batch_size,
+        public_size=public_size,
     )
     ledger = ledger if ledger is not None else Ledger()
+    if (
+        sample_rate is not None
+        and ledger.relation is Relation.ADD_REMOVE
+        and expected_batch_size is public_size is None
+    ):
+        raise InvalidInput(
+            "expected_batch_size or public_size must be given with sample_rate; got neither. The noise scales with the "
+            "divisor, which would tell the number of records. Give batch_size by the loader, or a public number."
+        )
     session = BatchSession(options.start(resolve_plan(options, records, ledger), ledger, stream))
     return wrap(
         model,

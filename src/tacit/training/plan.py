@@ -47,6 +47,7 @@ class Plan:
         steps: number of releases, >= 1.
         unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
         sampling: how batches are drawn.
+        divisor: of the noisy sum, a public number > 0; None for the mean number of units in a batch.
 
     Raises:
         InvalidInput: a field breaks its rule.
@@ -64,6 +65,7 @@ class Plan:
     steps: int
     unsafe_no_noise: bool = False
     sampling: Sampling = field(default_factory=PoissonSampling)
+    divisor: float | None = None
 
     def __post_init__(self) -> None:
         check.count("records", self.records)
@@ -130,7 +132,9 @@ class Plan:
 
     @property
     def expected_batch_size(self) -> float:
-        """Mean number of units in a batch."""
+        """Divisor of the noisy sum: `divisor`, or the mean number of units in a batch."""
+        if self.divisor is not None:
+            return self.divisor
         return self.sampling.units(self.records) * self.sample_rate
 
     def _described(self, noise_multiplier: float) -> Mechanism:

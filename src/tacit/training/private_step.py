@@ -5,7 +5,6 @@ In mixed precision the model computes in bfloat16; norms, clipped sums, noise an
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -132,7 +131,7 @@ class PrivateUpdate:
         self._clipped = ClippedSum(model, clip, max_physical_batch_size=max_physical_batch_size)
         # Clips that need the norms are refused by the recorded lanes.
         self._no_norms = torch.zeros(0)
-        self._checked, self._sure = False, PROBED_STEPS
+        self._checked = False
         self._compiled = None
         if engine in ("recorded", "compiled"):
             from tacit.training.compile import CompiledSum
@@ -155,18 +154,6 @@ class PrivateUpdate:
         if batch_size(inputs, targets) and not self._checked:
             first_batch_check(self._clipped, self._loss, inputs, targets)
             self._checked = True
-
-    def probe(self, inputs: Inputs, targets: Tensor) -> bool:
-        """Probe model and loss at the first steps and at random ones later; whether a verdict was reached now.
-
-        Raises:
-            UnsupportedModel: the model or the loss mixes records, or keeps state that follows them.
-        """
-        if not self._sure and random.SystemRandom().random() * CHECK_EVERY >= 1:
-            return False
-        reached = self._clipped.probe(inputs, targets, self._loss, thorough=self._sure == PROBED_STEPS)
-        self._sure -= bool(self._sure and reached)
-        return reached
 
     def __call__(
         self, inputs: Inputs, targets: Tensor, noise_multiplier: float, unit_ids: UnitIds | None = None

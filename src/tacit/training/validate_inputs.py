@@ -18,7 +18,6 @@ from tacit.gradients.inputs import Loss
 from tacit.training.callbacks import Callback, ProgressBar
 from tacit.training.data import Records, check_data
 from tacit.training.private_step import check_mode, check_optimizer, computed_in
-from tacit.training.processes import check_one_process
 
 SCHEDULER_PERIODS = ("epoch", "step")
 
@@ -49,7 +48,6 @@ def validate_inputs(
         TrainingMisuse: `model` is in eval mode, or `optimizer` is not one of all its trainable parameters.
     """
     examine(model)
-    check_one_process(model)
     check_mode(model)
     check_optimizer(model, optimizer)
     records = Records.of(model, inputs, targets, device)
