@@ -294,6 +294,12 @@ def moment_rounding(log_mass: np.ndarray, loss: np.ndarray, theta: float, log_mo
     Each term has a relative error of at most a few units of its exponent, and their average under the tilt counts. A
     small moment is sum e^{log_mass} (e^{theta loss} - 1 + theta (e^{-loss} - 1)): its terms have relative errors of
     that kind too, and lose units of theta |loss|, the size of what cancels.
+
+    Args:
+        log_mass: log of the P-mass of each node.
+        loss: loss of each node.
+        theta: tilt.
+        log_moment: the log of the sum.
     """
     weights = np.exp(log_mass + theta * loss - log_moment)
     change = np.minimum(np.abs(theta * loss), 1.0)
