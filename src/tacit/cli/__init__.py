@@ -1,6 +1,6 @@
 """The command line: one file per command, each parses, calls one function and prints.
 
-Exit codes: 0 done, 2 bad input (one sentence on stderr), 1 a failure of the program itself.
+Exit codes: 0 done, 2 bad input (one sentence on stderr), 3 a claim was refuted, 1 a failure of the program itself.
 """
 
 import os

@@ -23,6 +23,7 @@ from tacit.sampling import Sampling
 from tacit.tradeoff import Target
 from tacit.training.callbacks import Callback, Functions, Row
 from tacit.training.collation import assumptions_of, collation_of
+from tacit.training.execution_record import ExecutionRecord
 from tacit.training.loop import Evaluate, Loop
 from tacit.training.plan import Plan, unit_ids_of
 from tacit.training.private_step import ENGINES, PrivateUpdate, computed_in
@@ -43,6 +44,7 @@ class Fit:
         history: for every epoch its number, the steps so far, the learning rate, what `evaluate` measured and, where
             a delta is known, `epsilon`: what the ledger costs so far by the run's accountant, with its standing.
         stopped: why the run ended before its last planned step; empty when it did not.
+        execution: by what the run was computed.
 
     Example:
         >>> from tacit.training import Plan
@@ -56,6 +58,7 @@ class Fit:
     ledger: Ledger
     history: list[Row] = field(default_factory=list)
     stopped: str = ""
+    execution: ExecutionRecord | None = None
 
 
 @check.renamed(max_physical_batch="max_physical_batch_size")
@@ -217,10 +220,18 @@ def fit(
         if saved is not None:
             writer.restore(saved)
         loop.save = writer.save
+    execution = ExecutionRecord.of(
+        model,
+        engine=engine,
+        precision=precision,
+        max_physical_batch_size=max_physical_batch_size,
+        scheduler=schedule,
+        scheduler_per=scheduler_per,
+    )
     for callback in callbacks:
         callback.on_plan(run.plan)
     loop.run()
-    return Fit(run.plan, ledger, loop.history, loop.stopped)
+    return Fit(run.plan, ledger, loop.history, loop.stopped, execution)
 
 
 def _epsilon_so_far(ledger: Ledger, accountant: Accountant, delta: float | None) -> Row:
