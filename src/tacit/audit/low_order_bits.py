@@ -81,7 +81,7 @@ class LowOrderBits:
         sizes = {"std": self.std, "divisor": self.divisor}
         impossible_out = ~reachable(release, 0.0, **sizes)
         impossible_in = ~reachable(release, self.contribution, **sizes)
-        self.total = self.total + (_SURE * impossible_out - impossible_in)
+        self.total = self.total + (_SURE * impossible_out.astype(np.float64) - impossible_in)
 
 
 def _step(values: NDArray[np.float32], count: int) -> NDArray[np.float32]:
