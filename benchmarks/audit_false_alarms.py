@@ -42,7 +42,7 @@ def correct_run(number: int, *, steps: int = 20, canaries: int = 300) -> dict[st
         canaries: >= 2.
     """
     claim = accountant("pld")(Gaussian(NOISE).poisson(RATE) * steps)
-    monitors = LaneMonitors(NOISE, RATE)
+    monitors = LaneMonitors(NOISE, RATE, CLIP)
 
     def train(
         model: nn.Module, inputs: tuple[Tensor, Tensor], targets: Tensor, *, loss: Loss, optimizer: Optimizer

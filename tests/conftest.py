@@ -1,15 +1,19 @@
 """One thread for each worker: two workers that both spread over all cores would only wait for each other.
 
-Where the original files lie: TACIT_DATA, else `../shared/data` beside the checkout.
+Where the original files lie: TACIT_DATA, else `../shared/data` beside the checkout. The signing key of the tests is one
+of their own, away from the user's.
 """
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+_CONFIGURATION = tempfile.TemporaryDirectory(prefix="tacit-tests-")
+os.environ["XDG_CONFIG_HOME"] = _CONFIGURATION.name
 
 
 @pytest.fixture(scope="session")

@@ -7,14 +7,20 @@ import difflib
 import functools
 import math
 import numbers
+import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar
 
 from tacit.errors import InvalidInput, RenamedWarning
 
 Kind = TypeVar("Kind")
 Parameters = ParamSpec("Parameters")
+_SHOWN: ContextVar[bool] = ContextVar("show values", default=False)
+SHOW_VALUES = "TACIT_SHOW_VALUES"
+"""Environment variable under which messages quote values of the data."""
 
 
 def fail(name: str, rule: str, value: object, hint: str = "") -> InvalidInput:
@@ -28,6 +34,42 @@ def fail(name: str, rule: str, value: object, hint: str = "") -> InvalidInput:
     """
     sentence = f"{name} must be {rule}; got {value!r}."
     return InvalidInput(f"{sentence} {hint}".strip())
+
+
+@contextmanager
+def show_values(shown: bool = True) -> Iterator[None]:
+    """Context in which messages quote values of the data, for somebody who may see them.
+
+    Example:
+        >>> with show_values():
+        ...     private_values(["John Smith"])
+        ['John Smith']
+    """
+    before = _SHOWN.set(shown)
+    try:
+        yield
+    finally:
+        _SHOWN.reset(before)
+
+
+def values_shown() -> bool:
+    """Whether messages may quote values of the data: within `show_values`, or where TACIT_SHOW_VALUES is 1."""
+    return _SHOWN.get() or os.environ.get(SHOW_VALUES, "") not in ("", "0")
+
+
+def private_values(values: Iterable[object]) -> object:
+    """At most five of `values`, which come from the data, for a message; unless they are shown, what stands for them.
+
+    Example:
+        >>> private_values(["John Smith"])
+        values that only --show-values shows
+    """
+    return list(values)[:5] if values_shown() else _NotShown()
+
+
+class _NotShown:
+    def __repr__(self) -> str:
+        return "values that only --show-values shows"
 
 
 def real(

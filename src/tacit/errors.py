@@ -40,6 +40,10 @@ class LeakWarning(UserWarning):
     """A statistic was read from private data without a privacy cost (an error in strict mode)."""
 
 
+class CodeWarning(UserWarning):
+    """Code that a file names is run, because the caller trusts it."""
+
+
 class RenamedWarning(DeprecationWarning):
     """An old name was used, which is accepted for one version."""
 

@@ -6,14 +6,18 @@ from enum import StrEnum
 class Standing(StrEnum):
     """Strongest first; composition never upgrades: the weakest part wins.
 
-    proven: a theorem with explicit constants covers the code path that ran.
+    proven: a theorem with explicit constants, derived arithmetic and a checked code path; every fact that the theorem
+        needs is enforced, checked in the run, or declared by name.
+    conditional: the theorem holds if the named facts do, and nobody checked them; not a bound until they are.
     asymptotic: a limit theorem without an error bound (CLT).
     bayesian: an average over records or an empirical moment.
-    claimed: a paper says so; no proof is known, or the proof is refuted.
+    claimed: nothing proves it for this run: a paper says so, the proof is refuted, the randomness came from a seed, or
+        a value was read from private data.
     measured: a statistical lower bound found by an attack, with its confidence.
     """
 
     PROVEN = "proven"
+    CONDITIONAL = "conditional"
     ASYMPTOTIC = "asymptotic"
     BAYESIAN = "bayesian"
     CLAIMED = "claimed"

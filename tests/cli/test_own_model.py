@@ -9,6 +9,7 @@ import torch
 from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.models.named import home_of, module_at
+from tacit.signing import code_digest
 
 CODE = """
 from torch import nn
@@ -76,6 +77,61 @@ def test_a_run_does_not_bring_its_own_code(here, capsys):
     (here / "run" / "config.json").write_text(settings.replace("own_network:Net", "run.own_network:Net"))
     assert main(["audit", "run"]) == 2
     assert "outside of the run's folder" in capsys.readouterr().err
+
+
+MARKER = "from pathlib import Path; Path('ran').write_text('x')"
+
+
+@pytest.fixture
+def received(here, monkeypatch):
+    """A run whose settings name modules that leave a file `ran` behind when they are imported."""
+    assert main(["train", "digits", "--epsilon", "8", "--epochs", "0.1", "--json", "--out", "run"]) == 0
+    for name in ("beside", "run/inside", "pack/__init__", "pack/inner", "run/sub/__init__", "run/sub/deep"):
+        (here / f"{name}.py").parent.mkdir(exist_ok=True, parents=True)
+        (here / f"{name}.py").write_text(MARKER + CODE)
+    monkeypatch.syspath_prepend(str(here))
+    return here / "run"
+
+
+def name_model(run, where):
+    settings = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(settings | {"model": where}))
+
+
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize(
+    "where", ["beside:Net", "run.inside:Net", "pack.inner:Net", "run.sub.deep:Net", "nowhere:Net", "os:abort"]
+)
+def test_nothing_that_a_received_run_names_is_imported(received, capsys, where, signed):
+    name_model(received, where)
+    if not signed:
+        (received / "signature.json").unlink()
+    assert main(["audit", "run"]) == 2
+    assert not (received.parent / "ran").exists()
+    (received / "card.json").unlink()
+    assert main(["train", "--resume", "run"]) == 2
+    assert not (received.parent / "ran").exists()
+    assert "model must be" in capsys.readouterr().err
+
+
+def test_trusted_code_is_shown_with_its_hash_and_runs(received, capsys):
+    name_model(received, "beside:Net")
+    assert main(["audit", "run", "--json"]) == 2
+    told = capsys.readouterr().err
+    digest = code_digest([(received.parent / "beside.py").resolve()])
+    assert digest in told
+    main(["audit", "run", "--json", "--trust-code"])
+    assert digest in capsys.readouterr().err
+    assert (received.parent / "ran").exists()
+
+
+def test_own_code_that_changed_since_the_run_needs_trust(here, capsys):
+    given = ["--model", "own_network:Net", "--epsilon", "8", "--epochs", "0.1", "--json", "--out", "run"]
+    assert main(["train", "digits", *given]) == 0
+    (here / "own_network.py").write_text(CODE + "# changed")
+    assert main(["audit", "run", "--json"]) == 2
+    assert "--trust-code" in capsys.readouterr().err
+    assert main(["audit", "run", "--json", "--trust-code"]) == 0
 
 
 def test_a_model_without_parameters_is_refused(tmp_path, capsys):

@@ -202,18 +202,19 @@ class TestAdaptive:
         generator = torch.Generator().manual_seed(0)
         lengths = torch.rand(1000, generator=generator)
         for _ in range(150):
-            clip = clip.after(lengths, torch.zeros(1), 1.0, 1000.0)
+            clip = clip.after(clip.statistic(lengths), 1000.0)
         assert clip.clip_norm == pytest.approx(0.8, abs=0.05)
 
     def test_noise_on_the_count_is_that_of_the_ledger(self):
         clip = AdaptiveClip(1.0, learning_rate=0.1, quantile=0.5, count_noise=4.0)
-        moved = clip.after(torch.tensor([0.2, 3.0]), torch.tensor([1.0]), 1.5, 10.0)
+        count = clip.statistic(torch.tensor([0.2, 3.0]))
+        moved = clip.after(count + clip.statistic_std(1.5), 10.0)
         assert math.log(moved.clip_norm) == pytest.approx(-0.1 * (0.5 * 1.5 * 4.0 / 10), rel=1e-6)
 
     def test_the_bound_stays_an_ordinary_number(self):
         clip = AdaptiveClip(1e-9)
         for noise in (1e9, -1e9):
-            assert 1e-9 <= clip.after(torch.ones(3), torch.tensor([noise]), 1.0, 1.0).clip_norm <= 1e12
+            assert 1e-9 <= clip.after(clip.statistic(torch.ones(3)) + noise, 1.0).clip_norm <= 1e12
 
 
 class TestBatchMean:

@@ -1,3 +1,4 @@
+import copy
 import pickle
 import warnings
 
@@ -24,6 +25,7 @@ from tacit.erm import (
     randomised_labels,
 )
 from tacit.errors import InvalidInput, LeakWarning, PrivacyWarning
+from tacit.mechanisms import Gaussian
 from tacit.standing import Standing
 from tacit.tradeoff import Mu
 
@@ -64,7 +66,9 @@ def fitted(kind=DPLogisticRegression, classes=2, **settings):
 @pytest.mark.parametrize(("kind", "expected"), EXPECTED, ids=lambda value: getattr(value, "__name__", ""))
 def test_scikit_learn_checks(kind, expected):
     """All but what noise forbids; with repeatable noise all of them, so it is noise alone that fails the rest."""
-    for estimator, allowed in ((kind(), expected), (kind(unsafe_seed=0), {})):
+    # Each call of a perturbation spends, and the ledger of an unpickled copy is closed.
+    spends = {"check_estimators_pickle"} if kind is InputPerturbation else set()
+    for estimator, allowed in ((kind(), expected), (kind(unsafe_seed=0), spends)):
         if kind is DPMLPClassifier:
             estimator.set_params(epochs=2.0)
         results = check_estimator(estimator, on_fail=None)
@@ -341,3 +345,16 @@ def test_private_scaler_learns_what_it_pays_for():
     scaler = PrivateScaler(epsilon=5.0, delta=1e-6, data_bounds=(0, 10)).fit(x)
     assert scaler.mean_ == pytest.approx([3.0, 3.0], abs=0.1)
     assert float(scaler.guarantee_.epsilon(1e-6)) == pytest.approx(5.0, rel=1e-5)
+
+
+def test_pickled_models_do_not_detach_a_shared_ledger():
+    X, y = np.random.default_rng(0).normal(size=(60, 2)) / 4, np.arange(60) % 2
+    shared = Ledger()
+    model = DPLogisticRegression(classes=[0, 1], norm_bound=1.0, ledger=shared).fit(X, y)
+    for detach in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError, match=r"n_jobs=1"):
+            detach(model)
+    alone = pickle.loads(pickle.dumps(model.set_params(ledger=None)))
+    assert alone.ledger_.hash == shared.hash
+    with pytest.raises(InvalidInput, match="closed copy"):
+        alone.ledger_.add(Gaussian(1.0))

@@ -108,7 +108,9 @@ def test_a_verification_is_of_one_loss_whatever_code_it_shares(form):
 
 def test_a_loss_that_a_loop_writes_anew_is_examined_once(monkeypatch):
     examined = []
-    monkeypatch.setattr(clipped, "verify_capture", lambda *given: examined.append(given) or verify_capture(*given))
+    monkeypatch.setattr(
+        clipped, "verify_capture", lambda *given, **named: examined.append(given) or verify_capture(*given, **named)
+    )
     model, scale, shift = nn.Linear(4, 2), torch.ones(()), 0.5
     for _ in range(3):
         clipped_sum(model, lambda o, t: scale * squared_error(o, t) + shift, X, torch.zeros(6, 2), clip_norm=1.0)
@@ -127,9 +129,9 @@ def test_verifications_neither_accumulate_nor_keep_the_model_alive():
     assert alive() is None
 
 
-def test_a_layer_that_keeps_statistics_is_named():
+def test_state_that_follows_the_records_is_named():
     model = nn.Sequential(nn.Linear(4, 4), Counting(), nn.Linear(4, 2))
-    with pytest.raises(UnsupportedModel, match=r"layer '1' writes the buffer '1\.mean'"):
+    with pytest.raises(UnsupportedModel, match=r"tensor .1\.mean. of the model follows the records"):
         clipped_sum(model, readout, X, torch.zeros(6), clip_norm=1.0)
 
 

@@ -12,11 +12,11 @@ from tacit.accounting import Ledger
 from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.runs import audit, audit_run, read_config, train
-from tacit.runs.attacks import stored_config, stored_ledger
 from tacit.runs.audits import attack_names
 from tacit.runs.builders import dataset_of
 from tacit.runs.execution import stored_execution
 from tacit.runs.privileged_attacks import PrivilegedAttacks
+from tacit.runs.stored_run import stored_config, stored_ledger
 from tacit.runs.white_box import Training, training_of, white_box
 from tacit.training import release
 
@@ -190,22 +190,27 @@ def test_without_a_record_or_a_repetition_nothing_is_called_audited(run, tmp_pat
 
 
 def scaled(factor):
-    drawn = release.normals
-    return lambda stream, size, like: drawn(stream, size, like) * factor()
+    scales = release.scales
+
+    def changed(*given):
+        std, divisor = scales(*given)
+        return std * factor(), divisor
+
+    return changed
 
 
 @pytest.mark.parametrize(
     ("factor", "threads"), [(lambda: 0.97, 1), (lambda: torch.get_num_threads() ** -0.5, 2)], ids=["0.97", "threads"]
 )
 def test_wrong_noise_ends_in_exit_code_3(run, tmp_path, capsys, monkeypatch, factor, threads):
-    monkeypatch.setattr(release, "normals", scaled(factor))
+    monkeypatch.setattr(release, "scales", scaled(factor))
     code, printed = audited(again(run, tmp_path, threads=threads), capsys, "--attack", "white_box")
     assert (code, printed["refuted"]) == (3, True)
     assert printed["monitors"]["noise"] == "failed"
 
 
 def test_a_claim_that_canaries_refute_ends_in_exit_code_3(run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(release, "normals", scaled(lambda: 0.1))
+    monkeypatch.setattr(release, "scales", scaled(lambda: 0.1))
     code, printed = audited(again(run, tmp_path), capsys, "--attack", "white_box")
     assert (code, printed["refuted_by"]) == (3, ["white_box"])
 
@@ -277,7 +282,7 @@ def test_a_ledger_of_another_run_is_refused(ask, run, tmp_path):
         ("ledger.json", b'{"mechanisms": [], "unsafe": 5}', "unsafe must be a list"),
         ("execution.json", b"[]", "execution.json must be a JSON table"),
         ("execution.json", b'{"records": [{"engine": "eager"}]}', "precision of the execution record must be given"),
-        ("model.safetensors", None, "path must be a complete safetensors file"),
+        ("model.safetensors", None, "path must be a model file that exists"),
         ("audit.json", None, "path must be one that this command can use"),
     ],
 )

@@ -202,7 +202,7 @@ class TestRun:
         run = PrivateRun(self.plan())
 
         broken = FlatGradient(torch.zeros(3, dtype=torch.int64), {})
-        with pytest.raises(InvalidInput, match="dtype"):
+        with pytest.raises(InvalidInput, match="values must be float32"):
             run.release(run.issue(), broken, torch.zeros(0))
         assert run.ledger.steps == 1
 
@@ -293,8 +293,11 @@ def _with(value, *rows):
         ((torch.zeros(0, 4), torch.zeros(0).long()), "inputs must be at least one record; got 0"),
         ((torch.zeros(9, 4), torch.zeros(8).long()), r"of equal length; got \[9, 8\]"),
         ((torch.zeros(9, 5), torch.zeros(9).long()), r"shape that the model takes; got \[\(5,\)\]"),
-        ((torch.zeros(9, 4), torch.tensor([0, 1, 0, 1, 5, 0, 0, 0, 0])), r"labels in 0\.\.1.*got 5 at row 4"),
-        ((torch.zeros(9, 4), torch.tensor([0, 1, 0, 1, -1, 0, 0, 0, 0])), r"got -1 at row 4"),
+        (
+            (torch.zeros(9, 4), torch.tensor([0, 1, 0, 1, 5, 0, 0, 0, 0])),
+            r"labels in 0\.\.1.*got values that .* at row 4",
+        ),
+        ((torch.zeros(9, 4), torch.tensor([0, 1, 0, 1, -1, 0, 0, 0, 0])), r"got values that .* at row 4"),
         (([["a", "b", "c", "d"]], [0]), "inputs must be an array of numbers"),
         ((torch.zeros(9, 4), ["yes"] * 9), "targets must be an array of numbers"),
     ],

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tacit import check
+from tacit.accounting.facts import Fact, Facts
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Compose, Mechanism, from_spec
 from tacit.relation import Relation
@@ -17,8 +19,20 @@ from tacit.standing import Standing
 
 PUBLIC_SIZE = "Each record belongs to one unit, and the number of training records is public."
 """The assumption behind sampling rates and divisors, for `Ledger.assume`."""
-_KEYS = ("relation", "unit", "assumptions", "unsafe", "standing", "mechanisms", "hash")
+UNSTATED = (
+    "Earlier entries of this ledger are those of a file that states no facts: the guarantee is conditional on "
+    "everything that the theorem needs of that run."
+)
+"""The assumption behind a run that goes on in a ledger from before facts were recorded."""
+_KEYS = ("relation", "unit", "assumptions", "unsafe", "standing", "facts", "mechanisms", "hash")
 _STANDINGS = [standing.value for standing in Standing if standing is not Standing.MEASURED]
+
+
+_DETACHED = (
+    "a ledger cannot be pickled or deep-copied: what its copy records, in another process say, never reaches it. Run "
+    "in one process (n_jobs=1) with the ledger itself, or send ledger.spec() and absorb what comes back; ledger.copy() "
+    "makes an independent one for planning."
+)
 
 
 @dataclass(frozen=True)
@@ -42,10 +56,14 @@ class Entry:
 
 
 class Ledger:
-    """The mechanisms that ran, their relation and assumptions; the JSON form is a SPEC for `tacit account`.
+    """The mechanisms that ran, their relation, assumptions and facts; the JSON form is a SPEC for `tacit account`.
 
-    Consecutive runs of the same mechanism with the same note grow one entry. Entries are chained by SHA-256 and the
-    end of the chain is kept beside them, so a ledger that was edited or cut short does not load.
+    Consecutive runs of the same mechanism with the same note grow one entry. Facts and entries are chained by SHA-256
+    and the end of the chain is kept beside them, so a ledger that was edited by mistake or cut short does not load. The
+    chain has no key: it is no defence against somebody who computes it anew.
+
+    A ledger cannot be pickled or deep-copied, because entries of a copy would never reach the original; `copy` makes
+    an independent one for planning. `add` may be called from several threads.
 
     Args:
         relation: neighbouring relation that the sensitivities were enforced for.
@@ -70,8 +88,12 @@ class Ledger:
         self.unit = check.text("unit", unit)
         self.assumptions: list[str] = []
         self.unsafe: list[str] = []
-        self.standing = Standing.PROVEN
+        self.facts = Facts()
+        self._marked = Standing.PROVEN
+        self._unstated = False
+        self._closed = False
         self._entries: list[Entry] = []
+        self._lock = threading.RLock()
 
     @classmethod
     def of(cls, mechanism: Mechanism, *, relation: Relation | str = Relation.ADD_REMOVE) -> Ledger:
@@ -90,6 +112,17 @@ class Ledger:
     def mechanism(self) -> Compose:
         """The composition of everything that ran."""
         return Compose.of(*((entry.mechanism, entry.steps) for entry in self._entries))
+
+    @property
+    def standing(self) -> Standing:
+        """The weakest of what was marked and of the facts; `conditional` for a stored run that states no facts."""
+        known = Standing.CONDITIONAL if self._unstated else Standing.PROVEN
+        return Standing.weakest(self._told, known)
+
+    @property
+    def is_run(self) -> bool:
+        """Whether this is the record of a run, with facts; otherwise it is a statement about mechanisms."""
+        return len(self.facts) > 0
 
     @property
     def steps(self) -> int:
@@ -114,23 +147,44 @@ class Ledger:
         """Record that `mechanism` ran `steps` >= 1 times."""
         check.instance("mechanism", mechanism, Mechanism, "one such as Gaussian(1.0)")
         steps = check.count("steps", steps)
-        if self._entries and (self._entries[-1].mechanism, self._entries[-1].note) == (mechanism, note):
-            self._entries[-1] = Entry(mechanism, self._entries[-1].steps + steps, note)
-        else:
-            self._entries.append(Entry(mechanism, steps, note))
-        for switch in mechanism.unsafe:
-            self.mark_unsafe(switch)
+        if self._closed:
+            raise InvalidInput("ledger must be open; got a closed copy, whose entries would reach nobody. Fit again.")
+        with self._lock:
+            last = self._entries[-1] if self._entries else None
+            if last is not None and (last.mechanism, last.note) == (mechanism, note):
+                self._entries[-1] = Entry(mechanism, last.steps + steps, note)
+            else:
+                self._entries.append(Entry(mechanism, steps, note))
+            for switch in mechanism.unsafe:
+                self.mark_unsafe(switch)
+
+    def close(self) -> None:
+        """Let nothing be recorded here any more: what a copy in another process records reaches nobody."""
+        self._closed = True
+
+    def begin(self, *facts: Fact) -> None:
+        """Begin a run whose `facts` are known at its start; those of runs before it are closed.
+
+        The run goes on to `facts.note`, `facts.checked`, `facts.missing` and `facts.declare` as it learns more.
+        """
+        if self._unstated:
+            self.assume(UNSTATED)
+        self.facts.begin()
+        for fact in facts:
+            self.facts.note(fact.id, fact.how, fact.says)
 
     def assume(self, sentence: str) -> None:
         """Add an assumption of the guarantee that the code cannot check."""
-        if check.text("sentence", sentence) not in self.assumptions:
-            self.assumptions.append(sentence)
+        with self._lock:
+            if check.text("sentence", sentence) not in self.assumptions:
+                self.assumptions.append(sentence)
 
     def mark_unsafe(self, switch: str, standing: Standing = Standing.PROVEN) -> None:
         """Record an `unsafe_` switch, and the best standing that remains possible."""
-        if check.text("switch", switch) not in self.unsafe:
-            self.unsafe.append(switch)
-        self.standing = Standing.weakest(self.standing, standing)
+        with self._lock:
+            if check.text("switch", switch) not in self.unsafe:
+                self.unsafe.append(switch)
+            self._marked = Standing.weakest(self._marked, standing)
 
     def read_from_data(self, what: str) -> None:
         """Record a statistic read from private data without a privacy cost: every number is at most claimed."""
@@ -138,8 +192,34 @@ class Ledger:
         self.mark_unsafe(f"read_from_data: {what}", Standing.CLAIMED)
 
     def copy(self) -> Ledger:
-        """A ledger with the same entries."""
-        return Ledger.from_spec(self.spec())
+        """An independent ledger that says the same; what either records later does not reach the other."""
+        twin = Ledger(relation=self.relation, unit=self.unit)
+        with self._lock:
+            twin._entries, twin.facts = list(self._entries), self.facts.copy()
+            twin._take_marks(self)
+        return twin
+
+    def absorb(self, other: Ledger, note: str = "") -> None:
+        """Record what ran under `other` on the same records: entries, marks, assumptions, facts and standing.
+
+        Args:
+            other: another ledger of the same relation and unit, which is left as it is.
+            note: reason of its entries that have none.
+
+        Raises:
+            InvalidInput: relation or unit differ, or it is this very ledger.
+        """
+        if other is self or (self.relation, self.unit) != (other.relation, other.unit):
+            rule = f"another ledger for {self.relation.value} and the unit {self.unit!r}"
+            got = "this very ledger" if other is self else f"one for {other.relation.value}, {other.unit!r}"
+            raise InvalidInput(f"other must be {rule}; got {got}. Record both runs in one ledger from the start.")
+        with self._lock:
+            for entry in other.entries:
+                self.add(entry.mechanism, entry.steps, entry.note or note)
+            self.facts.absorb(other.facts)
+            self._take_marks(other)
+            if self._unstated and self.is_run:
+                self.assume(UNSTATED)
 
     def advance(self, later: Ledger) -> None:
         """Become `later`, which must begin with everything in this ledger; raises `InvalidInput` otherwise."""
@@ -148,12 +228,18 @@ class Ledger:
                 f"ledger must be one that the later ledger of {later.steps} steps begins with; got {self.steps} steps "
                 "that it does not hold. Start from a new Ledger()."
             )
-        self._entries = list(later._entries)
-        for sentence in later.assumptions:
+        with self._lock:
+            self._entries = list(later._entries)
+            self.facts.advance(later.facts)
+            self._take_marks(later)
+
+    def _take_marks(self, other: Ledger) -> None:
+        for sentence in other.assumptions:
             self.assume(sentence)
-        for switch in later.unsafe:
+        for switch in other.unsafe:
             self.mark_unsafe(switch)
-        self.standing = Standing.weakest(self.standing, later.standing)
+        self._marked = Standing.weakest(self._marked, other._marked)
+        self._unstated = self._unstated or other._unstated
 
     def _begins(self, later: Ledger) -> bool:
         if not self._entries:
@@ -166,9 +252,11 @@ class Ledger:
 
     def spec(self) -> dict[str, Any]:
         """JSON form: a SPEC with a note and a chain hash on every mechanism, and the hash of the whole."""
-        chain = self._chain()
-        rows = [row | {"hash": link} for row, link in zip(self._rows(), chain[1:], strict=True)]
-        return self._head() | {"mechanisms": rows, "hash": chain[-1]}
+        with self._lock:
+            facts, rows, chain = self.facts.spec(), self._rows(), self._chain()
+            links = chain[1 + len(facts) :]
+            chained = [row | {"hash": link} for row, link in zip(rows, links, strict=True)]
+            return self._head() | {"facts": facts, "mechanisms": chained, "hash": chain[-1]}
 
     def save(self, path: str | Path) -> None:
         """Write the JSON form atomically."""
@@ -188,18 +276,46 @@ class Ledger:
         ledger = cls(relation=spec.get("relation", Relation.ADD_REMOVE), unit=spec.get("unit", "record"))
         ledger.assumptions = check.texts("assumptions", spec.get("assumptions", []))
         ledger.unsafe = check.texts("unsafe", spec.get("unsafe", []))
-        ledger.standing = Standing(check.choice("standing", spec.get("standing", "proven"), _STANDINGS))
+        ledger._marked = Standing(check.choice("standing", spec.get("standing", "proven"), _STANDINGS))
+        ledger.facts = Facts.from_spec(spec.get("facts", []))
+        if ledger._marked is Standing.CONDITIONAL and (ledger.facts.assumed or UNSTATED in ledger.assumptions):
+            ledger._marked = Standing.PROVEN  # Facts and assumptions say so themselves.
         rows = _mechanisms(spec)
         for row in rows:
             mechanism, steps = from_spec(row)
             for part, inner in mechanism.parts():
                 ledger._entries.append(Entry(part, inner * steps, row.get("note", "")))
-        hashes, chain = [row.get("hash") for row in rows], ledger._chain()
-        if (any(hashes) and hashes != chain[1:]) or spec.get("hash", chain[-1]) != chain[-1]:
-            raise InvalidInput("hash must be that of the chain of entries; got another. The ledger was edited.")
+        hashes = [row.get("hash") for row in rows] + [spec.get("hash")]
+        if any(hashes) or ledger.is_run:
+            ledger._check_chain(hashes)
+            ledger._unstated = bool(rows) and not ledger.is_run
         for switch in {switch for entry in ledger.entries for switch in entry.mechanism.unsafe}:
             ledger.mark_unsafe(switch)
         return ledger
+
+    def _check_chain(self, hashes: list[object]) -> None:
+        """Every mechanism has its link, and the end of the chain stands beside them."""
+        chain = self._chain()
+        if hashes != [*chain[1 + len(self.facts) :], chain[-1]]:
+            raise InvalidInput(
+                "hash must be that of the chain of facts and entries, on every mechanism and at the end; got another "
+                "or none. The ledger was edited: use the original, or a SPEC without any hash and without facts."
+            )
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        raise TypeError(_DETACHED)
+
+    def __copy__(self) -> NoReturn:
+        raise TypeError(_DETACHED)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(_DETACHED)
+
+    @property
+    def _told(self) -> Standing:
+        """The standing that the JSON form states."""
+        earlier = Standing.CONDITIONAL if UNSTATED in self.assumptions else Standing.PROVEN
+        return Standing.weakest(self._marked, self.facts.standing, earlier)
 
     def _head(self) -> dict[str, Any]:
         return {
@@ -207,7 +323,7 @@ class Ledger:
             "unit": self.unit,
             "assumptions": self.assumptions,
             "unsafe": self.unsafe,
-            "standing": self.standing.value,
+            "standing": self._told.value,
         }
 
     def _rows(self) -> list[dict[str, Any]]:
@@ -215,7 +331,7 @@ class Ledger:
 
     def _chain(self) -> list[str]:
         links = [_digest(self._head())]
-        for row in self._rows():
+        for row in (*self.facts.spec(), *self._rows()):
             links.append(_digest([links[-1], row]))
         return links
 

@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from tacit import __version__
+from tacit import __version__, check
 from tacit.cli import account, audit, calibrate, data, doctor, reproduce, results, sweep, tickets, train
-from tacit.errors import LeakWarning, PrivacyWarning, RenamedWarning, TacitError
+from tacit.errors import CodeWarning, LeakWarning, PrivacyWarning, RenamedWarning, TacitError
 
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
 
@@ -56,10 +56,17 @@ def _options(
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code; never a traceback (set TACIT_TRACEBACK=1 to see one)."""
+    given = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    with check.show_values(check.values_shown() or "--show-values" in given):
+        return _run(given)
+
+
+def _run(arguments: list[str]) -> int:
     warnings.showwarning = _warn
-    warnings.filterwarnings("always", category=RenamedWarning)
+    for category in (CodeWarning, RenamedWarning):
+        warnings.filterwarnings("always", category=category)
     try:
-        code = app(args=(sys.argv[1:] if arguments is None else arguments) or ["--help"], standalone_mode=False)
+        code = app(args=arguments, standalone_mode=False)
         if code == _INTERRUPTED:
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
@@ -74,12 +81,14 @@ def main(arguments: list[str] | None = None) -> int:
             return _fail(f"path must be one that this command can use; got {error.filename!r}. {error.strerror}.", 2)
         if os.environ.get("TACIT_TRACEBACK"):
             raise
-        return _fail(f"tacit failed: {type(error).__name__}: {error}", 1)
+        # The message of an unforeseen error may quote the data.
+        told = str(error) if check.values_shown() else "Set TACIT_SHOW_VALUES=1 for its message, which may quote data."
+        return _fail(f"tacit failed: {type(error).__name__}: {told}", 1)
 
 
 def _warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     """Our own warnings as one line for the user; other libraries' stay out of the way."""
-    if issubclass(category, LeakWarning | PrivacyWarning | RenamedWarning):
+    if issubclass(category, CodeWarning | LeakWarning | PrivacyWarning | RenamedWarning):
         print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 

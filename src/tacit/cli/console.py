@@ -1,11 +1,13 @@
-"""What commands print on: text as it is, since names and paths are the user's and no markup.
+"""Output of commands: the terminal, without markup, and progress bars on stderr.
 
-Progress bars of long commands, on stderr and only where a person looks.
+Names and paths are the user's, so brackets in them are printed as they are. Bars are drawn on a terminal only.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -17,9 +19,12 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+ShowValues = Annotated[bool, typer.Option("--show-values", help="Error messages may quote values of the data.")]
+"""The flag of commands that read data; `tacit.cli.main` acts on it for the whole command."""
+
 
 def screen(*, stderr: bool = False) -> Console:
-    """The terminal; brackets and colons in what is printed stand for themselves."""
+    """The terminal, without markup: brackets and colons are printed as they are."""
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
@@ -66,6 +71,6 @@ def sweep_bar(name: str) -> Iterator[Callable[[int, int, float], None]]:
 
 
 def _progress(*columns: ProgressColumn) -> Progress:
-    """Bars on stderr; none where it is no terminal, so that a log keeps to the sentences."""
+    """Progress bars on stderr; none where stderr is no terminal, so that a log holds sentences only."""
     console = screen(stderr=True)
     return Progress(*columns, console=console, refresh_per_second=4, disable=not console.is_terminal)

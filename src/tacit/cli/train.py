@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tacit import check
+from tacit.cli.console import ShowValues
 from tacit.cli.flags import with_settings
 from tacit.errors import InvalidInput
 from tacit.serialization import json_text
@@ -18,11 +19,13 @@ def command(
     preset: Annotated[
         str | None, typer.Argument(help="A preset (digits, adult, mnist, ...) or CONFIG.toml; none with --resume.")
     ] = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the run in this folder, which was stopped.", metavar="RUN")
-    ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the original data files.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write; runs/NAME-DATE-TIME by default.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Resume the stopped run in this folder.", metavar="RUN")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME-DATE-TIME by default.")] = None,
+    trust_code: Annotated[
+        bool, typer.Option("--trust-code", help="With --resume: run the model's own code that RUN names.")
+    ] = False,
+    show_values: ShowValues = False,
     json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
     overrides: Mapping[str, Any],
 ) -> None:
@@ -34,7 +37,9 @@ def command(
     with progress_bars() as on_progress:
         if resume is not None:
             seed = _only_a_seed(preset, out, overrides)
-            run = runs.resume(resume, data_dir=data_dir, unsafe_seed=seed, on_progress=on_progress)
+            run = runs.resume(
+                resume, data_dir=data_dir, unsafe_seed=seed, trust_code=trust_code, on_progress=on_progress
+            )
         elif preset is not None:
             config = runs.read_config(preset, overrides)
             run = runs.train(config, data_dir=data_dir, out=out, on_progress=on_progress)
@@ -47,13 +52,14 @@ def command(
         return
     from tacit.cli.console import screen
     from tacit.reports import account_table, audit_table
-    from tacit.reports.words import MEASURES, measured, reserve
+    from tacit.reports.words import MEASURES, OUTSIDE, measured, reserve
 
     console, card = screen(), run.card
     found, nonprivate = (measured(card.metrics.get(name), card.measure) for name in ("test", "nonprivate_test"))
     name = MEASURES[card.measure]
     console.print(f"{card.dataset}, {card.model}: {name[0].lower()}{name[1:]} {found}, without privacy {nonprivate}")
-    console.print(account_table(run.account))
+    console.print(OUTSIDE, style="dim")
+    console.print(account_table(run.account, run.card.ledger))
     if card.leaks:
         console.print(reserve(card.leaks))
     console.print(audit_table(run.audits))

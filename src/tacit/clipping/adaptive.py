@@ -42,8 +42,7 @@ class AdaptiveClip(NormClip):
     Example:
         >>> import torch
         >>> clip = AdaptiveClip(1.0, quantile=0.5, learning_rate=0.2)
-        >>> norms, noise = torch.tensor([0.5, 0.6]), torch.zeros(1)
-        >>> round(clip.after(norms, noise, 1.0, 2.0).clip_norm, 3)
+        >>> round(clip.after(clip.statistic(torch.tensor([0.5, 0.6])), 2.0).clip_norm, 3)
         0.905
     """
 
@@ -68,10 +67,16 @@ class AdaptiveClip(NormClip):
         """Contribution b_i - 1/2 of every record; 0 where the gradient is not finite, as for an absent record."""
         return ((norms <= self.clip_norm).to(norms.dtype) - 0.5) * norms.isfinite()
 
-    def after(self, norms: Tensor, noise: Tensor, noise_multiplier: float, expected_batch_size: float) -> AdaptiveClip:
-        """The clip after one geometric step of the clipping norm; arguments as in `Clip.after`."""
-        std = 0.5 * noise_multiplier * self.count_noise
-        count = float(self.contributions(norms).double().sum()) + std * float(noise)
-        excess = count / expected_batch_size + 0.5 - self.quantile
+    def statistic(self, norms: Tensor) -> float:
+        """The count  sum_i (b_i - 1/2)."""
+        return float(self.contributions(norms).double().sum())
+
+    def statistic_std(self, noise_multiplier: float) -> float:
+        """Standard deviation s = noise_multiplier * count_noise / 2 of the noise on the count."""
+        return 0.5 * noise_multiplier * self.count_noise
+
+    def after(self, statistic: float, expected_batch_size: float) -> AdaptiveClip:
+        """The clip after one geometric step of the clipping norm, from the noisy count."""
+        excess = statistic / expected_batch_size + 0.5 - self.quantile
         move = min(max(-self.learning_rate * excess, -_LARGEST_MOVE), _LARGEST_MOVE)
         return replace(self, clip_norm=min(max(self.clip_norm * math.exp(move), _LOWEST), _HIGHEST))

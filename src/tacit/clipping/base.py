@@ -24,7 +24,7 @@ class Clip(ABC):
     Attributes:
         type: name in the JSON form.
         of_mean: whether `finish` turns the sum into a mean, which is then not divided by the expected batch size.
-        statistics: number of noisy values that a step releases besides the gradient.
+        statistics: number of noisy values that a step releases besides the gradient, 0 or 1.
 
     Example:
         >>> from tacit.clipping import FlatClip
@@ -62,15 +62,20 @@ class Clip(ABC):
         """The mechanism of one step with noise N(0, (noise_multiplier * sensitivity)^2 I) on the sum."""
         return Gaussian(noise_multiplier, unsafe_no_noise)
 
-    def after(self, norms: Tensor, noise: Tensor, noise_multiplier: float, expected_batch_size: float) -> Clip:
-        """The clip of the next step.
+    def statistic(self, norms: Tensor) -> float:
+        """What a step releases besides the gradient, before noise; 0 where `statistics` is 0.
 
         Args:
             norms: gradient norms of the records drawn, shape (records,); private.
-            noise: `statistics` fresh N(0, 1) values.
-            noise_multiplier: of the step, >= 0.
-            expected_batch_size: > 0; never the drawn size, which is private.
         """
+        return 0.0
+
+    def statistic_std(self, noise_multiplier: float) -> float:
+        """Standard deviation of the noise on `statistic`."""
+        return 0.0
+
+    def after(self, statistic: float, expected_batch_size: float) -> Clip:
+        """The clip of the next step, from the noisy statistic of this one and the public size of its batch."""
         return self
 
     def spec(self) -> dict[str, Any]:

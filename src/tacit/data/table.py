@@ -1,7 +1,4 @@
-"""CSV and Parquet files -> named columns.
-
-`table`: any CSV or Parquet file as a `Dataset`.
-"""
+"""`table`: a CSV or Parquet file as a `Dataset`, and `read_columns`, its columns by name."""
 
 import bz2
 import csv
@@ -78,7 +75,8 @@ def _parquet(file: Path) -> dict[str, np.ndarray]:
     try:
         frame = parquet.read_table(file).to_pandas()
     except (OSError, ValueError) as error:
-        raise check.fail("table", "a Parquet file", str(error)) from None
+        told = check.private_values([str(error)])
+        raise check.fail("table", "a Parquet file", told, type(error).__name__ + ".") from None
     numeric = pandas.api.types.is_numeric_dtype
     columns = {}
     for place, name in enumerate(_unique([str(label) for label in frame.columns])):
@@ -130,7 +128,8 @@ def table(
         bounds: column -> (low, high) with low < high.
         categories: column -> every value that can occur; "" among them admits missing cells.
         drop: columns to leave out, such as record numbers.
-        test_fraction, seed: see `split`.
+        test_fraction: share of the rows held out, in (0, 1); see `split`.
+        seed: of that split; public.
         name: for cards and tables; the file's name without its ending by default.
         strict: bounds, categories or classes that are read from the data are an error instead of a
             `LeakWarning`.
@@ -142,7 +141,7 @@ def table(
         TacitError: pandas and pyarrow, which Parquet needs, are not installed.
     """
     columns = read_columns(path)
-    check.choice("target", target, columns)
+    _check_target(target, columns)
     for unwanted in drop:
         check.choice("drop", unwanted, columns)
     answers = columns.pop(target)
@@ -168,6 +167,14 @@ def table(
     public = [f"{what} of {', '.join(given)}" for what, given in zip(_KINDS, (limits, kinds), strict=True) if given]
     facts = tuple(fact for fact in dataset.public_facts if fact != "bounds")
     return replace(dataset, public_facts=(*facts, *public), leaks=(*leaks, *dataset.leaks))
+
+
+def _check_target(target: str, columns: Mapping[str, np.ndarray]) -> None:
+    """The target is a column; a message lists the names unless they may be the first record of a file without names."""
+    if target not in columns and any(labels.is_number(name) for name in columns):
+        hint = "The first line must name the columns; in this file it holds numbers."
+        raise check.fail("target", "one of the columns", target, hint)
+    check.choice("target", target, columns)
 
 
 def _declared(

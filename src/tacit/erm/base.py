@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -69,6 +70,24 @@ class PrivateEstimator(BaseEstimator):
             return SecureStream()
         return SeededStream(check.count("unsafe_seed", self.unsafe_seed, minimum=0))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """State of the model with the content of its ledger; raises `TypeError` where the ledger is shared."""
+        if self.ledger is not None:
+            raise TypeError(
+                "an estimator with ledger= cannot be pickled or deep-copied: what its copy records, in another process "
+                "say, never reaches that ledger. Run in one process (n_jobs=1), or save the fitted model after "
+                "set_params(ledger=None)."
+            )
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
+        return {name: value.spec() if isinstance(value, Ledger) else value for name, value in state.items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """The fitted model with a closed copy of its ledger, which can be read but not written."""
+        super().__setstate__(state)
+        if "ledger_" in state:
+            self.ledger_ = Ledger.from_spec(state["ledger_"])
+            self.ledger_.close()
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = True
@@ -103,7 +122,13 @@ def default_delta(records: int) -> float:
 
 def checked_rows(estimator: BaseEstimator, X: object, *, reset: bool) -> Array:
     """X as float64 (rows, columns), its shape and names checked; cells that are not finite are named."""
-    array: Array = validate_data(estimator, X, reset=reset, dtype=np.float64, ensure_all_finite=False)  # type: ignore[assignment]
+    try:
+        array: Array = validate_data(estimator, X, reset=reset, dtype=np.float64, ensure_all_finite=False)  # type: ignore[assignment]
+    except ValueError as error:
+        if "could not convert" not in str(error) or check.values_shown():
+            raise
+        # numpy quotes the cell.
+        raise check.fail("X", "a table of numbers", check.private_values([]), "Encode text columns first.") from None
     finite = np.isfinite(array)
     if not finite.all():
         rows, places = np.nonzero(~finite)
@@ -128,11 +153,12 @@ def indices_of(y: Array, classes: Sequence[object] | Array | None, *, strict: bo
         if len(known) != len(given):
             raise check.fail("classes", "a list of different labels", given)
     if len(known) < 2:
-        raise check.fail("classes", "at least two", known.tolist(), "A model of one class learns nothing.")
+        only = known.tolist() if classes is not None else check.private_values(known.tolist())
+        raise check.fail("classes", "at least two", only, "A model of one class learns nothing.")
     unknown = [label for label in found.tolist() if label not in set(known.tolist())]
     if unknown:
-        # Ten classes and five labels are enough to recognise a wrong column.
-        raise check.fail("y", f"labels of the declared classes {known.tolist()[:10]}", unknown[:5])
+        # Ten classes are enough to recognise a wrong column.
+        raise check.fail("y", f"labels of the declared classes {known.tolist()[:10]}", check.private_values(unknown))
     if len(found) < 2:
-        raise check.fail("y", "labels of at least two classes", found.tolist())
+        raise check.fail("y", "labels of at least two classes", check.private_values(found.tolist()))
     return known, np.searchsorted(known, y)

@@ -80,18 +80,38 @@ class DPLogisticRegression(LinearClassifier):
     objective perturbation with the exact loss, is the most accurate proven one on the comparison's tables.
 
     Args:
-        method, variant, regularization, prior_norm, unsafe_diagnostics: see `ConvexModel`.
-        epsilon, delta, target, relation, ledger, unsafe_seed: see `PrivateEstimator`.
-        data_bounds, norm_bound, strict: see `PrivateModel`.
+        method: see `ConvexModel`.
+        variant: see `ConvexModel`.
+        regularization: see `ConvexModel`.
+        prior_norm: see `ConvexModel`.
+        unsafe_diagnostics: see `ConvexModel`.
+        epsilon: see `PrivateEstimator`.
+        delta: see `PrivateEstimator`.
+        target: see `PrivateEstimator`.
+        relation: see `PrivateEstimator`.
+        ledger: see `PrivateEstimator`.
+        unsafe_seed: see `PrivateEstimator`.
+        data_bounds: see `PrivateModel`.
+        norm_bound: see `PrivateModel`.
+        strict: see `PrivateModel`.
         classes: every label that can occur, public; see `PrivateClassifier`.
-        fit_intercept, intercept_scale: see `LinearModel`.
+        fit_intercept: see `LinearModel`.
+        intercept_scale: see `LinearModel`.
         slope_bound: in (0, 1]; below 1, gradients are those of logistic regression clipped to this norm (two classes),
             which halves the noise at the default; probabilities allow for it.
 
     Attributes:
-        coef_, intercept_, classes_: as in scikit-learn, in the units of X.
-        ledger_, guarantee_, local_guarantee_, leakage_floor_, exchange_rate_: privacy that was spent and that is left.
-        facts_, regularization_, method_: public numbers of the release.
+        coef_: as in scikit-learn, in the units of X.
+        intercept_: as in scikit-learn, in the units of X.
+        classes_: as in scikit-learn.
+        ledger_: what was spent.
+        guarantee_: central guarantee of the release.
+        local_guarantee_: guarantee of a record's own message; None where rows stay with the curator.
+        leakage_floor_: of a claim, the leakage that is proven to be reached.
+        exchange_rate_: local mu over central mu.
+        facts_: public numbers of the release.
+        regularization_: the regularization of the release.
+        method_: the method of the release.
 
     Example:
         >>> import numpy as np

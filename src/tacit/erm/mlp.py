@@ -43,7 +43,10 @@ class DPMLPClassifier(PrivateClassifier):
 
     Args:
         hidden: width of the hidden layer; None means the number of columns, as in the paper.
-        epochs, batch_size, learning_rate, clip_norm: of "gradient"; batch_size is cut to the number of rows.
+        epochs: passes over the records of "gradient".
+        batch_size: expected records of a step of "gradient"; cut to the number of rows.
+        learning_rate: of "gradient", > 0.
+        clip_norm: clipping norm of "gradient", > 0.
         steps: full-batch steps of "input".
         pl_constant: > 0, declared; only for variant "paper".
         init_seed: public seed of the initial weights.

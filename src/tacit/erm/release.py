@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -114,6 +114,11 @@ class Release:
         local_standing: of `local_guarantee`; `claimed` where only a part of the record is covered.
         floor_mu: for claimed guarantees, the mu that the true leakage is proven to reach.
         facts: noise scale, steps, sensitivity and other public numbers, for tables.
+
+    Example:
+        >>> released = Release(np.zeros((2, 1)), Gaussian(2.0), Relation.ADD_REMOVE, Standing.PROVEN)
+        >>> round(float(released.guarantee.mu()), 3)
+        0.5
     """
 
     theta: Array
@@ -169,13 +174,12 @@ def local_gaussian(target: Target) -> Gaussian:
 
 def guarantee_of(mechanism: Mechanism, relation: Relation, standing: Standing) -> TradeOff:
     """Guarantee of `mechanism` alone: in closed form where there is one, else by the exact accountant."""
-    own = Ledger.of(mechanism, relation=relation)
-    own.standing = standing
     if isinstance(mechanism, Approximate):
         curve = ResponseCurve(mechanism.epsilon, mechanism.delta)
         return TradeOff(curve, standing, relation, "approximate")
     closed = any(isinstance(part, ObjectivePerturbation) for part, _ in mechanism.parts())
-    return accountant("naive" if closed else "pld")(own)
+    found = accountant("naive" if closed else "pld")(mechanism, relation=relation)
+    return replace(found, standing=Standing.weakest(found.standing, standing))
 
 
 class ResponseCurve(Curve):

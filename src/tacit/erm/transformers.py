@@ -147,11 +147,18 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
 
     Args:
         data_bounds: (low, high) of the columns, public; the default is a constant, not read from the data.
-        epsilon, delta, target, relation, ledger, unsafe_seed: see `PrivateEstimator`.
+        epsilon: see `PrivateEstimator`.
+        delta: see `PrivateEstimator`.
+        target: see `PrivateEstimator`.
+        relation: see `PrivateEstimator`.
+        ledger: see `PrivateEstimator`.
+        unsafe_seed: see `PrivateEstimator`.
 
     Attributes:
-        mean_, scale_: (columns,), in the units of X.
-        ledger_, guarantee_: privacy that was spent.
+        mean_: (columns,), in the units of X.
+        scale_: (columns,), in the units of X.
+        ledger_: what was spent.
+        guarantee_: the guarantee of the release.
 
     Example:
         >>> import numpy as np

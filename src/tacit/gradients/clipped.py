@@ -19,6 +19,7 @@ from tacit.gradients.fallback import add_clipped_rows
 from tacit.gradients.flat_gradient import FlatGradient
 from tacit.gradients.identity import identity_of
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size, call, tensors
+from tacit.gradients.model_probe import ModelProbe
 from tacit.gradients.privacy_units import PrivacyUnits, UnitIds
 from tacit.gradients.validate import examine
 from tacit.gradients.verify_capture import Verification, verify_capture
@@ -79,6 +80,8 @@ def clipped_sum(
 class ClippedSum:
     """`clipped_sum` for many batches of one model, whose trainable parameters are those of now, under any clip.
 
+    The model and the loss are probed before the first batch of each form: see `ModelProbe`.
+
     Args:
         model: any module whose layers treat records independently.
         clip: of the next batch; may be exchanged for another of the same groups between batches.
@@ -103,6 +106,8 @@ class ClippedSum:
         if max_physical_batch_size is not None:
             self._max_physical_batch_size = check.count("max_physical_batch_size", max_physical_batch_size)
         self._buffers = Buffers()
+        self.probe = ModelProbe(model)
+        self._probed: set[tuple[object, ...]] = set()
         self._verifications = _VERIFICATIONS.setdefault(model, {})
         self._parameters = tuple((id(parameter), parameter.shape) for parameter in self.trainable.values())
 
@@ -221,11 +226,20 @@ class ClippedSum:
         key = (identity_of(loss), self.model.training, self._parameters, *forms)
         verified = self._verifications.get(key)
         if verified is None:
+            # First, as it neither runs under vmap, where a model that writes into `.data` ends the process, nor
+            # writes into the model.
+            self._probe_once(key, loss, inputs, targets)
             # A run that goes on examines the model again: what that draws must not shift the run's own randomness.
             with torch.random.fork_rng([targets.device] if targets.is_cuda else []):
-                verified = verify_capture(self.model, self.trainable, PhysicalBatch(loss, inputs, targets))
+                batch = PhysicalBatch(loss, inputs, targets)
+                verified = verify_capture(self.model, self.trainable, batch, stateful=bool(self.probe.cleared))
             if verified.final:
                 self._verifications[key] = verified
                 if len(self._verifications) > _KEPT_VERIFICATIONS:
                     del self._verifications[next(iter(self._verifications))]
         return verified
+
+    def _probe_once(self, key: tuple[object, ...], loss: Loss, inputs: Inputs, targets: Tensor) -> None:
+        """Probe model and loss, unless this was done for another batch whose verification was not final."""
+        if key not in self._probed and self.probe(inputs, targets, loss, thorough=True):
+            self._probed.add(key)

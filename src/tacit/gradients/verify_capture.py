@@ -59,28 +59,36 @@ class _Reference:
     losses: Tensor
 
 
-def verify_capture(model: nn.Module, trainable: dict[str, nn.Parameter], batch: PhysicalBatch) -> Verification:
+def verify_capture(
+    model: nn.Module, trainable: dict[str, nn.Parameter], batch: PhysicalBatch, *, stateful: bool = False
+) -> Verification:
     """Test on a few records of `batch`, dropout off, whether capture gives this model's per-sample gradients.
+
+    Args:
+        model: one that the model probe cleared, which also covers layers that are random beyond dropout.
+        trainable: its trainable parameters.
+        batch: of the run.
+        stateful: whether the forward pass writes state, which must not happen under `torch.func`.
 
     Returns:
         The path for captures to follow, or why there is none.
 
     Raises:
-        UnsupportedModel: a record's loss depends on the others in its batch, or the forward pass writes into a buffer;
-            the layer is named.
+        UnsupportedModel: a record's loss depends on the others in its batch, or the forward pass writes into a
+            parameter; the layer is named.
     """
     probe = PhysicalBatch(
         batch.loss, *probe_records([*model.parameters(), *model.buffers()], batch.inputs, batch.targets)
     )
     with NoDropout(), _perturbed(trainable):
-        versions = {name: value._version for name, value in _state(model).items()}
+        versions = {name: value._version for name, value in model.named_parameters()}
         reference = _Reference(*one_at_a_time(model, probe))
         _check_state(model, versions)
         if not all(torch.isfinite(value).all() for value in (reference.losses, *reference.gradients.values())):
             return Verification(None, "examples with a loss or gradient that is not finite", final=False)
         _check_mixing(model, probe, reference.losses)
-        verified = _verify(model, trainable, probe, reference)
-        if verified.trace is not None:
+        verified = _verify(model, trainable, probe, reference, stateful)
+        if verified.trace is not None or stateful:
             return verified
         return replace(verified, vectorised=_vectorised(model, probe, reference))
 
@@ -108,7 +116,7 @@ def _check_mixing(model: nn.Module, probe: PhysicalBatch, alone: Tensor) -> None
 
 
 def _verify(
-    model: nn.Module, trainable: dict[str, nn.Parameter], probe: PhysicalBatch, reference: _Reference
+    model: nn.Module, trainable: dict[str, nn.Parameter], probe: PhysicalBatch, reference: _Reference, stateful: bool
 ) -> Verification:
     copies, modules, reason = False, dict[str, nn.Module](), ""
     for _ in range(_ATTEMPTS):
@@ -134,7 +142,7 @@ def _verify(
                 slower = f"{', '.join(modules)} by copies of its parameters ({reason})" if modules else ""
                 return Verification(found.trace, slower)
             reason = f"an operation that capture does not see uses {', '.join(wrong)}"
-        if not _add_modules(model, wrong, modules):
+        if stateful or not _add_modules(model, wrong, modules):
             break
     return Verification(None, reason)
 
@@ -234,17 +242,12 @@ def _perturbed(trainable: dict[str, nn.Parameter]) -> Iterator[None]:
             parameter.data.copy_(before[name])
 
 
-def _state(model: nn.Module) -> dict[str, Tensor]:
-    return dict(model.named_buffers()) | dict(model.named_parameters())
-
-
 def _check_state(model: nn.Module, versions: dict[str, int]) -> None:
-    written = [name for name, value in _state(model).items() if value._version != versions.get(name, 0)]
+    written = [name for name, value in model.named_parameters() if value._version != versions.get(name, 0)]
     if written:
-        kind = "parameter" if written[0] in dict(model.named_parameters()) else "buffer"
         raise UnsupportedModel(
-            f"layer {written[0].rpartition('.')[0]!r} writes the {kind} {written[0]!r} during training, which would "
-            "keep private data in the model. Remove the statistic, or compute it on public data."
+            f"layer {written[0].rpartition('.')[0]!r} writes the parameter {written[0]!r} during training, which would "
+            "change weights without a private release. Keep such state in a buffer that does not follow the records."
         )
 
 

@@ -6,8 +6,9 @@ import copy
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -47,13 +48,27 @@ def module_at(where: str) -> nn.Module:
 
 
 def home_of(where: str) -> Path | None:
-    """The file that `module_at` would run, found without running it; None where there is none."""
-    with _working_directory_first():
-        try:
-            spec = importlib.util.find_spec(where.partition(":")[0])
-        except ImportError:
-            return None
-    return Path(spec.origin).resolve() if spec and spec.origin else None
+    """The file that `module_at` would run, found without running anything; None where there is none."""
+    files = code_of(where)
+    return files[-1] if files else None
+
+
+def code_of(where: str) -> list[Path]:
+    """The files that importing MODULE runs first: `__init__.py` of each package around it, then its own.
+
+    Nothing is imported and nothing runs. Empty where there is no such module; what these files import is not followed.
+    """
+    path: Sequence[str] | None = [str(Path.cwd()), *sys.path]
+    files = []
+    parts = where.partition(":")[0].split(".")
+    for end in range(1, len(parts) + 1):
+        spec = PathFinder.find_spec(".".join(parts[:end]), path)
+        if spec is None:
+            return []
+        if spec.origin is not None:
+            files.append(Path(spec.origin).resolve())
+        path = list(spec.submodule_search_locations or [])
+    return files
 
 
 @contextmanager

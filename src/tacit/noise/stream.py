@@ -31,6 +31,10 @@ class Stream(ABC):
     def bits(self, count: int) -> NDArray[np.uint64]:
         """`count` words of 64 independent fair bits each, never issued before."""
 
+    def refinement(self) -> Stream:
+        """Where further bits of a value come from that was drawn before; this stream itself, unless it is seeded."""
+        return self
+
     def uniform(self, size: Size) -> NDArray[np.float64]:
         """Uniform values in the open interval (0, 1) with 53 random bits each."""
         words = self.bits(math.prod(_shape(size))) >> np.uint64(11)
@@ -56,6 +60,8 @@ class Stream(ABC):
 
 class _KeyStream(Stream):
     """AES-256 in counter mode (NIST SP 800-38A): the encryption of zeros under a secret key."""
+
+    secure = False
 
     def __init__(self, key: bytes):
         self._rekey(key)
@@ -108,6 +114,10 @@ class SeededStream(_KeyStream):
         """`count` words of the key stream, counted for `state`."""
         self._drawn += count
         return super().bits(count)
+
+    def refinement(self) -> Stream:
+        """A stream of its own for each position, so that refining a value shifts nothing that is drawn later."""
+        return _KeyStream(hashlib.sha256(b"refinement" + self._key + self._drawn.to_bytes(16, "big")).digest())
 
     def state(self) -> dict[str, int | str]:
         """Number of words drawn and a fingerprint of the seed, not the seed itself."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from torch import Tensor
-
 from tacit import check
 from tacit.clipping import AdaptiveClip
 
@@ -23,16 +21,9 @@ class BoundedAdaptiveClip(AdaptiveClip):
     lowest: float = 1e-9
     highest: float = 1e12
 
-    def after(self, norms: Tensor, noise: Tensor, noise_multiplier: float, expected_batch_size: float) -> AdaptiveClip:
-        """Clip of the next step, its bound limited to [lowest, highest].
-
-        Args:
-            norms: gradient norms of the units drawn, shape (units,).
-            noise: N(0, 1) values of the released statistics.
-            noise_multiplier: noise std / sensitivity of this step.
-            expected_batch_size: > 0.
-        """
-        following = super().after(norms, noise, noise_multiplier, expected_batch_size)
+    def after(self, statistic: float, expected_batch_size: float) -> AdaptiveClip:
+        """Clip of the next step, its bound limited to [lowest, highest]."""
+        following = super().after(statistic, expected_batch_size)
         return replace(following, clip_norm=min(max(following.clip_norm, self.lowest), self.highest))
 
 

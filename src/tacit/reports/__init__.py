@@ -1,7 +1,7 @@
 """Reports: the privacy card, its figures and terminal tables. They format; they never compute."""
 
 from tacit.reports.audit_page import audit_table_of, write_audit
-from tacit.reports.card import Card, card_table
+from tacit.reports.card import Card, card_table, coarse_seconds
 from tacit.reports.page import write_card
 from tacit.reports.tables import account_table, audit_table, plain_table, reproduction_table, sweep_table
 
@@ -11,6 +11,7 @@ __all__ = [
     "audit_table",
     "audit_table_of",
     "card_table",
+    "coarse_seconds",
     "plain_table",
     "reproduction_table",
     "sweep_table",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +25,9 @@ class Card:
     says so.
 
     Attributes:
-        dataset, model, method: what was trained, on what and how, in a few words each.
+        dataset: what it was trained on, in a few words.
+        model: what was trained, in a few words.
+        method: how it was trained, in a few words.
         records: how many units (ledger.unit) the training data holds.
         metrics: `test` and `nonprivate_test` by `measure` (None when not measured), and any others.
         account: every accountant's answer at one delta, and the refusals.
@@ -35,7 +38,7 @@ class Card:
         training_curve: `measure` after each epoch under `private` and `nonprivate`.
         settings: what the run was configured with, single values only.
         versions: of the programs that ran.
-        wall_seconds: from start to card.
+        wall_seconds: from start to card, by `coarse_seconds`.
 
     Raises:
         InvalidInput: no `test` metric, unknown training curves, a setting that is not a single value or is a seed.
@@ -71,6 +74,19 @@ class Card:
                 raise check.fail(f"settings.{name}", "a single value", type(value).__name__)
 
 
+def coarse_seconds(seconds: float) -> float:
+    """`seconds` rounded up to a power of two, at least 1.
+
+    Steps take longer for larger batches, whose sizes are private. Rounded, the time tells only its order of magnitude;
+    the rest of the dependence is outside of the guarantee, as timing is in all of differential privacy's theorems.
+
+    Example:
+        >>> coarse_seconds(0.3), coarse_seconds(70.0), coarse_seconds(128.0)
+        (1.0, 128.0, 128.0)
+    """
+    return 2.0 ** math.ceil(math.log2(max(seconds, 1.0)))
+
+
 def card_table(card: Card) -> dict[str, Any]:
     """The content of `card.json`: plain values, infinity spelled "inf"."""
     return plain_values(
@@ -89,6 +105,7 @@ def card_table(card: Card) -> dict[str, Any]:
             "audits": [_audit_row(card, audit) for audit in card.audits],
             "mechanisms": card.ledger.spec()["mechanisms"],
             "ledger_hash": card.ledger.hash,
+            "facts": card.ledger.facts.spec(),
             "assumptions": list(card.ledger.assumptions),
             "leaks": list(card.leaks),
             "unsafe": list(card.ledger.unsafe),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.accounting import Result
 from tacit.audit import AuditResult
-from tacit.reports import words
+from tacit.reports import facts, words
 from tacit.reports.card import Card, card_table, refuted
 from tacit.serialization import json_text, write_text
 from tacit.standing import Standing
@@ -63,6 +63,7 @@ def _context(card: Card) -> dict[str, Any]:
         "detail": detail,
         "reserve": words.reserve(card.leaks),
         "standing": standing,
+        "rests_on": facts.rests_on(card.ledger),
         "best": results[0] if standing is Standing.PROVEN else None,
         "neighbours": words.NEIGHBOURS[card.ledger.relation].format(unit=card.ledger.unit),
         "guarantees": [_guarantee(result) for result in results],

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 INK = {
     name: f"#fe{index:02x}ef"
     for index, name in enumerate(
-        ("ink", "faint", "paper", "proven", "asymptotic", "bayesian", "claimed", "measured", "private", "nonprivate")
+        (
+            *("ink", "faint", "paper"),
+            *("proven", "conditional", "asymptotic", "bayesian", "claimed", "measured"),
+            *("private", "nonprivate"),
+        )
     )
 }
 """Stand-in colours, one for each CSS variable `--NAME` of the card; `inline_svg` swaps them."""

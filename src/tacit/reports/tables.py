@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tacit import check
-from tacit.accounting import Account
+from tacit.accounting import Account, Ledger
 from tacit.audit import AuditResult
-from tacit.reports import words
+from tacit.reports import facts, words
 from tacit.standing import Standing
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 STYLES = {
     Standing.PROVEN: "bold green",
+    Standing.CONDITIONAL: "green",
     Standing.ASYMPTOTIC: "yellow",
     Standing.BAYESIAN: "magenta",
     Standing.CLAIMED: "dim",
@@ -25,14 +26,20 @@ STYLES = {
 }
 
 
-def account_table(account: Account) -> Table:
-    """Every accountant's answer, bounds rounded to the safe side; the caption says why others do not apply."""
+def account_table(account: Account, ledger: Ledger | None = None) -> Table:
+    """Every accountant's answer, bounds rounded to the safe side; the caption says why others do not apply.
+
+    With the `ledger` that they are about, the title says whether that is a run, and the caption what it rests on.
+    """
     from rich.table import Table
     from rich.text import Text
 
     refusals = [f"{name} does not apply: {why}" for name, why in account.refused]
-    caption = Text("\n".join([words.NOT_A_BOUND, *refusals]), style="dim")
+    ground = [] if ledger is None else [facts.rests_on(ledger)]
+    caption = Text("\n".join([*ground, words.NOT_A_BOUND, *refusals]), style="dim")
     table = Table("accountant", "standing", box=None, caption=caption, caption_justify="left")
+    if ledger is not None:
+        table.title, table.title_justify = Text(facts.of_what(ledger)), "left"
     for heading in ("epsilon", "proven lower", "delta", "mu", "advantage"):
         table.add_column(heading, justify="right")
     for result in account.results:
@@ -68,7 +75,7 @@ def audit_table(audits: Sequence[AuditResult]) -> Table:
 
 
 def reproduction_table(title: str, rows: Iterable[Mapping[str, object]]) -> Table:
-    """published | ours | difference | tolerance | pass, one row a number; "–" where nothing is published."""
+    """Columns published, ours, difference, tolerance, pass; one row for each number, "–" where none is published."""
     from rich.table import Table
     from rich.text import Text
 
@@ -122,6 +129,12 @@ def sweep_table(title: str, settings: Sequence[Row], values: Sequence[Row], *, w
     """One row a run: `settings` and, of a training run, its test result and best guarantee; else all of `values`.
 
     Where the columns are wider than `width`, the settings share one, then the values too; no heading is cut.
+
+    Args:
+        title: of the table.
+        settings: of each run, by name.
+        values: results of each run, by name; as many as `settings`.
+        width: of the screen, in characters.
     """
     from rich.table import Table
     from rich.text import Text

@@ -16,13 +16,19 @@ NEIGHBOURS = {
     Relation.ZERO_OUT: "zeroing out one {unit}",
 }
 MEANING = {
-    Standing.PROVEN: "a theorem with explicit constants covers the code that ran: a bound",
+    Standing.PROVEN: "a theorem, derived arithmetic and facts that are enforced, checked or declared by name: a bound",
+    Standing.CONDITIONAL: "the theorem holds if the named facts do, and nobody checked them",
     Standing.ASYMPTOTIC: "a limit theorem without an error bound: exact only for infinitely many steps",
     Standing.BAYESIAN: "an average over records: no bound for a single record",
-    Standing.CLAIMED: "a paper says so; no proof is known, or the proof is refuted",
+    Standing.CLAIMED: "a paper says so, or a seed or a private value was used: nothing proves it for this run",
     Standing.MEASURED: "the result of an attack: a lower bound with a confidence",
 }
 NOT_A_BOUND = "A number that is not proven is not a bound."
+OUTSIDE = (
+    "Test results, with and without privacy, and audits are statistics of the data that the guarantee does not cover: "
+    "share them only with those who may see such statistics."
+)
+"""The sentence beside results that are measured on held-out or private records."""
 FALSE_ALARMS = 0.05
 MEASURES = {"accuracy": "Test accuracy", "rmse": "Test RMSE"}
 
@@ -43,8 +49,8 @@ def nearest(value: float | None, digits: int = 4) -> str:
 
 
 def leakage(value: float, standing: Standing) -> str:
-    """A number of an accountant: rounded up when it is a bound."""
-    return upward(value) if standing is Standing.PROVEN else nearest(value)
+    """A number of an accountant: rounded up when it is a bound, or one if the assumed facts hold."""
+    return upward(value) if standing in (Standing.PROVEN, Standing.CONDITIONAL) else nearest(value)
 
 
 def percent(value: float | None) -> str:
@@ -112,11 +118,13 @@ def headline(results: Sequence[Result], unit: str) -> tuple[str, str]:
     best = by_trust(results)[0]
     standing = best.tradeoff.standing
     neighbours = NEIGHBOURS[best.tradeoff.relation].format(unit=unit)
-    sign = "≤" if standing is Standing.PROVEN else "≈"
+    sign = "≤" if standing in (Standing.PROVEN, Standing.CONDITIONAL) else "≈"
     detail = (
         f"ε {sign} {leakage(best.epsilon, standing)} at δ = {best.delta:g}, for {neighbours}, "
         f"by the accountant {best.tradeoff.source}."
     )
+    if standing is Standing.CONDITIONAL:
+        return "A conditional guarantee: it holds if the facts assumed below do.", f"If they do: {detail} {NOT_A_BOUND}"
     if standing is not Standing.PROVEN:
         return f"No proven guarantee: the best number is only {standing.value}.", f"{detail} {NOT_A_BOUND}"
     if math.isinf(best.epsilon):

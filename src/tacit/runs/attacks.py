@@ -12,12 +12,11 @@ from tacit.attacks import LossThreshold, Scores, attack_named
 from tacit.audit import AuditResult, audit_scores
 from tacit.data import Dataset
 from tacit.errors import InvalidInput, Refused
-from tacit.models.named import home_of
 from tacit.runs.builders import dataset_of
-from tacit.runs.config import RENAMED, Config, config_from_table
+from tacit.runs.config import Config
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Predict, Progress
-from tacit.serialization import json_table
+from tacit.runs.stored_run import stored_config, stored_ledger, warn_of_origin
 from tacit.tradeoff import TradeOff
 
 
@@ -28,7 +27,15 @@ def attack_model(
     claim: TradeOff | None,
     on_progress: Progress = lambda stage, done, total: None,
 ) -> tuple[AuditResult, ...]:
-    """Every attack of `config`: training records are the members, held-out records the non-members."""
+    """Every attack of `config`: training records are the members, held-out records the non-members.
+
+    Args:
+        config: names the attacks, delta, relation and confidence.
+        dataset: its training records are the members.
+        predict: inputs -> class probabilities.
+        claim: trade-off function that the ledger proves; None without one.
+        on_progress: called with (stage, done, total).
+    """
     results = []
     for done, name in enumerate(config.attacks):
         on_progress("attacks", done, len(config.attacks))
@@ -38,7 +45,14 @@ def attack_model(
 
 
 def audit_result(scores: Scores, config: Config, claim: TradeOff | None, *, trials: str = "records") -> AuditResult:
-    """The bounds that `scores` give, at the delta, relation and confidence of `config`."""
+    """The bounds that `scores` give, at the delta, relation and confidence of `config`.
+
+    Args:
+        scores: of members and non-members.
+        config: gives delta, relation and confidence.
+        claim: trade-off function that the ledger proves; None without one.
+        trials: what one score is of, e.g. "records".
+    """
     return audit_scores(
         scores,
         delta=config.delta,
@@ -80,43 +94,25 @@ def audit(
     data_dir: str | os.PathLike[str] | None = None,
     attacks: Iterable[str] | None = None,
     confidence: float | None = None,
+    trust_code: bool = False,
 ) -> tuple[AuditResult, ...]:
     """Attack the model in the folder of an earlier `train`.
 
-    Raises `InvalidInput` when the folder is not a complete run or an attack is unknown.
+    Args:
+        run: folder of an earlier `train`.
+        data_dir: folder of the data files.
+        attacks: names of the attacks; those of the run's settings by default.
+        confidence: of every bound, in (0, 1); that of the run's settings by default.
+        trust_code: run the code that a received run names as its model; its file and hash are shown.
+
+    Raises:
+        InvalidInput: the folder is not a complete run, or an attack is unknown.
     """
     folder = Path(run)
-    config = stored_config(folder, {"attacks": None if attacks is None else list(attacks), "confidence": confidence})
+    given = {"attacks": None if attacks is None else list(attacks), "confidence": confidence}
+    config = stored_config(folder, given, trust_code=trust_code)
     dataset = dataset_of(config, data_dir)
     ledger = stored_ledger(folder)
     predict = method_of(config).load(Job(config, dataset, ledger, folder))
+    warn_of_origin(folder)
     return attack_model(config, dataset, predict, claim_of(ledger))
-
-
-def stored_config(folder: Path, overrides: dict[str, object]) -> Config:
-    """The settings of the run in `folder`, those of `overrides` that are not None replaced."""
-    for name in ("config.json", "ledger.json"):
-        if not (folder / name).is_file():
-            raise check.fail("RUN", f"the folder of a `tacit train`, with {name} in it", str(folder))
-    stored = json_table("config.json", folder / "config.json")
-    settings = {RENAMED.get(key, key): value for key, value in stored.items()}
-    config = config_from_table(settings | {key: value for key, value in overrides.items() if value is not None})
-    if ":" in config.model:
-        _refuse_own_code(config.model, folder)
-    return config
-
-
-def stored_ledger(folder: Path) -> Ledger:
-    """The ledger of the run in `folder`; raises `InvalidInput` where it is not the one that the card was made of."""
-    ledger, card = Ledger.load(folder / "ledger.json"), folder / "card.json"
-    if card.exists() and json_table("card.json", card).get("ledger_hash", ledger.hash) != ledger.hash:
-        hint = "One of the two was replaced."
-        raise check.fail("RUN", "a folder whose ledger.json is the one of its card.json", str(folder), hint)
-    return ledger
-
-
-def _refuse_own_code(model: str, folder: Path) -> None:
-    """A run that came from elsewhere must not bring code that is run when it is looked at."""
-    home = home_of(model)
-    if home and folder.resolve() in home.parents:
-        raise check.fail("model", "a module outside of the run's folder", model)

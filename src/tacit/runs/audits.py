@@ -12,13 +12,14 @@ from tacit.attacks import ATTACKS, PRIVILEGED_ATTACKS, Model, Scores, overlaps
 from tacit.audit import Finding, Report, audit_normal, audit_one_run_curve, audit_scores
 from tacit.data import Dataset
 from tacit.errors import InvalidInput
-from tacit.runs.attacks import audit_result, claim_of, scores_of, stored_config, stored_ledger
+from tacit.runs.attacks import audit_result, claim_of, scores_of
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
 from tacit.runs.execution import differences, stored_execution
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Progress
 from tacit.runs.privileged_attacks import PrivilegedAttacks
+from tacit.runs.stored_run import stored_config, stored_ledger, warn_of_origin
 from tacit.runs.white_box import LOW_ORDER_BITS, WHITE_BOX, WhiteBox, check_settings, training_of, white_box
 from tacit.tradeoff import TradeOff
 
@@ -41,6 +42,7 @@ def audit_run(
     runs: int = 1,
     shadows: int = 32,
     canaries: int = 2000,
+    trust_code: bool = False,
     on_progress: Progress = lambda stage, done, total: None,
 ) -> Report:
     """Attack the model in the folder of an earlier `train`.
@@ -53,13 +55,15 @@ def audit_run(
         runs: how many runs to attack, >= 1: this one, and repetitions of its training with fresh noise.
         shadows: models for the attacks that compare with shadow models, >= 2.
         canaries: of the white-box audit, >= 2, which trains once more with half of them among the records.
+        trust_code: run the code that a received run names as its model; its file and hash are shown.
         on_progress: called with (stage, done, total).
 
     Raises:
-        InvalidInput: the folder is not a complete run, an attack is unknown or does not fit the run.
+        InvalidInput: the folder is not a complete run or its ledger was changed, its model is code that is not trusted,
+            or an attack is unknown or does not fit the run.
     """
     folder = Path(run)
-    config = stored_config(folder, {"confidence": confidence})
+    config = stored_config(folder, {"confidence": confidence}, trust_code=trust_code)
     canaries = check.count("canaries", canaries, minimum=2)
     for name in () if attacks is None else (attacks := list(attacks)):
         check.choice("attack", name, attack_names())
@@ -89,6 +93,7 @@ def audit_run(
         if runs > 1:
             shared[name] = tuple(overlaps(by_run))
     on_progress("attacks", len(names), len(names))
+    warn_of_origin(folder)
     return Report(
         config.delta,
         tuple(results),

@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from tacit import check
 from tacit.audit import LowOrderBits, NoiseMonitor, SamplerMonitor
 from tacit.noise import Stream
+from tacit.noise.rounded_gaussian import grid_of
 from tacit.sampling import Batch, PoissonSampler, PoissonSampling
 from tacit.training.optimizers import is_plain
 
@@ -40,16 +41,30 @@ class Train(Protocol):
         *,
         loss: Callable[[Tensor, Tensor], Tensor],
         optimizer: Optimizer,
-    ) -> Any: ...
+    ) -> Any:
+        """Train `model` in place.
+
+        Args:
+            model: with the canaries' parameter.
+            inputs: records and the place of each, shapes (n, ...) and (n,) or (n, width).
+            targets: labels, shape (n,).
+            loss: of outputs and targets, one value for each record.
+            optimizer: of the parameters of `model`.
+        """
+        ...
 
 
 class Observer(Protocol):
     """Scores canaries from their coordinates of one release after another."""
 
     @property
-    def total(self) -> np.ndarray | float: ...
+    def total(self) -> np.ndarray | float:
+        """The score of each canary so far, shape (canaries,)."""
+        ...
 
-    def add(self, release: np.ndarray) -> None: ...
+    def add(self, release: np.ndarray) -> None:
+        """Add one release, the coordinate of each canary, shape (canaries,)."""
+        ...
 
 
 class WithLane(nn.Module):
@@ -66,6 +81,7 @@ class WithLane(nn.Module):
         nn.init.zeros_(self.lane.weight)
 
     def forward(self, inputs: Tensor, place: Tensor) -> Tensor:
+        """Outputs of the body and, as the last column, the value at each record's place."""
         return torch.cat([self.body(inputs), self.lane(place)], dim=1)
 
 
@@ -79,6 +95,7 @@ class LaneMonitors:
     Attributes:
         noise_multiplier: as the ledger says.
         sample_rate: as the ledger says.
+        clip_norm: of the run. It decides the grid that the rounded Gaussian mechanism releases sums on.
         noise: of all coordinates of the lane.
         sampler: of all records and canaries; None before the run.
         batch: the records of the latest batch.
@@ -86,9 +103,13 @@ class LaneMonitors:
 
     noise_multiplier: float
     sample_rate: float
+    clip_norm: float
     noise: NoiseMonitor = field(default_factory=NoiseMonitor)
     sampler: SamplerMonitor | None = None
     batch: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        self._draw = np.random.default_rng(0)  # spreads values over their grid cell; no secret
 
     @property
     def sampling(self) -> PoissonSampling:
@@ -117,8 +138,17 @@ class LaneMonitors:
         if self.batch is not None:
             canaries = self.batch[self.batch >= real] - real
             before_noise[1:] = np.bincount(chosen[canaries], minlength=len(release) - 1)
-        self.noise.add((release - before_noise) / self.noise_multiplier)
+        self.noise.add(self._spread((release - before_noise) / self.noise_multiplier))
         self.batch = None
+
+    def _spread(self, z: np.ndarray) -> np.ndarray:
+        """Undo the rounding to the grid g: with a uniform value of [-g/2, g/2] added, a law that is normal again.
+
+        Rounding and the uniform value add g^2 / 12 to the variance each.
+        """
+        std = self.noise_multiplier * self.clip_norm
+        grid = grid_of(std)[1] / std
+        return (z + grid * self._draw.uniform(-0.5, 0.5, len(z))) / np.sqrt(1 + grid**2 / 6)
 
     def verdicts(self) -> dict[str, bool]:
         """Whether each monitor passed."""
@@ -149,10 +179,12 @@ class CanaryLane:
     Args:
         train: the production path, or what claims to be one.
         body: makes a fresh model, (batch, ...) to (batch, classes) logits.
-        inputs, targets: real records, shape (n, ...) and labels (n,).
+        inputs: real records, shape (n, ...).
+        targets: their labels, shape (n,).
         classes: of the model.
         optimizer: makes the optimizer of a model.
-        clip_norm, sample_rate: as claimed; a release is read in units of clip_norm / (sample_rate * records).
+        clip_norm: clipping norm as claimed; a release is read in units of clip_norm / (sample_rate * records).
+        sample_rate: sampling rate as claimed, in (0, 1].
         observers: score the canaries; the one that `__call__` answers with is the first.
         kind: "dirac", a coordinate for each canary, whose scores are then independent; or "gradient", random unit
             vectors in `width` dimensions, which disturb each other.
@@ -162,6 +194,9 @@ class CanaryLane:
         monitors: watch the lane of Dirac canaries; the trainer must sample by `monitors.sampling`.
         after_steps: whether the trainer calls `observe_step` after every step. Plain SGD is then read off the weights:
             a hook on the optimizer would make it take another code path.
+
+    Raises:
+        InvalidInput: there is no observer, or a number is outside its range.
     """
 
     def __init__(

@@ -34,6 +34,7 @@ CHOICES = {
     "precision": ("float32", "bfloat16"),
 }
 _OPTIONAL_COUNTS = {"max_physical_batch_size": 1, "checkpoint_every": 1, "init_seed": 0, "unsafe_seed": 0}  # minima
+_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]{1,200}")
 _OWN_MODEL = re.compile(r"(?!.*\.py:)[\w.]+:\w+")
 
 
@@ -111,6 +112,8 @@ class Config:
             )
 
     def _check_choices(self) -> None:
+        if not _NAME.fullmatch(check.text("name", self.name)):
+            raise check.fail("name", "a plain name without / and \\, since a folder is called by it", self.name)
         check.choice("method", self.method, METHOD_SETTINGS)
         for name, options in CHOICES.items():
             if name != "model" or not _OWN_MODEL.fullmatch(str(self.model)):

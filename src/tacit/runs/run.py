@@ -13,13 +13,15 @@ from tacit import check
 from tacit.accounting import PUBLIC_SIZE, Account, Ledger, account, unpaid
 from tacit.audit import AuditResult
 from tacit.data import Dataset
-from tacit.reports import Card, write_card
-from tacit.runs.attacks import attack_model, claim_of, stored_config
+from tacit.reports import Card, coarse_seconds, write_card
+from tacit.runs.attacks import attack_model, claim_of
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import CHECKPOINT, MODEL, Progress
 from tacit.runs.metrics import constant_test, metric_of
+from tacit.runs.run_signature import sign_run
+from tacit.runs.stored_run import stored_config
 from tacit.serialization import json_text, write_text
 
 _PACKAGES = ("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn")
@@ -77,6 +79,7 @@ def train(
     if not resume:
         _check_free(folder)
     write_text(folder / "config.json", json_text(config.settings()))
+    sign_run(folder, config.model)
     trained = method.train(job)
     job.ledger.save(folder / "ledger.json")
     baseline = method.nonprivate_baseline(job)
@@ -107,9 +110,10 @@ def train(
         },
         settings=trained.settings,
         versions=_versions(),
-        wall_seconds=time.perf_counter() - started,
+        wall_seconds=coarse_seconds(time.perf_counter() - started),
     )
     write_card(card, folder)
+    sign_run(folder, config.model)
     (folder / CHECKPOINT).unlink(missing_ok=True)
     return Run(folder, card, answers, audits)
 
@@ -119,6 +123,7 @@ def resume(
     *,
     data_dir: str | os.PathLike[str] | None = None,
     unsafe_seed: int | None = None,
+    trust_code: bool = False,
     on_progress: Progress = lambda stage, done, total: None,
 ) -> Run:
     """Go on with the run in the folder `run`, which was stopped, from its last checkpoint to the card.
@@ -127,13 +132,17 @@ def resume(
     those that are taken again.
 
     Args:
+        run: folder of the run.
+        data_dir: folder of the data files.
         unsafe_seed: of a seeded run, whose seed is kept nowhere.
+        trust_code: run the code that a received run names as its model; its file and hash are shown.
+        on_progress: called with (stage, done, total).
 
     Raises:
         InvalidInput: the folder is no run, one that is finished, or one whose checkpoint is gone.
     """
     folder = Path(run)
-    config = stored_config(folder, {"unsafe_seed": unsafe_seed})
+    config = stored_config(folder, {"unsafe_seed": unsafe_seed}, trust_code=trust_code, stopped=True)
     if (folder / "card.json").exists():
         raise check.fail("RUN", "the folder of a run that was stopped", str(folder), "This one is finished.")
     if method_of(config).resumable and not (folder / CHECKPOINT).exists():

@@ -140,7 +140,7 @@ def white_box(
     check_settings(config, dataset, folder, training)
     records = stored_execution(folder)
     known = records[-1] if records else ExecutionRecord.of(nn.Module(), **_execution_of(config))
-    monitors = LaneMonitors(training.noise_multiplier, training.sample_rate)
+    monitors = LaneMonitors(training.noise_multiplier, training.sample_rate, config.clip_norm)
     train = _Trainer(config, training, known, monitors, attack == LOW_ORDER_BITS, on_progress)
     train.lane = lane = CanaryLane(
         train,

@@ -37,8 +37,12 @@ class WorstCase:
     Args:
         hidden: widths of the network; () is logistic regression.
         records: ordinary records, >= 1.
-        epsilon, delta: of the claim that the noise is calibrated to.
+        epsilon: of the claim that the noise is calibrated to.
+        delta: of that claim.
         steps: of training.
+
+    Raises:
+        InvalidInput: a number is outside its range.
     """
 
     def __init__(self, *, hidden: Sequence[int], records: int, epsilon: float, delta: float, steps: int):
@@ -106,7 +110,7 @@ class WorstCase:
 
     @staticmethod
     def _log_odds(model: nn.Module, feature: float) -> float:
-        """log p_0 / p_1 where only the canary's feature is not 0: all that an answer of probabilities tells."""
+        """Log-odds log p_0 / p_1 of the canary's feature alone: all that an answer of probabilities tells."""
         probe = torch.zeros(1, 11)
         probe[0, 10] = feature
         with torch.no_grad():

@@ -19,6 +19,7 @@ from tacit.models.named import home_of
 from tacit.reports import Card
 from tacit.reports.words import by_trust
 from tacit.runs import Config, config_from_table, read_config, train
+from tacit.sweeps.store import NOT_KEPT
 from tacit.sweeps.task import Task
 
 
@@ -90,14 +91,16 @@ def _section(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
 def _task(preset: str, overrides: Mapping[str, Any]) -> Task:
     """A run by its whole configuration: the preset may be edited after the sweep, or while it runs."""
     config = read_config(preset, overrides)
-    seed = {} if config.unsafe_seed is None else {"unsafe_seed": config.unsafe_seed}
+    secret = {} if config.unsafe_seed is None else {"unsafe_seed": config.unsafe_seed}
+    shown = {name: NOT_KEPT if name == "unsafe_seed" else value for name, value in overrides.items()}
     return Task(
         f"{__name__}:run",
-        config.settings() | seed,
+        config.settings() | dict.fromkeys(secret, NOT_KEPT),
         30.0,
         reads_data=True,
         files=tuple(_files(config)),
-        label=f"{preset} with {dict(overrides)}",
+        label=f"{preset} with {shown}",
+        secret=secret,
     )
 
 

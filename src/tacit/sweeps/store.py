@@ -1,6 +1,6 @@
-"""Results of sweeps in one SQLite file, written one by one as they come: a killed sweep continues where it was.
+"""Stored results of sweeps: one SQLite file, and its results as flat rows for tables and files.
 
-Results of sweeps as flat rows, for tables and files.
+Each result is written the moment it is finished, so that a killed sweep continues where it was.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from tacit.errors import InvalidInput
 from tacit.serialization import plain_values
 from tacit.sweeps.task import Task, code_fingerprint
 
+NOT_KEPT = "not kept"
+"""What a store holds in place of the seed of the noise."""
 _TABLE = """
 create table if not exists results (
     key text primary key, sweep text, function text, settings text, value text, seconds real, finished real,
@@ -71,7 +73,15 @@ class Store:
                 connection.execute(_TABLE)
 
     def add(self, key: str, sweep: str, task: Task, value: Any, seconds: float) -> Result:
-        """Record a finished task; it is on disk when this returns."""
+        """Record a finished task; it is on disk when this returns.
+
+        Args:
+            key: of the task, its code and its data.
+            sweep: name of the sweep.
+            task: that was run.
+            value: its result, JSON.
+            seconds: that it took.
+        """
         result = Result(
             sweep, task.function, dict(task.settings), plain_values(value), seconds, time.time(), versions()
         )
@@ -96,7 +106,12 @@ class Store:
         return self._result(row) if row else None
 
     def find_settings(self, task: Task) -> Result | None:
-        """The latest result of the same function and settings, whatever code and data it came from, or None."""
+        """The latest result of the same function and settings, whatever code and data it came from, or None.
+
+        None for a task with secret settings: what is stored does not tell them apart.
+        """
+        if task.secret:
+            return None
         settings = json.dumps(plain_values(dict(task.settings)), sort_keys=True)
         query = f"select {_COLUMNS} from results where function = ? and settings = ? order by finished desc limit 1"
         with self._open() as connection:
@@ -132,7 +147,7 @@ class Store:
             return Result(
                 check.text("sweep", sweep),
                 check.text("function", function),
-                _table(settings),
+                _without_seed(_table(settings)),
                 json.loads(value),
                 check.real("seconds", seconds, low=0.0),
                 check.real("finished", finished),
@@ -150,6 +165,11 @@ def _table(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise check.fail("settings and versions", "tables", found)
     return found
+
+
+def _without_seed(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a store from before seeds were left out: whoever has the seed can draw the noise again."""
+    return {name: NOT_KEPT if name == "unsafe_seed" else value for name, value in settings.items()}
 
 
 def versions() -> dict[str, str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from tacit import check
 from tacit.serialization import plain_values
+from tacit.signing import new_id, signing_key
 
 _WORDS_ONLY = ("cli", "reports")
 
@@ -30,6 +31,8 @@ class Task:
         reads_data: whether the function also takes `data_dir`, the folder of the data files.
         files: whose content the result depends on besides; relative ones lie in `data_dir`, if one is given.
         label: what a message calls the task; its function and settings by default.
+        secret: settings that are passed to the function and kept nowhere, such as the seed of the noise. What shows
+            that they were given should stand under their names in `settings`.
     """
 
     function: str
@@ -38,6 +41,7 @@ class Task:
     reads_data: bool = False
     files: tuple[str, ...] = ()
     label: str = ""
+    secret: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if self.function.count(":") != 1:
@@ -55,14 +59,22 @@ class Task:
         """Run the function, in this process."""
         module, name = self.function.split(":")
         function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-        return function(**self.settings, **({"data_dir": data_dir} if self.reads_data else {}))
+        return function(**self.settings | self.secret, **({"data_dir": data_dir} if self.reads_data else {}))
 
     def key(self, data_dir: str | os.PathLike[str] | None = None) -> str:
         """SHA-256 of the function, the settings, the code of the package, the data, if read, and the files."""
         data = data_fingerprint(data_dir) if self.reads_data else ""
         files = [file_fingerprint(os.path.join(data_dir or "", each)) for each in self.files]
         parts = [self.function, plain_values(dict(self.settings)), code_fingerprint(), data, *files]
+        if self.secret:
+            parts.append(_keyed(plain_values(dict(self.secret))))
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _keyed(secret: dict[str, Any]) -> str:
+    """What stands for `secret` in a key: few seeds are possible, so a plain hash of one would tell it."""
+    key = signing_key()
+    return new_id() if key is None else key.mac("secret settings", json.dumps(secret, sort_keys=True).encode())
 
 
 @cache

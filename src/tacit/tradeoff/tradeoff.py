@@ -223,4 +223,5 @@ class TradeOff:
 
 def _only(standing: Standing, side: str, *allowed: Standing) -> None:
     if standing not in allowed:
-        raise NotABound(f"{side} must be read from a proven result; got a {standing.value} one, which bounds nothing.")
+        why = "holds only if its assumed facts do" if standing is Standing.CONDITIONAL else "bounds nothing"
+        raise NotABound(f"{side} must be read from a proven result; got a {standing.value} one, which {why}.")

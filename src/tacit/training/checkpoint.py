@@ -22,11 +22,13 @@ from torch import Tensor, nn
 from tacit import check, serialization
 from tacit.accounting import Ledger
 from tacit.errors import InvalidInput
+from tacit.signing import Origin, origin_of, raise_count, signature_of
 from tacit.standing import Standing
 from tacit.tradeoff import Answer
 
 # Version of the form of the header; raised when an older reader would misread it.
 _FORMAT = 1
+_KIND = "checkpoint"
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,9 @@ class Checkpoint:
             is due. A process that was killed may have taken them, and its logs may have shown their results.
         stopped: why the run ended before its last planned step; empty while it has not.
         state: the states of the parts of the run, by part.
+        id: of the file, from `tacit.signing.new_id`; empty where its versions are not counted.
+        count: of this version of the file.
+        origin: what the signature says of a checkpoint that was read.
 
     Example:
         >>> from tacit.accounting import Ledger
@@ -58,6 +63,9 @@ class Checkpoint:
     spent: Ledger
     stopped: str
     state: Mapping[str, Any]
+    id: str = ""
+    count: int = 0
+    origin: Origin = Origin.OWN
 
     @property
     def finished(self) -> bool:
@@ -65,7 +73,7 @@ class Checkpoint:
         return bool(self.stopped) or self.step >= self.steps
 
     def write(self, path: str | Path) -> None:
-        """Write the file; an interruption or a full disk leaves the previous one as it was."""
+        """Write and sign the file; an interruption or a full disk leaves the previous one as it was."""
         tensors: dict[str, Tensor] = {}
         form = {
             "format": _FORMAT,
@@ -79,7 +87,12 @@ class Checkpoint:
             "state": packed(dict(self.state), tensors, "state"),
         }
         text = json.dumps(form)
-        serialization.write_bytes(path, save(tensors, {"tacit": text, "sha256": _digest(text)}))
+        digest = _digest(text, tensors)
+        signature = signature_of(_KIND, digest, id=self.id, count=self.count)
+        header = {"tacit": text, "sha256": _digest(text), "content": digest, "signature": json.dumps(signature)}
+        serialization.write_bytes(path, save(tensors, header))
+        if self.id:
+            raise_count(self.id, self.count, path)
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
@@ -97,29 +110,47 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         ...     read_checkpoint(f"{folder}/run.safetensors").state
         {'rate': 0.1}
     """
-    form, tensors = _content(Path(path))
+    header, tensors = _content(Path(path))
+    form = json.loads(header["tacit"])
     if form.get("format") != _FORMAT:
         raise check.fail("checkpoint", f"of format {_FORMAT}", form.get("format"), "Another version of tacit wrote it.")
+    ledgers = {name: Ledger.from_spec(form[name]) for name in ("before", "ledger", "spent")}
+    signature, origin = _signature(Path(path), header, tensors)
     return Checkpoint(
         step=form["step"],
         steps=form["steps"],
         fingerprint=form["setting"],
-        before=Ledger.from_spec(form["before"]),
-        ledger=Ledger.from_spec(form["ledger"]),
-        spent=Ledger.from_spec(form["spent"]),
+        **ledgers,
         stopped=form["stopped"],
         state=unpacked(form["state"], tensors),
+        id=signature.get("id", ""),
+        count=signature.get("count", 0),
+        origin=origin,
     )
 
 
-def _content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _content(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     header, tensors = read_safetensors("checkpoint", path)
     text = header.get("tacit")
     if text is None:
         raise check.fail("checkpoint", "one that fit(..., checkpoint=...) wrote", str(path), "It may be a model file.")
     if _digest(text) != header.get("sha256"):
         raise InvalidInput(f"checkpoint must be as it was written; got {str(path)!r}, whose header was edited.")
-    return json.loads(text), tensors
+    return header, tensors
+
+
+def _signature(path: Path, header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], Origin]:
+    """The signature of this user's key over the whole content, empty where there is none, and what it says."""
+    try:
+        signature = json.loads(header.get("signature", "null"))
+    except ValueError:
+        signature = header.get("signature")
+    content = header.get("content")
+    digest = _digest(header["tacit"], tensors)
+    origin = origin_of(_KIND, digest, signature)
+    if content not in (None, digest) or origin is Origin.EDITED:
+        raise InvalidInput(f"checkpoint must be as it was written; got {str(path)!r}, whose content was edited.")
+    return (signature, origin) if origin in (Origin.OWN, Origin.ROLLED_BACK) else ({}, origin)
 
 
 def read_safetensors(name: str, path: str | Path, kind: str = "file") -> tuple[dict[str, str], dict[str, Tensor]]:
@@ -133,8 +164,15 @@ def read_safetensors(name: str, path: str | Path, kind: str = "file") -> tuple[d
         raise InvalidInput(f"{name} must be a complete safetensors file; got {str(path)!r}. {error}") from None
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _digest(text: str, tensors: Mapping[str, Tensor] | None = None) -> str:
+    """SHA-256 of the header's form, and of name, type, shape and bytes of every tensor where they are given."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors or {}):
+        tensor = (tensors or {})[name].detach().cpu()
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        if tensor.numel():
+            digest.update(tensor.flatten().clone().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def packed(value: object, tensors: dict[str, Tensor], path: str) -> Any:

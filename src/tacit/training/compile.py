@@ -1,4 +1,4 @@
-"""`CompiledMean`: clipping, noise and mean as one recorded graph for each size of padded batch, compiled or replayed.
+"""`CompiledSum`: the clipped sum as one recorded graph for each size of padded batch, compiled or replayed.
 
 `replay` turns a recorded graph into one straight Python function, for models so small that dispatch costs the most.
 No compiler is involved: the function calls the recorded operations in order, so it is ready in a fraction of a second.
@@ -28,12 +28,12 @@ StepGraph = Callable[..., tuple[Tensor, Tensor]]
 _MAX_CONSTANTS = 64
 
 
-class CompiledMean:
-    """Noisy clipped mean of a batch by a recorded graph, for `PrivateUpdate`.
+class CompiledSum:
+    """Clipped sum of a batch by a recorded graph, for `PrivateUpdate`.
 
     Poisson batches differ in size, and every size would need a graph of its own. A batch is filled up with copies of
     its first record to a multiple of an eighth of the expected size; copies have weight 0, so they contribute exactly
-    nothing and the divisor stays the expected size.
+    nothing.
 
     Args:
         clipped: the clipped sum to record.
@@ -59,7 +59,7 @@ class CompiledMean:
         if clipped.clip.of_mean or clipped.clip.statistics:
             raise InvalidInput(f'engine must be "eager" for {clipped.clip.type} clipping; got "compiled".')
         self._clipped, self._loss, self._compiler = clipped, loss, compiler
-        self._expected, self._max_size = expected_batch_size, max_physical_batch_size
+        self._max_size = max_physical_batch_size
         self._multiple = max_physical_batch_size or max(1, round(expected_batch_size / 8))
         self._fixed = {name: p for name, p in clipped.model.named_parameters() if name not in clipped.trainable}
         self._fixed |= dict(clipped.model.named_buffers())
@@ -67,32 +67,26 @@ class CompiledMean:
         self._graphs: dict[tuple[object, ...], StepGraph] = {}
         self._constants: dict[tuple[object, ...], Tensor] = {}
 
-    def __call__(self, inputs: Inputs, targets: Tensor, noise: Tensor, noise_std: float) -> FlatGradient | None:
-        """(clipped sum + noise_std * noise) / expected; None for a batch with an example out of range, or an empty one.
+    def __call__(self, inputs: Inputs, targets: Tensor) -> FlatGradient | None:
+        """The clipped sum; None for a batch with an example out of range, or an empty one.
 
         Args:
             inputs: tensor (batch, ...), or a tuple or dict of them.
             targets: shape (batch, ...).
-            noise: independent N(0, 1) values, one for every trainable parameter value.
-            noise_std: standard deviation of the noise on the sum.
         """
         count = len(targets)
         if not count:
             return None
-        size, flat, scale = self._max_size or count, noise, noise_std
+        size, flat = self._max_size or count, FlatGradient.zeros(self._clipped.trainable).flat
         for start in range(0, count, size):
             part = slice(start, start + size)
-            divisor = self._expected if start + size >= count else 1.0
-            flat = self._physical_batch(rows(inputs, part), targets[part], flat, scale, divisor)
+            flat = self._physical_batch(rows(inputs, part), targets[part], flat)
             if flat is None:
                 return None
-            scale = 1.0
         return FlatGradient.of(flat, self._clipped.trainable)
 
-    def _physical_batch(
-        self, inputs: Inputs, targets: Tensor, flat: Tensor, scale: float, divisor: float
-    ) -> Tensor | None:
-        """(clipped sum + scale * flat) / divisor of one physical batch."""
+    def _physical_batch(self, inputs: Inputs, targets: Tensor, flat: Tensor) -> Tensor | None:
+        """Clipped sum of one physical batch, plus `flat`."""
         count = len(targets)
         size = -(-count // self._multiple) * self._multiple
         if size > count:
@@ -100,8 +94,7 @@ class CompiledMean:
             index[count:] = 0
             inputs, targets = rows(inputs, index), targets[index]
         weights = self._constant(("weights", size, count), lambda: (torch.arange(size) < count).to(flat))
-        scales = self._constant(("scales", scale, divisor), lambda: flat.new_tensor([scale, divisor]))
-        arguments = [*self._parameters, *tensors(inputs), targets, weights, flat, scales]
+        arguments = [*self._parameters, *tensors(inputs), targets, weights, flat]
         with torch.no_grad():
             total, in_range = self._graph(inputs, targets, arguments)(*arguments)
         return total if in_range else None
@@ -150,7 +143,7 @@ class CompiledMean:
 
     def _step(self, trace: Trace, form: TreeSpec, given: list[Tensor]) -> tuple[Tensor, Tensor]:
         """The recorded computation, on the tensors that `_physical_batch` lists."""
-        *batch, targets, weights, start, scales = given[len(self._parameters) :]
+        *batch, targets, weights, start = given[len(self._parameters) :]
         inputs = tree_unflatten(batch, form)
         trainable = dict(zip(self._clipped.trainable, given, strict=False))
         constants = dict(zip(self._fixed, given[len(trainable) :], strict=False))
@@ -163,9 +156,9 @@ class CompiledMean:
         batch = PhysicalBatch(self._loss, inputs, targets, self._clipped.privacy_units)
         found = capture_gradients(model, trainable, batch, trace)
         factors = self._clipped.factors(found.squared_norms) * weights
-        flat = start * scales[0]
+        flat = start.clone()
         found.add_weighted(FlatGradient.of(flat, trainable).parts, factors)
-        return flat / scales[1], self._clipped.within_range(found.squared_norms).all()
+        return flat, self._clipped.within_range(found.squared_norms).all()
 
 
 _aten = torch.ops.aten

@@ -112,9 +112,10 @@ def _check_labels(targets: Tensor, classes: int) -> None:
         return
     outside = torch.nonzero((targets < 0) | (targets >= classes)).flatten()
     if len(outside):
+        found = check.private_values(targets[outside[:5]].tolist())
         raise InvalidInput(
-            f"targets must be labels in 0..{classes - 1}, the classes that the model puts out; got "
-            f"{int(targets[outside[0]])} at row {int(outside[0])}. Encode them with the declared classes."
+            f"targets must be labels in 0..{classes - 1}, the classes that the model puts out; got {found!r} at row "
+            f"{int(outside[0])}. Encode them with the declared classes."
         )
 
 
@@ -122,7 +123,7 @@ def _tensor(name: str, value: Any) -> Tensor:
     try:
         tensor = value if isinstance(value, Tensor) else torch.as_tensor(_writable(value))
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"{name} must be an array of numbers; got {type(value).__name__}. {error}") from None
+        raise InvalidInput(f"{name} must be an array of numbers; got {type(value).__name__}.{_told(error)}") from None
     if tensor.dtype == torch.float64 and not isinstance(value, Tensor):
         tensor = tensor.float()
     if tensor.is_floating_point():
@@ -209,3 +210,8 @@ def _free_memory() -> int | None:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return None
+
+
+def _told(error: Exception) -> str:
+    """What numpy says, which may quote a value of the data, where that may be shown."""
+    return f" {error}" if check.values_shown() else f" {type(error).__name__}."

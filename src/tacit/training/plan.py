@@ -22,7 +22,7 @@ from tacit.root_finding import bisect_integers
 from tacit.sampling import Batch, PoissonSampling, Sampling
 from tacit.standing import Standing
 from tacit.tradeoff import Target, check_target
-from tacit.training.release import Normals, Release, noise_size, release
+from tacit.training.release import NoisyMean, Release
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class PrivateRun:
             self.ledger.assume(sentence)
         self.stream = stream if stream is not None else SecureStream()
         self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
-        self._normals = Normals(self.stream)
+        self._noisy_mean = NoisyMean(self.stream)
         self.taken = 0
         self._limit = None if budget is None else check_target(budget), accountant
         self._resolve_budget()
@@ -207,8 +207,7 @@ class PrivateRun:
     def release(self, batch: Batch, total: FlatGradient, norms: Tensor) -> Release:
         """Noisy mean of the clipped sum of `batch`, made in place after the charge; `clip` moves on."""
         noise_multiplier = self.charge(batch)
-        noise = self._normals.take(total.flat, noise_size(self.clip, total))
-        released = release(self.clip, total, norms, noise, noise_multiplier, self.plan.expected_batch_size)
+        released = self._noisy_mean(self.clip, total, norms, noise_multiplier, self.plan.expected_batch_size)
         self.clip = released.clip
         return released
 

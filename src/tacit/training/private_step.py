@@ -16,12 +16,12 @@ from torch.optim import Optimizer
 from tacit import check
 from tacit.clipping import Clip, clip_of
 from tacit.errors import TrainingMisuse
-from tacit.gradients import ClippedSum, FlatGradient, UnitIds, first_batch_check
+from tacit.gradients import ClippedSum, UnitIds, first_batch_check
 from tacit.gradients.inputs import Inputs, Loss, batch_size
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
 from tacit.training.optimizers import AdamBC, apply_gradients
-from tacit.training.release import Normals, Release, noise_size, release, scales
+from tacit.training.release import NoisyMean, Release
 
 ENGINES = ("auto", "eager", "recorded", "compiled")
 PRECISIONS = ("float32", "bfloat16")
@@ -122,16 +122,17 @@ class PrivateUpdate:
     ):
         check_optimizer(model, optimizer)
         self._model, self._optimizer, self._loss = model, optimizer, loss
-        self._normals = Normals(stream)
+        self._noisy_mean = NoisyMean(stream)
         self._expected = expected_batch_size
         self._clipped = ClippedSum(model, clip, max_physical_batch_size=max_physical_batch_size)
-        self._shape = FlatGradient.zeros(self._clipped.trainable)
+        # Clips that need the norms are refused by the recorded lanes.
+        self._no_norms = torch.zeros(0)
         self._checked = False
         self._compiled = None
         if engine in ("recorded", "compiled"):
-            from tacit.training.compile import CompiledMean
+            from tacit.training.compile import CompiledSum
 
-            self._compiled = CompiledMean(
+            self._compiled = CompiledSum(
                 self._clipped, loss, expected_batch_size, max_physical_batch_size, compiler=engine == "compiled"
             )
 
@@ -164,16 +165,12 @@ class PrivateUpdate:
         check_mode(self._model)
         self.check_first_batch(inputs, targets)
         clip = self._clipped.clip
-        noise = self._normals.take(self._shape.flat, noise_size(clip, self._shape))
-        std, divisor = scales(clip, noise_multiplier, self._expected)
-        mean = None
+        total, norms = None, self._no_norms
         if self._compiled is not None and unit_ids is None:
-            mean = self._compiled(inputs, targets, noise, std)
-        if mean is not None:
-            released = Release(mean, std / divisor, clip)
-        else:
+            total = self._compiled(inputs, targets)
+        if total is None:
             total, norms = self._clipped(self._loss, inputs, targets, unit_ids)
-            released = release(clip, total, norms, noise, noise_multiplier, self._expected)
+        released = self._noisy_mean(clip, total, norms, noise_multiplier, self._expected)
         self._clipped.clip = released.clip
         apply_release(self._clipped.trainable, self._optimizer, released)
 

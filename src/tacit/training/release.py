@@ -1,4 +1,4 @@
-"""`release`: from a clipped sum to a noisy mean; and `Normals`, the normal values of its noise."""
+"""`NoisyMean`: from a clipped sum to the noisy mean that is released; and `DrawAhead`, the bits of its noise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tacit.clipping import Clip
 from tacit.gradients import FlatGradient
-from tacit.noise import SecureStream, Stream
+from tacit.noise import NormalDraw, SecureStream, Stream, rounded_gaussian
 
 
 @dataclass(frozen=True)
@@ -29,31 +29,55 @@ class Release:
     clip: Clip
 
 
-def release(
-    clip: Clip, total: FlatGradient, norms: Tensor, noise: Tensor, noise_multiplier: float, expected_batch_size: float
-) -> Release:
-    """Make `total` noisy in place:  (sum + noise_multiplier * sensitivity * noise) / expected_batch_size.
+class NoisyMean:
+    """Releases the noisy mean of clipped sums:  (sum + N(0, (noise_multiplier * sensitivity)^2 I)) / divisor.
 
-    A clip that makes a mean itself does so first, and is not divided; see `Clip`.
+    The noise is exact: the released sum is the rounded Gaussian mechanism on the computed sum, see
+    `tacit.noise.rounded_gaussian`. Division, and all that the optimizer does, is post-processing.
 
     Args:
-        clip: the clip of this step.
-        total: clipped sum; overwritten.
-        norms: gradient norms of the units drawn, shape (units,).
-        noise: fresh N(0, 1) values, shape (noise_size,).
-        noise_multiplier: noise std / sensitivity, >= 0.
-        expected_batch_size: > 0.
-
-    Returns:
-        The noisy mean, the standard deviation of its noise, and the clip of the next step.
+        stream: source of the noise.
+        ahead: whether a second thread draws the bits of the next step; None to do so where it saves time.
     """
-    size = total.flat.numel()
-    clip.finish(total.flat, len(norms))
-    std, divisor = scales(clip, noise_multiplier, expected_batch_size)
-    total.flat.add_(noise[:size] if clip.statistics else noise, alpha=std).div_(divisor)
-    if clip.statistics:
-        clip = clip.after(norms, noise[size:], noise_multiplier, expected_batch_size)
-    return Release(total, std / divisor, clip)
+
+    def __init__(self, stream: Stream, *, ahead: bool | None = None):
+        self._stream = stream
+        self._draws = DrawAhead(stream, ahead=ahead)
+
+    def __call__(
+        self, clip: Clip, total: FlatGradient, norms: Tensor, noise_multiplier: float, expected_batch_size: float
+    ) -> Release:
+        """Make `total` noisy in place. A clip that makes a mean itself does so first, and is not divided.
+
+        Args:
+            clip: the clip of this step.
+            total: clipped sum; overwritten.
+            norms: gradient norms of the units drawn, shape (units,).
+            noise_multiplier: noise std / sensitivity, >= 0.
+            expected_batch_size: > 0.
+
+        Returns:
+            The noisy mean, the standard deviation of its noise, and the clip of the next step.
+
+        Raises:
+            InvalidInput: the sum is not finite.
+        """
+        clip.finish(total.flat, len(norms))
+        std, divisor = scales(clip, noise_multiplier, expected_batch_size)
+        self._add_noise(total.flat, std)
+        total.flat.div_(divisor)
+        if clip.statistics:
+            count = torch.tensor([clip.statistic(norms)], dtype=torch.float64)
+            self._add_noise(count, clip.statistic_std(noise_multiplier))
+            clip = clip.after(float(count), expected_batch_size)
+        return Release(total, std / divisor, clip)
+
+    def _add_noise(self, values: Tensor, std: float) -> None:
+        """Overwrite `values` with what may be released of them; as they are without noise."""
+        draw = self._draws.take(values.numel())
+        if std:
+            noisy = rounded_gaussian(values.detach().cpu().numpy(), self._stream, std=std, draw=draw)
+            values.copy_(torch.from_numpy(noisy))
 
 
 def scales(clip: Clip, noise_multiplier: float, expected_batch_size: float) -> tuple[float, float]:
@@ -61,17 +85,12 @@ def scales(clip: Clip, noise_multiplier: float, expected_batch_size: float) -> t
     return noise_multiplier * clip.sensitivity, 1.0 if clip.of_mean else expected_batch_size
 
 
-def noise_size(clip: Clip, total: FlatGradient) -> int:
-    """Number of normal values that one step uses."""
-    return total.flat.numel() + clip.statistics
-
-
 # Values; drawing fewer takes less time than a few hand-overs between threads.
 LEAST_AHEAD = 2**17
 
 
-class Normals:
-    """Fresh N(0, 1) values for one step after another, each used once.
+class DrawAhead:
+    """Fresh normals for one step after another, each used once.
 
     AES and array functions take most of the time of a draw, and let other threads run. So with a secure stream, many
     values and a spare processor, a second thread draws the values of the next step ahead, from a secure stream of its
@@ -79,7 +98,7 @@ class Normals:
     repeats. After a fork the child draws anew.
 
     Args:
-        stream: source of the values.
+        stream: source of the bits.
         ahead: whether to draw ahead; None to do so where it saves time.
     """
 
@@ -89,27 +108,20 @@ class Normals:
         self._least = LEAST_AHEAD if ahead is None else 0
         self._process = os.getpid()
         self._thread: ThreadPoolExecutor | None = None
-        self._next: Future[Tensor] | None = None
+        self._next: Future[NormalDraw] | None = None
 
-    def take(self, like: Tensor, size: int) -> Tensor:
-        """`size` independent N(0, 1) values of the type and on the device of `like`."""
+    def take(self, size: int) -> NormalDraw:
+        """`size` independent standard normals."""
         if not self._ahead or size < self._least or type(self._stream) is not SecureStream:
-            return normals(self._stream, size, like)
+            return NormalDraw.of(self._stream, size)
         if self._thread is None or self._process != os.getpid():
             self._process, self._next = os.getpid(), None
             self._thread, self._own = ThreadPoolExecutor(1, thread_name_prefix="tacit-noise"), SecureStream()
         drawn = self._next.result() if self._next is not None else None
-        if drawn is None or drawn.numel() != size or drawn.dtype != like.dtype or drawn.device != like.device:
-            drawn = normals(self._own, size, like)
-        self._next = self._thread.submit(normals, self._own, size, like)
+        if drawn is None or len(drawn.guesses) != size:
+            drawn = NormalDraw.of(self._own, size)
+        self._next = self._thread.submit(NormalDraw.of, self._own, size)
         return drawn
-
-
-def normals(stream: Stream, size: int, like: Tensor) -> Tensor:
-    """`size` independent N(0, 1) values of `stream`, of the type and on the device of `like`."""
-    noise = torch.empty(size, dtype=like.dtype)
-    stream.fill_normal(noise.numpy())
-    return noise.to(like.device)
 
 
 def _processor_to_spare() -> bool:

@@ -13,6 +13,9 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.clipping import clip_from_spec
 from tacit.errors import TrainingMisuse
+from tacit.locking import writing
+from tacit.signing import Origin, latest_count, latest_place, new_id
+from tacit.standing import Standing
 from tacit.training.callbacks import stateful
 from tacit.training.checkpoint import Checkpoint, read_checkpoint
 from tacit.training.loop import Loop
@@ -77,6 +80,7 @@ class CheckpointWriter:
         self._path, self._every, self._identity, self._before = path, every, identity, before
         self._fingerprint, self._run, self._update, self._loop = fingerprint, run, update, loop
         self._written = False
+        self._id, self._count = new_id(), 0
 
     def save(self, finished: bool) -> None:
         """Write a checkpoint if one is due; no step that it does not cover may be taken before the next.
@@ -88,19 +92,28 @@ class CheckpointWriter:
             TrainingMisuse: another process has resumed the run: it has counted the steps of this one up to here as
                 lost, and writing over its file would lose its own.
         """
-        loop, ledger = self._loop, self._run.ledger
+        loop = self._loop
         if not finished and loop.taken % self._every and self._written:
             return
-        if file_identity(self._path) != self._identity:
-            raise TrainingMisuse(
-                f"checkpoint must be written by one run at a time; got {str(self._path)!r} from another. "
-                "This run has ended; the other one goes on."
-            )
+        with writing("checkpoint", self._path):
+            if file_identity(self._path) != self._identity:
+                raise TrainingMisuse(
+                    f"checkpoint must be written by one run at a time; got {str(self._path)!r} from another. "
+                    "This run has ended; the other one goes on."
+                )
+            self._checkpoint(finished).write(self._path)
+            self._identity = file_identity(self._path)
+        self._written = True
+
+    def _checkpoint(self, finished: bool) -> Checkpoint:
+        """The state now, with all steps until the next checkpoint is due as spent."""
+        loop, ledger = self._loop, self._run.ledger
+        self._count = max(self._count, latest_count(self._id)) + 1
         ahead = 0 if finished else min(self._run.left, self._every - loop.taken % self._every)
         spent = ledger.copy()
         if ahead:
             _reserve(spent, self._run.plan, loop.taken, ahead)
-        saved = Checkpoint(
+        return Checkpoint(
             step=loop.taken,
             steps=loop.steps,
             fingerprint=self._fingerprint,
@@ -109,14 +122,21 @@ class CheckpointWriter:
             spent=spent,
             stopped=loop.stopped,
             state=self._state(),
+            id=self._id,
+            count=self._count,
         )
-        saved.write(self._path)
-        self._identity = file_identity(self._path)
-        self._written = True
 
     def restore(self, saved: Checkpoint) -> None:
-        """Restore the state of `saved` in the run, the loop, and all that they hold."""
+        """Restore the state of `saved` in the run, the loop, and all that they hold.
+
+        What nobody vouches for lowers the standing of the ledger: a checkpoint that this user's key did not sign, and
+        one whose run went on elsewhere.
+
+        Raises:
+            InvalidInput: a later checkpoint of this file was written: what ran since would be understated.
+        """
         loop, state = self._loop, saved.state
+        self._vouch(saved)
         self._run.restore(state["run"], ledger=saved.ledger, spent=saved.spent)
         self._update.clip = clip_from_spec(state["clip"])
         loop.model.load_state_dict(state["model"])
@@ -128,6 +148,24 @@ class CheckpointWriter:
         loop.taken, loop.stopped = saved.step, saved.stopped
         loop.history.extend(state["history"])
         _restore_generators(loop.model, state["random"])
+
+    def _vouch(self, saved: Checkpoint) -> None:
+        ledger = self._run.ledger
+        if saved.origin in (Origin.UNSIGNED, Origin.FOREIGN):
+            ledger.mark_unsafe(f"unsafe_checkpoint: {saved.origin.value}", Standing.CLAIMED)
+        # A seeded run that starts again from an older state repeats the same releases.
+        elif saved.origin is Origin.ROLLED_BACK and saved.state["run"]["stream"] is None:
+            if latest_place(saved.id) == str(Path(self._path).resolve()):
+                raise check.fail(
+                    "checkpoint",
+                    "the last one that its run wrote",
+                    str(self._path),
+                    "An older one was put back: what ran since would be understated.",
+                )
+            ledger.mark_unsafe("unsafe_checkpoint: its run went on elsewhere", Standing.CLAIMED)
+            return
+        if saved.id:
+            self._id, self._count = saved.id, saved.count
 
     def _state(self) -> dict[str, Any]:
         loop = self._loop

@@ -130,5 +130,5 @@ class PldCurve(Curve):
         """(epsilons, deltas) on the grid of `Curve.profile`, all deltas from a few shared inversions."""
         epsilons = self._grid()
         sides = [direction.profile(epsilons)[self._side] for direction in self._directions]
-        settle = np.minimum.accumulate if self._side else lambda values: np.maximum.accumulate(values[::-1])[::-1]
-        return epsilons, settle(np.clip(np.max(sides, axis=0), 0.0, 1.0))
+        monotone = np.minimum.accumulate if self._side else lambda values: np.maximum.accumulate(values[::-1])[::-1]
+        return epsilons, monotone(np.clip(np.max(sides, axis=0), 0.0, 1.0))

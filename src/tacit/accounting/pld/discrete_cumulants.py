@@ -49,7 +49,14 @@ class DiscreteCumulant(StepCumulant):
     """A step by `Pair.nodes`. Its characteristic function need not decay: atoms keep it up at every frequency."""
 
     def __init__(self, pair: Pair, steps: int, theta: float, log_ignored: float = -np.inf):
-        """Atoms beyond all but e^`log_ignored` of the P-mass are left out where a high tilt would see nothing else."""
+        """Atoms beyond all but e^`log_ignored` of the P-mass are left out where a high tilt would see nothing else.
+
+        Args:
+            pair: the step's dominating pair.
+            steps: independent repetitions, >= 1.
+            theta: tilt of the saddle point, > 0.
+            log_ignored: log of the P-mass that may be left out; -inf keeps everything.
+        """
         self.pair, self.steps, self.theta = pair, steps, theta
         self.largest = 3 * theta + 5
         self._kept = _without_far_tail(pair, self.largest, log_ignored)

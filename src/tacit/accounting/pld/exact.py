@@ -55,7 +55,15 @@ class Double:
     """The composition of two steps, at any epsilon."""
 
     def __init__(self, first: Pair, second: Pair, coarse_loss: DiscreteLoss, theta: float, epsilon: float):
-        """`coarse_loss` gives the first edges; `theta` and `epsilon` say where to search from."""
+        """`coarse_loss` gives the first edges; `theta` and `epsilon` say where to search from.
+
+        Args:
+            first: dominating pair of the first step.
+            second: dominating pair of the second step.
+            coarse_loss: losses of the composition on a coarse lattice; they give the first edges.
+            theta: tilt from which to search, > 0.
+            epsilon: epsilon from which to search.
+        """
         self.theta, self.epsilon = theta, epsilon
         self._first, self._second = first, second
         atoms = np.array([atom for atom in first.atoms if np.isfinite(atom)])
@@ -136,7 +144,15 @@ Sums = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Enumerated:
-    """The composition of few steps with tables, at any epsilon."""
+    """The composition of few steps with tables, at any epsilon.
+
+    Args:
+        first: (losses, P-masses, Q-masses) of the first half of the steps.
+        second: the same of the second half.
+        left_out: P-mass of the outcomes that were not enumerated, in [0, 1].
+        theta: tilt from which to search, > 0.
+        epsilon: epsilon from which to search.
+    """
 
     def __init__(self, first: Sums, second: Sums, left_out: float, theta: float, epsilon: float):
         self.theta, self.epsilon, self._left_out = theta, epsilon, left_out

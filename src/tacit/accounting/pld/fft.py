@@ -55,7 +55,14 @@ class LatticeSum:
 
     @classmethod
     def of(cls, parts: Sequence[tuple[RoundedLoss, int]], theta: float, epsilon: float, size: int) -> LatticeSum:
-        """The sum of `steps` independent copies of each rounded loss, on a lattice of `size` points."""
+        """The sum of `steps` independent copies of each rounded loss, on a lattice of `size` points.
+
+        Args:
+            parts: rounded losses with the number of steps of each; one pitch for all.
+            theta: tilt under which the sum is transformed, > 0.
+            epsilon: epsilon at the saddle point of that tilt.
+            size: points of the lattice, a power of two.
+        """
         log_phi, slack = np.zeros(size // 2 + 1, dtype=complex), np.zeros(size // 2 + 1)
         log_scale = 0.0
         discrete = [finite_losses(rounded, steps) for rounded, steps in parts]
@@ -147,7 +154,14 @@ def finite_losses(rounded: RoundedLoss, steps: int) -> DiscreteLoss:
 
 
 def transform(rounded: RoundedLoss, part: DiscreteLoss, weights: np.ndarray, size: int) -> tuple[np.ndarray, float]:
-    """sum_k w_k e^{i t_j k h} for the weights of `part` on the lattice, and a bound on its rounding error."""
+    """sum_k w_k e^{i t_j k h} for the weights of `part` on the lattice, and a bound on its rounding error.
+
+    Args:
+        rounded: the rounded loss, for its origin and pitch.
+        part: its finite losses.
+        weights: their masses under a tilt, shape (losses,).
+        size: points of the lattice, even.
+    """
     place = np.round((part.losses - rounded.origin) / rounded.pitch).astype(int) % size
     value = np.conj(np.fft.rfft(np.bincount(place, weights, size)))
     error = 8 * UNIT * float(np.log2(size) * np.sqrt(weights @ weights))
@@ -195,7 +209,14 @@ class Bracket:
 
 
 class Convolution:
-    """Two-sided delta of one direction: `parts` are pairs with the number of times that they run."""
+    """Two-sided delta of one direction: `parts` are pairs with the number of times that they run.
+
+    Args:
+        parts: dominating pairs with the number of steps of each.
+        gap: relative width that the bracket of delta aims at, > 0.
+        largest: points of the finest lattice.
+        coarse_losses: losses of every part on a coarse lattice; computed by default.
+    """
 
     def __init__(
         self,

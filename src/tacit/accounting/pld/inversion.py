@@ -87,6 +87,13 @@ def saddle_line(
 
     `infinity_mass` is the P-mass of runs with an infinite loss. Smoothing moves epsilon by about a share of itself
     within `smoothing_range`.
+
+    Args:
+        loss_sum: the composition's losses as cumulants.
+        saddle: the saddle point, which gives the tilt of the line.
+        budget: evaluations of characteristic functions at most.
+        infinity_mass: P-mass of an infinite loss, in [0, 1].
+        smoothing_range: least and most smoothing allowed, as a share of epsilon.
     """
     if loss_sum.largest < 1.02 * saddle.theta:
         return None

@@ -31,7 +31,14 @@ class RoundedLoss:
 
 
 def place_atoms(pair: Pair, first: float, pitch: float, size: int) -> RoundedLoss | None:
-    """The pair itself where all its losses lie on the lattice (up to rounding), else None."""
+    """The pair itself where all its losses lie on the lattice (up to rounding), else None.
+
+    Args:
+        pair: a dominating pair.
+        first: lowest loss of the lattice.
+        pitch: distance of its points, > 0.
+        size: number of its points.
+    """
     nodes = pair.nodes(1.0, 0.0) if pair.discrete else None
     atoms, p = (nodes.loss, nodes.p) if nodes else pair.table[:2] if pair.table is not None else (np.zeros(0),) * 2
     index = np.round((atoms - first) / pitch).astype(int)
@@ -49,6 +56,12 @@ def round_up(pair: Pair, first: float, pitch: float, size: int) -> RoundedLoss:
     The (P, Q)-mass of each cell is split between its two ends so that both masses are kept, a mean-preserving
     spread of the likelihood ratio. Losses below the lattice move up to its first point; above its last point
     the P-mass that Q's mass cannot carry becomes infinite.
+
+    Args:
+        pair: the dominating pair to dominate.
+        first: lowest loss of the lattice.
+        pitch: distance of its points, > 0.
+        size: number of its points.
     """
     points = first + pitch * np.arange(size)
     p, q = pair.bin_masses(points)
@@ -69,6 +82,14 @@ def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float, *
     Cells are laid so that the merged loss log(P/Q) meets its point: up to fourth order in the pitch where the density
     is smooth, and exactly around the bulk (`_chained`). What remains is a common shift down of the lattice, and the
     few cells that it does not cover move down by one point. Any edges give a lower bound; good ones a close one.
+
+    Args:
+        pair: the dominating pair to stay below.
+        first: lowest loss of the lattice.
+        pitch: distance of its points, > 0.
+        size: number of its points.
+        tilt: tilt under which the common shift is chosen, >= 0.
+        close: whether edges may be adjusted for a closer bound.
     """
     if pair.table is not None and close:
         return _shared(pair, pair.table, first, pitch, size)

@@ -105,6 +105,12 @@ def log_decay(losses: np.ndarray, weights: np.ndarray, density: np.ndarray | Non
        restricted to losses >= c.
 
     Sums over nodes stand for the integrals, each with a margin of a quarter on the safe side.
+
+    Args:
+        losses: losses of the nodes, increasing, shape (nodes,).
+        weights: tilted masses of the nodes, of sum 1, shape (nodes,).
+        density: density of the tilted loss at the nodes; None where it has none.
+        t: frequencies, increasing, shape (frequencies,).
     """
     first = np.concatenate([[0.0], np.cumsum(weights)])
     centre = float(np.interp(0.5, first[1:], losses))

@@ -97,7 +97,14 @@ class Pair(ABC):
 def table_bin_masses(
     edges: np.ndarray, loss: np.ndarray, p: np.ndarray, q: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return `Pair.bin_masses` of finitely many losses, in any order."""
+    """Return `Pair.bin_masses` of finitely many losses, in any order.
+
+    Args:
+        edges: increasing, shape (edges,).
+        loss: losses, shape (outcomes,).
+        p: their P-masses, shape (outcomes,).
+        q: their Q-masses, shape (outcomes,).
+    """
     index = np.searchsorted(edges, loss, side="left")
     return np.bincount(index, p, len(edges) + 1), np.bincount(index, q, len(edges) + 1)
 

@@ -51,7 +51,7 @@ class Job:
 
     def write_ahead(self, *planned: tuple[Mechanism, int]) -> None:
         """Save the ledger as it would stand after `planned`: a run killed later never understates what was spent."""
-        ahead = Ledger.from_spec(self.ledger.spec())
+        ahead = self.ledger.copy()
         for mechanism, steps in planned:
             ahead.add(mechanism, steps, "planned training")
         ahead.save(self.folder / "ledger.json")

@@ -1,0 +1,250 @@
+"""The facts that a training guarantee rests on besides its theorem: a closed list, and how each one is known.
+
+A fact is `enforced` by construction, `checked` on the run itself (how often, last at which step), `declared` by name by
+the user, or `assumed`: then the guarantee is conditional on it. A check is a test of stated power, not a proof; it
+guards against mistakes, not against a programmer who evades it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from tacit import check
+from tacit.standing import Standing
+
+
+class How(StrEnum):
+    """How a fact is known, strongest first."""
+
+    ENFORCED = "enforced"
+    CHECKED = "checked"
+    DECLARED = "declared"
+    ASSUMED = "assumed"
+
+
+FACTS: dict[str, str] = {
+    "batches": "batches are those that the sampler drew, and each is stepped on once",
+    "rows": "a row of a batch is made of its own record and public values",
+    "model_rows": "the model treats the rows of a batch apart, in value and gradient",
+    "model_state": "nothing that the forward pass reads follows earlier records",
+    "loss_rows": "the loss of a record, hence its gradient, is computed from that record and public values",
+    "numbers_read": "no number read from private values steers the run",
+    "weights": "weights change by private releases alone",
+    "unit": "the privacy unit is the one that is named",
+    "settings": "clipping norm, noise, learning rate and sizes are public",
+    "randomness": "noise and batches come from a secure stream",
+    "whole_ledger": "the ledger holds all that these records paid for in this run",
+    "preprocessing": "preprocessing, model choice and settings come from public data",
+    "released": "only weights and ledger leave the run",
+    "one_process": "one process trains the model",
+    "arithmetic": "rounding of clipping and noise stays within the stated slack",
+    "package": "the code that ran is the package as published",
+}
+"""Identifier -> what must hold. Ledgers and cards list the facts of a run in this order."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One fact of a run.
+
+    Attributes:
+        id: a key of `FACTS`.
+        how: how it is known.
+        times: how often it was checked.
+        last_step: the step of the last check, counted from 1; None where it is not checked by step.
+        says: one sentence: what was checked or declared, or what is missing and how to get it.
+    """
+
+    id: str
+    how: How
+    times: int = 0
+    last_step: int | None = None
+    says: str = ""
+
+    def __post_init__(self) -> None:
+        check.choice("id", self.id, FACTS)
+        object.__setattr__(self, "how", How(check.choice("how", self.how, [each.value for each in How])))
+
+    def spec(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "id": self.id,
+            "how": self.how.value,
+            "times": self.times,
+            "last_step": self.last_step,
+            "says": self.says,
+        }
+
+    @classmethod
+    def from_spec(cls, spec: object) -> Fact:
+        """The fact of a JSON table; raises `InvalidInput` for any other table."""
+        table = check.instance("facts", spec, dict, "a list of tables with id and how")
+        check.keys("facts", table, ("id", "how", "times", "last_step", "says"))
+        last = table.get("last_step")
+        return cls(
+            check.text("id", table.get("id")),
+            How(check.choice("how", table.get("how"), [each.value for each in How])),
+            check.count("times", table.get("times", 0), minimum=0),
+            None if last is None else check.count("last_step", last, minimum=0),
+            check.instance("says", table.get("says", ""), str, "a sentence"),
+        )
+
+
+class Facts:
+    """The facts of a ledger, in the order of `FACTS`; a weaker way of knowing is never forgotten.
+
+    The facts of the run at hand may get better known as it goes on: what is noted as assumed may be checked later.
+    Those of earlier runs on the same ledger are closed by `begin`: of each fact the weakest way of knowing in any run
+    is what the ledger states.
+
+    Example:
+        >>> facts = Facts()
+        >>> facts.note("model_rows", How.ASSUMED, "no batch was probed yet")
+        >>> facts.checked("model_rows", step=1, says="half of the rows replaced")
+        >>> facts.checked("model_rows", step=2, says="half of the rows replaced")
+        >>> [(fact.how.value, fact.times, fact.last_step) for fact in facts]
+        [('checked', 2, 2)]
+        >>> facts.missing("numbers_read", "loop.py:31 reads a number")
+        >>> facts.checked("numbers_read", step=3)
+        >>> [fact.id for fact in facts.assumed]
+        ['numbers_read']
+        >>> facts.begin()
+        >>> facts.note("numbers_read", How.ENFORCED)
+        >>> [fact.id for fact in facts.assumed]
+        ['numbers_read']
+    """
+
+    def __init__(self) -> None:
+        self._facts: dict[str, Fact] = {}
+        self._earlier: dict[str, Fact] = {}
+        self._missing: set[str] = set()
+        self._lock = threading.RLock()
+
+    def __iter__(self) -> Iterator[Fact]:
+        with self._lock:
+            known = _joined(self._earlier, self._facts)
+        return iter([known[name] for name in FACTS if name in known])
+
+    def __len__(self) -> int:
+        return len(self._facts.keys() | self._earlier.keys())
+
+    def __getitem__(self, name: str) -> Fact:
+        return {fact.id: fact for fact in self}[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._facts or name in self._earlier
+
+    @property
+    def assumed(self) -> list[Fact]:
+        """The facts that nothing shows; the guarantee is conditional on them."""
+        return [fact for fact in self if fact.how is How.ASSUMED]
+
+    @property
+    def standing(self) -> Standing:
+        """`conditional` where a fact is assumed, else `proven`."""
+        return Standing.CONDITIONAL if self.assumed else Standing.PROVEN
+
+    def begin(self) -> None:
+        """Begin another run: what is known of the runs so far stays as it is, whatever is noted from now on."""
+        with self._lock:
+            self._earlier = _joined(self._earlier, self._facts)
+            self._facts, self._missing = {}, set()
+
+    def note(self, name: str, how: How, says: str = "") -> None:
+        """Set how `name` is known in this run, unless it was found missing."""
+        with self._lock:
+            if name not in self._missing:
+                self._facts[name] = Fact(name, how, says=says)
+
+    def checked(self, name: str, *, step: int | None = None, says: str = "") -> None:
+        """Count a check that `name` passed at `step`."""
+        with self._lock:
+            if name in self._missing:
+                return
+            before = self._facts.get(name)
+            times = before.times + 1 if before is not None and before.how is How.CHECKED else 1
+            sentence = says or (before.says if before is not None else "")
+            self._facts[name] = Fact(name, How.CHECKED, times, step, sentence)
+
+    def missing(self, name: str, says: str) -> None:
+        """Record that `name` is not known to hold from now on; only a new run, or a declaration, gets it back."""
+        with self._lock:
+            before = self._facts.get(name) if name in self._missing else None
+            self._missing.add(name)
+            self._facts[name] = _one(before, Fact(name, How.ASSUMED, says=says))
+
+    def declare(self, name: str, says: str) -> None:
+        """Record the user's declaration of `name` for this run; it joins what was declared before."""
+        with self._lock:
+            before = self._facts.get(name)
+            if before is not None and before.how is not How.DECLARED:
+                before = None
+            self._facts[name] = _one(before, Fact(name, How.DECLARED, says=says))
+            self._missing.discard(name)
+
+    def absorb(self, others: Facts) -> None:
+        """Take in the facts of another run on the same records: of each the weaker way of knowing stays."""
+        theirs = {fact.id: fact for fact in others}
+        with self._lock:
+            self._earlier = _joined(self._earlier, theirs)
+
+    def advance(self, later: Facts) -> None:
+        """Take in the facts of a later state of the same run; a fact known equally well is the later one."""
+        theirs = {fact.id: fact for fact in later}
+        with self._lock:
+            for name, fact in theirs.items():
+                mine = self._facts.get(name)
+                self._facts[name] = mine if mine is not None and _rank(mine) > _rank(fact) else fact
+            self._missing |= later._missing
+
+    def copy(self) -> Facts:
+        """Independent facts that say the same."""
+        twin = Facts()
+        with self._lock:
+            twin._facts, twin._earlier = dict(self._facts), dict(self._earlier)
+            twin._missing = set(self._missing)
+        return twin
+
+    def spec(self) -> list[dict[str, Any]]:
+        """JSON form."""
+        return [fact.spec() for fact in self]
+
+    @classmethod
+    def from_spec(cls, spec: object) -> Facts:
+        """The facts of a JSON list; raises `InvalidInput` for any other value, or one that lists a fact twice."""
+        facts = cls()
+        for row in check.instance("facts", spec, list, "a list of tables with id and how"):
+            fact = Fact.from_spec(row)
+            if fact.id in facts._facts:
+                raise check.fail("facts", "a list that holds each fact once", fact.id)
+            facts._facts[fact.id] = fact
+            if fact.how is How.ASSUMED:
+                facts._missing.add(fact.id)
+        return facts
+
+
+_ORDER = {how: rank for rank, how in enumerate(How)}
+
+
+def _rank(fact: Fact) -> int:
+    return _ORDER[fact.how]
+
+
+def _joined(first: dict[str, Fact], second: dict[str, Fact]) -> dict[str, Fact]:
+    """The facts of two runs together."""
+    return first | {name: _one(first.get(name), fact) for name, fact in second.items()}
+
+
+def _one(first: Fact | None, second: Fact) -> Fact:
+    """What two runs say about one fact: the weaker way of knowing; checks are added, sentences joined."""
+    if first is None or _rank(second) > _rank(first):
+        return second
+    if _rank(first) > _rank(second):
+        return first
+    sentences = "; ".join(dict.fromkeys(part for fact in (first, second) for part in fact.says.split("; ") if part))
+    last = first.last_step if second.last_step is None else second.last_step
+    return replace(second, times=first.times + second.times, last_step=last, says=sentences)

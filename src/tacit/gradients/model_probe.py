@@ -1,0 +1,401 @@
+"""The model probe: half of the rows are replaced at fixed shape, and nothing of the others may change.
+
+Two copies of the module run on one batch with the same generator states. In the second run a random half R of the rows
+is replaced by other values. For the rows outside R the outputs, the parameter gradients of their outputs, and all state
+that the module keeps afterwards must agree. Because both runs have the same shapes, layers that draw noise draw the
+same noise, so a layer that adds noise is told from one that mixes rows. State that changes alike in both runs (call
+counters, annealed temperatures, caches that depend on the weights alone) is allowed: refused is state that follows the
+records, not state that changes.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
+
+from tacit.errors import UnsupportedModel
+from tacit.gradients.inputs import Inputs, Loss, losses_of, outputs_of, rows, tensors
+from tacit.gradients.module_state import State, changed_names, module_state
+
+_ROWS = 64  # memory of a probe is that of a second batch; mixing shows on few rows as on many
+_LEAST = 4  # rows below which rows are repeated, so that half of them can be replaced
+_OUTPUTS = 1e-5  # rounding of one row between two runs of equal shape, relative to the largest value
+_GRADIENTS = 1e-4  # that of a sum over rows
+_HALF = 5e-2  # both, for models that compute in half precision
+
+
+@dataclass
+class ModelProbe:
+    """Repeated probes of one module.
+
+    Attributes:
+        model: in train mode.
+        cleared: names of state that changed in a probe, alike in both runs.
+        times: probes that reached a verdict.
+    """
+
+    model: nn.Module
+    cleared: set[str] = field(default_factory=set)
+    times: int = 0
+
+    def __call__(
+        self, inputs: Inputs, targets: Tensor | None = None, loss: Loss | None = None, *, thorough: bool = False
+    ) -> bool:
+        """Probe the model on at most 64 rows of `inputs`; False where no row could be tested (none is finite).
+
+        A random half of the rows is replaced, then the other half: a dependence on one row shows in one of the two.
+
+        Args:
+            inputs: the batch as the model takes it, rows along the first axis of every tensor.
+            targets: of `loss`, replaced with the rows.
+            loss: `loss(outputs, targets)`, probed together with the model if given; one value per row.
+            thorough: run once more, to find state kept outside of the module.
+
+        Raises:
+            UnsupportedModel: a row's output or gradient follows other rows, or state of the module follows the rows;
+                the layer or attribute is named, no value is.
+        """
+        chosen = _finite_rows(inputs if targets is None else (*tensors(inputs), targets))
+        if not len(chosen):
+            return False
+        batch = _Batch(rows(inputs, chosen), None if targets is None else targets[chosen.to(targets.device)], loss)
+        with _generators() as start, torch.enable_grad():
+            draw = torch.Generator().manual_seed(random.SystemRandom().getrandbits(60))
+            half = _half(len(chosen), draw)
+            self._compare(batch, half, start, again=thorough)
+            self._compare(batch, ~half, start, again=False)
+        self.times += 1
+        return True
+
+    def _compare(self, batch: _Batch, replaced: Tensor, start: Callable[[], None], *, again: bool) -> None:
+        before = {name: _kept(value) for name, value in module_state(self.model).items()}
+        first = _run(self.model, batch, ~replaced, start)
+        if again:
+            repeated = _run(self.model, batch, ~replaced, start)
+            _check_repeats(self.model, first, repeated)
+        second = self._second(batch, first, replaced, start)
+        _check_state(first.state, second.state)
+        _check_rows(self.model, first, second, ~replaced, batch.loss is not None)
+        self.cleared.update(changed_names(before, first.state))
+
+    def _second(self, batch: _Batch, first: _Run, replaced: Tensor, start: Callable[[], None]) -> _Run:
+        """The run with other rows: new values, or rows of the batch where the model or its loss takes no new ones."""
+        try:
+            second = _run(self.model, batch.changed(replaced, new=True), ~replaced, start)
+            if _finite(second) or not _finite(first):
+                return second
+        except Exception:
+            # Probabilities outside of [0, 1] and the like: models and losses refuse them in many ways.
+            pass
+        return _run(self.model, batch.changed(replaced, new=False), ~replaced, start)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """The rows of a probe, and the loss that is probed with the model."""
+
+    inputs: Inputs
+    targets: Tensor | None
+    loss: Loss | None
+
+    def changed(self, replaced: Tensor, *, new: bool) -> _Batch:
+        """The batch with other rows in place of the `replaced` ones; reals as 1 - 1.5 times another if `new`."""
+        inputs = _mapped(self.inputs, lambda value: with_others(value, replaced, new=new))
+        targets = None if self.targets is None else with_others(self.targets, replaced, new=new)
+        return _Batch(inputs, targets, self.loss)
+
+    def values(self, module: nn.Module) -> object:
+        """What is compared row by row: the outputs of `module`, or its losses."""
+        fresh = _mapped(self.inputs, lambda value: value.detach().clone())
+        outputs = outputs_of(module, fresh)
+        if self.loss is None or self.targets is None:
+            return outputs
+        return losses_of(self.loss, outputs, self.targets.detach().clone())
+
+
+@dataclass
+class _Run:
+    """One run of a copy.
+
+    Attributes:
+        outputs: of the model.
+        layers: path -> first input and first output of every layer.
+        gradients: of the kept rows' outputs, by parameter.
+        state: what the copy holds afterwards.
+    """
+
+    outputs: list[Tensor]
+    layers: dict[str, tuple[Tensor | None, Tensor]]
+    gradients: dict[str, Tensor]
+    state: State
+
+
+def _finite(run: _Run) -> bool:
+    return all(bool(value.isfinite().all()) for value in (*run.outputs, *run.gradients.values()))
+
+
+def _run(model: nn.Module, batch: _Batch, keep: Tensor, start: Callable[[], None]) -> _Run:
+    module, restore = _copy(model)
+    layers: dict[str, tuple[Tensor | None, Tensor]] = {}
+    try:
+        hooks = [inner.register_forward_hook(_noting(layers, path)) for path, inner in module.named_modules() if path]
+        start()
+        outputs = _batched(batch.values(module), len(keep))
+        gradients = _gradients(module, outputs, keep)
+        for hook in hooks:
+            hook.remove()
+        state = {name: _kept(value) for name, value in module_state(module).items()}
+    finally:
+        restore()
+    return _Run([value.detach() for value in outputs], layers, gradients, state)
+
+
+def _copy(model: nn.Module) -> tuple[nn.Module, Callable[[], None]]:
+    """A copy of the module, or the module itself and what puts its state back, where it cannot be copied."""
+    inner = getattr(model, "_orig_mod", model)
+    try:
+        return copy.deepcopy(inner), lambda: None
+    except Exception:
+        # Attributes with a graph, locks and open files cannot be copied; they fail in many ways.
+        return inner, _restorer(inner)
+
+
+def _restorer(model: nn.Module) -> Callable[[], None]:
+    values = [(value, value.detach().clone()) for value in (*model.parameters(), *model.buffers())]
+    attributes = [(vars(inner), dict(vars(inner))) for inner in model.modules()]
+    buffers = [(inner._buffers, dict(inner._buffers)) for inner in model.modules()]
+    boxes = [box for own, _ in attributes for box in own.values() if isinstance(box, list | dict)]
+    containers = [(box, box.copy()) for box in boxes]
+    gradients = [(value, value.grad) for value in model.parameters()]
+
+    def restore() -> None:
+        for own, before in (*attributes, *buffers):
+            own.clear()
+            own.update(before)
+        for box, before in containers:
+            box.clear()
+            box.update(before) if isinstance(box, dict) else box.extend(before)
+        for value, before in values:
+            value.data.copy_(before)
+        for value, gradient in gradients:
+            value.grad = gradient
+
+    return restore
+
+
+def _gradients(module: nn.Module, outputs: list[Tensor], keep: Tensor) -> dict[str, Tensor]:
+    """Gradients of sum_{i kept} <w_i, output_i> for fixed uneven w; found mixing may be in the backward pass alone."""
+    # Its gradient is divided by counts over whatever runs together; the engine runs it record by record.
+    by_frequency = {
+        id(value)
+        for inner in module.modules()
+        if getattr(inner, "scale_grad_by_freq", False)
+        for value in inner.parameters(recurse=False)
+    }
+    trainable = ((name, value) for name, value in module.named_parameters() if value.requires_grad)
+    named = {name: value for name, value in trainable if id(value) not in by_frequency}
+    readout = sum((_readout(value, keep) for value in outputs if value.requires_grad), start=torch.zeros(()))
+    if not named or not isinstance(readout, Tensor) or not readout.requires_grad:
+        return {}
+    found = torch.autograd.grad(readout, list(named.values()), allow_unused=True)
+    return {name: value.detach() for name, value in zip(named, found, strict=True) if value is not None}
+
+
+def _readout(value: Tensor, keep: Tensor) -> Tensor:
+    flat = value[keep.to(value.device)].flatten().float()
+    places = torch.arange(1, flat.numel() + 1, device=flat.device, dtype=torch.float32)
+    return (flat * (0.5 + (places * 0.6180339887).frac())).sum().cpu()
+
+
+def _batched(output: object, size: int) -> list[Tensor]:
+    """Real-valued tensors of the model's output that have a row for each row of the batch."""
+    found = [value for value in tree_flatten(output)[0] if isinstance(value, Tensor)]
+    return [value for value in found if value.is_floating_point() and value.dim() and len(value) == size]
+
+
+def _noting(layers: dict[str, tuple[Tensor | None, Tensor]], path: str) -> Callable[[nn.Module, object, object], None]:
+    def note(_: nn.Module, given: object, output: object) -> None:
+        value, before = _first_real(output), _first_real(given)
+        if value is not None:
+            layers.setdefault(path, (None if before is None else before.detach().clone(), value.detach().clone()))
+
+    return note
+
+
+def _first_real(value: object) -> Tensor | None:
+    found = (one for one in tree_flatten(value)[0] if isinstance(one, Tensor) and one.is_floating_point())
+    return next(found, None)
+
+
+def with_others(value: Tensor, replaced: Tensor, *, new: bool = True) -> Tensor:
+    """`value` with other rows in place of the `replaced` ones.
+
+    Args:
+        value: shape (rows, ...).
+        replaced: which rows, shape (rows,).
+        new: reals become 1 - 1.5 times another row, which no row of the batch need be; else another row.
+
+    Example:
+        >>> with_others(torch.tensor([1.0, 2.0]), torch.tensor([True, False]))
+        tensor([-2.,  2.])
+    """
+    where, other = replaced.to(value.device), torch.roll(value, 1, 0)
+    if value.is_floating_point():
+        other = 1.0 - 1.5 * other.nan_to_num(0.0, 0.0, 0.0) if new else other
+    elif value.numel() and torch.equal(value, other):
+        # Rows that are all equal would be replaced by themselves.
+        other = ~value if value.dtype == torch.bool else value.amax() + value.amin() - value
+    changed = value.clone()
+    changed[where] = other[where].to(value.dtype)
+    return changed
+
+
+def _mapped(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
+    if isinstance(inputs, Tensor):
+        return change(inputs)
+    if isinstance(inputs, dict):
+        return {name: change(value) for name, value in inputs.items()}
+    return tuple(change(value) for value in inputs)
+
+
+def _finite_rows(inputs: Inputs) -> Tensor:
+    """Places of at most `_ROWS` rows whose values are all finite; few rows are repeated."""
+    given = tensors(inputs)
+    finite = torch.ones(len(given[0]), dtype=torch.bool)
+    for value in given:
+        if value.is_floating_point() and len(value):
+            finite &= torch.isfinite(value.detach()).reshape(len(value), -1).all(1).cpu()
+    places = finite.nonzero().flatten()[:_ROWS]
+    return places if len(places) >= _LEAST or not len(places) else places.repeat(-(-_LEAST // len(places)))
+
+
+def _half(count: int, draw: torch.Generator) -> Tensor:
+    replaced = torch.zeros(count, dtype=torch.bool)
+    replaced[torch.randperm(count, generator=draw)[: count // 2]] = True
+    return replaced
+
+
+def _check_repeats(model: nn.Module, first: _Run, second: _Run) -> None:
+    everywhere = torch.ones(len(first.outputs[0]) if first.outputs else 0, dtype=torch.bool)
+    alike = _rows_alike(first.outputs, second.outputs, everywhere, _tolerance(first, _OUTPUTS))
+    if not alike or changed_names(first.state, second.state):
+        name = type(model).__name__
+        raise UnsupportedModel(
+            f"the model ({name}) gives another result when the same batch runs again with the same draws: it keeps "
+            "state outside of its modules, or draws from a generator of its own. Keep no statistics of batches; draw "
+            "noise from torch's generator."
+        )
+
+
+def _check_state(first: State, second: State) -> None:
+    written = changed_names(first, second)
+    if written:
+        name = _readable(written[0], first)
+        raise UnsupportedModel(
+            f"{name} follows the records that pass through the model, which would carry private data from one step "
+            "into the next. Remove the statistic, or compute it on public data."
+        )
+
+
+def _readable(name: str, state: State) -> str:
+    kind = "state" if name.endswith("__len__") or not isinstance(state.get(name), Tensor) else "tensor"
+    return f"{kind} {name.removesuffix('.__len__')!r} of the model"
+
+
+def _check_rows(model: nn.Module, first: _Run, second: _Run, keep: Tensor, of_loss: bool) -> None:
+    if not _rows_alike(first.outputs, second.outputs, keep, _tolerance(first, _OUTPUTS)):
+        raise UnsupportedModel(_mixing(model, first, second, keep, "losses" if of_loss else "outputs"))
+    allowed = _tolerance(first, _GRADIENTS) * _largest(first.gradients.values())
+    for name, gradient in first.gradients.items():
+        if not bool(((gradient - second.gradients[name]).abs() <= allowed).all()) and bool(gradient.isfinite().all()):
+            raise UnsupportedModel(_mixing(model, first, second, keep, f"the gradient of {name!r}"))
+
+
+def _rows_alike(first: list[Tensor], second: list[Tensor], keep: Tensor, tolerance: float) -> bool:
+    if [value.shape for value in first] != [value.shape for value in second]:
+        return False
+    return all(_near(one, other, keep, tolerance) for one, other in zip(first, second, strict=True))
+
+
+def _alike(one: Tensor | None, other: Tensor | None, keep: Tensor, tolerance: float) -> bool:
+    if one is None or other is None or not _comparable(one, other, keep):
+        return False
+    return _near(one, other, keep, tolerance)
+
+
+def _comparable(one: Tensor, other: Tensor, keep: Tensor) -> bool:
+    return one.shape == other.shape and bool(one.dim()) and len(one) == len(keep)
+
+
+def _near(one: Tensor, other: Tensor, keep: Tensor, tolerance: float) -> bool:
+    where = keep.to(one.device)
+    one, other = one[where].float(), other[where].float()
+    allowed = tolerance * _largest([one])
+    close = ((one - other).abs() <= allowed) | (one == other) | (one.isnan() & other.isnan())
+    return bool(close.all())
+
+
+def _largest(values: Any) -> float:
+    found = [float(value.abs().nan_to_num(0.0, 0.0, 0.0).max()) for value in values if value.numel()]
+    return max(found, default=0.0)
+
+
+def _tolerance(run: _Run, usual: float) -> float:
+    """`usual` in single precision; half precision rounds otherwise where other rows are scaled along."""
+    values = [*run.outputs, *(output for _, output in run.layers.values())]
+    narrow = any(value.dtype in (torch.float16, torch.bfloat16) for value in values)
+    return _HALF if narrow else usual
+
+
+def _mixing(model: nn.Module, first: _Run, second: _Run, keep: Tensor, what: str) -> str:
+    """The sentence for rows that follow others, with the first layer where it shows."""
+    for path, (given, output) in first.layers.items():
+        later = second.layers.get(path)
+        if later is None or not _comparable(output, later[1], keep):
+            continue
+        if not _near(output, later[1], keep, _tolerance(first, _OUTPUTS)):
+            layer = f"layer {path!r} ({type(model.get_submodule(path)).__name__})"
+            where = (
+                layer
+                if _alike(given, later[0], keep, _tolerance(first, _OUTPUTS))
+                else f"what the model does before {layer}"
+            )
+            return f"{where} mixes the examples of a batch. Normalise within one example, e.g. by nn.GroupNorm."
+    if what == "losses":
+        return "the loss of an example depends on the other examples of its batch. Compute each from its own outputs."
+    return (
+        f"the model mixes the examples of a batch: {what} of an example change when others are exchanged. "
+        "Compute each row from its own record and public values alone."
+    )
+
+
+def _kept(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value.copy() if isinstance(value, np.ndarray) else value
+
+
+@contextmanager
+def _generators() -> Iterator[Callable[[], None]]:
+    """A function that puts every global generator where it is now; they are put there at the end too."""
+    cpu, cuda = torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    draws, python = np.random.get_state(), random.getstate()  # noqa: NPY002 (models draw from it)
+
+    def start() -> None:
+        torch.set_rng_state(cpu)
+        if cuda:
+            torch.cuda.set_rng_state_all(cuda)
+        np.random.set_state(draws)  # noqa: NPY002
+        random.setstate(python)
+
+    try:
+        yield start
+    finally:
+        start()

@@ -1,0 +1,114 @@
+"""The state of a module: all that one forward pass can leave behind for the next.
+
+Parameters and buffers are compared by value and bit by bit, because writes through `.data` change neither identity nor
+version. Attributes are followed through lists, dictionaries and plain objects, three levels deep.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterator, Mapping
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+State = dict[str, Any]
+
+_DEPTH = 3  # containers inside containers: deeper state of a layer has not been met
+# Hooks are code; what they write into a module is found there.
+_FIXED = ("_parameters", "_buffers", "_modules", "training")
+_LEAVES = (Tensor, np.ndarray, bool, int, float, complex, str, bytes, type(None))
+_NO_STATE = (
+    nn.Module,
+    type,
+    FunctionType,
+    MethodType,
+    BuiltinFunctionType,
+    ModuleType,
+    torch.dtype,
+    torch.device,
+    torch.Size,
+)
+
+
+def module_state(module: nn.Module) -> State:
+    """Every parameter, buffer and attribute of `module` and its submodules, by dotted name; values are not copied.
+
+    Example:
+        >>> layer = nn.Linear(2, 1)
+        >>> layer.calls = 3
+        >>> sorted(module_state(layer))[:3]
+        ['bias', 'calls', 'in_features']
+    """
+    found: State = {}
+    for path, inner in module.named_modules():
+        prefix = f"{path}." if path else ""
+        for name, value in (*inner._parameters.items(), *inner._buffers.items()):
+            found[prefix + name] = None if value is None else value.detach()
+        for name, value in vars(inner).items():
+            if name not in _FIXED and "_hooks" not in name:
+                found.update(_leaves(prefix + name, value, _DEPTH))
+    return found
+
+
+def _leaves(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Tensor):
+        yield name, value.detach()
+    elif isinstance(value, _LEAVES):
+        yield name, value
+    elif isinstance(value, torch.Generator):
+        yield name, value.get_state()
+    elif isinstance(value, np.random.Generator):
+        yield name, repr(value.bit_generator.state)
+    elif isinstance(value, random.Random):
+        yield name, value.getstate()
+    elif isinstance(value, _NO_STATE) or depth == 0:
+        return
+    else:
+        items = list(_items(value))
+        yield f"{name}.__len__", len(items)
+        for key, item in items:
+            yield from _leaves(f"{name}.{key}", item, depth - 1)
+
+
+def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        yield from list(value.items())
+    elif isinstance(value, list | tuple | deque):
+        yield from enumerate(list(value))
+    elif isinstance(value, set | frozenset):
+        yield from enumerate(sorted(value, key=repr))
+    else:
+        yield from list(getattr(value, "__dict__", {}).items())
+
+
+def changed_names(before: State, after: State) -> list[str]:
+    """Names whose value is not the same, bit by bit, in both states, or that only one of them has.
+
+    Example:
+        >>> changed_names({"a": 1, "b": torch.zeros(2)}, {"a": 2, "b": torch.zeros(2)})
+        ['a']
+    """
+    names = list(dict.fromkeys((*before, *after)))
+    return [name for name in names if name not in before or name not in after or not same(before[name], after[name])]
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two values are equal bit by bit; NaN equals NaN."""
+    if isinstance(left, Tensor) and isinstance(right, Tensor):
+        return _same_tensors(left, right)
+    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
+        return left.shape == right.shape and left.dtype == right.dtype and left.tobytes() == right.tobytes()
+    if type(left) is not type(right):
+        return False
+    return left == right or (isinstance(left, float) and left != left and right != right)
+
+
+def _same_tensors(left: Tensor, right: Tensor) -> bool:
+    if left.shape != right.shape or left.dtype != right.dtype or left.device != right.device:
+        return False
+    return torch.equal(left, right) or bool(((left == right) | ((left != left) & (right != right))).all())

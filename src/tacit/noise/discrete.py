@@ -1,0 +1,171 @@
+"""Exact samplers of discrete laws, in integers and rationals: no rounding takes place.
+
+Source: Canonne, Kamath & Steinke 2020 (arXiv:2004.00010), Algorithms 1 to 3; McKenna & Sheldon 2020 for
+permute-and-flip.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+from tacit import check
+from tacit.errors import InvalidInput
+from tacit.noise.stream import Stream
+
+
+def uniform_integer(stream: Stream, count: int) -> int:
+    """An integer of 0, ..., count - 1, each with probability 1 / count, by rejection.
+
+    Example:
+        >>> from tacit.noise import SeededStream
+        >>> uniform_integer(SeededStream(0), 10) in range(10)
+        True
+    """
+    count = check.count("count", count, maximum=2.0**63)
+    limit = 2**64 - 2**64 % count
+    while True:
+        word = int(stream.bits(1)[0])
+        if word < limit:
+            return word % count
+
+
+def bernoulli(stream: Stream, probability: Fraction) -> bool:
+    """True with exactly this rational probability; bits are drawn until they decide.
+
+    Raises:
+        InvalidInput: the probability is outside of [0, 1].
+    """
+    rest = probability
+    if not 0 <= rest <= 1:
+        raise InvalidInput(f"probability must be in [0, 1]; got {float(rest)!r}.")
+    while rest not in (0, 1):
+        rest *= 2**64
+        whole, word = int(rest), int(stream.bits(1)[0])
+        if word != whole:
+            return word < whole
+        rest -= whole
+    return rest == 1
+
+
+def bernoulli_exp(stream: Stream, exponent: Fraction) -> bool:
+    """True with probability exactly e^-exponent, exponent >= 0 rational (Algorithm 1).
+
+    Example:
+        >>> from tacit.noise import SeededStream
+        >>> bernoulli_exp(SeededStream(0), Fraction(0))
+        True
+    """
+    if exponent < 0:
+        raise InvalidInput(f"exponent must be at least 0; got {float(exponent)!r}.")
+    while exponent > 1:
+        if not bernoulli_exp(stream, Fraction(1)):
+            return False
+        exponent -= 1
+    count = 1
+    while bernoulli(stream, exponent / count):
+        count += 1
+    return count % 2 == 1
+
+
+def discrete_laplace(stream: Stream, scale: Fraction) -> int:
+    """An integer k with probability proportional to e^(-|k| / scale), scale > 0 rational (Algorithm 2).
+
+    Example:
+        >>> from tacit.noise import SeededStream
+        >>> isinstance(discrete_laplace(SeededStream(0), Fraction(3, 2)), int)
+        True
+    """
+    if scale <= 0:
+        raise InvalidInput(f"scale must be above 0; got {float(scale)!r}.")
+    top, bottom = scale.numerator, scale.denominator
+    while True:
+        part = uniform_integer(stream, top)
+        if not bernoulli_exp(stream, Fraction(part, top)):
+            continue
+        rounds = 0
+        while bernoulli_exp(stream, Fraction(1)):
+            rounds += 1
+        size = (part + top * rounds) // bottom
+        negative = uniform_integer(stream, 2) == 1
+        if size or not negative:
+            return -size if negative else size
+
+
+def discrete_gaussian(stream: Stream, variance: Fraction) -> int:
+    """An integer k with probability proportional to e^(-k^2 / (2 variance)), variance > 0 rational (Algorithm 3).
+
+    Example:
+        >>> from tacit.noise import SeededStream
+        >>> isinstance(discrete_gaussian(SeededStream(0), Fraction(4)), int)
+        True
+    """
+    if variance <= 0:
+        raise InvalidInput(f"variance must be above 0; got {float(variance)!r}.")
+    # Any positive integer gives the same law; floor(std) + 1 makes about half of the trials succeed.
+    scale = _floor_root(variance) + 1
+    while True:
+        trial = discrete_laplace(stream, Fraction(scale))
+        if bernoulli_exp(stream, (abs(trial) - variance / scale) ** 2 / (2 * variance)):
+            return trial
+
+
+def permute_and_flip(
+    stream: Stream, scores: Sequence[int | Fraction], *, epsilon: Fraction, sensitivity: Fraction
+) -> int:
+    """The index of a high score by permute-and-flip, which is epsilon-DP.
+
+    Candidates are visited in random order; one whose score is `gap` below the best is taken with probability exactly
+    e^(-epsilon gap / (2 sensitivity)).
+
+    Args:
+        stream: source of the bits.
+        scores: rational, at least one; one record moves each by at most `sensitivity`.
+        epsilon: > 0.
+        sensitivity: > 0.
+
+    Raises:
+        InvalidInput: no scores, or a parameter is not above 0.
+
+    Source: McKenna & Sheldon 2020, Algorithm 1 and Theorem 2.
+    """
+    if not scores or epsilon <= 0 or sensitivity <= 0:
+        raise InvalidInput("scores, epsilon and sensitivity must be: at least one score, both numbers above 0.")
+    exact = [Fraction(score) for score in scores]
+    best, left = max(exact), list(range(len(exact)))
+    while True:
+        at = left.pop(uniform_integer(stream, len(left)))
+        if bernoulli_exp(stream, epsilon * (best - exact[at]) / (2 * sensitivity)):
+            return at
+
+
+def exponential_mechanism(
+    stream: Stream, scores: Sequence[int | Fraction], *, epsilon: Fraction, sensitivity: Fraction
+) -> int:
+    """An index with probability exactly proportional to e^(epsilon score / (2 sensitivity)), by rejection.
+
+    Args:
+        stream: source of the bits.
+        scores: rational, at least one; one record moves each by at most `sensitivity`.
+        epsilon: > 0.
+        sensitivity: > 0.
+
+    Raises:
+        InvalidInput: no scores, or a parameter is not above 0.
+
+    Source: McSherry & Talwar 2007, Theorem 6.
+    """
+    if not scores or epsilon <= 0 or sensitivity <= 0:
+        raise InvalidInput("scores, epsilon and sensitivity must be: at least one score, both numbers above 0.")
+    exact = [Fraction(score) for score in scores]
+    best = max(exact)
+    while True:
+        at = uniform_integer(stream, len(exact))
+        if bernoulli_exp(stream, epsilon * (best - exact[at]) / (2 * sensitivity)):
+            return at
+
+
+def _floor_root(value: Fraction) -> int:
+    """floor(sqrt(value)), exactly."""
+    return math.isqrt(value.numerator // value.denominator)

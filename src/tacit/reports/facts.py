@@ -1,0 +1,76 @@
+"""The facts of a ledger in words: the line under epsilon, and the table "verified, declared, assumed"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tacit.accounting import FACTS, Fact, How, Ledger
+from tacit.standing import Standing
+
+KINDS: dict[str, tuple[How, ...]] = {
+    "verified": (How.ENFORCED, How.CHECKED),
+    "declared": (How.DECLARED,),
+    "assumed": (How.ASSUMED,),
+}
+"""Kind of a fact on a card -> the ways of knowing it, in the order of the card."""
+UNSTATED = "a stored run that states no facts: run it again with this version"
+"""What a ledger from before facts were recorded is conditional on."""
+
+
+def of_what(ledger: Ledger) -> str:
+    """One sentence: whether the numbers are about a run or about mechanisms alone."""
+    if ledger.is_run:
+        return "Record of a run: what ran, with the facts that the guarantee rests on. The file is not signed."
+    if ledger.standing is Standing.CONDITIONAL:
+        return "Record without facts: nothing here shows that the code which ran is the code that is accounted."
+    return "Statement about mechanisms: it says what they would cost, not what any program did."
+
+
+def rests_on(ledger: Ledger) -> str:
+    """The line under epsilon: how many facts are verified, declared or assumed, and which of the latter two."""
+    facts = list(ledger.facts)
+    assumed = ledger.facts.assumed
+    if ledger.standing is Standing.CONDITIONAL:
+        reasons = [_told(fact) for fact in assumed] or [UNSTATED]
+        return f"conditional on {_counted(len(reasons), 'fact')}: {'; '.join(reasons)}"
+    if not facts:
+        return f"{ledger.standing.value}; a statement about mechanisms, which rests on no facts about a run"
+    verified = [fact for fact in facts if fact.how in KINDS["verified"]]
+    declared = [fact for fact in facts if fact.how is How.DECLARED]
+    words = f"{ledger.standing.value}; {_counted(len(verified), 'fact')} enforced or checked{_probed(verified)}"
+    if declared:
+        words += f", {len(declared)} declared: {'; '.join(_told(fact) for fact in declared)}"
+    return words if not assumed else f"{words}, {len(assumed)} assumed: {'; '.join(_told(fact) for fact in assumed)}"
+
+
+def fact_rows(facts: Iterable[Fact]) -> list[tuple[str, str, str]]:
+    """(kind, what must hold, how it is known) of each fact: verified ones first, then declared, then assumed."""
+    known = list(facts)
+    return [
+        (kind, FACTS[fact.id], _known_by(fact)) for kind, ways in KINDS.items() for fact in known if fact.how in ways
+    ]
+
+
+def _known_by(fact: Fact) -> str:
+    words = fact.how.value
+    if fact.times:
+        last = "" if fact.last_step is None else f", last at step {fact.last_step}"
+        words += f" {_counted(fact.times, 'time')}{last}"
+    return f"{words}: {fact.says}" if fact.says else words
+
+
+def _probed(facts: Iterable[Fact]) -> str:
+    """How often the model was probed, where it was."""
+    for fact in facts:
+        if fact.id == "model_rows" and fact.times:
+            last = "" if fact.last_step is None else f", last at step {fact.last_step}"
+            return f" (probe {_counted(fact.times, 'time')}{last})"
+    return ""
+
+
+def _told(fact: Fact) -> str:
+    return fact.says.rstrip(".") or FACTS[fact.id]
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,107 @@
+"""The rounded Gaussian mechanism: its law, its tiers against each other, and what low-order bits show."""
+
+import math
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tacit.errors import InvalidInput
+from tacit.noise import SecureStream, SeededStream
+from tacit.noise.rounded_gaussian import NormalDraw, grid_of, rounded_gaussian
+
+module = sys.modules[NormalDraw.__module__]  # the package exports the function under the name of its module
+_ALARM = 1e-6
+
+
+def mass_test(released, value, std):
+    """Chi-square p-value of released integers against differences of the normal distribution function."""
+    tau, grid = grid_of(std)
+    integers, centre, scale = np.rint(released / grid), float(value) / grid, tau / grid
+    assert np.array_equal(integers * grid, released)
+    edges = np.arange(math.floor(centre - 4 * scale), math.ceil(centre + 4 * scale) + 1)
+    counts = np.array([np.count_nonzero(integers == edge) for edge in edges])
+    masses = stats.norm.cdf((edges + 0.5 - centre) / scale) - stats.norm.cdf((edges - 0.5 - centre) / scale)
+    observed = np.append(counts, len(released) - counts.sum())
+    return stats.chisquare(observed, np.append(masses, 1 - masses.sum()) * len(released)).pvalue
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("value", "std"), [(0.0, 1.0), (0.37, 1.3), (-5.03125, 1.99), (300.7, 0.7), (1e6, 3.0)])
+def test_the_law_is_that_of_a_rounded_normal(value, std, dtype):
+    values = np.full(200_000, value, dtype)
+    assert mass_test(rounded_gaussian(values, SecureStream(), std=std), values[0], std) > _ALARM
+
+
+def test_low_order_bits_do_not_depend_on_the_value():
+    for value in (0.0, 0.1, 7.123):
+        released = rounded_gaussian(np.full(100_000, value, np.float32), SecureStream(), std=2.5)
+        residues = np.rint(released / grid_of(2.5)[1]).astype(int) % 8
+        assert stats.chisquare(np.bincount(residues, minlength=8)).pvalue > _ALARM
+
+
+def test_later_tiers_decide_as_the_first(monkeypatch):
+    values = np.random.default_rng(0).normal(size=20_001).astype(np.float32) * 3
+    usual = rounded_gaussian(values, SeededStream(3), std=1.1)
+    monkeypatch.setattr(module, "_MARGIN_1", 0.5)
+    assert np.array_equal(rounded_gaussian(values, SeededStream(3), std=1.1), usual)
+
+
+def test_intervals_decide_as_double_precision(monkeypatch):
+    values = np.random.default_rng(1).normal(size=600) * 3
+    usual = rounded_gaussian(values, SeededStream(4), std=1.1)
+    monkeypatch.setattr(module, "_MARGIN_1", 0.5)
+    monkeypatch.setattr(module, "_MARGIN_2", 0.5)
+    assert np.array_equal(rounded_gaussian(values, SeededStream(4), std=1.1), usual)
+
+
+def test_a_guess_with_a_larger_error_changes_answers():
+    """The test of the tiers has power: an error beyond the margin shows."""
+    stream = SeededStream(5)
+    draw, values = NormalDraw.of(stream, 200_000), np.zeros(200_000, np.float32)
+    usual = rounded_gaussian(values, stream, std=1.99, draw=draw)
+    draw.guesses += np.float32(2.0**-12)
+    assert np.count_nonzero(rounded_gaussian(values, stream, std=1.99, draw=draw) != usual) > 0
+
+
+def test_both_values_of_a_pair_share_an_extension():
+    """Undecided values of one pair are refined with the same bits, so that the pair stays independent normals."""
+    values = np.random.default_rng(2).normal(size=100_000)
+    first = rounded_gaussian(values, SeededStream(6), std=1.0)
+    assert abs(np.corrcoef(first[:50_000] - values[:50_000], first[50_000:] - values[50_000:])[0, 1]) < 0.03
+
+
+def test_drawn_ahead_and_drawn_now_agree():
+    stream = SeededStream(7)
+    draw = NormalDraw.of(stream, 70_001)
+    values = np.linspace(-1, 1, 70_001, dtype=np.float32)
+    ahead = rounded_gaussian(values, stream, std=0.8, draw=draw)
+    assert np.array_equal(ahead, rounded_gaussian(values, SeededStream(7), std=0.8))
+
+
+def test_refining_shifts_nothing_that_is_drawn_later():
+    few, many = SeededStream(8), SeededStream(8)
+    rounded_gaussian(np.zeros(50_000, np.float32), few, std=1.0)
+    rounded_gaussian(np.full(50_000, 0.3, np.float32), many, std=1.0)
+    assert np.array_equal(few.bits(4), many.bits(4))
+
+
+@pytest.mark.parametrize("std", [1.0, 1.3, 2.0**-60, 3e20, 0.1])
+def test_the_grid_is_a_power_of_two_below_the_noise(std):
+    tau, grid = grid_of(std)
+    assert std <= tau <= std * (1 + 2.0**-22)
+    assert math.frexp(grid)[0] == 0.5
+    assert 16 <= tau / grid < 32
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_values_that_are_not_finite_are_refused(bad):
+    with pytest.raises(InvalidInput, match="values must be finite"):
+        rounded_gaussian(np.array([0.0, bad]), SeededStream(0), std=1.0)
+
+
+@pytest.mark.parametrize("std", [0.0, -1.0, math.nan, math.inf])
+def test_bad_noise_is_refused(std):
+    with pytest.raises(InvalidInput, match="std must be"):
+        rounded_gaussian(np.zeros(2), SeededStream(0), std=std)
