@@ -6,6 +6,8 @@ from tacit.audit.claim_families import Family, Refuted, gaussian_family, noise_f
 from tacit.audit.credible import audit_bayesian
 from tacit.audit.estimators import ESTIMATORS, ErrorBand
 from tacit.audit.game import CanaryRun, Trial, many_runs, one_run
+from tacit.audit.low_order_bits import LowOrderBits, reachable
+from tacit.audit.noise_monitor import ALARM, NoiseMonitor
 from tacit.audit.normal import audit_normal, normal_points, separation
 from tacit.audit.one_run_audit import (
     audit_one_run,
@@ -16,6 +18,7 @@ from tacit.audit.one_run_audit import (
 )
 from tacit.audit.results import AuditResult, Finding, Report, Trials
 from tacit.audit.run import audit_multisplit, audit_scores
+from tacit.audit.sampler_monitor import SamplerMonitor
 from tacit.audit.sequential import SequentialAudit, SequentialBound
 
 Jumps = ReleaseDifferences
@@ -24,6 +27,7 @@ Lane = CanaryRun
 """Earlier name."""
 
 __all__ = [
+    "ALARM",
     "ESTIMATORS",
     "AuditResult",
     "CanaryRun",
@@ -33,9 +37,12 @@ __all__ = [
     "Jumps",
     "Lane",
     "LikelihoodRatio",
+    "LowOrderBits",
+    "NoiseMonitor",
     "Refuted",
     "ReleaseDifferences",
     "Report",
+    "SamplerMonitor",
     "SequentialAudit",
     "SequentialBound",
     "Trial",
@@ -58,6 +65,7 @@ __all__ = [
     "one_run_curve_refutes",
     "one_run_p_value",
     "ranks",
+    "reachable",
     "refute_family",
     "separation",
 ]

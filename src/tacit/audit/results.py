@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from tacit import check
 from tacit.attacks import Overlap
 from tacit.audit.estimators import ErrorBand
 from tacit.tradeoff import TradeOff
 
+REFUTES, CONSISTENT = "refutes the claim", "consistent with the claim"
+DETECTABLE_FAMILY = "gaussian"
+"""Whose mu and epsilon the minimum detectable violation is: a mechanism of Gaussian DP."""
 _CARD_KEYS = ("attack", "confidence", "advantage", "ppv", "epsilon_lower", "mu_lower")
 
 
@@ -170,10 +172,18 @@ class AuditResult:
 
     def refutes(self, claim: TradeOff) -> bool:
         """Whether the measured lower bound is incompatible with `claim`, which must have the audit's relation."""
-        if claim.relation is not self.tradeoff.relation:
-            said = self.tradeoff.relation.value
-            raise check.fail("relation", f"{claim.relation.value}, as the claim's is", said, "Audit the claim's game.")
-        return not self.tradeoff <= claim
+        return not self <= claim
+
+    def __le__(self, claim: TradeOff) -> bool:
+        """`audit <= claim`: whether the measured lower bound is compatible with `claim`, for either kind of trials.
+
+        What False refers to is what `statement` says: the mechanism for independent trials, these records of this one
+        model otherwise.
+
+        Raises:
+            InvalidInput: `claim` is about another relation.
+        """
+        return self.tradeoff <= claim
 
     def row(self) -> dict[str, Any]:
         """The entry of this audit in `card.json`."""
@@ -190,6 +200,10 @@ class Report:
         findings: of estimators that bound epsilon directly.
         overlaps: for each attack, how many records are flagged in at least k of several runs.
         claim: the proven curve; None where no accountant gives one.
+        monitors: whether the monitor of the noise, or of the sampler, passed on the canary run.
+        differences: why what was audited is not what was run.
+        refuted_by: attacks that refute the claim at 99.9 % over all tests; None to take each row's own confidence.
+        audited_steps: steps of the canary run; 0 without one.
 
     Example:
         >>> Report(1e-5, results=[]).rows()
@@ -201,6 +215,34 @@ class Report:
     findings: Sequence[Finding] = ()
     overlaps: Mapping[str, Sequence[Overlap]] = field(default_factory=dict)
     claim: TradeOff | None = None
+    monitors: Mapping[str, bool] = field(default_factory=dict)
+    differences: Sequence[str] = ()
+    refuted_by: Sequence[str] | None = None
+    audited_steps: int = 0
+
+    @property
+    def audited(self) -> bool:
+        """Whether what ran was repeated: canaries trained by the run's own execution record and ledger."""
+        return self.audited_steps > 0 and not self.differences
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the claim is refuted at 99.9 %, or the noise or the sampler is not what the ledger says."""
+        attacks = self.refuted_by
+        if attacks is None:
+            attacks = [result.attack for result in self.results if self.refutes(result)]
+        return bool(attacks) or not all(self.monitors.values())
+
+    def verdict(self, found: AuditResult | Finding) -> str:
+        """What a row of the report says about the claim; empty without one."""
+        if self.claim is None:
+            return ""
+        here = self.refutes(found) if isinstance(found, AuditResult) else bool(found.refuted)
+        if self.refuted_by is None:
+            return REFUTES if here else CONSISTENT
+        if found.attack in self.refuted_by:
+            return REFUTES
+        return f"above the claim at {_percent(found.confidence)} %, not at 99.9 %" if here else CONSISTENT
 
     def refutes(self, result: AuditResult) -> bool:
         """Whether `result` is incompatible with the claim; False without one."""
@@ -221,7 +263,9 @@ class Report:
                 "trials": result.trials.value,
                 "statement": result.statement,
                 "detectable_epsilon": result.detectable_epsilon,
+                "detectable_family": DETECTABLE_FAMILY,
                 "refuted": self.refutes(result),
+                "verdict": self.verdict(result),
             }
             for result in self.results
         ]
@@ -232,7 +276,9 @@ class Report:
                 "trials": "independent",
                 "statement": f"Valid when {finding.valid_when}.",
                 "detectable_mu": finding.detectable_mu,
+                "detectable_family": DETECTABLE_FAMILY,
                 "refuted": bool(finding.refuted),
+                "verdict": self.verdict(finding),
             }
             for finding in self.findings
         ]

@@ -79,7 +79,7 @@ def finding_table(findings: Sequence[Finding]) -> Table:
 
     caption = Text("\n".join(f"{found.estimator}: valid when {found.valid_when}" for found in findings), style="dim")
     table = Table("attack", "bounds by", box=None, caption=caption, caption_justify="left")
-    for heading in ("epsilon at least", "mu at least", "mu it could have found"):
+    for heading in ("epsilon at least", "mu at least", "mu it could have found (Gaussian DP)"):
         table.add_column(heading, justify="right")
     for found in findings:
         numbers = (words.downward(found.epsilon_lower, 3), words.downward(found.mu_lower, 3))
@@ -110,6 +110,16 @@ def overlap_table(name: str, rows: Sequence[Overlap]) -> Table:
     return table
 
 
+def audited_sentence(report: Report) -> str:
+    """Whether the claimed number was audited, and if not, why."""
+    if report.audited:
+        return (
+            f"audited: {report.audited_steps:,} steps were run again with canaries, by the run's execution record and "
+            "ledger."
+        )
+    return f"not audited: {'; '.join(each.rstrip('.') for each in report.differences) or 'attacks alone'}."
+
+
 def audit_table_of(report: Report) -> dict[str, Any]:
     """The content of `audit.json`: plain values, infinity spelled "inf"."""
     return plain_values(
@@ -118,6 +128,12 @@ def audit_table_of(report: Report) -> dict[str, Any]:
             "claim": None if report.claim is None else _claimed(report),
             "audits": report.rows(),
             "overlaps": {name: [vars(row) for row in rows] for name, rows in report.overlaps.items()},
+            "refuted": report.refuted,
+            "refuted_by": list(report.refuted_by or ()),
+            "refuted_at": 0.999,
+            "monitors": {name: "passed" if passed else "failed" for name, passed in report.monitors.items()},
+            "audited": report.audited,
+            "differences": list(report.differences),
         }
     )
 
@@ -147,6 +163,7 @@ def audit_page(report: Report, *, title: str) -> str:
         "detections": Markup(detections_svg(drawn, report.results)),
         "advantage": Markup(advantage_svg(points, delta=report.delta, claim=claim)),
         "overlaps": {name: Markup(overlap_svg(rows)) for name, rows in report.overlaps.items()},
+        "audited": audited_sentence(report),
         "together": words.together(report.confidences),
         "statements": list(dict.fromkeys(result.statement for result in report.results)),
     }

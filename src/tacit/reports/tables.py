@@ -75,7 +75,7 @@ def audit_table(audits: Sequence[AuditResult]) -> Table:
     from rich.text import Text
 
     table = Table("attack", "bounds by", "confidence", box=None)
-    for heading in ("advantage", "ppv", "epsilon at least", "mu at least", "least epsilon it could detect"):
+    for heading in ("advantage", "ppv", "epsilon at least", "mu at least", "detects epsilon (Gaussian DP)"):
         table.add_column(heading, justify="right")
     for audit in audits:
         table.add_row(

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.attacks import ATTACKS, PRIVILEGED_ATTACKS, Model, Scores, overlaps
-from tacit.audit import Finding, LikelihoodRatio, Report, audit_normal, audit_one_run_curve, one_run
+from tacit.audit import Finding, Report, audit_normal, audit_one_run_curve, audit_scores
 from tacit.data import Dataset
-from tacit.relation import Relation
+from tacit.errors import InvalidInput
 from tacit.runs.attacks import audit_result, claim_of, scores_of
-from tacit.runs.builders import dataset_of, network_of, optimizer_of
-from tacit.runs.canaries import CanaryLane
+from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
+from tacit.runs.execution import differences, stored_execution
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Progress
-from tacit.runs.privileged_attacks import PrivilegedAttacks, trained_with
+from tacit.runs.privileged_attacks import PrivilegedAttacks
 from tacit.runs.stored_run import stored_config, stored_ledger, warn_of_origin
+from tacit.runs.white_box import LOW_ORDER_BITS, WHITE_BOX, WhiteBox, check_settings, training_of, white_box
 from tacit.tradeoff import TradeOff
-from tacit.training import fit
 
-WHITE_BOX = "white_box"
+REFUTED_AT = 0.999
+"""Confidence, over all tests of an audit together, at which a claim counts as refuted."""
+_CANARY_ATTACKS = (WHITE_BOX, LOW_ORDER_BITS)
 
 
 def attack_names() -> list[str]:
     """The names that `tacit audit --attack` takes."""
-    return [*ATTACKS, *PRIVILEGED_ATTACKS, WHITE_BOX]
+    return [*ATTACKS, *PRIVILEGED_ATTACKS, *_CANARY_ATTACKS]
 
 
 def audit_run(
@@ -64,81 +65,87 @@ def audit_run(
     folder = Path(run)
     config = stored_config(folder, {"confidence": confidence}, trust_code=trust_code)
     canaries = check.count("canaries", canaries, minimum=2)
-    names = list(config.attacks if attacks is None else attacks)
-    for name in names:
+    for name in () if attacks is None else (attacks := list(attacks)):
         check.choice("attack", name, attack_names())
     runs = check.count("runs", runs)
     dataset, ledger = dataset_of(config, data_dir), stored_ledger(folder)
     claim = claim_of(ledger)
+    why_not = _why_not_repeated(config, dataset, ledger, folder)
+    names = list(attacks) if attacks is not None else [*(() if why_not else (WHITE_BOX,)), *config.attacks]
     privileged = PrivilegedAttacks(config, dataset, folder, check.count("shadows", shadows, minimum=2), on_progress)
     targets = [(method_of(config).load(Job(config, dataset, ledger, folder)), folder)]
     targets += [_repetition(config, dataset, folder, number, on_progress) for number in range(2, runs + 1)]
     results, findings, shared = [], [], {}
-    for done, name in enumerate(names):
+    scored: dict[str, Scores] = {}
+    repeated: WhiteBox | None = None
+    for done, name in enumerate(dict.fromkeys(names)):
         on_progress("attacks", done, len(names))
-        if name == WHITE_BOX:
-            scores = white_box(config, dataset, folder, canaries=canaries, on_progress=on_progress)
-            results.append(audit_result(scores, config, claim, trials="independent"))
-            findings += _findings(scores, config, claim)
+        if name in _CANARY_ATTACKS:
+            found = white_box(config, dataset, ledger, folder, canaries=canaries, attack=name, on_progress=on_progress)
+            repeated = found if repeated is None or name == WHITE_BOX else repeated
+            scored[name] = found.scores
+            results.append(audit_result(found.scores, config, claim, trials="independent"))
+            findings += _findings(found.scores, config, claim) if name == WHITE_BOX else []
             continue
         by_run = [_scores(name, privileged, *target) for target in targets]
+        scored[name] = by_run[0]
         results.append(audit_result(by_run[0], config, claim))
         if runs > 1:
             shared[name] = tuple(overlaps(by_run))
     on_progress("attacks", len(names), len(names))
     warn_of_origin(folder)
-    return Report(config.delta, tuple(results), tuple(findings), shared, claim)
+    return Report(
+        config.delta,
+        tuple(results),
+        tuple(findings),
+        shared,
+        claim,
+        monitors={} if repeated is None else repeated.monitors,
+        differences=_differences(folder, repeated, why_not),
+        refuted_by=_refuting(scored, config, claim),
+        audited_steps=0 if repeated is None else ledger.steps,
+    )
 
 
-def white_box(
-    config: Config, dataset: Dataset, folder: Path, *, canaries: int, on_progress: Progress = lambda *_: None
-) -> Scores:
-    """Scores of Dirac canaries after one more training of the run, half of them among the records.
+def _why_not_repeated(config: Config, dataset: Dataset, ledger: Ledger, folder: Path) -> str:
+    """Why white-box audits do not take the run; empty where they do.
 
-    The run's own settings train it: the same clipping norm, noise, sampling rate and steps, through `fit`.
-
-    Args:
-        config: of the run.
-        dataset: of the run.
-        folder: of the run, whose card tells what it was trained with.
-        canaries: how many, >= 2.
-        on_progress: called with (stage, done, total).
-
-    Raises:
-        InvalidInput: the run is not DP-SGD of a classifier with flat clipping, Poisson batches, constant noise and the
-            relation add_remove.
+    Raises `InvalidInput` where its settings contradict its ledger.
     """
-    known = trained_with(config, folder)
-    noise, rate, steps = (known.get(name) for name in ("noise_multiplier", "sample_rate", "steps"))
-    constant = all(isinstance(value, int | float) for value in (noise, rate, steps))
-    standard = (known.get("sampling"), known.get("clipping")) == ("poisson", "flat") and constant
-    if config.method != "gradient" or dataset.task == "regression" or not standard:
-        hint = "It audits DP-SGD of classifiers, of flat clipping, Poisson batches and constant noise."
-        raise check.fail("attack", "another one for this run", WHITE_BOX, hint)
-    if config.relation != Relation.ADD_REMOVE:
-        raise check.fail("relation", f"add_remove for {WHITE_BOX}", config.relation, "Its canaries come and go.")
-    noise, rate = float(known["noise_multiplier"]), float(known["sample_rate"])
-    train = partial(
-        fit,
-        clip_norm=config.clip_norm,
-        noise_multiplier=noise,
-        sample_rate=rate,
-        steps=int(known["steps"]),
-        on_step=lambda done, total: on_progress("training with canaries", done, total),
-    )
-    lane = CanaryLane(
-        train,
-        lambda: network_of(config, dataset),
-        dataset.x_train,
-        dataset.y_train,
-        classes=len(dataset.classes),
-        optimizer=lambda model: optimizer_of(config, model),
-        clip_norm=config.clip_norm,
-        sample_rate=rate,
-        observers=[LikelihoodRatio(noise, rate)],
-        width=canaries,
-    )
-    return one_run(lane, attack=WHITE_BOX, canaries=canaries)
+    try:
+        training = training_of(config, dataset, ledger)
+    except InvalidInput as error:
+        return str(error)
+    check_settings(config, dataset, folder, training)
+    return ""
+
+
+def _differences(folder: Path, repeated: WhiteBox | None, why_not: str) -> tuple[str, ...]:
+    """Why what was audited is not what was run."""
+    if repeated is None:
+        return (why_not or "the run was not repeated: attack white_box was not asked for",)
+    return differences(stored_execution(folder), repeated.execution)
+
+
+def _refuting(scored: Mapping[str, Scores], config: Config, claim: TradeOff | None) -> tuple[str, ...]:
+    """The attacks that refute the claim at `REFUTED_AT`, which all tests share evenly.
+
+    `band` counts errors and `one_run_curve` counts right guesses; neither takes scores to be normal.
+    """
+    if claim is None:
+        return ()
+    level = 1 - (1 - REFUTED_AT) / max(1, len(scored) + (WHITE_BOX in scored))
+    found = []
+    for name, scores in scored.items():
+        trials = "independent" if name in _CANARY_ATTACKS else "records"
+        by_band = audit_scores(
+            scores, delta=config.delta, trials=trials, relation=claim.relation, confidence=level, claim=claim
+        ).refutes(claim)
+        by_guesses = (
+            name == WHITE_BOX and audit_one_run_curve(scores, delta=config.delta, confidence=level, claim=claim).refuted
+        )
+        found += [name] if by_band or by_guesses else []
+    return tuple(found)
 
 
 def _scores(name: str, privileged: PrivilegedAttacks, predict: Model, home: Path) -> Scores:

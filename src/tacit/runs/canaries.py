@@ -8,6 +8,7 @@ gets the model with its lane, the records and the optimizer, and knows nothing o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,11 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from tacit import check
+from tacit.audit import LowOrderBits, NoiseMonitor, SamplerMonitor
+from tacit.noise import Stream
+from tacit.noise.rounded_gaussian import grid_of
+from tacit.sampling import Batch, PoissonSampler, PoissonSampling
+from tacit.training.optimizers import is_plain
 
 KINDS = ("dirac", "gradient")
 _REACH = 1e3  # how far beyond the clipping bound a canary's gradient lies
@@ -79,6 +85,94 @@ class WithLane(nn.Module):
         return torch.cat([self.body(inputs), self.lane(place)], dim=1)
 
 
+@dataclass
+class LaneMonitors:
+    """Monitors of the noise and the sampler on the lane of Dirac canaries, where the sum before noise is known.
+
+    A coordinate of the lane holds one clipping bound where its canary is in the batch, and nothing otherwise. So the
+    released value tells the noise that was added, and `sampling` tells who was in the batch.
+
+    Attributes:
+        noise_multiplier: as the ledger says.
+        sample_rate: as the ledger says.
+        clip_norm: of the run. It decides the grid that the rounded Gaussian mechanism releases sums on.
+        noise: of all coordinates of the lane.
+        sampler: of all records and canaries; None before the run.
+        batch: the records of the latest batch.
+    """
+
+    noise_multiplier: float
+    sample_rate: float
+    clip_norm: float
+    noise: NoiseMonitor = field(default_factory=NoiseMonitor)
+    sampler: SamplerMonitor | None = None
+    batch: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        self._draw = np.random.default_rng(0)  # spreads values over their grid cell; no secret
+
+    @property
+    def sampling(self) -> PoissonSampling:
+        """Poisson sampling whose samplers are those of the production path, and show here what they issue."""
+        return _WatchedPoisson(self)
+
+    def begin(self, records: int) -> None:
+        """Start anew for a run on so many records."""
+        self.noise, self.sampler = NoiseMonitor(), SamplerMonitor(records, self.sample_rate)
+
+    def take(self, batch: Batch) -> None:
+        """Count a batch that is about to be trained on."""
+        self.batch = batch.indices
+        if self.sampler is not None:
+            self.sampler.add(batch.indices)
+
+    def observe(self, release: np.ndarray, real: int, chosen: np.ndarray) -> None:
+        """Count a release in units of the clipping bound.
+
+        Args:
+            release: on the lane, shape (width + 1,); the first coordinate is that of the real records.
+            real: number of real records, which come before the canaries.
+            chosen: coordinate of each canary that is among the records, shape (included,).
+        """
+        before_noise = np.zeros(len(release))
+        if self.batch is not None:
+            canaries = self.batch[self.batch >= real] - real
+            before_noise[1:] = np.bincount(chosen[canaries], minlength=len(release) - 1)
+        self.noise.add(self._spread((release - before_noise) / self.noise_multiplier))
+        self.batch = None
+
+    def _spread(self, z: np.ndarray) -> np.ndarray:
+        """Undo the rounding to the grid g: with a uniform value of [-g/2, g/2] added, a law that is normal again.
+
+        Rounding and the uniform value add g^2 / 12 to the variance each.
+        """
+        std = self.noise_multiplier * self.clip_norm
+        grid = grid_of(std)[1] / std
+        return (z + grid * self._draw.uniform(-0.5, 0.5, len(z))) / np.sqrt(1 + grid**2 / 6)
+
+    def verdicts(self) -> dict[str, bool]:
+        """Whether each monitor passed."""
+        return {"noise": self.noise.passed, "sampler": self.sampler is not None and self.sampler.passed}
+
+
+@dataclass(frozen=True)
+class _WatchedPoisson(PoissonSampling):
+    """Poisson sampling that shows each batch as it is redeemed for its step."""
+
+    watch: LaneMonitors = field(compare=False, repr=False)
+
+    def sampler(self, records: int, sample_rate: float, stream: Stream) -> PoissonSampler:
+        sampler = super().sampler(records, sample_rate, stream)
+        redeem = sampler.redeem
+
+        def seen(batch: Batch) -> None:
+            redeem(batch)
+            self.watch.take(batch)
+
+        sampler.redeem = seen
+        return sampler
+
+
 class CanaryLane:
     """One run of a trainer with some of the canaries in: the `lane` of `tacit.audit.one_run_audit`.
 
@@ -96,6 +190,10 @@ class CanaryLane:
             vectors in `width` dimensions, which disturb each other.
         width: dimensions of gradient canaries; the number of Dirac canaries otherwise.
         seed: of the gradient canaries' directions, no secret.
+        idle: further coordinates of the lane for Dirac canaries, which nothing but noise reaches.
+        monitors: watch the lane of Dirac canaries; the trainer must sample by `monitors.sampling`.
+        after_steps: whether the trainer calls `observe_step` after every step. Plain SGD is then read off the weights:
+            a hook on the optimizer would make it take another code path.
 
     Raises:
         InvalidInput: there is no observer, or a number is outside its range.
@@ -116,6 +214,9 @@ class CanaryLane:
         kind: str = "dirac",
         width: int,
         seed: int = 0,
+        idle: int = 0,
+        monitors: LaneMonitors | None = None,
+        after_steps: bool = False,
     ):
         self.kind = check.choice("kind", kind, KINDS)
         self.width = check.count("width", width, minimum=2)
@@ -127,17 +228,28 @@ class CanaryLane:
         self._clip_norm = check.positive("clip_norm", clip_norm)
         self._sample_rate = check.probability("sample_rate", sample_rate, open_low=True)
         self._draw = np.random.default_rng(seed)
+        self._idle = check.count("idle", idle, minimum=0)
+        self._monitors = monitors if self.kind == "dirac" else None
+        self._after_steps = after_steps
+        self.observe_step: Callable[[], None] = lambda: None
 
     def __call__(self, included: np.ndarray) -> np.ndarray:
         """Train once with the canaries that `included` (m,) chooses; the score of each by the first observer."""
         directions = None if self.kind == "dirac" else self._directions(len(included))
         if directions is None and len(included) != self.width:
             raise check.fail("included", f"of {self.width} Dirac canaries", len(included))
-        model = WithLane(self._body(), self.kind, self.width)
+        model = WithLane(self._body(), self.kind, self.width + self._idle)
         optimizer = self._optimizer(model)
-        inputs, targets = self._records(np.flatnonzero(included), directions)
+        self._chosen = np.flatnonzero(included)
+        inputs, targets = self._records(self._chosen, directions)
         unit = self._sample_rate * len(targets) / self._clip_norm
-        optimizer.register_step_pre_hook(lambda *_: self._observe(model, directions, unit))
+        if self._monitors is not None:
+            self._monitors.begin(len(targets))
+        if self._after_steps and is_plain(optimizer):
+            self._read_weights(model, optimizer, directions, unit)
+        else:
+            self.observe_step = lambda: None
+            optimizer.register_step_pre_hook(lambda *_: self._read_gradient(model, directions, unit))
         self._train(model, inputs, targets, loss=self._loss, optimizer=optimizer)
         return np.asarray(self.observers[0].total)
 
@@ -160,10 +272,33 @@ class CanaryLane:
         real = F.cross_entropy(outputs[:, :-1], targets.clamp(max=self.classes - 1), reduction="none")
         return torch.where(canary, outputs[:, -1] * (_REACH * self._clip_norm), real)
 
-    def _observe(self, model: WithLane, directions: np.ndarray | None, unit: float) -> None:
+    def _read_gradient(self, model: WithLane, directions: np.ndarray | None, unit: float) -> None:
         gradient = model.lane.weight.grad
-        if gradient is None:
-            return
-        seen = gradient.detach().cpu().double().numpy().reshape(-1) * unit
+        if gradient is not None:
+            self._observe(_values(gradient) * unit, directions, gradient)
+
+    def _read_weights(self, model: WithLane, optimizer: Optimizer, directions: np.ndarray | None, unit: float) -> None:
+        """Let `observe_step` read the release off the change of the weights, -rate * release by plain SGD."""
+        before = [_values(model.lane.weight)]
+        rates = [optimizer.param_groups[0]["lr"]]
+
+        def observe() -> None:
+            after = _values(model.lane.weight)
+            self._observe((before[0] - after) * (unit / rates[0]), directions)
+            before[0], rates[0] = after, optimizer.param_groups[0]["lr"]
+
+        self.observe_step = observe
+
+    def _observe(self, seen: np.ndarray, directions: np.ndarray | None, gradient: Tensor | None = None) -> None:
+        """Show a release on the lane, in units of the clipping bound and, as it is, as `gradient`."""
+        if self._monitors is not None:
+            self._monitors.observe(seen, len(self._targets), self._chosen)
         for observer in self.observers:
-            observer.add(seen[1:] if directions is None else directions @ seen)
+            if isinstance(observer, LowOrderBits) and gradient is not None:
+                observer.add(gradient.detach().cpu().numpy().reshape(-1)[1 : self.width + 1])
+            else:
+                observer.add(seen[1 : self.width + 1] if directions is None else directions @ seen)
+
+
+def _values(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().cpu().double().numpy().reshape(-1).copy()

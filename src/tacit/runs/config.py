@@ -30,7 +30,7 @@ CHOICES = {
     "model": ("linear", "mlp", "convnet", "text", "recommender"),
     "optimizer": ("sgd", "adam", "adam_bc", "adagrad"),
     "learning_rate_schedule": ("constant", "linear", "cosine"),
-    "engine": ("auto", "eager", "compiled"),
+    "engine": ("auto", "eager", "recorded", "compiled"),
     "precision": ("float32", "bfloat16"),
 }
 _OPTIONAL_COUNTS = {"max_physical_batch_size": 1, "checkpoint_every": 1, "init_seed": 0, "unsafe_seed": 0}  # minima
@@ -81,7 +81,7 @@ class Config:
     momentum: float = setting(0.0, "Momentum of sgd, in [0, 1).")
     batch_size: int = setting(128, "Expected size of a Poisson batch; sampling rate batch_size / n.")
     epochs: float = setting(20.0, "Expected passes over the data; round(epochs * n / batch_size) steps.")
-    engine: str = setting("auto", "auto, eager or compiled.")
+    engine: str = setting("auto", "auto, eager, recorded or compiled.")
     precision: str = setting("float32", "float32, or bfloat16 for the forward and backward pass.")
     checkpoint_every: int | None = setting(None, "Steps between checkpoints; an epoch by default.")
     max_physical_batch_size: int | None = setting(None, "Most records in memory at once; changes no result.")

@@ -16,7 +16,7 @@ from tacit.signing import Origin, code_digest, new_id, origin_of, raise_count, s
 
 SIGNATURE = "signature.json"
 """The file in a run's folder with the signature of the others."""
-SIGNED = ("config.json", "ledger.json", "card.json", "card.html", MODEL)
+SIGNED = ("config.json", "ledger.json", "card.json", "card.html", "execution.json", MODEL)
 """The files of a run that its signature covers, those of them that are there."""
 _KIND = "run"
 

@@ -201,9 +201,16 @@ class TradeOff:
         """`audit <= claim`: whether a measured lower bound is compatible with a claimed curve.
 
         False means that the audit refutes the claim at the audit's confidence.
+
+        Raises:
+            NotABound: the left side is no measured result.
+            InvalidInput: the two are about different relations.
         """
         if self.standing is not Standing.MEASURED or not isinstance(self.curve, ErrorPoints):
             raise NotABound("audit <= claim must have a measured result on its left side.")
+        if claim.relation is not self.relation:
+            said = self.relation.value
+            raise check.fail("relation", f"{claim.relation.value}, as the claim's is", said, "Audit the claim's game.")
         points = self.curve
         return bool(
             np.all(claim.curve.beta(points.alpha) <= points.beta_reached)

@@ -23,6 +23,7 @@ from tacit.sampling import Sampling
 from tacit.tradeoff import Target
 from tacit.training.callbacks import Callback, Functions, Row
 from tacit.training.collation import assumptions_of, collation_of
+from tacit.training.execution_record import ExecutionRecord
 from tacit.training.fit_facts import FitChecks
 from tacit.training.loop import Evaluate, Loop
 from tacit.training.plan import Plan, unit_ids_of
@@ -47,6 +48,7 @@ class Fit:
         stopped: why the run ended before its last planned step; empty when it did not.
         taken: steps taken. Where a callback ended the run, the ledger holds the whole plan: what was released decided
             when to stop, so the steps taken alone are no guarantee.
+        execution: by what the run was computed.
 
     Example:
         >>> from tacit.training import Plan
@@ -61,6 +63,7 @@ class Fit:
     history: list[Row] = field(default_factory=list)
     stopped: str = ""
     taken: int = 0
+    execution: ExecutionRecord | None = None
 
 
 @check.renamed(max_physical_batch="max_physical_batch_size")
@@ -240,6 +243,14 @@ def fit(
         if not loop.finished:
             # Before `on_plan` writes anything down: what is written has a checkpoint from which to go on.
             writer.save(False)
+    execution = ExecutionRecord.of(
+        model,
+        engine=engine,
+        precision=precision,
+        max_physical_batch_size=max_physical_batch_size,
+        scheduler=schedule,
+        scheduler_per=scheduler_per,
+    )
     for callback in callbacks:
         callback.on_plan(run.plan)
     try:
@@ -253,7 +264,7 @@ def fit(
         checks.after_run()
     if loop.stopped:
         run.record_plan()
-    return Fit(run.plan, ledger, loop.history, loop.stopped, loop.taken)
+    return Fit(run.plan, ledger, loop.history, loop.stopped, loop.taken, execution)
 
 
 def _epsilon_so_far(ledger: Ledger, accountant: Accountant, delta: float | None) -> Row:

@@ -108,7 +108,7 @@ _PLAIN_SGD = {"momentum": 0, "weight_decay": 0, "dampening": 0, "nesterov": Fals
 
 def apply_gradients(optimizer: Optimizer, trainable: dict[str, nn.Parameter], gradients: dict[str, Tensor]) -> None:
     """Make one step of `optimizer` with `gradients`, by parameter name, then clear them."""
-    if _is_plain(optimizer):
+    if is_plain(optimizer):
         _plain_step(optimizer, trainable, gradients)
         return
     for name, parameter in trainable.items():
@@ -148,7 +148,7 @@ def _only_private(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         )
 
 
-def _is_plain(optimizer: Optimizer) -> bool:
+def is_plain(optimizer: Optimizer) -> bool:
     """Whether a step is p -= lr g and nothing else: no momentum, hooks, schedulers that count steps or subclasses."""
     if type(optimizer) is not SGD or "step" in vars(optimizer) or len(optimizer.param_groups) != 1:
         return False

@@ -86,7 +86,7 @@ def scales(clip: Clip, noise_multiplier: float, expected_batch_size: float) -> t
 
 
 # Values; drawing fewer takes less time than a few hand-overs between threads.
-_LEAST_AHEAD = 2**17
+LEAST_AHEAD = 2**17
 
 
 class DrawAhead:
@@ -105,7 +105,7 @@ class DrawAhead:
     def __init__(self, stream: Stream, *, ahead: bool | None = None):
         self._stream = stream
         self._ahead = _processor_to_spare() if ahead is None else ahead
-        self._least = _LEAST_AHEAD if ahead is None else 0
+        self._least = LEAST_AHEAD if ahead is None else 0
         self._process = os.getpid()
         self._thread: ThreadPoolExecutor | None = None
         self._next: Future[NormalDraw] | None = None

@@ -24,10 +24,12 @@ from tacit.runs.builders import (
     stream_of,
 )
 from tacit.runs.config import Config
+from tacit.runs.execution import store_execution
 from tacit.runs.method_settings import GradientSettings
 from tacit.runs.methods.base import CHECKPOINT, MODEL, Job, Method, Predict, Scalar, Trained
 from tacit.tradeoff import Epsilon
 from tacit.training import Plan, fit, fit_nonprivate, load_model, read_checkpoint, save_model
+from tacit.training.execution_record import ExecutionRecord
 from tacit.training.resolve_plan import resolve_steps
 
 _ALGORITHMS = {"sgd": "DP-SGD", "adam": "DP-Adam", "adam_bc": "DP-AdamBC", "adagrad": "DP-AdaGrad"}
@@ -48,8 +50,18 @@ class Gradient(Method[GradientSettings]):
         model, optimizer, scheduler = self._parts(job)
         taken = read_checkpoint(kept).step if job.resume and kept.exists() else 0
 
+        execution = ExecutionRecord.of(
+            model,
+            engine=config.engine,
+            precision=config.precision,
+            max_physical_batch_size=config.max_physical_batch_size,
+            scheduler=scheduler,
+            scheduler_per="step",
+        )
+
         def write_ahead(plan: Plan) -> None:
             job.write_ahead(*_remaining(plan, taken))
+            store_execution(job.folder, execution)
 
         fitted = fit(
             model,
@@ -80,6 +92,8 @@ class Gradient(Method[GradientSettings]):
             on_plan=write_ahead,
             on_step=lambda done, total: job.on_progress("private training", done, total),
         )
+        if fitted.execution is not None:
+            store_execution(job.folder, fitted.execution)
         save_model(model, job.folder / MODEL)
         return Trained(
             predict=predictor(model, dataset),

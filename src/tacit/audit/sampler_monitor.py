@@ -1,0 +1,133 @@
+"""`SamplerMonitor`: whether batches are those of Poisson sampling at the stated rate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
+from scipy.stats import binom
+
+from tacit import check
+from tacit.audit.noise_monitor import ALARM
+
+_REACH = 12.0  # standard deviations of the binomial that enter a moment generating function: 1e-30 lies beyond
+
+
+@dataclass
+class SamplerMonitor:
+    """Tests of the batches that were trained on against `records` independent coins of probability `sample_rate`.
+
+    The tests: all inclusions together, the largest and the smallest batch, the most and the least often drawn record
+    (exact binomial quantiles); chi-square of the sizes against Binomial(n, q) and of the counts of inclusion against
+    Binomial(T, q); records that are in two consecutive batches, Binomial(n, q^2) for disjoint pairs of steps (lag 1).
+    The p-values of the two chi-squares are Chernoff bounds of the exact law, which hold for rare events (n q < 5) too,
+    where the chi-square law does not. The alarm is raised where the smallest p-value times the number of tests is below
+    1e-6.
+
+    Args:
+        records: n >= 1.
+        sample_rate: q in (0, 1].
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
+
+    Example:
+        >>> monitor, draw = SamplerMonitor(1000, 0.05), np.random.default_rng(0)
+        >>> for _ in range(100):
+        ...     monitor.add(np.flatnonzero(draw.random(1000) < 0.05))
+        >>> monitor.passed
+        True
+    """
+
+    records: int
+    sample_rate: float
+    _sizes: list[int] = field(default_factory=list, init=False, repr=False)
+    _overlaps: list[int] = field(default_factory=list, init=False, repr=False)
+    _twice: bool = field(default=False, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check.count("records", self.records)
+        check.probability("sample_rate", self.sample_rate, open_low=True)
+        self._counts = np.zeros(self.records, np.int64)
+        self._last = np.zeros(self.records, bool)
+
+    def add(self, batch: NDArray[np.integer]) -> None:
+        """Count one batch: the numbers of its records."""
+        times = np.bincount(np.asarray(batch, dtype=np.int64), minlength=self.records)
+        if len(times) > self.records:
+            raise check.fail("batch", f"of records below {self.records}", int(len(times) - 1))
+        self._twice |= bool((times > 1).any())
+        inside = times > 0
+        if self._sizes:
+            self._overlaps.append(int((inside & self._last).sum()))
+        self._sizes.append(int(times.sum()))
+        self._counts += times
+        self._last = inside
+
+    @property
+    def passed(self) -> bool:
+        """Whether no test raises the alarm; the only thing to print."""
+        return self.p_value >= ALARM
+
+    @property
+    def p_value(self) -> float:
+        """The smallest p-value times the number of tests, at most 1; a secret of the run."""
+        if not self._sizes:
+            raise check.fail("steps", "one at least before the monitor is read", 0)
+        if self._twice:
+            return 0.0
+        steps, n, q = len(self._sizes), self.records, self.sample_rate
+        sizes = np.array(self._sizes)
+        found = [
+            _binomial(int(sizes.sum()), n * steps, q),
+            *(_extremes(values, trials, q) for values, trials in ((sizes, n), (self._counts, steps))),
+            *(_dispersion(values, trials, q) for values, trials in ((sizes, n), (self._counts, steps))),
+            *(self._lag(first) for first in (0, 1)),
+        ]
+        return min(1.0, min(found) * len(found))
+
+    def _lag(self, first: int) -> float:
+        """Overlaps of the disjoint pairs of batches that begin at step `first`, `first` + 2, ..."""
+        pairs = self._overlaps[first::2]
+        return _binomial(sum(pairs), self.records * len(pairs), self.sample_rate**2) if pairs else 1.0
+
+
+def _binomial(seen: int, trials: int, rate: float) -> float:
+    """Two-sided exact p-value of `seen` events."""
+    law = binom(trials, rate)
+    return float(min(1.0, 2 * min(law.cdf(seen), law.sf(seen - 1))))
+
+
+def _extremes(values: NDArray[np.int64], trials: int, rate: float) -> float:
+    """p-value of the largest and the smallest of binomial values, times twice how many there are."""
+    law = binom(trials, rate)
+    return float(min(1.0, 2 * len(values) * min(law.cdf(values.min()), law.sf(values.max() - 1))))
+
+
+def _dispersion(values: NDArray[np.int64], trials: int, rate: float) -> float:
+    """p-value of sum (k - n q)^2 / (n q (1 - q)) over independent binomial values k."""
+    mean, variance = trials * rate, trials * rate * (1 - rate)
+    if variance == 0:
+        return 1.0 if np.all(values == mean) else 0.0
+    seen = float(np.sum((values - mean) ** 2) / variance)
+    return _chernoff(seen, len(values), trials, rate)
+
+
+def _chernoff(seen: float, terms: int, trials: int, rate: float) -> float:
+    """Two-sided Chernoff bound  min_s exp(n log E e^{s X} - s x)  on a sum of `terms` squared deviations."""
+    mean, variance = trials * rate, trials * rate * (1 - rate)
+    reach = _REACH * math.sqrt(variance) + _REACH**2
+    events = np.arange(max(0, math.floor(mean - reach)), min(trials, math.ceil(mean + reach)) + 1)
+    logs, squares = np.asarray(binom.logpmf(events, trials, rate)), (events - mean) ** 2 / variance
+    sign = 1.0 if seen >= terms else -1.0
+
+    def bound(log_s: float) -> float:
+        s = sign * math.exp(log_s)
+        return terms * float(np.asarray(logsumexp(logs + s * squares))) - s * seen
+
+    best = minimize_scalar(bound, bounds=(-20.0, 6.0), method="bounded")
+    return min(1.0, 2 * math.exp(min(0.0, bound(float(best.x)))))
