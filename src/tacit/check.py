@@ -211,8 +211,10 @@ def choice(name: str, value: object, options: Iterable[str]) -> str:
 def keys(name: str, given: Iterable[str], options: Iterable[str]) -> None:
     """Every key of a table is known; otherwise an error that lists the known keys and names the nearest."""
     known = list(options)
+    allowed = set(known)
     for key in given:
-        choice(f"key of {name}", key, known)
+        if key not in allowed:
+            choice(f"key of {name}", key, known)
 
 
 def renamed(**names: str) -> Callable[[Callable[Parameters, Kind]], Callable[Parameters, Kind]]:

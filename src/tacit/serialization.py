@@ -6,12 +6,16 @@ Infinities are spelled "inf". A reader of a file that is being written sees the 
 import json
 import math
 import os
+import re
 import secrets
+import sys
 from pathlib import Path
 from typing import Any
 
 from tacit import check
 from tacit.errors import InvalidInput
+
+_PART = re.compile(r"\.[0-9a-f]{16}\.part$")  # the names that `write_bytes` makes
 
 
 def json_text(value: object) -> str:
@@ -20,9 +24,10 @@ def json_text(value: object) -> str:
 
 
 def json_table(name: str, path: str | Path) -> dict[str, Any]:
-    """The JSON table in the file `path`; raises `InvalidInput` about `name` where there is none."""
+    """The JSON table in the file `path`, or on standard input for "-"; raises `InvalidInput` where there is none."""
     try:
-        table = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=_without_duplicates)
+        text = sys.stdin.read() if str(path) == "-" else Path(path).read_text(encoding="utf-8")
+        table = json.loads(text, object_pairs_hook=_without_duplicates)
     except FileNotFoundError:
         raise check.fail(name, "a file that exists", str(path)) from None
     except (OSError, ValueError, RecursionError) as error:
@@ -71,6 +76,22 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def remove_parts(folder: str | Path) -> None:
+    """Remove what writers that were killed have left in `folder`; nobody else may write there meanwhile.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     part = Path(folder) / "card.json.0123456789abcdef.part"
+        ...     part.touch(); remove_parts(folder)
+        ...     part.exists()
+        False
+    """
+    for path in Path(folder).glob("*.part"):
+        if _PART.search(path.name) and path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

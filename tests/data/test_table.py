@@ -262,3 +262,14 @@ def test_a_compressed_file_with_a_wrong_byte_is_refused(write):
     path.write_bytes(content)
     with pytest.raises(InvalidInput, match="table must be well-formed CSV"):
         table(path, **DECLARED)
+
+
+def test_only_python_reads_an_underscore_in_a_number(write):
+    with pytest.raises(InvalidInput, match=r"rows 2, columns age"):
+        table(write(changed(3, 0, "0_1")), **DECLARED)
+
+
+def test_a_file_with_semicolons_gets_a_hint(tmp_path):
+    (tmp_path / "t.csv").write_text("age;job;y\n1;nurse;0\n2;smith;1\n")
+    with pytest.raises(InvalidInput, match="another separator"):
+        table(tmp_path / "t.csv", target="y", classes=[0, 1])

@@ -1,6 +1,7 @@
 import copy
 import os
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -146,3 +147,11 @@ def test_bad_scales_are_refused(scale):
         gaussian(SeededStream(0), 3, std=scale)
     with pytest.raises(InvalidInput, match="scale must be in"):
         laplace(SeededStream(0), 3, scale=scale)
+
+
+def test_threads_share_a_seeded_stream_and_draw_every_word_once():
+    stream, alone = SeededStream(3), SeededStream(3)
+    with ThreadPoolExecutor(8) as pool:
+        drawn = np.concatenate(list(pool.map(lambda _: stream.bits(1000), range(64))))
+    assert sorted(drawn.tolist()) == sorted(alone.bits(64_000).tolist())
+    assert stream.state() == alone.state()

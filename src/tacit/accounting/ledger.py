@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,6 +17,7 @@ from tacit.errors import InvalidInput
 from tacit.mechanisms import Compose, Mechanism, from_spec
 from tacit.relation import Relation
 from tacit.serialization import json_table, write_text
+from tacit.signing import Origin, origin_of, signature_of
 from tacit.standing import Standing
 
 PUBLIC_SIZE = "Each record belongs to one unit, and the number of training records is public."
@@ -24,7 +27,8 @@ UNSTATED = (
     "everything that the theorem needs of that run."
 )
 """The assumption behind a run that goes on in a ledger from before facts were recorded."""
-_KEYS = ("relation", "unit", "assumptions", "unsafe", "standing", "facts", "mechanisms", "hash")
+_KEYS = ("relation", "unit", "assumptions", "unsafe", "standing", "facts", "mechanisms", "hash", "signature")
+_KIND = "ledger"
 _STANDINGS = [standing.value for standing in Standing if standing is not Standing.MEASURED]
 
 
@@ -62,6 +66,9 @@ class Ledger:
     and the end of the chain is kept beside them, so a ledger that was edited by mistake or cut short does not load. The
     chain has no key: it is no defence against somebody who computes it anew.
 
+    The file of a run is signed with this user's key; `origin` says what the signature of a loaded file tells. A ledger
+    that was not made by this process, nor loaded with a valid signature, is saved without one.
+
     A ledger cannot be pickled or deep-copied, because entries of a copy would never reach the original; `copy` makes
     an independent one for planning. `add` may be called from several threads.
 
@@ -89,11 +96,14 @@ class Ledger:
         self.assumptions: list[str] = []
         self.unsafe: list[str] = []
         self.facts = Facts()
+        self.origin = Origin.OWN
         self._marked = Standing.PROVEN
         self._unstated = False
         self._closed = False
         self._entries: list[Entry] = []
         self._lock = threading.RLock()
+        # Which records form a unit is private, so only a hash under a key that is written nowhere is kept.
+        self._key, self._grouping = os.urandom(16), ""
 
     @classmethod
     def of(cls, mechanism: Mechanism, *, relation: Relation | str = Relation.ADD_REMOVE) -> Ledger:
@@ -158,6 +168,21 @@ class Ledger:
             for switch in mechanism.unsafe:
                 self.mark_unsafe(switch)
 
+    def check_grouping(self, grouping: Callable[[bytes], str]) -> None:
+        """Check that records form the same units as in the runs before.
+
+        Args:
+            grouping: key -> keyed hash of which records form a unit, "records:hash"; empty where each is its own.
+
+        Raises:
+            InvalidInput: as many records were grouped otherwise before: a unit would be charged for parts of others.
+        """
+        found = grouping(self._key)
+        if self._grouping and found.partition(":")[0] == self._grouping.partition(":")[0] and found != self._grouping:
+            rule = "those of the earlier runs in this ledger"
+            raise check.fail("groups", rule, "others", "Give runs of other units a ledger of their own.")
+        self._grouping = self._grouping or found
+
     def close(self) -> None:
         """Let nothing be recorded here any more: what a copy in another process records reaches nobody."""
         self._closed = True
@@ -196,6 +221,7 @@ class Ledger:
         twin = Ledger(relation=self.relation, unit=self.unit)
         with self._lock:
             twin._entries, twin.facts = list(self._entries), self.facts.copy()
+            twin.origin = self.origin
             twin._take_marks(self)
         return twin
 
@@ -216,6 +242,11 @@ class Ledger:
         with self._lock:
             for entry in other.entries:
                 self.add(entry.mechanism, entry.steps, entry.note or note)
+            self.absorb_marks(other)
+
+    def absorb_marks(self, other: Ledger) -> None:
+        """Take in marks, assumptions, facts and standing of `other`, whose cost is recorded here already."""
+        with self._lock:
             self.facts.absorb(other.facts)
             self._take_marks(other)
             if self._unstated and self.is_run:
@@ -240,6 +271,8 @@ class Ledger:
             self.mark_unsafe(switch)
         self._marked = Standing.weakest(self._marked, other._marked)
         self._unstated = self._unstated or other._unstated
+        if other.origin is not Origin.OWN:
+            self.origin = other.origin
 
     def _begins(self, later: Ledger) -> bool:
         if not self._entries:
@@ -258,14 +291,25 @@ class Ledger:
             chained = [row | {"hash": link} for row, link in zip(rows, links, strict=True)]
             return self._head() | {"facts": facts, "mechanisms": chained, "hash": chain[-1]}
 
+    @property
+    def is_evidence(self) -> bool:
+        """Whether this is the record of a run that this process or this user's key vouches for."""
+        return self.is_run and self.origin is Origin.OWN
+
     def save(self, path: str | Path) -> None:
-        """Write the JSON form atomically."""
-        write_text(path, json.dumps(self.spec(), indent=1))
+        """Write the JSON form atomically, signed unless it came from a file that this user's key does not vouch for."""
+        spec = self.spec()
+        signature = signature_of(_KIND, spec) if self.origin is Origin.OWN else None
+        write_text(path, json.dumps(spec | ({"signature": signature} if signature else {}), indent=1))
 
     @classmethod
     def load(cls, path: str | Path) -> Ledger:
         """Read a ledger or any other SPEC; raises `InvalidInput` when it is not one or its chain is broken."""
-        return cls.from_spec(read_spec(path))
+        spec = read_spec(path)
+        ledger = cls.from_spec(spec)
+        if "signature" not in spec:
+            ledger.origin = Origin.UNSIGNED
+        return ledger
 
     @classmethod
     def from_spec(cls, spec: object) -> Ledger:
@@ -278,6 +322,9 @@ class Ledger:
         ledger.unsafe = check.texts("unsafe", spec.get("unsafe", []))
         ledger._marked = Standing(check.choice("standing", spec.get("standing", "proven"), _STANDINGS))
         ledger.facts = Facts.from_spec(spec.get("facts", []))
+        if "signature" in spec:
+            unsigned = {key: value for key, value in spec.items() if key != "signature"}
+            ledger.origin = origin_of(_KIND, unsigned, spec["signature"])
         if ledger._marked is Standing.CONDITIONAL and (ledger.facts.assumed or UNSTATED in ledger.assumptions):
             ledger._marked = Standing.PROVEN  # Facts and assumptions say so themselves.
         rows = _mechanisms(spec)

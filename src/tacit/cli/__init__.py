@@ -1,6 +1,6 @@
 """The command line: one file per command, each parses, calls one function and prints.
 
-Exit codes: 0 done, 2 bad input (one sentence on stderr), 1 a failure of the program itself.
+Exit codes: 0 done, 2 bad input (one sentence on stderr), 3 a claim was refuted, 1 a failure of the program itself.
 """
 
 import os
@@ -12,7 +12,7 @@ import typer
 from typer.exceptions import TyperException
 
 from tacit import __version__, check
-from tacit.cli import account, audit, calibrate, data, doctor, reproduce, results, sweep, tickets, train
+from tacit.cli import account, audit, calibrate, data, doctor, reproduce, results, sweep, tickets, train, verify
 from tacit.errors import CodeWarning, LeakWarning, PrivacyWarning, RenamedWarning, TacitError
 
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
@@ -35,6 +35,7 @@ for _name, _module in {
     "sweep": sweep,
     "results": results,
     "tickets": tickets,
+    "verify": verify,
 }.items():
     app.command(_name)(_module.command)
 

@@ -9,7 +9,6 @@ import typer
 from tacit import check
 from tacit.cli.console import ShowValues
 from tacit.cli.flags import with_settings
-from tacit.errors import InvalidInput
 from tacit.serialization import json_text
 
 
@@ -44,9 +43,8 @@ def command(
             config = runs.read_config(preset, overrides)
             run = runs.train(config, data_dir=data_dir, out=out, on_progress=on_progress)
         else:
-            raise InvalidInput(
-                "PRESET is missing. Name a preset such as digits, a CONFIG.toml, or a stopped run by --resume."
-            )
+            hint = "Name a preset such as digits, a CONFIG.toml, or a stopped run by --resume."
+            raise check.fail("PRESET", "given unless --resume is", None, hint)
     if json:
         print(json_text(card_table(run.card)))
         return

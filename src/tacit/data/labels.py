@@ -73,7 +73,9 @@ def indices(name: str, labels: np.ndarray, classes: Sequence[str]) -> np.ndarray
 
 
 def is_number(value: str) -> bool:
-    """Whether `value` reads as a number; "nan" and "inf" do."""
+    """Whether `value` reads as a number; "nan" and "inf" do, and "0_1", which only Python reads so, does not."""
+    if "_" in value:
+        return False
     try:
         float(value)
     except ValueError:
@@ -98,10 +100,11 @@ def class_indices(
     Raises:
         InvalidInput: a label is outside the classes, only one class occurs, or the classes of ratings are no numbers.
     """
-    read = read_classes(y, y_held) if classes is None else None
-    if read is not None and len(read) < 2:
-        raise check.fail("y_train", "labels of at least two classes", check.private_values(read))
-    known = declared("classes", classes if read is None else read)
+    if classes is None:
+        classes = read_classes(y, y_held)
+        if len(classes) < 2:
+            raise check.fail("y_train", "labels of at least two classes", check.private_values(classes))
+    known = declared("classes", classes)
     if task == "ratings" and not all(is_number(name) for name in known):
         raise check.fail("classes", "numbers for ratings", check.private_values(known))
     y, y_held = indices("y_train", y, known), indices("y_test", y_held, known)

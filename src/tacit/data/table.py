@@ -6,6 +6,7 @@ import gzip
 import lzma
 import os
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -60,6 +61,9 @@ def _csv(file: Path) -> dict[str, np.ndarray]:
         raise check.fail("table", "UTF-8 text", f"{error.reason} at byte {error.start}") from None
     except (csv.Error, OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise check.fail("table", "well-formed CSV", str(error)) from None
+    if len(header) == 1 and any(separator in header[0] for separator in ";\t|"):
+        hint = "The header has another separator in it, such as a semicolon: save the file with commas."
+        raise check.fail("table", "separated by commas", "one column", hint)
     uneven = [place for place, row in enumerate(rows) if len(row) != len(header)]
     if uneven:
         got = f"{len(rows[uneven[0]])} in rows {listed(uneven)}"
@@ -92,7 +96,7 @@ def _parquet(file: Path) -> dict[str, np.ndarray]:
 
 
 def _unique(names: Sequence[str]) -> Sequence[str]:
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise check.fail("table", "a table whose columns have different names", twice)
     return names
@@ -143,9 +147,11 @@ def table(
     columns = read_columns(path)
     _check_target(target, columns)
     for unwanted in drop:
-        check.choice("drop", unwanted, columns)
+        if unwanted not in columns:
+            check.choice("drop", unwanted, columns)
     answers = columns.pop(target)
-    columns = {column: values for column, values in columns.items() if column not in set(drop)}
+    dropped = set(drop)
+    columns = {column: values for column, values in columns.items() if column not in dropped}
     if not columns:
         raise check.fail("table", "at least one column besides the target", f"only {target!r}")
     limits, kinds = _declared(bounds or {}, categories or {}, columns)

@@ -50,10 +50,8 @@ def encode(
 
 def numbers(values: np.ndarray) -> np.ndarray:
     """`values` as float64, NaN where a text is no number."""
-    try:
+    if values.dtype.kind in "biuf":
         return values.astype(np.float64)
-    except (TypeError, ValueError):
-        pass
     found, inverse = labels.distinct(values)
     return np.array([_number(value) for value in found])[inverse]
 
@@ -75,10 +73,7 @@ def one_hot(values: np.ndarray, categories: Sequence[str]) -> np.ndarray:
 
 
 def _number(value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        return float("nan")
+    return float(value) if labels.is_number(value) else float("nan")
 
 
 def _refuse(bad: Mapping[str, np.ndarray], bounds: Mapping[str, object]) -> None:

@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from tacit.erm.base import checked_rows, indices_of
 from tacit.erm.linear_model import ConvexModel, PrivateModel
 from tacit.erm.losses import HuberHinge, Logistic, Loss, Softmax, clipped_chance, softmax
+from tacit.erm.release import Method
 from tacit.errors import InvalidInput
 
 Array = np.ndarray
@@ -45,8 +46,9 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):
 
     def _records(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
         X, labels = self._rows_and_answers(X, y, reset=reset)
-        check_classification_targets(labels)
         declared = self.classes if reset else self.classes_
+        if declared is None:
+            check_classification_targets(labels)
         self.classes_, places = indices_of(labels, declared, strict=self.strict)
         return X, places if len(self.classes_) > 2 else places.astype(float)
 
@@ -84,6 +86,7 @@ class DPLogisticRegression(LinearClassifier):
         variant: see `ConvexModel`.
         regularization: see `ConvexModel`.
         prior_norm: see `ConvexModel`.
+        public_size: see `ConvexModel`.
         unsafe_diagnostics: see `ConvexModel`.
         epsilon: see `PrivateEstimator`.
         delta: see `PrivateEstimator`.
@@ -135,6 +138,9 @@ class DPLogisticRegression(LinearClassifier):
         """Logarithms of `predict_proba`."""
         return np.log(self.predict_proba(X))
 
+    def _unread(self) -> tuple[str, ...]:
+        return (*super()._unread(), *(("slope_bound",) if len(self.classes_) > 2 else ()))
+
     def _loss(self) -> Loss:
         classes = len(self.classes_)
         return Logistic(self.slope_bound) if classes == 2 else Softmax(classes)
@@ -167,6 +173,9 @@ class DPLinearSVC(LinearClassifier):
                 f"classes must be two; got {len(self.classes_)}. Use DPLogisticRegression."
             )
         return X, targets
+
+    def _unread_by(self, method: Method) -> tuple[str, ...]:
+        return (*super()._unread_by(method), *(() if method.reads_loss else ("half_width",)))
 
     def _loss(self) -> Loss:
         return HuberHinge(self.half_width)

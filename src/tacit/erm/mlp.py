@@ -72,6 +72,12 @@ class DPMLPClassifier(PrivateClassifier):
     pl_constant: float = 0.01
     init_seed: int = 0
 
+    def _unread(self) -> tuple[str, ...]:
+        if self.method == "gradient":
+            return (*super()._unread(), "steps", "pl_constant")
+        paper = () if self.variant == "paper" else ("pl_constant",)
+        return (*super()._unread(), "epochs", "batch_size", "clip_norm", *paper)
+
     def _fit(self, X: Array, targets: Array) -> Release:
         hint = "The network is not convex; use method='gradient' or 'input'."
         known = VARIANTS.get(str(self.method))

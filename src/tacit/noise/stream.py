@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from typing import NoReturn
@@ -64,6 +65,7 @@ class _KeyStream(Stream):
     secure = False
 
     def __init__(self, key: bytes):
+        self._lock = threading.RLock()  # threads may share a stream: each gets bits of its own
         self._rekey(key)
 
     def _rekey(self, key: bytes, block: int = 0) -> None:
@@ -72,9 +74,10 @@ class _KeyStream(Stream):
     def bits(self, count: int) -> NDArray[np.uint64]:
         words = np.empty(count, np.uint64)
         target = words.view(np.uint8).data
-        for start in range(0, len(target), len(_ZEROS)):
-            part = target[start : start + len(_ZEROS)]
-            self._encryptor.update_into(_ZEROS[: len(part)] if len(part) < len(_ZEROS) else _ZEROS, part)
+        with self._lock:
+            for start in range(0, len(target), len(_ZEROS)):
+                part = target[start : start + len(_ZEROS)]
+                self._encryptor.update_into(_ZEROS[: len(part)] if len(part) < len(_ZEROS) else _ZEROS, part)
         return words
 
     def __reduce__(self) -> NoReturn:
@@ -112,8 +115,9 @@ class SeededStream(_KeyStream):
 
     def bits(self, count: int) -> NDArray[np.uint64]:
         """`count` words of the key stream, counted for `state`."""
-        self._drawn += count
-        return super().bits(count)
+        with self._lock:
+            self._drawn += count
+            return super().bits(count)
 
     def refinement(self) -> Stream:
         """A stream of its own for each position, so that refining a value shifts nothing that is drawn later."""
@@ -138,6 +142,7 @@ _LIVE: weakref.WeakSet[SecureStream] = weakref.WeakSet()
 
 def _rekey_after_fork() -> None:
     for stream in _LIVE:
+        stream._lock = threading.RLock()  # another thread may have held it when the process forked
         stream._rekey(os.urandom(32))
 
 

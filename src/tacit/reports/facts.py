@@ -19,8 +19,10 @@ UNSTATED = "a stored run that states no facts: run it again with this version"
 
 def of_what(ledger: Ledger) -> str:
     """One sentence: whether the numbers are about a run or about mechanisms alone."""
+    if ledger.is_evidence:
+        return "Record of a run: what ran, with the facts that the guarantee rests on."
     if ledger.is_run:
-        return "Record of a run: what ran, with the facts that the guarantee rests on. The file is not signed."
+        return f"Statement of a file, {ledger.origin.value}: it says what ran, and nothing here shows that it did."
     if ledger.standing is Standing.CONDITIONAL:
         return "Record without facts: nothing here shows that the code which ran is the code that is accounted."
     return "Statement about mechanisms: it says what they would cost, not what any program did."

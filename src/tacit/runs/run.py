@@ -7,22 +7,26 @@ import os
 import platform
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tacit import check
 from tacit.accounting import PUBLIC_SIZE, Account, Ledger, account, unpaid
 from tacit.audit import AuditResult
 from tacit.data import Dataset
+from tacit.locking import locked
 from tacit.reports import Card, coarse_seconds, write_card
 from tacit.runs.attacks import attack_model, claim_of
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
 from tacit.runs.methods import Job, method_of
-from tacit.runs.methods.base import CHECKPOINT, MODEL, Progress
+from tacit.runs.methods.base import CHECKPOINT, MODEL, Method, Progress
 from tacit.runs.metrics import constant_test, metric_of
-from tacit.runs.run_signature import sign_run
+from tacit.runs.resumption import TRAINED, SavedLedger, keep_trained, trained_model
+from tacit.runs.run_signature import origin_of_run, sign_run
 from tacit.runs.stored_run import stored_config
-from tacit.serialization import json_text, write_text
+from tacit.serialization import json_text, remove_parts, write_text
+from tacit.signing import Origin
 
 _PACKAGES = ("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn")
 
@@ -69,19 +73,31 @@ def train(
     """
     started = time.perf_counter()
     dataset = dataset_of(config, data_dir, on_progress)
-    records = len(dataset.y_train)
     folder = Path(out) if out is not None else Path("runs") / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     method = method_of(config)
     if resume and not method.resumable:
         raise check.fail("method", "one that can be resumed", config.method, "Start the run anew.")
-    job = Job(config, dataset, _fresh_ledger(config, dataset), folder, resume, on_progress, data_dir)
+    ledger = _fresh_ledger(config, dataset, folder / "ledger.json" if method.saves_releases else None)
+    sign = partial(sign_run, folder, config.model)
+    job = Job(config, dataset, ledger, folder, resume, on_progress, data_dir, sign)
     method.check(job)
-    if not resume:
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked("out", folder):
+        return _run(job, method, started)
+
+
+def _run(job: Job, method: Method, started: float) -> Run:
+    """The run from training to card, in a folder that no other process works on."""
+    config, dataset, folder, on_progress = job.config, job.dataset, job.folder, job.on_progress
+    if not job.resume:
         _check_free(folder)
-    write_text(folder / "config.json", json_text(config.settings()))
-    sign_run(folder, config.model)
-    trained = method.train(job)
+    remove_parts(folder)
+    if not job.resume:
+        write_text(folder / "config.json", json_text(config.settings()))
+        job.sign()
+    trained = trained_model(job, method)
     job.ledger.save(folder / "ledger.json")
+    keep_trained(job, method, trained)
     baseline = method.nonprivate_baseline(job)
     on_progress("accounting", 0, 1)
     answers = account(job.ledger, delta=config.delta)
@@ -92,7 +108,7 @@ def train(
         dataset=dataset.name,
         model=trained.model,
         method=f"{config.method}: {trained.algorithm}",
-        records=trained.units or records,
+        records=trained.units or len(dataset.y_train),
         measure=metric.name,
         metrics={
             "test": metric(trained.predict(dataset.x_test), dataset.y_test),
@@ -114,7 +130,8 @@ def train(
     )
     write_card(card, folder)
     sign_run(folder, config.model)
-    (folder / CHECKPOINT).unlink(missing_ok=True)
+    for name in (CHECKPOINT, TRAINED):
+        (folder / name).unlink(missing_ok=True)
     return Run(folder, card, answers, audits)
 
 
@@ -143,12 +160,23 @@ def resume(
     """
     folder = Path(run)
     config = stored_config(folder, {"unsafe_seed": unsafe_seed}, trust_code=trust_code, stopped=True)
-    if (folder / "card.json").exists():
+    if (folder / "card.json").exists() and _ended(folder):
         raise check.fail("RUN", "the folder of a run that was stopped", str(folder), "This one is finished.")
-    if method_of(config).resumable and not (folder / CHECKPOINT).exists():
+    written = (folder / "ledger.json").exists() or "ledger.json" in origin_of_run(folder).files
+    keeps = method_of(config).keeps_checkpoints
+    lacking = [CHECKPOINT] if keeps and not (folder / CHECKPOINT).exists() else []
+    lacking += [] if (folder / "ledger.json").exists() else ["ledger.json"]
+    begun = [name for name in lacking if name == CHECKPOINT or not (folder / CHECKPOINT).exists()]
+    if written and begun:
         hint = "Without it nothing tells what was spent. Start anew in another folder."
-        raise check.fail("RUN", f"the folder of a run with its {CHECKPOINT}", str(folder), hint)
+        raise check.fail("RUN", f"the folder of a run with its {begun[0]}", str(folder), hint)
     return train(config, data_dir=data_dir, out=folder, resume=True, on_progress=on_progress)
+
+
+def _ended(folder: Path) -> bool:
+    """Whether nothing is left to do; a run of this user's that was killed before it signed its card is not over."""
+    origin = origin_of_run(folder)
+    return origin.signature is not Origin.OWN or "card.json" in origin.files
 
 
 def _check_free(folder: Path) -> None:
@@ -158,8 +186,8 @@ def _check_free(folder: Path) -> None:
         raise check.fail("out", "a folder without a run", str(folder), hint)
 
 
-def _fresh_ledger(config: Config, dataset: Dataset) -> Ledger:
-    ledger = Ledger(relation=config.relation)
+def _fresh_ledger(config: Config, dataset: Dataset, saved_at: Path | None) -> Ledger:
+    ledger = Ledger(relation=config.relation) if saved_at is None else SavedLedger(saved_at, relation=config.relation)
     ledger.assume(PUBLIC_SIZE)
     ledger.assume("Test results, attacks and any choice of settings made by looking at them are outside the guarantee.")
     # A registered data set was prepared before it was published; whoever reads an own table can declare the rest.

@@ -1,4 +1,4 @@
-"""Running the tasks of a sweep: what is stored is not run again, the rest goes to an engine."""
+"""Running the tasks of a sweep: stored tasks are skipped, an engine runs the others."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def sweep(
 def stored(
     tasks: Sequence[Task], store: Store, *, data_dir: Folder = None, any_code: bool = False
 ) -> list[Result | None]:
-    """What `sweep` would find in the store: one result or None for each task, in their order.
+    """Look up tasks in the store: one result or None for each, in their order.
 
     Args:
         tasks: to look up.
@@ -98,7 +98,7 @@ def expected_seconds(
     workers: int | None = None,
     any_code: bool = False,
 ) -> float:
-    """Time that `sweep` would need for what is not stored yet, from the tasks' own estimates.
+    """Seconds that `sweep` needs for the tasks that are not stored, from their own estimates.
 
     Args:
         tasks: to run.

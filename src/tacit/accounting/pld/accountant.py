@@ -10,10 +10,11 @@ import numpy as np
 
 from tacit import check
 from tacit.accounting.base import Accountant
-from tacit.accounting.pld.dispatch import ALLOWANCE, Dispatch
+from tacit.accounting.pld.dispatch import Dispatch
 from tacit.accounting.pld.envelopes import coarse_dispatch, in_blocks, lower_bounds
 from tacit.accounting.pld.few_samples import few_samples
 from tacit.accounting.pld.grouped_dispatch import GroupedDispatch
+from tacit.accounting.pld.intervals import ALLOWANCE
 from tacit.mechanisms import Mechanism
 from tacit.mechanisms.pairs import GaussianPair, Pair
 from tacit.relation import Relation

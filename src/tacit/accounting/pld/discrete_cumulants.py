@@ -6,8 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.accounting.pld.quadrature import log1p, shifted_sum
-from tacit.accounting.pld.step_cumulants import SampledGaussianCumulant, StepCumulant, Unsuitable, log_decay
+from tacit.accounting.pld.decay import log_decay
+from tacit.accounting.pld.quadrature import log1p, moment_rounding, shifted_sum
+from tacit.accounting.pld.step_cumulants import (
+    SampledGaussianCumulant,
+    StepCumulant,
+    Unsuitable,
+)
 from tacit.mechanisms.pairs import Nodes, Pair
 from tacit.mechanisms.pairs.quadrature import LOG_TOLERANCE, exponential_tilt, weighted_mean_and_variance
 
@@ -90,6 +95,11 @@ class DiscreteCumulant(StepCumulant):
         p_lost, q_lost = self.pair.infinity_mass + self._ignored[0], self.pair.negative_infinity_mass + self._ignored[1]
         lost = p_lost + theta * (p_lost - q_lost)
         return float(np.log1p(small - lost)) if np.isfinite(small) else direct
+
+    def rounding(self) -> float:
+        """Return `moment_rounding` of the nodes that have mass."""
+        loss, p, _ = self.real.columns
+        return moment_rounding(np.log(p[p > 0]), loss[p > 0], self.theta, self.moment)
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
         """Return `log_moment` with its first two derivatives."""
@@ -180,6 +190,10 @@ class MixtureCumulant(StepCumulant):
         if moments.max() > 0.5:
             return float(np.logaddexp(*(np.log(self._shares) + moments)))
         return float(np.log1p(self._shares @ np.expm1(moments)))
+
+    def rounding(self) -> float:
+        """Return the larger of the two, with units for the mixture itself."""
+        return max(each.rounding() for each in self._cumulants) + 4 * _UNIT * abs(self.moment)
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
         """Return `log_moment` with its first two derivatives."""

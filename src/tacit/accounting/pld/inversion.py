@@ -49,6 +49,7 @@ class SaddleLine:
     infinity_mass: float
     smoothing: float
     left_out: float
+    rounding: float
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta(epsilon)."""
@@ -59,7 +60,7 @@ class SaddleLine:
         phase = 4 * _UNIT * self.t * (abs(epsilon) + abs(self.mean)) + 16 * _UNIT
         unsure = np.abs(terms) * phase + self.error * np.abs(turn)
         log_scale = self.log_moment - self.theta * epsilon
-        exponent = 8 * _UNIT * (abs(self.log_moment) + abs(self.theta * epsilon))
+        exponent = self.rounding + 8 * _UNIT * (abs(self.log_moment) + abs(self.theta * epsilon))
         smoothed = 0.0
         if self.smoothing:
             rise = (float(np.real(terms).sum()) + float(unsure.sum())) / (2 * self.period) + self.tails[1]
@@ -134,6 +135,7 @@ def _line(loss_sum: LossSum, saddle: Saddle, budget: int, smoothing: float, infi
         theta, saddle.epsilon, period, log_moment, loss_sum.mean, t, phi, error, tails, aliases, infinity_mass,
         smoothing,
         loss_sum.left_out,
+        loss_sum.rounding,
     )  # fmt: skip
 
 

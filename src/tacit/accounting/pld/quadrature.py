@@ -285,6 +285,30 @@ def log1p(z: np.ndarray) -> np.ndarray:
     return value
 
 
+_UNIT = 2.0**-53  # Rounding unit of a double.
+
+
+def moment_rounding(log_mass: np.ndarray, loss: np.ndarray, theta: float, log_moment: float) -> float:
+    """A bound on the rounding error of log sum e^{log_mass + theta loss}.
+
+    Each term has a relative error of at most a few units of its exponent, and their average under the tilt counts. A
+    small moment is sum e^{log_mass} (e^{theta loss} - 1 + theta (e^{-loss} - 1)): its terms have relative errors of
+    that kind too, and lose units of theta |loss|, the size of what cancels.
+
+    Args:
+        log_mass: log of the P-mass of each node.
+        loss: loss of each node.
+        theta: tilt.
+        log_moment: the log of the sum.
+    """
+    weights = np.exp(log_mass + theta * loss - log_moment)
+    change = np.minimum(np.abs(theta * loss), 1.0)
+    size = weights @ (change * (4 + np.abs(log_mass) + theta * np.abs(loss)))
+    if abs(log_moment) > 0.5:
+        size = weights @ (4 + np.abs(log_mass) + theta * np.abs(loss))
+    return 4 * _UNIT * float(size)
+
+
 _CHUNK = 1024  # Nodes of one matrix product, which bounds the memory.
 
 

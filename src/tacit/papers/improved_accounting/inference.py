@@ -77,7 +77,7 @@ def langevin(dataset: str, epsilon: float, seed: int, *, data_dir: Folder = None
         seed: of the noise and the batches.
         data_dir: folder of the data files.
     """
-    from tacit.accounting import Ledger, accountant
+    from tacit.accounting import accountant
     from tacit.erm.losses import Logistic
     from tacit.erm.solver import Problem
     from tacit.noise import SeededStream
@@ -94,7 +94,7 @@ def langevin(dataset: str, epsilon: float, seed: int, *, data_dir: Folder = None
         stream=SeededStream(seed),
     )
     w = chain.mean(setting.last or len(chain.states) - setting.burn_in)
-    exact = accountant("pld")(Ledger.of(chain.ledger.mechanism)).epsilon(DELTA)
+    exact = accountant("pld")(chain.ledger).epsilon(DELTA)
     return {"accuracy": float(np.mean((x_test @ w > 0) == y_test)), "exact": float(exact)}
 
 
@@ -151,7 +151,6 @@ def observed(dataset: str, sigma: float, seed: int, delta: float, *, data_dir: F
     import torch
     from torch import nn
 
-    from tacit.accounting import Ledger
     from tacit.noise import SeededStream
     from tacit.training import fit
     from tacit.variational import BayesianObserver
@@ -177,7 +176,7 @@ def observed(dataset: str, sigma: float, seed: int, delta: float, *, data_dir: F
         callbacks=(observer,),
         stream=SeededStream(seed),
     )
-    return {"epsilon": float(observer.trade_off(Ledger.of(found.ledger.mechanism)).epsilon(delta))}
+    return {"epsilon": float(observer.trade_off(found.ledger).epsilon(delta))}
 
 
 def _tensors(dataset: str, data_dir: Folder) -> tuple[Tensor, Tensor, Tensor, Tensor]:

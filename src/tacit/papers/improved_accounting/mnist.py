@@ -136,7 +136,7 @@ def watched(
         checkpoint=checkpoint,
         resume=True,
     )
-    ran = Ledger.of(found.ledger.mechanism)
+    ran = found.ledger
     value = {name: float(each.trade_off(ran).epsilon(_DELTA)) for name, each in observers.items()}
     value |= {name: float(accountant(name)(ran).epsilon(_DELTA)) for name in ("moments", "generic", "pld")}
     checkpoint.unlink()

@@ -39,6 +39,7 @@ class Job:
         resume: go on with the run in `folder` that was stopped.
         on_progress: called with (stage, done, total) by whatever takes over two seconds.
         data_dir: folder of the data files, for a method that reads public data besides.
+        sign: signs the folder, so that a ledger that was written ahead cannot be taken away unnoticed.
     """
 
     config: Config
@@ -48,13 +49,17 @@ class Job:
     resume: bool = False
     on_progress: Progress = lambda stage, done, total: None
     data_dir: str | os.PathLike[str] | None = None
+    sign: Callable[[], None] = lambda: None
 
     def write_ahead(self, *planned: tuple[Mechanism, int]) -> None:
         """Save the ledger as it would stand after `planned`: a run killed later never understates what was spent."""
         ahead = self.ledger.copy()
         for mechanism, steps in planned:
-            ahead.add(mechanism, steps, "planned training")
+            # A composition has no entry of its own: a ledger with one could not be read again.
+            for part, inner in mechanism.parts():
+                ahead.add(part, inner * steps, "planned training")
         ahead.save(self.folder / "ledger.json")
+        self.sign()
 
 
 @dataclass(frozen=True)
@@ -87,10 +92,15 @@ class Method(ABC, Generic[Settings]):
         settings: the method's section; see `runs.method_settings`.
 
     Attributes:
-        resumable: whether `train` can go on with a run that was stopped.
+        resumable: whether a run that was stopped can go on to its card.
+        keeps_checkpoints: whether `train` goes on from the checkpoint in the folder; otherwise it begins anew, and what
+            was written ahead counts as lost.
+        saves_releases: whether the ledger is on disk before every release; otherwise `train` writes it ahead.
     """
 
-    resumable: ClassVar[bool] = False
+    resumable: ClassVar[bool] = True
+    keeps_checkpoints: ClassVar[bool] = False
+    saves_releases: ClassVar[bool] = False
 
     def __init__(self, settings: Settings):
         self.settings = settings
@@ -107,6 +117,13 @@ class Method(ABC, Generic[Settings]):
     @abstractmethod
     def train(self, job: Job) -> Trained:
         """Train privately, record every release in `job.ledger`, save into `job.folder` what `load` needs."""
+
+    def untrained(self, job: Job) -> Trained:
+        """A model that no record entered, saved for `load`: all that is left where the whole budget was lost.
+
+        A method that keeps checkpoints has no need of it.
+        """
+        raise check.fail("method", "one that can be resumed", job.config.method, "Start the run anew.")
 
     @abstractmethod
     def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:

@@ -36,7 +36,7 @@ _ALGORITHMS = {"sgd": "DP-SGD", "adam": "DP-Adam", "adam_bc": "DP-AdamBC", "adag
 class Gradient(Method[GradientSettings]):
     """DP-SGD: clipped and noised gradients, by the keys of the configuration itself."""
 
-    resumable: ClassVar[bool] = True
+    keeps_checkpoints: ClassVar[bool] = True
 
     def units(self, job: Job) -> int:
         """The number of records, or of users where whole users are sampled."""
@@ -72,6 +72,8 @@ class Gradient(Method[GradientSettings]):
             checkpoint=kept,
             checkpoint_every=config.checkpoint_every,
             resume=job.resume,
+            # Steps that an interruption lost count: the budget may end before the last planned step.
+            stop_at_budget=True,
             engine=config.engine,
             precision=config.precision,
             max_physical_batch_size=config.max_physical_batch_size,
@@ -83,7 +85,7 @@ class Gradient(Method[GradientSettings]):
             predict=predictor(model, dataset),
             model=_described(config, model),
             algorithm=_ALGORITHMS[config.optimizer],
-            settings=_settings(config, fitted.plan),
+            settings=_settings(config, fitted.plan) | ({"stopped": fitted.stopped} if fitted.stopped else {}),
             units=fitted.plan.sampling.units(fitted.plan.records),
             history=fitted.history,
         )

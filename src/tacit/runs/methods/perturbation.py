@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from safetensors import SafetensorError
@@ -20,6 +20,8 @@ from tacit.serialization import write_bytes
 
 class Perturbation(Method[PerturbationSettings]):
     """One release of a convex model; of the training loop's settings only epsilon, delta and relation are used."""
+
+    saves_releases: ClassVar[bool] = True
 
     def check(self, job: Job) -> None:
         """Raise `InvalidInput` without an epsilon, or for data that are neither classes nor numbers."""
@@ -51,6 +53,19 @@ class Perturbation(Method[PerturbationSettings]):
                 "local epsilon": None if found is None else f"{float(found):.4g} ({found.standing.value})",
                 "local mu over central mu": estimator.exchange_rate_,
             },
+        )
+
+    def untrained(self, job: Job) -> Trained:
+        """The model of zeros, whose classes are all alike."""
+        outputs = len(job.dataset.classes) if len(job.dataset.classes) > 2 else 1
+        width = _rows(job.dataset.x_train[:1]).shape[1]
+        weights = {"coef": np.zeros((outputs, width)), "intercept": np.zeros(outputs), "slope_bound": np.ones(1)}
+        write_bytes(job.folder / MODEL, save(weights))
+        return Trained(
+            predict=_predictor(**weights),
+            model=f"logistic regression, {outputs * (width + 1):,} parameters, all 0",
+            algorithm=f"{self.settings.family} perturbation",
+            settings={"delta": job.config.delta},
         )
 
     def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:

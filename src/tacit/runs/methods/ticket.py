@@ -52,6 +52,17 @@ class TicketMethod(Method[TicketSettings]):
             metrics={"density": done.ticket.density},
         )
 
+    def untrained(self, job: Job) -> Trained:
+        """The dense network at its public start."""
+        model = network_of(job.config, job.dataset)
+        save_model(model, job.folder / MODEL)
+        return Trained(
+            predict=predictor(model, job.dataset),
+            model=f"{job.config.model}, at its start",
+            algorithm=f"DP lottery ticket, mode {self.settings.mode}",
+            settings={"delta": job.config.delta},
+        )
+
     def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
         """The dense network without privacy."""
         return Gradient(GradientSettings()).nonprivate_baseline(job)

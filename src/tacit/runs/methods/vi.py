@@ -27,6 +27,7 @@ from tacit.variational import (
     Posterior,
     Samples,
     SoftmaxLikelihood,
+    VariationalModel,
     infer,
     infer_concealed,
     infer_nonprivate,
@@ -123,6 +124,20 @@ class Variational(Method[VariationalSettings]):
                 "claimed_epsilon": float(found.claimed.epsilon(config.delta)),
                 "bayesian_epsilon": None if found.bayesian is None else float(found.bayesian.epsilon(config.delta)),
             },
+        )
+
+    def untrained(self, job: Job) -> Trained:
+        """The variational distribution before the first step."""
+        x, _ = _tensors(job.dataset.x_train[:1], job.dataset.y_train[:1])
+        likelihood, own = self._likelihood(job.dataset), self.settings
+        settings = {"family": own.family, "prior_std": own.prior_std, "seed": job.config.init_seed}
+        start = VariationalModel(likelihood, x.shape[1], **settings).posterior()
+        write_bytes(job.folder / MODEL, save({"mean": start.mean.contiguous(), "factor": start.factor.contiguous()}))
+        return Trained(
+            predict=_predictor(start),
+            model=f"{type(likelihood).__name__}, before the first step",
+            algorithm="VI",
+            settings={"delta": job.config.delta},
         )
 
     def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:

@@ -1,0 +1,23 @@
+"""A few of the kill points of `kill_points.py`: every method ends in a card, and no release goes unrecorded."""
+
+import random
+
+import pytest
+
+from tests.runs.kill_points import FINISHED, METHODS, attempt, survive
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("method", METHODS)
+def test_a_killed_run_ends_in_a_card_and_understates_nothing(method, tmp_path):
+    assert survive(method, tmp_path / "run", random.Random(f"kill {method}")) == ""
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_run_whose_budget_was_lost_ends_with_what_it_has(tmp_path):
+    folder, released = tmp_path / "run", tmp_path / "released"
+    for _ in range(8):
+        attempt("gradient", folder, released, 40)
+    if not (folder / "card.json").exists():
+        assert attempt("gradient", folder, released, 10**9) == FINISHED
+    assert (folder / "model.safetensors").exists()
