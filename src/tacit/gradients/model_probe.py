@@ -30,6 +30,7 @@ _ROWS = 64  # memory of a probe is that of a second batch; mixing shows on few r
 _LEAST = 4  # rows below which rows are repeated, so that half of them can be replaced
 _OUTPUTS = 1e-5  # rounding of one row between two runs of equal shape, relative to the largest value
 _GRADIENTS = 1e-4  # that of a sum over rows
+_PAIRS = 4  # draws of a half and its complement before a verdict: mixing of a few records may lie outside of one
 _HALF = 5e-2  # both, for models that compute in half precision
 
 
@@ -70,9 +71,10 @@ class ModelProbe:
         batch = _Batch(rows(inputs, chosen), None if targets is None else targets[chosen.to(targets.device)], loss)
         with _generators() as start, torch.enable_grad():
             draw = torch.Generator().manual_seed(random.SystemRandom().getrandbits(60))
-            half = _half(len(chosen), draw)
-            self._compare(batch, half, start, again=thorough)
-            self._compare(batch, ~half, start, again=False)
+            for turn in range(_PAIRS if thorough else 1):
+                half = _half(len(chosen), draw)
+                self._compare(batch, half, start, again=thorough and turn == 0)
+                self._compare(batch, ~half, start, again=False)
         self.times += 1
         return True
 
