@@ -8,6 +8,7 @@ import math
 import os
 import re
 import secrets
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ def json_text(value: object) -> str:
 
 
 def json_table(name: str, path: str | Path) -> dict[str, Any]:
-    """The JSON table in the file `path`; raises `InvalidInput` about `name` where there is none."""
+    """The JSON table in the file `path`, or on standard input for "-"; raises `InvalidInput` where there is none."""
     try:
-        table = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=_without_duplicates)
+        text = sys.stdin.read() if str(path) == "-" else Path(path).read_text(encoding="utf-8")
+        table = json.loads(text, object_pairs_hook=_without_duplicates)
     except FileNotFoundError:
         raise check.fail(name, "a file that exists", str(path)) from None
     except (OSError, ValueError, RecursionError) as error:

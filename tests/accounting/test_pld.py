@@ -31,6 +31,7 @@ from tacit.mechanisms import (
     Mechanism,
     RandomizedResponse,
     Shuffled,
+    from_spec,
 )
 from tacit.mechanisms.pairs import SampledGaussianPair
 from tacit.relation import Relation
@@ -253,6 +254,17 @@ def test_shuffled_batches_pay_for_every_pass() -> None:
     for steps, passes in [(10, 1), (11, 2), (25, 3)]:
         shuffled = Shuffled(Gaussian(2.0), 100, 10) * steps
         assert bracket(shuffled, 1e-5)[1] == pytest.approx(bracket(Gaussian(2.0) * passes, 1e-5)[1], rel=1e-9)
+
+
+def test_a_pass_without_its_incomplete_last_batch_ends_earlier() -> None:
+    """3 of 10 records: a loader that drops the last batch has begun a fourth pass after 10 steps."""
+    dropped = Shuffled(Gaussian(2.0), 10, 3)
+    kept = Shuffled(Gaussian(2.0), 10, 3, drop_last=False)
+    for steps, short, long in [(3, 1, 1), (4, 2, 1), (9, 3, 3), (10, 4, 3), (13, 5, 4)]:
+        assert dropped.accounted(steps) == (Gaussian(2.0), short)
+        assert kept.accounted(steps) == (Gaussian(2.0), long)
+        for each in (dropped, kept):
+            assert from_spec(each.spec() | {"steps": steps}) == (each, steps)
 
 
 def test_every_series_of_shuffled_batches_is_rounded_up_to_passes() -> None:

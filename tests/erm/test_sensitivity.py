@@ -62,6 +62,32 @@ def test_minimisers(loss, relation):
         assert moved >= 0.95 * relation.sensitivity  # a lone hinge pulls with its full slope: the bound is tight
 
 
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+def test_minimisers_that_are_stopped_early(relation):
+    """Points of gradient norm up to the tolerance, anywhere around both minimisers, stay within the sensitivity."""
+    # Margins stay below .5, where the loss is linear and so pulls with its full slope.
+    tolerance, strength, rng = 0.2, 4.0, np.random.default_rng(6)
+    loss, largest = HuberHinge(0.5), 0.0
+    for one, other in neighbours(problem(loss, records=0, width=2, strength=strength), rng, relation, 60):
+        first, second = (minimise(case).theta for case in (one, other))
+        away = (second - first) / (np.linalg.norm(second - first) or 1.0)
+        ends = ((one, first, -away), (other, second, away))
+        stopped = [furthest(case, theta, direction, tolerance) for case, theta, direction in ends]
+        largest = max(largest, float(np.linalg.norm(stopped[1] - stopped[0])))
+    stated = minimiser_sensitivity(problem(loss, strength=strength), relation, tolerance, "test")
+    assert 0.95 * stated <= largest <= stated
+
+
+def furthest(case, theta, direction, tolerance):
+    """The furthest point from the minimiser along `direction` whose gradient is no longer than `tolerance`."""
+    low, high = 0.0, tolerance / case.strength
+    for _ in range(50):
+        middle = (low + high) / 2
+        inside = np.linalg.norm(case.gradient(theta + middle * direction)) <= tolerance
+        low, high = (middle, high) if inside else (low, middle)
+    return theta + low * direction
+
+
 @pytest.mark.parametrize("steps", [1, 7, 60])
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)
 @pytest.mark.parametrize("loss", [Logistic(), HuberHinge(0.5), Softmax(3), Squared(0.7)], ids=str)
@@ -209,3 +235,34 @@ def test_moved_rows_never_leave_the_unit_ball_and_scores_are_the_same(center):
     coefficients, intercepts = gentle.coefficients(np.array([[0.3], [-2.0], [1.5]]))
     raw = gentle.clipped(wild) @ coefficients.T + intercepts
     np.testing.assert_allclose(raw, gentle.features(wild) @ np.array([[0.3], [-2.0], [1.5]]), atol=1e-9)
+
+
+@pytest.mark.parametrize(("share", "known"), [(0.5, 1.5), (0.8, 1.4230), (0.2, None)])
+def test_replaced_statistics_move_by_their_exact_sensitivity(share, known):
+    """A search over two rows of a plane and opposite answers comes up to it and never beyond."""
+    method, largest = Aggregate(second_share=share), 0.0
+    for angle in np.linspace(0, np.pi, 721):
+        for first, second in ((1.0, 1.0), (1.0, 0.9), (0.7, 0.7), (1.0, 0.0)):
+            x, other = np.array([first, 0.0]), second * np.array([np.cos(angle), np.sin(angle)])
+            moments_apart = ((np.outer(x, x) - np.outer(other, other)) ** 2).sum()
+            for sign in (1.0, -1.0):
+                answers_apart = ((x - sign * other) ** 2).sum()
+                largest = max(largest, math.sqrt(share * moments_apart + (1 - share) * answers_apart))
+    assert largest <= method.replaced * (1 + 1e-12)
+    assert largest == pytest.approx(method.replaced, rel=1e-4)
+    assert known is None or method.replaced == pytest.approx(known, abs=1e-4)
+
+
+def test_local_messages_leave_out_the_constant():
+    """Rows of a design with an intercept are shorter by sqrt(1 + c^2) without it, and so is the noise."""
+    from tacit.erm import DPLogisticRegression
+
+    x = np.random.default_rng(0).uniform(-1, 1, (50, 2))
+    settings = {"method": "input", "variant": "local", "delta": 1e-5, "data_bounds": (-1, 1), "classes": [0, 1]}
+    with_constant, without = (
+        DPLogisticRegression(fit_intercept=fit, **settings).fit(x, (x[:, 0] > 0).astype(int)) for fit in (True, False)
+    )
+    shorter = math.hypot(1 / math.hypot(1, 0.5), 1) / math.hypot(1, 1)
+    assert with_constant.facts_["noise_std"] == pytest.approx(shorter * without.facts_["noise_std"])
+    rows = with_constant.design_.features(x * 100)[:, :-1]
+    assert np.linalg.norm(rows, axis=1).max() <= 1 / math.hypot(1, 0.5)

@@ -33,11 +33,11 @@ def test_table_1_takes_the_mean_of_the_repeats_that_are_done():
     assert (done.ours, done.repeats, done.passed) == (pytest.approx(95.0), 2, True)
     missing = rows["sigma 0.6, 62 epochs: test accuracy %"]
     assert (missing.published, missing.ours, missing.repeats, missing.passed) == (97.6, None, 0, None)
-    twins = [
+    nonprivate = [
         rows[f"sigma {row}: the same training without privacy, test accuracy %"]
         for row in ("0.7, 45 epochs", "1.1, 60 epochs")
     ]
-    assert [(twin.ours, twin.repeats) for twin in twins] == [(pytest.approx(90.0), 1), (pytest.approx(95.0), 1)]
+    assert [(row.ours, row.repeats) for row in nonprivate] == [(pytest.approx(90.0), 1), (pytest.approx(95.0), 1)]
 
 
 def test_table_1_trains_every_row_three_times_and_one_twin():

@@ -4,11 +4,13 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from tacit import data
 from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.runs import audit, preset_names, read_config, train
+from tacit.runs.builders import evaluator
 from tacit.runs.metrics import constant_test, metric_of
 
 PUBLISHED = {
@@ -37,6 +39,18 @@ def test_rmse_of_the_expected_rating():
     stars = 1 + dataset.y_train
     expected = np.sqrt(np.mean((1 + dataset.y_test - stars.mean()) ** 2))
     assert constant_test(dataset) == pytest.approx(expected)
+
+
+def test_a_run_is_evaluated_on_held_out_rows():
+    """Training labels are all wrong for the model, held-out ones all right."""
+    x = np.array([[0.0], [1.0]] * 20, dtype=np.float32)
+    right = np.tile([0, 1], 20)
+    dataset = data.from_arrays(x, y_train=1 - right, x_test=x, y_test=right, classes=(0, 1), bounds=(0.0, 1.0))
+    model = torch.nn.Linear(1, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[-1.0], [1.0]]))
+        model.bias.copy_(torch.tensor([0.5, -0.5]))
+    assert evaluator(dataset)(model) == {"test": 1.0}
 
 
 def test_a_regression_from_data_to_card(tmp_path, capsys, original_files):

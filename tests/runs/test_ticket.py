@@ -23,13 +23,13 @@ def trained(tmp_path, *extra):
     return code, folder
 
 
-@pytest.mark.parametrize("mode", ["T1", "T2", "T4"])
+@pytest.mark.parametrize("mode", ["T1", pytest.param("T2", marks=pytest.mark.slow), "T4"])
 def test_a_ticket_is_trained_and_the_card_shows_every_phase(tmp_path, capsys, mode):
     code, folder = trained(tmp_path, "--ticket-mode", mode)
     assert code == 0
     card = json.loads(capsys.readouterr().out)
     proven = next(each for each in card["guarantees"] if each["accountant"] == "pld")
-    assert proven["standing"] == "proven"
+    assert proven["standing"] == "conditional"
     assert proven["epsilon"] <= 4.0
     assert card["metrics"]["density"] < 0.6
     ticket = Ticket.load(folder / "ticket.safetensors")

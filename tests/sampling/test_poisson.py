@@ -1,7 +1,10 @@
 """Statistical tests are seeded; each alone raises a false alarm with probability below 1e-6."""
 
+import random
+
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from tacit.errors import InvalidInput, TrainingMisuse
@@ -48,6 +51,22 @@ def test_records_and_batches_are_independent():
     for lag in (1, 2):
         correlation = (included[:-lag] * included[lag:]).mean() / 0.21
         assert abs(correlation) < 5 / included.size**0.5
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.2, 0.5])
+def test_batches_follow_the_stream_and_no_global_generator(rate):
+    """With every global generator at one state, secure samplers differ and seeded ones are alike."""
+
+    def batches(stream):
+        random.seed(0)
+        np.random.seed(0)  # noqa: NPY002 (the generator that must not matter)
+        torch.manual_seed(0)
+        sampler = PoissonSampler(2000, rate, stream)
+        return [sampler.draw().indices.tolist() for _ in range(3)]
+
+    assert batches(SecureStream()) != batches(SecureStream())
+    assert batches(SeededStream(1)) == batches(SeededStream(1))
+    assert batches(SeededStream(1)) != batches(SeededStream(2))
 
 
 def test_gaps_between_records_are_geometric():

@@ -50,9 +50,9 @@ def test_a_batch_is_issued_until_it_is_redeemed_and_then_never_again(sampling):
     sampler = sampling.sampler(12, 0.25, SeededStream(0))
     batch = sampler.issue()
     assert sampler.issue() is batch
-    twin = sampling.sampler(12, 0.25, SeededStream(0)).issue()
-    assert np.array_equal(twin.indices, batch.indices)
-    for other in (Batch(batch.indices), twin, None):
+    same = sampling.sampler(12, 0.25, SeededStream(0)).issue()
+    assert np.array_equal(same.indices, batch.indices)
+    for other in (Batch(batch.indices), same, None):
         with pytest.raises(TrainingMisuse, match="batch must be one that the private sampler issued"):
             sampler.redeem(other)
     sampler.redeem(batch)

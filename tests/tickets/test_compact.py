@@ -82,7 +82,7 @@ def test_twenty_steps_without_noise_end_in_the_same_network(engine):
     ticket = holes()
     x, y = data(60)
     ends = []
-    for model, lane in ((ticket.apply(network()), engine), (compact(ticket, network()), "eager")):
+    for model, way in ((ticket.apply(network()), engine), (compact(ticket, network()), "eager")):
         step = private_step(
             model,
             torch.optim.SGD(model.parameters(), lr=0.5),
@@ -90,7 +90,7 @@ def test_twenty_steps_without_noise_end_in_the_same_network(engine):
             clip_norm=0.5,
             noise_multiplier=0.0,
             expected_batch_size=60,
-            engine=lane,
+            engine=way,
             unsafe_no_noise=True,
         )
         for _ in range(20):

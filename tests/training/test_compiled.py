@@ -179,6 +179,27 @@ def test_embeddings():
     assert_lanes_agree(build, [(words, torch.arange(16) % 3)] * 2)
 
 
+def test_recorded_steps_follow_a_noise_schedule():
+    x, y = blobs(40)
+
+    def weights(engine):
+        model = small_model()
+        settings = {"clip_norm": 0.3, "noise_multiplier": [8.0, 0.5, 4.0, 0.5], "sample_rate": 0.4, "steps": 4}
+        fit(
+            model,
+            x,
+            y,
+            loss=cross_entropy,
+            optimizer=plain_sgd(model),
+            engine=engine,
+            stream=SeededStream(1),
+            **settings,
+        )
+        return flat(model)
+
+    torch.testing.assert_close(weights("recorded"), weights("eager"), rtol=1e-4, atol=1e-5)
+
+
 def test_fit_takes_the_engine():
     x, y = blobs()
     weights = []

@@ -97,6 +97,20 @@ def test_progress_is_reported_without_any_private_number():
     ]
 
 
+@pytest.mark.parametrize("rate", [0.013, 0.15, 0.4])
+def test_batches_are_drawn_at_the_rate_of_the_plan(rate):
+    """Sizes of 400 batches of 3000 records: the mean within 6 standard errors of what the ledger has."""
+    run = PrivateRun(Plan(3000, rate, 1.0, 1.0, steps=400), stream=SeededStream(2))
+    sizes = []
+    for _ in range(400):
+        batch = run.issue()
+        run.charge(batch)
+        sizes.append(len(batch))
+    (entry,) = run.ledger.entries
+    assert entry.mechanism == Gaussian(1.0).poisson(rate)
+    assert abs(np.mean(sizes) - 3000 * rate) < 6 * math.sqrt(3000 * rate * (1 - rate) / 400)
+
+
 def test_empty_batches_still_add_noise_and_are_recorded():
     model = small_model()
     before = flat(model)

@@ -10,9 +10,9 @@ from tacit.accounting import PUBLIC_SIZE, accountant
 from tacit.errors import BudgetExceeded, InvalidInput, TrainingMisuse, UnsupportedModel
 from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream
+from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.training import fit, make_private
-from tacit.training.make_private import LOOP
 from tests.training.cases import blobs, cross_entropy, flat, plain_sgd, small_model
 
 
@@ -40,7 +40,7 @@ def test_an_ordinary_loop_is_a_private_run():
     assert (entry.mechanism, entry.steps) == (Gaussian(1.3).poisson(0.1), 20)
     assert torch.all(flat(model) != before)
     assert parts.model.state_dict().keys() == model.state_dict().keys()
-    assert parts.ledger.assumptions == [PUBLIC_SIZE, LOOP]
+    assert parts.ledger.assumptions == [PUBLIC_SIZE]
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,13 @@ def test_make_private_equals_fit(optimizer):
     torch.testing.assert_close(flat(looped), flat(fitted))
 
 
-def test_the_ledger_says_what_rests_on_the_loop():
+def test_the_ledger_says_what_was_checked():
     parts, _ = private()
-    assert LOOP in parts.ledger.assumptions
-    for way in ("standardised", "mixup", "second forward pass"):
-        assert way in LOOP
+    one_epoch(parts)
+    known = {fact.id: fact.how.value for fact in parts.facts}
+    checked = {"rows", "model_rows", "model_state", "loss_rows", "numbers_read", "weights"}
+    assert {name for name, how in known.items() if how == "checked"} == checked
+    assert parts.ledger.standing is Standing.PROVEN
 
 
 def test_always_the_same_named_tuple():
@@ -91,14 +93,21 @@ def test_empty_batches_run_through_the_loop():
         model = small_model()
         before = flat(model)
         parts = make_private(
-            model, plain_sgd(model), DataLoader(Pairs()), clip_norm=1.0, noise_multiplier=1.0, sample_rate=rate, steps=3
+            model,
+            plain_sgd(model),
+            DataLoader(Pairs()),
+            clip_norm=1.0,
+            noise_multiplier=1.0,
+            sample_rate=rate,
+            steps=3,
+            expected_batch_size=1.0,
         )
         for _, batch in zip(range(3), parts.loader, strict=False):
             cross_entropy(parts.model(batch["x"]), batch["y"]).backward()
             parts.optimizer.step()
         assert parts.ledger.steps == 3
         assert torch.all(flat(model) != before)
-    parts, _ = private(sample_rate=1e-9, epochs=None, steps=1)
+    parts, _ = private(sample_rate=1e-9, public_size=200, epochs=None, steps=1)
     x, y = next(iter(parts.loader))
     assert (x.shape, y.shape) == ((0, 4), (0,))
 
@@ -119,6 +128,16 @@ def test_evaluation_is_untouched():
     parts.model.train()
     with torch.no_grad():
         assert type(parts.model(x)) is torch.Tensor
+
+
+def test_a_rate_alone_is_refused_because_its_divisor_tells_the_number_of_records():
+    with pytest.raises(InvalidInput, match="expected_batch_size or public_size must be given with sample_rate"):
+        private(sample_rate=0.1)
+    stds = []
+    for records in (200, 201):
+        parts, _ = private(data=blobs(records), sample_rate=0.1, public_size=200)
+        stds.append(parts.optimizer.expected_batch_size)
+    assert stds[0] == stds[1] == pytest.approx(20.0)
 
 
 class TestMisuse:
@@ -154,7 +173,8 @@ class TestMisuse:
         parts, _ = private()
         x, y = next(iter(parts.loader))
         parts.model.eval()
-        cross_entropy(parts.model(x), y).sum().backward()
+        with pytest.raises(TrainingMisuse, match="got eval mode"):
+            cross_entropy(parts.model(x), y).backward()
         before = flat(parts.model)
         with pytest.raises(TrainingMisuse, match="got eval mode"):
             parts.optimizer.step()
@@ -163,7 +183,8 @@ class TestMisuse:
     def test_gradients_made_past_the_private_outputs_are_not_stepped_on(self):
         parts, _ = private()
         x, y = next(iter(parts.loader))
-        cross_entropy(parts.model.module(x), y).sum().backward()
+        with pytest.raises(TrainingMisuse, match="did not pass the private model"):
+            cross_entropy(parts.model.module(x), y).sum().backward()
         with pytest.raises(TrainingMisuse, match=r"step must follow losses\.backward"):
             parts.optimizer.step()
         assert parts.ledger.steps == 0

@@ -84,6 +84,27 @@ def test_noise_does_not_depend_on_the_batch(dtype):
     assert is_normal(noise)
 
 
+@pytest.mark.parametrize("engine", ["eager", "recorded"])
+def test_noise_does_not_depend_on_the_number_of_threads(engine):
+    """The same seeded step on one thread and on two: only the order of additions may differ."""
+    x, y = blobs(40)
+
+    def stepped(threads):
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            model = small_model()
+            step = private_step(
+                model, plain_sgd(model), cross_entropy, stream=SeededStream(5), engine=engine, **SETTINGS
+            )
+            step(x, y)
+            return flat(model)
+        finally:
+            torch.set_num_threads(before)
+
+    torch.testing.assert_close(stepped(1), stepped(2))
+
+
 def test_secure_noise_never_repeats_and_seeded_noise_does():
     secure = [released(1, stream=SecureStream()) for _ in range(2)]
     seeded = [released(1, stream=SeededStream(4)) for _ in range(2)]

@@ -81,8 +81,10 @@ class TestOnePass:
                 calls.append(len(x))
                 return super().forward(x)
 
-        parts = private(nn.Sequential(nn.Linear(4, 3), Counting(3, 2)), data=blobs(30), batch_size=30)
-        one_epoch(parts)
+        parts = private(nn.Sequential(nn.Linear(4, 3), Counting(3, 2)), data=blobs(30), batch_size=30, epochs=9)
+        parts.model.session.checks.check_every = 10**12
+        for _ in range(3):
+            one_epoch(parts)
         calls.clear()
         one_epoch(parts)
         assert calls == [30]
@@ -232,7 +234,10 @@ class TestOptimizer:
         again = small_model(1)
         other = private(again, optimizer=Adam(again.parameters(), lr=0.3))
         other.optimizer.load_state_dict(kept)
-        other.model.load_state_dict(weights)
+        with pytest.raises(TrainingMisuse, match=r"private\.resume\(state, ledger\)"):
+            other.model.load_state_dict(weights)
+        other.resume(weights, parts.ledger)
+        assert other.ledger.steps == parts.ledger.steps
         assert torch.equal(flat(again), flat(model))
         assert other.optimizer.param_groups[0]["lr"] == 0.1
         assert other.optimizer.state_dict()["state"][0]["step"] == 10
@@ -272,7 +277,8 @@ class TestModel:
         one_epoch(parts)
         average.update_parameters(parts.model.module)
         x, y = next(iter(parts.loader))
-        cross_entropy(reference(x), y).sum().backward()
+        with pytest.raises(TrainingMisuse, match="did not pass the private model"):
+            cross_entropy(reference(x), y).sum().backward()
         with pytest.raises(TrainingMisuse, match="step must follow"):
             parts.optimizer.step()
 

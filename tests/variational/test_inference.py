@@ -57,13 +57,14 @@ def test_without_noise_the_closed_posterior_of_linear_regression_is_found():
     torch.testing.assert_close(found.posterior.std, torch.linalg.inv(precision).diagonal().sqrt(), rtol=0.25, atol=0)
 
 
-def test_the_ledger_is_the_plan_and_the_guarantee_is_proven():
+def test_the_ledger_is_the_plan_and_rests_on_nothing_assumed():
     x, y = data()
     found = infer(
         LogisticLikelihood(), x, y, clip_norm=1.0, steps=30, sample_rate=0.1, noise_multiplier=1.5, learning_rate=0.05
     )
     assert found.ledger.mechanism == (Gaussian(1.5).poisson(0.1) * 30)
     assert accountant("pld")(found.ledger).standing is Standing.PROVEN
+    assert [fact.id for fact in found.ledger.facts.assumed] == []
     target = infer(LogisticLikelihood(), x, y, clip_norm=1.0, steps=30, sample_rate=0.1, target=Epsilon(1.0, 1e-4))
     assert accountant("pld")(target.ledger).epsilon(1e-4) <= 1.0
 

@@ -5,14 +5,16 @@ theorem and the classical composition theorems.
 """
 
 from tacit.accounting.base import Accountant
-from tacit.accounting.facts import FACTS, Fact, Facts, How
+from tacit.accounting.facts import FACTS, FLOATING, Fact, Facts, How
 from tacit.accounting.ledger import PUBLIC_SIZE, Entry, Ledger, read_spec, unpaid
 from tacit.accounting.registry import ACCOUNTANTS, ALIASES, Account, Result, account, accountant
+from tacit.accounting.release_facts import common_facts, one_shot_facts
 
 __all__ = [
     "ACCOUNTANTS",
     "ALIASES",
     "FACTS",
+    "FLOATING",
     "PUBLIC_SIZE",
     "Account",
     "Accountant",
@@ -24,6 +26,8 @@ __all__ = [
     "Result",
     "account",
     "accountant",
+    "common_facts",
+    "one_shot_facts",
     "read_spec",
     "unpaid",
 ]

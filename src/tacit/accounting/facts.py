@@ -8,7 +8,7 @@ guards against mistakes, not against a programmer who evades it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -45,6 +45,11 @@ FACTS: dict[str, str] = {
     "package": "the code that ran is the package as published",
 }
 """Identifier -> what must hold. Ledgers and cards list the facts of a run in this order."""
+FLOATING = (
+    "noise is drawn and added in floating point; the proof is for real numbers, and attacks on low-order bits exceed "
+    "the bound"
+)
+"""What is missing of `arithmetic` where noise is not drawn and added exactly (Mironov 2012)."""
 
 
 @dataclass(frozen=True)
@@ -122,21 +127,30 @@ class Facts:
         self._facts: dict[str, Fact] = {}
         self._earlier: dict[str, Fact] = {}
         self._missing: set[str] = set()
+        self._live: list[tuple[str, Callable[[], str]]] = []
         self._lock = threading.RLock()
 
     def __iter__(self) -> Iterator[Fact]:
         with self._lock:
             known = _joined(self._earlier, self._facts)
+            for name, found in self._live:
+                if says := found():
+                    known[name] = _one(known.get(name), Fact(name, How.ASSUMED, says=says))
         return iter([known[name] for name in FACTS if name in known])
 
     def __len__(self) -> int:
-        return len(self._facts.keys() | self._earlier.keys())
+        return len(list(iter(self)))
 
     def __getitem__(self, name: str) -> Fact:
         return {fact.id: fact for fact in self}[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._facts or name in self._earlier
+        return any(fact.id == name for fact in self)
+
+    def times(self, name: str) -> int:
+        """How often `name` was checked in the run at hand."""
+        fact = self._facts.get(name)
+        return fact.times if fact is not None else 0
 
     @property
     def assumed(self) -> list[Fact]:
@@ -177,6 +191,11 @@ class Facts:
             self._missing.add(name)
             self._facts[name] = _one(before, Fact(name, How.ASSUMED, says=says))
 
+    def watch(self, name: str, found: Callable[[], str]) -> None:
+        """Ask `found` whenever the facts are read: a sentence says what is missing just now, "" that nothing is."""
+        check.choice("name", name, FACTS)
+        self._live.append((name, found))
+
     def declare(self, name: str, says: str) -> None:
         """Record the user's declaration of `name` for this run; it joins what was declared before."""
         with self._lock:
@@ -207,6 +226,9 @@ class Facts:
         with self._lock:
             twin._facts, twin._earlier = dict(self._facts), dict(self._earlier)
             twin._missing = set(self._missing)
+            for name, found in self._live:
+                if says := found():
+                    twin.missing(name, says)
         return twin
 
     def spec(self) -> list[dict[str, Any]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -100,6 +102,8 @@ class Ledger:
         self._closed = False
         self._entries: list[Entry] = []
         self._lock = threading.RLock()
+        # Which records form a unit is private, so only a hash under a key that is written nowhere is kept.
+        self._key, self._grouping = os.urandom(16), ""
 
     @classmethod
     def of(cls, mechanism: Mechanism, *, relation: Relation | str = Relation.ADD_REMOVE) -> Ledger:
@@ -164,6 +168,21 @@ class Ledger:
             for switch in mechanism.unsafe:
                 self.mark_unsafe(switch)
 
+    def check_grouping(self, grouping: Callable[[bytes], str]) -> None:
+        """Check that records form the same units as in the runs before.
+
+        Args:
+            grouping: key -> keyed hash of which records form a unit, "records:hash"; empty where each is its own.
+
+        Raises:
+            InvalidInput: as many records were grouped otherwise before: a unit would be charged for parts of others.
+        """
+        found = grouping(self._key)
+        if self._grouping and found.partition(":")[0] == self._grouping.partition(":")[0] and found != self._grouping:
+            rule = "those of the earlier runs in this ledger"
+            raise check.fail("groups", rule, "others", "Give runs of other units a ledger of their own.")
+        self._grouping = self._grouping or found
+
     def close(self) -> None:
         """Let nothing be recorded here any more: what a copy in another process records reaches nobody."""
         self._closed = True
@@ -223,6 +242,11 @@ class Ledger:
         with self._lock:
             for entry in other.entries:
                 self.add(entry.mechanism, entry.steps, entry.note or note)
+            self.absorb_marks(other)
+
+    def absorb_marks(self, other: Ledger) -> None:
+        """Take in marks, assumptions, facts and standing of `other`, whose cost is recorded here already."""
+        with self._lock:
             self.facts.absorb(other.facts)
             self._take_marks(other)
             if self._unstated and self.is_run:

@@ -111,6 +111,7 @@ def account(
     delta: float | None = None,
     epsilon: float | None = None,
     accountants: Iterable[str] | None = None,
+    group: int = 1,
 ) -> Account:
     """Ask every accountant (or the named ones) for epsilon at `delta`, or for delta at `epsilon`.
 
@@ -119,6 +120,7 @@ def account(
         delta: in [0, 1]; exactly one of `delta` and `epsilon` is given.
         epsilon: >= 0.
         accountants: names of the accountants to ask; all by default.
+        group: >= 1, the number of records that two neighbours differ in.
 
     Raises:
         InvalidInput: a number or name breaks its rule, or not exactly one of delta and epsilon is given.
@@ -136,11 +138,12 @@ def account(
         check.delta(delta)
     if epsilon is not None:
         check.epsilon(epsilon)
+    check.count("group", group)
     results: list[Result] = []
     refused: list[tuple[str, str]] = []
     for candidate in chosen:
         try:
-            results.append(ask(candidate(ledger), delta=delta, epsilon=epsilon))
+            results.append(ask(candidate(ledger).group(group), delta=delta, epsilon=epsilon))
         except Refused as refusal:
             refused.append((candidate.name, str(refusal)))
         except (ArithmeticError, MemoryError) as failure:

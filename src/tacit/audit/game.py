@@ -32,7 +32,7 @@ def many_runs(
     The worlds alternate, so that a machine that drifts affects both alike.
 
     Args:
-        trial: runs the mechanism; each run must start from scratch.
+        trial: runs the mechanism; each run must start anew, from nothing that an earlier one left.
         attack: name of the attack.
         runs: in each world, >= 1.
         threshold: the attack's own rule, fixed beforehand.

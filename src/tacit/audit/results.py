@@ -115,7 +115,8 @@ class AuditResult:
         advantage_interval: both ends hold together with the confidence.
         ppv: fraction of members among flagged records at that threshold, half of all being members.
         tradeoff: the measured lower bound on leakage, standing `measured`; one-sided, level alpha/2 for each rate.
-        fpr, tpr: the whole empirical ROC, from (0, 0) to (1, 1).
+        fpr: false positive rates of the whole empirical ROC, from 0 to 1.
+        tpr: true positive rates of the whole empirical ROC, from 0 to 1.
         band: two-sided bounds at each evaluated threshold, together with the confidence.
         members: number of evaluated members.
         non_members: number of evaluated non-members.

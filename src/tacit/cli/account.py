@@ -1,40 +1,120 @@
-"""`tacit account`: what a SPEC or ledger costs, by every accountant."""
+"""`tacit account`: what a SPEC, a ledger or DP-SGD costs, by every accountant."""
+
+from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit import check
+from tacit.errors import InvalidInput
 from tacit.serialization import json_text
+
+if TYPE_CHECKING:
+    from tacit.accounting import Account, Ledger
+
+_REFUTED = 3  # Exit code of a claim below what is proven to leak.
 
 
 def command(
-    spec: Annotated[Path, typer.Argument(help="SPEC.json or ledger.json.", metavar="SPEC.json")],
-    delta: Annotated[float | None, typer.Option(help="Ask for epsilon at this delta (default 1e-5).")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Ask for delta at this epsilon instead.")] = None,
-    accountant: Annotated[list[str] | None, typer.Option(help="Only this accountant (repeatable).")] = None,
+    specs: Annotated[
+        list[Path] | None, typer.Argument(help="SPEC.json or ledger.json, - for standard input.", metavar="[SPEC.json]")
+    ] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Without SPEC.json: DP-SGD with this noise multiplier, std / clip norm.")
+    ] = None,
+    sample_rate: Annotated[float, typer.Option(help="Its Poisson sampling rate, in (0, 1].")] = 1.0,
+    steps: Annotated[int, typer.Option(help="Its number of steps.")] = 1,
+    relation: Annotated[str, typer.Option(help="Its neighbouring relation.")] = "add_remove",
+    delta: Annotated[float | None, typer.Option(help="Compute epsilon at this delta (default 1e-5).")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Compute delta at this epsilon instead.")] = None,
+    claim: Annotated[
+        float | None, typer.Option(help="A claimed epsilon at --delta; exit code 3 where more is proven to leak.")
+    ] = None,
+    group: Annotated[int, typer.Option(help="Protect groups of so many records.")] = 1,
+    accountant: Annotated[list[str] | None, typer.Option(help="Use only this accountant (repeatable).")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw trade-off curves and epsilon by step into FILE (.svg, .png, .pdf).")
     ] = None,
 ) -> None:
-    """What the mechanisms of SPEC.json cost, by every accountant that can answer, each with its standing."""
-    from tacit.accounting import Ledger, account
+    """Compute the privacy cost of mechanisms by every accountant that applies, with its standing.
+
+    Each of several files is answered by itself; runs on the same data cost their composition.
+    """
+    from tacit.accounting import account
 
     if delta is None and epsilon is None:
         delta = 1e-5
-    ledger = Ledger.load(spec)
-    answer = account(ledger, delta=delta, epsilon=epsilon, accountants=accountant)
+    if claim is not None:
+        check.epsilon(claim)
+        if epsilon is not None:
+            raise InvalidInput("claim must be asked at a delta; got epsilon as well. Leave out --epsilon.")
+    ledgers = _ledgers(specs, noise_multiplier, sample_rate, steps, relation)
+    if plot is not None and len(ledgers) > 1:
+        raise InvalidInput(f"plot must be of one SPEC; got {len(ledgers)}. Name one file.")
+    found = [account(each, delta=delta, epsilon=epsilon, accountants=accountant, group=group) for _, each in ledgers]
     if json:
-        refused = [{"accountant": name, "why": why} for name, why in answer.refused]
-        of = "run" if ledger.is_evidence else "spec"
-        print(json_text({"of": of, "results": [result.row() for result in answer.results], "refused": refused}))
+        tables = [_table(each, answer) for (_, each), answer in zip(ledgers, found, strict=True)]
+        named = [{"name": name} | table for (name, _), table in zip(ledgers, tables, strict=True)]
+        print(json_text(tables[0] if len(tables) == 1 else {"ledgers": named}))
     else:
         from tacit.cli.console import screen
-        from tacit.reports import account_table
+        from tacit.reports import account_table, facts_table
 
-        screen().print(account_table(answer, ledger))
+        for (name, each), answer in zip(ledgers, found, strict=True):
+            if len(ledgers) > 1:
+                screen().print(name)
+            screen().print(account_table(answer, each, group=group))
+            if each.is_run:
+                screen().print(facts_table(each))
     if plot is not None:
         from tacit.reports.plots import plot_account
 
-        plot_account(ledger, answer, delta=1e-5 if delta is None else delta, path=plot)
+        plot_account(ledgers[0][1], found[0], delta=1e-5 if delta is None else delta, path=plot)
+    if claim is not None and delta is not None:
+        _check_claim(ledgers, claim, delta)
+
+
+def _ledgers(
+    specs: list[Path] | None, noise_multiplier: float | None, sample_rate: float, steps: int, relation: str
+) -> list[tuple[str, Ledger]]:
+    """The ledgers to account for, each with its name."""
+    from tacit.accounting import Ledger
+    from tacit.mechanisms import Gaussian
+
+    if (noise_multiplier is None) == (not specs):
+        raise InvalidInput("SPEC must be given, or --noise-multiplier instead; got both or neither. Name one of them.")
+    if noise_multiplier is None:
+        return [(str(path), Ledger.load(path)) for path in specs or []]
+    base = Gaussian(noise_multiplier)
+    step = base if sample_rate == 1.0 else base.poisson(sample_rate)
+    return [("DP-SGD", Ledger.of(step * check.count("steps", steps), relation=relation))]
+
+
+def _table(ledger: Ledger, answer: Account) -> dict[str, Any]:
+    refused = [{"accountant": name, "why": why} for name, why in answer.refused]
+    of = "run" if ledger.is_evidence else "spec"
+    return {"of": of, "results": [result.row() for result in answer.results], "refused": refused}
+
+
+def _check_claim(ledgers: list[tuple[str, Ledger]], claim: float, delta: float) -> None:
+    """One sentence about the claim for every ledger; exit code 3 where one is refuted.
+
+    The lower bound is that of one record, which any group that holds it leaks too.
+    """
+    from tacit.accounting.pld.accountant import Pld
+    from tacit.reports import words
+
+    refuted = False
+    for name, ledger in ledgers:
+        lower = Pld()(ledger).epsilon(delta).interval[0] or 0.0
+        if claim < lower:
+            refuted = True
+            verdict = f"is refuted: at least epsilon {words.downward(lower)} is proven to leak at delta {delta:g}"
+        else:
+            verdict = f"is consistent with what is proven to leak at delta {delta:g}"
+        typer.echo(f"{name}: the claim epsilon <= {claim:g} {verdict}.", err=True)
+    if refuted:
+        raise typer.Exit(_REFUTED)

@@ -11,22 +11,22 @@ from tacit.serialization import json_text
 
 def command(
     run: Annotated[Path, typer.Argument(help="Folder of a finished `tacit train`.", metavar="RUN")],
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the original data files.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
     attack: Annotated[
         list[str] | None,
-        typer.Option(help="Only this attack (repeatable), e.g. loss_threshold, lira_offline, white_box."),
+        typer.Option(help="Run only this attack (repeatable), e.g. loss_threshold, lira_offline, white_box."),
     ] = None,
-    confidence: Annotated[float | None, typer.Option(help="Of every bound, in (0, 1).")] = None,
-    runs: Annotated[int, typer.Option(help="Runs to attack: this one, and repetitions of it with fresh noise.")] = 1,
-    shadows: Annotated[int, typer.Option(help="Shadow models for the attacks that need them.")] = 32,
-    canaries: Annotated[int, typer.Option(help="Canaries of the white-box audit.")] = 2000,
+    confidence: Annotated[float | None, typer.Option(help="Confidence of every bound, in (0, 1).")] = None,
+    runs: Annotated[int, typer.Option(help="Number of runs to attack: RUN and repetitions with fresh noise.")] = 1,
+    shadows: Annotated[int, typer.Option(help="Number of shadow models, for attacks that need them.")] = 32,
+    canaries: Annotated[int, typer.Option(help="Number of canaries of the white-box audit.")] = 2000,
     trust_code: Annotated[
         bool, typer.Option("--trust-code", help="Run the model's own code that RUN names; shows its file and hash.")
     ] = False,
     show_values: ShowValues = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """What attacks find in the model of RUN; writes audit.html and audit.json there."""
+    """Attack the model of RUN and write the results there: audit.html and audit.json."""
     from tacit.cli.console import progress_bars
     from tacit.reports import audit_table_of, write_audit
     from tacit.runs import audit_run

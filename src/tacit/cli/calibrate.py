@@ -16,13 +16,13 @@ def command(
         ),
     ],
     epsilon: Annotated[float | None, typer.Option(help="Target epsilon, at --delta.")] = None,
-    delta: Annotated[float | None, typer.Option(help="delta of the target epsilon.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Delta of the target epsilon, in (0, 1).")] = None,
     advantage: Annotated[float | None, typer.Option(help="Target membership advantage.")] = None,
     mu: Annotated[float | None, typer.Option(help="Target mu of Gaussian DP.")] = None,
     accountant: Annotated[str, typer.Option(help="Accountant that measures the guarantee.")] = "pld",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """The parameter that SPEC.json leaves null, at the value that just meets the target, and the guarantee it gives."""
+    """Find the value of the parameter that SPEC.json leaves null which just meets the target, and its guarantee."""
     from tacit.accounting.registry import ask
     from tacit.calibration import parameter_of_spec
     from tacit.tradeoff import target_of

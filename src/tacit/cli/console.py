@@ -1,6 +1,6 @@
-"""What commands print on: text as it is, since names and paths are the user's and no markup.
+"""Output of commands: the terminal, without markup, and progress bars on stderr.
 
-Progress bars of long commands, on stderr and only where a person looks.
+Names and paths are the user's, so brackets in them are printed as they are. Bars are drawn on a terminal only.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ ShowValues = Annotated[bool, typer.Option("--show-values", help="Error messages 
 
 
 def screen(*, stderr: bool = False) -> Console:
-    """The terminal; brackets and colons in what is printed stand for themselves."""
+    """The terminal, without markup: brackets and colons are printed as they are."""
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
@@ -71,6 +71,6 @@ def sweep_bar(name: str) -> Iterator[Callable[[int, int, float], None]]:
 
 
 def _progress(*columns: ProgressColumn) -> Progress:
-    """Bars on stderr; none where it is no terminal, so that a log keeps to the sentences."""
+    """Progress bars on stderr; none where stderr is no terminal, so that a log holds sentences only."""
     console = screen(stderr=True)
     return Progress(*columns, console=console, refresh_per_second=4, disable=not console.is_terminal)

@@ -9,9 +9,9 @@ from tacit.serialization import json_text
 
 
 def command(
-    name: Annotated[str | None, typer.Argument(help="One data set; all by default.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the original data files.")] = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch missing files of NAME.")] = False,
+    name: Annotated[str | None, typer.Argument(help="Name of one data set; all by default.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
+    download: Annotated[bool, typer.Option("--download", help="Download the missing files of NAME.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the data sets, show the files and licence of one, or download it."""

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="Where the model is: package.module:Class or file.py:Class.")],
+    model: Annotated[str, typer.Argument(help="The model, as package.module:Class or file.py:Class.")],
     fix: Annotated[bool, typer.Option("--fix", help="Print the repaired model and the code that repairs it.")] = False,
     input_shape: Annotated[
-        str | None, typer.Option(help="Shape of one example, e.g. 3,32,32: also test numerically.")
+        str | None,
+        typer.Option(help="Shape of one example, e.g. 3,32,32. With it, the model is also tested numerically."),
     ] = None,
-    vocabulary: Annotated[int | None, typer.Option(help="Inputs are integers below this.")] = None,
+    vocabulary: Annotated[
+        int | None, typer.Option(help="Size of the vocabulary, for inputs that are integers below it.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Find layers that mix the examples of a batch or keep private data, with the fix; exit code 2 if there are any."""

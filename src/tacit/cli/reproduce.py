@@ -9,21 +9,27 @@ from tacit.serialization import json_text
 
 
 def command(
-    paper: Annotated[str | None, typer.Argument(help="all, PAPER or PAPER/ITEM; without it, the list.")] = None,
-    quick: Annotated[bool, typer.Option("--quick/--full", help="Reduced sizes, or the papers' own.")] = True,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the original data files.")] = None,
-    store: Annotated[Path, typer.Option(help="SQLite file that makes a stopped run go on.")] = Path("results.sqlite"),
+    paper: Annotated[str | None, typer.Argument(help="all, PAPER or PAPER/ITEM; by default, list them.")] = None,
+    quick: Annotated[bool, typer.Option("--quick/--full", help="Run reduced sizes, or the papers' own.")] = True,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
+    store: Annotated[
+        Path, typer.Option(help="SQLite file of finished runs; a stopped command resumes from it.")
+    ] = Path("results.sqlite"),
     out: Annotated[
-        Path | None, typer.Option(help="Write the numbers (PAPER/ITEM.json, .csv) here; figures too without --docs.")
+        Path | None, typer.Option(help="Folder for the numbers, PAPER/ITEM.json and .csv; figures too without --docs.")
     ] = None,
-    docs: Annotated[Path | None, typer.Option(help="Write a page PAPER.md and its figures here, from --out.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; the number of cores by default.")] = None,
-    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
-    minutes: Annotated[float | None, typer.Option(help="Start no run after that long; 0 shows what is stored.")] = None,
-    any_code: Annotated[bool, typer.Option(help="Stored runs count even if the code or data have changed.")] = False,
+    docs: Annotated[
+        Path | None, typer.Option(help="Folder for the page PAPER.md and its figures, made from --out.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Number of processes; the number of cores by default.")] = None,
+    engine: Annotated[str, typer.Option(help="Where runs execute: local or ray.")] = "local",
+    minutes: Annotated[
+        float | None, typer.Option(help="Start no run after this many minutes; 0 shows stored results.")
+    ] = None,
+    any_code: Annotated[bool, typer.Option(help="Accept stored runs of other code or data.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Recompute the tables and figures of the papers; exit code 1 when a row misses its tolerance."""
+    """Recompute the tables and figures of the papers; exit code 1 where a number misses its tolerance."""
     if paper is None:
         _list(json)
         return

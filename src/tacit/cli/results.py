@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 def command(
     store: Annotated[Path, typer.Argument(help="SQLite file of results.")] = Path("results.sqlite"),
-    sweep: Annotated[str | None, typer.Option(help="Only this sweep.")] = None,
-    export: Annotated[Path | None, typer.Option(help="Write FILE.csv or FILE.parquet.")] = None,
+    sweep: Annotated[str | None, typer.Option(help="Show only this sweep.")] = None,
+    export: Annotated[Path | None, typer.Option(help="Write the results to FILE.csv or FILE.parquet.")] = None,
     mlflow: Annotated[str | None, typer.Option(help="Log every result to this MLflow tracking URI.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the results that sweeps have stored."""
+    """Show the stored results of sweeps."""
     from tacit import check
     from tacit.sweeps import Store
     from tacit.sweeps import export as write

@@ -12,16 +12,16 @@ from tacit.cli.results import show
 
 def command(
     grid: Annotated[
-        Path, typer.Argument(help="TOML file: preset, [fixed] settings, [grid] lists.", metavar="FILE.toml")
+        Path, typer.Argument(help="TOML file with a preset, [fixed] settings and [grid] lists.", metavar="FILE.toml")
     ],
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the original data files.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
     store: Annotated[Path, typer.Option(help="SQLite file of results.")] = Path("results.sqlite"),
-    workers: Annotated[int | None, typer.Option(help="Processes; the number of cores by default.")] = None,
-    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    workers: Annotated[int | None, typer.Option(help="Number of processes; the number of cores by default.")] = None,
+    engine: Annotated[str, typer.Option(help="Where runs execute: local or ray.")] = "local",
     show_values: ShowValues = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run every combination of a grid; what is stored already is not run again."""
+    """Train every combination of a grid; stored combinations are not trained again."""
     from tacit.cli.console import sweep_bar
     from tacit.sweeps import Store, sweep
     from tacit.sweeps.grid import read_grid

@@ -9,17 +9,24 @@ from tacit.serialization import json_text
 
 
 def command(
-    path: Annotated[Path | None, typer.Argument(help="A ticket file, or a folder such as that of a run.")] = None,
+    path: Annotated[
+        Path | None, typer.Argument(help="A ticket file, or a folder of tickets such as that of a run.")
+    ] = None,
     explain: Annotated[
         bool,
         typer.Option(
-            "--explain", help="How selective the published choice is, beside the sound one; of 15 tickets without PATH."
+            "--explain",
+            help="Compare how selective the published choice and the sound one are; without PATH, among 15 tickets.",
         ),
     ] = False,
-    epsilon: Annotated[float, typer.Option(help="Of --explain: a tenth of it goes into the choice.")] = 1.0,
-    accuracy: Annotated[float, typer.Option(help="Of --explain without PATH: of every ticket.")] = 0.95,
-    records: Annotated[int, typer.Option(help="Of --explain: private records that the sound score counts.")] = 10_000,
-    relation: Annotated[str, typer.Option(help="Of --explain: add_remove, replace_one or zero_out.")] = "replace_one",
+    epsilon: Annotated[
+        float, typer.Option(help="With --explain: total epsilon, of which the choice takes a tenth.")
+    ] = 1.0,
+    accuracy: Annotated[float, typer.Option(help="With --explain and no PATH: accuracy of every ticket.")] = 0.95,
+    records: Annotated[
+        int, typer.Option(help="With --explain: number of private records that score a ticket.")
+    ] = 10_000,
+    relation: Annotated[str, typer.Option(help="With --explain: add_remove, replace_one or zero_out.")] = "replace_one",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List saved tickets and the layers of a single one, or explain how the choice among tickets is made."""

@@ -18,11 +18,9 @@ def command(
     preset: Annotated[
         str | None, typer.Argument(help="A preset (digits, adult, mnist, ...) or CONFIG.toml; none with --resume.")
     ] = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the run in this folder, which was stopped.", metavar="RUN")
-    ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the original data files.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write; runs/NAME-DATE-TIME by default.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Resume the stopped run in this folder.", metavar="RUN")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME-DATE-TIME by default.")] = None,
     trust_code: Annotated[
         bool, typer.Option("--trust-code", help="With --resume: run the model's own code that RUN names.")
     ] = False,

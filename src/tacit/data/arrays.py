@@ -36,16 +36,19 @@ def from_arrays(
     Args:
         x_train: finite numbers, (rows, features) or (rows, channels, height, width); kept as float32.
         y_train: labels, (rows,): values of `classes`, or indices when the classes are words.
-        x_test, y_test: the test rows; both left out, `split` holds out `test_fraction` of the rows.
+        x_test: features of the test rows; without test arrays `split` holds out `test_fraction` of the rows.
+        y_test: labels of the test rows, given together with `x_test`.
         classes: every class that can occur, public knowledge. None reads them from the labels: a leak.
         task: "classification", "ratings" (classes that read as numbers) or "regression".
         target_range: lowest and highest answer of a regression, public knowledge. None reads them: a leak.
         bounds: lowest and highest value, two numbers or two arrays that broadcast against one row, public
             knowledge. None reads them from the features: a leak.
         feature_names: one name for each column of a table.
-        name, notes: for cards and tables.
+        name: of the data set, for cards and tables.
+        notes: how the data were prepared, for cards and tables.
         codes: the features are numbers of words, users or items, kept as int64.
-        test_fraction, seed: see `split`; used only without test arrays.
+        test_fraction: share of the rows held out without test arrays, in (0, 1); see `split`.
+        seed: of that split; public.
         strict: a leak is an error instead of a `LeakWarning`.
 
     Raises:

@@ -1,8 +1,7 @@
 """`Dataset`: the arrays of a learning task and what is public about them.
 
-Facts that were read from private data without a privacy cost: a warning, or an error in strict mode.
-
-Which rows are held out for testing: a public rule that looks at no value.
+`report` warns of facts that were read from private data without a privacy cost. `split` holds out test rows by a public
+rule that looks at no value.
 """
 
 import warnings
@@ -22,9 +21,11 @@ class Dataset:
 
     Attributes:
         name: what cards and tables call it.
-        x_train, x_test: float32, (rows, features) for tables and (rows, channels, height, width) for images; int64
+        x_train: float32, (rows, features) for tables and (rows, channels, height, width) for images; int64
             (rows, places) for numbers of words, users or items.
-        y_train, y_test: int64 indices into `classes`, (rows,); for a regression float32 values.
+        y_train: int64 indices into `classes`, (rows,); for a regression float32 values.
+        x_test: features of the test rows, as `x_train`.
+        y_test: labels of the test rows, as `y_train`.
         classes: names of the classes, declared rather than learned; none for a regression.
         bounds: lowest and highest value of the features: one pair of numbers, or a pair of arrays that
             broadcast against one row.
@@ -84,7 +85,16 @@ def rows_fact(train: int, test: int) -> str:
 def report(what: str, how: str, *, strict: bool, stacklevel: int = 3) -> None:
     """Tell the caller that `what` was read from the data, and by `how` what to declare instead.
 
-    Warns with `LeakWarning`; raises `InvalidInput` instead when `strict`.
+    Warns with `LeakWarning`.
+
+    Args:
+        what: the values that were read, as a noun.
+        how: the remedy, a sentence.
+        strict: whether to raise instead of warning.
+        stacklevel: frames up to the caller whom the warning names.
+
+    Raises:
+        InvalidInput: `strict` is set.
     """
     if strict:
         raise check.fail(what, "declared as public in strict mode", "values read from the data", how)

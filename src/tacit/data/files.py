@@ -1,8 +1,7 @@
-"""Original data files: where they lie, and proof that they are the published ones.
+"""Original data files: where they lie, their checksums, and how they are downloaded.
 
-Downloads: mirrors in order, checksums always, never half a file in place.
-
-Modules that only some users need: imported where they are used, with a clear error when they are absent.
+A download tries the mirrors in order and puts a file in place once its checksum is verified. `optional` imports the
+packages that only some data sets need.
 """
 
 import hashlib
@@ -23,7 +22,8 @@ class File:
 
     Attributes:
         path: under the data folder, with forward slashes, e.g. "mnist/train-images-idx3-ubyte.gz".
-        sha256, size: digest and bytes of the published file.
+        sha256: digest of the published file.
+        size: its bytes.
         urls: mirrors, tried in order; empty where no public server has this very file.
         other_releases: digests of further published releases that are accepted as well.
         required: False where the data set can do with less.
@@ -63,7 +63,7 @@ class File:
         return f"{len(content)} bytes with sha256 {digest}"
 
     def state(self, folder: Path) -> str:
-        """ "present" for a verified file, else "missing" or "altered"."""
+        """State of the file in `folder`: "present" where it is verified, else "missing" or "altered"."""
         try:
             content = (folder / self.path).read_bytes()
         except OSError:

@@ -42,7 +42,7 @@ def words(text: str) -> list[str]:
 
 
 def vocabulary(reviews: list[list[str]]) -> dict[str, int]:
-    """Word -> number below `WORDS`: the commonest word is `FIRST`, ties in alphabetical order."""
+    """Map from word to number below `WORDS`: the commonest word is `FIRST`, ties in alphabetical order."""
     counts = Counter(word for review in reviews for word in review)
     common = sorted(counts, key=lambda word: (-counts[word], word))[: WORDS - FIRST]
     return {word: number for number, word in enumerate(common, start=FIRST)}

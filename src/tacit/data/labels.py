@@ -1,15 +1,12 @@
-"""Labels of any type -> indices into the declared classes.
-
-Answers of each kind of task, checked: indices into declared classes, or values inside a declared range.
-"""
+"""Targets of a learning task: labels as indices into the declared classes, or values in a declared range."""
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from tacit import check
-from tacit.data import labels
 from tacit.data.places import listed
+from tacit.errors import InvalidInput
 
 
 def text(value: object) -> str:
@@ -94,15 +91,23 @@ def class_indices(
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     """int64 indices of the training and test labels, and the classes, read from the labels where None are declared.
 
-    Raises `InvalidInput` for labels outside the classes, one class only, and ratings whose classes are no numbers.
+    Args:
+        y: training labels, shape (records,).
+        y_held: test labels, shape (test records,).
+        classes: declared classes; None to read them from the labels.
+        task: "classification" or "ratings".
+
+    Raises:
+        InvalidInput: a label is outside the classes, only one class occurs, or the classes of ratings are no numbers.
     """
-    read = labels.read_classes(y, y_held) if classes is None else None
-    if read is not None and len(read) < 2:
-        raise check.fail("y_train", "labels of at least two classes", check.private_values(read))
-    known = labels.declared("classes", classes if read is None else read)
-    if task == "ratings" and not all(labels.is_number(name) for name in known):
+    if classes is None:
+        classes = read_classes(y, y_held)
+        if len(classes) < 2:
+            raise check.fail("y_train", "labels of at least two classes", check.private_values(classes))
+    known = declared("classes", classes)
+    if task == "ratings" and not all(is_number(name) for name in known):
         raise check.fail("classes", "numbers for ratings", check.private_values(known))
-    y, y_held = labels.indices("y_train", y, known), labels.indices("y_test", y_held, known)
+    y, y_held = indices("y_train", y, known), indices("y_test", y_held, known)
     if len(present := np.unique(y)) < 2:
         only = [known[index] for index in present]
         raise check.fail("y_train", "labels of at least two classes", check.private_values(only))
@@ -139,5 +144,5 @@ def _finite(name: str, array: np.ndarray) -> np.ndarray:
         raise check.fail(name, "numbers for a regression", f"dtype {array.dtype}") from None
     bad = np.flatnonzero(~np.isfinite(numbers))
     if len(bad):
-        raise check.fail(name, "finite numbers in every row", f"others in rows {bad[:5].tolist()}")
+        raise InvalidInput(f"{name} must be finite numbers in every row; got rows {listed(bad)} that are not.")
     return numbers

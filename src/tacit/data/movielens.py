@@ -28,12 +28,19 @@ _LICENCE = "GroupLens: research use, no redistribution, no commercial use (cite 
 def ratings(content: bytes, *, separator: str, users: int, items: int) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of user and item counted from 0, int64 (rows, 2), and stars, int64 (rows,), of "user item stars time".
 
-    Raises `InvalidInput` where a line has other columns or a number is outside what the release declares.
+    Args:
+        content: the file, one rating a line.
+        separator: between the columns.
+        users: number of users that the release declares.
+        items: number of items that the release declares.
+
+    Raises:
+        InvalidInput: a line has other columns, or a number is outside what the release declares.
     """
     lines = content.decode("ascii").split("\n")
     table = [line.split(separator) for line in lines if line.strip()]
     if not table or any(len(row) != 4 for row in table):
-        raise check.fail("ratings", f"lines of four numbers parted by {separator!r}", "other lines")
+        raise check.fail("ratings", f"lines of four numbers parted by {separator!r}", "lines of another form")
     values = np.array(table, dtype=np.int64)
     pairs, stars = values[:, :2] - 1, values[:, 2]
     inside = (pairs >= 0).all() and (pairs < [users, items]).all() and ((stars >= 1) & (stars <= 5)).all()

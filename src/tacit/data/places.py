@@ -1,10 +1,9 @@
-"""Naming the places of a fault: bounded lists, so that an error stays one sentence."""
+"""Errors about cells of a table: bounded lists of rows and columns, so that a message stays one sentence."""
 
 from collections.abc import Iterable
 
 import numpy as np
 
-from tacit import check
 from tacit.errors import InvalidInput
 
 
@@ -16,6 +15,13 @@ def listed(names: Iterable[object], most: int = 5) -> str:
 
 
 def bad_cells(name: str, rule: str, rows: np.ndarray, columns: Iterable[object]) -> InvalidInput:
-    """The error that names the rows and columns, at most five of each, whose cells break `rule`."""
-    got = f"other cells in rows {listed(np.unique(rows))}, columns {listed(columns)}"
-    return check.fail(name, rule, got, "Remove or fill those cells; rows count from 0.")
+    """The error that names the rows and columns, at most five of each, whose cells break `rule`.
+
+    Args:
+        name: of the argument that holds the table.
+        rule: what every cell must be, as a noun.
+        rows: numbers of the rows, counted from 0.
+        columns: names or numbers of the columns.
+    """
+    got = f"cells in rows {listed(np.unique(rows))} of columns {listed(columns)} that are not"
+    return InvalidInput(f"{name} must be {rule}; got {got}. Remove or fill these cells; rows count from 0.")

@@ -1,7 +1,4 @@
-"""CSV and Parquet files -> named columns.
-
-`table`: any CSV or Parquet file as a `Dataset`.
-"""
+"""`table`: a CSV or Parquet file as a `Dataset`, and `read_columns`, its columns by name."""
 
 import bz2
 import csv
@@ -135,7 +132,8 @@ def table(
         bounds: column -> (low, high) with low < high.
         categories: column -> every value that can occur; "" among them admits missing cells.
         drop: columns to leave out, such as record numbers.
-        test_fraction, seed: see `split`.
+        test_fraction: share of the rows held out, in (0, 1); see `split`.
+        seed: of that split; public.
         name: for cards and tables; the file's name without its ending by default.
         strict: bounds, categories or classes that are read from the data are an error instead of a
             `LeakWarning`.

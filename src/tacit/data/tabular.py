@@ -1,6 +1,6 @@
-"""Columns of a table -> features in [0, 1], by declared bounds and categories alone.
+"""Encoding of tables: columns scaled to [0, 1] by declared bounds, or one-hot by declared categories.
 
-Tables of public layout: columns scaled by declared bounds or one-hot by declared categories, then split.
+`tabular` is the source of a published table, encoded so and split at random.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -80,7 +80,7 @@ def _refuse(bad: Mapping[str, np.ndarray], bounds: Mapping[str, object]) -> None
     wrong = [column for column, cells in bad.items() if cells.any()]
     numeric = [column for column in wrong if column in bounds]
     for rule, columns in (
-        ("finite numbers in every row of a column with bounds", numeric),
+        ("finite numbers in every column with bounds", numeric),
         ("one of the declared categories in every row", [column for column in wrong if column not in bounds]),
     ):
         if columns:
@@ -112,14 +112,19 @@ def tabular(
     """The source of a table whose rows are pooled and split at random.
 
     Args:
+        name: of the data set.
+        summary: what a row is and what is predicted, in one line.
         rows: training and test rows.
+        licence: of the files.
         origin: for the note "source: ...".
         read: data folder -> (columns by name, answers).
         bounds: column -> (low, high), public constants; values outside saturate.
         categories: column -> every value that can occur.
         logarithmic: columns that become log(1 + value) before the scaling; their bounds are those of the raw value.
         classes: names of the classes; left out for a regression, which has a `target_range` instead.
+        target_range: (low, high) of the answers of a regression, public constants.
         remark: what else the preparation did.
+        files: that `read` needs, with their hashes.
     """
     kinds = categories or {}
     how = ["scaled by declared bounds"]
@@ -160,7 +165,14 @@ def tabular(
 def encoded(
     columns: Columns, *, bounds: Bounds, categories: Categories, logarithmic: Sequence[str] = ()
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """`encode` after log(1 + value) of the columns `logarithmic` and of their bounds, which are >= 0."""
+    """`encode` after log(1 + value) of the columns `logarithmic` and of their bounds, which are >= 0.
+
+    Args:
+        columns: columns by name, each of shape (rows,).
+        bounds: column -> (low, high), public constants.
+        categories: column -> every value that can occur.
+        logarithmic: columns that become log(1 + value).
+    """
     limits = {name: (np.log1p(low), np.log1p(high)) for name, (low, high) in bounds.items() if name in logarithmic}
     raw = {
         name: np.log1p(np.maximum(numbers(values), 0)) if name in logarithmic else values

@@ -15,6 +15,7 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.data.dataset import report
 from tacit.data.places import bad_cells
+from tacit.erm.release import certified
 from tacit.noise import SecureStream, SeededStream
 from tacit.relation import Relation
 from tacit.tradeoff import Epsilon, Target
@@ -23,6 +24,9 @@ from tacit.training.plan import warn_about_delta
 Array = np.ndarray
 
 PUBLIC = "The number of training records and every declared bound, class and setting are public."
+
+PUBLIC_SIZE = "The declared size and every declared bound, class and setting are public."
+PLACES = "The number of records of an estimator without public_size is public: a removed record leaves a blank one."
 
 # Default delta: at most 1e-5, the usual choice, and below 1 / n for every n.
 LARGEST_DELTA, DELTA_POWER = 1e-5, -1.1
@@ -39,7 +43,8 @@ class PrivateEstimator(BaseEstimator):
         epsilon: > 0, of one fit (of one call of `transform` for `InputPerturbation`).
         delta: of one fit; None means min(1e-5, n^-1.1), 0 asks for pure differential privacy.
         target: any `Target` in place of epsilon and delta, e.g. `Advantage(0.1)`.
-        relation: neighbouring relation of the guarantee.
+        relation: neighbouring relation of the guarantee; "add_remove" is certified as "zero_out" by estimators whose
+            settings follow the number of records (see `public_size` of `ConvexModel`).
         ledger: spent from and written to, shared by every estimator that is given it (and by their clones).
         unsafe_seed: repeatable noise: nothing is private, and the ledger says so.
     """
@@ -54,14 +59,16 @@ class PrivateEstimator(BaseEstimator):
     def _target(self, records: int) -> Target:
         return target_for(self.target, self.epsilon, self.delta, records)
 
-    def _open_ledger(self) -> Ledger:
-        """The ledger to spend from: the given one, or a new one under `relation`."""
+    def _open_ledger(self, *, sized: bool = False) -> Ledger:
+        """The ledger to spend from: the given one, or a new one under the relation that is certified."""
         if self.ledger is None:
-            return Ledger(relation=self.relation)
+            return Ledger(relation=certified(Relation.parse(self.relation), sized=sized))
         if not isinstance(self.ledger, Ledger):
             raise check.fail("ledger", "a tacit Ledger or None", self.ledger)
         if self.ledger.relation is not Relation.parse(self.relation):
             raise check.fail("relation", f"that of the given ledger, {self.ledger.relation.value}", str(self.relation))
+        if not sized and self.ledger.relation is Relation.ADD_REMOVE:
+            self.ledger.assume(PLACES)
         return self.ledger
 
     def _stream(self) -> SecureStream | SeededStream:
@@ -140,6 +147,8 @@ def checked_rows(estimator: BaseEstimator, X: object, *, reset: bool) -> Array:
 def indices_of(y: Array, classes: Sequence[object] | Array | None, *, strict: bool) -> tuple[Array, Array]:
     """Classes in ascending order and the index of each label; undeclared classes are read from y, which is a leak.
 
+    Which of the declared classes occur decides nothing: an error would tell neighbours apart with certainty.
+
     Raises:
         InvalidInput: a label is outside the classes, or there is one class only.
     """
@@ -159,6 +168,4 @@ def indices_of(y: Array, classes: Sequence[object] | Array | None, *, strict: bo
     if unknown:
         # Ten classes are enough to recognise a wrong column.
         raise check.fail("y", f"labels of the declared classes {known.tolist()[:10]}", check.private_values(unknown))
-    if len(found) < 2:
-        raise check.fail("y", "labels of at least two classes", check.private_values(found.tolist()))
     return known, np.searchsorted(known, y)

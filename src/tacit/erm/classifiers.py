@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from tacit.erm.base import checked_rows, indices_of
 from tacit.erm.linear_model import ConvexModel, PrivateModel
 from tacit.erm.losses import HuberHinge, Logistic, Loss, Softmax, clipped_chance, softmax
+from tacit.erm.release import Method
 from tacit.errors import InvalidInput
 
 Array = np.ndarray
@@ -45,8 +46,9 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):
 
     def _records(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
         X, labels = self._rows_and_answers(X, y, reset=reset)
-        check_classification_targets(labels)
         declared = self.classes if reset else self.classes_
+        if declared is None:
+            check_classification_targets(labels)
         self.classes_, places = indices_of(labels, declared, strict=self.strict)
         return X, places if len(self.classes_) > 2 else places.astype(float)
 
@@ -80,18 +82,39 @@ class DPLogisticRegression(LinearClassifier):
     objective perturbation with the exact loss, is the most accurate proven one on the comparison's tables.
 
     Args:
-        method, variant, regularization, prior_norm, unsafe_diagnostics: see `ConvexModel`.
-        epsilon, delta, target, relation, ledger, unsafe_seed: see `PrivateEstimator`.
-        data_bounds, norm_bound, strict: see `PrivateModel`.
+        method: see `ConvexModel`.
+        variant: see `ConvexModel`.
+        regularization: see `ConvexModel`.
+        prior_norm: see `ConvexModel`.
+        public_size: see `ConvexModel`.
+        unsafe_diagnostics: see `ConvexModel`.
+        epsilon: see `PrivateEstimator`.
+        delta: see `PrivateEstimator`.
+        target: see `PrivateEstimator`.
+        relation: see `PrivateEstimator`.
+        ledger: see `PrivateEstimator`.
+        unsafe_seed: see `PrivateEstimator`.
+        data_bounds: see `PrivateModel`.
+        norm_bound: see `PrivateModel`.
+        strict: see `PrivateModel`.
         classes: every label that can occur, public; see `PrivateClassifier`.
-        fit_intercept, intercept_scale: see `LinearModel`.
+        fit_intercept: see `LinearModel`.
+        intercept_scale: see `LinearModel`.
         slope_bound: in (0, 1]; below 1, gradients are those of logistic regression clipped to this norm (two classes),
             which halves the noise at the default; probabilities allow for it.
 
     Attributes:
-        coef_, intercept_, classes_: as in scikit-learn, in the units of X.
-        ledger_, guarantee_, local_guarantee_, leakage_floor_, exchange_rate_: privacy that was spent and that is left.
-        facts_, regularization_, method_: public numbers of the release.
+        coef_: as in scikit-learn, in the units of X.
+        intercept_: as in scikit-learn, in the units of X.
+        classes_: as in scikit-learn.
+        ledger_: what was spent.
+        guarantee_: central guarantee of the release.
+        local_guarantee_: guarantee of a record's own message; None where rows stay with the curator.
+        leakage_floor_: of a claim, the leakage that is proven to be reached.
+        exchange_rate_: local mu over central mu.
+        facts_: public numbers of the release.
+        regularization_: the regularization of the release.
+        method_: the method of the release.
 
     Example:
         >>> import numpy as np
@@ -114,6 +137,9 @@ class DPLogisticRegression(LinearClassifier):
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of `predict_proba`."""
         return np.log(self.predict_proba(X))
+
+    def _unread(self) -> tuple[str, ...]:
+        return (*super()._unread(), *(("slope_bound",) if len(self.classes_) > 2 else ()))
 
     def _loss(self) -> Loss:
         classes = len(self.classes_)
@@ -147,6 +173,9 @@ class DPLinearSVC(LinearClassifier):
                 f"classes must be two; got {len(self.classes_)}. Use DPLogisticRegression."
             )
         return X, targets
+
+    def _unread_by(self, method: Method) -> tuple[str, ...]:
+        return (*super()._unread_by(method), *(() if method.reads_loss else ("half_width",)))
 
     def _loss(self) -> Loss:
         return HuberHinge(self.half_width)

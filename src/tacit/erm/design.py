@@ -27,7 +27,8 @@ class Design:
     intercept is regularised like every other coordinate, since the sensitivity of a minimiser rests on that.
 
     Args:
-        low, high: bounds of each column, numbers or arrays of one value for each column; public.
+        low: lower bound of each column, a number or one value for each column; public.
+        high: upper bound of each column, a number or one value for each column; public.
         norm_bound: > 0, bound on a row's L2 norm after clipping; public.
         intercept_scale: c >= 0; 0 leaves the intercept out.
         center: what becomes 0, public; other than 0 only with an intercept, which takes the move back.

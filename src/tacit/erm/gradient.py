@@ -59,6 +59,7 @@ class GradientDescent(Method):
     """
 
     family: ClassVar[str] = "gradient"
+    any_size: ClassVar[bool] = True
     name: ClassVar[str] = "descent"
     verdict: ClassVar[str] = "exact Gaussian composition of full-batch steps"
     steps: int = 120
@@ -86,14 +87,14 @@ class GradientDescent(Method):
         clip = self.clip(problem)
         step = Gaussian(terms.gaussian(steps=self.steps))
         std = step.noise_multiplier * clip
-        eta = self.step_scale / (problem.loss.smoothness + problem.strength / problem.records)
+        eta = self.step_scale / (problem.loss.smoothness + problem.strength / problem.size)
         theta, velocity = problem.zero(), problem.zero()
         tail = _TailMean(self.steps, theta)
         for taken in range(1, self.steps + 1):
             terms.charge(step, "gradient perturbation")
             ahead = theta + self.momentum * velocity
             noisy = clipped_sum(problem, ahead, clip) + gaussian(terms.stream, problem.shape, std=std)
-            velocity = self.momentum * velocity - eta / problem.records * (noisy + problem.strength * ahead)
+            velocity = self.momentum * velocity - eta / problem.size * (noisy + problem.strength * ahead)
             theta = theta + velocity
             tail.add(taken, theta)
         facts = {"noise_std": std, "clip_norm": clip, "steps": self.steps, "step_size": eta}
@@ -172,6 +173,7 @@ class NoisySGD(Method):
     """
 
     family: ClassVar[str] = "gradient"
+    any_size: ClassVar[bool] = True
     name: ClassVar[str] = "sgd"
     verdict: ClassVar[str] = "exact composition of Poisson-sampled Gaussian steps"
     steps: int = 200
@@ -186,7 +188,7 @@ class NoisySGD(Method):
 
     def calibration(self, problem: Problem, terms: Terms) -> tuple[float, int, float]:
         """Noise multiplier m, number of steps T and sampling rate q."""
-        n = problem.records
+        n = problem.size
         if not self.paper_constant:
             rate = min(self.batch_size / n, 1.0)
             found = noise_multiplier(terms.target, sample_rate=rate, steps=self.steps, relation=terms.relation)
@@ -203,7 +205,7 @@ class NoisySGD(Method):
         step = Gaussian(multiplier).poisson(rate)
         std = multiplier * bound
         sampler = PoissonSampler(problem.records, rate, terms.stream)
-        theta, n = problem.zero(), problem.records
+        theta, n = problem.zero(), problem.size
         tail = _TailMean(steps, theta)
         for taken in range(1, steps + 1):
             rows = poisson_sample(problem, sampler)
@@ -238,6 +240,7 @@ class Svrg(Method):
     """
 
     family: ClassVar[str] = "gradient"
+    any_size: ClassVar[bool] = True
     name: ClassVar[str] = "svrg"
     verdict: ClassVar[str] = "exact composition of full and Poisson-sampled Gaussian steps"
     rounds: int = 10
@@ -256,12 +259,12 @@ class Svrg(Method):
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """Release the last iterate."""
-        bound, n = lipschitz(problem, self.name), problem.records
+        bound, n = lipschitz(problem, self.name), problem.size
         rate = min(self.batch_size / n, 1.0)
         multiplier = terms.noise_multiplier(lambda value: self.mechanism(value, rate))
         step, mechanism = Gaussian(multiplier), self.mechanism(multiplier, rate)
         std = multiplier * bound
-        sampler = PoissonSampler(n, rate, terms.stream)
+        sampler = PoissonSampler(problem.records, rate, terms.stream)
         eta = 1 / (problem.loss.smoothness + problem.strength / n)
         theta = problem.zero()
         for _ in range(self.rounds):

@@ -11,6 +11,7 @@ import numpy as np
 
 from tacit import check
 from tacit.erm.losses import HuberHinge, Logistic, Squared
+from tacit.erm.records import check_unit_rows
 from tacit.erm.release import Method, Release, Terms, local_gaussian
 from tacit.erm.solver import Problem
 from tacit.mechanisms import Approximate, Gaussian, Mechanism
@@ -79,9 +80,9 @@ class Aggregate(Method):
     phi_i = (a svec(x x^T), c x answer^T / A), w_i ~ N(0, s^2 / n I).
 
     ||phi_i|| <= Phi = sqrt(a^2 + c^2), so the sum is one Gaussian step, mu = Phi / s (zero-out: the record's
-    contribution is zeroed, its share of noise kept) or 2 Phi / s (replace-one), whatever is computed from it. Each
+    contribution is zeroed, its share of noise kept) or `replaced` / s (replace-one), whatever is computed from it. Each
     contributor adds its own w_i before a secure sum, so against whoever sees a single message it has
-    mu_local = 2 Phi sqrt(n) / s: the exchange rate between local and central is exactly sqrt(n), times 2 / s.
+    mu_local = `replaced` sqrt(n) / s: the exchange rate between local and central is exactly sqrt(n) under replace-one.
     theta solves the ridge equations of `moments`, with the strength lifted to the spectral norm that the noise has
     in expectation, a public number.
 
@@ -97,6 +98,7 @@ class Aggregate(Method):
     """
 
     family: ClassVar[str] = "input"
+    reads_loss: ClassVar[bool] = False
     name: ClassVar[str] = "aggregate"
     verdict: ClassVar[str] = "exact Gaussian mechanism on summed statistics; central and local at once"
     second_share: float = 0.5
@@ -108,11 +110,14 @@ class Aggregate(Method):
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """Release the ridge solution of the noisy sums."""
+        check_unit_rows(problem.features)
         n, width = problem.records, problem.shape[0]
         if self.withheld >= n:
             raise check.fail("withheld", f"below the number of records {n}", self.withheld)
         step = Gaussian(terms.gaussian())
-        std = step.noise_multiplier * math.sqrt(n / (n - self.withheld))
+        # Accountants take a replaced record to move the sum by 2; it moves it by `replaced`.
+        moved = self.replaced / 2 if terms.relation is Relation.REPLACE_ONE else 1.0
+        std = step.noise_multiplier * moved * math.sqrt(n / (n - self.withheld))
         terms.ledger.assume(SHARES)
         terms.charge(step, "sum of perturbed statistics")
         second, first = self.statistics(problem, terms, std)
@@ -120,7 +125,19 @@ class Aggregate(Method):
         floor = curvature * math.sqrt(2 * width) * std / math.sqrt(self.second_share)
         facts = {"noise_std": std, "local_noise_std": std / math.sqrt(n), "strength": max(problem.strength, floor)}
         theta = ridge(problem, curvature, second, first, floor)
-        return terms.release(theta, step, facts, local_mu=2 * math.sqrt(n) / std)
+        return terms.release(theta, step, facts, local_mu=self.replaced * math.sqrt(n) / std)
+
+    @property
+    def replaced(self) -> float:
+        """Sensitivity under replace-one in units of Phi: sqrt(2 + c^4 / (2 a^2)), or 2 c where c^2 > 2 a^2; below 2.
+
+        With u = <x, x'>, ||phi - phi'||^2 <= a^2 (|x|^4 + |x'|^4 - 2 u^2) + c^2 (|x|^2 + |x'|^2 + 2 |u|), answers being
+        the worst opposite ones. For a given u it grows with |x| and |x'|, so both are 1: 2 - 2 a^2 u^2 + 2 c^2 |u|,
+        which is largest at |u| = min(1, c^2 / (2 a^2)).
+        """
+        a, c = self.second_share, 1 - self.second_share
+        u = min(1.0, c / (2 * a))
+        return math.sqrt(2 - 2 * a * u**2 + 2 * c * u)
 
     def statistics(self, problem: Problem, terms: Terms, std: float) -> tuple[Array, Array]:
         """Sums of x x^T and of x answer^T with the sum of the contributors' noise, in their own units.
@@ -150,7 +167,8 @@ class _Messages(Method):
     """Local model: every record is sent once as (x, tau answer / A) + N(0, s^2 I).
 
     Training on the messages is post-processing.
-    ||(x, tau answer / A)|| <= sqrt(1 + tau^2), so two records' messages are mu_local = 2 sqrt(1 + tau^2) / s apart.
+    ||(x, tau answer / A)|| <= sqrt(r^2 + tau^2), r = 1 / sqrt(1 + c^2) the longest row without the intercept's constant
+    c, which is public and not sent, so two records' messages are mu_local = 2 sqrt(r^2 + tau^2) / s apart.
     theta solves the ridge equations on the messages' moments, H less its known bias n s^2 I.
 
     Args:
@@ -158,6 +176,7 @@ class _Messages(Method):
     """
 
     family: ClassVar[str] = "input"
+    reads_loss: ClassVar[bool] = False
     label_scale: float = 1.0
 
     def __post_init__(self) -> None:
@@ -169,8 +188,10 @@ class _Messages(Method):
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """Release the ridge solution of the messages."""
+        check_unit_rows(problem.features)
+        check_unit_rows(problem.features[:, : problem.private_columns] / problem.private_norm)
         mu, mechanism, relation = self.budget(problem.records, terms)
-        std = 2 * math.hypot(1.0, self.label_scale) / mu
+        std = 2 * math.hypot(problem.private_norm, self.label_scale) / mu
         terms.ledger.assume(SHARES)
         terms.charge(mechanism, f"{self.name} messages")
         rows, sent = self.messages(problem, terms, std)
@@ -239,7 +260,7 @@ class Shuffled(_Messages):
         first = largest_local_epsilon(epsilon, delta / 2, records)
         d0 = delta / 2 / ((math.exp(epsilon) + 1) * (1 + math.exp(-first) / 2) * records)
         mechanism = Approximate(epsilon, delta)
-        return gaussian_mu(first, d0), mechanism, terms.relation
+        return gaussian_mu(first, d0), mechanism, terms.certified
 
 
 def shuffled_epsilon(first: float, delta: float, records: int) -> float:

@@ -165,7 +165,7 @@ def claimed_release(
     return Release(
         theta,
         mechanism,
-        terms.relation,
+        terms.certified,
         Standing.CLAIMED,
         local_mu=2 / sigma,
         local_standing=Standing.CLAIMED,
@@ -191,6 +191,7 @@ class Fukuchi(KiferObjective):
     """
 
     family: ClassVar[str] = "input"
+    any_size: ClassVar[bool] = False
     name: ClassVar[str] = "fukuchi"
     verdict: ClassVar[str] = "central guarantee of objective perturbation; local cover of the linear term alone"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from tacit import check
 from tacit.data.dataset import report
-from tacit.erm.base import PUBLIC, PrivateEstimator, checked_rows
+from tacit.erm.base import PUBLIC, PUBLIC_SIZE, PrivateEstimator, checked_rows
 from tacit.erm.design import Design, declared_bounds, largest_norm, smallest_ball
 from tacit.erm.losses import Loss
 from tacit.erm.methods import method_of
@@ -50,6 +50,7 @@ class PrivateModel(PrivateEstimator, ABC):
             InvalidInput: data or settings break their rule, before anything is spent.
         """
         X, targets = self._records(X, y, reset=True)
+        self._refuse_set(self._unread())
         self.release_ = self._fit(X, targets)
         self._describe()
         return self
@@ -83,16 +84,34 @@ class PrivateModel(PrivateEstimator, ABC):
         """Public numbers of the release: noise scale, sensitivity, strength, steps."""
         return dict(self._released().facts)
 
+    def _refuse_set(self, names: tuple[str, ...]) -> None:
+        """Raise `InvalidInput` where one of these parameters was set, which the fit would ignore."""
+        defaults = {each.name: each.default for each in fields(self)}
+        for name in names:
+            value, default = getattr(self, name), defaults[name]
+            if value is not default and value != default:
+                hint = "Nothing else in these settings reads it."
+                raise check.fail(name, f"left at its default {default!r}", value, hint)
+
     def _released(self) -> Release:
         check_is_fitted(self)
         return self.release_
 
     def _terms(self, X: Array, target: Target) -> Terms:
         """Terms under which X may be used for `target`; sets `design_` and `ledger_`."""
-        self.ledger_, stream = self._open_ledger(), self._stream()
+        sized = self._sized()
+        self.ledger_, stream = self._open_ledger(sized=sized), self._stream()
         self.design_ = self._design(X)
-        self.ledger_.assume(PUBLIC)
-        return Terms(target, self.ledger_, stream, self._undeclared())
+        self.ledger_.assume(PUBLIC_SIZE if sized else PUBLIC)
+        return Terms(target, self.ledger_, stream, self._undeclared(), sized)
+
+    def _sized(self) -> bool:
+        """Whether every setting derives from a declared size."""
+        return False
+
+    def _unread(self) -> tuple[str, ...]:
+        """Parameters that a fit with these settings does not read; they must keep their defaults."""
+        return ()
 
     def _undeclared(self) -> tuple[str, ...]:
         """What a fit reads from the data because no argument declares it."""
@@ -161,6 +180,9 @@ class LinearModel(PrivateModel):
     def _constant(self) -> float:
         return check.positive("intercept_scale", self.intercept_scale) if self.fit_intercept else 0.0
 
+    def _unread(self) -> tuple[str, ...]:
+        return (*super()._unread(), *(() if self.fit_intercept else ("intercept_scale",)))
+
     def _describe(self) -> None:
         self.coef_, self.intercept_ = self._in_units_of_x(self.release_.theta)
 
@@ -179,6 +201,9 @@ class ConvexModel(LinearModel):
         regularization: lambda >= 0, or "auto": from n, p, the target and prior_norm alone.
         prior_norm: a public guess of the norm of the solution for unit rows.
         unsafe_diagnostics: also computes `optimality_gap_`, which is not private.
+        public_size: declared number of records, from which strength, steps, rates and the default delta derive; then
+            the guarantee holds for add/remove whatever the true number is. None takes the number of records itself,
+            which is public then, and certifies "zero_out" in place of "add_remove".
 
     All other parameters as in `LinearModel`.
     """
@@ -188,6 +213,7 @@ class ConvexModel(LinearModel):
     regularization: float | str = "auto"
     prior_norm: float = 12.0
     unsafe_diagnostics: bool = False
+    public_size: int | None = None
 
     def optimality_gap(self, X: Any, y: Any) -> float:
         """(F(theta) - min F) / n on the given records, at the fitted regularisation: for whoever holds the data."""
@@ -196,18 +222,19 @@ class ConvexModel(LinearModel):
         return mean_gap(self._problem(X, targets, self.regularization_ * len(X)), self.release_.theta)
 
     def _fit(self, X: Array, targets: Array) -> Release:
-        target = self._target(len(X))
+        size = len(X) if self.public_size is None else check.count("public_size", self.public_size)
+        target = self._target(size)
         self.method_ = method_of(self.method, self.variant, target)
+        self._refuse_set(self._unread_by(self.method_))
         terms = self._terms(X, target)
         problem = self._problem(X, targets, 0.0)
         problem = problem.with_strength(self._strength(problem, terms))
         release = self.method_.release(problem, terms)
         strength = release.facts.get("strength", problem.strength)
-        self.regularization_ = strength / problem.records
+        self.regularization_ = strength / problem.size
         if self.unsafe_diagnostics:
             terms.ledger.mark_unsafe("unsafe_diagnostics")
             terms.ledger.assume(DIAGNOSTICS)
-            strength = self.regularization_ * problem.records
             self.optimality_gap_ = mean_gap(problem.with_strength(strength), release.theta)
         return release
 
@@ -216,11 +243,24 @@ class ConvexModel(LinearModel):
         if self.regularization == "auto":
             return self.method_.strength(problem, terms, check.positive("prior_norm", self.prior_norm))
         hint = 'Use "auto" or a number such as 0.001.'
-        return problem.records * check.real("regularization", self.regularization, low=0.0, hint=hint)
+        return problem.size * check.real("regularization", self.regularization, low=0.0, hint=hint)
+
+    def _sized(self) -> bool:
+        return self.public_size is not None
+
+    def _unread(self) -> tuple[str, ...]:
+        more = ("prior_norm",) if self.regularization != "auto" else ()
+        return (*super()._unread(), *more, *(("variant",) if isinstance(self.method, Method) else ()))
+
+    def _unread_by(self, method: Method) -> tuple[str, ...]:
+        """Parameters that `method` does not read."""
+        prior = () if method.reads_prior_norm else ("prior_norm",)
+        return (*prior, *(() if method.any_size else ("public_size",)))
 
     def _problem(self, X: Array, targets: Array, strength: float) -> Problem:
         features, intercept = self.design_.features(X), bool(self.design_.intercept_scale)
-        return Problem(features, targets, self._loss(), strength, constant=intercept)
+        size, norm = self.public_size, 1 / self.design_.reach
+        return Problem(features, targets, self._loss(), strength, intercept, public_size=size, private_norm=norm)
 
     @abstractmethod
     def _loss(self) -> Loss:

@@ -45,9 +45,18 @@ class Loss(ABC):
         """
         return 1
 
+    def accepts(self, targets: Array) -> Array:
+        """Which targets, (n,) of booleans, lie in the alphabet that the constants above are proven for."""
+        return np.isfinite(targets)
+
     def log_volume(self, strength: float) -> float:
         """Upper bound on log det(H + h + strength I) - log det(H + strength I), h one record's Hessian, H >= 0."""
         return math.log1p(self.smoothness / strength) if strength > 0 else math.inf
+
+    @property
+    def alphabet(self) -> str:
+        """The targets of `accepts`, in words."""
+        return "finite numbers"
 
     @abstractmethod
     def values(self, scores: Array, targets: Array) -> Array:
@@ -62,8 +71,21 @@ class Loss(ABC):
         """Second derivatives d2l/ds2 of every record, (n, k, k)."""
 
 
+class _Binary(Loss):
+    """A loss of targets 1 and 0; others would stretch the slope beyond the Lipschitz constant."""
+
+    @property
+    def alphabet(self) -> str:
+        """The targets of `accepts`, in words."""
+        return "0 and 1"
+
+    def accepts(self, targets: Array) -> Array:
+        """Which targets are 0 or 1."""
+        return (targets == 0) | (targets == 1)
+
+
 @dataclass(frozen=True)
-class Logistic(Loss):
+class Logistic(_Binary):
     """log(1 + e^{-m}), m = +-s for targets 1 and 0, continued linearly where its slope would exceed `slope_bound`.
 
     With slope_bound B < 1 this is the convex loss whose gradients are those of logistic regression clipped to norm B:
@@ -121,6 +143,17 @@ class Softmax(Loss):
         return self.classes
 
     @property
+    def alphabet(self) -> str:
+        """The targets of `accepts`, in words."""
+        return f"integers from 0 to {self.classes - 1}"
+
+    def accepts(self, targets: Array) -> Array:
+        """Which targets are an index of a class; none where they are no integers."""
+        if not np.issubdtype(np.asarray(targets).dtype, np.integer):
+            return np.zeros(len(targets), dtype=bool)
+        return (targets >= 0) & (targets < self.classes)
+
+    @property
     def lipschitz(self) -> float:
         """Lipschitz constant, the largest ||dl/ds||_2."""
         return math.sqrt(2.0)
@@ -159,7 +192,7 @@ class Softmax(Loss):
 
 
 @dataclass(frozen=True)
-class HuberHinge(Loss):
+class HuberHinge(_Binary):
     """The hinge loss of a support vector machine, rounded on [1 - h, 1 + h] (Chaudhuri et al. 2011, Section 3.4.2).
 
     Args:

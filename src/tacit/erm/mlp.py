@@ -43,7 +43,10 @@ class DPMLPClassifier(PrivateClassifier):
 
     Args:
         hidden: width of the hidden layer; None means the number of columns, as in the paper.
-        epochs, batch_size, learning_rate, clip_norm: of "gradient"; batch_size is cut to the number of rows.
+        epochs: passes over the records of "gradient".
+        batch_size: expected records of a step of "gradient"; cut to the number of rows.
+        learning_rate: of "gradient", > 0.
+        clip_norm: clipping norm of "gradient", > 0.
         steps: full-batch steps of "input".
         pl_constant: > 0, declared; only for variant "paper".
         init_seed: public seed of the initial weights.
@@ -68,6 +71,12 @@ class DPMLPClassifier(PrivateClassifier):
     steps: int = 50
     pl_constant: float = 0.01
     init_seed: int = 0
+
+    def _unread(self) -> tuple[str, ...]:
+        if self.method == "gradient":
+            return (*super()._unread(), "steps", "pl_constant")
+        paper = () if self.variant == "paper" else ("pl_constant",)
+        return (*super()._unread(), "epochs", "batch_size", "clip_norm", *paper)
 
     def _fit(self, X: Array, targets: Array) -> Release:
         hint = "The network is not convex; use method='gradient' or 'input'."

@@ -14,7 +14,7 @@ from tacit import check
 from tacit.erm.objective import pulled_strength, rounded_minimiser
 from tacit.erm.release import Method, Release, Terms, lipschitz
 from tacit.erm.solver import TOLERANCE, Problem, minimise
-from tacit.mechanisms import Approximate
+from tacit.mechanisms import Compose, Gaussian, ObjectivePerturbation
 from tacit.noise import gaussian
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_mu
@@ -23,6 +23,8 @@ from tacit.tradeoff.gaussian import gaussian_mu
 ROUNDING_SHARE = 1e-3
 # Share of e1 that AMP's linear term keeps; the rest is e3, which pays for the Hessian. The paper leaves it open.
 _LINEAR_SHARE = 0.9
+# Events m (m + 2) of one corner under replace-one: the case of the published proof.
+_ONE_CORNER = 3
 
 
 def kifer_variance(bound: float, epsilon: float, delta: float) -> float:
@@ -35,7 +37,8 @@ class KiferObjective(Method):
     """argmin F(theta) + <b, theta>, b ~ N(0, nu^2 I), nu^2 by `kifer_variance`, strength >= 2 c / epsilon.
 
     c = smoothness; rank-one Hessians. Published for add/remove with zeta = G; under replace-one zeta = 2 G. The
-    published algorithm needs the exact minimiser: here a thousandth of (epsilon, delta) pays for the tolerance.
+    published algorithm needs the exact minimiser: here a thousandth of (epsilon, delta) pays for the tolerance. The
+    ledger records what ran, whose exact cost (`ObjectivePerturbation`) is a fraction of the published one.
 
     Args:
         tolerance: of the solver, on the gradient's norm.
@@ -48,6 +51,8 @@ class KiferObjective(Method):
     """
 
     family: ClassVar[str] = "objective"
+    any_size: ClassVar[bool] = True
+    reads_prior_norm: ClassVar[bool] = True
     name: ClassVar[str] = "kifer"
     verdict: ClassVar[str] = "(epsilon, delta)-DP for add/remove as published, for replace-one with 2 zeta"
     tolerance: float = TOLERANCE
@@ -76,13 +81,13 @@ class KiferObjective(Method):
     def release(self, problem: Problem, terms: Terms) -> Release:
         """Release the minimiser of the perturbed objective, rounded."""
         epsilon, delta = terms.approximate(self.name)
-        mechanism = Approximate(epsilon, delta)
         main = (epsilon * (1 - ROUNDING_SHARE), delta * (1 - ROUNDING_SHARE))
         std = self.noise_std(problem, terms.relation, *main)
         raised = problem.with_strength(max(problem.strength, 2 * problem.loss.smoothness / main[0]))
+        multiplier = terms.relation.sensitivity / gaussian_mu(ROUNDING_SHARE * epsilon, ROUNDING_SHARE * delta)
+        mechanism = exact_cost(raised, std, multiplier)
         terms.charge(mechanism, "objective perturbation")
         linear = gaussian(terms.stream, problem.shape, std=std)
-        multiplier = terms.relation.sensitivity / gaussian_mu(ROUNDING_SHARE * epsilon, ROUNDING_SHARE * delta)
         theta = rounded_minimiser(raised, terms, linear, tolerance=self.tolerance, noise_multiplier=multiplier)
         return terms.release(theta, mechanism, {"noise_std": std, "strength": raised.strength})
 
@@ -96,9 +101,10 @@ class ApproximateMinima(Method):
         strength >= r c / e3,   b1 ~ N(0, s1^2 I),  s1 = 2 G (1 + sqrt(2 log(1 / d1))) / (e1 - e3)
         b2 ~ N(0, s2^2 I),  s2 = 2 (tolerance / strength) (1 + sqrt(2 log(1 / d2))) / e2
 
-    for replace-one, hence also for the others. The published Gaussian bound needs e1 - e3 < 1 and e2 < 1; beyond, the
-    exact one stands in, with d1 shared among the corners of `ObjectivePerturbation`. s2 takes the diameter
-    2 tolerance / strength of the error where the paper has its radius, which covers both data sets.
+    for replace-one; for add/remove and zero-out G stands for 2 G in s1. The published Gaussian bound needs
+    e1 - e3 < 1, e2 < 1 and scores of one output; beyond, the exact one stands in for epsilon, and d1 is shared among
+    the corners of `ObjectivePerturbation`. s2 takes the diameter 2 tolerance / strength of the error where the paper
+    has its radius, which covers both data sets. The ledger records what ran, at its exact cost.
 
     Args:
         tolerance: > 0, of the gradient's norm; may be large, for a cheap solver.
@@ -112,6 +118,8 @@ class ApproximateMinima(Method):
     """
 
     family: ClassVar[str] = "objective"
+    any_size: ClassVar[bool] = True
+    reads_prior_norm: ClassVar[bool] = True
     name: ClassVar[str] = "amp"
     verdict: ClassVar[str] = "(epsilon, delta)-DP with any solver tolerance"
     tolerance: float = 1e-4
@@ -121,36 +129,59 @@ class ApproximateMinima(Method):
         check.positive("tolerance", self.tolerance)
         check.probability("share", self.share, open_low=True, open_high=True)
 
-    def scales(self, problem: Problem, epsilon: float, delta: float) -> tuple[float, float, float]:
-        """Strength, s1 and s2."""
+    def scales(
+        self, problem: Problem, epsilon: float, delta: float, relation: Relation = Relation.REPLACE_ONE
+    ) -> tuple[float, float, float]:
+        """Strength, s1 and s2.
+
+        Args:
+            problem: with a loss of bounded gradients.
+            epsilon: > 0.
+            delta: in (0, 1).
+            relation: which sets the sensitivity of the linear term, G or 2 G.
+        """
         first, second = self.share * epsilon, (1 - self.share) * epsilon
         d1, d2 = self.share * delta, (1 - self.share) * delta
         rank = min(problem.dimension, 2 * max(problem.loss.outputs - 1, 1))
         strength = max(problem.strength, rank * problem.loss.smoothness / (first / 10))
         corners = problem.loss.corners * (problem.loss.corners + 2)
-        s1 = 2 * lipschitz(problem, self.name) * _ratio(_LINEAR_SHARE * first, d1, corners)
+        s1 = relation.sensitivity * lipschitz(problem, self.name) * _ratio(_LINEAR_SHARE * first, d1, corners)
         s2 = 2 * self.tolerance / strength * _ratio(second, d2, 1)
         return strength, s1, s2
 
     def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
         """`pulled_strength` for E ||b1||."""
-        _, s1, _ = self.scales(problem.with_strength(0.0), *terms.approximate(self.name))
+        _, s1, _ = self.scales(problem.with_strength(0.0), *terms.approximate(self.name), terms.relation)
         return pulled_strength(problem, s1 * math.sqrt(problem.dimension), prior_norm)
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """Release the approximate minimiser plus b2."""
         epsilon, delta = terms.approximate(self.name)
-        strength, s1, s2 = self.scales(problem, epsilon, delta)
-        mechanism = Approximate(epsilon, delta)
+        strength, s1, s2 = self.scales(problem, epsilon, delta, terms.relation)
+        raised = problem.with_strength(strength)
+        # Mu of b2 is 2 tolerance / strength / s2 under every relation; accountants widen a Gaussian step by s.
+        multiplier = terms.relation.sensitivity * s2 * strength / (2 * self.tolerance)
+        mechanism = exact_cost(raised, s1, multiplier)
         terms.charge(mechanism, "approximate minima perturbation")
         linear = gaussian(terms.stream, problem.shape, std=s1)
-        found = minimise(problem.with_strength(strength), linear=linear, tolerance=self.tolerance)
+        found = minimise(raised, linear=linear, tolerance=self.tolerance)
         theta = found.theta + gaussian(terms.stream, problem.shape, std=s2)
         return terms.release(theta, mechanism, {"noise_std": s1, "output_std": s2, "strength": strength})
 
 
+def exact_cost(problem: Problem, std: float, rounding: float) -> Compose:
+    """What ran: noise of `std` on the linear term of `problem`, then a Gaussian step of multiplier `rounding`."""
+    loss = problem.loss
+    volume = loss.log_volume(problem.strength)
+    objective = ObjectivePerturbation(std / lipschitz(problem, "exact_cost"), volume, loss.corners)
+    return Compose.of((objective, 1), (Gaussian(rounding), 1))
+
+
 def _ratio(epsilon: float, delta: float, events: int) -> float:
-    """Noise std / sensitivity: the published (1 + sqrt(2 log(1 / delta))) / epsilon below 1, the exact one above."""
+    """Noise std / sensitivity: the published (1 + sqrt(2 log(1 / delta))) / epsilon below 1, the exact one above.
+
+    With more than one corner, which the published proof does not have, delta is shared among all `events`.
+    """
     if epsilon < 1:
-        return (1 + math.sqrt(2 * math.log(1 / delta))) / epsilon
+        return (1 + math.sqrt(2 * math.log((events if events > _ONE_CORNER else 1) / delta))) / epsilon
     return 1 / gaussian_mu(epsilon, delta / events)

@@ -39,6 +39,8 @@ class PureObjective(Method):
     """
 
     family: ClassVar[str] = "objective"
+    any_size: ClassVar[bool] = True
+    reads_prior_norm: ClassVar[bool] = True
     name: ClassVar[str] = "pure"
     verdict: ClassVar[str] = "pure epsilon-DP with the exact volume term; solver tolerance paid for"
     pure: ClassVar[bool] = True

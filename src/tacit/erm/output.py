@@ -49,7 +49,7 @@ def balanced_strength(problem: Problem, unit_noise: float, prior_norm: float) ->
     the Hessian, since the trace of sum x x^T is at most n. W = prior_norm while L >= A; below that W grows with
     the cube root of A / L, for the reason that `pulled_strength` gives, which leaves L^7 = L_0^9 / A^2.
     """
-    curvature = problem.records * problem.loss.smoothness / problem.shape[0]
+    curvature = problem.size * problem.loss.smoothness / problem.shape[0]
     strength = float(np.cbrt(2 * curvature * (unit_noise / prior_norm) ** 2))
     return strength * min(1.0, strength / curvature) ** (2 / 7)
 
@@ -72,6 +72,8 @@ class OutputPerturbation(Method):
     """
 
     family: ClassVar[str] = "output"
+    any_size: ClassVar[bool] = True
+    reads_prior_norm: ClassVar[bool] = True
     name: ClassVar[str] = "chaudhuri"
     verdict: ClassVar[str] = "pure epsilon-DP; solver tolerance inside the sensitivity"
     pure: ClassVar[bool] = True
@@ -109,6 +111,8 @@ class GaussianOutput(Method):
     """
 
     family: ClassVar[str] = "output"
+    any_size: ClassVar[bool] = True
+    reads_prior_norm: ClassVar[bool] = True
     name: ClassVar[str] = "gaussian"
     verdict: ClassVar[str] = "exact Gaussian mechanism on the minimiser"
     tolerance: float = TOLERANCE
@@ -139,7 +143,8 @@ class GradientDescentOutput(Method):
 
     of each other, twice that under replace-one; mu = S / s exactly. `paper_constant` uses the published
     5 G (beta + lambda) / (n lambda beta) for replace-one instead, or 3 G T eta / n when lambda = 0: larger, hence also
-    proven, with T steps of the same size.
+    proven, with T steps of the same size. n must be the number of records, since more of them than eta was set for
+    would make a step no contraction; so add/remove is certified as zero-out.
 
     Args:
         steps: T >= 1, public.

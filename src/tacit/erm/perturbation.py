@@ -34,13 +34,18 @@ class InputPerturbation(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator
     not touched; see `randomised_labels`.
 
     Args:
-        epsilon, delta, target: the local guarantee of one call; see `PrivateEstimator`.
-        data_bounds, norm_bound: public; the defaults are constants, not read from the data.
+        epsilon: of the local guarantee of one call; see `PrivateEstimator`.
+        delta: of the local guarantee of one call.
+        target: another local guarantee of one call, instead of epsilon and delta.
+        data_bounds: (low, high) of the columns, public; the default is a constant, not read from the data.
+        norm_bound: of a row's norm, public; the default is a constant, not read from the data.
         relation: of a new ledger; the local guarantee itself is replace-one.
-        ledger, unsafe_seed: see `PrivateEstimator`.
+        ledger: see `PrivateEstimator`.
+        unsafe_seed: see `PrivateEstimator`.
 
     Attributes:
-        ledger_, local_guarantee_: privacy that was spent.
+        ledger_: what was spent.
+        local_guarantee_: guarantee of a row's own message.
         noise_std_: of every cell, in the units of X.
 
     Example:

@@ -20,7 +20,8 @@ class Refutation:
     Attributes:
         delta: min(1e-5, n^-1.1).
         noise_std: sigma by equation (9) with G = 2, Delta = 1.
-        mu, epsilon: exact leakage of the released parameter under replace-one.
+        mu: exact leakage of the released parameter under replace-one.
+        epsilon: the same leakage at `delta`.
         constant: the c that would make the claim true, which grows like n.
         local_mu: of a perturbed record itself.
     """

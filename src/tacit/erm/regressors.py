@@ -15,7 +15,8 @@ from tacit.data.places import bad_cells
 from tacit.erm.base import checked_rows
 from tacit.erm.linear_model import ConvexModel, LinearModel
 from tacit.erm.losses import Loss, Squared
-from tacit.erm.release import Method
+from tacit.erm.release import Method, Terms
+from tacit.erm.solver import Problem
 
 Array = np.ndarray
 
@@ -85,7 +86,7 @@ class DPLinearRegression(PrivateRegressor, ConvexModel):
 
     Args:
         target_bounds: (low, high) of y, public; see `PrivateRegressor`.
-        residual_bound: B > 0, in units of half the range of y; method "input" needs none and ignores it.
+        residual_bound: B > 0, in units of half the range of y; method "input" needs none and refuses another than 1.
 
     All other parameters and attributes as in `DPLogisticRegression`, less classes and slope_bound.
 
@@ -103,6 +104,9 @@ class DPLinearRegression(PrivateRegressor, ConvexModel):
     prior_norm: float = 2.0
     residual_bound: float = 1.0
 
+    def _unread_by(self, method: Method) -> tuple[str, ...]:
+        return (*super()._unread_by(method), *(() if method.reads_loss else ("residual_bound",)))
+
     def _loss(self) -> Loss:
         return Squared(check.positive("residual_bound", self.residual_bound))
 
@@ -112,7 +116,8 @@ class DPRidge(DPLinearRegression):
     """Differentially private ridge regression: `DPLinearRegression` with a declared penalty.
 
     Args:
-        alpha: > 0, the penalty (alpha / 2) ||theta||^2 beside sum (s - y)^2 / 2, in the units of scaled rows.
+        alpha: > 0, the penalty (alpha / 2) ||theta||^2 beside sum (s - y)^2 / 2, in the units of scaled rows; methods
+            whose proof or noise needs a larger one take that, and `regularization_` says which.
 
     All other parameters and attributes as in `DPLinearRegression`, less regularization and prior_norm.
 
@@ -128,3 +133,6 @@ class DPRidge(DPLinearRegression):
     # No parameters of a ridge regression, whose penalty is alpha.
     regularization: float | str = field(default="auto", init=False)
     prior_norm: float = field(default=2.0, init=False)
+
+    def _strength(self, problem: Problem, terms: Terms) -> float:
+        return check.positive("alpha", self.alpha)

@@ -10,8 +10,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from tacit.accounting import Ledger, accountant
+from tacit.accounting import Ledger, accountant, one_shot_facts
 from tacit.calibration import smallest
+from tacit.erm.records import check_unit_rows
 from tacit.erm.solver import Problem
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Approximate, Gaussian, Mechanism, ObjectivePerturbation
@@ -32,17 +33,19 @@ class Terms:
         ledger: entries are added before their noise is drawn; its relation is that of the guarantee.
         stream: source of all randomness; one that is not secure marks the ledger.
         read: arguments whose values were read from the data because they were not declared; each marks the ledger.
+        sized: whether every setting derives from a declared size and not from the number of records.
     """
 
     target: Target
     ledger: Ledger
     stream: Stream
     read: tuple[str, ...] = ()
+    sized: bool = False
 
     def __post_init__(self) -> None:
         for name in self.read:
             self.ledger.read_from_data(name)
-        ledger_and_stream(self.ledger, self.stream)
+        _mark_seeded(self.ledger, self.stream)
 
     @property
     def relation(self) -> Relation:
@@ -50,12 +53,19 @@ class Terms:
         return self.ledger.relation
 
     @property
+    def certified(self) -> Relation:
+        """The relation that a guarantee holds for: zero_out in place of add_remove where settings follow n."""
+        return certified(self.relation, sized=self.sized)
+
+    @property
     def standing(self) -> Standing:
         """The strongest standing that a guarantee under these terms can have."""
-        return Standing.PROVEN if self.stream.secure and not self.read else Standing.CLAIMED
+        marked = Standing.PROVEN if self.stream.secure and not self.read else Standing.CLAIMED
+        return Standing.weakest(marked, self.ledger.facts.standing)
 
     def charge(self, mechanism: Mechanism, note: str) -> None:
-        """Write `mechanism` into the ledger."""
+        """Write `mechanism` into the ledger, with the facts of a release in one call."""
+        self.ledger.begin(*one_shot_facts(unit=self.ledger.unit, secure=self.stream.secure))
         for part, steps in mechanism.parts():
             self.ledger.add(part, steps, note)
 
@@ -74,10 +84,10 @@ class Terms:
             theta: (p, k), the released parameters.
             mechanism: what was charged for them.
             facts: public numbers.
-            relation: of the guarantee; that of the ledger by default.
+            relation: of the guarantee; `certified` by default.
             local_mu: mu of a record's own message, where records were perturbed.
         """
-        return Release(theta, mechanism, relation or self.relation, self.standing, local_mu=local_mu, facts=facts)
+        return Release(theta, mechanism, relation or self.certified, self.standing, local_mu=local_mu, facts=facts)
 
     def gaussian(self, *, steps: int = 1) -> float:
         """The smallest noise multiplier of `steps` Gaussian releases that meets the target."""
@@ -114,6 +124,11 @@ class Release:
         local_standing: of `local_guarantee`; `claimed` where only a part of the record is covered.
         floor_mu: for claimed guarantees, the mu that the true leakage is proven to reach.
         facts: noise scale, steps, sensitivity and other public numbers, for tables.
+
+    Example:
+        >>> released = Release(np.zeros((2, 1)), Gaussian(2.0), Relation.ADD_REMOVE, Standing.PROVEN)
+        >>> round(float(released.guarantee.mu()), 3)
+        0.5
     """
 
     theta: Array
@@ -160,6 +175,18 @@ class Release:
     def floor(self) -> TradeOff | None:
         """Leakage floor of a claim: reached exactly on an instance which the claim covers."""
         return None if self.floor_mu is None else _gaussian(self.floor_mu, self.relation, Standing.PROVEN)
+
+
+def certified(relation: Relation, *, sized: bool) -> Relation:
+    """The relation that holds: without a declared size, one record less changes n and with it the settings.
+
+    What is proven then keeps n: the place of a removed record is left blank (zero_out). Both have the same sensitivity.
+
+    Example:
+        >>> certified(Relation.ADD_REMOVE, sized=False).value
+        'zero_out'
+    """
+    return Relation.ZERO_OUT if relation is Relation.ADD_REMOVE and not sized else relation
 
 
 def local_gaussian(target: Target) -> Gaussian:
@@ -214,6 +241,9 @@ class Method(ABC):
         verdict: the reason for its standing, in a sentence.
         standing: of its guarantee when noise comes from the secure stream.
         pure: whether it meets targets of delta 0.
+        any_size: whether its proof holds whatever the number of records is beside a declared `Problem.size`.
+        reads_prior_norm: whether `strength` reads its prior_norm.
+        reads_loss: whether the shape of the loss enters, not only its quadratic approximation.
 
     Example:
         >>> from tacit.erm import METHODS
@@ -226,6 +256,9 @@ class Method(ABC):
     verdict: ClassVar[str]
     standing: ClassVar[Standing] = Standing.PROVEN
     pure: ClassVar[bool] = False
+    any_size: ClassVar[bool] = False
+    reads_prior_norm: ClassVar[bool] = False
+    reads_loss: ClassVar[bool] = True
 
     def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
         """Automatic regularisation strength, from n, p, the target and a guess of ||theta*||; never from the data.
@@ -233,7 +266,7 @@ class Method(ABC):
         The default suits methods that do not need strong convexity.
         """
         # lambda = 1e-5 is too small to bias a solution of norm about 10, and keeps the ridge equations regular.
-        return 1e-5 * problem.records
+        return 1e-5 * problem.size
 
     @abstractmethod
     def release(self, problem: Problem, terms: Terms) -> Release:
@@ -245,20 +278,29 @@ class Method(ABC):
 
 
 def ledger_and_stream(ledger: Ledger | None, stream: Stream | None) -> tuple[Ledger, Stream]:
-    """The given ledger and stream, or a new ledger and the secure stream; a seeded stream marks the ledger."""
+    """The given ledger and stream, or a new ledger and the secure stream, for a release in one call.
+
+    A seeded stream marks the ledger; the facts of such a release are written into it.
+    """
     ledger = ledger if ledger is not None else Ledger()
     stream = stream if stream is not None else SecureStream()
-    if not stream.secure:
-        ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
+    _mark_seeded(ledger, stream)
+    ledger.begin(*one_shot_facts(unit=ledger.unit, secure=stream.secure))
     return ledger, stream
 
 
+def _mark_seeded(ledger: Ledger, stream: Stream) -> None:
+    if not stream.secure:
+        ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
+
+
 def lipschitz(problem: Problem, method: str) -> float:
-    """Lipschitz constant of the loss.
+    """Lipschitz constant of one record's loss in theta: that of the loss in its scores, for rows of norm <= 1.
 
     Raises:
-        InvalidInput: the gradient of one record is unbounded.
+        InvalidInput: the gradient of one record is unbounded, or a row is longer than 1.
     """
+    check_unit_rows(problem.features)
     bound = problem.loss.lipschitz
     if not np.isfinite(bound):
         raise InvalidInput(

@@ -12,6 +12,7 @@ import numpy as np
 
 from tacit import check
 from tacit.erm.losses import Loss
+from tacit.erm.records import finite_records
 from tacit.errors import TacitError
 
 Array = np.ndarray
@@ -37,14 +38,21 @@ class Problem:
     """F(theta) = sum_i l(theta^T x_i, y_i) + (strength / 2) ||theta||^2, theta of shape (p, k).
 
     A sum, so that adding, removing or zeroing one record changes one term: its gradient by at most `lipschitz`, and
-    by twice that when the record is replaced. `strength` = n * regularization and n itself are public constants.
+    by twice that when the record is replaced. `strength` = size * regularization and size are public constants.
+
+    Records with values that are not finite become blank (`finite_records`).
 
     Attributes:
-        features: float64 (n, p), every row of norm at most 1 (enforced by `Design`).
-        targets: (n,), as the loss expects them.
+        features: float64 (n, p), every row of norm at most 1 (enforced by `Design`; what rests on it checks it).
+        targets: (n,), of the loss's alphabet.
         loss: see `losses`.
         strength: >= 0; F is strength-strongly convex.
         constant: whether the last column is the intercept's public constant, which no noise needs to hide.
+        private_norm: bound on the norm of a row's `private_columns`, in (0, 1]; below 1 with an intercept's constant.
+        public_size: declared size from which steps, rates and strengths derive in place of n; see `size`.
+
+    Raises:
+        InvalidInput: a target is outside the loss's alphabet, for which its constants are not proven.
     """
 
     features: Array
@@ -52,6 +60,16 @@ class Problem:
     loss: Loss
     strength: float
     constant: bool = False
+    public_size: int | None = None
+    private_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        features, targets = finite_records(self.features, self.targets)
+        if not self.loss.accepts(targets).all():
+            hint = "Map the labels by declared classes."
+            raise check.fail("targets", f"{self.loss.alphabet} for {type(self.loss).__name__}", "others", hint)
+        object.__setattr__(self, "features", features)
+        object.__setattr__(self, "targets", targets)
 
     @property
     def private_columns(self) -> int:
@@ -60,8 +78,17 @@ class Problem:
 
     @property
     def records(self) -> int:
-        """Number n of records, public."""
+        """Number n of records."""
         return len(self.features)
+
+    @property
+    def size(self) -> int:
+        """Public number that all settings derive from: `public_size`, or n, which is public then.
+
+        Where it is n, a neighbour with one record less has other settings, so add/remove guarantees hold only for a
+        record whose place is left blank (zero_out).
+        """
+        return self.records if self.public_size is None else self.public_size
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -145,9 +172,7 @@ def minimise(
             return Minimum(theta, norm)
         step = -_newton(problem, scores, gradient)
         theta = theta + _length(problem, tilt, theta, scores, step) * step
-    raise TacitError(
-        f"tolerance must be within reach of double precision; got {tolerance:g}, reached {norm:.2g}. Use a larger one."
-    )
+    raise TacitError(f"tolerance must be within reach of double precision; got {tolerance:g}. Use a larger one.")
 
 
 def _descend(problem: Problem, tilt: Array, theta: Array) -> Array:

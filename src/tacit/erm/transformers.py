@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, v
 
 from tacit import check
 from tacit.data.places import bad_cells
-from tacit.erm.base import PUBLIC, PrivateEstimator, checked_rows
+from tacit.erm.base import PUBLIC, PUBLIC_SIZE, PrivateEstimator, checked_rows
 from tacit.erm.design import declared_bounds
 from tacit.erm.release import Terms, guarantee_of
 from tacit.mechanisms import Gaussian
@@ -147,11 +147,19 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
 
     Args:
         data_bounds: (low, high) of the columns, public; the default is a constant, not read from the data.
-        epsilon, delta, target, relation, ledger, unsafe_seed: see `PrivateEstimator`.
+        public_size: declared number of records that sums are divided by; see `tacit.erm.linear_model.ConvexModel`.
+        epsilon: see `PrivateEstimator`.
+        delta: see `PrivateEstimator`.
+        target: see `PrivateEstimator`.
+        relation: see `PrivateEstimator`.
+        ledger: see `PrivateEstimator`.
+        unsafe_seed: see `PrivateEstimator`.
 
     Attributes:
-        mean_, scale_: (columns,), in the units of X.
-        ledger_, guarantee_: privacy that was spent.
+        mean_: (columns,), in the units of X.
+        scale_: (columns,), in the units of X.
+        ledger_: what was spent.
+        guarantee_: the guarantee of the release.
 
     Example:
         >>> import numpy as np
@@ -161,17 +169,21 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
     """
 
     data_bounds: tuple[Any, Any] = (-1.0, 1.0)
+    public_size: int | None = None
 
     def fit(self, X: Any, y: Any = None) -> PrivateScaler:
         """Release the moments; writes the ledger before any noise is drawn."""
         X = checked_rows(self, X, reset=True)
-        n, columns = X.shape
+        columns = X.shape[1]
+        n = len(X) if self.public_size is None else check.count("public_size", self.public_size)
         self._low, self._high = low, high = column_bounds(self.data_bounds, columns)
         middle, half = (low + high) / 2, np.where(high > low, (high - low) / 2, 1.0)
         unit = (np.clip(X, low, high) - middle) / half
-        self.ledger_ = self._open_ledger()
-        self.ledger_.assume(PUBLIC)
-        terms = Terms(self._target(n), self.ledger_, self._stream())
+        sized = self.public_size is not None
+        self.ledger_ = self._open_ledger(sized=sized)
+        self.ledger_.assume(PUBLIC_SIZE if sized else PUBLIC)
+        terms = Terms(self._target(n), self.ledger_, self._stream(), sized=sized)
+        self.relation_ = terms.certified
         self.step_, self.standing_ = Gaussian(terms.gaussian()), terms.standing
         terms.charge(self.step_, "means and deviations")
         std = self.step_.noise_multiplier * math.sqrt(2 * columns)
@@ -191,7 +203,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
     def guarantee_(self) -> TradeOff:
         """Guarantee of one fit."""
         check_is_fitted(self)
-        return guarantee_of(self.step_, self.ledger_.relation, self.standing_)
+        return guarantee_of(self.step_, self.relation_, self.standing_)
 
 
 def column_bounds(bounds: object, columns: int) -> tuple[Array, Array]:

@@ -84,7 +84,7 @@ def row_squares(rows: Tensor) -> Tensor:
     flat = rows.flatten(1) if rows.dim() > 1 else rows.unsqueeze(1)
     size = max(1, _CACHED_VALUES // max(1, flat.shape[1]))
     if _FUSED.get():
-        # A compiled sum adds one by one in each lane; two levels keep its rounding as small as that of torch's own.
+        # A compiled sum adds one by one in each SIMD lane; two levels keep its rounding as small as torch's own.
         return F.pad(flat, (0, -flat.shape[1] % _FIRST_LEVEL)).square().view(len(flat), -1, _FIRST_LEVEL).sum(2).sum(1)
     if len(flat) <= size or recording():
         return flat.square().sum(1)

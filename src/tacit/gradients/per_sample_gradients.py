@@ -112,7 +112,14 @@ class OuterProductSum(PerSampleGradients):
 
     @classmethod
     def of_positions(cls, name: str, left: Tensor, right: Tensor, buffers: Buffers) -> OuterProductSum:
-        """One group: `left` is (B, T, p), `right` is (B, T, d)."""
+        """One group: `left` is (B, T, p), `right` is (B, T, d).
+
+        Args:
+            name: of the parameter.
+            left: output gradients, shape (B, T, p).
+            right: inputs, shape (B, T, d).
+            buffers: memory for intermediate results.
+        """
         return cls(name, left.mT.unsqueeze(1), right.unsqueeze(1), buffers)
 
     def squared_norms(self) -> Tensor:

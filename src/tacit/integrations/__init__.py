@@ -1,1 +1,1 @@
-"""One file per other project's habit; each needs that project, which an extra installs."""
+"""Adapters to other projects, one file for each; an extra installs the project."""

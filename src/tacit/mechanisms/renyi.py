@@ -3,21 +3,29 @@
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gamma, gammaln
 
-_ROUNDING = 1e-10  # Relative allowance, far above the 1e-15 of the quadrature and the rounding of its sum.
-_SERIES_FROM = 64.0  # Order from which the binomial series is used; below it the quadrature has few nodes.
+from tacit.mechanisms.pairs.base import log_mixture, log_mixture_error
+
+_ROUNDING = 1e-10
+"""Relative allowance for the quadrature, which misses 1e-15 of the moment less 1; rounding is bounded term by term."""
+
+_UNIT = 2.0**-51  # Four rounding units: no logarithm of a term takes more than four sums, each of its largest part.
+
+_MOST_TERMS = 1e5  # Integer orders up to it are summed exactly: so many terms take some milliseconds.
 _MOST_NODES = 2e4  # Orders a with a / s^2 beyond it get the triangle inequality: 4e4 nodes at step s^2 / 2.
+_REACH = 14.0  # Standard deviations of noise beyond the outermost peak: e^-98 = 3e-43 of it is left out.
+_POWERS = np.arange(2, 20)  # Powers of r in `log_excess` where |a r| <= 1/2: (1/2)^18 / 20! = 2e-24 is left out.
 
 
 def poisson_gaussian_rdp(sample_rate: float, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
     """D_a of the Poisson-subsampled Gaussian under add/remove, for every order a > 1.
 
     D_a = log E_{x ~ N(0, s^2)} [(1 - p + p e^{(2x - 1) / (2 s^2)})^a] / (a - 1), which dominates the
-    reverse direction (Mironov, Talwar & Zhang 2019, Theorem 5). Integer orders above 64 use the binomial
-    series, all others the trapezoid rule, whose error on this analytic integrand is below 1e-15; a
-    relative 1e-10 is added so that the result is an upper bound. Where a / s^2 asks for too many nodes, the norm's
-    triangle inequality bounds the moment by (1 - p + p e^{(a - 1) / (2 s^2)})^a, which is its largest term there.
+    reverse direction (Mironov, Talwar & Zhang 2019, Theorem 5). Integer orders use the binomial series, all others the
+    trapezoid rule, whose error on this analytic integrand is below 1e-15; a relative 1e-10 is added so that the result
+    is an upper bound. Where a / s^2 asks for too many nodes, the norm's triangle inequality bounds the moment by
+    (1 - p + p e^{(a - 1) / (2 s^2)})^a, which is its largest term there.
     """
     orders = np.asarray(orders, dtype=float)
     flat = np.atleast_1d(orders)
@@ -26,36 +34,42 @@ def poisson_gaussian_rdp(sample_rate: float, noise_multiplier: float, orders: np
     result = np.empty_like(flat)
     for index, order in enumerate(flat):
         log_moment = _log_moment_of(order, noise_multiplier)(sample_rate, noise_multiplier, order)
-        result[index] = max(log_moment, 0.0) * (1 + _ROUNDING) / (order - 1) + _ROUNDING * sample_rate**2
+        result[index] = log_moment * (1 + _ROUNDING) / (order - 1)
     return result.reshape(orders.shape)
 
 
 def _log_moment_of(order: float, noise_multiplier: float) -> Callable[[float, float, float], float]:
-    if order >= _SERIES_FROM and float(order).is_integer():
+    if order <= _MOST_TERMS and float(order).is_integer():
         return _log_moment_series
     return _log_moment_quadrature if order < _MOST_NODES * noise_multiplier**2 else _log_moment_bound
 
 
 def _log_moment_bound(sample_rate: float, noise_multiplier: float, order: float) -> float:
     """||1 - p + p X||_a <= 1 - p + p ||X||_a with X = e^{(2x - 1) / (2 s^2)}, whose norm is e^{(a - 1) / (2 s^2)}."""
-    largest = np.log(sample_rate) + (order - 1) / (2 * noise_multiplier**2)
-    return order * float(np.logaddexp(np.log1p(-sample_rate), largest))
+    y = (order - 1) / (2 * noise_multiplier**2)
+    if y > 30:
+        return order * float(np.logaddexp(np.log1p(-sample_rate), np.log(sample_rate) + y))
+    return order * float(np.log1p(sample_rate * np.expm1(y)))
 
 
 def _log_moment_series(sample_rate: float, noise_multiplier: float, order: float) -> float:
-    """Return log sum_k C(a, k) (1 - p)^{a - k} p^k e^{k (k - 1) / (2 s^2)} for integer a."""
-    k = np.arange(int(order) + 1)
+    """Return log(1 + sum_k C(a, k) (1 - p)^{a - k} p^k (e^{k (k - 1) / (2 s^2)} - 1)) for integer a.
+
+    The binomial probabilities sum to 1, so that the terms, all positive, keep the digits of moments close to 1.
+    """
+    k = np.arange(2, int(order) + 1)
     log_binomial = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
-    terms = log_binomial + (order - k) * np.log1p(-sample_rate) + k * np.log(sample_rate)
-    return float(np.logaddexp.reduce(terms + k * (k - 1) / (2 * noise_multiplier**2)))
+    unsampled, sampled = (order - k) * np.log1p(-sample_rate), k * np.log(sample_rate)
+    growth = _log_expm1(k * (k - 1) / (2 * noise_multiplier**2))
+    error = _UNIT * (8 + gammaln(order + 1) + np.abs(unsampled) + np.abs(sampled) + np.abs(growth))
+    return _log1p_exp(_log_sum(log_binomial + unsampled + sampled + growth, error))
 
 
 def _log_moment_quadrature(sample_rate: float, noise_multiplier: float, order: float) -> float:
     """The same moment by the trapezoid rule; the integrand is analytic in the strip |Im x| < pi s^2."""
-    x, step = _nodes(noise_multiplier, -14 * noise_multiplier, order + 14 * noise_multiplier)
-    log_base = _log_normal(x, noise_multiplier)
-    log_mixture = _log_mixture(x, sample_rate, noise_multiplier)
-    return _log_moment(log_mixture - log_base, log_base, order, step)
+    x, step = _nodes(noise_multiplier, -_REACH * noise_multiplier, max(order, 2.0) + _REACH * noise_multiplier)
+    log_ratio, error = _mixture(sample_rate, noise_multiplier, x)
+    return _log_moment(log_ratio, error, _log_normal(x, noise_multiplier), order, step)
 
 
 def replaced_gaussian_rdp(sample_rate: float, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
@@ -71,11 +85,12 @@ def replaced_gaussian_rdp(sample_rate: float, noise_multiplier: float, orders: n
         if order >= _MOST_NODES * noise_multiplier**2:
             result[index] = 2 * order / noise_multiplier**2
             continue
-        x, step = _nodes(noise_multiplier, -1 - 14 * noise_multiplier, 2 * order + 14 * noise_multiplier)
-        first = _log_mixture(x, sample_rate, noise_multiplier)
-        second = _log_mixture(-x, sample_rate, noise_multiplier)
-        log_moment = _log_moment(first - second, second, order, step)
-        result[index] = max(log_moment, 0.0) * (1 + _ROUNDING) / (order - 1) + _ROUNDING * sample_rate**2
+        reach = _REACH * noise_multiplier
+        x, step = _nodes(noise_multiplier, -1 - reach, 2 * max(order, 2.0) + reach)
+        (up, up_error), (down, down_error) = (_mixture(sample_rate, noise_multiplier, y) for y in (x, -x))
+        log_density = _log_normal(x, noise_multiplier) + down
+        log_moment = _log_moment(up - down, up_error + down_error, log_density, order, step)
+        result[index] = log_moment * (1 + _ROUNDING) / (order - 1)
     return result.reshape(np.shape(orders))
 
 
@@ -88,21 +103,60 @@ def _log_normal(x: np.ndarray, noise_multiplier: float) -> np.ndarray:
     return -(x**2) / (2 * noise_multiplier**2) - np.log(noise_multiplier * np.sqrt(2 * np.pi))
 
 
-def _log_mixture(x: np.ndarray, sample_rate: float, noise_multiplier: float) -> np.ndarray:
-    """Return log density of (1 - p) N(0, s^2) + p N(1, s^2)."""
-    unsampled = np.log1p(-sample_rate) if sample_rate < 1 else -np.inf
-    shifted = np.log(sample_rate) + (2 * x - 1) / (2 * noise_multiplier**2)
-    return _log_normal(x, noise_multiplier) + np.logaddexp(unsampled, shifted)
+def _mixture(rate: float, noise_multiplier: float, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return log of the density of (1 - p) N(0, s^2) + p N(1, s^2) over that of N(0, s^2), and its rounding error."""
+    y = (2 * x - 1) / (2 * noise_multiplier**2)
+    return log_mixture(rate, y), log_mixture_error(rate, y, _UNIT * np.abs(y))
 
 
-def _log_moment(log_ratio: np.ndarray, log_density: np.ndarray, order: float, step: float) -> float:
-    """Return log E[ratio^order] under the density, on nodes `step` apart."""
-    if np.max(log_density + order * log_ratio) > 0.0:
-        return float(np.logaddexp.reduce(log_density + order * log_ratio) + np.log(step))
-    # E[ratio] = 1 exactly, so the moment is 1 + E[ratio^a - 1 - a (ratio - 1)]: small moments keep their digits.
-    inside = log_density > -700.0
-    summand = np.expm1(order * log_ratio[inside]) - order * np.expm1(log_ratio[inside])
-    return float(np.log1p(np.sum(np.exp(log_density[inside]) * summand) * step))
+def _log_moment(
+    log_ratio: np.ndarray, ratio_error: np.ndarray, log_density: np.ndarray, order: float, step: float
+) -> float:
+    """Return log E[ratio^order] under the density, from above but for the quadrature, on nodes `step` apart.
+
+    E[ratio] = 1 exactly, so the moment is 1 + E[ratio^a - 1 - a (ratio - 1)], an integral of a positive function, whose
+    logarithm has a slope of at most 2 max(a, 2 / |r|) in r = log ratio.
+    """
+    excess = log_excess(log_ratio, order)
+    slope = 2 * np.maximum(order, 2 / np.maximum(np.abs(log_ratio), 1e-300))
+    error = _UNIT * (8 + np.abs(log_density) + order * np.abs(log_ratio)) + slope * ratio_error
+    return _log1p_exp(_log_sum(log_density + excess, error) + float(np.log(step)))
+
+
+def log_excess(r: np.ndarray, order: float) -> np.ndarray:
+    """Return log(e^{a r} - 1 - a (e^r - 1)) for a > 1 with its digits at any size of r; the argument is never negative.
+
+    Near 0 it is sum_k (a^k - a) r^k / k!; elsewhere, for a < 2, e^r (e^{(a - 1) r} - 1 - (a - 1)) + a - 1.
+    """
+    b = order - 1
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        coefficients = order * np.expm1((_POWERS - 1) * np.log1p(b)) / gamma(_POWERS + 1)
+        capped = np.clip(r, -0.5 / order, 0.5 / order)
+        near = np.log(np.polynomial.polynomial.polyval(capped, coefficients)) + 2 * np.log(np.abs(r))
+        middle = np.log(np.expm1(order * r) - order * np.expm1(r) if b >= 1 else np.exp(r) * (np.expm1(b * r) - b) + b)
+        # From a r = 30 on the other terms are a share a e^{-b r} + b e^{-a r} of the first.
+        far = order * r + np.log1p(-order * np.exp(-b * r) + b * np.exp(-order * r))
+    far_enough = (order * r > 30) & (b * r > 2 * np.log1p(b) + 1)
+    return np.where(np.abs(order * r) <= 0.5, near, np.where(far_enough, far, middle))
+
+
+def _log_expm1(y: np.ndarray) -> np.ndarray:
+    """Return log(e^y - 1) for y > 0."""
+    return y + np.log(-np.expm1(-y))
+
+
+def _log_sum(terms: np.ndarray, error: np.ndarray) -> float:
+    """Return an upper bound on log sum e^terms, each known up to its error."""
+    top = float(terms.max())
+    if not np.isfinite(top):
+        return top
+    weights = np.exp(terms - top)
+    return top + float(np.log((weights * np.exp(np.minimum(error, 1.0))).sum()))
+
+
+def _log1p_exp(y: float) -> float:
+    """Return log(1 + e^y)."""
+    return float(np.logaddexp(0.0, y))
 
 
 def fixed_size_rdp(

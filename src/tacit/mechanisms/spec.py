@@ -28,7 +28,7 @@ TYPES: dict[str, type[Mechanism]] = {
         ObjectivePerturbation,
     )
 }
-_SAMPLING = ("sample_rate", "sampling", "records", "batch_size", "cap", "series")
+_SAMPLING = ("sample_rate", "sampling", "records", "batch_size", "cap", "series", "drop_last")
 _SAMPLINGS = ("poisson", "fixed_size", "shuffled", "truncated_poisson")
 _LEDGER = ("steps", "note", "hash")
 
@@ -79,18 +79,19 @@ def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> 
     base = kind(**{key: entry[key] for key in own if key in entry})
     sampling = check.choice("sampling", entry.get("sampling", "poisson"), _SAMPLINGS)
     if sampling == "poisson":
-        _refuse(entry, ("records", "batch_size", "cap", "series"), "poisson")
+        _refuse(entry, ("records", "batch_size", "cap", "series", "drop_last"), "poisson")
         return base.poisson(entry["sample_rate"]) if "sample_rate" in entry else base
     if sampling == "truncated_poisson":
-        _refuse(entry, ("batch_size", "series"), sampling)
+        _refuse(entry, ("batch_size", "series", "drop_last"), sampling)
         _need(entry, ("sample_rate", "records", "cap"), sampling)
         return TruncatedPoisson(base, entry["sample_rate"], entry["records"], entry["cap"])  # type: ignore[arg-type]
     _refuse(entry, ("sample_rate", "cap"), sampling)
     _need(entry, ("records", "batch_size"), sampling)
     records, batch_size = (check.count(name, entry[name]) for name in ("records", "batch_size"))
     if sampling == "shuffled":
-        return Shuffled(base, records, batch_size, check.count("series", entry.get("series", 0), minimum=0))
-    _refuse(entry, ("series",), sampling)
+        series = check.count("series", entry.get("series", 0), minimum=0)
+        return Shuffled(base, records, batch_size, series, entry.get("drop_last", True))
+    _refuse(entry, ("series", "drop_last"), sampling)
     return FixedSize(base, records, batch_size)
 
 

@@ -120,8 +120,10 @@ def check_batches(mechanism: Any) -> None:
 class Shuffled(Mechanism):
     """One step of `base` on a batch of a partition of the records, passes following one another.
 
-    A record is in one batch of each pass, so steps * batch_size / records passes, rounded up, are as many runs
-    of `base` with the record and nothing else, whatever the order of the batches: no amplification is claimed. The
+    A record is in at most one batch of each pass, so as many passes as have begun are as many runs of `base` with the
+    record and nothing else, whatever the order of the batches: no amplification is claimed. A pass has
+    records / batch_size batches, rounded up where its incomplete last batch runs and down where it is left out; which
+    of the two is not known from the sizes, and the shorter pass, of which more begin, is taken unless stated. The
     guarantee rests on passes that visit every record before any is visited again; under add/remove a missing record is
     one that adds nothing (a placeholder). Steps of one series add up before they are rounded up to passes; two
     series, such as those of two runs, may each hold a record in a pass they have only begun, so each is rounded up.
@@ -131,6 +133,7 @@ class Shuffled(Mechanism):
         records: > 0, the number of records of a pass.
         batch_size: in [1, records].
         series: >= 0, number of the uninterrupted series of passes that the step belongs to.
+        drop_last: whether an incomplete last batch of a pass may be left out; False where it runs (`ShuffledSampler`).
 
     Example:
         >>> Shuffled(Gaussian(1.0), records=100, batch_size=10).accounted(25)
@@ -142,6 +145,7 @@ class Shuffled(Mechanism):
     records: int
     batch_size: int
     series: int = 0
+    drop_last: bool = True
 
     @property
     def unsafe(self) -> tuple[str, ...]:
@@ -151,10 +155,12 @@ class Shuffled(Mechanism):
     def __post_init__(self) -> None:
         check_batches(self)
         check.count("series", self.series, minimum=0)
+        check.instance("drop_last", self.drop_last, bool, "true or false")
 
     def accounted(self, steps: int) -> tuple[Mechanism, int]:
-        """(base, passes begun): ceil(steps * batch_size / records) runs of `base`."""
-        return self.base, -(-steps * self.batch_size // self.records)
+        """(base, passes begun): ceil(steps / batches of a pass) runs of `base`."""
+        batches = self.records // self.batch_size if self.drop_last else -(-self.records // self.batch_size)
+        return self.base, -(-steps // batches)
 
     def series_taken(self) -> int:
         """Return one above the highest number of a series in the mechanism."""
@@ -164,7 +170,8 @@ class Shuffled(Mechanism):
         """Return the JSON form."""
         sampling = {"sampling": self.type, "records": self.records, "batch_size": self.batch_size}
         # The first series goes unnamed, as in ledgers that were written before series were told apart.
-        return self.base.spec() | sampling | ({"series": self.series} if self.series else {})
+        named = {"series": self.series} if self.series else {}
+        return self.base.spec() | sampling | named | ({} if self.drop_last else {"drop_last": False})
 
     def __str__(self) -> str:
         named = f", series {self.series}" if self.series else ""

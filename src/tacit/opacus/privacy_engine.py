@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -313,7 +314,8 @@ class PrivacyEngine:
         if missing:
             raise check.fail("path", f"a checkpoint with {missing[0]}", str(path), "Save it with that part.")
         self._advance(Ledger.from_spec(state.pop("ledger")))
-        module.load_state_dict(state.pop("module_state_dict"), **(module_load_dict_kwargs or {}))
+        with module.session.checks.restored() if isinstance(module, PrivateModel) else nullcontext():
+            module.load_state_dict(state.pop("module_state_dict"), **(module_load_dict_kwargs or {}))
         for name, part in parts.items():
             part.load_state_dict(state.pop(name))
         return state

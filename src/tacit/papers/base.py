@@ -21,7 +21,8 @@ class Row:
     """One number of a paper beside ours.
 
     Attributes:
-        paper, item: where it stands.
+        paper: the paper, its key.
+        item: table or figure of the paper.
         quantity: what it is, in a few words.
         published: the paper's value, or None where none could be recovered or none was published.
         ours: what this library measured or computed.

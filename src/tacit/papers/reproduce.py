@@ -99,7 +99,19 @@ def estimate(
     workers: int | None = None,
     any_code: bool = False,
 ) -> float:
-    """Seconds that `reproduce` needs for what is not stored yet, by the tasks' own estimates."""
+    """Seconds that `reproduce` needs for what is not stored yet, by the tasks' own estimates.
+
+    Args:
+        name: "all", "KEY" or "KEY/ITEM".
+        size: "quick" or "full".
+        store: where finished tasks are looked up.
+        data_dir: folder of the data files.
+        workers: processes; the number of cores by default.
+        any_code: whether stored results count whatever code and data they came from.
+
+    Raises:
+        InvalidInput: the name or the size is unknown.
+    """
     check.choice("size", size, SIZES)
     tasks = [task for _, item in items_of(name) for task in item.tasks(size)]
     return expected_seconds(tasks, store, data_dir=data_dir, workers=workers, any_code=any_code)
@@ -122,6 +134,20 @@ def reproduce(
     All tasks run as one sweep, so several run at a time and a killed reproduction continues where it was. `any_code`
     and `minutes` are those of `sweep`. Where `minutes` end before an item is complete, it has the rows that its runs
     so far give, or none.
+
+    Args:
+        name: "all", "KEY" or "KEY/ITEM".
+        size: "quick" or "full".
+        store: where finished tasks are looked up and kept.
+        data_dir: folder of the data files.
+        workers: processes; the number of cores by default.
+        engine: "local" or "ray".
+        any_code: whether stored results count whatever code and data they came from.
+        minutes: after that long (0: at once) no further task starts.
+        on_progress: called with (done, total, expected seconds left).
+
+    Raises:
+        InvalidInput: the name or the size is unknown.
     """
     check.choice("size", size, SIZES)
     chosen = items_of(name)

@@ -17,6 +17,13 @@ def history(
     """Test results ("test") after every epoch of a run, private or not; the noise is seeded, hence nothing is private.
 
     `settings` override those of the preset; the initial weights are drawn from `seed` too, unless they name init_seed.
+
+    Args:
+        preset: of `tacit train`.
+        seed: of the noise and, unless `settings` name init_seed, of the weights.
+        private: whether to train with privacy.
+        settings: that override those of the preset.
+        data_dir: folder of the data files.
     """
     from tacit.accounting import Ledger
     from tacit.runs import read_config
@@ -40,6 +47,14 @@ def _with_tuples(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def history_task(preset: str, seed: int, *, seconds: float, private: bool = True, **settings: Any) -> Task:
-    """The task whose value is `history`."""
+    """The task whose value is `history`.
+
+    Args:
+        preset: of `tacit train`.
+        seed: of the noise and the weights.
+        seconds: expected duration.
+        private: whether to train with privacy.
+        settings: that override those of the preset.
+    """
     given = {"preset": preset, "seed": seed, "private": private, "settings": settings}
     return Task(f"{__name__}:history", given, seconds, reads_data=True)

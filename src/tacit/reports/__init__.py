@@ -3,7 +3,7 @@
 from tacit.reports.audit_page import audit_table_of, write_audit
 from tacit.reports.card import Card, card_table, coarse_seconds
 from tacit.reports.page import write_card
-from tacit.reports.tables import account_table, audit_table, plain_table, reproduction_table, sweep_table
+from tacit.reports.tables import account_table, audit_table, facts_table, plain_table, reproduction_table, sweep_table
 
 __all__ = [
     "Card",
@@ -12,6 +12,7 @@ __all__ = [
     "audit_table_of",
     "card_table",
     "coarse_seconds",
+    "facts_table",
     "plain_table",
     "reproduction_table",
     "sweep_table",

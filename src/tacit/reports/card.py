@@ -25,7 +25,9 @@ class Card:
     says so.
 
     Attributes:
-        dataset, model, method: what was trained, on what and how, in a few words each.
+        dataset: what it was trained on, in a few words.
+        model: what was trained, in a few words.
+        method: how it was trained, in a few words.
         records: how many units (ledger.unit) the training data holds.
         metrics: `test` and `nonprivate_test` by `measure` (None when not measured), and any others.
         account: every accountant's answer at one delta, and the refusals.

@@ -64,6 +64,7 @@ def _context(card: Card) -> dict[str, Any]:
         "reserve": words.reserve(card.leaks),
         "standing": standing,
         "rests_on": facts.rests_on(card.ledger),
+        "facts": facts.fact_rows(card.ledger.facts),
         "best": results[0] if standing is Standing.PROVEN else None,
         "neighbours": words.NEIGHBOURS[card.ledger.relation].format(unit=card.ledger.unit),
         "guarantees": [_guarantee(result) for result in results],

@@ -149,6 +149,15 @@ def plot_account(ledger: Ledger, answer: Account, *, delta: float, path: str | P
 
     Left: type II against type I error. Right: epsilon at `delta` after each part of the run, by every accountant;
     accountants that are more than 30 times above the lowest are left out of both.
+
+    Args:
+        ledger: the mechanisms that ran.
+        answer: what every accountant says about it.
+        delta: in (0, 1), of epsilon in the right picture.
+        path: file to write; its ending gives the format.
+
+    Raises:
+        InvalidInput: the ending of `path` is another.
     """
     from matplotlib.figure import Figure
 

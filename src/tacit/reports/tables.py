@@ -26,10 +26,11 @@ STYLES = {
 }
 
 
-def account_table(account: Account, ledger: Ledger | None = None) -> Table:
+def account_table(account: Account, ledger: Ledger | None = None, *, group: int = 1) -> Table:
     """Every accountant's answer, bounds rounded to the safe side; the caption says why others do not apply.
 
-    With the `ledger` that they are about, the title says whether that is a run, and the caption what it rests on.
+    With the `ledger` that they are about, the title says whether that is a run, which data sets are neighbours (`group`
+    of its units apart) and how batches were drawn, and the caption what it rests on.
     """
     from rich.table import Table
     from rich.text import Text
@@ -39,8 +40,13 @@ def account_table(account: Account, ledger: Ledger | None = None) -> Table:
     caption = Text("\n".join([*ground, words.NOT_A_BOUND, *refusals]), style="dim")
     table = Table("accountant", "standing", box=None, caption=caption, caption_justify="left")
     if ledger is not None:
-        table.title, table.title_justify = Text(facts.of_what(ledger)), "left"
-    for heading in ("epsilon", "proven lower", "delta", "mu", "advantage"):
+        table.title, table.title_justify = (
+            Text(f"{facts.of_what(ledger)}\n{words.neighbourhood(ledger, group)}"),
+            "left",
+        )
+    of_delta = any(result.delta_lower is not None for result in account.results)
+    lower_heading = "proven lower delta" if of_delta else "proven lower epsilon"
+    for heading in ("epsilon", lower_heading, "delta", "mu", "advantage"):
         table.add_column(heading, justify="right")
     for result in account.results:
         standing = result.tradeoff.standing
@@ -49,6 +55,17 @@ def account_table(account: Account, ledger: Ledger | None = None) -> Table:
         lower, delta = words.downward(known), words.leakage(result.delta, standing)
         label = Text(standing.value, style=STYLES[standing])
         table.add_row(Text(result.tradeoff.source), label, numbers[0], lower, delta, *numbers[1:])
+    return table
+
+
+def facts_table(ledger: Ledger) -> Table:
+    """What the guarantee of a run rests on: verified facts, then declared, then assumed ones."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("kind", "what must hold", "how it is known", box=None)
+    for kind, what, known in facts.fact_rows(ledger.facts):
+        table.add_row(kind, Text(what), Text(known))
     return table
 
 
@@ -75,7 +92,7 @@ def audit_table(audits: Sequence[AuditResult]) -> Table:
 
 
 def reproduction_table(title: str, rows: Iterable[Mapping[str, object]]) -> Table:
-    """Published | ours | difference | tolerance | pass, one row a number; "–" where nothing is published."""
+    """Columns published, ours, difference, tolerance, pass; one row for each number, "–" where none is published."""
     from rich.table import Table
     from rich.text import Text
 
@@ -129,6 +146,12 @@ def sweep_table(title: str, settings: Sequence[Row], values: Sequence[Row], *, w
     """One row a run: `settings` and, of a training run, its test result and best guarantee; else all of `values`.
 
     Where the columns are wider than `width`, the settings share one, then the values too; no heading is cut.
+
+    Args:
+        title: of the table.
+        settings: of each run, by name.
+        values: results of each run, by name; as many as `settings`.
+        width: of the screen, in characters.
     """
     from rich.table import Table
     from rich.text import Text

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
+from typing import Any
 
-from tacit.accounting import ACCOUNTANTS, Result
+from tacit.accounting import ACCOUNTANTS, Ledger, Result
 from tacit.relation import Relation
 from tacit.standing import Standing
 
@@ -31,6 +32,19 @@ OUTSIDE = (
 """The sentence beside results that are measured on held-out or private records."""
 FALSE_ALARMS = 0.05
 MEASURES = {"accuracy": "Test accuracy", "rmse": "Test RMSE"}
+
+
+def neighbourhood(ledger: Ledger, group: int = 1) -> str:
+    """One line: the neighbouring relation, the privacy unit, the size of groups and how batches were drawn."""
+    neighbours = NEIGHBOURS[ledger.relation].format(unit=ledger.unit)
+    if group > 1:
+        neighbours = f"{group} times {neighbours}"
+    samplings = sorted({str(row.get("sampling", _plain_sampling(row))) for row in ledger.spec()["mechanisms"]})
+    return f"Relation {ledger.relation.value}: {neighbours}. Unit: {ledger.unit}. Sampling: {', '.join(samplings)}."
+
+
+def _plain_sampling(row: dict[str, Any]) -> str:
+    return "poisson" if "sample_rate" in row else "none"
 
 
 def upward(value: float | None, digits: int = 4) -> str:
@@ -149,4 +163,4 @@ def _rounded(value: float | None, digits: int, rounding: str) -> str:
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    return f"{float(Context(prec=digits, rounding=rounding).create_decimal(repr(float(value)))):.{digits}g}"
+    return f"{float(Context(prec=digits, rounding=rounding).create_decimal(repr(float(value) + 0.0))):.{digits}g}"

@@ -27,7 +27,15 @@ def attack_model(
     claim: TradeOff | None,
     on_progress: Progress = lambda stage, done, total: None,
 ) -> tuple[AuditResult, ...]:
-    """Every attack of `config`: training records are the members, held-out records the non-members."""
+    """Every attack of `config`: training records are the members, held-out records the non-members.
+
+    Args:
+        config: names the attacks, delta, relation and confidence.
+        dataset: its training records are the members.
+        predict: inputs -> class probabilities.
+        claim: trade-off function that the ledger proves; None without one.
+        on_progress: called with (stage, done, total).
+    """
     results = []
     for done, name in enumerate(config.attacks):
         on_progress("attacks", done, len(config.attacks))
@@ -37,7 +45,14 @@ def attack_model(
 
 
 def audit_result(scores: Scores, config: Config, claim: TradeOff | None, *, trials: str = "records") -> AuditResult:
-    """The bounds that `scores` give, at the delta, relation and confidence of `config`."""
+    """The bounds that `scores` give, at the delta, relation and confidence of `config`.
+
+    Args:
+        scores: of members and non-members.
+        config: gives delta, relation and confidence.
+        claim: trade-off function that the ledger proves; None without one.
+        trials: what one score is of, e.g. "records".
+    """
     return audit_scores(
         scores,
         delta=config.delta,
@@ -84,9 +99,9 @@ def audit(
     """Attack the model in the folder of an earlier `train`.
 
     Args:
-        run: the folder.
-        data_dir: folder of the original data files.
-        attacks: names of black-box attacks; those of the run's settings by default.
+        run: folder of an earlier `train`.
+        data_dir: folder of the data files.
+        attacks: names of the attacks; those of the run's settings by default.
         confidence: of every bound, in (0, 1); that of the run's settings by default.
         trust_code: run the code that a received run names as its model; its file and hash are shown.
 

@@ -35,16 +35,30 @@ class Train(Protocol):
         *,
         loss: Callable[[Tensor, Tensor], Tensor],
         optimizer: Optimizer,
-    ) -> Any: ...
+    ) -> Any:
+        """Train `model` in place.
+
+        Args:
+            model: with the canaries' parameter.
+            inputs: records and the place of each, shapes (n, ...) and (n,) or (n, width).
+            targets: labels, shape (n,).
+            loss: of outputs and targets, one value for each record.
+            optimizer: of the parameters of `model`.
+        """
+        ...
 
 
 class Observer(Protocol):
     """Scores canaries from their coordinates of one release after another."""
 
     @property
-    def total(self) -> np.ndarray | float: ...
+    def total(self) -> np.ndarray | float:
+        """The score of each canary so far, shape (canaries,)."""
+        ...
 
-    def add(self, release: np.ndarray) -> None: ...
+    def add(self, release: np.ndarray) -> None:
+        """Add one release, the coordinate of each canary, shape (canaries,)."""
+        ...
 
 
 class WithLane(nn.Module):
@@ -61,6 +75,7 @@ class WithLane(nn.Module):
         nn.init.zeros_(self.lane.weight)
 
     def forward(self, inputs: Tensor, place: Tensor) -> Tensor:
+        """Outputs of the body and, as the last column, the value at each record's place."""
         return torch.cat([self.body(inputs), self.lane(place)], dim=1)
 
 
@@ -70,15 +85,20 @@ class CanaryLane:
     Args:
         train: the production path, or what claims to be one.
         body: makes a fresh model, (batch, ...) to (batch, classes) logits.
-        inputs, targets: real records, shape (n, ...) and labels (n,).
+        inputs: real records, shape (n, ...).
+        targets: their labels, shape (n,).
         classes: of the model.
         optimizer: makes the optimizer of a model.
-        clip_norm, sample_rate: as claimed; a release is read in units of clip_norm / (sample_rate * records).
+        clip_norm: clipping norm as claimed; a release is read in units of clip_norm / (sample_rate * records).
+        sample_rate: sampling rate as claimed, in (0, 1].
         observers: score the canaries; the one that `__call__` answers with is the first.
         kind: "dirac", a coordinate for each canary, whose scores are then independent; or "gradient", random unit
             vectors in `width` dimensions, which disturb each other.
         width: dimensions of gradient canaries; the number of Dirac canaries otherwise.
         seed: of the gradient canaries' directions, no secret.
+
+    Raises:
+        InvalidInput: there is no observer, or a number is outside its range.
     """
 
     def __init__(

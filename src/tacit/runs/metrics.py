@@ -22,6 +22,7 @@ class Metric:
     _value: Callable[[np.ndarray, np.ndarray], float]
 
     def __call__(self, predicted: np.ndarray, answers: np.ndarray) -> float:
+        """The metric of predictions (n, ...) against the true targets (n,)."""
         return self._value(predicted, answers)
 
 

@@ -149,7 +149,11 @@ def resume(
     those that are taken again.
 
     Args:
+        run: folder of the run.
+        data_dir: folder of the data files.
         unsafe_seed: of a seeded run, whose seed is kept nowhere.
+        trust_code: run the code that a received run names as its model; its file and hash are shown.
+        on_progress: called with (stage, done, total).
 
     Raises:
         InvalidInput: the folder is no run, one that is finished, or one whose checkpoint is gone.

@@ -15,7 +15,17 @@ def setting(default: Any, help: str, *, flag: str | None = None) -> Any:
 
 
 def known(kind: type, given: Mapping[str, Any], *, where: str, required: Iterable[str] = ()) -> dict[str, Any]:
-    """The values `given` for fields of `kind`, lists as tuples; raises `InvalidInput` with the nearest known name."""
+    """The values `given` for fields of `kind`, lists as tuples; raises `InvalidInput` with the nearest known name.
+
+    Args:
+        kind: a frozen dataclass of settings.
+        given: values by name.
+        where: the place that messages name.
+        required: names that must be given.
+
+    Raises:
+        InvalidInput: a name is unknown (the message has the nearest known one) or a required one is missing.
+    """
     check.keys(where, given, [each.name for each in fields(kind)])
     for name in sorted(set(required) - given.keys()):
         raise check.fail(name, f"given in {where}", None)

@@ -1,8 +1,8 @@
-"""A black-box audit of the final model, from the worst initial weights (Annamalai & De Cristofaro 2024).
+"""Black-box audit of the final model from worst-case initial weights (Annamalai & De Cristofaro 2024).
 
-DP-SGD proves its guarantee for every initial model. From weights that make one unusual record confidently wrong all
-along, that record's clipped gradient points the same way at every step, nothing else moves there, and the sum of all
-releases can be read off the answers of the final model alone.
+The guarantee of DP-SGD holds for every initial model. Here the initial weights misclassify the canary with confidence
+throughout the training, so that its clipped gradient has the same direction at every step and no other record has a
+gradient there. The answers of the final model then give the sum of all releases in that direction.
 """
 
 from __future__ import annotations
@@ -27,18 +27,22 @@ _WRONG = 1e-3  # weight of the canary's feature for the wrong class, and minus t
 _AMPLIFIED = 1000.0  # weight of its path through each hidden layer: the last layer then has nearly all its gradient
 _SILENT = -1.0  # bias of that path, so that no other record ever takes it
 _FEATURE = 1e6  # the canary's own feature; it is 0 in every other record
-_SEEN = 10.0  # value of the last layer's feature that the probes aim at
-_MOVED = 1e-4  # how far the weights move, so that the path stays as it was
+_PROBED = 10.0  # value of the last layer's feature that the probes aim at
+_TRAVEL = 1e-4  # how far the weights move, so that the path stays as it was
 
 
 class WorstCase:
-    """The game: `steps` of full-batch DP-SGD with the canary or without, then two queries of the final model.
+    """Membership game: `steps` of full-batch DP-SGD with or without the canary, then two queries of the final model.
 
     Args:
         hidden: widths of the network; () is logistic regression.
         records: ordinary records, >= 1.
-        epsilon, delta: of the claim that the noise is calibrated to.
+        epsilon: of the claim that the noise is calibrated to.
+        delta: of that claim.
         steps: of training.
+
+    Raises:
+        InvalidInput: a number is outside its range.
     """
 
     def __init__(self, *, hidden: Sequence[int], records: int, epsilon: float, delta: float, steps: int):
@@ -49,16 +53,16 @@ class WorstCase:
         self._inputs = np.column_stack([inputs, np.zeros(records, np.float32)])
         self._targets = draw.integers(0, 2, records)
         self._canary = np.append(np.zeros(10), _FEATURE).astype(np.float32)[None]
-        self._rate = _MOVED * records / self.steps
+        self._rate = _TRAVEL * records / self.steps
 
     @property
     def claim(self) -> TradeOff:
-        """The certificate of every trial."""
+        """The guarantee that every trial claims."""
         return accountant("pld")(Gaussian(self.noise) * self.steps)
 
     @property
     def threshold(self) -> float:
-        """Half way between the means of the two worlds."""
+        """Score half way between the means with and without the canary."""
         return self.steps / 2
 
     def trial(self, included: bool) -> float:
@@ -78,13 +82,13 @@ class WorstCase:
             sample_rate=1.0,
             steps=self.steps,
         )
-        moved = (self._log_odds(model, self._probe) - self._log_odds(model, 0.0)) / _SEEN + 2 * _WRONG
+        moved = (self._log_odds(model, self._probe) - self._log_odds(model, 0.0)) / _PROBED + 2 * _WRONG
         return moved * len(self._targets) / (math.sqrt(2) * self._rate)
 
     @property
     def _probe(self) -> float:
-        """The canary's feature at which the last layer's feature is `_SEEN`."""
-        value = _SEEN
+        """The canary's feature at which the last layer's feature is `_PROBED`."""
+        value = _PROBED
         for _ in self.hidden:
             value = (value - _SILENT) / _AMPLIFIED
         return value
@@ -106,7 +110,7 @@ class WorstCase:
 
     @staticmethod
     def _log_odds(model: nn.Module, feature: float) -> float:
-        """Log p_0 / p_1 where only the canary's feature is not 0: all that an answer of probabilities tells."""
+        """Log-odds log p_0 / p_1 of an input with the canary's feature alone."""
         probe = torch.zeros(1, 11)
         probe[0, 10] = feature
         with torch.no_grad():

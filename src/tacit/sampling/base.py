@@ -128,6 +128,10 @@ class Sampling(ABC):
     relations: ClassVar[tuple[Relation, ...]] = tuple(Relation)
     assumptions: ClassVar[tuple[str, ...]] = ()
 
+    def grouping(self, key: bytes) -> str:
+        """Keyed hash of which records form a unit; empty where every record is its own."""
+        return ""
+
     @abstractmethod
     def sampler(self, records: int, sample_rate: float, stream: Stream) -> Sampler:
         """A sampler of `records` records, each unit in a batch with probability `sample_rate` in (0, 1]."""

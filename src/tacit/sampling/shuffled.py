@@ -40,8 +40,9 @@ class ShuffledSampling(Sampling):
         return ShuffledSampler(records, exact_batch_size(records, sample_rate), stream)
 
     def mechanism(self, base: Mechanism, records: int, sample_rate: float) -> Mechanism:
-        """`Shuffled`: each pass costs what one full batch does."""
-        return Shuffled(base, records, exact_batch_size(records, sample_rate), self.series)
+        """`Shuffled`: each pass costs what one full batch does, and its last batch runs even where it is smaller."""
+        size = exact_batch_size(records, sample_rate)
+        return Shuffled(base, records, size, self.series, drop_last=records % size == 0)
 
     def in_series(self, number: int) -> ShuffledSampling:
         """This sampling with series `number`."""

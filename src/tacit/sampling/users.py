@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -32,7 +33,10 @@ class GroupedPoissonSampling(Sampling):
 
     type: ClassVar[str] = "grouped_poisson"
     unit: ClassVar[str] = "user"
-    assumptions: ClassVar[tuple[str, ...]] = ("The number of users is public.",)
+    assumptions: ClassVar[tuple[str, ...]] = (
+        "The number of users is public.",
+        "All runs in this ledger assign records to the same users.",
+    )
 
     def __init__(self, groups: Sequence[object] | NDArray[Any], *, average: bool = False):
         keys = np.asarray(groups)
@@ -55,6 +59,12 @@ class GroupedPoissonSampling(Sampling):
     def mechanism(self, base: Mechanism, records: int, sample_rate: float) -> Mechanism:
         """`base` under Poisson subsampling of users."""
         return base.poisson(sample_rate)
+
+    def grouping(self, key: bytes) -> str:
+        """Keyed hash of the number of records and the partition into users, whatever the users are called."""
+        _, first, numbers = np.unique(self.owners, return_index=True, return_inverse=True)
+        by_appearance = np.argsort(np.argsort(first))[numbers].astype("<i8")
+        return f"{len(self.owners)}:{hashlib.blake2b(by_appearance.tobytes(), key=key, digest_size=16).hexdigest()}"
 
     def spec(self) -> dict[str, Any]:
         """JSON form, without any user's key."""

@@ -64,7 +64,7 @@ def read_grid(path: str | Path) -> Grid:
 
 
 def run(data_dir: str | os.PathLike[str] | None, **settings: Any) -> dict[str, Any]:
-    """One run of a grid: its metrics and attacks, its guarantee, and what every accountant says.
+    """One run of a grid: its metrics, attacks and guarantee, and the result of every accountant.
 
     The guarantee is the smallest epsilon of the best standing. `epsilon` and `standing` are by accountant.
     """
@@ -89,7 +89,7 @@ def _section(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _task(preset: str, overrides: Mapping[str, Any]) -> Task:
-    """A run by its whole configuration: the preset may be edited after the sweep, or while it runs."""
+    """The task of a run, with its whole configuration, so that editing the preset later changes nothing."""
     config = read_config(preset, overrides)
     secret = {} if config.unsafe_seed is None else {"unsafe_seed": config.unsafe_seed}
     shown = {name: NOT_KEPT if name == "unsafe_seed" else value for name, value in overrides.items()}

@@ -1,4 +1,4 @@
-"""Running the tasks of a sweep: what is stored is not run again, the rest goes to an engine."""
+"""Running the tasks of a sweep: stored tasks are skipped, an engine runs the others."""
 
 from __future__ import annotations
 
@@ -49,6 +49,9 @@ def sweep(
         minutes: after that long (0: at once) no further task starts, and only those that ran are returned; for the
             engine "local".
         on_progress: called with (done, total, expected seconds left).
+
+    Raises:
+        InvalidInput: the engine is unknown, a number is outside its range, or `minutes` is given for "ray".
     """
     check.text("name", name)
     check.choice("engine", engine, ENGINES)
@@ -75,7 +78,14 @@ def sweep(
 def stored(
     tasks: Sequence[Task], store: Store, *, data_dir: Folder = None, any_code: bool = False
 ) -> list[Result | None]:
-    """What `sweep` would find in the store: one result or None for each task, in their order."""
+    """Look up tasks in the store: one result or None for each, in their order.
+
+    Args:
+        tasks: to look up.
+        store: where finished tasks are kept.
+        data_dir: folder of the data files, whose fingerprint is part of the keys.
+        any_code: whether stored results count whatever code and data they came from.
+    """
     found = (store.find(task.key(data_dir)) or (store.find_settings(task) if any_code else None) for task in tasks)
     return list(found)
 
@@ -88,7 +98,15 @@ def expected_seconds(
     workers: int | None = None,
     any_code: bool = False,
 ) -> float:
-    """Time that `sweep` would need for what is not stored yet, from the tasks' own estimates."""
+    """Seconds that `sweep` needs for the tasks that are not stored, from their own estimates.
+
+    Args:
+        tasks: to run.
+        store: where finished tasks are kept.
+        data_dir: folder of the data files, whose fingerprint is part of the keys.
+        workers: processes; the number of cores by default.
+        any_code: whether stored results count whatever code and data they came from.
+    """
     found = stored(tasks, store, data_dir=data_dir, any_code=any_code)
     missing = {task.key(data_dir): task for task, result in zip(tasks, found, strict=True) if result is None}
     return _Clock(list(missing.values()), workers or os.cpu_count() or 1).left()

@@ -1,6 +1,6 @@
-"""Results of sweeps in one SQLite file, written one by one as they come: a killed sweep continues where it was.
+"""Stored results of sweeps: one SQLite file, and its results as flat rows for tables and files.
 
-Results of sweeps as flat rows, for tables and files.
+Each result is written the moment it is finished, so that a killed sweep continues where it was.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PACKAGES = ("tacit", "torch", "numpy", "scipy", "scikit-learn")
 
 @dataclass(frozen=True)
 class Result:
-    """What one task gave, with the time it took and the versions that ran."""
+    """Result of one task, with its duration and the versions that ran."""
 
     sweep: str
     function: str
@@ -73,7 +73,15 @@ class Store:
                 connection.execute(_TABLE)
 
     def add(self, key: str, sweep: str, task: Task, value: Any, seconds: float) -> Result:
-        """Record a finished task; it is on disk when this returns."""
+        """Record a finished task; it is on disk when this returns.
+
+        Args:
+            key: of the task, its code and its data.
+            sweep: name of the sweep.
+            task: that was run.
+            value: its result, JSON.
+            seconds: that it took.
+        """
         result = Result(
             sweep, task.function, dict(task.settings), plain_values(value), seconds, time.time(), versions()
         )
@@ -92,7 +100,7 @@ class Store:
         return result
 
     def find(self, key: str) -> Result | None:
-        """The result of a task that is done, or None."""
+        """The result of a finished task, or None."""
         with self._open() as connection:
             row = connection.execute(f"select {_COLUMNS} from results where key = ?", (key,)).fetchone()
         return self._result(row) if row else None
@@ -118,7 +126,7 @@ class Store:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """A connection that commits; what SQLite finds wrong with the file is a refusal of it."""
+        """A connection that commits; an error of SQLite becomes `InvalidInput`."""
         try:
             uri = f"{self.path.absolute().as_uri()}?{self._mode()}"
             with closing(sqlite3.connect(uri, uri=True, timeout=60)) as connection, connection:
@@ -181,7 +189,7 @@ _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 def table(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """One flat row a result: sweep, every setting, every number of its value, seconds."""
+    """One flat row for each result: sweep, every setting, every number of its value, seconds."""
     return [
         {"sweep": result.sweep} | settings_row(result) | value_row(result) | {"seconds": round(result.seconds, 3)}
         for result in results
@@ -199,7 +207,7 @@ def value_row(result: Result) -> dict[str, Any]:
 
 
 def varying(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows without what is the same in all of them."""
+    """The rows without the columns that are the same in all of them."""
     names = dict.fromkeys(name for row in rows for name in row)
     kept = [name for name in names if any(row.get(name) != rows[0].get(name) for row in rows)]
     return [{name: row[name] for name in kept if name in row} for row in rows]

@@ -59,7 +59,7 @@ class Task:
         """Run the function, in this process."""
         module, name = self.function.split(":")
         function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-        return function(**self.settings | self.secret, **({"data_dir": data_dir} if self.reads_data else {}))
+        return function(**self.settings, **self.secret, **({"data_dir": data_dir} if self.reads_data else {}))
 
     def key(self, data_dir: str | os.PathLike[str] | None = None) -> str:
         """SHA-256 of the function, the settings, the code of the package, the data, if read, and the files."""
@@ -79,7 +79,7 @@ def _keyed(secret: dict[str, Any]) -> str:
 
 @cache
 def code_fingerprint() -> str:
-    """SHA-256 of the package's source, without the rooms that only word and draw results."""
+    """SHA-256 of the package's source, without the rooms that only present results."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):

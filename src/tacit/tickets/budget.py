@@ -35,7 +35,8 @@ class TicketPlan:
 
     Attributes:
         mode: see `spend`.
-        epsilon, delta: target of everything together.
+        epsilon: of the target of everything together, > 0.
+        delta: of that target, in (0, 1).
         batch_size: expected size of a Poisson batch of the training part.
         epochs: of the final training; `search_epochs` of the dense one whose weights T2 to T4 prune.
         densities: shares of weights that T2 to T4 choose from.

@@ -82,6 +82,9 @@ def compared(
         For each score: `likeliest_over_unlikeliest`; `from_uniform`, the total variation distance from a uniform draw;
         `sparse`, the probability of a density up to .1, and `sparse_at_random`; and `one_point`, the factor by which
         another point of accuracy raises the sparsest ticket's probability over that of any other.
+
+    Raises:
+        InvalidInput: `epsilon` or `records` is outside its range.
     """
     spent = _SHARE * check.positive("epsilon", epsilon)
     check.count("records", records)

@@ -126,7 +126,14 @@ class PruningPlan:
 
 
 class Search:
-    """The tickets of one network and seed: train `tickets[-1]` in its model, `finish`, and so on until `over`."""
+    """The tickets of one network and seed: train `tickets[-1]` in its model, `finish`, and so on until `over`.
+
+    Args:
+        model: the network, at its initial weights.
+        plan: rounds, shares and settings of the pruning.
+        seed: of the batches, kept in the tickets.
+        folder: where tickets are saved; None to keep them in memory.
+    """
 
     def __init__(self, model: nn.Module, plan: PruningPlan, seed: int, folder: str | Path | None):
         self.model, self._plan, self._seed, self._folder = model, plan, seed, folder

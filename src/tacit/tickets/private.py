@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from tacit import check
-from tacit.accounting import Ledger
+from tacit.accounting import Ledger, one_shot_facts
 from tacit.errors import InvalidInput
-from tacit.mechanisms import Parallel
+from tacit.mechanisms import Mechanism, Parallel
 from tacit.noise import SecureStream, Stream
 from tacit.sampling import PoissonSampling, Sampling
 from tacit.standing import Standing
@@ -131,35 +132,74 @@ class PrivateTicket:
         on_step: Callable[[str, int, int], None] = lambda stage, done, total: None,
     ) -> TicketRun:
         """Find, choose and train; every release is in the ledger before it is made."""
-        if self.plan.mode == "paper":
-            self.ledger.mark_unsafe("unsafe_ticket_of_private_data", Standing.CLAIMED)
-        inner = Ledger(relation=self.ledger.relation) if self.plan.mode == "T4" else self.ledger
-        if self.plan.mode == "T4":
-            self.ledger.add(self.spending.mechanism, note="planned: ticket, choice and training")
-        ticket = self.find(inner, on_step)
-        small = compact(ticket, self.build())
-        model = ticket.apply(self.build()) if small is None else small
-        fitted = self._fit(
-            model,
-            self._training,
-            self.spending.training,
-            inner,
-            lambda done, total: on_step("training", done, total),
-            evaluate=evaluate,
-            callbacks=self._stops(model, inner),
-        )
+        with self._recording(self.ledger, self.spending.mechanism, "planned: ticket, choice and training") as inner:
+            ticket = self._found(inner, on_step)
+            small = compact(ticket, self.build())
+            model = ticket.apply(self.build()) if small is None else small
+            fitted = self._fit(
+                model,
+                self._training,
+                self.spending.training,
+                inner,
+                lambda done, total: on_step("training", done, total),
+                evaluate=evaluate,
+                callbacks=self._stops(model, inner),
+            )
         whole_again = solid(model) if small is None else small.scattered(self.build())
         return TicketRun(whole_again, ticket, self.ledger, self.spending, fitted.history, fitted.stopped)
 
     def find(
         self, ledger: Ledger, on_step: Callable[[str, int, int], None] = lambda stage, done, total: None
     ) -> Ticket:
-        """The chosen ticket, its releases in `ledger`; `run` goes on to train it."""
+        """The chosen ticket alone, all that it costs in `ledger`; `run` finds one of its own and trains it.
+
+        Raises:
+            InvalidInput: `ledger` has another relation than that of the plan, under which the choice was calibrated.
+        """
+        if ledger.relation is not self.ledger.relation:
+            raise check.fail("ledger", f"of relation {self.ledger.relation.value}", ledger.relation.value)
+        with self._recording(ledger, self._finding(), "planned: ticket and choice") as inner:
+            return self._found(inner, on_step)
+
+    @contextmanager
+    def _recording(self, ledger: Ledger, planned: Mechanism, note: str) -> Iterator[Ledger]:
+        """The ledger that the phases write to: `ledger`, or in T4 an inner one, whose cost is `planned` in `ledger`.
+
+        Phases on different parts of the records are one parallel mechanism, recorded before the first of them runs.
+        Marks, assumptions and standing of the phases reach `ledger` however they end.
+        """
+        if not self.stream.secure:
+            ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
+        if self.plan.mode == "paper":
+            ledger.mark_unsafe("unsafe_ticket_of_private_data", Standing.CLAIMED)
+        if self.plan.mode != "T4":
+            yield ledger
+            return
+        ledger.add(planned, note=note)
+        inner = Ledger(relation=ledger.relation, unit=ledger.unit)
+        try:
+            yield inner
+        finally:
+            ledger.absorb_marks(inner)
+
+    def _finding(self) -> Mechanism:
+        """Search and choice of T4, on different parts of the records; of no use in another mode."""
+        if not isinstance(self.spending.mechanism, Parallel):
+            return self.spending.mechanism
+        assert self.spending.search is not None
+        assert self.spending.choice is not None
+        search = self._search.mechanism(self.spending.search)
+        choice = choice_mechanism(self.spending.choice, method=self.plan.selection)
+        return replace(Parallel.of(search, choice), split=self.spending.mechanism.split)
+
+    def _found(self, ledger: Ledger, on_step: Callable[[str, int, int], None]) -> Ticket:
+        """The chosen ticket; its releases are in `ledger`, or in T4 in the one that plans them."""
         if self.plan.mode == "T1":
             (public,) = self.candidates
             ledger.assume(f"The origin of the ticket ({public.note}) shares no record with the training data.")
             return public
         if self.plan.mode == "paper":
+            ledger.mark_unsafe("unsafe_ticket_of_private_data", Standing.CLAIMED)
             accuracies = [ticket.measured["accuracy"] for ticket in self.candidates]
             scores = paper_scores(accuracies, [ticket.density for ticket in self.candidates])
             return self.candidates[self._chosen(scores, ledger)]
@@ -172,8 +212,10 @@ class PrivateTicket:
     def _chosen(self, scores: Scores, ledger: Ledger) -> int:
         epsilon = self.spending.choice
         assert epsilon is not None
-        if self.plan.mode != "T4":
-            ledger.add(choice_mechanism(epsilon, method=self.plan.selection), note="choice of the ticket")
+        ledger.begin(*one_shot_facts(unit=ledger.unit, secure=self.stream.secure))
+        if not self.stream.secure:
+            ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
+        ledger.add(choice_mechanism(epsilon, method=self.plan.selection), note="choice of the ticket")
         relation = self.ledger.relation
         return choose(scores, epsilon, self.stream, relation=relation, method=self.plan.selection)
 
@@ -230,12 +272,11 @@ class PrivateTicket:
         if wanted is None:
             return []
         if self.plan.stop_on == "public":
-            self.ledger.assume("the data on which the accuracy is measured that ends the training are public")
+            ledger.assume("the data on which the accuracy is measured that ends the training are public")
             return [PublicStop("test", wanted)]
         epsilon = self.spending.stopping
         assert epsilon is not None
-        if self.plan.mode != "T4":
-            ledger.add(stopping_mechanism(epsilon), note="when to stop")
+        ledger.add(stopping_mechanism(epsilon), note="when to stop")
         records = len(self.selection_data[1])
         return [PrivateStop(lambda: self._hits(model) - wanted * records, epsilon, self.stream)]
 

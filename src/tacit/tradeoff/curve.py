@@ -21,6 +21,10 @@ _GRID = 129  # grid points of a profile: tangents are then within about 1e-4 of 
 _TAIL = 1e-15  # delta at which profiles end: below the rounding of a double near 1
 
 
+_GROUPED = 1e-12
+"""Relative rounding of a group's delta: at most 700 in the exponents, whose last digit is 1e-13."""
+
+
 class Curve(ABC):
     """A privacy profile with its inverse and the quantities derived from it.
 
@@ -47,6 +51,24 @@ class Curve(ABC):
                 return float("inf")
         root = bracketed_root(lambda epsilon: self.delta(epsilon) - delta, 0.0, high)
         return root * (1 + 1e-12) + 1e-15
+
+    def group(self, size: int) -> Curve:
+        """The curve of groups of `size` records from this one of single records.
+
+        delta_k(epsilon) <= delta(epsilon / k) (e^epsilon - 1) / (e^{epsilon / k} - 1) (Vadhan 2017, Lemma 2.2).
+
+        Example:
+            >>> ProfileCurve(lambda epsilon: 1e-6 if epsilon >= 1 else 1.0).group(2).delta(2.0) > 2e-6
+            True
+        """
+
+        def delta(epsilon: float) -> float:
+            one = self.delta(epsilon / size)
+            shares = np.arange(size) / size
+            log_factor = epsilon + float(np.log(np.exp((shares - 1) * epsilon).sum()))
+            return min(float(np.exp(min(np.log(one) + log_factor, 0.0))) * (1 + _GROUPED), 1.0) if one > 0 else 0.0
+
+        return self if size == 1 else ProfileCurve(delta)
 
     def beta(self, alpha: np.ndarray) -> np.ndarray:
         """Lower bound on the type II error at type I error alpha, from tangents on a grid of epsilons."""
@@ -125,6 +147,10 @@ class GaussianCurve(Curve):
 
     def __init__(self, mu: float):
         self._mu = mu
+
+    def group(self, size: int) -> Curve:
+        """G_{k mu} (Dong, Roth & Su 2022, Theorem 2.14)."""
+        return GaussianCurve(size * self._mu)
 
     def delta(self, epsilon: float) -> float:
         """Closed form."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -114,6 +114,20 @@ class TradeOff:
         """A lower bound on leakage: proven (None when the accountant is one-sided) or measured."""
         _only(self.standing, "lower", Standing.PROVEN, Standing.MEASURED)
         return self.curve if self.standing is Standing.MEASURED else self.floor
+
+    def group(self, size: int) -> TradeOff:
+        """The trade-off curve for groups of `size` >= 1 records (see `Curve.group`).
+
+        A lower bound on what one record leaks is one for any group that holds it, and stays.
+
+        Example:
+            >>> from tacit.tradeoff import GaussianCurve
+            >>> single = TradeOff(GaussianCurve(0.5), Standing.PROVEN, Relation.ADD_REMOVE, "pld")
+            >>> float(single.group(4).mu())
+            2.0
+        """
+        size = check.count("size", size)
+        return self if self.standing is Standing.MEASURED else replace(self, curve=self.curve.group(size))
 
     def epsilon(self, delta: float) -> Answer:
         """The smallest epsilon at `delta` in [0, 1]."""

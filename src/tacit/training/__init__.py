@@ -1,7 +1,7 @@
 """Private training by DP-SGD: the ledger accounts for the steps that ran.
 
-A logical batch passes through memory in microbatches of `max_physical_batch_size`. With a target and a noise multiplier,
-training is stopped as by a privacy filter: the step that would cross the target is not taken.
+A logical batch passes through memory in microbatches of `max_physical_batch_size`. With a target and a noise
+multiplier, training is stopped as by a privacy filter: the step that would cross the target is not taken.
 """
 
 from tacit.training.callbacks import BestModel, Callback, EarlyStopping, ProgressBar, TensorBoard

@@ -222,7 +222,10 @@ class Tape:
 def writes(operation: Callable[..., Any]) -> bool:
     """Whether an operation writes into one of its arguments."""
     name = getattr(operation, "__name__", "")
-    return name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))
+    if name in ("__setitem__", "__set__"):
+        return True
+    in_place = name.startswith("__i") and name not in ("__index__", "__int__", "__invert__")
+    return in_place or (name.endswith("_") and not name.endswith("__") and name != "requires_grad_")
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:

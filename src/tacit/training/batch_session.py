@@ -10,8 +10,10 @@ from torch import Tensor
 from tacit.errors import TrainingMisuse
 from tacit.gradients import FlatGradient, UnitIds
 from tacit.sampling import Batch
+from tacit.training.loop_checks import LoopChecks
 from tacit.training.plan import PrivateRun, unit_ids_of
 from tacit.training.release import Release
+from tacit.training.trace import Trace
 
 
 @dataclass(eq=False)
@@ -39,11 +41,16 @@ class BatchSession:
 
     Attributes:
         backwards: number of recorded clipped sums so far.
+        checks: the checks of the loop, once the private model is made.
+        trace: of the physical batch that was issued last.
     """
+
+    checks: LoopChecks
 
     def __init__(self, run: PrivateRun, reduction: str = "none", divided: bool = True):
         self.run, self.reduction, self.divided = run, reduction, divided
         self.backwards = 0
+        self.trace: Trace | None = None
         self._batch: Batch | None = None
         self._physical: PhysicalBatch | None = None
         self._total: FlatGradient | None = None
@@ -71,7 +78,10 @@ class BatchSession:
                 "step must be taken after backward on every batch; got the next batch asked for without one. "
                 "For larger batches raise batch_size and bound memory by max_physical_batch_size (BatchMemoryManager)."
             )
-        self._batch = self.run.issue()
+        batch = self.run.issue()
+        if batch is self._batch:
+            self.checks.skipped()
+        self._batch = batch
         self._physical = self._total = None
         self._norms = []
         return self._batch
@@ -86,6 +96,7 @@ class BatchSession:
         if self._physical is not None and self._total is None:
             raise TrainingMisuse("backward must be called on every physical batch; got none for the first.")
         self._physical = physical
+        self.trace = self.checks.trace(physical.size)
 
     def check_size(self, sizes: list[int]) -> None:
         """Raise unless the model is given the last issued physical batch."""

@@ -112,21 +112,24 @@ class _Trial:
             whole.row(place, self._made_again(copies), 0)
 
     def _check_values(self, record: Any, other: Any, whole: _Collation, place: int) -> None:
-        """Raise if the record has other values among copies of `other` than among copies of itself.
+        """Raise if the record, first or last, has other values among copies of `other` than among copies of itself.
 
         Draws from a user's own generator differ by chance; such a difference does not repeat.
         """
         copies = _another_size(whole, _TRIAL_SIZE) - 1
 
-        def rows() -> list[list[Array]]:
-            batches = ([record] + [neighbour] * copies for neighbour in (record, other))
-            return [self._made_again(batch).row(0, whole, place) for batch in batches]
+        for at in (0, copies):
 
-        first = rows()
-        if not _same(*first) and all(
-            map(_same, first * _REPETITIONS, chain.from_iterable(rows() for _ in range(_REPETITIONS)))
-        ):
-            raise _mixed("values", "that follow the other records", "others")
+            def rows(at: int = at) -> list[list[Array]]:
+                around = ([neighbour] * copies for neighbour in (record, other))
+                batches = [[*others[:at], record, *others[at:]] for others in around]
+                return [self._made_again(batch).row(at, whole, place) for batch in batches]
+
+            first = rows()
+            if not _same(*first) and all(
+                map(_same, first * _REPETITIONS, chain.from_iterable(rows() for _ in range(_REPETITIONS)))
+            ):
+                raise _mixed("values", "that follow the other records", "others")
 
     def _made_again(self, records: list[Any]) -> _Collation:
         _restore(self.states)

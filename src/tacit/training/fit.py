@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,16 +16,18 @@ from torch.optim.lr_scheduler import LRScheduler
 from tacit import accounting, check
 from tacit.accounting import Accountant, Ledger
 from tacit.clipping import Clip
-from tacit.errors import Refused
+from tacit.errors import Refused, TacitError
 from tacit.gradients.inputs import Loss
 from tacit.noise import Stream
 from tacit.sampling import Sampling
 from tacit.tradeoff import Target
 from tacit.training.callbacks import Callback, Functions, Row
 from tacit.training.collation import assumptions_of, collation_of
+from tacit.training.fit_facts import FitChecks
 from tacit.training.loop import Evaluate, Loop
 from tacit.training.plan import Plan, unit_ids_of
 from tacit.training.private_step import ENGINES, PrivateUpdate, computed_in
+from tacit.training.processes import check_one_process
 from tacit.training.resolve_plan import PlanOptions, resolve_plan
 from tacit.training.resume import CheckpointWriter, file_identity, open_checkpoint
 from tacit.training.run_fingerprint import check_same_run, run_fingerprint
@@ -43,6 +45,8 @@ class Fit:
         history: for every epoch its number, the steps so far, the learning rate, what `evaluate` measured and, where
             a delta is known, `epsilon`: what the ledger costs so far by the run's accountant, with its standing.
         stopped: why the run ended before its last planned step; empty when it did not.
+        taken: steps taken. Where a callback ended the run, the ledger holds the whole plan: what was released decided
+            when to stop, so the steps taken alone are no guarantee.
 
     Example:
         >>> from tacit.training import Plan
@@ -56,6 +60,7 @@ class Fit:
     ledger: Ledger
     history: list[Row] = field(default_factory=list)
     stopped: str = ""
+    taken: int = 0
 
 
 @check.renamed(max_physical_batch="max_physical_batch_size")
@@ -95,7 +100,10 @@ def fit(
     max_physical_batch_size: int | None = None,
     precision: str = "float32",
     device: str | torch.device | None = None,
+    public: Mapping[str, object] | None = None,
     unsafe_no_noise: bool = False,
+    expected_batch_size: float | None = None,
+    public_size: int | None = None,
 ) -> Fit:
     """Train `model` in place by DP-SGD (or DP-Adam, by the optimizer given) and record every step in the ledger.
 
@@ -141,7 +149,11 @@ def fit(
         max_physical_batch_size: records that go through the model at a time, >= 1; the result does not depend on it.
         precision: "float32", or "bfloat16" for the forward and backward pass only.
         device: that of the model, to have each batch moved there; by default data must lie there already.
+        public: name -> tensor, array or module that `loss` reads besides its arguments and that does not follow the
+            private records, such as class weights; without it the guarantee is conditional on that.
         unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
+        expected_batch_size: public divisor of the noisy sum, > 0, where `sample_rate` is given; or give `public_size`.
+        public_size: public number of records, >= 1: the divisor is sample_rate times it.
 
     Returns:
         The plan, the ledger and the history of the run.
@@ -167,6 +179,7 @@ def fit(
     Source: Abadi et al. 2016, Algorithm 1; Bu et al. 2020, Algorithms NoisySGD and NoisyAdam.
     """
     check.choice("engine", engine, ENGINES)
+    check_one_process(model)
     records, count = validate_inputs(model, inputs, targets, loss, optimizer, precision, device)
     callbacks = all_callbacks(callbacks, Functions(on_plan, on_step, on_epoch), progress)
     schedule = check_scheduler(optimizer, scheduler, scheduler_per)
@@ -186,11 +199,13 @@ def fit(
         epochs=epochs,
         delta=delta,
         unsafe_no_noise=unsafe_no_noise,
+        expected_batch_size=expected_batch_size,
+        public_size=public_size,
     )
     plan = resolve_plan(options, count, before)
     fingerprint = run_fingerprint(plan, model, optimizer, schedule, callbacks)
     if saved is not None:
-        check_same_run(saved, fingerprint)
+        check_same_run(saved, plan, fingerprint)
     run = options.start(plan, ledger, stream)
     for assumption in assumptions_of(collation_of(inputs)):
         ledger.assume(assumption)
@@ -198,10 +213,15 @@ def fit(
         model, optimizer, loss, plan.clip, plan.expected_batch_size, engine, run.stream, max_physical_batch_size
     )
 
+    checks = FitChecks(ledger, model, loss, (inputs, targets), public)
+    evaluate = checks.watched(evaluate, callbacks)
+
     def step() -> None:
         batch = run.issue()
-        noise = run.charge(batch)
         x, y = records.batch(batch)
+        with computed_in(model, precision):
+            checks.before_release(run.taken + 1, x, y)
+        noise = run.charge(batch)
         # The first-batch check compares with float64: in full precision, where rounding hides nothing.
         update.check_first_batch(x, y)
         with computed_in(model, precision):
@@ -222,8 +242,18 @@ def fit(
             writer.save(False)
     for callback in callbacks:
         callback.on_plan(run.plan)
-    loop.run()
-    return Fit(run.plan, ledger, loop.history, loop.stopped)
+    try:
+        loop.run()
+    except Exception as error:
+        # Whatever a callback or `evaluate` raises may follow what was released; a checkpoint can be resumed.
+        if checkpoint is None and not isinstance(error, TacitError):
+            run.record_plan()
+        raise
+    finally:
+        checks.after_run()
+    if loop.stopped:
+        run.record_plan()
+    return Fit(run.plan, ledger, loop.history, loop.stopped, loop.taken)
 
 
 def _epsilon_so_far(ledger: Ledger, accountant: Accountant, delta: float | None) -> Row:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sized
+from collections.abc import Callable, Iterator, Sized
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 from torch.utils.data import (
     DataLoader,
     IterableDataset,
@@ -25,6 +26,11 @@ from tacit.sampling import Sampling
 from tacit.standing import Standing
 from tacit.training.batch_session import BatchSession, PhysicalBatch
 from tacit.training.collation import MIXED, MixedRecords, collated, collation_of
+from tacit.training.dataset_probe import dataset_probe
+from tacit.training.processes import check_one_process
+
+Transform = Callable[[Any, torch.Generator], Any]
+"""`transform(record, generator)` makes another record of one record of the data set."""
 
 
 def records_of(loader: object) -> int:
@@ -68,6 +74,7 @@ class PrivateLoader:
         max_physical_batch_size: >= 1; None for whole logical batches.
         strict: refuse a `collate_fn` that mixes records; otherwise the ledger and a `PrivacyWarning` state that the
             run's numbers are only claimed.
+        transform: `transform(record, generator)` makes another record of one.
 
     Raises:
         InvalidInput: `max_physical_batch_size` breaks its rule.
@@ -80,13 +87,15 @@ class PrivateLoader:
         max_physical_batch_size: int | None = None,
         *,
         strict: bool = True,
+        transform: Transform | None = None,
     ):
         if max_physical_batch_size is not None:
             check.count("max_physical_batch_size", max_physical_batch_size)
         self.dataset = loader.dataset
         self.collate_fn = collation_of(loader)
         self.max_physical_batch_size = max_physical_batch_size
-        self._original, self._session, self._strict = loader, session, strict
+        self._original, self._session, self._strict, self._transform = loader, session, strict, transform
+        self._probed = False
 
     @property
     def sample_rate(self) -> float:
@@ -105,7 +114,9 @@ class PrivateLoader:
 
     def with_physical_batches(self, max_physical_batch_size: int) -> PrivateLoader:
         """The same run's loader with another bound on the physical batch size."""
-        return PrivateLoader(self._original, self._session, max_physical_batch_size, strict=self._strict)
+        return PrivateLoader(
+            self._original, self._session, max_physical_batch_size, strict=self._strict, transform=self._transform
+        )
 
     def __len__(self) -> int:
         if self.max_physical_batch_size is None:
@@ -114,6 +125,7 @@ class PrivateLoader:
         return math.ceil(self.batches * per_batch)
 
     def __iter__(self) -> Iterator[Any]:
+        self._begin_pass()
         for _ in range(self.batches):
             batch = self._session.open()
             size = self.max_physical_batch_size or max(1, len(batch))
@@ -124,10 +136,29 @@ class PrivateLoader:
             for start in starts:
                 indices = batch.indices[start : start + size]
                 self._session.issue(PhysicalBatch(len(indices), start == starts[-1]))
-                yield self._gather(indices)
+                yield self._traced(self._gather(indices))
+
+    def _begin_pass(self) -> None:
+        """Check that one process trains, and once before the first batch that the data set keeps records apart."""
+        checks = self._session.checks
+        check_one_process(checks.model.model)
+        if not self._probed and not self._session.run.taken:
+            if dataset_probe(self.dataset):
+                checks.facts.checked("rows", says="entries of other records replaced in the data set")
+            else:
+                checks.facts.missing(
+                    "rows", "the data set could not be tested: use transform= on one that stores records"
+                )
+        self._probed = True
+
+    def _traced(self, batch: Any) -> Any:
+        """The batch with every tensor on its trace."""
+        trace = self._session.trace
+        assert trace is not None
+        return tree_map(lambda value: trace.root(value) if isinstance(value, Tensor) and value.dim() else value, batch)
 
     def _gather(self, indices: np.ndarray) -> Any:
-        if type(self.dataset) is TensorDataset and self.collate_fn is default_collate:
+        if type(self.dataset) is TensorDataset and self._transform is None and self.collate_fn is default_collate:
             index = torch.from_numpy(indices)
             return [tensor[index.to(tensor.device)] for tensor in self.dataset.tensors]
         if len(indices):
@@ -152,7 +183,12 @@ class PrivateLoader:
 
     def _records(self, indices: list[int]) -> list[Any]:
         together = getattr(self.dataset, "__getitems__", None)
-        return together(indices) if together is not None else [self.dataset[i] for i in indices]
+        records = together(indices) if together is not None else [self.dataset[i] for i in indices]
+        if self._transform is None:
+            return records
+        # Seeded from torch's generator, as workers of a DataLoader are, so that a seeded run repeats.
+        draw = torch.Generator().manual_seed(int(torch.empty((), dtype=torch.int64).random_()))
+        return [self._transform(record, draw) for record in records]
 
 
 def _emptied(value: Any) -> Any:

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from tacit import check
 from tacit.accounting import Accountant, Ledger
+from tacit.accounting.facts import Facts
 from tacit.clipping import Clip
-from tacit.errors import TrainingMisuse
+from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.gradients import examine
 from tacit.noise import Stream
+from tacit.relation import Relation
 from tacit.sampling import Sampling
 from tacit.tradeoff import Target
 from tacit.training.batch_session import BatchSession
 from tacit.training.collation import assumptions_of
-from tacit.training.loader import PrivateLoader, records_of
-from tacit.training.private_step import check_optimizer
+from tacit.training.loader import PrivateLoader, Transform, records_of
+from tacit.training.loop_checks import LoopChecks
+from tacit.training.private_step import CHECK_EVERY, check_optimizer
+from tacit.training.processes import check_one_process
 from tacit.training.resolve_plan import PlanOptions, resolve_plan
 from tacit.training.schedules import Noise
 from tacit.training.wrappers import PrivateModel, PrivateOptimizer
-
-LOOP = (
-    "The training loop computes each record's inputs, targets and loss from that record and public values alone: "
-    "nothing is standardised or weighted by a batch, no records are mixed (mixup), and no second forward pass of the "
-    "model brings other records into a loss."
-)
 
 
 class Private(NamedTuple):
@@ -49,6 +49,38 @@ class Private(NamedTuple):
     optimizer: PrivateOptimizer
     loader: PrivateLoader
     ledger: Ledger
+
+    @property
+    def facts(self) -> Facts:
+        """What the guarantee rests on, and how each fact is known by now."""
+        return self.ledger.facts
+
+    def public(self, tensor: Tensor, name: str) -> Tensor:
+        """Declare that `tensor` was made without private records, so that losses may use it; returns it."""
+        return self.model.session.checks.public(tensor, name)
+
+    def unreleased(self, name: str) -> AbstractContextManager[None]:
+        """Context in which numbers are read that neither leave this computer nor steer the run."""
+        return self.model.session.checks.unreleased(name)
+
+    def postprocessing(self, name: str) -> AbstractContextManager[None]:
+        """Context in which weights are changed without private data, as by clamping them."""
+        return self.model.session.checks.postprocessing(name)
+
+    def resume(self, state: Mapping[str, Any], ledger: Ledger) -> None:
+        """Load the weights of an earlier private run on these records, whose `ledger` this one must begin.
+
+        Args:
+            state: `state_dict` of the earlier model.
+            ledger: of the earlier run; every step in it counts.
+
+        Raises:
+            InvalidInput: `ledger` does not begin with what this run's ledger holds.
+        """
+        self.model.session.check_between("weights must be loaded")
+        self.ledger.advance(ledger)
+        with self.model.session.checks.restored():
+            self.model.load_state_dict(state)
 
 
 @check.renamed(physical_batch_size="max_physical_batch_size")
@@ -71,12 +103,17 @@ def make_private(
     max_physical_batch_size: int | None = None,
     stream: Stream | None = None,
     unsafe_no_noise: bool = False,
+    transform: Transform | None = None,
+    public: Mapping[str, Tensor] | None = None,
+    check_every: int = CHECK_EVERY,
+    expected_batch_size: float | None = None,
+    public_size: int | None = None,
 ) -> Private:
     """Private model, optimizer, loader and ledger for an ordinary training loop.
 
     One pass over the loader yields about 1 / sample_rate Poisson batches, some of which may be empty. Each step clips,
-    adds noise, divides by the expected batch size and writes the ledger. What the loop itself makes of a batch cannot
-    be checked in full: the ledger holds the assumption `LOOP`.
+    adds noise, divides by the expected batch size and writes the ledger. The run checks what the loop makes of a batch:
+    `Private.facts` lists what was enforced, checked, declared or assumed.
 
     Args:
         model: in train mode whenever a step is taken; returns one tensor.
@@ -98,6 +135,12 @@ def make_private(
             of the logical batch.
         stream: source of sampling and noise; a new `SecureStream` by default.
         unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
+        transform: `transform(record, generator)` makes another record of one; applied before records are stacked.
+        public: name -> tensor made without private records that losses use, such as class weights.
+        check_every: mean number of steps between two probes of the model, >= 1.
+        expected_batch_size: public divisor of the noisy sum, > 0; with `sample_rate` it or `public_size` is needed, as
+            the number of records is private when neighbours differ by one record.
+        public_size: public number of records, >= 1: the divisor is sample_rate times it.
 
     Returns:
         The private counterparts of the three, and the ledger.
@@ -140,10 +183,30 @@ def make_private(
         epochs=epochs,
         delta=delta,
         unsafe_no_noise=unsafe_no_noise,
+        expected_batch_size=expected_batch_size,
+        public_size=public_size,
     )
     ledger = ledger if ledger is not None else Ledger()
+    if (
+        sample_rate is not None
+        and ledger.relation is Relation.ADD_REMOVE
+        and expected_batch_size is public_size is None
+    ):
+        raise InvalidInput(
+            "expected_batch_size or public_size must be given with sample_rate; got neither. The noise scales with the "
+            "divisor, which would tell the number of records. Give batch_size by the loader, or a public number."
+        )
     session = BatchSession(options.start(resolve_plan(options, records, ledger), ledger, stream))
-    return wrap(model, optimizer, loader, session, max_physical_batch_size)
+    return wrap(
+        model,
+        optimizer,
+        loader,
+        session,
+        max_physical_batch_size,
+        transform=transform,
+        public=public,
+        check_every=check_every,
+    )
 
 
 def validate_parts(model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]) -> int:
@@ -155,6 +218,7 @@ def validate_parts(model: nn.Module, optimizer: Optimizer, loader: DataLoader[An
         )
     records = records_of(loader)
     examine(model)
+    check_one_process(model)
     check_optimizer(model, optimizer)
     return records
 
@@ -167,6 +231,9 @@ def wrap(
     max_physical_batch_size: int | None = None,
     *,
     strict: bool = True,
+    transform: Transform | None = None,
+    public: Mapping[str, Tensor] | None = None,
+    check_every: int = CHECK_EVERY,
 ) -> Private:
     """The private counterparts around the run of `session`, whose ledger records what the guarantee assumes.
 
@@ -177,13 +244,17 @@ def wrap(
         session: shared by the three counterparts.
         max_physical_batch_size: most records that the loader yields at a time, >= 1.
         strict: as in `PrivateLoader`.
+        transform: as in `make_private`.
+        public: as in `make_private`.
+        check_every: as in `make_private`.
 
     Raises:
         InvalidInput: `max_physical_batch_size` breaks its rule.
     """
     private = PrivateModel(model, session)
-    private_loader = PrivateLoader(loader, session, max_physical_batch_size, strict=strict)
+    session.checks = LoopChecks(private.clipped, optimizer, session.run, check_every, public)
+    private_loader = PrivateLoader(loader, session, max_physical_batch_size, strict=strict, transform=transform)
     ledger = session.run.ledger
-    for assumption in (LOOP, *assumptions_of(private_loader.collate_fn)):
+    for assumption in assumptions_of(private_loader.collate_fn):
         ledger.assume(assumption)
     return Private(private, PrivateOptimizer(optimizer, private, session), private_loader, ledger)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -112,9 +114,38 @@ def apply_gradients(optimizer: Optimizer, trainable: dict[str, nn.Parameter], gr
     for name, parameter in trainable.items():
         gradient = gradients[name]
         parameter.grad = gradient if gradient.dtype == parameter.dtype else gradient.to(parameter.dtype)
-    optimizer.step()
+    with steps_allowed():
+        optimizer.step()
     for parameter in trainable.values():
         parameter.grad = None
+
+
+_ALLOWED: ContextVar[bool] = ContextVar("steps_allowed", default=False)
+
+
+@contextmanager
+def steps_allowed() -> Iterator[None]:
+    """Context in which an optimizer with `refuse_other_steps` may step."""
+    token = _ALLOWED.set(True)
+    try:
+        yield
+    finally:
+        _ALLOWED.reset(token)
+
+
+def refuse_other_steps(optimizer: Optimizer) -> None:
+    """Make `optimizer.step()` raise `TrainingMisuse` outside of `steps_allowed`."""
+    if _only_private not in optimizer._optimizer_step_pre_hooks.values():
+        optimizer.register_step_pre_hook(_only_private)
+
+
+def _only_private(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    if not _ALLOWED.get():
+        raise TrainingMisuse(
+            "the original optimizer must not step by itself after make_private; got a step. Use "
+            "private.optimizer.step(). For training on public data alone write: with "
+            'private.postprocessing("fine-tuned on public data"): ...'
+        )
 
 
 def _is_plain(optimizer: Optimizer) -> bool:
@@ -122,7 +153,8 @@ def _is_plain(optimizer: Optimizer) -> bool:
     if type(optimizer) is not SGD or "step" in vars(optimizer) or len(optimizer.param_groups) != 1:
         return False
     group = optimizer.param_groups[0]
-    hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+    before = [hook for hook in optimizer._optimizer_step_pre_hooks.values() if hook is not _only_private]
+    hooks = before or optimizer._optimizer_step_post_hooks
     return (
         not hooks and isinstance(group["lr"], float) and all(group[key] == value for key, value in _PLAIN_SGD.items())
     )

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from tacit import accounting, check
-from tacit.accounting import PUBLIC_SIZE, Accountant, Ledger
+from tacit.accounting import PUBLIC_SIZE, Accountant, Fact, How, Ledger, common_facts
 from tacit.clipping import Clip, FlatClip
 from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingMisuse
 from tacit.gradients import FlatGradient, UnitIds
@@ -23,6 +23,12 @@ from tacit.sampling import Batch, PoissonSampling, Sampling
 from tacit.standing import Standing
 from tacit.tradeoff import Target, check_target
 from tacit.training.release import NoisyMean, Release
+
+CHANGED_NOISE = (
+    "noise_multiplier was changed during the run, which the accountants take for fixed beforehand: plan it with a "
+    'noise schedule, or declare it: ledger.facts.declare("settings", "noise schedule fixed beforehand")'
+)
+NOT_TAKEN = "planned, not taken: the run could end by what it had released"
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,7 @@ class Plan:
         steps: number of releases, >= 1.
         unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
         sampling: how batches are drawn.
+        divisor: of the noisy sum, a public number > 0; None for the mean number of units in a batch.
 
     Raises:
         InvalidInput: a field breaks its rule.
@@ -58,6 +65,7 @@ class Plan:
     steps: int
     unsafe_no_noise: bool = False
     sampling: Sampling = field(default_factory=PoissonSampling)
+    divisor: float | None = None
 
     def __post_init__(self) -> None:
         check.count("records", self.records)
@@ -124,7 +132,9 @@ class Plan:
 
     @property
     def expected_batch_size(self) -> float:
-        """Mean number of units in a batch."""
+        """Divisor of the noisy sum: `divisor`, or the mean number of units in a batch."""
+        if self.divisor is not None:
+            return self.divisor
         return self.sampling.units(self.records) * self.sample_rate
 
     def _described(self, noise_multiplier: float) -> Mechanism:
@@ -170,9 +180,12 @@ class PrivateRun:
         self.clip = plan.clip
         self.ledger = ledger if ledger is not None else Ledger(unit=plan.sampling.unit)
         _check_ledger(plan, self.ledger)
+        self.ledger.check_grouping(plan.sampling.grouping)
         for sentence in (PUBLIC_SIZE, *plan.sampling.assumptions):
             self.ledger.assume(sentence)
         self.stream = stream if stream is not None else SecureStream()
+        drawn = Fact("batches", How.ENFORCED, says="the private sampler draws each batch, and it is stepped on once")
+        self.ledger.begin(drawn, *common_facts(unit=plan.sampling.unit, secure=self.stream.secure, exact=True))
         self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
         self._noisy_mean = NoisyMean(self.stream)
         self.taken = 0
@@ -249,6 +262,13 @@ class PrivateRun:
                 "Change it between passes, and give noise_multiplier instead of a target."
             )
         self.plan = replace(self.plan, noise_multiplier=noise_multiplier)
+        if self.taken:
+            self.ledger.facts.missing("settings", CHANGED_NOISE)
+
+    def record_plan(self) -> None:
+        """Record the planned steps that were not taken: a run that may end by what it released costs its whole plan."""
+        if self.left > 0:
+            self.plan.record(self.ledger, NOT_TAKEN, self.left, start=self.taken)
 
     def change_clip(self, clip_norm: float) -> None:
         """Clip at another bound from the next step on; the noise follows it, so the cost of a step is the same."""

@@ -11,37 +11,49 @@ from torch import Tensor
 from tacit.errors import InvalidInput
 from tacit.gradients.inputs import check_losses
 from tacit.training.autograd import RowSelection, SizeTracker, Tape, TapeIndex, flat, mapped, writes
+from tacit.training.trace import Trace, TracedTensor, plain, traced_call
 
-Backward = Callable[[Tensor, TapeIndex, Tape], None]
+Backward = Callable[["PrivateOutputs"], None]
 
 
-class PrivateOutputs(Tensor):
-    """Outputs of a private model, or a value computed from them; an autograd tape records every operation on them."""
+class PrivateOutputs(TracedTensor):
+    """Outputs of a private model, or a value computed from them.
+
+    The autograd tape records every operation on them, to recompute a loss from fewer examples; the trace of the batch
+    records it too, with the operations on the rows, to recompute it with other rows.
+    """
 
     tape: Tape
     made: TapeIndex
     backpropagate: Backward
 
     @classmethod
-    def of(cls, root: Tensor, batch: object, backpropagate: Backward) -> PrivateOutputs:
+    def of(cls, root: Tensor, batch: object, trace: Trace, backpropagate: Backward) -> PrivateOutputs:
         """`root`, a leaf that requires a gradient or outputs without one, for the examples of `batch`.
 
-        `backpropagate` is called with a loss and its place on the tape.
+        Args:
+            root: shape (batch, ...).
+            batch: identity of the batch.
+            trace: of the batch.
+            backpropagate: called with a loss.
         """
-        return root.view_as(root).as_subclass(cls)._on_tape(Tape(root, batch), TapeIndex(0), backpropagate)
+        outputs = trace.root(root.view_as(root), cls)
+        trace.outputs[outputs.ref.node] = root
+        assert isinstance(outputs, PrivateOutputs)
+        return outputs._on_tape(Tape(root, batch), TapeIndex(0), backpropagate)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
         origin = _origin([value for value in flat((args, named)) if isinstance(value, PrivateOutputs)])
         if origin is None:
-            return super().__torch_function__(func, types, args, named)
+            return traced_call(func, args, named, TracedTensor)
         tape = origin.tape
         before = None if tape.root.requires_grad else _generator(tape.root.device)
-        result = super().__torch_function__(func, types, args, named)
+        result = traced_call(func, args, named, PrivateOutputs)
         if before is not None and not torch.equal(before, _generator(tape.root.device)):
             # A random draw cannot be repeated for one example; the result is a value like the targets.
-            return mapped(result, plain)
+            return mapped(result, _without_tape)
         made = [value for value in flat(result) if isinstance(value, PrivateOutputs)]
         if made or writes(func):
             place = tape.append(func, *mapped((args, named), lambda value: _source(value, tape)))
@@ -70,11 +82,17 @@ class PrivateOutputs(Tensor):
         """
         if gradient is not None or create_graph or inputs is not None:
             raise TypeError("backward of a private loss takes no gradient, create_graph or inputs.")
-        self.backpropagate(self.as_subclass(Tensor), self.made, self.tape)
+        self.backpropagate(self)
 
     def _on_tape(self, tape: Tape, made: TapeIndex, backpropagate: Backward) -> PrivateOutputs:
         self.tape, self.made, self.backpropagate = tape, made, backpropagate
         return self
+
+
+def _without_tape(value: Any) -> Any:
+    if not isinstance(value, PrivateOutputs):
+        return value
+    return value.trace.mark(value.as_subclass(Tensor).detach().as_subclass(TracedTensor), value.ref)
 
 
 def _origin(values: list[PrivateOutputs]) -> PrivateOutputs | None:
@@ -87,11 +105,6 @@ def _source(value: Any, tape: Tape) -> Any:
     if not isinstance(value, PrivateOutputs) or not hasattr(value, "tape"):
         return plain(value)
     return value.made if value.tape is tape else tape.place_of(value.made, value.tape)
-
-
-def plain(value: Any) -> Any:
-    """A value without its tape, and without a gradient."""
-    return value.as_subclass(Tensor).detach() if isinstance(value, PrivateOutputs) else value
 
 
 def _generator(device: torch.device) -> Tensor:
@@ -107,8 +120,8 @@ def cotangents(loss: Tensor, made: TapeIndex, tape: Tape, reduction: str, turn: 
     Every batch is checked: the loss of an example depends on its own outputs only, and a number is the mean or the sum
     of such losses. The loss is recomputed from one example alone, and at the first turn from several, with every other
     tensor of the batch's length restricted alike; the gradients must agree. Outputs of another pass of the private
-    model over this batch are treated like the outputs; values from an earlier batch's outputs are refused. The
-    assumption `make_private.LOOP` covers all other values (inputs, targets, weights): each is one example's or public.
+    model over this batch are treated like the outputs; values from an earlier batch's outputs are refused.
+    All other values (inputs, targets, weights) are taken as one example's or public; see `replay` for those.
 
     Args:
         loss: what the loop called `backward` on, a number or shape (batch,).

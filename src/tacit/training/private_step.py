@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer
 
 from tacit import check
 from tacit.clipping import Clip, clip_of
@@ -24,6 +24,10 @@ from tacit.training.optimizers import AdamBC, apply_gradients
 from tacit.training.release import NoisyMean, Release
 
 ENGINES = ("auto", "eager", "recorded", "compiled")
+CHECK_EVERY = 512
+"""Mean number of steps between two probes of the model: a probe takes some steps, so that it costs about a percent."""
+PROBED_STEPS = 3
+"""Batches at the start of a run that the model is probed on."""
 PRECISIONS = ("float32", "bfloat16")
 
 
@@ -194,6 +198,9 @@ def check_optimizer(model: nn.Module, optimizer: Optimizer) -> None:
         raise check.fail("optimizer", "a torch.optim optimizer of the model's parameters", type(optimizer).__name__)
     named = {id(parameter): name for name, parameter in model.named_parameters() if parameter.requires_grad}
     held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
+    if isinstance(optimizer, LBFGS):
+        hint = "It runs the loss several times in one step; use SGD or Adam."
+        raise check.fail("optimizer", "one that steps once for each batch", "LBFGS", hint)
     foreign = len(held - named.keys())
     if foreign:
         raise TrainingMisuse(

@@ -33,6 +33,8 @@ class PlanOptions:
         epochs: number of expected passes over the data, > 0; None if `steps` is given.
         delta: in [0, 1]; warned about when >= 1/n. An `Epsilon` target has its own.
         unsafe_no_noise: allows noise_multiplier 0.
+        expected_batch_size: public divisor of the noisy sum, > 0, to be given with `sample_rate`; or `public_size`.
+        public_size: public number of units, >= 1: the divisor is sample_rate times it.
     """
 
     clip_norm: float | None = None
@@ -47,6 +49,8 @@ class PlanOptions:
     epochs: float | None = None
     delta: float | None = None
     unsafe_no_noise: bool = False
+    expected_batch_size: float | None = None
+    public_size: int | None = None
 
     @property
     def reported_delta(self) -> float | None:
@@ -75,7 +79,8 @@ def resolve_plan(options: PlanOptions, records: int, ledger: Ledger) -> Plan:
     warn_about_delta(options.reported_delta, units)
     sampling.check_relation(ledger.relation)
     noise = 1.0 if options.noise_multiplier is None else resolve_noise(options.noise_multiplier, steps)
-    plan = Plan(records, sample_rate, clip, noise, steps, options.unsafe_no_noise, sampling)
+    divisor = resolve_divisor(sample_rate, options)
+    plan = Plan(records, sample_rate, clip, noise, steps, options.unsafe_no_noise, sampling, divisor)
     return plan if options.noise_multiplier is not None else _calibrated(plan, options, ledger)
 
 
@@ -86,6 +91,22 @@ def resolve_sample_rate(units: int, sample_rate: float | None, batch_size: float
         return check.probability("sample_rate", sample_rate, open_low=True, hint="Use batch_size / n.")
     hint = f"It is the expected size of a batch of the {units} records."
     return check.real("batch_size", batch_size, low=0.0, high=units, open_low=True, hint=hint) / units
+
+
+def resolve_divisor(sample_rate: float, options: PlanOptions) -> float | None:
+    """The public divisor that is given; None where the batch size decides it."""
+    expected, size = options.expected_batch_size, options.public_size
+    if expected is None and size is None:
+        return None
+    if options.sample_rate is None:
+        got = "expected_batch_size" if expected is not None else "public_size"
+        raise InvalidInput(f"{got} must be given with sample_rate alone; got batch_size, which is the divisor already.")
+    _check_one_given("expected_batch_size", expected, "public_size", size)
+    return (
+        check.positive("expected_batch_size", expected)
+        if size is None
+        else check.count("public_size", size) * sample_rate
+    )
 
 
 def resolve_steps(sample_rate: float, steps: int | None, epochs: float | None) -> int:

@@ -3,12 +3,14 @@
 After each release the trainable weights are copied. Before a forward pass and before a step they must equal the copy
 bit by bit, the trainable set must be the same, and no parameter may hold a gradient: training through the wrapped
 module, writes through `.data` and gradients of a warm-up are found by that. Frozen weights and buffers are compared by
-value too. Attributes are compared by identity, which costs a dictionary look-up each; one that changed is named, so
-that the model probe can tell whether it follows the records.
+value too. Attributes are compared by identity and size, which costs a look-up each; one that changed is named, so that
+the model probe can tell whether it follows the records.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +18,44 @@ from torch import Tensor, nn
 
 from tacit.errors import TrainingMisuse
 from tacit.gradients.module_state import same
+from tacit.training.trace import TracedTensor
+
+_FIXED = frozenset(("_parameters", "_buffers", "_modules", "training"))
+
+
+@dataclass
+class _Part:
+    """One module: its dictionaries, and what they held."""
+
+    path: str
+    own: dict[str, Any]
+    parameters: dict[str, Any]
+    modules: dict[str, Any]
+    held: tuple[tuple[int, ...], tuple[int, ...]]
+    attributes: dict[str, tuple[Any, Any]]
+    count: int
+
+    @classmethod
+    def of(cls, path: str, module: nn.Module) -> _Part:
+        own = vars(module)
+        attributes = {name: (value, _form(value)) for name, value in own.items() if name not in _FIXED}
+        held = tuple(map(id, module._parameters.values())), tuple(map(id, module._modules.values()))
+        return cls(path, own, module._parameters, module._modules, held, attributes, len(own))
+
+    def same_structure(self) -> bool:
+        return self.held == (tuple(map(id, self.parameters.values())), tuple(map(id, self.modules.values())))
+
+    def changed(self) -> Iterator[str]:
+        """Names of the attributes that are others now."""
+        for name, (value, form) in self.attributes.items():
+            now = self.own.get(name)
+            if now is not value or (form is not None and _form(now) != form):
+                yield self.name(name)
+        if len(self.own) != self.count:
+            yield from (self.name(name) for name in self.own.keys() - self.attributes.keys() - _FIXED)
+
+    def name(self, attribute: str) -> str:
+        return f"{self.path}.{attribute}" if self.path else attribute
 
 
 class StateGuard:
@@ -28,12 +68,9 @@ class StateGuard:
         >>> layer = nn.Linear(2, 1)
         >>> guard = StateGuard(layer)
         >>> guard.check_weights()
-        >>> layer.weight.data.add_(1.0)
-        tensor(...)
-        >>> guard.check_weights()
-        Traceback (most recent call last):
-        ...
-        tacit.errors.TrainingMisuse: weights must change by private steps alone; got ...
+        >>> _ = layer.weight.data.add_(1.0)
+        >>> guard.moved()
+        'weight'
     """
 
     def __init__(self, model: nn.Module):
@@ -42,85 +79,104 @@ class StateGuard:
 
     def released(self) -> None:
         """Take the present state as that of the last release."""
-        self._weights = {name: (value, value.detach().clone()) for name, value in self.model.named_parameters()}
-        self._buffers = {name: (value, value.detach().clone()) for name, value in self.model.named_buffers()}
-        self._trainable = {name for name, (value, _) in self._weights.items() if value.requires_grad}
-        self._attributes = [
-            (path, own, {key: (value, _version(value)) for key, value in own.items() if _watched(key, value)})
-            for path, own in ((path, vars(inner)) for path, inner in self.model.named_modules())
+        named = dict(self.model.named_parameters())
+        self._weights = [(name, value, value.detach().clone()) for name, value in named.items()]
+        self._trainable = [(value, value.requires_grad) for value in named.values()]
+        self.forwarded()
+
+    def forwarded(self) -> None:
+        """Take the present buffers and attributes as those of the last forward pass."""
+        self._parts = [_Part.of(path, module) for path, module in self.model.named_modules()]
+        self._buffers = [
+            (name, module._buffers, key, value, None if value is None else value.detach().clone())
+            for path, module in self.model.named_modules()
+            for key, value in module._buffers.items()
+            for name in (f"{path}.{key}" if path else key,)
         ]
 
     def stepped(self) -> None:
         """Take the present trainable weights, which a release has just changed, as those of the last release."""
-        for name in self._trainable:
-            value, kept = self._weights[name]
-            kept.copy_(value.detach())
+        with torch.no_grad():
+            for (_, value, kept), (_, trainable) in zip(self._weights, self._trainable, strict=True):
+                if trainable:
+                    kept.copy_(value)
+
+    def moved(self) -> str:
+        """Name of a weight that is not as the last release left it; empty if there is none."""
+        for name, value, kept in self._weights:
+            if not torch.equal(value, kept) and not same(value.detach(), kept):
+                return name
+        return ""
+
+    def frozen(self) -> bool:
+        """Whether a parameter that was trainable is so no longer."""
+        return any(before and not value.requires_grad for value, before in self._trainable)
 
     def check_weights(self) -> None:
-        """Raise `TrainingMisuse` unless every weight, buffer and gradient is as the last release left it."""
-        found = dict(self.model.named_parameters())
-        if found.keys() != self._weights.keys() or any(
-            found[name] is not value for name, (value, _) in self._weights.items()
-        ):
+        """Raise `TrainingMisuse` unless every weight and gradient is as the last release left it."""
+        if not all(part.same_structure() for part in self._parts):
             raise TrainingMisuse(
-                "model must keep its parameters after make_private; got others. Add or replace layers before it."
+                "model must keep its parameters and layers after make_private; got others. Add or replace them before."
             )
-        trainable = {name for name, value in found.items() if value.requires_grad}
-        if trainable - self._trainable:
-            name = sorted(trainable - self._trainable)[0]
-            raise TrainingMisuse(
-                f"parameter {name!r} must keep requires_grad as it was in make_private; got True. "
-                "Unfreeze parameters before make_private."
-            )
-        self._check_gradients(found)
-        self._check_values()
-
-    def _check_gradients(self, found: dict[str, nn.Parameter]) -> None:
-        held = next((name for name, value in found.items() if value.grad is not None), None)
-        if held is not None:
-            raise TrainingMisuse(
-                f"parameter {held!r} must hold no gradient before a private step; got one of another backward pass. "
-                "Train through private.model alone, or call zero_grad() on the original model."
-            )
-
-    def _check_values(self) -> None:
-        for name, (value, kept) in self._weights.items():
-            if not same(value.detach(), kept):
+        for (name, value, _), (_, before) in zip(self._weights, self._trainable, strict=True):
+            if value.requires_grad and not before:
                 raise TrainingMisuse(
-                    f"weights must change by private steps alone; got another change of {name!r}. For a change that "
-                    'uses no private data write: with private.postprocessing("what it does"): ...'
+                    f"parameter {name!r} must keep requires_grad as it was in make_private; got True. "
+                    "Unfreeze parameters before make_private."
                 )
+            if value.grad is not None and bool(value.grad.any()):
+                raise TrainingMisuse(
+                    f"parameter {name!r} must hold no gradient before a private step; got one of another backward "
+                    "pass. Train through private.model alone, or call zero_grad() on the original model."
+                )
+        if name := self.moved():
+            raise TrainingMisuse(elsewhere(name))
 
     def changed(self) -> list[str]:
-        """Buffers and attributes that are not what they were after the last release, by dotted name."""
-        names = [name for name, (value, kept) in self._buffers.items() if not same(value.detach(), kept)]
-        buffers = dict(self.model.named_buffers())
-        names += [name for name, (value, _) in self._buffers.items() if buffers.get(name) is not value]
-        for path, own, before in self._attributes:
-            prefix = f"{path}." if path else ""
-            for key, (value, version) in before.items():
-                now = own.get(key)
-                if now is not value or (version is not None and _version(now) != version):
-                    names.append(prefix + key)
-            names += [prefix + key for key in own.keys() - before.keys() if _watched(key, own[key])]
-        return list(dict.fromkeys(names))
+        """Buffers and attributes that are not what they were after the last forward pass, by dotted name."""
+        names = [
+            name
+            for name, owner, key, value, kept in self._buffers
+            if owner.get(key) is not value or (value is not None and kept is not None and not _equal(value, kept))
+        ]
+        for part in self._parts:
+            names += part.changed()
+        return names
+
+    def is_buffer(self, name: str) -> bool:
+        """Whether `name` is a buffer of the model."""
+        return any(name == buffer for buffer, *_ in self._buffers)
+
+    def holds_rows(self, name: str) -> bool:
+        """Whether the attribute `name` is a value computed from a batch."""
+        path, _, attribute = name.rpartition(".")
+        return isinstance(getattr(self.model.get_submodule(path), attribute, None), TracedTensor)
 
 
-def _watched(key: str, value: Any) -> bool:
-    """Whether an attribute may hold state; hooks, modules, parameters and buffers stand elsewhere."""
-    return key not in ("_parameters", "_buffers", "_modules", "training") and "_hooks" not in key
+def elsewhere(name: str) -> str:
+    """The sentence for a weight or buffer that something else than a release has changed."""
+    return (
+        f"weights must change by private steps alone; got another change of {name!r}. For a change that uses no "
+        'private data write: with private.postprocessing("what it does"): ... For weights of an earlier private run '
+        "use private.resume(state, ledger)."
+    )
 
 
-def _version(value: Any) -> Any:
-    """What changes when a value is written into in place: version and address of a tensor, size of a container."""
+def _equal(value: Tensor, kept: Tensor) -> bool:
+    return value.shape == kept.shape and (torch.equal(value, kept) or same(value.detach(), kept))
+
+
+def _form(value: Any) -> Any:
+    """What changes when a value is written into in place; None where nothing can be."""
     if isinstance(value, Tensor):
         return value._version, value.data_ptr(), _digest(value)
-    if isinstance(value, list | dict | set):
-        return len(value), tuple(map(id, value.values() if isinstance(value, dict) else value))
+    if isinstance(value, dict):
+        return (len(value), *map(id, value.values())) if value else 0
+    if isinstance(value, list | set):
+        return (len(value), *map(id, value)) if value else 0
     return None
 
 
 def _digest(value: Tensor) -> float:
     """The sum of a tensor's values: writes through `.data` leave version and address alone."""
-    with torch.no_grad():
-        return float(value.detach().double().nan_to_num().sum()) if value.numel() else 0.0
+    return float(value.detach().double().nan_to_num().sum()) if value.numel() else 0.0

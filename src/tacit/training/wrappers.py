@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NoReturn
 
@@ -16,11 +17,12 @@ from tacit.errors import TrainingMisuse
 from tacit.gradients import first_batch_check
 from tacit.gradients.deferred import DeferredSum, Recording, inner_product
 from tacit.gradients.inputs import Inputs, tensors
-from tacit.training.autograd import SizeTracker, Tape, TapeIndex, mapped
+from tacit.training.autograd import SizeTracker, flat, mapped
 from tacit.training.batch_session import BatchSession
 from tacit.training.loader import PrivateLoader
-from tacit.training.private_outputs import PrivateOutputs, cotangents, plain
+from tacit.training.private_outputs import PrivateOutputs, cotangents
 from tacit.training.private_step import apply_release, check_mode
+from tacit.training.trace import TracedTensor, plain
 
 
 class PrivateModel(nn.Module):
@@ -40,39 +42,77 @@ class PrivateModel(nn.Module):
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
         """Outputs of the module; in train mode their `backward` clips."""
+        session, values = self._session, list(flat((inputs, named)))
         inputs, named = mapped(inputs, plain), mapped(named, plain)
         if not self.training or not torch.is_grad_enabled():
-            return self._without_gradient(self.module(*inputs, **named))
+            return self._without_gradient(values, self.module(*inputs, **named))
         given = _as_inputs(self.module, inputs, named)
-        self._session.check_size([len(value) for value in tensors(given)])
+        session.check_size([len(value) for value in tensors(given)])
+        assert session.trace is not None
+        session.checks.check_inputs(values, session.trace)
+        self._follow_frozen()
+        session.checks.before_forward(given)
         recording = self.clipped.record(given)
         root = recording.outputs.requires_grad_()
-        return PrivateOutputs.of(root, self._session.pending, partial(self._backpropagate, recording))
+        return PrivateOutputs.of(root, session.pending, session.trace, partial(self._backpropagate, recording))
 
-    def _without_gradient(self, outputs: Tensor) -> Tensor:
-        """Outputs without gradients, on a tape if they may be those of the pending batch and enter its loss."""
-        batch = self._session.pending
-        rows = isinstance(outputs, Tensor) and outputs.dim() and not outputs.requires_grad
-        if batch is None or not rows or len(outputs) != batch.size:
+    def _without_gradient(self, values: list[Any], outputs: Tensor) -> Tensor:
+        """Outputs without private gradients; those of the pending batch stay on its trace, as they may enter a loss."""
+        batch, trace = self._session.pending, self._session.trace
+        rows = isinstance(outputs, Tensor) and outputs.dim()
+        if batch is None or trace is None or not rows or len(outputs) != batch.size:
             return outputs
-        return PrivateOutputs.of(outputs, batch, _backward_past_model)
+        if not any(isinstance(value, TracedTensor) and value.trace is trace for value in values):
+            return outputs
+        self._session.checks.check_inputs(values, trace)
+        if outputs.requires_grad:
+            trace.refusal = _EVALUATION
+            return trace.root(outputs)
+        return PrivateOutputs.of(outputs, batch, trace, _backward_past_model)
 
-    def _backpropagate(self, recording: Recording, loss: Tensor, made: TapeIndex, tape: Tape) -> None:
+    def _follow_frozen(self) -> None:
+        """Leave out parameters that were frozen since; their gradients are neither clipped nor released."""
+        checks = self._session.checks
+        if checks.guard.frozen():
+            self._session.check_between("parameters must be frozen")
+            checks.guard.check_weights()
+            probe = self.clipped.probe
+            self.clipped = DeferredSum(self.module, self.clipped.clip)
+            self.clipped.probe = probe
+            checks.model = self.clipped
+            checks.guard.released()
+
+    def _backpropagate(self, recording: Recording, outputs: PrivateOutputs) -> None:
         session = self._session
         session.check_first()
         check_mode(self)
-        found = cotangents(loss, made, tape, session.reduction, session.backwards, self._sizes)
+        session.checks.after_forward(recording.inputs)
+        loss, reduction = outputs.as_subclass(Tensor), session.reduction
+        found = cotangents(loss, outputs.made, outputs.tape, reduction, session.backwards, self._sizes)
+        scale = len(found) if reduction == "mean" and not loss.dim() else 1
+        session.checks.check_loss(outputs, outputs.tape.root, found, scale)
         if len(found) and not self._checked:
             first_batch_check(self.clipped, inner_product, recording.inputs, found)
             self._checked = True
         session.record(*self.clipped.release(recording, found, session.unit_ids))
+
+    @property
+    def session(self) -> BatchSession:
+        """The session that the private model, optimizer and loader share."""
+        return self._session
 
     def state_dict(self, *args: Any, **named: Any) -> Any:
         """State of the module."""
         return self.module.state_dict(*args, **named)
 
     def load_state_dict(self, *args: Any, **named: Any) -> Any:
-        """Load the state of the module."""
+        """Load the state of the module: for evaluation, or inside `private.postprocessing`.
+
+        Raises:
+            TrainingMisuse: other weights are loaded in train mode, which no release made.
+        """
+        if args and isinstance(args[0], Mapping):
+            self._session.checks.check_loaded(self.module.state_dict(), args[0], self.training)
         return self.module.load_state_dict(*args, **named)
 
     def __getattr__(self, name: str) -> Any:
@@ -109,6 +149,7 @@ class PrivateOptimizer(Optimizer):
 
     @noise_multiplier.setter
     def noise_multiplier(self, value: float) -> None:
+        self._session.checks.check_settings("noise_multiplier")
         self._session.run.change_noise(value)
 
     @property
@@ -119,6 +160,7 @@ class PrivateOptimizer(Optimizer):
     @max_grad_norm.setter
     def max_grad_norm(self, value: float) -> None:
         self.check_between_batches("max_grad_norm must change")
+        self._session.checks.check_settings("max_grad_norm")
         self._session.run.change_clip(value)
         self._model.clipped.clip = self._session.run.clip
 
@@ -174,17 +216,46 @@ class PrivateOptimizer(Optimizer):
         check_mode(self._model)
         if closure is not None:
             raise check.fail("closure", "None", type(closure).__name__, "Call losses.backward() before step().")
+        if self._session.complete:
+            self._session.checks.before_step()
         released = self._session.release()
         if released is not None:
             self._model.clipped.clip = released.clip
             apply_release(self._model.clipped.trainable, self.original, released)
+            self._session.checks.stepped()
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Raise: `torch.amp.GradScaler` asks for this before it steps."""
+        raise TrainingMisuse(
+            "private steps must run without a GradScaler, which scales losses before they are clipped; got one. Use "
+            "torch.autocast with bfloat16, which needs no scaling."
+        )
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a private optimizer cannot be copied or pickled; save its state_dict() instead.")
 
 
-def _backward_past_model(loss: Tensor, made: TapeIndex, tape: Tape) -> None:
-    loss.backward()
+def _run_eagerly(function: Any) -> None:
+    """Let `torch.compile` leave `function`, and all that it calls, as it is; the compiler is not imported for that."""
+    try:
+        from torch._C._dynamo import eval_frame
+    except ImportError:
+        return
+    if hasattr(eval_frame, "set_code_exec_strategy"):
+        skip = eval_frame._FrameAction.SKIP
+        eval_frame.set_code_exec_strategy(function.__code__, eval_frame._FrameExecStrategy(skip, skip))
+
+
+# Rows and outputs that remember what is done to them cannot be compiled; compile the model before make_private.
+_run_eagerly(PrivateModel.forward)
+
+
+def _backward_past_model(loss: PrivateOutputs) -> None:
+    loss.as_subclass(Tensor).backward()
+
+
+_EVALUATION = "model must be in train mode for backward; got eval mode. Call private.model.train() first."
 
 
 def _as_inputs(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> Inputs:

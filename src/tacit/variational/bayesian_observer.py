@@ -33,6 +33,9 @@ class Pairs:
         count: m >= 3 pairs.
         clip_norm: bound on each gradient's norm; None to leave them as they are.
         seed: of the draws.
+
+    Raises:
+        InvalidInput: there are fewer than three pairs, or fewer than two records for each.
     """
 
     def __init__(

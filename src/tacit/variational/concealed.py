@@ -22,7 +22,7 @@ from tacit.tradeoff import TradeOff
 from tacit.tradeoff.gaussian import gaussian_epsilon
 from tacit.variational.bayesian_observer import Pairs
 from tacit.variational.dpvi import first
-from tacit.variational.likelihoods import Likelihood
+from tacit.variational.likelihoods import Likelihood, check_captured
 from tacit.variational.posterior import Samples
 
 # mu beyond which a path costs everything at any usual delta; the accountants' grids do not hold larger ones.
@@ -139,6 +139,7 @@ def infer_concealed(
         both = {"inputs": x, "targets": y}
         observer = _HeldOutAccountant(Pairs(point, both, y, loss=first, count=pairs, clip_norm=clip_norm, seed=seed))
     ledger, stream = ledger_and_stream(ledger, stream)
+    check_captured(likelihood, (inputs, targets), ledger)
     if on_plan is not None:
         on_plan(paid.mechanism)
     for part, times in paid.mechanism.parts():
@@ -163,8 +164,7 @@ def infer_concealed(
             on_step(taken + 1, planned)
     last = torch.stack([released().float() for _ in range(count)])
     published = Ledger.of(Gaussian(sigma).poisson(rate) * (planned + count), relation=ledger.relation)
-    for switch in ledger.unsafe:
-        published.mark_unsafe(switch, ledger.standing)
+    published.absorb_marks(ledger)
     bayesian = None if observer is None else observer.trade_off(published)
     drawn = Samples(last, likelihood)
     return Concealed(drawn, torch.stack(path), std, paid, ledger, accountant("generic")(published), bayesian)

@@ -17,7 +17,7 @@ from tacit.noise import Stream
 from tacit.tradeoff import Target
 from tacit.training import Plan, fit, fit_nonprivate
 from tacit.training.callbacks import Callback
-from tacit.variational.likelihoods import Likelihood, LogJoint
+from tacit.variational.likelihoods import Likelihood, LogJoint, check_captured
 from tacit.variational.posterior import Posterior
 
 FAMILIES = ("mean_field", "full_rank")
@@ -150,7 +150,8 @@ def infer(
 
     Every step clips the gradient of each drawn record's expected log likelihood to `clip_norm`, adds noise to the sum,
     and adds the exact gradient of the divergence, which no record enters. The variational parameters themselves are
-    released, so samples of the posterior are free. Standing: proven.
+    released, so samples of the posterior are free. Standing: proven, unless the likelihood reads data besides its
+    arguments that `LogJoint.public` does not name.
 
     Args:
         likelihood: see `tacit.variational.likelihoods`.
@@ -184,6 +185,8 @@ def infer(
         torch.Size([2])
     """
     model = VariationalModel(likelihood, inputs.shape[1], family=family, prior_std=prior_std, seed=seed)
+    ledger = ledger if ledger is not None else Ledger()
+    check_captured(likelihood, (inputs, targets), ledger)
     found = fit(
         model,
         {"inputs": inputs, "targets": targets},

@@ -38,15 +38,20 @@ class DPBayesianLogisticRegression(PrivateClassifier, LinearModel):
         family: "mean_field" or "full_rank".
         prior_std: of every coefficient of unit rows, > 0.
         clip_norm: of one record's gradient, > 0.
-        steps, batch_size: number of steps, and the expected size of a batch (at most all records).
+        steps: number of steps, >= 1.
+        batch_size: expected size of a batch, at most all records.
         learning_rate: of Adam.
 
     All other parameters as in `tacit.erm.PrivateEstimator`, `PrivateModel`, `LinearModel` and `PrivateClassifier`.
 
     Attributes:
         posterior_: the released `Posterior`, over unit rows.
-        coef_, intercept_, classes_: of the posterior mean, in the units of X.
-        ledger_, guarantee_, facts_: privacy that was spent, and public numbers of the release.
+        coef_: of the posterior mean, in the units of the data.
+        intercept_: of the posterior mean, in the units of the data.
+        classes_: the declared classes.
+        ledger_: what was spent.
+        guarantee_: the guarantee of the release.
+        facts_: public numbers of the release.
 
     Example:
         >>> x = np.random.default_rng(0).uniform(-1, 1, (300, 2))
@@ -135,8 +140,11 @@ class DPBayesianLinearRegression(PrivateRegressor):
 
     Attributes:
         posterior_: a `LinearPosterior` over unit rows.
-        coef_, intercept_: its mean, in the units of X and y.
-        ledger_, guarantee_, facts_: privacy that was spent, and public numbers of the release.
+        coef_: of the posterior mean, in the units of the data.
+        intercept_: of the posterior mean, in the units of the data.
+        ledger_: what was spent.
+        guarantee_: the guarantee of the release.
+        facts_: public numbers of the release.
 
     Example:
         >>> x = np.random.default_rng(0).uniform(-1, 1, (2000, 1))

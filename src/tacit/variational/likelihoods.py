@@ -12,6 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tacit import check
+from tacit.accounting import Ledger
+from tacit.standing import Standing
+from tacit.variational.captured import captured_data, shares_memory
 
 
 class Likelihood(Protocol):
@@ -122,6 +125,9 @@ class LogJoint:
         parameters: number of values in w.
         predictor: (w, inputs) -> predictions, where wanted.
         log_prior: w -> log density of the prior, a scalar; N(0, prior_std^2 I) where it is not given.
+        public: names of arrays, tensors and other objects that density and log_prior read besides their arguments and
+            that hold nothing of the private data. What is read and not named leaves an inference at most claimed.
+        sources: the functions of the user that density and log_prior wrap, to be searched in their place.
 
     Example:
         >>> LogJoint(lambda w, x, y: -(x @ w - y).square(), parameters=3).size(features=2)
@@ -132,6 +138,8 @@ class LogJoint:
     parameters: int
     predictor: Callable[[Tensor, Tensor], Tensor] | None = None
     log_prior: Callable[[Tensor], Tensor] | None = None
+    public: tuple[str, ...] = ()
+    sources: tuple[Callable[..., object], ...] = ()
 
     def size(self, features: int) -> int:
         """Number of parameters for so many features."""
@@ -146,3 +154,37 @@ class LogJoint:
         if self.predictor is None:
             raise check.fail("predictor", "given to predict from a log density", None)
         return self.predictor(w, inputs)
+
+
+def check_captured(likelihood: Likelihood, records: tuple[Tensor, ...], ledger: Ledger) -> None:
+    """Look for private data that the model reads besides its arguments; what is not declared falls to claimed.
+
+    A density that reads the other records moves by far more than its clipped gradient when one of them changes; a prior
+    that reads them is not clipped at all.
+
+    Args:
+        likelihood: the model; a `LogJoint`, or one's own `Likelihood`.
+        records: the private tensors.
+        ledger: marked where a value is neither a setting nor declared to be public.
+
+    Raises:
+        InvalidInput: the model reads the private records themselves, or `public` names what it does not read.
+    """
+    if isinstance(likelihood, LogJoint):
+        wrapped = [likelihood.density, *([likelihood.log_prior] if likelihood.log_prior is not None else [])]
+        found, declared = captured_data(*(likelihood.sources or wrapped)), likelihood.public
+    else:
+        found, declared = captured_data(likelihood.log_likelihood), ()
+    for name, values in found.items():
+        if shares_memory(values, records):
+            hint = "Use the inputs and targets that are passed, and a prior of public numbers."
+            raise check.fail("density", "free of private records other than its arguments", f"{name!r}", hint)
+    unknown = sorted(set(declared) - found.keys())
+    if unknown:
+        raise check.fail("public", f"names of what the model reads: {', '.join(found) or 'nothing'}", unknown)
+    undeclared = sorted(found.keys() - set(declared))
+    if undeclared:
+        ledger.mark_unsafe(f"undeclared_density: {', '.join(undeclared)}", Standing.CLAIMED)
+        ledger.assume(f"The density reads {', '.join(undeclared)}, not declared to be free of the private data.")
+    if declared:
+        ledger.assume(f"Declared to be free of the private data: {', '.join(sorted(declared))}, read by the density.")

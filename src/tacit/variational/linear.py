@@ -9,6 +9,7 @@ import numpy as np
 
 from tacit import check
 from tacit.accounting import Ledger
+from tacit.erm.records import are_unit_rows, finite_records
 from tacit.erm.release import ledger_and_stream
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian
@@ -17,8 +18,6 @@ from tacit.noise import Stream
 Array = np.ndarray
 # Sensitivity of (svec(x x^T), y x) for ||x|| <= 1 and |y| <= 1, where svec keeps the Frobenius norm.
 SENSITIVITY = math.sqrt(2.0)
-# Allowance for rounding errors in the norm of a unit row.
-NORM_SLACK = 1e-9
 # Least eigenvalue of a Gram matrix, so that its Cholesky factor exists.
 _LEAST_EIGENVALUE = 1e-9
 
@@ -50,6 +49,8 @@ def noisy_statistics(
 ) -> NoisyStatistics:
     """Release the sufficient statistics by one Gaussian mechanism of sensitivity sqrt(2).
 
+    Records with values that are not finite become blank (`tacit.erm.records.finite_records`).
+
     Args:
         features: (n, d), rows of norm <= 1.
         targets: (n,), in [-1, 1].
@@ -60,11 +61,10 @@ def noisy_statistics(
     Raises:
         InvalidInput: a row is longer than 1, or a target outside [-1, 1].
     """
-    if (
-        float(np.linalg.norm(features, axis=1).max(initial=0.0)) > 1 + NORM_SLACK
-        or float(np.abs(targets).max(initial=0)) > 1
-    ):
+    features, targets = finite_records(features, targets)
+    if not are_unit_rows(features) or float(np.abs(targets).max(initial=0)) > 1:
         raise InvalidInput("features must have rows of norm <= 1 and targets lie in [-1, 1]; got others. Scale them.")
+    check.positive("noise_multiplier", noise_multiplier)
     ledger, stream = ledger_and_stream(ledger, stream)
     ledger.add(Gaussian(noise_multiplier), note="sufficient statistics")
     std, d = noise_multiplier * SENSITIVITY, features.shape[1]

@@ -10,11 +10,11 @@ import numpy as np
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.erm.losses import Loss
+from tacit.erm.records import check_unit_rows, finite_records
 from tacit.erm.release import ledger_and_stream
 from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.mechanisms import Gaussian, Mechanism
 from tacit.noise import Stream
-from tacit.variational.linear import NORM_SLACK
 
 Array = np.ndarray
 # Nodes of Gauss-Hermite quadrature: exact for polynomials of degree 31, below rounding for these smooth losses.
@@ -44,6 +44,15 @@ class Smeared(Loss):
     def smoothness(self) -> float:
         """Smoothness of the base loss."""
         return self.base.smoothness
+
+    @property
+    def alphabet(self) -> str:
+        """Alphabet of the base loss."""
+        return self.base.alphabet
+
+    def accepts(self, targets: Array) -> Array:
+        """Which targets the base loss accepts."""
+        return self.base.accepts(targets)
 
     def values(self, scores: Array, targets: Array) -> Array:
         """Averaged losses, (n,)."""
@@ -97,9 +106,9 @@ def posterior_samples(
     and 2 t is added to G. With the prior of a standard normal, strength 1, this is useless: strength must grow with n.
 
     Args:
-        loss: of single scores, with a finite Lipschitz constant; features have norm <= 1.
-        features: (n, d).
-        targets: (n,).
+        loss: of single scores, with a finite Lipschitz constant.
+        features: (n, d), rows of norm <= 1; records that are not finite become blank.
+        targets: (n,), of the loss's alphabet.
         strength: precision of the prior, > 0.
         std: of the fixed covariance, > 0.
         count: samples released.
@@ -107,7 +116,8 @@ def posterior_samples(
         stream: source of the noise; the secure stream by default.
 
     Raises:
-        InvalidInput: the loss has unbounded gradients, a row is longer than 1, or an argument is out of range.
+        InvalidInput: the loss has unbounded gradients, a row is longer than 1, a target outside the loss's alphabet, or
+            an argument out of range.
 
     Example:
         >>> from tacit.erm.losses import Logistic
@@ -117,11 +127,10 @@ def posterior_samples(
     """
     if not np.isfinite(loss.lipschitz) or loss.outputs != 1:
         raise check.fail("loss", "of one score with bounded gradients", str(loss))
-    norms = np.linalg.norm(features, axis=1)
-    if float(norms.max(initial=0.0)) > 1 + NORM_SLACK:
-        raise check.fail("features", "rows of norm <= 1", "longer ones", "Scale them by a public constant.")
+    features, targets = finite_records(features, targets)
+    check_unit_rows(features)
     ledger, stream = ledger_and_stream(ledger, stream)
-    smeared = Smeared(loss, check.positive("std", std) * norms[:, None])
+    smeared = Smeared(loss, check.positive("std", std) * np.linalg.norm(features, axis=1)[:, None])
     problem = Problem(features, targets, smeared, check.positive("strength", strength))
     best = minimise(problem).theta[:, 0]
     unit = (loss.lipschitz + 2 * TOLERANCE) / strength

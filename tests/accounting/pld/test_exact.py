@@ -5,7 +5,7 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tacit.accounting.pld.cumulants import cumulants_of
@@ -42,6 +42,7 @@ def _delta(sums: np.ndarray, masses: np.ndarray, epsilon: float) -> float:
     relation=st.sampled_from(list(Relation)),
     share=st.floats(0, 1),
 )
+@example(scale=0.30078125, log_rate=0.0, steps=3, relation=Relation.ADD_REMOVE, share=1.0)
 @settings(max_examples=25, deadline=None)
 def test_few_steps_of_a_discrete_gaussian_are_enumerated(scale, log_rate, steps, relation, share):
     for pair in DiscreteGaussian(scale).poisson(10**log_rate).dominating_pairs(relation):
@@ -51,7 +52,9 @@ def test_few_steps_of_a_discrete_gaussian_are_enumerated(scale, log_rate, steps,
         exact = _delta(sums, masses, max(epsilon, 0.0))
         assert low <= exact * (1 + 1e-9) + 1e-35
         assert high >= exact * (1 - 1e-9)
-        assert high - low <= 1e-6 * high + 1e-35
+        # Next to a loss, delta is known no better than that loss times the mass there.
+        atom = float(masses[np.abs(sums - epsilon) <= 1e-12 * (1 + epsilon)].sum())
+        assert high - low <= 1e-6 * high + 1e-35 + 2**-46 * (1 + epsilon) * atom
 
 
 @pytest.mark.parametrize("epsilon", [1e-8, 3e-6, 1.2e-5, 1.4e-5, 2e-5])

@@ -12,8 +12,9 @@ from scipy.special import ndtr
 from tacit.accounting.pld.accountant import Pld
 from tacit.accounting.pld.cumulants import cumulants_of
 from tacit.accounting.pld.discrete_cumulants import MixtureCumulant
-from tacit.accounting.pld.dispatch import Dispatch, intersection
+from tacit.accounting.pld.dispatch import Dispatch
 from tacit.accounting.pld.fft import Convolution
+from tacit.accounting.pld.intervals import Contradiction, intersection
 from tacit.accounting.pld.inversion import SaddleLine
 from tacit.accounting.pld.step_cumulants import SampledGaussianCumulant, Unsuitable
 from tacit.accounting.pld.tail_split import TailSplitter
@@ -208,9 +209,12 @@ def _sampled_cumulant(pair: SampledGaussianPair) -> SampledGaussianCumulant:
     return cumulant
 
 
-def test_contradicting_engines_leave_all_that_either_allows():
+def test_contradicting_engines_are_refused_with_a_report():
     assert intersection((1.0, 3.0), (2.0, 4.0)) == (2.0, 3.0)
-    assert intersection((1.0, 2.0), (3.0, 4.0)) == (1.0, 4.0)
+    with pytest.raises(Contradiction, match="Please report this sentence") as caught:
+        intersection((1.0, 2.0), (3.0, 4.0), [(LaplacePair(1.0), 3)], "delta(0.5)")
+    assert caught.value.report["parts"] == "3 x LaplacePair(epsilon=1.0)"
+    assert "delta(0.5)" in str(caught.value)
 
 
 @pytest.mark.parametrize(

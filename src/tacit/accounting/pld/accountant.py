@@ -10,10 +10,11 @@ import numpy as np
 
 from tacit import check
 from tacit.accounting.base import Accountant
-from tacit.accounting.pld.dispatch import ALLOWANCE, Dispatch
+from tacit.accounting.pld.dispatch import Dispatch
 from tacit.accounting.pld.envelopes import coarse_dispatch, in_blocks, lower_bounds
 from tacit.accounting.pld.few_samples import few_samples
 from tacit.accounting.pld.grouped_dispatch import GroupedDispatch
+from tacit.accounting.pld.intervals import ALLOWANCE
 from tacit.mechanisms import Mechanism
 from tacit.mechanisms.pairs import GaussianPair, Pair
 from tacit.relation import Relation
@@ -130,5 +131,5 @@ class PldCurve(Curve):
         """(epsilons, deltas) on the grid of `Curve.profile`, all deltas from a few shared inversions."""
         epsilons = self._grid()
         sides = [direction.profile(epsilons)[self._side] for direction in self._directions]
-        settle = np.minimum.accumulate if self._side else lambda values: np.maximum.accumulate(values[::-1])[::-1]
-        return epsilons, settle(np.clip(np.max(sides, axis=0), 0.0, 1.0))
+        monotone = np.minimum.accumulate if self._side else lambda values: np.maximum.accumulate(values[::-1])[::-1]
+        return epsilons, monotone(np.clip(np.max(sides, axis=0), 0.0, 1.0))

@@ -6,8 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.accounting.pld.quadrature import log1p, shifted_sum
-from tacit.accounting.pld.step_cumulants import SampledGaussianCumulant, StepCumulant, Unsuitable, log_decay
+from tacit.accounting.pld.decay import log_decay
+from tacit.accounting.pld.quadrature import log1p, moment_rounding, shifted_sum
+from tacit.accounting.pld.step_cumulants import (
+    SampledGaussianCumulant,
+    StepCumulant,
+    Unsuitable,
+)
 from tacit.mechanisms.pairs import Nodes, Pair
 from tacit.mechanisms.pairs.quadrature import LOG_TOLERANCE, exponential_tilt, weighted_mean_and_variance
 
@@ -49,7 +54,14 @@ class DiscreteCumulant(StepCumulant):
     """A step by `Pair.nodes`. Its characteristic function need not decay: atoms keep it up at every frequency."""
 
     def __init__(self, pair: Pair, steps: int, theta: float, log_ignored: float = -np.inf):
-        """Atoms beyond all but e^`log_ignored` of the P-mass are left out where a high tilt would see nothing else."""
+        """Atoms beyond all but e^`log_ignored` of the P-mass are left out where a high tilt would see nothing else.
+
+        Args:
+            pair: the step's dominating pair.
+            steps: independent repetitions, >= 1.
+            theta: tilt of the saddle point, > 0.
+            log_ignored: log of the P-mass that may be left out; -inf keeps everything.
+        """
         self.pair, self.steps, self.theta = pair, steps, theta
         self.largest = 3 * theta + 5
         self._kept = _without_far_tail(pair, self.largest, log_ignored)
@@ -83,6 +95,11 @@ class DiscreteCumulant(StepCumulant):
         p_lost, q_lost = self.pair.infinity_mass + self._ignored[0], self.pair.negative_infinity_mass + self._ignored[1]
         lost = p_lost + theta * (p_lost - q_lost)
         return float(np.log1p(small - lost)) if np.isfinite(small) else direct
+
+    def rounding(self) -> float:
+        """Return `moment_rounding` of the nodes that have mass."""
+        loss, p, _ = self.real.columns
+        return moment_rounding(np.log(p[p > 0]), loss[p > 0], self.theta, self.moment)
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
         """Return `log_moment` with its first two derivatives."""
@@ -173,6 +190,10 @@ class MixtureCumulant(StepCumulant):
         if moments.max() > 0.5:
             return float(np.logaddexp(*(np.log(self._shares) + moments)))
         return float(np.log1p(self._shares @ np.expm1(moments)))
+
+    def rounding(self) -> float:
+        """Return the larger of the two, with units for the mixture itself."""
+        return max(each.rounding() for each in self._cumulants) + 4 * _UNIT * abs(self.moment)
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
         """Return `log_moment` with its first two derivatives."""

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 
 from tacit.accounting.pld.cumulants import cumulants_of
 from tacit.accounting.pld.exact import Double, Enumerated, Single
 from tacit.accounting.pld.fft import Convolution
+from tacit.accounting.pld.intervals import (
+    ALLOWANCE,
+    TINY,
+    Contradiction,
+    LocalBounds,
+    intersection,
+    invert,
+    looseness,
+    valid_bounds,
+)
 from tacit.accounting.pld.inversion import SaddleLine, saddle_line
 from tacit.accounting.pld.saddle_point import Saddle, log_chernoff, saddle_for_delta, saddle_for_epsilon
 from tacit.accounting.pld.step_cumulants import CompositionCumulant, IndependentSum, Unsuitable
 from tacit.accounting.pld.tail_split import TailSplitter
-from tacit.errors import Refused
 from tacit.mechanisms.pairs import Nodes, Pair
-from tacit.root_finding import bisect, bracketed_root
-
-ALLOWANCE = 1e-9
-"""Relative widening of every delta and epsilon for rounding in moments and masses, which stays below 1e-10."""
+from tacit.root_finding import bisect
 
 _POINTS = 20_000  # Points of one saddle line: about 10 ms.
 _ROUGH = 1 << 11  # Lattice points of the cross-check, whose bounds are wide but independent of the line's.
-_TINY = 1e-33  # Absolute slack of the cross-check, where a rough lattice has lost all digits.
 _WIDE = 2e-7  # Relative width of delta from which a tail split is worth trying.
 _LOOSE = 1e-3  # Relative width from which another engine is worth trying.
 _FEW_STEPS = (Single, Double, Enumerated)  # Engines that no other one beats.
@@ -33,30 +37,6 @@ _IGNORE_OVERFLOW = np.errstate(
 )  # `valid_bounds` takes nothing from such results.
 # Saddles of a profile; between two of them bounds stay narrow.
 _PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
-
-
-class LocalBounds(Protocol):
-    """Certified bounds on delta around one question."""
-
-    @property
-    def theta(self) -> float:
-        """The tilt around which the bounds are narrow."""
-        ...
-
-    @property
-    def epsilon(self) -> float:
-        """Where the bounds are meant to be evaluated."""
-        ...
-
-    def bounds(self, epsilon: float) -> tuple[float, float]:
-        """Return certified bounds on delta(epsilon)."""
-        ...
-
-
-def valid_bounds(local: LocalBounds, epsilon: float) -> tuple[float, float]:
-    """The bounds of `local`; all that is certain, [0, 1], where its arithmetic left the range of doubles."""
-    low, high = local.bounds(epsilon)
-    return (low, high) if 0.0 <= low <= high else (0.0, 1.0)
 
 
 class Dispatch:
@@ -89,7 +69,7 @@ class Dispatch:
     def delta_on_line(self, epsilon: float) -> tuple[float, float] | None:
         """`delta` where the saddle line alone settles it, which costs little however many steps differ; else None."""
         line = self._line_for_epsilon(epsilon, self.general.saddle_for_epsilon(epsilon))
-        if line is None or _looseness(line, epsilon) > _LOOSE:
+        if line is None or looseness(line, epsilon) > _LOOSE:
             return None
         low, high = valid_bounds(line, epsilon)
         return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
@@ -100,9 +80,9 @@ class Dispatch:
         if delta <= self.general.infinity_mass:
             return None
         line = self._line_for_delta(delta, self.general.saddle_for_delta(delta))
-        if line is None or _looseness(line, line.epsilon) > _LOOSE:
+        if line is None or looseness(line, line.epsilon) > _LOOSE:
             return None
-        low, high = _invert(line, delta, 0), _invert(line, delta, 1)
+        low, high = invert(line, delta, 0), invert(line, delta, 1)
         return (low, high) if high - low <= _LOOSE * high else None
 
     def _delta_within_bounds(self, epsilon: float) -> tuple[float, float]:
@@ -131,7 +111,8 @@ class Dispatch:
         if not isinstance(local, _FEW_STEPS) and epsilon > 0 and high - low > self._wide * high > 1e-300:
             middle = float(np.log(max(high * low, high**2 * 1e-10)) / 2)
             split = None if self.general.infinity_mass else self._splitter(middle).at(epsilon, middle)
-            low, high = intersection((low, high), valid_bounds(split, epsilon) if split else (0.0, 1.0))
+            other = valid_bounds(split, epsilon) if split else (0.0, 1.0)
+            low, high = intersection((low, high), other, self.parts, f"delta({epsilon!r})")
         return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
 
     def _epsilon_within_bounds(self, delta: float) -> tuple[float, float]:
@@ -157,7 +138,7 @@ class Dispatch:
         if floor >= top * (1 - ALLOWANCE) < np.inf:
             return floor, top
         local = self._near_delta(delta)
-        low, high = max(_invert(local, delta, 0), floor), min(_invert(local, delta, 1), top)
+        low, high = max(invert(local, delta, 0), floor), min(invert(local, delta, 1), top)
         if (
             not isinstance(local, _FEW_STEPS)
             and not self.general.infinity_mass
@@ -181,7 +162,8 @@ class Dispatch:
         if not 0 < low < guess < np.inf:
             return low, high
         local = self._near_epsilon(float((low * guess) ** 0.5))
-        return intersection((low, high), (_invert(local, delta, 0), _invert(local, delta, 1)))
+        found = (invert(local, delta, 0), invert(local, delta, 1))
+        return intersection((low, high), found, self.parts, f"epsilon({delta!r})")
 
     def _splitter(self, log_delta: float) -> TailSplitter:
         return TailSplitter(self.parts, self.general.coarse_losses_for(log_delta), _POINTS)
@@ -195,7 +177,8 @@ class Dispatch:
             local = splitter.at(epsilon, log_delta)
             if local is None:
                 break
-            found = intersection((low, high), (_invert(local, delta, 0), _invert(local, delta, 1)))
+            other = (invert(local, delta, 0), invert(local, delta, 1))
+            found = intersection((low, high), other, self.parts, f"epsilon({delta!r})")
             if found[1] < 1.03 * epsilon and epsilon < 1.03 * found[1]:
                 return found
             low, high = found
@@ -254,10 +237,10 @@ class Dispatch:
 
     def _narrower(self, line: SaddleLine | None, lattice: Convolution, saddle: Saddle) -> LocalBounds:
         """The line, unless there is none or the lattice knows more where the line is meant to be evaluated."""
-        if line is not None and _looseness(line, line.epsilon) <= _LOOSE:
+        if line is not None and looseness(line, line.epsilon) <= _LOOSE:
             return line
         bracket = lattice.bracket(saddle)
-        if line is None or _looseness(bracket, saddle.epsilon) < _looseness(line, saddle.epsilon):
+        if line is None or looseness(bracket, saddle.epsilon) < looseness(line, saddle.epsilon):
             return bracket
         return line
 
@@ -313,24 +296,9 @@ class Dispatch:
             self._compared = True
             rough = Convolution(self.parts, largest=_ROUGH, coarse_losses=self.general.coarse_losses).bracket(saddle)
             (low, high), (floor, ceiling) = valid_bounds(line, line.epsilon), valid_bounds(rough, line.epsilon)
-            if low * (1 - ALLOWANCE) > ceiling + _TINY or floor > high * (1 + ALLOWANCE) + _TINY:
-                raise Refused(
-                    f"two engines disagree at epsilon {line.epsilon:.6g}: delta in [{low:.6g}, {high:.6g}] against "
-                    f"[{floor:.6g}, {ceiling:.6g}]. Please report this composition."
-                )
+            if low * (1 - ALLOWANCE) > ceiling + TINY or floor > high * (1 + ALLOWANCE) + TINY:
+                raise Contradiction(f"delta({line.epsilon!r})", self.parts, (low, high), (floor, ceiling))
         return line
-
-
-def _looseness(local: LocalBounds, epsilon: float) -> float:
-    """Relative width of the bounds on delta."""
-    low, high = valid_bounds(local, max(epsilon, 0.0))
-    return (high - low) / high if high > 0 else 1.0
-
-
-def intersection(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    """What lies in both intervals; where two engines contradict each other, all that either of them allows."""
-    low, high = max(one[0], other[0]), min(one[1], other[1])
-    return (low, high) if low <= high else (min(one[0], other[0]), max(one[1], other[1]))
 
 
 def _log_table_moment(pair: Pair, rate: float) -> float:
@@ -346,50 +314,3 @@ def _log_mass_at_the_top(pair: Pair) -> float:
     if nodes is None or not any(atom >= pair.largest - slack for atom in pair.atoms):
         return -np.inf
     return float(np.log(nodes.p[nodes.loss >= pair.largest - slack].sum()))
-
-
-def _invert(local: LocalBounds, delta: float, side: int) -> float:
-    """The epsilon where one side of the bounds crosses delta, searched outwards from the saddle."""
-
-    def excess(epsilon: float) -> float:
-        return float(np.log(max(valid_bounds(local, epsilon)[side], 2.3e-308) / delta)) + ALLOWANCE * (
-            1 if side else -1
-        )
-
-    guess = _secant(excess, local.epsilon, local.theta)
-    root = _bracketed(excess, local) if guess is None else guess
-    return max(root * (1 + 2 * ALLOWANCE * (1 if side else -1)), 0.0)
-
-
-def _secant(excess: Callable[[float], float], start: float, slope: float) -> float | None:
-    """A root to within a tenth of the allowance in log delta; 0 if it lies below; None when the search wanders."""
-    x, value = start, excess(start)
-    step = value / slope
-    for _ in range(8):
-        if abs(value) <= 0.1 * ALLOWANCE:
-            return x
-        if abs(step) * slope > 20:
-            return None
-        new = max(x + step, 0.0)
-        before, value = value, excess(new)
-        if new == 0.0 and (x == 0.0 or value <= 0):
-            return 0.0 if value <= 0 else None
-        if value == before:
-            return None
-        step, x = -value * (new - x) / (value - before), new
-    return None
-
-
-def _bracketed(excess: Callable[[float], float], local: LocalBounds) -> float:
-    step = 0.5 / local.theta
-    low = high = local.epsilon
-    while excess(high) > 0:
-        low, high, step = high, high + step, 2 * step
-        if high > 1e15:
-            return float("inf")
-    step = 0.5 / local.theta
-    while excess(low) <= 0:
-        if low == 0.0:
-            return 0.0
-        high, low, step = low, max(low - step, 0.0), 2 * step
-    return bracketed_root(excess, low, high, relative=1e-11)

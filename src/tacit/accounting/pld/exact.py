@@ -13,6 +13,7 @@ order in the width of the bins, which are halved where the two differ most.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -55,7 +56,15 @@ class Double:
     """The composition of two steps, at any epsilon."""
 
     def __init__(self, first: Pair, second: Pair, coarse_loss: DiscreteLoss, theta: float, epsilon: float):
-        """`coarse_loss` gives the first edges; `theta` and `epsilon` say where to search from."""
+        """`coarse_loss` gives the first edges; `theta` and `epsilon` say where to search from.
+
+        Args:
+            first: dominating pair of the first step.
+            second: dominating pair of the second step.
+            coarse_loss: losses of the composition on a coarse lattice; they give the first edges.
+            theta: tilt from which to search, > 0.
+            epsilon: epsilon from which to search.
+        """
         self.theta, self.epsilon = theta, epsilon
         self._first, self._second = first, second
         atoms = np.array([atom for atom in first.atoms if np.isfinite(atom)])
@@ -129,22 +138,56 @@ class Double:
 
 
 _ROUNDING_UNIT = 2.0**-49  # Sixteen rounding units, for the sums over a half.
+_ULP = 2.0**-52  # Two rounding units, for one sum or difference of two losses.
+_FIRST_ORDER = 1.01  # e^d - 1 <= 1.01 d for the errors d < 1e-2 of losses.
+_DIRECT = 600.0  # Up to here e^epsilon times a Q-mass neither overflows nor needs logarithms.
 _LEAST = 1e-44  # P-mass below which an atom goes into the error.
 _MOST = 400_000  # Outcomes of a half at most.
 _FEW = 8  # Steps at most; halves of more have too many outcomes.
-Sums = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class LossSums:
+    """The summed losses of some steps, their masses under P and Q, and a bound on the error of each loss."""
+
+    loss: np.ndarray
+    p: np.ndarray
+    q: np.ndarray
+    error: np.ndarray
+
+    def plus(self, other: LossSums) -> LossSums:
+        """All sums of two independent losses, equal ones together."""
+        sums = np.add.outer(self.loss, other.loss)
+        loss, place = np.unique(sums, return_inverse=True)
+        place = place.ravel()
+        p, q = (np.bincount(place, np.multiply.outer(a, b).ravel()) for a, b in ((self.p, other.p), (self.q, other.q)))
+        error = np.zeros(len(loss))
+        np.maximum.at(error, place, (np.add.outer(self.error, other.error) + _ULP * np.abs(sums)).ravel())
+        return LossSums(loss, p, q, error)
 
 
 class Enumerated:
-    """The composition of few steps with tables, at any epsilon."""
+    """The composition of few steps with tables, at any epsilon.
 
-    def __init__(self, first: Sums, second: Sums, left_out: float, theta: float, epsilon: float):
+    A loss that is off by d moves its term p (1 - e^{epsilon - l}) by q e^epsilon (e^d - 1), and may put an outcome of
+    loss epsilon on the wrong side. Both matter where an atom at epsilon is far heavier than all losses above it.
+
+    Args:
+        first: summed losses of the first half of the steps.
+        second: the same of the second half, in increasing order.
+        left_out: P-mass of the outcomes that were not enumerated, in [0, 1].
+        theta: tilt from which to search, > 0.
+        epsilon: epsilon from which to search.
+    """
+
+    def __init__(self, first: LossSums, second: LossSums, left_out: float, theta: float, epsilon: float):
         self.theta, self.epsilon, self._left_out = theta, epsilon, left_out
-        self._first = first
-        order = np.argsort(second[0])
-        loss, p, q = (column[order] for column in second)
-        self._loss = loss
-        self._above = [_tails(column) for column in (p, q, p * np.expm1(-loss))]
+        self._first, self._loss = first, second.loss
+        p, q = second.p, second.q
+        self._above = [_tails(column) for column in (p, q, p * np.expm1(-second.loss), q * second.error)]
+        self._most_error = float(second.error.max())
+        log_q = np.log(p) - second.loss
+        self._log_above = np.append(np.logaddexp.accumulate(log_q[::-1])[::-1], -np.inf)
 
     @classmethod
     def of(cls, parts: Sequence[tuple[Pair, int]], theta: float, epsilon: float) -> Enumerated | None:
@@ -153,19 +196,24 @@ class Enumerated:
             pair.table is None or pair.infinity_mass or pair.negative_infinity_mass for pair, _ in parts
         ):
             return None
-        halves: list[Sums] = [(np.zeros(1), np.ones(1), np.ones(1)), (np.zeros(1), np.ones(1), np.ones(1))]
+        none = LossSums(np.zeros(1), np.ones(1), np.ones(1), np.zeros(1))
+        halves = [none, none]
         left_out = 0.0
         for pair, steps in parts:
             assert pair.table is not None
-            loss, p, q = pair.table
-            kept = p > _LEAST
-            left_out += steps * float(p[~kept].sum())
+            kept = pair.table[1] > _LEAST
+            loss, p, error = (column[kept] for column in (*pair.table[:2], pair.table_error))
+            # A Q-mass with the digits of its own loss, so that P - e^epsilon Q errs by no more than the loss does.
+            one = LossSums(loss, p, p * np.exp(-loss), error + _ULP * (1 + np.abs(loss)))
+            left_out += steps * float(pair.table[1][~kept].sum())
             for _ in range(steps):
-                small = int(len(halves[1][0]) < len(halves[0][0]))
-                if len(halves[small][0]) * int(kept.sum()) > 2 * _MOST:
+                small = int(len(halves[1].loss) < len(halves[0].loss))
+                if len(halves[small].loss) * len(one.loss) > 2 * _MOST:
                     return None
-                halves[small] = _sum(halves[small], (loss[kept], p[kept], q[kept]))
-        return cls(halves[0], halves[1], left_out, theta, epsilon) if max(map(len, _losses(halves))) <= _MOST else None
+                halves[small] = halves[small].plus(one)
+        return (
+            cls(halves[0], halves[1], left_out, theta, epsilon) if max(len(h.loss) for h in halves) <= _MOST else None
+        )
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta(epsilon).
@@ -173,31 +221,42 @@ class Enumerated:
         Where epsilon is close to the loss of the first half, 1 - e^{x - l} = -(e^x - 1) - e^x (e^{-l} - 1) keeps the
         digits that P - e^x Q would lose.
         """
-        loss, p, q = self._first
-        x = epsilon - loss
+        p = self._first.p
+        x = epsilon - self._first.loss
         place = np.searchsorted(self._loss, x, side="right")
-        above_p, above_q, change = (tail[place] for tail in self._above)
+        above_p, change = self._above[0][place], self._above[2][place]
         near = np.abs(x) < 1
         turn = np.expm1(np.where(near, x, 0.0))
-        with np.errstate(over="ignore"):
-            given = np.where(near, 0.0, np.minimum(np.exp(min(epsilon, 700.0)) * q * above_q, p * above_p))
+        given, unsure = self._given(epsilon, place)
+        given, unsure = np.where(near, 0.0, given), np.where(near, 0.0, unsure)
         terms = np.where(near, -p * (turn * above_p + (1 + turn) * change), p * above_p - given)
         size = np.where(near, p * (np.abs(turn) * above_p + (1 + turn) * np.abs(change)), p * above_p + given)
-        value, error = float(terms.sum()), _ROUNDING_UNIT * float(size.sum())
+        value = float(terms.sum())
+        error = _ROUNDING_UNIT * float(size.sum()) + float(unsure.sum()) + self._moved(epsilon, x)
         return max(value - error, 0.0), min(value + error + self._left_out, 1.0)
 
+    def _moved(self, epsilon: float, x: np.ndarray) -> float:
+        """A bound on what the errors of the losses change, outcomes next to epsilon included."""
+        own = self._first.error + _ULP * (abs(epsilon) + np.abs(x))
+        place = np.searchsorted(self._loss, x - own - self._most_error, side="left")
+        mass, unsure = self._given(epsilon, place)
+        if epsilon <= _DIRECT:
+            others = np.exp(epsilon) * self._first.q * self._above[3][place]
+        else:
+            others = (mass + unsure) * self._most_error
+        return _FIRST_ORDER * float(((mass + unsure) * own + others).sum())
 
-def _losses(halves: Sequence[Sums]) -> list[np.ndarray]:
-    return [loss for loss, _, _ in halves]
+    def _given(self, epsilon: float, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """e^epsilon times the Q-mass of each first loss with all second ones from `place` on, and a bound on its error.
 
-
-def _sum(one: Sums, other: Sums) -> Sums:
-    """All sums of two independent losses, equal ones together."""
-    loss, place = np.unique(np.add.outer(one[0], other[0]), return_inverse=True)
-    p, q = (
-        np.bincount(place.ravel(), np.multiply.outer(a, b).ravel()) for a, b in zip(one[1:], other[1:], strict=True)
-    )
-    return loss, p, q
+        Beyond `_DIRECT` Q-masses may leave the range of doubles, and logarithms stand for them.
+        """
+        if epsilon <= _DIRECT:
+            return np.exp(epsilon) * self._first.q * self._above[1][place], np.zeros(len(place))
+        first, second = np.log(self._first.p) - self._first.loss, self._log_above[place]
+        value = np.exp(np.minimum(epsilon + first + second, 1.0))
+        size = epsilon + np.abs(first) + np.where(second > -np.inf, np.abs(second), 0.0) * len(self._loss)
+        return value, value * np.expm1(_ULP * size)
 
 
 def _tails(masses: np.ndarray) -> np.ndarray:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from scipy.special import erfcx, ndtr
-from scipy.stats import binom
 
 from tacit.mechanisms.pairs import Pair, SampledGaussianPair
 from tacit.tradeoff import ProfileCurve
@@ -37,6 +36,8 @@ class FewSamples:
     @cached_property
     def _counts(self) -> tuple[np.ndarray, np.ndarray, float, float]:
         """Counts in a window, their probabilities, and what lies below and beyond it."""
+        from scipy.stats import binom  # Costs a third of a second to load, and few ask for it.
+
         law: Any = binom(self._steps, self._pair.rate)
         low, high = window(self._steps, self._pair.rate)
         counts = np.arange(low, high + 1)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from scipy import fft
 
 from tacit.accounting.pld.discrete_cumulants import DiscreteLoss
 from tacit.accounting.pld.lattice import RoundedLoss, place_atoms, round_down, round_up
+from tacit.accounting.pld.lattice_sum import LatticeSum
 from tacit.accounting.pld.noise_groups import thinned
 from tacit.accounting.pld.saddle_point import (
     Aliases,
@@ -26,144 +26,6 @@ from tacit.accounting.pld.saddle_point import (
 from tacit.accounting.pld.step_cumulants import CompositionCumulant
 from tacit.mechanisms.pairs import Pair
 from tacit.root_finding import bisect
-
-UNIT = 2.0**-52  # Spacing of doubles at 1, twice the rounding unit.
-NEGLIGIBLE = -46.0  # log of |phi| below which frequencies are dropped: e^-46 = 1e-20.
-_MANY = 4096  # From so many frequencies on, the sum over lattice points is cheaper.
-
-
-@dataclass(frozen=True)
-class LatticeSum:
-    """delta(epsilon) of a sum of lattice losses, to be evaluated near the epsilon that `theta` was chosen for.
-
-    With z = theta + i t, delta(epsilon) = e^{K(theta) - theta epsilon} / N sum_j phi(t_j) k(z_j) e^{-i t_j n h}, where
-    phi is the transform of the tilted masses, n the first lattice point above epsilon and k(z) = sum over the points
-    x from there on of e^{-z (x - epsilon)} (1 - e^{-(x - epsilon)}), a difference of two geometric series.
-    """
-
-    theta: float
-    epsilon: float
-    pitch: float
-    size: int
-    origin: float
-    log_scale: float
-    index: np.ndarray
-    phi: np.ndarray
-    error: np.ndarray
-    aliases: Aliases
-    infinity_mass: float
-
-    @classmethod
-    def of(cls, parts: Sequence[tuple[RoundedLoss, int]], theta: float, epsilon: float, size: int) -> LatticeSum:
-        """The sum of `steps` independent copies of each rounded loss, on a lattice of `size` points."""
-        log_phi, slack = np.zeros(size // 2 + 1, dtype=complex), np.zeros(size // 2 + 1)
-        log_scale = 0.0
-        discrete = [finite_losses(rounded, steps) for rounded, steps in parts]
-        for part, (rounded, steps) in zip(discrete, parts, strict=True):
-            log_total, weights = part.tilt(theta)
-            value, error = transform(rounded, part, weights, size)
-            log_phi += steps * np.log(value)
-            slack += steps * (error / np.abs(value) + 4 * UNIT * (1 + abs(log_total)))
-            log_scale += steps * log_total
-        kept = np.flatnonzero(~(np.real(log_phi) <= NEGLIGIBLE))  # NaN stays, and voids the bounds
-        phi = np.exp(log_phi[kept])
-        return cls(
-            theta, epsilon, parts[0][0].pitch, size, sum(steps * rounded.origin for rounded, steps in parts), log_scale,
-            kept, phi, np.abs(phi) * np.expm1(np.minimum(slack[kept], 50.0)),
-            Aliases.of(CompositionCumulant(discrete), theta),
-            infinity_mass(parts),
-        )  # fmt: skip
-
-    @cached_property
-    def _tilted(self) -> tuple[np.ndarray, float]:
-        """Tilted probabilities of the lattice points modulo the period, and a bound on the error of each."""
-        spectrum = np.zeros(self.size // 2 + 1, dtype=complex)
-        spectrum[self.index] = self.phi
-        error = 2 * float(self.error.sum()) / self.size + float(np.exp(NEGLIGIBLE))
-        error += 8 * UNIT * np.log2(self.size) * float(np.linalg.norm(self.phi)) * (2 / self.size) ** 0.5
-        return np.fft.irfft(np.conj(spectrum), self.size), error
-
-    def finite(self, epsilon: float) -> tuple[float, float, float]:
-        """Return log s, s = e^{K - theta epsilon}, and E[(1 - e^{epsilon - L})_+; L finite] / s with its error."""
-        first = int(np.ceil((epsilon - self.origin) / self.pitch))
-        gap = max(self.origin + first * self.pitch - epsilon, 0.0)
-        value, error = (self._by_points if len(self.index) > _MANY else self._by_frequencies)(first, gap)
-        return self.log_scale - self.theta * epsilon, value, error
-
-    def _by_points(self, first: int, gap: float) -> tuple[float, float]:
-        """The sum over lattice points; copies of the period form a geometric series."""
-        probabilities, error = self._tilted
-        count = min(self.size, int(60 / (self.theta * self.pitch)) + 2)
-        above = gap + self.pitch * np.arange(count)
-        period = self.size * self.pitch
-        kernel = np.exp(-self.theta * above) * sum(_difference(self.theta, above, period))
-        value = float(probabilities[(first % self.size + np.arange(count)) % self.size] @ kernel)
-        rest = np.exp(-60.0) / -np.expm1(-self.theta * period)
-        return value, error * float(np.abs(kernel).sum()) + 64 * UNIT * abs(value) + float(rest)
-
-    def _by_frequencies(self, first: int, gap: float) -> tuple[float, float]:
-        """The same sum by Parseval, over the few frequencies that have not decayed."""
-        z = self.theta + 2j * np.pi * self.index / (self.size * self.pitch)
-        phase = np.exp(-2j * np.pi * ((self.index * (first % self.size)) % self.size) / self.size)
-        one, other = _difference(z, min(gap, self.pitch), self.pitch)
-        weight = np.where((self.index == 0) | (2 * self.index == self.size), 1.0, 2.0) * np.exp(-self.theta * gap)
-        terms = weight * self.phi * (one + other) * phase
-        value = float(terms.real.sum()) / self.size
-        size = weight * (np.abs(one) + np.abs(other))
-        error = float(size @ (self.error + 64 * UNIT * np.abs(self.phi))) / self.size
-        error += float(size.max()) * np.exp(NEGLIGIBLE)
-        return value, error
-
-    def bounds(self, epsilon: float) -> tuple[float, float]:
-        """Certified lower and upper bound on delta of the lattice composition itself."""
-        low, high = self.finite_bounds(epsilon)
-        finite = 1 - self.infinity_mass
-        return self.infinity_mass + min(low, finite), self.infinity_mass + min(high, finite)
-
-    def finite_bounds(self, epsilon: float) -> tuple[float, float]:
-        """The same without the infinite losses."""
-        log_scale, value, error = self.finite(epsilon)
-        period = self.size * self.pitch
-        above = _exp(self.aliases.above(epsilon, period) - log_scale)
-        below, unsure = (_exp(log - log_scale) for log in self.aliases.below(epsilon, period))
-        low = _exp(log_scale) * max(value - error - above - below, 0.0)
-        high = _exp(log_scale) * max(value + error - below + unsure, 0.0)
-        return low, high
-
-
-def _difference(z: Any, start: Any, period: float) -> tuple[Any, Any]:
-    """sum_k e^{-z k period} (1 - e^{-start - k period}) for 0 <= start <= period, as two terms to be added.
-
-    It is a difference of two geometric series that nearly cancel where z is large; written so, nothing is lost.
-    """
-    series = np.expm1(-z * period) * np.expm1(-(z + 1) * period)
-    return -np.expm1(-start) / series, -np.exp(-z * period - start) * np.expm1(start - period) / series
-
-
-def finite_losses(rounded: RoundedLoss, steps: int) -> DiscreteLoss:
-    """The lattice points that have mass."""
-    keep = rounded.masses > 0
-    return DiscreteLoss(rounded.losses[keep], np.log(rounded.masses[keep]), steps)
-
-
-def transform(rounded: RoundedLoss, part: DiscreteLoss, weights: np.ndarray, size: int) -> tuple[np.ndarray, float]:
-    """sum_k w_k e^{i t_j k h} for the weights of `part` on the lattice, and a bound on its rounding error."""
-    place = np.round((part.losses - rounded.origin) / rounded.pitch).astype(int) % size
-    value = np.conj(np.fft.rfft(np.bincount(place, weights, size)))
-    error = 8 * UNIT * float(np.log2(size) * np.sqrt(weights @ weights))
-    return np.where(np.abs(value) < 1e-300, 1e-300, value), error
-
-
-def infinity_mass(parts: Sequence[tuple[RoundedLoss, int]]) -> float:
-    """P-mass of runs in which some step has infinite loss."""
-    if any(rounded.infinity_mass >= 1 for rounded, _ in parts):
-        return 1.0
-    return float(-np.expm1(sum(steps * np.log1p(-rounded.infinity_mass) for rounded, steps in parts)))
-
-
-def _exp(x: float) -> float:
-    return float(np.exp(min(x, 700.0)))
-
 
 # Edges of the coarse losses: geometric, so that every scale of loss has bins.
 _EDGES = np.concatenate([-np.geomspace(1e5, 1e-12, 512), np.geomspace(1e-12, 1e5, 512)])
@@ -195,7 +57,14 @@ class Bracket:
 
 
 class Convolution:
-    """Two-sided delta of one direction: `parts` are pairs with the number of times that they run."""
+    """Two-sided delta of one direction: `parts` are pairs with the number of times that they run.
+
+    Args:
+        parts: dominating pairs with the number of steps of each.
+        gap: relative width that the bracket of delta aims at, > 0.
+        largest: points of the finest lattice.
+        coarse_losses: losses of every part on a coarse lattice; computed by default.
+    """
 
     def __init__(
         self,

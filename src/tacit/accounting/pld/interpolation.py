@@ -132,6 +132,10 @@ class InterpolatedCumulant(StepCumulant):
         """Return log E_P e^{theta L} of one step."""
         return float(self.weights @ [cumulant.log_moment(theta) for cumulant in self.cumulants])
 
+    def rounding(self) -> float:
+        """Return the sum over the nodes of interpolation, whose weights may have either sign."""
+        return float(np.abs(self.weights) @ [cumulant.rounding() for cumulant in self.cumulants])
+
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
         """Return `log_moment` with its first two derivatives."""
         value, first, second = self.weights @ np.array(

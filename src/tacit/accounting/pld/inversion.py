@@ -49,6 +49,7 @@ class SaddleLine:
     infinity_mass: float
     smoothing: float
     left_out: float
+    rounding: float
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta(epsilon)."""
@@ -59,7 +60,7 @@ class SaddleLine:
         phase = 4 * _UNIT * self.t * (abs(epsilon) + abs(self.mean)) + 16 * _UNIT
         unsure = np.abs(terms) * phase + self.error * np.abs(turn)
         log_scale = self.log_moment - self.theta * epsilon
-        exponent = 8 * _UNIT * (abs(self.log_moment) + abs(self.theta * epsilon))
+        exponent = self.rounding + 8 * _UNIT * (abs(self.log_moment) + abs(self.theta * epsilon))
         smoothed = 0.0
         if self.smoothing:
             rise = (float(np.real(terms).sum()) + float(unsure.sum())) / (2 * self.period) + self.tails[1]
@@ -87,6 +88,13 @@ def saddle_line(
 
     `infinity_mass` is the P-mass of runs with an infinite loss. Smoothing moves epsilon by about a share of itself
     within `smoothing_range`.
+
+    Args:
+        loss_sum: the composition's losses as cumulants.
+        saddle: the saddle point, which gives the tilt of the line.
+        budget: evaluations of characteristic functions at most.
+        infinity_mass: P-mass of an infinite loss, in [0, 1].
+        smoothing_range: least and most smoothing allowed, as a share of epsilon.
     """
     if loss_sum.largest < 1.02 * saddle.theta:
         return None
@@ -127,6 +135,7 @@ def _line(loss_sum: LossSum, saddle: Saddle, budget: int, smoothing: float, infi
         theta, saddle.epsilon, period, log_moment, loss_sum.mean, t, phi, error, tails, aliases, infinity_mass,
         smoothing,
         loss_sum.left_out,
+        loss_sum.rounding,
     )  # fmt: skip
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.accounting.pld.saddle_point import SMALLEST
-from tacit.mechanisms.pairs import Pair
+from tacit.mechanisms.pairs import LOSS_UNIT, Pair
 
+_MISFIT = 1e-13  # Relative distance up to which a loss counts as a lattice point; its true distance is in `loss_error`.
 _SPARE = 4  # Points below the lattice for cells that move down.
 _CHAIN = 60  # Cells on either side of the heaviest one whose edges are chained.
 _FINE, _FINER = 64, 4096  # Grid points per cell of the chain, and near the heaviest cell.
@@ -17,12 +18,16 @@ _FINE, _FINER = 64, 4096  # Grid points per cell of the chain, and near the heav
 
 @dataclass(frozen=True)
 class RoundedLoss:
-    """P-masses of the losses origin + i * pitch, i = 0, 1, ..., and the P-mass of infinite loss."""
+    """P-masses of the losses origin + i * pitch, i = 0, 1, ..., and the P-mass of infinite loss.
+
+    `loss_error` bounds how far any of these losses is from the one that its masses belong to.
+    """
 
     origin: float
     pitch: float
     masses: np.ndarray
     infinity_mass: float
+    loss_error: float
 
     @property
     def losses(self) -> np.ndarray:
@@ -31,16 +36,31 @@ class RoundedLoss:
 
 
 def place_atoms(pair: Pair, first: float, pitch: float, size: int) -> RoundedLoss | None:
-    """The pair itself where all its losses lie on the lattice (up to rounding), else None."""
+    """The pair itself where all its losses lie on the lattice (up to rounding), else None.
+
+    Args:
+        pair: a dominating pair.
+        first: lowest loss of the lattice.
+        pitch: distance of its points, > 0.
+        size: number of its points.
+    """
     nodes = pair.nodes(1.0, 0.0) if pair.discrete else None
     atoms, p = (nodes.loss, nodes.p) if nodes else pair.table[:2] if pair.table is not None else (np.zeros(0),) * 2
     index = np.round((atoms - first) / pitch).astype(int)
-    if np.max(np.abs(first + index * pitch - atoms), initial=0.0) > 1e-13 * (1 + np.abs(atoms).max(initial=0.0)):
+    miss = float(np.max(np.abs(first + index * pitch - atoms), initial=0.0))
+    largest = float(np.abs(atoms).max(initial=0.0))
+    if miss > _MISFIT * (1 + largest):
         return None
     heavy = p > 1e-300
     if not heavy.any() or index[heavy].min() < 0 or index[heavy].max() >= size:
         return None
-    return RoundedLoss(first, pitch, np.bincount(index[heavy], p[heavy], size), pair.infinity_mass)
+    masses = np.bincount(index[heavy], p[heavy], size)
+    return RoundedLoss(first, pitch, masses, pair.infinity_mass, miss + _point_error(largest))
+
+
+def _point_error(largest: float) -> float:
+    """A bound on the rounding of first + i * pitch, a product and a sum, and of a loss of a pair (`LOSS_UNIT`)."""
+    return 2 * LOSS_UNIT * largest
 
 
 def round_up(pair: Pair, first: float, pitch: float, size: int) -> RoundedLoss:
@@ -49,6 +69,12 @@ def round_up(pair: Pair, first: float, pitch: float, size: int) -> RoundedLoss:
     The (P, Q)-mass of each cell is split between its two ends so that both masses are kept, a mean-preserving
     spread of the likelihood ratio. Losses below the lattice move up to its first point; above its last point
     the P-mass that Q's mass cannot carry becomes infinite.
+
+    Args:
+        pair: the dominating pair to dominate.
+        first: lowest loss of the lattice.
+        pitch: distance of its points, > 0.
+        size: number of its points.
     """
     points = first + pitch * np.arange(size)
     p, q = pair.bin_masses(points)
@@ -60,7 +86,8 @@ def round_up(pair: Pair, first: float, pitch: float, size: int) -> RoundedLoss:
     masses = np.append(p[1:-1] - high, carried)
     masses[1:] += high
     masses[0] += p[0]
-    return RoundedLoss(first, pitch, masses, pair.infinity_mass + float(p[-1]) - carried)
+    lost = pair.infinity_mass + float(p[-1]) - carried
+    return RoundedLoss(first, pitch, masses, lost, _point_error(float(np.abs(points).max())))
 
 
 def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float, *, close: bool = True) -> RoundedLoss:
@@ -69,6 +96,14 @@ def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float, *
     Cells are laid so that the merged loss log(P/Q) meets its point: up to fourth order in the pitch where the density
     is smooth, and exactly around the bulk (`_chained`). What remains is a common shift down of the lattice, and the
     few cells that it does not cover move down by one point. Any edges give a lower bound; good ones a close one.
+
+    Args:
+        pair: the dominating pair to stay below.
+        first: lowest loss of the lattice.
+        pitch: distance of its points, > 0.
+        size: number of its points.
+        tilt: tilt under which the common shift is chosen, >= 0.
+        close: whether edges may be adjusted for a closer bound.
     """
     if pair.table is not None and close:
         return _shared(pair, pair.table, first, pitch, size)
@@ -86,7 +121,8 @@ def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float, *
     index = _SPARE + np.arange(size) - np.where(drop <= size, drop, size + _SPARE).astype(int)
     keep = (index >= 0) & (p > 0)
     masses = np.bincount(index[keep], p[keep], size + _SPARE)
-    return RoundedLoss(points[0] - shift - _SPARE * pitch, pitch, masses, pair.infinity_mass)
+    error = _point_error(float(np.abs(points).max()))
+    return RoundedLoss(points[0] - shift - _SPARE * pitch, pitch, masses, pair.infinity_mass, error)
 
 
 def _shared(
@@ -123,7 +159,7 @@ def _shared(
     if 0 <= place < size:
         masses[place if loss[mode] >= first + place * pitch - 1e-12 else max(place - 1, 0)] += rest[mode]
     slack = 4e-16 * (1 + abs(first) + size * pitch) + 1e-9 * pitch
-    return RoundedLoss(first - slack, pitch, masses, pair.infinity_mass)
+    return RoundedLoss(first - slack, pitch, masses, pair.infinity_mass, _point_error(abs(first) + size * pitch))
 
 
 def _chained(

@@ -14,7 +14,7 @@ import numpy as np
 from tacit.mechanisms.pairs import Pair, SampledGaussian
 
 Parts = Sequence[tuple[Pair, int]]
-Members = list[tuple[SampledGaussian, int]]
+SampledGaussians = list[tuple[SampledGaussian, int]]
 
 _FEW = 32  # So many unlike parts a lattice transforms one by one; each costs it two transforms.
 _CELLS = 40  # Groups of a kind on a lattice, a little more than `_FEW`.
@@ -39,9 +39,9 @@ def grouped_by_noise(parts: Parts, distinct: int) -> tuple[Parts, Parts]:
     return _bounds(groups, others)
 
 
-def _kinds(parts: Parts, *, by_rate: bool) -> tuple[list[Members], list[tuple[Pair, int]]]:
+def _kinds(parts: Parts, *, by_rate: bool) -> tuple[list[SampledGaussians], list[tuple[Pair, int]]]:
     """Return the sampled Gaussians, those of one kind (and rate) together, and all other parts."""
-    kinds: dict[Pair, Members] = {}
+    kinds: dict[Pair, SampledGaussians] = {}
     others: list[tuple[Pair, int]] = []
     for pair, steps in parts:
         if isinstance(pair, SampledGaussian):
@@ -52,19 +52,19 @@ def _kinds(parts: Parts, *, by_rate: bool) -> tuple[list[Members], list[tuple[Pa
     return list(kinds.values()), others
 
 
-def _groups(members: Members, count: int) -> list[Members]:
+def _groups(members: SampledGaussians, count: int) -> list[SampledGaussians]:
     """Return the members by cells of equal width in log sigma and log rate, `count` cells at most."""
     logs = [np.log([pair.sigma for pair, _ in members]), np.log([pair.rate for pair, _ in members])]
     count = int(count**0.5) if all(np.ptp(values) > 0 for values in logs) else count
     # The factor 1 - 1e-12 keeps the largest value in the last cell.
     keys = [np.floor(count * (v - v.min()) / (np.ptp(v) or 1.0) * (1 - 1e-12)).astype(int) for v in logs]
-    found: dict[tuple[int, int], Members] = {}
+    found: dict[tuple[int, int], SampledGaussians] = {}
     for member, sigma_cell, rate_cell in zip(members, *keys, strict=True):
         found.setdefault((int(sigma_cell), int(rate_cell)), []).append(member)
     return list(found.values())
 
 
-def _bounds(groups: list[Members], others: list[tuple[Pair, int]]) -> tuple[Parts, Parts]:
+def _bounds(groups: list[SampledGaussians], others: list[tuple[Pair, int]]) -> tuple[Parts, Parts]:
     """Return the other parts with every group at its least and at its most leaky corner."""
     lower, upper = list(others), list(others)
     for group in groups:

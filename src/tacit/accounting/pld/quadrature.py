@@ -87,6 +87,14 @@ def on_line(
     """The pair at u + i height; the standard normal law of u is that of N_0. `whole` keeps complex parameters.
 
     Of every outcome the share of `tail_weight` is taken.
+
+    Args:
+        pair: a Poisson-subsampled Gaussian step.
+        u: real parts of the points, in standard deviations of the noise.
+        step: distance of the points, > 0.
+        height: imaginary part of the points.
+        whole: whether to keep complex parameters at height 0.
+        tail_weight: share of every outcome that is taken; all by default.
     """
     z = u + 1j * height if height else u.astype(complex)
     half = 0.5 / pair.sigma**2
@@ -119,6 +127,12 @@ def reach(pair: SampledGaussian, theta: float, log_cut: float, log_ignored: floa
 
     A far mode is left out where it is negligible under the tilt, or where its P-mass is below e^log_ignored and a
     valley of negligible tilted mass lies before it: the caller adds that P-mass to its error.
+
+    Args:
+        pair: a Poisson-subsampled Gaussian step.
+        theta: tilt, >= 0.
+        log_cut: log of the relative mass that is negligible, < 0.
+        log_ignored: log of the P-mass that a far mode may have to be left out.
     """
     margin = float(np.sqrt(-2 * log_cut))
     low, high = _roots(pair, theta)
@@ -147,6 +161,12 @@ def weighted_reach(
 
     With it, log of the weighted mass under the first tilt, roughly. Outcomes far beyond the threshold of the weight
     are left out (`TailWeight.beyond`); None where a tilt makes them matter.
+
+    Args:
+        pair: a Poisson-subsampled Gaussian step.
+        thetas: the tilts, the one of the moment first.
+        tail_weight: share of every outcome that is taken.
+        log_cut: log of the relative mass that is negligible, < 0.
     """
     low, high = _roots(pair, max(thetas))
     margin = float(np.sqrt(-2 * log_cut))
@@ -204,6 +224,15 @@ def choose_line(
     (I_- + I_+) / (e^{2 pi d / h} - 1), I the integral of |g| on either line (Trefethen & Weideman 2014, Theorem 5.1).
     g holds e^{i t loss}, which falls on one side of the real line for every t >= 0: raising the nodes to that side
     makes the error independent of t.
+
+    Args:
+        pair: a Poisson-subsampled Gaussian step.
+        theta: tilt, >= 0.
+        log_moment: log E e^{theta loss}, of the moment that the error is relative to.
+        ends: interval of u outside of which the integrand is negligible.
+        largest_t: largest frequency, >= 0.
+        log_tolerance: log of the relative error, < 0.
+        tail_weight: share of every outcome that is taken; all by default.
     """
     sign = pair.loss_sign
     coarse = max(min(0.4, 0.5 * pair.sigma), (ends[1] - ends[0]) / 2000)
@@ -256,6 +285,30 @@ def log1p(z: np.ndarray) -> np.ndarray:
     return value
 
 
+_UNIT = 2.0**-53  # Rounding unit of a double.
+
+
+def moment_rounding(log_mass: np.ndarray, loss: np.ndarray, theta: float, log_moment: float) -> float:
+    """A bound on the rounding error of log sum e^{log_mass + theta loss}.
+
+    Each term has a relative error of at most a few units of its exponent, and their average under the tilt counts. A
+    small moment is sum e^{log_mass} (e^{theta loss} - 1 + theta (e^{-loss} - 1)): its terms have relative errors of
+    that kind too, and lose units of theta |loss|, the size of what cancels.
+
+    Args:
+        log_mass: log of the P-mass of each node.
+        loss: loss of each node.
+        theta: tilt.
+        log_moment: the log of the sum.
+    """
+    weights = np.exp(log_mass + theta * loss - log_moment)
+    change = np.minimum(np.abs(theta * loss), 1.0)
+    size = weights @ (change * (4 + np.abs(log_mass) + theta * np.abs(loss)))
+    if abs(log_moment) > 0.5:
+        size = weights @ (4 + np.abs(log_mass) + theta * np.abs(loss))
+    return 4 * _UNIT * float(size)
+
+
 _CHUNK = 1024  # Nodes of one matrix product, which bounds the memory.
 
 
@@ -266,6 +319,12 @@ def shifted_sum(
 
     The t are multiples of `spacing`. With t = (row a + b) spacing the sum is a product of two matrices: of
     e^x - 1 = A at the multiples of row and e^y - 1 = B below row, e^{x + y} - 1 = A B + A + B keeps its digits.
+
+    Args:
+        weights: w, complex, shape (nodes,).
+        offset: l, complex, shape (nodes,).
+        t: frequencies, multiples of `spacing`, shape (frequencies,).
+        spacing: distance of the frequencies, > 0.
     """
     index = np.rint(t / spacing).astype(int)
     row = 1 << int(np.ceil(np.log2(len(t) + 1) / 2))

@@ -123,7 +123,14 @@ def log_chernoff(rate: float, value: float, epsilon: float) -> float:
 
 
 def period_for(aliases: Aliases, epsilon: float, log_tolerance: float, smallest: float) -> float:
-    """The smallest period, to a few percent, whose unknown aliases stay below e^log_tolerance."""
+    """The smallest period, to a few percent, whose unknown aliases stay below e^log_tolerance.
+
+    Args:
+        aliases: bounds on the aliases of a period.
+        epsilon: where delta is asked.
+        log_tolerance: log of the largest error allowed.
+        smallest: period to begin with, > 0.
+    """
     low, high = smallest, smallest
     while aliases.log_error(epsilon, high) > log_tolerance and high < 1e12 * smallest:
         low, high = high, high * 2

@@ -12,7 +12,8 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from tacit.accounting.pld.quadrature import TailWeight, choose_line, log1p, on_line, shifted_sum, slope
+from tacit.accounting.pld.decay import log_decay
+from tacit.accounting.pld.quadrature import TailWeight, choose_line, log1p, moment_rounding, on_line, shifted_sum, slope
 from tacit.mechanisms.pairs import SampledGaussian
 from tacit.mechanisms.pairs.quadrature import exponential_tilt, weighted_mean_and_variance
 
@@ -29,6 +30,9 @@ class LossSum(ABC):
 
     left_out: float = 0.0
     """P-mass of the runs that this law leaves out, to be added to upper bounds."""
+
+    rounding: float = 0.0
+    """A bound on the rounding error of `log_moment` at `theta`."""
 
     @abstractmethod
     def log_moment(self, theta: float) -> float:
@@ -58,6 +62,7 @@ class IndependentSum(LossSum):
         self.parts, self.theta = parts, theta
         self.largest = min(part.largest for part in parts)
         self.left_out = sum(part.left_out for part in parts)
+        self.rounding = sum(part.steps * part.rounding() for part in parts)
         moments = [(part.steps, part.mean_and_variance()) for part in parts]
         self.mean, self.variance = (sum(steps * moment[k] for steps, moment in moments) for k in (0, 1))
 
@@ -86,44 +91,6 @@ class IndependentSum(LossSum):
     def smoothed(self, variance: float) -> LossSum:
         """Return the sum with a Gaussian step of this variance."""
         return IndependentSum([*self.parts, GaussianCumulant(variance**0.5, self.theta)], self.theta)
-
-
-# Centres of the intervals of bound 1; any choice gives a bound.
-_QUANTILES = np.array([0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97])
-_DECAY_MARGIN = 1.25  # Safe side of sums that stand for integrals.
-
-
-def log_decay(losses: np.ndarray, weights: np.ndarray, density: np.ndarray | None, t: np.ndarray) -> np.ndarray:
-    """An upper bound on log |phi| over [t_j, t_{j+1}] for each j, from nodes of increasing loss.
-
-    `weights` are the tilted masses of the nodes and `density` the density of the tilted loss there, if it has one. Two
-    bounds hold for every t, and the smaller counts.
-
-    1. With D the difference of two independent losses, 1 - |phi|^2 = E(1 - cos tD), and 1 - cos x >= 2 x^2 / pi^2 for
-       |x| <= pi, so an interval A of length pi / t gives 1 - |phi|^2 >= (4 t^2 / pi^2) (W_A E_A[l^2] - E_A[l]^2).
-    2. Integrating by parts beyond any loss c, |phi| <= P(L < c) + V_c / t, V_c the total variation of the density
-       restricted to losses >= c.
-
-    Sums over nodes stand for the integrals, each with a margin of a quarter on the safe side.
-    """
-    first = np.concatenate([[0.0], np.cumsum(weights)])
-    centre = float(np.interp(0.5, first[1:], losses))
-    offset = losses - centre
-    second = np.concatenate([[0.0], np.cumsum(weights * offset)])
-    third = np.concatenate([[0.0], np.cumsum(weights * offset**2)])
-    low_t, high_t = t[:-1], t[1:]
-    places = losses[np.minimum(np.searchsorted(first[1:], _QUANTILES), len(losses) - 1)]
-    low = np.searchsorted(losses, places[:, None] - np.pi / 2 / high_t, side="left")
-    high = np.searchsorted(losses, places[:, None] + np.pi / 2 / high_t, side="right")
-    moments = [total[high] - total[low] for total in (first, second, third)]
-    variance = np.where(high - low >= 6, moments[0] * moments[2] - moments[1] ** 2, 0.0)
-    fall = np.clip(4 * low_t**2 / np.pi**2 * variance.max(axis=0) / _DECAY_MARGIN, 0.0, 1 - 1e-9)
-    if density is None:
-        return 0.5 * np.log1p(-fall)
-    variation = np.cumsum(np.abs(np.diff(density, append=0.0))[::-1])[::-1] + density
-    cuts = np.unique(np.linspace(0, len(losses) - 1, 64).astype(int))
-    parts = np.minimum(first[cuts][:, None] + _DECAY_MARGIN * variation[cuts][:, None] / low_t, 1.0).min(axis=0)
-    return np.minimum(0.5 * np.log1p(-fall), np.log(parts))
 
 
 _UNIT = 2.0**-53  # Rounding unit of a double.
@@ -156,6 +123,10 @@ class StepCumulant(ABC):
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
         """`log_moment` with its first two derivatives."""
 
+    @abstractmethod
+    def rounding(self) -> float:
+        """Return a bound on the rounding error of `log_moment` at `theta`, of one step."""
+
     def mean_and_variance(self) -> tuple[float, float]:
         """Of the tilted loss of one step."""
         _, mean, variance = self.cumulant_derivatives(self.theta)
@@ -187,6 +158,10 @@ class GaussianCumulant(StepCumulant):
         """Return log E_P e^{theta L} of one step."""
         return theta * (theta + 1) * self.mu**2 / 2
 
+    def rounding(self) -> float:
+        """Return four rounding units of the value, for as many products."""
+        return 4 * _UNIT * abs(self.log_moment(self.theta))
+
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
         """Return `log_moment` with its first two derivatives."""
         return self.log_moment(theta), (theta + 0.5) * self.mu**2, self.mu**2
@@ -216,6 +191,10 @@ class BandLimitedCumulant(StepCumulant):
     def log_moment(self, theta: float) -> float:
         """Return log E_P e^{theta L} of one step."""
         return self._cumulant.log_moment(theta)
+
+    def rounding(self) -> float:
+        """Return that of the continuous step."""
+        return self._cumulant.rounding()
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
         """Return `log_moment` with its first two derivatives."""
@@ -284,6 +263,10 @@ class SampledGaussianCumulant(StepCumulant):
             small = np.exp(self.real.log_mass) * (np.expm1(theta * loss) + theta * np.expm1(-loss))
         total = float(small.sum())
         return float(np.log1p(total)) if np.isfinite(total) else direct
+
+    def rounding(self) -> float:
+        """Return `moment_rounding` of the nodes."""
+        return moment_rounding(self.real.log_mass, self.real.loss, self.theta, self.moment)
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
         """Return `log_moment` with its first two derivatives."""

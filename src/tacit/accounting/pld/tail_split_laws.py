@@ -58,7 +58,16 @@ class SplitGaussian(SplitStep):
     def __init__(
         self, pair: SampledGaussian, steps: int, theta: float, largest: float, tail_weight: TailWeight, limit: float
     ):
-        """Nothing is claimed for frequencies beyond `limit`."""
+        """Nothing is claimed for frequencies beyond `limit`.
+
+        Args:
+            pair: the step's dominating pair.
+            steps: independent repetitions, >= 1.
+            theta: tilt of the saddle point, > 0.
+            largest: largest tilt that will be asked for.
+            tail_weight: share of every outcome that is taken.
+            limit: largest frequency.
+        """
         self.steps, self._limit = steps, limit
         self.sides = [
             weighted_cumulant(pair, steps, theta, largest, share)
@@ -94,7 +103,15 @@ class SplitGaussian(SplitStep):
 def weighted_cumulant(
     pair: SampledGaussian, steps: int, theta: float, largest: float, tail_weight: TailWeight
 ) -> SampledGaussianCumulant:
-    """Return a step under a weight; raises `Unsuitable` where the tilt makes outcomes matter that it leaves out."""
+    """Return a step under a weight; raises `Unsuitable` where the tilt makes outcomes matter that it leaves out.
+
+    Args:
+        pair: the step's dominating pair.
+        steps: independent repetitions, >= 1.
+        theta: tilt of the saddle point, > 0.
+        largest: largest tilt that will be asked for.
+        tail_weight: share of every outcome that is taken.
+    """
     found = weighted_reach(pair, (theta, largest), tail_weight, -40.0 - np.log(steps))
     if found is None:
         raise Unsuitable

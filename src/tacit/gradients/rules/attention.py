@@ -41,7 +41,39 @@ def attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """softmax(q k^T / sqrt(d) + mask) v of every head; query is (T, B, E), key and value are (S, B, ...)."""
+    """softmax(q k^T / sqrt(d) + mask) v of every head; query is (T, B, E), key and value are (S, B, ...).
+
+    Args:
+        capture: records what the backward pass needs.
+        query: shape (T, B, E).
+        key: shape (S, B, ...).
+        value: shape (S, B, ...).
+        embed_dim_to_check: not used; the shapes are checked by the layers.
+        num_heads: divides E.
+        in_proj_weight: the three input projections in one; None where they are separate.
+        in_proj_bias: of the three input projections.
+        bias_k: appended to the keys.
+        bias_v: appended to the values.
+        add_zero_attn: whether a zero key and value are appended.
+        dropout_p: probability of dropout, in [0, 1].
+        out_proj_weight: of the output projection, shape (E, E).
+        out_proj_bias: of the output projection, shape (E,).
+        training: whether dropout is on.
+        key_padding_mask: keys to leave out, shape (B, S).
+        need_weights: whether the attention weights are returned.
+        attn_mask: pairs of positions to leave out, shape (T, S) or (B num_heads, T, S).
+        use_separate_proj_weight: whether the three projections are separate parameters.
+        q_proj_weight: of the query.
+        k_proj_weight: of the key.
+        v_proj_weight: of the value.
+        static_k: must be None.
+        static_v: must be None.
+        average_attn_weights: whether the returned weights are the mean over heads.
+        is_causal: a hint that the mask is causal.
+
+    Raises:
+        Uncovered: there is no batch axis, or keys are static.
+    """
     if query.dim() != 3 or static_k is not None or static_v is not None:
         weights = (in_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight, out_proj_weight)
         names = [name for weight in weights if (name := capture.name(weight))]

@@ -29,7 +29,18 @@ def convolution(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    """The gradient of the weight is sum_l b_l patch_l^T over output positions l, group by group."""
+    """The gradient of the weight is sum_l b_l patch_l^T over output positions l, group by group.
+
+    Args:
+        capture: records what the backward pass needs.
+        input: shape (B, channels, ...).
+        weight: shape (outputs, channels / groups, ...).
+        bias: shape (outputs,).
+        stride: per axis.
+        padding: per axis, or "same" or "valid".
+        dilation: per axis.
+        groups: of channels.
+    """
     layer = _Layer(capture, weight, bias, stride, padding, dilation, groups)
     layer.check(input)
     kept = capture.keep(input)
@@ -50,7 +61,19 @@ def transposed(
     groups: int = 1,
     dilation: Sizes = 1,
 ) -> Tensor:
-    """A convolution with the roles of input and output exchanged: sum_l a_l patch_l(b)^T over input positions l."""
+    """A convolution with the roles of input and output exchanged: sum_l a_l patch_l(b)^T over input positions l.
+
+    Args:
+        capture: records what the backward pass needs.
+        input: shape (B, channels, ...).
+        weight: shape (channels, outputs / groups, ...).
+        bias: shape (outputs,).
+        stride: per axis.
+        padding: per axis.
+        output_padding: per axis.
+        groups: of channels.
+        dilation: per axis.
+    """
     layer = _Layer(capture, weight, bias, stride, padding, dilation, groups)
     layer.check(input)
     kept = capture.keep(input)

@@ -23,7 +23,18 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """y_t = W[i_t]: row v of the gradient is the sum of b_t over i_t = v; rows at `padding_idx` get none."""
+    """y_t = W[i_t]: row v of the gradient is the sum of b_t over i_t = v; rows at `padding_idx` get none.
+
+    Args:
+        capture: records what the backward pass needs.
+        input: indices, shape (B, ...).
+        weight: the table, shape (rows, width).
+        padding_idx: row that gets no gradient.
+        max_norm: must be None; it depends on the whole batch.
+        norm_type: of `max_norm`.
+        scale_grad_by_freq: must be False; it depends on the whole batch.
+        sparse: without effect on per-sample gradients.
+    """
     name = _table(capture, weight, max_norm, scale_grad_by_freq)
     input, axis = capture.batched(input, 0)
     kept = capture.keep(input)
@@ -55,6 +66,23 @@ def embedding_bag(
 
     Every row of a bag gets its output gradient b times its weight (sum) or over the length of the bag (mean); of the
     largest values each sends its part of b to the row where it stands.
+
+    Args:
+        capture: records what the backward pass needs.
+        input: indices, shape (B, length), or (indices,) with `offsets`.
+        weight: the table, shape (rows, width).
+        offsets: where each bag begins, shape (bags,).
+        max_norm: must be None; it depends on the whole batch.
+        norm_type: of `max_norm`.
+        scale_grad_by_freq: must be False; it depends on the whole batch.
+        mode: "sum", "mean" or "max".
+        sparse: without effect on per-sample gradients.
+        per_sample_weights: weight of each index, for "sum"; must be no parameter.
+        include_last_offset: whether `offsets` ends with the number of indices.
+        padding_idx: row that is left out of every bag.
+
+    Raises:
+        Uncovered: the number of bags is no multiple of the batch.
     """
     name = _table(capture, weight, max_norm, scale_grad_by_freq)
     starts = None if offsets is None else offsets[: len(offsets) - include_last_offset]

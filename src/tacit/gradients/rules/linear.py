@@ -14,7 +14,17 @@ from tacit.gradients.per_sample_gradients import DenseGradients, OuterProduct, O
 
 @captures(F.linear)
 def linear(capture: Capture, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """y_t = W a_t + c: the gradient of W is sum_t b_t a_t^T and that of c is sum_t b_t, b = d loss / d y."""
+    """y_t = W a_t + c: the gradient of W is sum_t b_t a_t^T and that of c is sum_t b_t, b = d loss / d y.
+
+    Args:
+        capture: records what the backward pass needs.
+        input: a, shape (B, ..., d).
+        weight: W, shape (p, d).
+        bias: c, shape (p,).
+
+    Raises:
+        Uncovered: the input is a parameter.
+    """
     weight_name, bias_name = capture.name(weight), capture.name(bias)
     if capture.name(input):
         raise Uncovered(f"linear takes {capture.name(input)} as its input")
@@ -39,7 +49,18 @@ def linear(capture: Capture, input: Tensor, weight: Tensor, bias: Tensor | None 
 
 @captures(F.bilinear)
 def bilinear(capture: Capture, first: Tensor, second: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """y_o = x^T W_o z + c_o: a linear layer of the products x_j z_k."""
+    """y_o = x^T W_o z + c_o: a linear layer of the products x_j z_k.
+
+    Args:
+        capture: records what the backward pass needs.
+        first: x, shape (B, ..., j).
+        second: z, shape (B, ..., k).
+        weight: W, shape (o, j, k).
+        bias: c, shape (o,).
+
+    Raises:
+        Uncovered: the inputs have no common batch axis.
+    """
     if (axis := capture.axis(first, 1)) is None or first.shape[:-1] != second.shape[:-1]:
         raise Uncovered("bilinear runs on inputs without a batch axis")
     weight_name, bias_name = capture.name(weight), capture.name(bias)

@@ -20,7 +20,16 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Mean and variance over the last axes."""
+    """Mean and variance over the last axes.
+
+    Args:
+        capture: records what the backward pass needs.
+        input: shape (B, ...).
+        normalized_shape: sizes of the last axes.
+        weight: scale, of that shape.
+        bias: shift, of that shape.
+        eps: added to the variance, > 0.
+    """
     shape = tuple(normalized_shape)
     return _affine(capture, F.layer_norm(input, shape, eps=eps), weight, bias, len(shape))
 
@@ -33,7 +42,15 @@ def rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Tensor:
-    """Root mean square over the last axes."""
+    """Root mean square over the last axes.
+
+    Args:
+        capture: records what the backward pass needs.
+        input: shape (B, ...).
+        normalized_shape: sizes of the last axes.
+        weight: scale, of that shape.
+        eps: added to the mean square; torch's default if None.
+    """
     shape = tuple(normalized_shape)
     return _affine(capture, F.rms_norm(input, shape, eps=eps), weight, None, len(shape))
 
@@ -47,7 +64,16 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Mean and variance over groups of channels; channels are axis 1."""
+    """Mean and variance over groups of channels; channels are axis 1.
+
+    Args:
+        capture: records what the backward pass needs.
+        input: shape (B, channels, ...).
+        num_groups: divides the channels.
+        weight: scale, shape (channels,).
+        bias: shift, shape (channels,).
+        eps: added to the variance, > 0.
+    """
     return _channels(capture, F.group_norm(input, num_groups, eps=eps), weight, bias)
 
 
@@ -63,7 +89,19 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Mean and variance over the positions of each channel."""
+    """Mean and variance over the positions of each channel.
+
+    Args:
+        capture: records what the backward pass needs.
+        input: shape (B, channels, ...).
+        running_mean: shape (channels,), or None.
+        running_var: shape (channels,), or None.
+        weight: scale, shape (channels,).
+        bias: shift, shape (channels,).
+        use_input_stats: whether mean and variance are those of the input.
+        momentum: of the running statistics.
+        eps: added to the variance, > 0.
+    """
     normal = F.instance_norm(input, running_mean, running_var, None, None, use_input_stats, momentum, eps)
     return _channels(capture, normal, weight, bias)
 

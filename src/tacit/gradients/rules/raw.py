@@ -128,7 +128,14 @@ def product(capture: Capture, left: Tensor, right: Tensor) -> Tensor:
 
 @composes(torch.addmm)
 def affine(capture: Capture, shift: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """Affine map shift + x W."""
+    """Affine map shift + x W.
+
+    Args:
+        capture: records what the backward pass needs.
+        shift: broadcast to the product.
+        left: x, shape (B, d).
+        right: W, shape (d, p).
+    """
     return capture.apply(torch.add, capture.apply(torch.matmul, left, right), shift)
 
 

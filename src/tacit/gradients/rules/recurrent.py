@@ -201,7 +201,14 @@ def _cell(capture: Capture, input: Tensor, hidden: Tensor, weights: Sequence[Ten
 
 @composes(torch.lstm_cell)
 def lstm_cell(capture: Capture, input: Tensor, state: Sequence[Tensor], *weights: Tensor | None) -> tuple[Tensor, ...]:
-    """One step of an LSTM as two linear layers."""
+    """One step of an LSTM as two linear layers.
+
+    Args:
+        capture: records what the backward pass needs.
+        input: shape (B, d).
+        state: hidden and cell state, each of shape (B, h).
+        weights: two matrices, then two biases or none.
+    """
     x, h = _cell(capture, input, state[0], weights)
     i, f, g, o = (x + h).chunk(4, 1)
     cell = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
@@ -210,7 +217,14 @@ def lstm_cell(capture: Capture, input: Tensor, state: Sequence[Tensor], *weights
 
 @composes(torch.gru_cell)
 def gru_cell(capture: Capture, input: Tensor, hidden: Tensor, *weights: Tensor | None) -> Tensor:
-    """One step of a GRU as two linear layers."""
+    """One step of a GRU as two linear layers.
+
+    Args:
+        capture: records what the backward pass needs.
+        input: shape (B, d).
+        hidden: shape (B, h).
+        weights: two matrices, then two biases or none.
+    """
     x, h = _cell(capture, input, hidden, weights)
     (x_r, x_z, x_n), (h_r, h_z, h_n) = x.chunk(3, 1), h.chunk(3, 1)
     new = (x_n + (x_r + h_r).sigmoid() * h_n).tanh()

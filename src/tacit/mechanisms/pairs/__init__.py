@@ -1,7 +1,7 @@
 """Dominating pairs: for each mechanism, the two output laws that no neighbouring data sets exceed."""
 
 from tacit.mechanisms.pairs.adaptive import AdaptivePair, RevealedBlock, attained_lines
-from tacit.mechanisms.pairs.base import MixedPair, Pair
+from tacit.mechanisms.pairs.base import LOSS_UNIT, MixedPair, Pair
 from tacit.mechanisms.pairs.discrete import AtomPair, DiscreteGaussianPair, DiscreteGaussianReplacePair
 from tacit.mechanisms.pairs.exponential import RangePair
 from tacit.mechanisms.pairs.gaussian import (
@@ -16,6 +16,7 @@ from tacit.mechanisms.pairs.quadrature import Nodes
 from tacit.mechanisms.pairs.subsampled import RevealedPair, SampledPair, SubstitutedPair, sampled_pairs
 
 __all__ = [
+    "LOSS_UNIT",
     "AdaptivePair",
     "AtomPair",
     "DiscreteGaussianPair",

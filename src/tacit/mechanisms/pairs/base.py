@@ -12,6 +12,9 @@ from tacit.mechanisms.pairs.quadrature import Nodes
 Table = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Losses with their masses under P and Q."""
 
+LOSS_UNIT = 2.0**-51
+"""Four rounding units: no loss of a table takes more than four operations from numbers that are given."""
+
 
 @dataclass(frozen=True)
 class Pair(ABC):
@@ -46,6 +49,11 @@ class Pair(ABC):
     def table(self) -> Table | None:
         """Increasing losses with their masses under P and Q, for a pair that has only such atoms, but many."""
         return None
+
+    @property
+    def table_error(self) -> np.ndarray:
+        """A bound on the rounding error of each loss of `table`."""
+        return np.zeros(0)
 
     @property
     def discrete(self) -> bool:
@@ -97,7 +105,14 @@ class Pair(ABC):
 def table_bin_masses(
     edges: np.ndarray, loss: np.ndarray, p: np.ndarray, q: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return `Pair.bin_masses` of finitely many losses, in any order."""
+    """Return `Pair.bin_masses` of finitely many losses, in any order.
+
+    Args:
+        edges: increasing, shape (edges,).
+        loss: losses, shape (outcomes,).
+        p: their P-masses, shape (outcomes,).
+        q: their Q-masses, shape (outcomes,).
+    """
     index = np.searchsorted(edges, loss, side="left")
     return np.bincount(index, p, len(edges) + 1), np.bincount(index, q, len(edges) + 1)
 
@@ -110,6 +125,20 @@ def log_mixture(rate: float, log_ratio: np.ndarray) -> np.ndarray:
         small = np.log1p(np.maximum(rate * np.expm1(capped), -0.5))
         small = np.where(rate * np.expm1(capped) < -0.5, np.log((1 - rate) + rate * np.exp(capped)), small)
         return np.where(y > 30.0, y + np.log(rate) + np.log1p((1 - rate) / rate * np.exp(-y)), small)
+
+
+def log_mixture_error(rate: float, log_ratio: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """A bound on the rounding error of `log_mixture` at y known up to `error`.
+
+    The result v has slope w = rate e^{y - v} <= 1 in y. Its own arithmetic loses a few units of its size, of w (the
+    relative error of rate (e^y - 1)) and, where y > 30, of the y and log(rate) that it adds up.
+    """
+    y = np.asarray(log_ratio, dtype=float)
+    value = log_mixture(rate, y)
+    with np.errstate(under="ignore"):
+        slope = np.minimum(np.exp(np.minimum(np.log(rate) + y - value, 0.0)), 1.0)
+    added = np.where(y > 30.0, np.abs(y) - np.log(rate), 0.0)
+    return 1.01 * slope * error + LOSS_UNIT * (np.abs(value) + slope + added + (value < -0.5))
 
 
 def unmixed(rate: float, loss: np.ndarray) -> np.ndarray:

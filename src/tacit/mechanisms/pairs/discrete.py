@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import expit
 
-from tacit.mechanisms.pairs.base import Pair, Table, log_mixture, table_bin_masses
+from tacit.mechanisms.pairs.base import LOSS_UNIT, Pair, Table, log_mixture, log_mixture_error, table_bin_masses
 from tacit.mechanisms.pairs.gaussian import GaussianPair, GaussianReplacePair, SampledGaussianPair
 from tacit.mechanisms.pairs.quadrature import LOG_TOLERANCE, Nodes
 
@@ -96,6 +96,11 @@ class DiscreteGaussianPair(Pair):
         loss = (2 * x - self.shift) * (self.shift / (2 * self.scale**2))
         return loss, _normal(x - self.shift, self.scale), _normal(x, self.scale)
 
+    @property
+    def table_error(self) -> np.ndarray:
+        """Return a bound on the rounding error of each loss: a square, two quotients and a product."""
+        return LOSS_UNIT * np.abs(self.table[0])
+
     def gaussian_limit(self, rate: float = 1.0, *, remove: bool = True) -> tuple[Pair, float]:
         """Return the Gaussian pair of the same scale, where the scale is large.
 
@@ -138,6 +143,17 @@ class DiscreteGaussianReplacePair(Pair):
         )
         base, plus, minus = (_normal(x - s, self.scale) for s in (0, self.shift, -self.shift))
         return up - down, (1 - self.rate) * base + self.rate * plus, (1 - self.rate) * base + self.rate * minus
+
+    @property
+    def table_error(self) -> np.ndarray:
+        """Return a bound on the rounding error of each loss, a difference of two mixtures."""
+        x = _integers(self.scale, self.shift)
+        x = np.union1d(x, -x)
+        found = LOSS_UNIT * np.abs(self.table[0])
+        for sign in (1, -1):
+            y = (sign * 2 * x - self.shift) * (self.shift / (2 * self.scale**2))
+            found += log_mixture_error(self.rate, y, LOSS_UNIT * np.abs(y))
+        return found
 
     def gaussian_limit(self, rate: float = 1.0, *, remove: bool = True) -> tuple[Pair, float]:
         """Return the Gaussian pair under replace-one; see `DiscreteGaussianPair.gaussian_limit`."""

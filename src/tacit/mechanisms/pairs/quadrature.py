@@ -74,6 +74,15 @@ def legendre(low: float, high: float, theta: float, frequency: float) -> tuple[n
     r^{-2n} / (1 - r^{-2}) of its integral at Im z = 0 (Trefethen 2008, Theorem 4.5).
 
     Raises `OverflowError` where tens of thousands of nodes would be needed.
+
+    Args:
+        low: lower end of the integral.
+        high: upper end, > low.
+        theta: largest |Re z|, >= 0.
+        frequency: largest |Im z|, >= 0.
+
+    Raises:
+        OverflowError: tens of thousands of nodes would be needed.
     """
     slope = frequency + 2.5 * (theta + 1)
     if slope * (high - low) > _MOST:

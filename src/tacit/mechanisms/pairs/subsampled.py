@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tacit.mechanisms.pairs.base import Pair, Table, log_mixture, unmixed
+from tacit.mechanisms.pairs.base import Pair, Table, log_mixture, log_mixture_error, unmixed
 from tacit.mechanisms.pairs.quadrature import Nodes, steepness
 
 
@@ -70,6 +70,13 @@ class SampledPair(Pair):
         if self.remove:
             return log_mixture(self.rate, loss), (1 - self.rate) * q + self.rate * p, q
         return -log_mixture(self.rate, -loss), p, (1 - self.rate) * p + self.rate * q
+
+    @property
+    def table_error(self) -> np.ndarray:
+        """Return a bound on the rounding error of each loss."""
+        if self.base.table is None:
+            return np.zeros(0)
+        return log_mixture_error(self.rate, self.base.table[0] * (1 if self.remove else -1), self.base.table_error)
 
     @property
     def infinity_mass(self) -> float:

@@ -33,6 +33,15 @@ def batch_clipped(
 
     Batches are disjoint, for RDP drawn by Poisson sampling. Returns "test", the accuracy of every run, and for a
     private `method` (not "none") "sigma" and "exact": the exact epsilon when one record moves its steps by 2.
+
+    Args:
+        method: accountant of the noise, or "none" for no privacy.
+        epsilon: target, at delta 1e-5.
+        records: of the training set.
+        batch_size: records in a batch.
+        epochs: passes over the records.
+        runs: repetitions with different seeds.
+        data_dir: folder of the data files.
     """
     parts = split("cifar100_pca50", records, data_dir)
     spent = {} if method == "none" else cost(method, epsilon, epochs, batch_size / records)

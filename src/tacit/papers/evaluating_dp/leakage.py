@@ -110,7 +110,15 @@ def _accuracy(model: Model, examples: Examples) -> float:
 
 
 def open_model(members: Examples, model: str, batch_size: int, epochs: int, seed: int) -> Model:
-    """The model "lr" or "nn" trained without privacy, as class probabilities."""
+    """The model "lr" or "nn" trained without privacy, as class probabilities.
+
+    Args:
+        members: training inputs and labels.
+        model: "lr" or "nn".
+        batch_size: records in a batch.
+        epochs: passes over the records.
+        seed: of the weights and the batches.
+    """
     recipe = Recipe(hidden=WIDTHS[model], batch_size=batch_size, epochs=epochs)
     included = np.ones((1, len(members[1])), bool)
     return attacks.train_stacked(members, included, recipe=recipe, classes=CLASSES, seed=SEED + seed).model(0)
@@ -119,7 +127,18 @@ def open_model(members: Examples, model: str, batch_size: int, epochs: int, seed
 def private_model(
     members: Examples, model: str, noise: float, sampling: str, batch_size: int, epochs: int, seed: int, engine: str
 ) -> Model:
-    """The same trained with clip norm 1 and that `noise` multiplier."""
+    """The same trained with clip norm 1 and that `noise` multiplier.
+
+    Args:
+        members: training inputs and labels.
+        model: "lr" or "nn".
+        noise: noise multiplier, > 0.
+        sampling: "poisson" or "disjoint".
+        batch_size: expected records in a batch.
+        epochs: passes over the records.
+        seed: of the weights, the batches and the noise.
+        engine: of the per-sample gradients.
+    """
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -163,7 +182,18 @@ def shadow_attack(
     data_dir: Folder,
     attack_epochs: int = 100,
 ) -> attacks.ShadowModels:
-    """The attack networks; every setting of one model meets the same."""
+    """The attack networks; every setting of one model meets the same.
+
+    Args:
+        dataset: its name.
+        model: "lr" or "nn".
+        records: training records of every shadow model.
+        batch_size: records in a batch.
+        epochs: passes over the records.
+        shadows: number of shadow models.
+        data_dir: folder of the data files.
+        attack_epochs: passes that train the attack networks.
+    """
     pool = split(dataset, records, data_dir)["pool"]
     splits = attacks.shadow_splits(pool[1], models=shadows, records=records, seed=SEED)
     included = np.zeros((shadows, len(pool[1])), bool)

@@ -38,14 +38,28 @@ _TRUE = (1.0, 10.0, 100.0, 1000.0)
 
 
 def sigma(method: str, epsilon: float, epochs: int, rate: float) -> float:
-    """The noise multiplier by which `method` means to reach (`epsilon`, 1e-5)."""
+    """The noise multiplier by which `method` means to reach (`epsilon`, 1e-5).
+
+    Args:
+        method: accountant of the paper.
+        epsilon: target, at delta 1e-5.
+        epochs: passes over the records.
+        rate: sampling rate of a step, in (0, 1].
+    """
     amplified: dict[str, Any] = {"sample_rate": rate} if method in POISSON else {}
     steps = round(epochs / rate) if method in POISSON else epochs
     return noise_multiplier(Epsilon(epsilon, DELTA), steps=steps, accountant=METHODS[method], **amplified).value
 
 
 def ran(method: str, noise: float, epochs: int, rate: float) -> Mechanism:
-    """What is run: Poisson-sampled steps, or as many full Gaussian steps as there are passes of disjoint batches."""
+    """What is run: Poisson-sampled steps, or as many full Gaussian steps as there are passes of disjoint batches.
+
+    Args:
+        method: accountant of the paper.
+        noise: noise multiplier, > 0.
+        epochs: passes over the records.
+        rate: sampling rate of a step, in (0, 1].
+    """
     return Gaussian(noise).poisson(rate) * round(epochs / rate) if method in POISSON else Gaussian(noise) * epochs
 
 
@@ -53,6 +67,12 @@ def cost(method: str, epsilon: float, epochs: int, rate: float) -> dict[str, flo
     """sigma, and the exact epsilon of that noise at delta 1e-5 under both relations.
 
     For passes of disjoint batches add/remove means that a missing record is one that adds nothing.
+
+    Args:
+        method: accountant of the paper.
+        epsilon: target, at delta 1e-5.
+        epochs: passes over the records.
+        rate: sampling rate of a step, in (0, 1].
     """
     noise = sigma(method, epsilon, epochs, rate)
     mechanism = ran(method, noise, epochs, rate)
@@ -64,7 +84,14 @@ def cost(method: str, epsilon: float, epochs: int, rate: float) -> dict[str, flo
 
 
 def cost_task(method: str, epsilon: float, epochs: int = EPOCHS, rate: float = RATE) -> Task:
-    """The task whose value is `cost`."""
+    """The task whose value is `cost`.
+
+    Args:
+        method: accountant of the paper.
+        epsilon: target, at delta 1e-5.
+        epochs: passes over the records.
+        rate: sampling rate of a step, in (0, 1].
+    """
     settings = {"method": method, "epsilon": epsilon, "epochs": epochs, "rate": rate}
     return Task(f"{__name__}:cost", settings, 1.0 if method in POISSON else 0.05)
 

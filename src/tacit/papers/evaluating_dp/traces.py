@@ -29,7 +29,16 @@ _RULES = {"posterior": "normal posterior, as in the paper's code", "closest": "c
 def shadows_by_epochs(
     *, records: int, batch_size: int, epochs: int, shadows: int, attack_epochs: Sequence[int], data_dir: Folder = None
 ) -> dict[str, float]:
-    """Advantage of the attack by shadow models on one RDP run at epsilon 1000, its networks trained so many epochs."""
+    """Advantage of the attack by shadow models on one RDP run at epsilon 1000, its networks trained so many epochs.
+
+    Args:
+        records: of the training set.
+        batch_size: expected records in a batch.
+        epochs: passes over the records.
+        shadows: number of shadow models.
+        attack_epochs: passes that train the attack networks, one result for each.
+        data_dir: folder of the data files.
+    """
     parts = split(_DATASET, records, data_dir)
     members, others = parts["members"], parts["others"]
     noise = sigma("rdp", _EPSILON, epochs, batch_size / records)
@@ -42,7 +51,14 @@ def shadows_by_epochs(
 
 
 def every_attribute(*, records: int, batch_size: int, epochs: int, data_dir: Folder = None) -> dict[str, float]:
-    """Mean and largest advantage over all attributes of one model without privacy, by two rules of decision."""
+    """Mean and largest advantage over all attributes of one model without privacy, by two rules of decision.
+
+    Args:
+        records: of the training set.
+        batch_size: records in a batch.
+        epochs: passes over the records.
+        data_dir: folder of the data files.
+    """
     parts = split(_DATASET, records, data_dir)
     members, others = parts["members"], parts["others"]
     target = open_model(members, _MODEL, batch_size, epochs, _SEED)

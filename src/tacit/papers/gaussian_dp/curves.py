@@ -25,6 +25,12 @@ def errors(sigma: float, sample_rate: float, steps: int, delta: float) -> dict[s
     """Type II errors at 101 type I errors, and the least sum of both, by three accountants.
 
     "moments" is the one (epsilon, delta) that the moments accountant states at `delta`; "envelope" all of them.
+
+    Args:
+        sigma: noise multiplier, > 0.
+        sample_rate: in (0, 1].
+        steps: number of steps, >= 1.
+        delta: in (0, 1).
     """
     ran = Ledger.of(Gaussian(sigma).poisson(sample_rate) * steps)
     moments = accountant("moments")(ran)

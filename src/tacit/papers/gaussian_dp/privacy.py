@@ -19,7 +19,14 @@ _MNIST_RATE = 256 / 60000
 
 
 def cost(sigma: float, sample_rate: float, steps: int, delta: float) -> dict[str, float]:
-    """Mu and epsilon by the CLT, epsilon by the moments accountant, and the exact bracket."""
+    """Mu and epsilon by the CLT, epsilon by the moments accountant, and the exact bracket.
+
+    Args:
+        sigma: noise multiplier, > 0.
+        sample_rate: in (0, 1].
+        steps: number of steps, >= 1.
+        delta: in (0, 1).
+    """
     ran = Ledger.of(Gaussian(sigma).poisson(sample_rate) * steps)
     limit, moments, exact = (accountant(name)(ran) for name in ("clt", "moments", "pld"))
     epsilon = exact.epsilon(delta)
@@ -33,13 +40,27 @@ def cost(sigma: float, sample_rate: float, steps: int, delta: float) -> dict[str
 
 
 def curve(sigma: float, sample_rate: float, steps: list[int], delta: float) -> dict[str, list[float]]:
-    """`cost` after each of several numbers of steps, as one list for each column."""
+    """`cost` after each of several numbers of steps, as one list for each column.
+
+    Args:
+        sigma: noise multiplier, > 0.
+        sample_rate: in (0, 1].
+        steps: numbers of steps, one row for each.
+        delta: in (0, 1).
+    """
     rows = [cost(sigma, sample_rate, count, delta) for count in steps]
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 def deltas(sigma: float, sample_rate: float, steps: int, epsilons: list[float]) -> dict[str, list[float]]:
-    """Delta at each epsilon, by the moments accountant, the CLT and exactly."""
+    """Delta at each epsilon, by the moments accountant, the CLT and exactly.
+
+    Args:
+        sigma: noise multiplier, > 0.
+        sample_rate: in (0, 1].
+        steps: number of steps, >= 1.
+        epsilons: where delta is asked, each >= 0.
+    """
     ran = Ledger.of(Gaussian(sigma).poisson(sample_rate) * steps)
     by = {"moments": "moments", "clt": "clt", "exact": "pld"}
     found = {name: accountant(by_name)(ran) for name, by_name in by.items()}
@@ -50,6 +71,12 @@ def matched(sigma: float, sample_rate: float, steps: int, delta: float) -> dict[
     """The noise that the CLT, and soundly the exact accountant, ask for at the moments accountant's epsilon.
 
     Bu et al., equations (7) and (8).
+
+    Args:
+        sigma: noise multiplier, > 0.
+        sample_rate: in (0, 1].
+        steps: number of steps, >= 1.
+        delta: in (0, 1).
     """
     epsilon = cost(sigma, sample_rate, steps, delta)["moments"]
     found: dict[str, float] = {"epsilon": epsilon}
@@ -61,7 +88,14 @@ def matched(sigma: float, sample_rate: float, steps: int, delta: float) -> dict[
 
 
 def cost_task(sigma: float, sample_rate: float, steps: int, delta: float) -> Task:
-    """The task whose value is `cost`."""
+    """The task whose value is `cost`.
+
+    Args:
+        sigma: noise multiplier, > 0.
+        sample_rate: in (0, 1].
+        steps: number of steps, >= 1.
+        delta: in (0, 1).
+    """
     settings = {"sigma": sigma, "sample_rate": sample_rate, "steps": steps, "delta": delta}
     return Task(f"{__name__}:cost", settings, 0.3)
 
@@ -97,7 +131,15 @@ def standing(column: str) -> Standing:
 def cost_rows(
     make: Any, prefix: str, value: dict[str, float], row: dict[str, Any], tolerance: dict[str, float]
 ) -> list:
-    """The privacy rows of one setting: published columns beside ours, and the exact bracket that the paper lacks."""
+    """The privacy rows of one setting: published columns beside ours, and the exact bracket that the paper lacks.
+
+    Args:
+        make: makes a row of a name, the published and our value, a tolerance and a standing.
+        prefix: of every row's name.
+        value: what `cost` gave.
+        row: published numbers by column.
+        tolerance: largest difference by column.
+    """
     rows = [
         make(f"{prefix}{words}", row.get(name), value[name], tolerance.get(name), standing=_STANDINGS[name])
         for name, words in WORDS.items()

@@ -42,7 +42,17 @@ def repeated_words(
     *,
     data_dir: str | os.PathLike[str] | None = None,
 ) -> dict[str, list[float]]:
-    """Test accuracy ("test") after each epoch of NoisyAdam with that norm, padding counted in the mean of the words."""
+    """Test accuracy ("test") after each epoch of NoisyAdam with that norm, padding counted in the mean of the words.
+
+    Args:
+        seed: of the weights, the batches and the noise.
+        epochs: passes over the records.
+        batch_size: records in a batch.
+        noise_multiplier: > 0.
+        clip_norm: clipping norm, > 0.
+        learning_rate: of Adam, > 0.
+        data_dir: folder of the data files.
+    """
     from tacit.data import load
 
     data = load("imdb", data_dir=data_dir)
@@ -82,7 +92,14 @@ def _set_noisy_gradient(
 
 @torch.no_grad()
 def example_norms(model: MeanOfWords, x: Tensor, y: Tensor, *, summed: bool) -> Tensor:
-    """Norm of every record's gradient, (batch,); where not `summed`, of its rows by place instead of by word."""
+    """Norm of every record's gradient, (batch,); where not `summed`, of its rows by place instead of by word.
+
+    Args:
+        model: at its present parameters.
+        x: word numbers, shape (batch, length).
+        y: labels, shape (batch,).
+        summed: whether the rows of a word that repeats are added up.
+    """
     first, _, second = cast(tuple[nn.Linear, nn.ReLU, nn.Linear], tuple(cast(nn.Sequential, model.body)))
     mean = model.words(x).mean(1)
     before = first(mean)

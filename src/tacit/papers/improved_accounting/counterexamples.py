@@ -23,7 +23,14 @@ _SHIFT, _PATHS = 0.01, (100, 1000, 2000)
 
 
 def generic(sample_rate: float, sigma: float, steps: int, delta: float) -> dict[str, float]:
-    """The generic accountant's epsilon, the exact one, and the exact delta at the former."""
+    """The generic accountant's epsilon, the exact one, and the exact delta at the former.
+
+    Args:
+        sample_rate: in (0, 1].
+        sigma: noise multiplier, > 0.
+        steps: number of steps, >= 1.
+        delta: in (0, 1).
+    """
     ran = Ledger.of(Gaussian(sigma).poisson(sample_rate) * steps)
     claimed = float(accountant("generic")(ran).epsilon(delta))
     exact = accountant("pld")(ran)
@@ -42,6 +49,13 @@ def outliers(share: float, usual: float, steps: int, pairs: int, seed: int) -> d
     directions; rate 64 / 60000, noise multiplier 1. Pairs are drawn at random in each step.
 
     Returns its epsilon, and for one of the unlike records the exact delta at that epsilon.
+
+    Args:
+        share: of the records that are unlike the rest, in (0, 1).
+        usual: gradient norm of the others, in [0, 1].
+        steps: number of steps, >= 1.
+        pairs: drawn in each step.
+        seed: of the draws.
     """
     rate, random = 64 / 60000, np.random.default_rng(seed)
     bayesian = Bayesian()

@@ -23,6 +23,12 @@ def linear(records: int, noise_multiplier: float, first: int, count: int) -> dic
     """Share of true coefficients in the intervals of linear regression, noise-aware and naive.
 
     theta ~ N(0, 0.3^2 I), rows uniform in the cube inside the unit ball, y = x^T theta + N(0, 0.1^2).
+
+    Args:
+        records: of each data set.
+        noise_multiplier: > 0.
+        first: first seed.
+        count: number of seeds.
     """
     from tacit.noise import SeededStream
     from tacit.variational.linear import naive_posterior, noise_aware, noisy_statistics

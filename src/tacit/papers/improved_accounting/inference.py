@@ -40,6 +40,12 @@ def variational(dataset: str, epsilon: float | None, seed: int, *, data_dir: Fol
     """Test accuracy of private variational inference at `epsilon`, or of the same without privacy (None).
 
     The noise is seeded, so that the result can be had again; the epsilon is that of the same run with secure noise.
+
+    Args:
+        dataset: its name.
+        epsilon: target, at the delta of the paper; None for no privacy.
+        seed: of the noise and the batches.
+        data_dir: folder of the data files.
     """
     from tacit.noise import SeededStream
     from tacit.tradeoff import Epsilon
@@ -63,8 +69,15 @@ def variational(dataset: str, epsilon: float | None, seed: int, *, data_dir: Fol
 
 
 def langevin(dataset: str, epsilon: float, seed: int, *, data_dir: Folder = None) -> dict[str, float]:
-    """Test accuracy of DP-SGLD set up for `epsilon`, its gradients clipped, and what its steps cost exactly."""
-    from tacit.accounting import Ledger, accountant
+    """Test accuracy of DP-SGLD set up for `epsilon`, its gradients clipped, and what its steps cost exactly.
+
+    Args:
+        dataset: its name.
+        epsilon: target, at the delta of the paper.
+        seed: of the noise and the batches.
+        data_dir: folder of the data files.
+    """
+    from tacit.accounting import accountant
     from tacit.erm.losses import Logistic
     from tacit.erm.solver import Problem
     from tacit.noise import SeededStream
@@ -81,7 +94,7 @@ def langevin(dataset: str, epsilon: float, seed: int, *, data_dir: Folder = None
         stream=SeededStream(seed),
     )
     w = chain.mean(setting.last or len(chain.states) - setting.burn_in)
-    exact = accountant("pld")(Ledger.of(chain.ledger.mechanism)).epsilon(DELTA)
+    exact = accountant("pld")(chain.ledger).epsilon(DELTA)
     return {"accuracy": float(np.mean((x_test @ w > 0) == y_test)), "exact": float(exact)}
 
 
@@ -90,6 +103,12 @@ def concealed(dataset: str, sigma: float, seed: int, *, data_dir: Folder = None)
 
     `sigma` is the std of a sample over what one record moves in a step; 64 pairs of test records for the Bayesian
     accountant, and ten samples for predictions, all of them accounted.
+
+    Args:
+        dataset: its name.
+        sigma: std of a sample over the sensitivity of a step, > 0.
+        seed: of the samples and the batches.
+        data_dir: folder of the data files.
     """
     from tacit.noise import SeededStream
     from tacit.variational import LogisticLikelihood, infer_concealed
@@ -120,11 +139,18 @@ def concealed(dataset: str, sigma: float, seed: int, *, data_dir: Folder = None)
 
 
 def observed(dataset: str, sigma: float, seed: int, delta: float, *, data_dir: Folder = None) -> dict[str, float]:
-    """The Bayesian accountant's epsilon for DP-SGD logistic regression, from 64 held-out pairs a step (v1)."""
+    """The Bayesian accountant's epsilon for DP-SGD logistic regression, from 64 held-out pairs a step (v1).
+
+    Args:
+        dataset: its name.
+        sigma: noise multiplier, > 0.
+        seed: of the noise and the batches.
+        delta: in (0, 1).
+        data_dir: folder of the data files.
+    """
     import torch
     from torch import nn
 
-    from tacit.accounting import Ledger
     from tacit.noise import SeededStream
     from tacit.training import fit
     from tacit.variational import BayesianObserver
@@ -150,7 +176,7 @@ def observed(dataset: str, sigma: float, seed: int, delta: float, *, data_dir: F
         callbacks=(observer,),
         stream=SeededStream(seed),
     )
-    return {"epsilon": float(observer.trade_off(Ledger.of(found.ledger.mechanism)).epsilon(delta))}
+    return {"epsilon": float(observer.trade_off(found.ledger).epsilon(delta))}
 
 
 def _tensors(dataset: str, data_dir: Folder) -> tuple[Tensor, Tensor, Tensor, Tensor]:

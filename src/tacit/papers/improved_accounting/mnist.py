@@ -98,6 +98,12 @@ def watched(
 
     `course` has what `SpendingObserver` records at `marks` by v1. The noise is seeded, so that the result can be had
     again. A run that is killed goes on from its last epoch.
+
+    Args:
+        epochs: passes over the records.
+        seed: of the weights, the batches and the noise.
+        marks: numbers of steps after which epsilon is recorded.
+        data_dir: folder of the data files.
     """
     data = load("mnist", data_dir=data_dir)
     x, y, x_test, y_test = map(torch.from_numpy, (data.x_train, data.y_train, data.x_test, data.y_test))
@@ -130,7 +136,7 @@ def watched(
         checkpoint=checkpoint,
         resume=True,
     )
-    ran = Ledger.of(found.ledger.mechanism)
+    ran = found.ledger
     value = {name: float(each.trade_off(ran).epsilon(_DELTA)) for name, each in observers.items()}
     value |= {name: float(accountant(name)(ran).epsilon(_DELTA)) for name in ("moments", "generic", "pld")}
     checkpoint.unlink()

@@ -26,6 +26,12 @@ def costs(sigma: float, sample_rate: float, steps: int, delta: float) -> dict[st
     """Epsilon by every accountant of the table, and exactly.
 
     "baseline" is the moments accountant on the orders of the DPVI code, lambda = 1, .., 160.
+
+    Args:
+        sigma: noise multiplier, > 0.
+        sample_rate: in (0, 1].
+        steps: number of steps, >= 1.
+        delta: in (0, 1).
     """
     ran = Ledger.of(Gaussian(sigma).poisson(sample_rate) * steps)
     orders = 1 + np.arange(1.0, 161.0)
@@ -63,6 +69,12 @@ def noise_for(epsilon: float, sample_rate: float, samples: int, delta: float) ->
     """The sigma at which the generic accountant says `epsilon` after so many samples.
 
     epsilon = q^2 T / (2 sigma^2) + (q / sigma) sqrt(2 T log(1 / delta))
+
+    Args:
+        epsilon: > 0.
+        sample_rate: q, in (0, 1].
+        samples: T, >= 1.
+        delta: in (0, 1).
     """
     linear = sample_rate * math.sqrt(2 * samples * math.log(1 / delta))
     square = sample_rate**2 * samples / 2

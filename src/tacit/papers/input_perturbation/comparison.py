@@ -41,7 +41,15 @@ Line = Mapping[str, Any]
 def compared(
     dataset: str, model: str, seed: int, epsilons: Sequence[float], *, data_dir: str | os.PathLike[str] | None = None
 ) -> list[dict[str, Any]]:
-    """`tacit.erm.compare.compare` on the split of one seed, replace-one, as plain rows."""
+    """`tacit.erm.compare.compare` on the split of one seed, replace-one, as plain rows.
+
+    Args:
+        dataset: its name.
+        model: name of the convex model.
+        seed: of the split and the noise.
+        epsilons: targets, each > 0.
+        data_dir: folder of the data files.
+    """
     rows = compare({dataset: _load(dataset, data_dir)}, epsilons=epsilons, models=[model], repeats=1, first_seed=seed)
     return [asdict(row) for row in rows]
 

@@ -46,6 +46,12 @@ def released(flipped: bool, runs: int, convexity_power: float, seed: int) -> dic
     all records but that label, and sets the threshold by runs of their own.
 
     Returns "scores" (runs,), "threshold" and the mu of the first step, "mu".
+
+    Args:
+        flipped: whether the label of the first record is 1.
+        runs: independent releases.
+        convexity_power: exponent of the strong convexity in the published noise variance.
+        seed: of the noise.
     """
     method, problem = PaperInput(steps=_STEPS, convexity_power=convexity_power), _problem(flipped)
     streams = (SeededStream(seed * runs + run) for run in range(runs))

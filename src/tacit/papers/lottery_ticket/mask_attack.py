@@ -40,6 +40,12 @@ def violations(mode: str, present: bool, runs: int, seed: int) -> list[int]:
     """Whether the order is violated in the released mask, for each of `runs` independent runs of `mode`.
 
     Network 64-100-16-10, 300 records, 3 tickets of 200 iterations at learning rate .1, epsilon 1.
+
+    Args:
+        mode: of `PrivateTicket`.
+        present: whether the first record has the rare inputs.
+        runs: independent runs.
+        seed: of the runs.
     """
     return [int(_violated(_released(mode, present, 2 * runs * seed + run), _INPUTS - _RARE)) for run in range(runs)]
 

@@ -43,6 +43,7 @@ class Gradient(Method[GradientSettings]):
         return sampling_of(job.config, job.dataset).units(len(job.dataset.y_train))
 
     def train(self, job: Job) -> Trained:
+        """Train by DP-SGD, accounting for every step."""
         config, dataset, kept = job.config, job.dataset, job.folder / CHECKPOINT
         model, optimizer, scheduler = self._parts(job)
         taken = read_checkpoint(kept).step if job.resume and kept.exists() else 0
@@ -90,6 +91,7 @@ class Gradient(Method[GradientSettings]):
         )
 
     def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
+        """The same training without clipping and noise."""
         dataset = job.dataset
         model, optimizer, scheduler = self._parts(_without_privacy(job))
         return fit_nonprivate(
@@ -109,6 +111,7 @@ class Gradient(Method[GradientSettings]):
         )
 
     def load(self, job: Job) -> Predict:
+        """The network of the run in `job.folder`."""
         model = network_of(job.config, job.dataset)
         load_model(model, job.folder / MODEL)
         return predictor(model, job.dataset)

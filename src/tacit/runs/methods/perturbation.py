@@ -24,6 +24,7 @@ class Perturbation(Method[PerturbationSettings]):
     saves_releases: ClassVar[bool] = True
 
     def check(self, job: Job) -> None:
+        """Raise `InvalidInput` without an epsilon, or for data that are neither classes nor numbers."""
         config, dataset = job.config, job.dataset
         if config.epsilon is None:
             raise check.fail("epsilon", f"given for method {config.method}", None, "Its noise is calibrated.")
@@ -31,6 +32,7 @@ class Perturbation(Method[PerturbationSettings]):
             raise check.fail("dataset", f"one of classes and numbers for method {config.method}", dataset.name)
 
     def train(self, job: Job) -> Trained:
+        """Release the coefficients once."""
         estimator = self._estimator(job)
         job.on_progress("private training", 0, 1)
         estimator.fit(_rows(job.dataset.x_train), job.dataset.y_train)
@@ -67,6 +69,7 @@ class Perturbation(Method[PerturbationSettings]):
         )
 
     def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
+        """Logistic or ridge regression without privacy."""
         from sklearn.linear_model import LogisticRegression
 
         dataset = job.dataset
@@ -76,6 +79,7 @@ class Perturbation(Method[PerturbationSettings]):
         return [{"test": metric_of(dataset)(model.predict_proba(_rows(dataset.x_test)), dataset.y_test)}]
 
     def load(self, job: Job) -> Predict:
+        """The released model of the run in `job.folder`."""
         path = job.folder / MODEL
         try:
             return _predictor(**load(path.read_bytes()))

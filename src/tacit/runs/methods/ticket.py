@@ -27,6 +27,7 @@ class TicketMethod(Method[TicketSettings]):
     """A private lottery ticket; see `TicketSettings` for its modes."""
 
     def train(self, job: Job) -> Trained:
+        """Find a ticket and train it privately."""
         run = PrivateTicket(
             lambda: network_of(job.config, job.dataset),
             _tensors(job.dataset)[:2],
@@ -67,6 +68,7 @@ class TicketMethod(Method[TicketSettings]):
         return Gradient(GradientSettings()).nonprivate_baseline(job)
 
     def load(self, job: Job) -> Predict:
+        """The network of the run in `job.folder`."""
         return Gradient(GradientSettings()).load(job)
 
     def _plan(self, job: Job) -> TicketPlan:

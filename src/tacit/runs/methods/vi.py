@@ -40,6 +40,7 @@ class Variational(Method[VariationalSettings]):
     """Variational inference with clipped and noised gradients, or with concealed parameters."""
 
     def check(self, job: Job) -> None:
+        """Raise `InvalidInput` for data or settings that the mode does not take."""
         super().check(job)
         if job.dataset.task == "ratings" or job.dataset.x_train.dtype.kind != "f":
             raise check.fail(
@@ -50,6 +51,7 @@ class Variational(Method[VariationalSettings]):
             raise check.fail("noise_multiplier", "given for mode concealed", None, hint)
 
     def train(self, job: Job) -> Trained:
+        """Infer a posterior privately, in the mode of the settings."""
         return self._concealed(job) if self.settings.mode == "concealed" else self._private(job)
 
     def _private(self, job: Job) -> Trained:
@@ -139,6 +141,7 @@ class Variational(Method[VariationalSettings]):
         )
 
     def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
+        """The same inference without privacy."""
         dataset, rate = job.dataset, job.config.nonprivate_learning_rate
         if rate is None:
             # A step of concealed inference is one of plain descent, no step of Adam.
@@ -155,6 +158,7 @@ class Variational(Method[VariationalSettings]):
         return [{"test": metric_of(dataset)(_predictor(found.posterior)(dataset.x_test), dataset.y_test)}]
 
     def load(self, job: Job) -> Predict:
+        """The posterior prediction of the run in `job.folder`."""
         path = job.folder / MODEL
         try:
             weights = load(path.read_bytes())

@@ -1,0 +1,65 @@
+"""Facts that hold for every release of this library by construction or declaration, whatever is released."""
+
+from __future__ import annotations
+
+from tacit.accounting.facts import FLOATING, Fact, How
+
+EXACT = (
+    "noise is drawn and added exactly (rounded Gaussian mechanism); clipping exceeds its bound by at most 1e-6 of it"
+)
+
+
+def common_facts(*, unit: str, secure: bool, exact: bool = False) -> tuple[Fact, ...]:
+    """Facts of any release.
+
+    Args:
+        unit: the privacy unit.
+        secure: whether noise and batches come from a secure stream.
+        exact: whether noise is drawn and added exactly; in floating point the guarantee is conditional.
+
+    Returns:
+        Declared ones are what the caller says by calling: unit, settings, ledger, public preprocessing, installed code.
+
+    Example:
+        >>> [fact.id for fact in common_facts(unit="record", secure=True) if fact.how is How.ASSUMED]
+        ['arithmetic']
+    """
+    seeded = "a seeded stream drew noise and batches: whoever knows the seed removes the noise"
+    random = Fact("randomness", How.ENFORCED, says="secure stream") if secure else None
+    return (
+        Fact("unit", How.DECLARED, says=f"unit {unit}"),
+        Fact("settings", How.DECLARED, says="settings public"),
+        random if random is not None else Fact("randomness", How.ASSUMED, says=seeded),
+        Fact("whole_ledger", How.DECLARED, says="this ledger holds every release of the run"),
+        Fact("preprocessing", How.DECLARED, says="data prepared by public rules"),
+        Fact("arithmetic", How.ENFORCED, says=EXACT) if exact else Fact("arithmetic", How.ASSUMED, says=FLOATING),
+        Fact("package", How.DECLARED, says="package as installed"),
+    )
+
+
+def one_shot_facts(*, unit: str, secure: bool) -> tuple[Fact, ...]:
+    """Facts of a release that a function of this library computes from its arguments, without a loop of the user's.
+
+    Args:
+        unit: the privacy unit.
+        secure: whether noise and batches come from a secure stream.
+
+    Returns:
+        `common_facts`, and what holds because no code of the user sees private values.
+
+    Example:
+        >>> sum(fact.how is How.ENFORCED for fact in one_shot_facts(unit="record", secure=True))
+        9
+    """
+    enforced = {
+        "batches": "the function draws its own batches, if any",
+        "rows": "each record is bounded by itself",
+        "model_rows": "the model is a function of one record",
+        "model_state": "nothing is kept between records",
+        "loss_rows": "the loss is a sum of terms of one record each",
+        "numbers_read": "no number is read before noise is added",
+        "released": "the function returns noisy values and the ledger",
+        "one_process": "one process computes the release",
+    }
+    own = (Fact(name, How.ENFORCED, says=says) for name, says in enforced.items())
+    return (*own, *common_facts(unit=unit, secure=secure))

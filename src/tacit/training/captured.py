@@ -1,0 +1,110 @@
+"""What a function of the user's reads besides its arguments: closure cells, defaults, globals and attributes."""
+
+from __future__ import annotations
+
+import dis
+import functools
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+# Depth to which containers, objects and functions are searched; a wrapper of a wrapper is three.
+_DEPTH = 4
+_ROOTS = ("torch", "numpy", "math", "builtins", "functools", "tacit", "scipy", "sklearn")
+
+
+def captured_data(function: Callable[..., Any]) -> dict[str, object]:
+    """Tensors, arrays and modules that `function` reads besides its arguments, by name.
+
+    Library code is not searched, but the attributes of a library object are: the weight of a `torch.nn` loss is found.
+
+    Args:
+        function: a function, method, partial or callable object.
+
+    Returns:
+        Name -> tensor, array or module.
+
+    Example:
+        >>> weights = torch.ones(3)
+        >>> list(captured_data(lambda outputs, targets: outputs @ weights))
+        ['weights']
+    """
+    found: dict[str, object] = {}
+    _search("", function, found, set(), _DEPTH)
+    return found
+
+
+def _search(name: str, value: object, found: dict[str, object], seen: set[int], depth: int) -> None:
+    if id(value) in seen or depth < 0:
+        return
+    seen.add(id(value))
+    if isinstance(value, Tensor | np.ndarray) or (isinstance(value, nn.Module) and name and _holds(value)):
+        found[name or "self"] = value
+        return
+    for inner, part in _parts(name, value):
+        _search(inner, part, found, seen, depth - 1)
+
+
+def _holds(module: nn.Module) -> bool:
+    return any(True for _ in (*module.parameters(), *module.buffers()))
+
+
+def _parts(name: str, value: object) -> Iterator[tuple[str, object]]:
+    """What `value` reads or holds, by name."""
+    if isinstance(value, MethodType):
+        yield name, value.__self__
+        yield name, value.__func__
+    elif isinstance(value, FunctionType):
+        if not _of_library(value):
+            yield from _read_by(value)
+    elif isinstance(value, functools.partial):
+        yield name, value.func
+        yield from ((f"{name or 'partial'}[{place}]", each) for place, each in enumerate(value.args))
+        yield from value.keywords.items()
+    elif isinstance(value, dict):
+        yield from ((f"{name}[{key!r}]", each) for key, each in value.items())
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from ((f"{name}[{place}]", each) for place, each in enumerate(value))
+    elif not isinstance(value, type | str | bytes | int | float | complex | None) and hasattr(value, "__dict__"):
+        if isinstance(value, torch.Generator) or type(value).__name__ == "module":
+            return
+        dot = f"{name}." if name else ""
+        if isinstance(value, nn.Module):
+            yield from ((f"{dot}{key}", each) for key, each in (*value.named_parameters(), *value.named_buffers()))
+        yield from ((f"{dot}{key}", each) for key, each in vars(value).items() if not key.startswith("__"))
+        methods = vars(type(value))
+        call = methods.get("forward", methods.get("__call__"))
+        if call is not None:
+            yield name, call
+
+
+def _of_library(function: FunctionType) -> bool:
+    return (function.__module__ or "").split(".")[0] in _ROOTS
+
+
+def _read_by(function: FunctionType) -> Iterator[tuple[str, object]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue  # A name that is not bound yet.
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount]
+    defaults = function.__defaults__ or ()
+    yield from zip(names[len(names) - len(defaults) :], defaults, strict=True)
+    yield from (function.__kwdefaults__ or {}).items()
+    for name in dict.fromkeys(_globals(code)):
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+
+
+def _globals(code: CodeType) -> Iterator[str]:
+    """Global names that the code and the functions written inside it load."""
+    yield from (each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _globals(constant)

@@ -1,0 +1,221 @@
+"""The facts of a run of `fit`: what holds because the loop is its own, and what it checks as the run goes on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from tacit import check
+from tacit.accounting import Facts, How, Ledger
+from tacit.errors import UnsupportedModel
+from tacit.gradients.inputs import Inputs, Loss
+from tacit.gradients.model_probe import ModelProbe
+from tacit.standing import Standing
+from tacit.training.callbacks import Callback
+from tacit.training.captured import captured_data
+from tacit.training.collation import collation_of
+from tacit.training.dataset_probe import dataset_probe
+
+PROBED = "half of the rows replaced, generators repeated"
+# Steps that are probed from the start on, and of how many later ones one is: 0.4 % of a run's time.
+_FIRST, _EVERY = 3, 512
+_ENFORCED = {
+    "numbers_read": "the loop of fit reads no number from private values",
+    "weights": "the loop of fit changes weights by private releases alone",
+    "released": "fit gives weights, the ledger and public numbers",
+    "one_process": "fit refuses several processes",
+}
+
+
+class FitChecks:
+    """Checks of one run of `fit`, which write its facts into the ledger.
+
+    Args:
+        ledger: of the run, begun.
+        model: in train mode.
+        loss: one value per record.
+        data: what the caller gave as inputs and targets.
+        public: name -> tensor, array or module that `loss` reads and that does not follow the private records.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        model: nn.Module,
+        loss: Loss,
+        data: tuple[Any, Any],
+        public: Mapping[str, object] | None,
+    ):
+        self._ledger, self._model, self._loss, self._data = ledger, model, loss, data
+        self._probe = ModelProbe(model)
+        self._unprobed = False
+        self._draw = random.SystemRandom()
+        self._secure = ledger.facts["randomness"].how is How.ENFORCED
+        for name, says in _ENFORCED.items():
+            self.facts.note(name, How.ENFORCED, says)
+        for name in ("model_rows", "model_state", "loss_rows"):
+            self.facts.note(name, How.CHECKED, f"{PROBED}, before the first release")
+        _note_rows(self.facts, data[0])
+        self._undeclared = self._note_loss(public)
+
+    @property
+    def facts(self) -> Facts:
+        """The facts of the ledger."""
+        return self._ledger.facts
+
+    def before_release(self, step: int, inputs: Inputs, targets: Tensor) -> None:
+        """Probe model and loss where a probe is due at `step` = 1, 2, ...; raises before the release of that step."""
+        if len(targets) == 0 or not (self._due(step)):
+            return
+        try:
+            tested = self._probe(inputs, targets, self._loss, thorough=self._probe.times == 0)
+        except UnsupportedModel:
+            if step > 1:
+                self._ledger.mark_unsafe("a check of the model failed after steps were released", Standing.CLAIMED)
+            raise
+        if not tested:
+            self._unprobed = self._unprobed or self._probe.times == 0
+            return
+        for name in ("model_rows", "model_state"):
+            self.facts.checked(name, step=step, says=PROBED)
+        if not self._undeclared:
+            self.facts.checked("loss_rows", step=step, says=PROBED)
+
+    def _due(self, step: int) -> bool:
+        """The first steps, and later ones at random; of a seeded run fixed ones, as it must repeat."""
+        if self.facts.times("model_rows") < _FIRST:
+            return True
+        return self._draw.random() < 1 / _EVERY if self._secure else step % _EVERY == 0
+
+    def after_run(self) -> None:
+        """Say what no probe reached."""
+        if self._unprobed and self._probe.times == 0:
+            for name in ("model_rows", "model_state", "loss_rows"):
+                self.facts.missing(name, "no batch had finite rows to probe the model with")
+
+    def watched(self, evaluate: Callable[[nn.Module], dict[str, float]] | None, callbacks: Sequence[Callback]) -> Any:
+        """`evaluate`, watched for training data: numbers of them are noticed here and in `callbacks`."""
+        own = [_Memory(each) for each in _leaves(self._data)]
+        for what, function in (("evaluate", evaluate), *((type(each).__name__, each) for each in callbacks)):
+            for name, value in captured_data(function).items() if function is not None else ():  # type: ignore[arg-type]
+                if any(each.is_all_of(value) for each in own):
+                    self._numbers_of_private_data(f"{what} reads {name}, which is trained on")
+        if evaluate is None:
+            return None
+
+        def measured(model: nn.Module) -> dict[str, float]:
+            with _inputs_of(model, lambda value: any(each.overlaps(value) for each in own)) as found:
+                numbers = evaluate(model)
+            if found:
+                self._numbers_of_private_data("evaluate calls the model on training data")
+            return numbers
+
+        return measured
+
+    def _numbers_of_private_data(self, what: str) -> None:
+        says = f"{what}: its numbers have no privacy cost here; measure on held-out data"
+        self.facts.missing("numbers_read", says)
+        self.facts.missing("released", says)
+
+    def _note_loss(self, public: Mapping[str, object] | None) -> bool:
+        """Note what the loss reads besides its arguments; whether that decides how `loss_rows` is known."""
+        declared = dict(check.instance("public", public if public is not None else {}, dict, "a table name -> tensor"))
+        if declared:
+            self.facts.declare("loss_rows", "; ".join(f"loss reads public {name}" for name in declared))
+        weights = {id(each) for each in (*self._model.modules(), *self._model.parameters(), *self._model.buffers())}
+        known = weights | {id(value) for value in declared.values()}
+        undeclared = [name for name, value in captured_data(self._loss).items() if id(value) not in known]
+        for name in undeclared:
+            self.facts.missing(
+                "loss_rows", f'loss reads {name}, of unknown origin: declare it by public={{"{name}": {name}}}'
+            )
+        return bool(declared or undeclared)
+
+
+def _note_rows(facts: Facts, inputs: object) -> None:
+    """Note how it is known that a row is made of its own record."""
+    data = inputs.dataset if isinstance(inputs, DataLoader) else inputs
+    if isinstance(data, Dataset) and not (hasattr(data, "__len__") and dataset_probe(data)):
+        kind = type(data).__name__
+        facts.missing("rows", f"no probe reached the data of {kind}: give its records as tensors, or a TensorDataset")
+    elif collation_of(inputs) is not default_collate:
+        facts.checked("rows", says="collate_fn tried on copies of records")
+    elif isinstance(data, Dataset):
+        facts.checked("rows", says="entries of the data set replaced")
+    else:
+        facts.note("rows", How.ENFORCED, "rows are taken from tensors by their number")
+
+
+class _Memory:
+    """The memory of a tensor or array, or the identity of another object."""
+
+    def __init__(self, value: object):
+        self._value = value
+        self._array = _as_array(value)
+
+    def is_all_of(self, other: object) -> bool:
+        """Whether `other` is the same data: the object itself, or the same memory from end to end."""
+        if other is self._value:
+            return True
+        array = _as_array(other)
+        if self._array is None or array is None:
+            return False
+        mine, theirs = self._array.__array_interface__, array.__array_interface__
+        return self._array.nbytes == array.nbytes > 0 and mine["data"][0] == theirs["data"][0]
+
+    def overlaps(self, other: object) -> bool:
+        """Whether `other` shares a value with it."""
+        array = _as_array(other)
+        if self._array is None or array is None or not np.may_share_memory(self._array, array):
+            return False
+        try:
+            return np.shares_memory(self._array, array, max_work=10_000)  # type: ignore[arg-type]
+        except Exception:
+            return True  # Too hard to decide: their memory is interleaved.
+
+
+def _as_array(value: object) -> np.ndarray | None:
+    if isinstance(value, Tensor):
+        return value.detach().numpy() if value.device.type == "cpu" and value.layout is torch.strided else None
+    return value if isinstance(value, np.ndarray) else None
+
+
+def _leaves(value: object, depth: int = 3) -> Iterator[object]:
+    """Tensors, arrays and data sets within `value`."""
+    if value is None or depth < 0:
+        return
+    yield value
+    if isinstance(value, dict):
+        inner: Sequence[object] = list(value.values())
+    elif isinstance(value, list | tuple):
+        inner = list(value) if len(value) < 100 else []
+    elif isinstance(value, Dataset | DataLoader):
+        inner = list(vars(value).values())
+    else:
+        inner = []
+    for each in inner:
+        if isinstance(each, Tensor | np.ndarray | Dataset | dict | list | tuple):
+            yield from _leaves(each, depth - 1)
+
+
+@contextmanager
+def _inputs_of(model: nn.Module, private: Callable[[object], bool]) -> Iterator[list[bool]]:
+    """Whether the model is called on private values inside."""
+    found: list[bool] = []
+
+    def look(_: nn.Module, positional: tuple[object, ...], named: dict[str, object]) -> None:
+        if not found and any(private(each) for each in _leaves((positional, named))):
+            found.append(True)
+
+    hook = model.register_forward_pre_hook(look, with_kwargs=True)
+    try:
+        yield found
+    finally:
+        hook.remove()

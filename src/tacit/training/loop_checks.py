@@ -1,0 +1,321 @@
+"""The checks of a loop over a private model: which facts of a training guarantee this run shows, and how often.
+
+The model probe and the state guard look at the model, the trace at what the loop makes of a batch. Where the facts
+hold every check passes whatever the records are, so that its outcome says nothing about them; a message never holds a
+value, a row number or a batch size.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakMethod
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from tacit import check
+from tacit.accounting.facts import Facts
+from tacit.errors import TacitError, TrainingMisuse
+from tacit.gradients.deferred import DeferredSum
+from tacit.gradients.inputs import Inputs
+from tacit.gradients.module_state import same
+from tacit.standing import Standing
+from tacit.training.optimizers import refuse_other_steps, steps_allowed
+from tacit.training.plan import PrivateRun
+from tacit.training.private_outputs import PrivateOutputs
+from tacit.training.private_step import CHECK_EVERY, PROBED_STEPS
+from tacit.training.replay import check_cotangents, check_input
+from tacit.training.run_facts import begin
+from tacit.training.state_guard import StateGuard, elsewhere
+from tacit.training.trace import Reads, Trace, TracedTensor, allowed
+
+_REPLAYED = 1 / 8  # share of the later batches whose trace runs again; an operation that is new is always tested
+_FAILED = "a check of the loop failed after private steps"
+_HALF = "half of the records replaced by others, then the other half"
+
+
+class LoopChecks:
+    """Checks of one run of `make_private` or `PrivacyEngine`.
+
+    Args:
+        model: the clipped sum, which holds the module and its probe.
+        optimizer: the original optimizer.
+        run: whose ledger holds the facts.
+        check_every: mean number of steps between two probes, >= 1.
+        public: name -> tensor that losses may use.
+
+    Attributes:
+        reads: numbers that the loop read from private values.
+        guard: state of the module.
+    """
+
+    def __init__(
+        self,
+        model: DeferredSum,
+        optimizer: Optimizer,
+        run: PrivateRun,
+        check_every: int = CHECK_EVERY,
+        public: Mapping[str, Tensor] | None = None,
+    ):
+        self.model, self.optimizer, self.run = model, optimizer, run
+        self.check_every = check.count("check_every", check_every)
+        self.guard = StateGuard(model.model)
+        self.reads = Reads(told=self._tell_read)
+        self._public: dict[int, tuple[Tensor, int]] = {}
+        self._sure = {"probe": PROBED_STEPS, "loss": PROBED_STEPS, "inputs": PROBED_STEPS}
+        self._signatures: set[tuple[object, ...]] = set()
+        self._probed_at = -1
+        self._settings = self._read_settings()
+        self._skipped = 0
+        self._declaring = False
+        refuse_other_steps(optimizer)
+        begin(run)
+        for name, value in (public or {}).items():
+            self.public(value, name)
+        moved = WeakMethod(self._weights_now)
+        self.facts.watch("weights", lambda: found() if (found := moved()) is not None else "")
+
+    @property
+    def facts(self) -> Facts:
+        """The facts of the run's ledger."""
+        return self.run.ledger.facts
+
+    @property
+    def step(self) -> int:
+        """The step that is under way, counted from 1."""
+        return self.run.taken + 1
+
+    def trace(self, size: int) -> Trace:
+        """The trace of a new batch."""
+        return Trace(size, self.reads, self._known)
+
+    def public(self, value: Tensor, name: str) -> Tensor:
+        """Declare that `value` was made without private records, so that losses may use it; returns it."""
+        check.text("name", name)
+        if not isinstance(value, Tensor) or isinstance(value, TracedTensor):
+            hint = "What is computed from a batch is followed and needs no declaration."
+            raise check.fail("tensor", "one that was not computed from a batch", type(value).__name__, hint)
+        self._public[id(value)] = value, value._version
+        self.facts.declare("settings", f"{name}: public")
+        return value
+
+    @contextmanager
+    def postprocessing(self, name: str) -> Iterator[None]:
+        """Changes of weights and buffers inside use no private data."""
+        check.text("name", name)
+        if moved := self.guard.moved():
+            raise TrainingMisuse(elsewhere(moved))
+        with self.restored(), steps_allowed():
+            yield
+        self.facts.declare("weights", name)
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Weights are loaded inside together with the ledger of the steps that made them."""
+        self._declaring = True
+        try:
+            yield
+        finally:
+            self._declaring = False
+        self.guard.released()
+
+    @contextmanager
+    def unreleased(self, name: str) -> Iterator[None]:
+        """Numbers read inside neither leave this computer nor steer the run."""
+        with allowed(self.reads, check.text("name", name)):
+            yield
+        self.facts.declare("released", f"{name}: not released")
+
+    def skipped(self) -> None:
+        """A batch that was handed out is handed out again, as nothing was stepped on. One look at a batch is free."""
+        self._skipped += 1
+        if self._skipped > 1:
+            self.facts.missing(
+                "batches", "batches were handed out and not stepped on: step on every batch, empty ones too"
+            )
+
+    def before_forward(self, inputs: Inputs) -> None:
+        """Check weights and state, and probe the model where that is due; raises before anything is released."""
+        self.guard.check_weights()
+        names = [name for name in self.guard.changed() if name not in self.model.probe.cleared]
+        for name in names:
+            if self.guard.is_buffer(name) or self.guard.holds_rows(name):
+                raise TrainingMisuse(elsewhere(name))
+        due = self._sure["probe"] > 0 or random.SystemRandom().random() * self.check_every < 1
+        if names or (due and self._probed_at != self.run.taken):
+            self._probe(inputs, thorough=self._sure["probe"] == PROBED_STEPS)
+        if names:
+            self.guard.forwarded()
+
+    def after_forward(self, inputs: Inputs) -> None:
+        """Probe the model if its forward pass changed state that no probe has cleared."""
+        names = self.guard.changed()
+        fresh = [name for name in names if name not in self.model.probe.cleared]
+        if fresh:
+            self._probe(inputs, thorough=True)
+            unseen = [name for name in fresh if name not in self.model.probe.cleared]
+            if unseen:
+                self.facts.missing(
+                    "model_state",
+                    f"{unseen[0]!r} changed in a forward pass and in no probe: make it before make_private, or keep no "
+                    "state in the model",
+                )
+        if names:
+            self.guard.forwarded()
+
+    def _probe(self, inputs: Inputs, *, thorough: bool) -> None:
+        with self._marking():
+            if not self.model.probe(inputs, thorough=thorough):
+                return
+        self._probed_at = self.run.taken
+        self._sure["probe"] -= self._sure["probe"] > 0
+        self.facts.checked("model_rows", step=self.step, says=_HALF)
+        self.facts.checked("model_state", step=self.step, says="state compared after both")
+
+    def check_inputs(self, values: list[Any], trace: Trace | None) -> None:
+        """Check that inputs of the model are rows of the batch in hand, or made from them record by record.
+
+        Raises:
+            TrainingMisuse: none of them is.
+            InvalidInput: rows of an input depend on other records.
+        """
+        if trace is None:
+            return
+        traced = [value for value in values if isinstance(value, TracedTensor)]
+        derived = [value for value in traced if not trace.is_root(value)]
+        foreign = [value for value in values if isinstance(value, Tensor) and value not in _Identity(traced)]
+        others = [value for value in foreign if not self._known(value) and not _yielded(value, trace)]
+        if len(others) == len(values):
+            raise TrainingMisuse(
+                "model must be given the batch that the private loader yielded last; got another tensor. "
+                "Iterate the loader that make_private returned and pass on what it yields."
+            )
+        if others:
+            self.facts.missing(
+                "rows",
+                "an input of the model is not made from the batch: use transform=, or declare it by "
+                'private.public(tensor, "name")',
+            )
+        if derived and self._due("inputs", trace):
+            with self._marking():
+                for value in derived:
+                    check_input(trace, value)
+            self._sure["inputs"] -= self._sure["inputs"] > 0
+        self.facts.checked("rows", step=self.step)
+
+    def check_loss(self, loss: PrivateOutputs, root: Tensor, found: Tensor, scale: int) -> None:
+        """Check that the cotangents `found` of `loss` are each of their own record; see `check_cotangents`."""
+        trace = loss.trace
+        for line in sorted(trace.unknown):
+            self.facts.missing(
+                "loss_rows",
+                f"{line} brings a tensor into the loss that is neither of this batch nor declared: declare it by "
+                'private.public(tensor, "name")',
+            )
+        if not trace.size:
+            return
+        if self._due("loss", trace):
+            with self._marking():
+                reached = check_cotangents(loss, root, found, scale)
+            if not reached:
+                self.facts.missing("loss_rows", "the loss cannot be computed again: compute it by torch operations")
+            self._sure["loss"] -= self._sure["loss"] > 0
+        self.facts.checked("loss_rows", step=self.step, says="computed again from one record and from others")
+
+    def _due(self, what: str, trace: Trace) -> bool:
+        signature = (what, *trace.signature)
+        if signature not in self._signatures:
+            self._signatures.add(signature)
+            return True
+        return self._sure[what] > 0 or random.SystemRandom().random() < _REPLAYED
+
+    def check_loaded(self, before: Mapping[str, Any], after: Mapping[str, Any], training: bool) -> None:
+        """Raise if weights other than the released ones are about to be loaded for training."""
+        if self._declaring or not training:
+            return
+        names = [name for name, value in after.items() if name in before and not same(before[name], value)]
+        if names and not self.guard.moved():
+            raise TrainingMisuse(elsewhere(names[0]) + " For evaluation alone call private.model.eval() first.")
+
+    def before_step(self) -> None:
+        """Check weights and settings again, before the release."""
+        self.guard.check_weights()
+        self.check_settings("optimizer settings", self._read_settings() != self._settings and not self._scheduled())
+
+    def stepped(self) -> None:
+        """Take the weights after a step as those that a release left."""
+        self.guard.stepped()
+        self._settings = self._read_settings()
+        step = self.run.taken
+        self.facts.checked("weights", step=step, says="compared bit by bit with the last release")
+        self.facts.checked("numbers_read", step=step, says="none was read")
+
+    def check_settings(self, what: str, changed: bool = True) -> None:
+        """Raise if `what` is changed by hand in a run that has read numbers from private values."""
+        if changed and self.reads.lines:
+            line = next(iter(self.reads.lines))
+            raise TrainingMisuse(
+                f"{what} must not change by hand in a run that reads numbers from private values; got a change, and a "
+                f'number read at {line}. Use a schedule, or read it inside: with private.unreleased("name"): ...'
+            )
+
+    def _read_settings(self) -> list[tuple[Any, ...]]:
+        return [tuple(value for key, value in group.items() if key != "params") for group in self._groups()]
+
+    def _groups(self) -> list[dict[str, Any]]:
+        return self.optimizer.param_groups
+
+    def _scheduled(self) -> bool:
+        return any("initial_lr" in group for group in self._groups())
+
+    def _tell_read(self, line: str) -> None:
+        says = f'{line} reads a number from private values: remove it, or write "with private.unreleased(name)"'
+        self.facts.missing("numbers_read", says)
+
+    def _weights_now(self) -> str:
+        name = self.guard.moved()
+        return elsewhere(name) if name else ""
+
+    def _known(self, value: Tensor) -> bool:
+        """Whether a tensor from outside of the batch may be used: declared, a parameter, counting, zeros or ones."""
+        declared, version = self._public.get(id(value), (None, 0))
+        if declared is value:
+            return version == value._version
+        if value.requires_grad or not value.numel():
+            return True
+        first = value.flatten()[0]
+        if bool((first == 0) | (first == 1)) and bool((value == first).all()):
+            return True
+        return value.dim() == 1 and torch.equal(value, torch.arange(len(value), device=value.device).to(value.dtype))
+
+    @contextmanager
+    def _marking(self) -> Iterator[None]:
+        """A failed check refuses the step under way; what earlier steps released is claimed from now on."""
+        try:
+            yield
+        except TacitError:
+            if self.run.taken:
+                self.run.ledger.mark_unsafe(_FAILED, Standing.CLAIMED)
+            raise
+
+
+class _Identity:
+    """Membership by identity: `==` of tensors compares values."""
+
+    def __init__(self, values: list[Any]):
+        self._ids = set(map(id, values))
+
+    def __contains__(self, value: object) -> bool:
+        return id(value) in self._ids
+
+
+def _yielded(value: Tensor, trace: Trace) -> bool:
+    """Whether `value` equals a row tensor that the loader yielded, as after a way through another library."""
+    return any(
+        value.shape == root.shape and torch.equal(value.detach().to(root.device, root.dtype), root)
+        for root in trace.roots.values()
+    )

@@ -1,0 +1,175 @@
+"""Facts of a run of `fit`: what it enforces, what it checks, and what makes a fact assumed."""
+
+import functools
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy as torch_cross_entropy
+from torch.utils.data import Dataset, TensorDataset
+
+from tacit.accounting import FACTS, How, accountant
+from tacit.errors import InvalidInput, UnsupportedModel
+from tacit.mechanisms import Gaussian
+from tacit.noise import SeededStream
+from tacit.standing import Standing
+from tacit.training import Callback, EarlyStopping, fit
+from tests.training.cases import blobs, cross_entropy, plain_sgd, small_model
+
+WEIGHTS = torch.tensor([1.0, 2.0])
+
+
+def run(inputs=None, targets=None, model=None, **changes):
+    model = model if model is not None else small_model()
+    data = blobs() if inputs is None else (inputs, targets)
+    settings = {"loss": cross_entropy, "clip_norm": 0.8, "noise_multiplier": 1.3, "batch_size": 20, "steps": 6}
+    return fit(model, *data, optimizer=plain_sgd(model), **(settings | changes))
+
+
+def assumed(result):
+    return [fact.id for fact in result.ledger.facts.assumed]
+
+
+def test_every_fact_is_stated_and_none_is_assumed():
+    result = run()
+    assert [fact.id for fact in result.ledger.facts] == list(FACTS)
+    assert assumed(result) == []
+    assert result.ledger.standing is Standing.PROVEN
+    fact = result.ledger.facts["model_rows"]
+    assert (fact.how, fact.times >= 3, fact.last_step >= 3) == (How.CHECKED, True, True)
+
+
+def test_a_seeded_run_is_claimed():
+    result = run(stream=SeededStream(1))
+    assert "randomness" in assumed(result)
+    assert result.ledger.standing is Standing.CLAIMED
+
+
+class WeightedLoss(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.ones(2))
+
+    def forward(self, outputs, targets):
+        return torch_cross_entropy(outputs, targets, weight=self.scale, reduction="none")
+
+
+def with_global(outputs, targets):
+    return torch_cross_entropy(outputs, targets, weight=WEIGHTS, reduction="none")
+
+
+def with_default(outputs, targets, weight=WEIGHTS):
+    return torch_cross_entropy(outputs, targets, weight=weight, reduction="none")
+
+
+def with_helper(outputs, targets):
+    return with_global(outputs, targets)
+
+
+@pytest.mark.parametrize(
+    ("loss", "name"),
+    [
+        (with_global, "WEIGHTS"),
+        (with_helper, "WEIGHTS"),
+        (with_default, "weight"),
+        (WeightedLoss(), "scale"),
+        (nn.CrossEntropyLoss(weight=WEIGHTS, reduction="none"), "weight"),
+        (functools.partial(torch_cross_entropy, weight=WEIGHTS, reduction="none"), "weight"),
+    ],
+    ids=["global", "helper", "default", "module", "torch module", "partial"],
+)
+def test_an_undeclared_tensor_in_the_loss_is_named_and_may_be_declared(loss, name):
+    result = run(loss=loss)
+    fact = result.ledger.facts["loss_rows"]
+    assert fact.how is How.ASSUMED
+    assert f"loss reads {name}, of unknown origin" in fact.says
+    value = loss.scale if isinstance(loss, WeightedLoss) else WEIGHTS
+    declared = run(loss=loss, public={"class weights": value}).ledger.facts["loss_rows"]
+    assert (declared.how, declared.says) == (How.DECLARED, "loss reads public class weights")
+
+
+def test_a_loss_that_mixes_rows_is_refused_before_a_release():
+    def centred(outputs, targets):
+        losses = cross_entropy(outputs, targets)
+        return losses - losses.mean().detach() * outputs[:, 0]
+
+    with pytest.raises((UnsupportedModel, InvalidInput)):
+        run(loss=centred)
+
+
+def test_training_data_in_evaluate_is_noticed():
+    x, y = blobs()
+
+    def on_training_data(model):
+        return {"loss": float(cross_entropy(model(x), y).mean())}
+
+    result = run(x, y, evaluate=on_training_data)
+    assert assumed(result) == ["numbers_read", "released"]
+    assert "evaluate reads x, which is trained on" in result.ledger.facts["numbers_read"].says
+    part = {"rows": x[:10].view(10, -1)}
+    held = run(x, y, evaluate=lambda model: {"out": float(model(part["rows"]).sum())})
+    assert "evaluate calls the model on training data" in held.ledger.facts["released"].says
+
+
+def test_held_out_rows_of_the_same_tensor_are_no_training_data():
+    x, y = blobs()
+    result = run(x[:80], y[:80], evaluate=lambda model: {"out": float(model(x[80:]).sum())})
+    assert assumed(result) == []
+
+
+def test_a_callback_that_holds_the_training_data_is_noticed():
+    x, y = blobs()
+
+    class Holds(Callback):
+        def __init__(self):
+            self.data = {"inputs": x}
+
+    assert assumed(run(x, y, callbacks=[Holds()])) == ["numbers_read", "released"]
+
+
+class Hidden(Dataset):
+    """Records that no attribute of one entry per record holds."""
+
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, index):
+        return blobs()[0][index], blobs()[1][index]
+
+
+@pytest.mark.parametrize(
+    ("data", "how"), [(lambda: TensorDataset(*blobs()), How.CHECKED), (Hidden, How.ASSUMED)], ids=["tensors", "hidden"]
+)
+def test_rows_of_a_data_set_are_probed_or_assumed(data, how):
+    assert run(data()).ledger.facts["rows"].how is how
+
+
+def test_a_callback_that_stops_costs_the_whole_plan():
+    values = iter([0.5, 0.4, 0.3, 0.2])
+    result = run(steps=40, evaluate=lambda model: {"test": next(values)}, callbacks=[EarlyStopping("test", patience=1)])
+    planned = accountant("pld")(Gaussian(1.3).poisson(0.1) * 40).epsilon(1e-3)
+    assert result.taken < 40
+    assert float(accountant("pld")(result.ledger).epsilon(1e-3)) == pytest.approx(float(planned))
+
+
+def test_a_callback_that_raises_costs_the_whole_plan():
+    from tacit.accounting import Ledger
+
+    class Stop(Exception):
+        pass
+
+    class Raises(Callback):
+        def on_step(self, taken, planned):
+            if taken == 2:
+                raise Stop
+
+    ledger = Ledger()
+    with pytest.raises(Stop):
+        run(ledger=ledger, callbacks=[Raises()])
+    assert ledger.steps == 6
+
+
+def test_the_facts_hold_for_two_runs_on_one_ledger():
+    first = run(loss=with_global)
+    second = run(ledger=first.ledger)
+    assert assumed(second) == ["loss_rows"]

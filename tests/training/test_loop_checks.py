@@ -1,0 +1,317 @@
+"""What a loop makes of a batch is checked: correct loops stay `proven`, undeclared values and reads do not."""
+
+import copy
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.optim import SGD
+from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+
+from tacit.errors import InvalidInput, TrainingMisuse, UnsupportedModel
+from tacit.opacus import PrivacyEngine
+from tacit.standing import Standing
+from tacit.training import fit, make_private
+from tests.gradients.modules import GOOD, WRONG, Net
+from tests.training.cases import cross_entropy as ce
+from tests.training.cases import flat
+from tests.training.wrong_loops import Records, records
+
+X, Y = records(60)
+WEIGHTS = torch.tensor([1.0, 2.0, 0.5])
+MEAN = torch.linspace(-0.1, 0.1, 6)
+
+
+def private(model=None, data=None, **changes):
+    torch.manual_seed(0)
+    model = model if model is not None else Net()
+    data = data if data is not None else TensorDataset(X, Y)
+    settings = {"clip_norm": 1.0, "noise_multiplier": 1.0, "steps": 60} | changes
+    return make_private(model, SGD(model.parameters(), lr=0.1), DataLoader(data, batch_size=20), **settings)
+
+
+def epochs(p, losses, passes=3):
+    for _ in range(passes):
+        for a, b in p.loader:
+            losses(p, a, b).backward()
+            p.optimizer.step()
+
+
+def _flipped(p, a, b):
+    flip = torch.rand(len(a)) < 0.5
+    return ce(p.model(torch.where(flip[:, None], a.flip(1), a)), b)
+
+
+def _smoothed(p, a, b):
+    target = 0.9 * F.one_hot(b, 3).float() + 0.1 / 3
+    return -(F.log_softmax(p.model(a), 1) * target).sum(1)
+
+
+def _focal(p, a, b):
+    plain = ce(p.model(a), b)
+    return (1 - torch.exp(-plain)) ** 2 * plain
+
+
+def _two_views(p, a, b):
+    outputs = p.model(torch.stack([a, a.flip(1)], 1).flatten(1)[:, :6] + 0 * a)
+    return ce(outputs, b)
+
+
+def _autocast(p, a, b):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = p.model(a)
+    return ce(outputs.float(), b)
+
+
+def _in_place(p, a, b):
+    return ce(p.model(a.sub_(MEAN).div_(2.0)), b)
+
+
+TEACHER = Net()
+
+CORRECT = {
+    "plain": lambda p, a, b: ce(p.model(a), b),
+    "normalised": lambda p, a, b: ce(p.model((a - MEAN) / 2.0), b),
+    "normalised in place": _in_place,
+    "flipped at random": _flipped,
+    "noise added": lambda p, a, b: ce(p.model(a + 0.1 * torch.randn_like(a)), b),
+    "label smoothing": _smoothed,
+    "focal": _focal,
+    "public teacher": lambda p, a, b: ce(p.model(a), TEACHER(a).argmax(1)),
+    "two views": _two_views,
+    "autocast": _autocast,
+    "moved to the device": lambda p, a, b: ce(p.model(a.to("cpu").contiguous()), b.to("cpu")),
+    "through numpy": lambda p, a, b: ce(p.model(a * 1.0), b),
+    "mean of tokens": lambda p, a, b: ce(p.model(a.view(-1, 2, 3).flatten(1)), b),
+    "masked": lambda p, a, b: ce(p.model(a), b) * (b != 2),
+}
+
+
+@pytest.mark.parametrize("name", CORRECT)
+def test_a_correct_loop_stays_proven(name):
+    p = private()
+    epochs(p, CORRECT[name])
+    assert not p.facts.assumed
+    assert p.ledger.standing is Standing.PROVEN
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_model_that_keeps_records_apart_stays_proven(name):
+    torch.manual_seed(0)
+    p = private(GOOD[name]())
+    epochs(p, CORRECT["plain"])
+    assert p.ledger.standing is Standing.PROVEN
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_every_door_refuses_a_module_that_keeps_or_mixes_records(name):
+    def by_fit(model):
+        fit(
+            model,
+            X,
+            Y,
+            loss=ce,
+            optimizer=SGD(model.parameters(), lr=0.1),
+            clip_norm=1.0,
+            noise_multiplier=1.0,
+            batch_size=20,
+            steps=3,
+        )
+
+    def by_loop(model):
+        epochs(private(model), CORRECT["plain"])
+
+    def by_engine(model):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model, optimizer, loader = PrivacyEngine().make_private(
+                module=model,
+                optimizer=SGD(model.parameters(), lr=0.1),
+                data_loader=DataLoader(TensorDataset(X, Y), batch_size=20),
+                noise_multiplier=1.0,
+                max_grad_norm=1.0,
+            )
+        for a, b in loader:
+            F.cross_entropy(model(a), b).backward()
+            optimizer.step()
+
+    for door in (by_fit, by_loop, by_engine):
+        torch.manual_seed(0)
+        with pytest.raises(UnsupportedModel):
+            door(WRONG[name]())
+
+
+def test_a_tensor_of_ones_own_in_the_loss_must_be_declared():
+    p = private()
+    epochs(p, lambda p, a, b: F.cross_entropy(p.model(a), b, weight=WEIGHTS, reduction="none"), 1)
+    assert p.ledger.standing is Standing.CONDITIONAL
+    assert "test_loop_checks.py:" in p.facts["loss_rows"].says
+    declared = private(public={"class weights": WEIGHTS})
+    epochs(declared, lambda p, a, b: F.cross_entropy(p.model(a), b, weight=WEIGHTS, reduction="none"))
+    assert declared.ledger.standing is Standing.PROVEN
+    assert "class weights" in declared.facts["settings"].says
+
+
+def test_a_number_read_is_named_by_line_unless_declared():
+    def with_bar(p, a, b):
+        losses = ce(p.model(a), b)
+        with p.unreleased("progress bar"):
+            float(losses.mean())
+        return losses
+
+    declared, silent = private(), private()
+    epochs(declared, with_bar)
+    assert declared.ledger.standing is Standing.PROVEN
+    assert "progress bar" in declared.facts["released"].says
+    for read in (lambda v: v.item(), lambda v: f"{v}", lambda v: v.tolist(), bool, lambda v: v.numpy()):
+        silent = private()
+        epochs(silent, lambda p, a, b, read=read: (losses := ce(p.model(a), b), read(losses.detach().mean()))[0], 1)
+        assert silent.ledger.standing is Standing.CONDITIONAL
+        assert "test_loop_checks.py:" in silent.facts["numbers_read"].says
+
+
+def test_values_of_an_earlier_batch_are_refused():
+    kept = []
+
+    def with_memory(p, a, b):
+        kept.append(a.mean())
+        return ce(p.model(a + 0 * kept[0]), b)
+
+    with pytest.raises(InvalidInput, match="value of an earlier batch"):
+        epochs(private(), with_memory)
+
+
+def test_a_running_sum_of_losses_does_not_disturb():
+    p, total = private(), 0.0
+
+    def summed(p, a, b):
+        nonlocal total
+        losses = ce(p.model(a), b)
+        total = total + losses.detach().sum()
+        return losses
+
+    epochs(p, summed)
+    assert p.ledger.standing is Standing.PROVEN
+
+
+def test_weights_change_by_releases_and_declared_postprocessing_alone():
+    p = private()
+    epochs(p, CORRECT["plain"], 1)
+    with p.postprocessing("clamped to [-1, 1]"):
+        for parameter in p.model.parameters():
+            parameter.data.clamp_(-1, 1)
+    epochs(p, CORRECT["plain"], 1)
+    assert p.ledger.standing is Standing.PROVEN
+    p.model.module.a.weight.data[0, 0] += 1.0
+    assert p.ledger.standing is Standing.CONDITIONAL
+    with pytest.raises(TrainingMisuse, match="postprocessing"):
+        epochs(p, CORRECT["plain"], 1)
+
+
+def test_an_average_may_be_swapped_in_for_evaluation():
+    p = private()
+    average = AveragedModel(p.model.module)
+    epochs(p, CORRECT["plain"], 1)
+    average.update_parameters(p.model.module)
+    kept = copy.deepcopy(p.model.state_dict())
+    p.model.eval()
+    p.model.load_state_dict(average.module.state_dict())
+    p.model(X)
+    p.model.load_state_dict(kept)
+    p.model.train()
+    epochs(p, CORRECT["plain"], 1)
+    assert p.ledger.standing is Standing.PROVEN
+
+
+def test_the_weights_of_another_run_bring_its_ledger():
+    p = private()
+    epochs(p, CORRECT["plain"], 1)
+    later = private()
+    later.resume(p.model.state_dict(), p.ledger)
+    epochs(later, CORRECT["plain"], 1)
+    assert later.ledger.steps == 2 * p.ledger.steps
+
+
+def test_layers_may_be_frozen_after_wrapping_and_stay_as_they_are():
+    p = private()
+    epochs(p, CORRECT["plain"], 1)
+    before = p.model.module.a.weight.clone()
+    p.model.module.a.requires_grad_(False)
+    epochs(p, CORRECT["plain"], 1)
+    assert torch.equal(before, p.model.module.a.weight)
+    p.model.module.a.requires_grad_(True)
+    with pytest.raises(TrainingMisuse, match="requires_grad"):
+        epochs(p, CORRECT["plain"], 1)
+
+
+def test_a_transform_runs_record_by_record():
+    seen = []
+
+    def shifted(record, generator):
+        seen.append(record[0].shape)
+        return record[0] + 0.1 * torch.randn(6, generator=generator), record[1]
+
+    p = private(transform=shifted)
+    epochs(p, CORRECT["plain"], 1)
+    assert set(seen) == {torch.Size([6])}
+    assert p.ledger.standing is Standing.PROVEN
+
+
+class Unreached(Dataset):
+    """Records made on the fly, which replacing entries does not reach."""
+
+    def __len__(self):
+        return 60
+
+    def __getitem__(self, i):
+        return X[i], Y[i]
+
+
+class OwnDraws(Records):
+    """Augments with a generator of its own."""
+
+    def __init__(self, x, y):
+        super().__init__(x, y)
+        self.draw = np.random.default_rng(0)
+
+    def __getitem__(self, i):
+        return self.x[i] + float(self.draw.normal()), self.y[i]
+
+
+def test_a_data_set_that_cannot_be_tested_makes_the_run_conditional():
+    p = private(data=Unreached())
+    epochs(p, CORRECT["plain"], 1)
+    assert p.ledger.standing is Standing.CONDITIONAL
+    assert "transform=" in p.facts["rows"].says
+    for data in (Records(X, Y), Subset(Records(X, Y), range(60))):
+        p = private(data=data)
+        epochs(p, CORRECT["plain"], 1)
+        assert p.ledger.standing is Standing.PROVEN
+    epochs(private(data=OwnDraws(X, Y)), CORRECT["plain"], 1)
+
+
+def test_one_process_alone_trains(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(TrainingMisuse, match="must run in one process on one device; got 2 ranks"):
+        private()
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with pytest.raises(TrainingMisuse, match="got DataParallel around a module"):
+        private(nn.DataParallel(Net()))
+
+
+@pytest.mark.slow
+def test_forced_probes_raise_no_false_alarm():
+    """10,000 probes and as many replays of correct programs: python -m pytest -m slow -k forced_probes."""
+    probes = 0
+    while probes < 10_000:
+        for name in GOOD:
+            p = private(GOOD[name](), check_every=1, steps=10**6)
+            p.model.session.checks._sure = dict.fromkeys(("probe", "loss", "inputs"), 10**9)
+            for losses in CORRECT.values():
+                epochs(p, losses, 8)
+            probes += p.model.clipped.probe.times
+            assert flat(p.model).isfinite().all()

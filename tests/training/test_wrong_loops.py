@@ -1,0 +1,49 @@
+"""None of the wrong loops keeps `proven`, and none of the correct ones loses it."""
+
+import warnings
+
+import pytest
+import torch
+from torch.optim import SGD
+
+from tacit.errors import TacitError
+from tacit.standing import Standing
+from tacit.training import make_private
+from tests.training.wrong_loops import CORRECT, LR, WRONG, records
+
+# These are right by the contract: noise is recorded at its real value, and the unit is one record.
+STATED = {"noise_turned_down", "person_repeated_six_times"}
+REFUSALS = (TacitError, TypeError, ValueError)
+
+
+def outcome(case):
+    """Standing after the loop, or "refused"."""
+    torch.manual_seed(0)
+    x, y = records()
+    model = case.model()
+    settings = {"clip_norm": 1.0, "noise_multiplier": 1.0, "steps": 30}
+    try:
+        optimizer = SGD([p for p in model.parameters() if p.requires_grad], lr=LR)
+        p = make_private(model, optimizer, case.loader(x, y), **settings)
+        case.loop(p, x, y)
+    except REFUSALS as error:
+        return f"refused: {error}"
+    return p.ledger.standing
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_loop_does_not_stay_proven(name):
+    found = outcome(WRONG[name])
+    assert (found is Standing.PROVEN) == (name in STATED), found
+
+
+@pytest.mark.parametrize("name", CORRECT)
+def test_a_correct_loop_stays_proven(name):
+    assert outcome(CORRECT[name]) is Standing.PROVEN
+
+
+def test_most_wrong_loops_are_refused_before_anything_is_released():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        refused = [name for name in WRONG if str(outcome(WRONG[name])).startswith("refused")]
+    assert len(refused) >= 39
