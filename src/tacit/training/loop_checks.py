@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from tacit import check
-from tacit.accounting.facts import Facts
+from tacit.accounting.facts import Facts, How
 from tacit.errors import TacitError, TrainingMisuse
 from tacit.gradients.deferred import DeferredSum
 from tacit.gradients.inputs import Inputs
@@ -29,7 +29,6 @@ from tacit.training.plan import PrivateRun
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.private_step import CHECK_EVERY, PROBED_STEPS
 from tacit.training.replay import check_cotangents, check_input
-from tacit.training.run_facts import begin
 from tacit.training.state_guard import StateGuard, elsewhere
 from tacit.training.trace import Reads, Trace, TracedTensor, allowed
 
@@ -73,7 +72,9 @@ class LoopChecks:
         self._skipped = 0
         self._declaring = False
         refuse_other_steps(optimizer)
-        begin(run)
+        for name in ("rows", "model_rows", "model_state", "loss_rows", "numbers_read", "weights"):
+            self.facts.note(name, How.ASSUMED, "no step of the loop has been checked yet")
+        self.facts.note("one_process", How.ENFORCED, "several processes and parallel wrappers are refused")
         for name, value in (public or {}).items():
             self.public(value, name)
         moved = WeakMethod(self._weights_now)
