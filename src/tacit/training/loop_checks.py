@@ -47,6 +47,9 @@ class LoopChecks:
         check_every: mean number of steps between two probes, >= 1.
         public: name -> tensor that losses may use.
 
+    Raises:
+        InvalidInput: `check_every` is no positive integer, or a public value is no tensor.
+
     Attributes:
         reads: numbers that the loop read from private values.
         guard: state of the module.
@@ -209,7 +212,14 @@ class LoopChecks:
         self.facts.checked("rows", step=self.step)
 
     def check_loss(self, loss: PrivateOutputs, root: Tensor, found: Tensor, scale: int) -> None:
-        """Check that the cotangents `found` of `loss` are each of their own record; see `check_cotangents`."""
+        """Check that the cotangents of a loss are each of their own record; see `check_cotangents`.
+
+        Args:
+            loss: one value for each record, or their sum or mean.
+            root: outputs of the private model, shape (batch, ...).
+            found: gradient of the loss with respect to `root`.
+            scale: what a mean was multiplied with to undo it, >= 1.
+        """
         trace = loss.trace
         for line in sorted(trace.unknown):
             self.facts.missing(
