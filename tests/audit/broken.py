@@ -41,14 +41,10 @@ class Repeating(Stream):
     secure = False
 
     def __init__(self) -> None:
-        self._noise: dict[int, np.ndarray] = {}
+        self._words: dict[int, np.ndarray] = {}
 
     def bits(self, count: int) -> np.ndarray:
-        return SecureStream().bits(count)
-
-    def fill_normal(self, out: np.ndarray) -> None:
-        kept = self._noise.setdefault(out.size, SecureStream().normal(out.size, out.dtype.type))
-        out[:] = kept
+        return self._words.setdefault(count, SecureStream().bits(count)).copy()
 
 
 def sound(claim: Claim, model: nn.Module, inputs: Places, targets: Tensor, *, loss: Loss, optimizer: Optimizer) -> None:

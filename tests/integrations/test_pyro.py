@@ -52,7 +52,7 @@ def test_private_inference_through_the_same_engine_and_ledger():
     joint = PyroModel(logistic, features=3).log_joint(lambda values, x: torch.sigmoid(x @ values["w"]))
     own = infer(joint, x, y, **settings)
     assert own.ledger.mechanism == Gaussian(1.0).poisson(0.2) * 60
-    assert accountant("pld")(own.ledger).standing is Standing.CONDITIONAL
+    assert accountant("pld")(own.ledger).standing is Standing.PROVEN
     again = infer(joint, x, y, stream=SeededStream(1), **settings)
     same = infer(LogisticLikelihood(), x, y, stream=SeededStream(1), **settings)
     torch.testing.assert_close(again.posterior.mean, same.posterior.mean, rtol=0, atol=0.15)

@@ -217,7 +217,7 @@ class TestAccounting:
         one_epoch(*made(engine, noise_multiplier=2.0, batch_size=200))
         epsilon = engine.get_epsilon(1e-3)
         assert epsilon == accountant(ours)(engine.ledger).epsilon(1e-3)
-        assert epsilon.standing is Standing.CONDITIONAL
+        assert epsilon.standing is Standing.PROVEN
         assert len(engine.accountant) == 1
 
     def test_gdp_bounds_nothing_and_says_so(self):

@@ -91,8 +91,11 @@ def survive(method: str, folder: Path, chance: random.Random) -> str:
     """What went wrong with one run that is killed up to three times; empty where nothing did."""
     released = folder.with_suffix(".released")
     for _ in range(chance.randint(1, 3)):
-        if attempt(method, folder, released, chance.randint(1, _MOST_EVENTS)) == FAILED:
+        ended = attempt(method, folder, released, chance.randint(1, _MOST_EVENTS))
+        if ended == FAILED:
             return "an attempt failed"
+        if ended == FINISHED:
+            break
     if not (folder / "card.json").exists() and attempt(method, folder, released, 10**9) != FINISHED:
         return "the last attempt failed"
     card = json.loads((folder / "card.json").read_text())

@@ -16,8 +16,7 @@ def test_a_killed_run_ends_in_a_card_and_understates_nothing(method, tmp_path):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_run_whose_budget_was_lost_ends_with_what_it_has(tmp_path):
     folder, released = tmp_path / "run", tmp_path / "released"
-    for _ in range(8):
-        attempt("gradient", folder, released, 40)
-    if not (folder / "card.json").exists():
+    ended = [attempt("gradient", folder, released, 40) for _ in range(2)]
+    if FINISHED not in ended:
         assert attempt("gradient", folder, released, 10**9) == FINISHED
     assert (folder / "model.safetensors").exists()

@@ -88,10 +88,10 @@ def test_ratings_and_words_from_data_to_card(tmp_path, original_files):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"dataset": "movielens", "model": "mlp"}, "recommender for users and items; got 'mlp'"),
-        ({"dataset": "movielens", "model": "text"}, "no numbers of words"),
-        ({"dataset": "abalone", "model": "recommender"}, "no ratings"),
-        ({"dataset": "abalone", "model": "convnet"}, "mlp or linear for a table"),
+        ({"dataset": "movielens", "model": "mlp"}, "must be 'recommender'; got 'mlp'"),
+        ({"dataset": "movielens", "model": "text"}, "needs word numbers with classes"),
+        ({"dataset": "abalone", "model": "recommender"}, "needs user-item ratings"),
+        ({"dataset": "abalone", "model": "convnet"}, "must be 'mlp' or 'linear'; got 'convnet'"),
     ],
 )
 def test_a_model_of_another_kind_of_data_is_refused(changes, sentence, tmp_path, original_files):

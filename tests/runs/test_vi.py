@@ -43,7 +43,7 @@ def test_with_secure_noise_the_guarantee_is_proven_and_within_the_target(tmp_pat
     assert main([*arguments, "--out", str(tmp_path), "--json"]) == 0
     card = json.loads(capsys.readouterr().out)
     proven = next(each for each in card["guarantees"] if each["accountant"] == "pld")
-    assert proven["standing"] == "conditional"
+    assert proven["standing"] == "proven"
     assert proven["epsilon"] <= 2.0
 
 

@@ -18,7 +18,12 @@ from tacit.standing import Standing
 
 
 class How(StrEnum):
-    """How a fact is known, strongest first."""
+    """How a fact is known, strongest first.
+
+    Example:
+        >>> [how.value for how in How]
+        ['enforced', 'checked', 'declared', 'assumed']
+    """
 
     ENFORCED = "enforced"
     CHECKED = "checked"
@@ -62,6 +67,10 @@ class Fact:
         times: how often it was checked.
         last_step: the step of the last check, counted from 1; None where it is not checked by step.
         says: one sentence: what was checked or declared, or what is missing and how to get it.
+
+    Example:
+        >>> Fact("unit", How.DECLARED, says="unit record").spec()["how"]
+        'declared'
     """
 
     id: str
@@ -222,14 +231,14 @@ class Facts:
 
     def copy(self) -> Facts:
         """Independent facts that say the same."""
-        twin = Facts()
+        copied = Facts()
         with self._lock:
-            twin._facts, twin._earlier = dict(self._facts), dict(self._earlier)
-            twin._missing = set(self._missing)
+            copied._facts, copied._earlier = dict(self._facts), dict(self._earlier)
+            copied._missing = set(self._missing)
             for name, found in self._live:
                 if says := found():
-                    twin.missing(name, says)
-        return twin
+                    copied.missing(name, says)
+        return copied
 
     def spec(self) -> list[dict[str, Any]]:
         """JSON form."""

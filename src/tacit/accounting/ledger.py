@@ -218,12 +218,12 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """An independent ledger that says the same; what either records later does not reach the other."""
-        twin = Ledger(relation=self.relation, unit=self.unit)
+        copied = Ledger(relation=self.relation, unit=self.unit)
         with self._lock:
-            twin._entries, twin.facts = list(self._entries), self.facts.copy()
-            twin.origin = self.origin
-            twin._take_marks(self)
-        return twin
+            copied._entries, copied.facts = list(self._entries), self.facts.copy()
+            copied.origin = self.origin
+            copied._take_marks(self)
+        return copied
 
     def absorb(self, other: Ledger, note: str = "") -> None:
         """Record what ran under `other` on the same records: entries, marks, assumptions, facts and standing.

@@ -23,5 +23,5 @@ def bad_cells(name: str, rule: str, rows: np.ndarray, columns: Iterable[object])
         rows: numbers of the rows, counted from 0.
         columns: names or numbers of the columns.
     """
-    got = f"cells in rows {listed(np.unique(rows))} of columns {listed(columns)} that are not"
+    got = f"cells in rows {listed(np.unique(rows))}, columns {listed(columns)}, that are not"
     return InvalidInput(f"{name} must be {rule}; got {got}. Remove or fill these cells; rows count from 0.")

@@ -6,9 +6,10 @@ version. Attributes are followed through lists, dictionaries and plain objects, 
 
 from __future__ import annotations
 
+import copy
 import random
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -41,8 +42,8 @@ def module_state(module: nn.Module) -> State:
     Example:
         >>> layer = nn.Linear(2, 1)
         >>> layer.calls = 3
-        >>> sorted(module_state(layer))[:3]
-        ['bias', 'calls', 'in_features']
+        >>> [name for name in sorted(module_state(layer)) if not name.startswith("_")]
+        ['bias', 'calls', 'in_features', 'out_features', 'weight']
     """
     found: State = {}
     for path, inner in module.named_modules():
@@ -112,3 +113,36 @@ def _same_tensors(left: Tensor, right: Tensor) -> bool:
     if left.shape != right.shape or left.dtype != right.dtype or left.device != right.device:
         return False
     return torch.equal(left, right) or bool(((left == right) | ((left != left) & (right != right))).all())
+
+
+def copy_to_run(model: nn.Module) -> tuple[nn.Module, Callable[[], None]]:
+    """A copy of the module, or the module itself and what puts its state back, where it cannot be copied."""
+    inner = getattr(model, "_orig_mod", model)
+    try:
+        return copy.deepcopy(inner), lambda: None
+    except Exception:
+        # Attributes with a graph, locks and open files cannot be copied; they fail in many ways.
+        return inner, _restorer(inner)
+
+
+def _restorer(model: nn.Module) -> Callable[[], None]:
+    values = [(value, value.detach().clone()) for value in (*model.parameters(), *model.buffers())]
+    attributes = [(vars(inner), dict(vars(inner))) for inner in model.modules()]
+    buffers = [(inner._buffers, dict(inner._buffers)) for inner in model.modules()]
+    boxes = [box for own, _ in attributes for box in own.values() if isinstance(box, list | dict)]
+    containers = [(box, box.copy()) for box in boxes]
+    gradients = [(value, value.grad) for value in model.parameters()]
+
+    def restore() -> None:
+        for own, before in (*attributes, *buffers):
+            own.clear()
+            own.update(before)
+        for box, before in containers:
+            box.clear()
+            box.update(before) if isinstance(box, dict) else box.extend(before)
+        for value, before in values:
+            value.data.copy_(before)
+        for value, gradient in gradients:
+            value.grad = gradient
+
+    return restore

@@ -59,7 +59,9 @@ class Task:
         """Run the function, in this process."""
         module, name = self.function.split(":")
         function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-        return function(**self.settings, **self.secret, **({"data_dir": data_dir} if self.reads_data else {}))
+        return function(
+            **dict(self.settings) | dict(self.secret), **({"data_dir": data_dir} if self.reads_data else {})
+        )
 
     def key(self, data_dir: str | os.PathLike[str] | None = None) -> str:
         """SHA-256 of the function, the settings, the code of the package, the data, if read, and the files."""

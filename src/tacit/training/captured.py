@@ -29,9 +29,8 @@ def captured_data(function: Callable[..., Any]) -> dict[str, object]:
         Name -> tensor, array or module.
 
     Example:
-        >>> weights = torch.ones(3)
-        >>> list(captured_data(lambda outputs, targets: outputs @ weights))
-        ['weights']
+        >>> list(captured_data(torch.nn.CrossEntropyLoss(weight=torch.ones(3))))
+        ['weight']
     """
     found: dict[str, object] = {}
     _search("", function, found, set(), _DEPTH)

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from tacit import check
-from tacit.accounting.facts import Facts
+from tacit.accounting.facts import Facts, How
 from tacit.errors import TacitError, TrainingMisuse
 from tacit.gradients.deferred import DeferredSum
 from tacit.gradients.inputs import Inputs
@@ -29,7 +29,6 @@ from tacit.training.plan import PrivateRun
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.private_step import CHECK_EVERY, PROBED_STEPS
 from tacit.training.replay import check_cotangents, check_input
-from tacit.training.run_facts import begin
 from tacit.training.state_guard import StateGuard, elsewhere
 from tacit.training.trace import Reads, Trace, TracedTensor, allowed
 
@@ -47,6 +46,9 @@ class LoopChecks:
         run: whose ledger holds the facts.
         check_every: mean number of steps between two probes, >= 1.
         public: name -> tensor that losses may use.
+
+    Raises:
+        InvalidInput: `check_every` is no positive integer, or a public value is no tensor.
 
     Attributes:
         reads: numbers that the loop read from private values.
@@ -73,7 +75,9 @@ class LoopChecks:
         self._skipped = 0
         self._declaring = False
         refuse_other_steps(optimizer)
-        begin(run)
+        for name in ("rows", "model_rows", "model_state", "loss_rows", "numbers_read", "weights"):
+            self.facts.note(name, How.ASSUMED, "no step of the loop has been checked yet")
+        self.facts.note("one_process", How.ENFORCED, "several processes and parallel wrappers are refused")
         for name, value in (public or {}).items():
             self.public(value, name)
         moved = WeakMethod(self._weights_now)
@@ -208,7 +212,14 @@ class LoopChecks:
         self.facts.checked("rows", step=self.step)
 
     def check_loss(self, loss: PrivateOutputs, root: Tensor, found: Tensor, scale: int) -> None:
-        """Check that the cotangents `found` of `loss` are each of their own record; see `check_cotangents`."""
+        """Check that the cotangents of a loss are each of their own record; see `check_cotangents`.
+
+        Args:
+            loss: one value for each record, or their sum or mean.
+            root: outputs of the private model, shape (batch, ...).
+            found: gradient of the loss with respect to `root`.
+            scale: what a mean was multiplied with to undo it, >= 1.
+        """
         trace = loss.trace
         for line in sorted(trace.unknown):
             self.facts.missing(

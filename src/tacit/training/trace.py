@@ -148,7 +148,14 @@ class Trace:
         return value.trace is self and value.ref.node in self.roots and value.ref.item is None and not self.written
 
     def append(self, function: Callable[..., Any], args: Any, kwargs: Any, writing: bool) -> int:
-        """Record an operation before it runs; returns its node."""
+        """Record an operation before it runs; returns its node.
+
+        Args:
+            function: the operation.
+            args: its arguments, traced or not.
+            kwargs: its named arguments.
+            writing: whether it writes into one of them.
+        """
         if writing and not self.written:
             # What is written into may share memory with a root: keep the roots as they were.
             self.roots = {place: value.clone() for place, value in self.roots.items()}
@@ -218,7 +225,14 @@ class TracedTensor(Tensor):
 
 
 def traced_call(func: Any, args: Any, kwargs: Any, kind: type[TracedTensor]) -> Any:
-    """Run an operation on traced values, record it on their trace, and trace what it returns as `kind`."""
+    """Run an operation on traced values, record it on their trace, and trace what it returns.
+
+    Args:
+        func: the operation.
+        args: its arguments, at least one of them traced.
+        kwargs: its named arguments.
+        kind: class of the tensors that it returns.
+    """
     name = getattr(func, "__name__", "")
     if name in _PASSIVE or func in _PASSIVE_FUNCTIONS:
         with torch._C.DisableTorchFunctionSubclass():
