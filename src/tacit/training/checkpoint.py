@@ -152,8 +152,9 @@ def _signature(path: Path, header: Mapping[str, str], tensors: Mapping[str, Tens
     origin = origin_of(_KIND, digest, signature)
     if content not in (None, digest) or origin is Origin.EDITED:
         raise InvalidInput(f"checkpoint must be as it was written; got {str(path)!r}, whose content was edited.")
-    ours = origin in (Origin.OWN, Origin.ROLLED_BACK) and isinstance(signature, dict)
-    return (signature if ours else {}), origin
+    if origin in (Origin.OWN, Origin.ROLLED_BACK) and isinstance(signature, dict):
+        return signature, origin
+    return {}, origin
 
 
 def read_safetensors(name: str, path: str | Path, kind: str = "file") -> tuple[dict[str, str], dict[str, Tensor]]:
