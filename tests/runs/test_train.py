@@ -51,6 +51,7 @@ def test_the_folder_has_everything(run):
         "config.json",
         "ledger.json",
         "model.safetensors",
+        "signature.json",
     }
 
 
@@ -190,7 +191,7 @@ def test_what_a_data_set_was_prepared_from_is_said_beside_the_number(tmp_path, m
     assert said in " ".join(capsys.readouterr().out.split())
     assert said in (tmp_path / "run" / "card.html").read_text()
     card = json.loads((tmp_path / "run" / "card.json").read_text())
-    assert "conditional" in {row["standing"] for row in card["guarantees"]}
+    assert "proven" in {row["standing"] for row in card["guarantees"]}
     assert "Read from the data without being paid for: the vocabulary" in card["assumptions"]
 
 

@@ -181,11 +181,11 @@ def test_no_step_within_the_smaller_epsilon_is_refused():
         planned("T2", stop_epsilon=0.2)
 
 
-def test_an_accuracy_on_public_data_ends_the_training_free_of_charge():
+def test_an_accuracy_on_public_data_ends_the_training_and_the_ledger_holds_the_plan():
     done = run("T1", candidates=[ticket(0.9)], epsilon=200.0, epochs=20, stop_accuracy=0.5)
     assert "test reached" in done.stopped
     assert done.history[-1]["test"] >= 0.5 > done.history[0]["test"]
-    assert [entry.note for entry in done.ledger.entries] == ["training"]
+    assert [entry.note.partition(",")[0] for entry in done.ledger.entries] == ["training", "planned"]
     assert done.ledger.entries[0].steps == done.history[-1]["steps"]
     assert any("are public" in sentence for sentence in done.ledger.assumptions)
 

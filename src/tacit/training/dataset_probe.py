@@ -59,7 +59,9 @@ def dataset_probe(data: Dataset[Any]) -> bool:
         return False
     draw = np.random.default_rng(random.SystemRandom().getrandbits(60))
     try:
-        reached = [_trial(data, columns, size, draw) for _ in range(_TRIALS)]
+        halves = [_half(size, draw) for _ in range(_TRIALS)]
+        # A half and its complement: what depends on one fixed record shows in one of the two.
+        reached = [_trial(data, columns, each, draw) for half in halves for each in (half, ~half)]
     except InvalidInput:
         raise
     except Exception:
@@ -68,10 +70,15 @@ def dataset_probe(data: Dataset[Any]) -> bool:
     return any(reached)
 
 
-def _trial(data: Any, columns: dict[str, Any], size: int, draw: np.random.Generator) -> bool:
-    """One replacement of a random half; whether it reached the records of that half."""
+def _half(size: int, draw: np.random.Generator) -> np.ndarray:
+    """A random half of the records, shape (size,)."""
     replaced = np.zeros(size, dtype=bool)
     replaced[draw.permutation(size)[: size // 2]] = True
+    return replaced
+
+
+def _trial(data: Any, columns: dict[str, Any], replaced: np.ndarray, draw: np.random.Generator) -> bool:
+    """One replacement; whether it reached the records that were replaced."""
     other = copy.copy(data)
     for name, value in columns.items():
         setattr(other, name, _with_others(value, replaced))
