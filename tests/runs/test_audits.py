@@ -146,7 +146,7 @@ def test_a_ledger_of_another_run_is_refused(ask, run, tmp_path):
         ("card.json", b'{"settings": 5}', "settings of card.json must be a table"),
         ("card.json", STEPLESS, "attack must be another one for this run"),
         ("ledger.json", b'{"mechanisms": [], "unsafe": 5}', "unsafe must be a list"),
-        ("model.safetensors", None, "safetensors file"),
+        ("model.safetensors", None, "path must be a model file that exists"),
         ("audit.json", None, "path must be one that this command can use"),
     ],
 )
