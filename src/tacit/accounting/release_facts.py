@@ -5,8 +5,8 @@ from __future__ import annotations
 from tacit.accounting.facts import FLOATING, Fact, How
 
 EXACT = (
-    "noise is drawn and added exactly (rounded Gaussian mechanism); the clipped sum of the first batch is compared with "
-    "float64 before it is released; no bound on its rounding is derived"
+    "noise is drawn and added exactly (rounded Gaussian mechanism); the clipped sum of the first batch is compared "
+    "with float64 before it is released; no bound on its rounding is derived"
 )
 
 
