@@ -49,6 +49,7 @@ def test_the_folder_has_everything(run):
         "card.html",
         "card.json",
         "config.json",
+        "execution.json",
         "ledger.json",
         "model.safetensors",
         "signature.json",

@@ -45,6 +45,48 @@ def test_a_seeded_run_is_claimed():
     assert result.ledger.standing is Standing.CLAIMED
 
 
+def test_weights_are_compared_before_every_step():
+    fact = run().ledger.facts["weights"]
+    assert (fact.how, fact.times, fact.last_step) == (How.CHECKED, 6, 6)
+
+
+class ChangesWeights(Callback):
+    """Writes into a weight, in place or past the version counter."""
+
+    def __init__(self, model, write):
+        self.weight, self.write = next(model.parameters()), write
+
+    def on_step(self, done, total):
+        if done == 3:
+            self.write(self.weight)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [lambda weight: weight.data.add_(1e-6), lambda weight: weight.detach().clamp_(-1e-3, 1e-3)],
+    ids=["data", "in place"],
+)
+def test_a_callback_that_changes_weights_makes_the_run_conditional(write):
+    model = small_model()
+    result = run(model=model, callbacks=[ChangesWeights(model, write)])
+    assert assumed(result) == ["weights"]
+    assert result.ledger.standing is Standing.CONDITIONAL
+
+
+def test_a_callback_that_gives_weights_back_stays_proven():
+    model = small_model()
+
+    class Swap(Callback):
+        def on_step(self, done, total):
+            kept = {name: value.clone() for name, value in model.state_dict().items()}
+            with torch.no_grad():
+                for value in model.parameters():
+                    value.zero_()
+            model.load_state_dict(kept)
+
+    assert run(model=model, callbacks=[Swap()]).ledger.standing is Standing.PROVEN
+
+
 class WeightedLoss(nn.Module):
     def __init__(self):
         super().__init__()

@@ -4,6 +4,7 @@ Noise multiplier 0.7, clip 2.5, expected batch 37, so that no two factors can be
 alarm with probability below 1e-6.
 """
 
+import copy
 import math
 
 import numpy as np
@@ -68,20 +69,27 @@ def test_noise_is_fresh_in_every_lane(lane):
     assert abs(np.corrcoef(*moved)[0, 1]) < 0.15
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30])
-def test_a_bad_record_contributes_no_more_than_any_other_in_every_lane(lane, value):
+BAD = (math.nan, math.inf, -math.inf, 1e30)
+
+
+def test_a_bad_record_contributes_no_more_than_any_other_in_every_lane(lane):
     """Weights stay finite, and without noise to speak of the release differs by one clipping bound at most."""
-    (x, y), quiet = batch(), {"noise_multiplier": 1e-9}
-    ends = []
-    for records in (x, x.clone().index_put_((torch.tensor(3), torch.tensor(1)), torch.tensor(value))):
-        model = wide_model()
-        step = step_of(model, lane, SeededStream(2), **quiet)
+    x, y = batch()
+    model = wide_model()
+    step, start = step_of(model, lane, SeededStream(2), noise_multiplier=1e-9), copy.deepcopy(model.state_dict())
+
+    def moved(records):
+        """What one step from the same weights moves; a second one must leave them finite."""
+        model.load_state_dict(start)
         before = flat(model)
         step(records, y)
+        first = flat(model) - before
         step(records, y)
         assert torch.isfinite(flat(model)).all()
-        model = wide_model()
-        step_of(model, lane, SeededStream(2), **quiet)(records, y)
-        ends.append(flat(model) - before)
-    # The record is replaced: its old contribution goes and a new one comes, each of at most one bound.
-    assert float((ends[0] - ends[1]).norm()) <= 2 * 2.5 / 37 * (1 + 1e-4)
+        return first
+
+    plain = moved(x)
+    for value in BAD:
+        bad = moved(x.clone().index_put_((torch.tensor(3), torch.tensor(1)), torch.tensor(value)))
+        # The record is replaced: its old contribution goes and a new one comes, each of at most one bound.
+        assert float((plain - bad).norm()) <= 2 * 2.5 / 37 * (1 + 1e-4), value

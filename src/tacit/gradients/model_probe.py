@@ -68,7 +68,7 @@ class ModelProbe:
         if not len(chosen):
             return False
         batch = _Batch(rows(inputs, chosen), None if targets is None else targets[chosen.to(targets.device)], loss)
-        with _generators() as start, torch.enable_grad():
+        with restored_generators() as start, torch.enable_grad():
             draw = torch.Generator().manual_seed(random.SystemRandom().getrandbits(60))
             for turn in range(_PAIRS if thorough else 1):
                 half = _half(len(chosen), draw)
@@ -293,20 +293,21 @@ def _check_rows(model: nn.Module, first: _Run, second: _Run, keep: Tensor, of_lo
 def _rows_alike(first: list[Tensor], second: list[Tensor], keep: Tensor, tolerance: float) -> bool:
     if [value.shape for value in first] != [value.shape for value in second]:
         return False
-    return all(_near(one, other, keep, tolerance) for one, other in zip(first, second, strict=True))
+    return all(is_near(one, other, keep, tolerance) for one, other in zip(first, second, strict=True))
 
 
 def _alike(one: Tensor | None, other: Tensor | None, keep: Tensor, tolerance: float) -> bool:
     if one is None or other is None or not _comparable(one, other, keep):
         return False
-    return _near(one, other, keep, tolerance)
+    return is_near(one, other, keep, tolerance)
 
 
 def _comparable(one: Tensor, other: Tensor, keep: Tensor) -> bool:
     return one.shape == other.shape and bool(one.dim()) and len(one) == len(keep)
 
 
-def _near(one: Tensor, other: Tensor, keep: Tensor, tolerance: float) -> bool:
+def is_near(one: Tensor, other: Tensor, keep: Tensor, tolerance: float) -> bool:
+    """Whether the rows `keep` agree up to `tolerance` times the largest value of `one`."""
     where = keep.to(one.device)
     one, other = one[where].float(), other[where].float()
     allowed = tolerance * _largest([one])
@@ -332,7 +333,7 @@ def _mixing(model: nn.Module, first: _Run, second: _Run, keep: Tensor, what: str
         later = second.layers.get(path)
         if later is None or not _comparable(output, later[1], keep):
             continue
-        if not _near(output, later[1], keep, _tolerance(first, _OUTPUTS)):
+        if not is_near(output, later[1], keep, _tolerance(first, _OUTPUTS)):
             layer = f"layer {path!r} ({type(model.get_submodule(path)).__name__})"
             where = (
                 layer
@@ -353,7 +354,7 @@ def _kept(value: Any) -> Any:
 
 
 @contextmanager
-def _generators() -> Iterator[Callable[[], None]]:
+def restored_generators() -> Iterator[Callable[[], None]]:
     """A function that puts every global generator where it is now; they are put there at the end too."""
     cpu, cuda = torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     draws, python = np.random.get_state(), random.getstate()  # noqa: NPY002 (models draw from it)

@@ -91,7 +91,17 @@ def training_of(config: Config, dataset: Dataset, ledger: Ledger) -> Training:
 
 
 def check_settings(config: Config, dataset: Dataset, folder: Path, training: Training) -> None:
-    """Raise `InvalidInput` where config.json or card.json say something else than the ledger does."""
+    """Compare the settings of config.json and card.json with what the ledger recorded.
+
+    Args:
+        config: of the run.
+        dataset: of the run.
+        folder: of the run, whose card.json is read if it is there.
+        training: from the ledger.
+
+    Raises:
+        InvalidInput: a setting is not what the ledger recorded.
+    """
     card = json_table("card.json", folder / "card.json") if (folder / "card.json").exists() else {}
     settings = check.instance("settings of card.json", card.get("settings", {}), dict, "a table")
     said: list[tuple[str, str, Any, float]] = [

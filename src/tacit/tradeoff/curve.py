@@ -18,7 +18,7 @@ from tacit.root_finding import bisect, bracketed_root
 from tacit.tradeoff.gaussian import gaussian_beta, gaussian_delta, gaussian_epsilon, gaussian_mu
 
 _GRID = 129  # grid points of a profile: tangents are then within about 1e-4 of a smooth curve
-_TAIL = 1e-15  # delta at which profiles end: below the rounding of a double near 1
+PROFILE_END = 1e-15  # delta at which profiles end: below the rounding of a double near 1
 
 
 _GROUPED = 1e-12
@@ -91,13 +91,13 @@ class Curve(ABC):
         Both profiles are convex in e^eps. Between grid points this one lies below its chord and delta_mu above any of
         its tangents, so comparing chord and tangent at the two ends covers the interval.
         """
-        if np.isinf(self.epsilon(max(slack, _TAIL))):
+        if np.isinf(self.epsilon(max(slack, PROFILE_END))):
             return float("inf")
         epsilons, deltas = self.profile
-        if deltas[-1] > max(slack, _TAIL) or (slack < _TAIL and deltas[-1] > 0.0):
+        if deltas[-1] > max(slack, PROFILE_END) or (slack < PROFILE_END and deltas[-1] > 0.0):
             return float("inf")
         mu = self.mu_floor(slack) * (1 + 1e-3) + 1e-12
-        while not _covers(mu, epsilons, deltas - max(slack, _TAIL)):
+        while not _covers(mu, epsilons, deltas - max(slack, PROFILE_END)):
             mu *= 1.003  # the answer is at most .3 % too large
         return mu
 
@@ -133,8 +133,12 @@ class Curve(ABC):
         return epsilons, np.clip(deltas, 0.0, 1.0)
 
     def _grid(self) -> np.ndarray:
-        last = self.epsilon(_TAIL)
-        return (last if np.isfinite(last) else 64.0) * np.linspace(0.0, 1.0, _GRID) ** 1.5
+        return profile_grid(self.epsilon(PROFILE_END))
+
+
+def profile_grid(last: float) -> np.ndarray:
+    """Epsilons of a profile from 0 to `last`, or to 64 where that is infinite; dense near 0."""
+    return (last if np.isfinite(last) else 64.0) * np.linspace(0.0, 1.0, _GRID) ** 1.5
 
 
 class GaussianCurve(Curve):
@@ -207,7 +211,7 @@ class EpsilonCurve(Curve):
     @cached_property
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
         """(epsilons, deltas) at the epsilons of a grid of deltas from 1 to 1e-15."""
-        deltas = np.concatenate([1 - np.geomspace(1e-9, 0.5, _GRID // 2), np.geomspace(0.5, _TAIL, _GRID)[1:]])
+        deltas = np.concatenate([1 - np.geomspace(1e-9, 0.5, _GRID // 2), np.geomspace(0.5, PROFILE_END, _GRID)[1:]])
         epsilons = np.array([self.epsilon(float(d)) for d in deltas])
         finite = np.isfinite(epsilons)
         epsilons, deltas = epsilons[finite], deltas[finite]

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
 
 # Depth to which containers, objects and functions are searched; a wrapper of a wrapper is three.
 _DEPTH = 4
+Wanted = Callable[[str, object], bool]
 _ROOTS = ("torch", "numpy", "math", "builtins", "functools", "tacit", "scipy", "sklearn")
 
 
@@ -33,19 +35,30 @@ def captured_data(function: Callable[..., Any]) -> dict[str, object]:
         ['weight']
     """
     found: dict[str, object] = {}
-    _search("", function, found, set(), _DEPTH)
+    _search("", function, _is_data, found, set(), _DEPTH)
     return found
 
 
-def _search(name: str, value: object, found: dict[str, object], seen: set[int], depth: int) -> None:
+def captured_schedulers(function: Callable[..., Any]) -> list[LRScheduler]:
+    """Schedulers of a learning rate that `function` uses besides its arguments."""
+    found: dict[str, object] = {}
+    _search("", function, lambda _, value: isinstance(value, LRScheduler), found, set(), _DEPTH)
+    return [value for value in found.values() if isinstance(value, LRScheduler)]
+
+
+def _search(name: str, value: object, wanted: Wanted, found: dict[str, object], seen: set[int], depth: int) -> None:
     if id(value) in seen or depth < 0:
         return
     seen.add(id(value))
-    if isinstance(value, Tensor | np.ndarray) or (isinstance(value, nn.Module) and name and _holds(value)):
+    if wanted(name, value):
         found[name or "self"] = value
         return
     for inner, part in _parts(name, value):
-        _search(inner, part, found, seen, depth - 1)
+        _search(inner, part, wanted, found, seen, depth - 1)
+
+
+def _is_data(name: str, value: object) -> bool:
+    return isinstance(value, Tensor | np.ndarray) or (isinstance(value, nn.Module) and bool(name) and _holds(value))
 
 
 def _holds(module: nn.Module) -> bool:

@@ -229,6 +229,7 @@ def fit(
         update.check_first_batch(x, y)
         with computed_in(model, precision):
             update(x, y, noise, unit_ids_of(batch))
+        checks.released()
 
     loop = Loop(model, optimizer, step, plan.sample_rate, plan.steps, evaluate, schedule, scheduler_per, callbacks)
     loop.stop_at_budget = stop_at_budget
@@ -239,6 +240,7 @@ def fit(
         writer = CheckpointWriter(checkpoint, every, identity, before, fingerprint, run, update, loop)
         if saved is not None:
             writer.restore(saved)
+            checks.restored()
         loop.save = writer.save
         if not loop.finished:
             # Before `on_plan` writes anything down: what is written has a checkpoint from which to go on.

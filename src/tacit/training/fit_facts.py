@@ -22,13 +22,13 @@ from tacit.training.callbacks import Callback
 from tacit.training.captured import captured_data
 from tacit.training.collation import collation_of
 from tacit.training.dataset_probe import dataset_probe
+from tacit.training.state_guard import COMPARED, StateGuard
 
 PROBED = "half of the rows replaced, generators repeated"
 # Steps that are probed from the start on, and of how many later ones one is: 0.4 % of a run's time.
 _FIRST, _EVERY = 3, 512
 _ENFORCED = {
     "numbers_read": "the loop of fit reads no number from private values",
-    "weights": "the loop of fit changes weights by private releases alone",
     "released": "fit gives weights, the ledger and public numbers",
     "one_process": "fit refuses several processes",
 }
@@ -55,6 +55,7 @@ class FitChecks:
     ):
         self._ledger, self._model, self._loss, self._data = ledger, model, loss, data
         self._probe = ModelProbe(model)
+        self._guard = StateGuard(model)
         self._unprobed = False
         self._draw = random.SystemRandom()
         self._secure = ledger.facts["randomness"].how is How.ENFORCED
@@ -70,8 +71,20 @@ class FitChecks:
         """The facts of the ledger."""
         return self._ledger.facts
 
+    def restored(self) -> None:
+        """Take the present weights as those of the last release."""
+        self._guard.released()
+
+    def released(self) -> None:
+        """Take the present trainable weights as those of the last release."""
+        self._guard.stepped()
+
     def before_release(self, step: int, inputs: Inputs, targets: Tensor) -> None:
-        """Probe model and loss where a probe is due at `step` = 1, 2, ...; raises before the release of that step."""
+        """Compare the weights with the last release, and probe model and loss where that is due at `step` = 1, 2, ...
+
+        Raises before the release of that step.
+        """
+        self._compare_weights(step)
         if len(targets) == 0 or not (self._due(step)):
             return
         try:
@@ -87,6 +100,17 @@ class FitChecks:
             self.facts.checked(name, step=step, says=PROBED)
         if not self._undeclared:
             self.facts.checked("loss_rows", step=step, says=PROBED)
+
+    def _compare_weights(self, step: int) -> None:
+        """Between two releases only callbacks and `evaluate` run: what they change is no release."""
+        if name := self._guard.moved():
+            self.facts.missing(
+                "weights",
+                f"a callback or evaluate changed weight {name!r} between two releases: change weights after fit, or "
+                "train by make_private and declare the change by private.postprocessing",
+            )
+        else:
+            self.facts.checked("weights", step=step, says=COMPARED)
 
     def _due(self, step: int) -> bool:
         """The first steps, and later ones at random; of a seeded run fixed ones, as it must repeat."""

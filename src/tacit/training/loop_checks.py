@@ -29,7 +29,8 @@ from tacit.training.plan import PrivateRun
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.private_step import CHECK_EVERY, PROBED_STEPS
 from tacit.training.replay import check_cotangents, check_input
-from tacit.training.state_guard import StateGuard, elsewhere
+from tacit.training.state_guard import COMPARED, StateGuard, elsewhere
+from tacit.training.step_check import settings_of
 from tacit.training.trace import Reads, Trace, TracedTensor, allowed
 
 _REPLAYED = 1 / 8  # share of the later batches whose trace runs again; an operation that is new is always tested
@@ -71,7 +72,7 @@ class LoopChecks:
         self._sure = {"probe": PROBED_STEPS, "loss": PROBED_STEPS, "inputs": PROBED_STEPS}
         self._signatures: set[tuple[object, ...]] = set()
         self._probed_at = -1
-        self._settings = self._read_settings()
+        self._settings = settings_of(self.optimizer)
         self._skipped = 0
         self._declaring = False
         refuse_other_steps(optimizer)
@@ -255,14 +256,16 @@ class LoopChecks:
     def before_step(self) -> None:
         """Check weights and settings again, before the release."""
         self.guard.check_weights()
-        self.check_settings("optimizer settings", self._read_settings() != self._settings and not self._scheduled())
+        self.check_settings(
+            "optimizer settings", settings_of(self.optimizer) != self._settings and not self._scheduled()
+        )
 
     def stepped(self) -> None:
         """Take the weights after a step as those that a release left."""
         self.guard.stepped()
-        self._settings = self._read_settings()
+        self._settings = settings_of(self.optimizer)
         step = self.run.taken
-        self.facts.checked("weights", step=step, says="compared bit by bit with the last release")
+        self.facts.checked("weights", step=step, says=COMPARED)
         self.facts.checked("numbers_read", step=step, says="none was read")
 
     def check_settings(self, what: str, changed: bool = True) -> None:
@@ -274,14 +277,8 @@ class LoopChecks:
                 f'number read at {line}. Use a schedule, or read it inside: with private.unreleased("name"): ...'
             )
 
-    def _read_settings(self) -> list[tuple[Any, ...]]:
-        return [tuple(value for key, value in group.items() if key != "params") for group in self._groups()]
-
-    def _groups(self) -> list[dict[str, Any]]:
-        return self.optimizer.param_groups
-
     def _scheduled(self) -> bool:
-        return any("initial_lr" in group for group in self._groups())
+        return any("initial_lr" in group for group in self.optimizer.param_groups)
 
     def _tell_read(self, line: str) -> None:
         says = f'{line} reads a number from private values: remove it, or write "with private.unreleased(name)"'

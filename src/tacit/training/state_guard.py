@@ -20,6 +20,7 @@ from tacit.errors import TrainingMisuse
 from tacit.gradients.module_state import same
 from tacit.training.trace import TracedTensor
 
+COMPARED = "compared bit by bit with the last release"
 _FIXED = frozenset(("_parameters", "_buffers", "_modules", "training"))
 
 

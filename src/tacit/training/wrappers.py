@@ -22,6 +22,7 @@ from tacit.training.batch_session import BatchSession
 from tacit.training.loader import PrivateLoader
 from tacit.training.private_outputs import PrivateOutputs, cotangents
 from tacit.training.private_step import apply_release, check_mode
+from tacit.training.step_check import settings_of
 from tacit.training.trace import TracedTensor, plain
 
 
@@ -47,6 +48,8 @@ class PrivateModel(nn.Module):
         if not self.training or not torch.is_grad_enabled():
             return self._without_gradient(values, self.module(*inputs, **named))
         given = _as_inputs(self.module, inputs, named)
+        if session.dry_run is not None:
+            return session.dry_run.forward(self.module, given)
         session.check_size([len(value) for value in tensors(given)])
         assert session.trace is not None
         session.checks.check_inputs(values, session.trace)
@@ -149,6 +152,9 @@ class PrivateOptimizer(Optimizer):
 
     @noise_multiplier.setter
     def noise_multiplier(self, value: float) -> None:
+        if self._session.dry_run is not None:
+            self._session.dry_run.settings.append(("noise_multiplier", value))
+            return
         self._session.checks.check_settings("noise_multiplier")
         self._session.run.change_noise(value)
 
@@ -159,6 +165,9 @@ class PrivateOptimizer(Optimizer):
 
     @max_grad_norm.setter
     def max_grad_norm(self, value: float) -> None:
+        if self._session.dry_run is not None:
+            self._session.dry_run.settings.append(("max_grad_norm", value))
+            return
         self.check_between_batches("max_grad_norm must change")
         self._session.checks.check_settings("max_grad_norm")
         self._session.run.change_clip(value)
@@ -216,6 +225,9 @@ class PrivateOptimizer(Optimizer):
         check_mode(self._model)
         if closure is not None:
             raise check.fail("closure", "None", type(closure).__name__, "Call losses.backward() before step().")
+        if self._session.dry_run is not None:
+            self._session.dry_run.step(settings_of(self.original))
+            return
         if self._session.complete:
             self._session.checks.before_step()
         released = self._session.release()

@@ -20,6 +20,7 @@ from tacit.mechanisms.pairs import GaussianPair, Pair
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import Curve, GaussianCurve
+from tacit.tradeoff.curve import PROFILE_END, profile_grid
 
 Parts = list[tuple[Pair, int]]
 _DISTINCT = 256  # Unlike noises that are accounted one by one.
@@ -51,15 +52,14 @@ class Pld(Accountant):
             return GaussianCurve(np.inf), GaussianCurve(np.inf)
         quick = [bounds for parts in directions if (bounds := few_samples(parts)) is not None]
         if len(quick) == len(directions):
-            return PldCurve(quick, 1), PldCurve(quick, 0)
+            return _both(quick)
         envelope = any(pair.attained(0.0) != pair for parts in directions for pair, _ in parts)
         if not envelope or _single(directions):
-            exact = [GroupedDispatch.of(parts, self._distinct) or Dispatch(parts) for parts in directions]
-            return PldCurve(exact, 1), PldCurve(exact, 0)
+            return _both([GroupedDispatch.of(parts, self._distinct) or Dispatch(parts) for parts in directions])
         # The two sides differ by more than rounding, which need not be fine then.
         upper = [coarse_dispatch(in_blocks(parts)) for parts in directions]
         lower = [low for parts, above in zip(directions, upper, strict=True) for low in lower_bounds(parts, above)]
-        return PldCurve(upper, 1), PldCurve(lower, 0)
+        return PldCurve(Bracket(upper), 1), PldCurve(Bracket(lower), 0)
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
         """Return the upper curve."""
@@ -111,25 +111,54 @@ class Bounds(Protocol):
         ...
 
 
-class PldCurve(Curve):
-    """One side of the bracket: the largest over the directions of their lower (0) or upper (1) bounds."""
+class Bracket:
+    """Two-sided answers about all directions: for each side the largest over the directions."""
 
-    def __init__(self, directions: Sequence[Bounds], side: int):
+    def __init__(self, directions: Sequence[Bounds]):
         self._directions = directions
+
+    def delta(self, epsilon: float) -> tuple[float, float]:
+        """Return lower and upper bound at `epsilon`."""
+        return _largest([direction.delta(epsilon) for direction in self._directions])
+
+    def epsilon(self, delta: float) -> tuple[float, float]:
+        """Return bounds on the smallest epsilon that meets `delta`."""
+        return _largest([direction.epsilon(delta) for direction in self._directions])
+
+    @cached_property
+    def profile(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(epsilons, lower deltas, upper deltas) on the grid of `Curve.profile`, from a few shared inversions."""
+        epsilons = profile_grid(self.epsilon(PROFILE_END)[1])
+        found = np.clip([direction.profile(epsilons) for direction in self._directions], 0.0, 1.0).max(axis=0)
+        return epsilons, np.maximum.accumulate(found[0][::-1])[::-1], np.minimum.accumulate(found[1])
+
+
+class PldCurve(Curve):
+    """One side of a bracket: lower (0) or upper (1)."""
+
+    def __init__(self, bracket: Bracket, side: int):
+        self._bracket = bracket
         self._side = side
 
     def delta(self, epsilon: float) -> float:
         """Return this side of the bracket at epsilon."""
-        return max(direction.delta(epsilon)[self._side] for direction in self._directions)
+        return self._bracket.delta(epsilon)[self._side]
 
     def epsilon(self, delta: float) -> float:
         """Return this side of the bracket at `delta`."""
-        return max(direction.epsilon(delta)[self._side] for direction in self._directions)
+        return self._bracket.epsilon(delta)[self._side]
 
     @cached_property
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
-        """(epsilons, deltas) on the grid of `Curve.profile`, all deltas from a few shared inversions."""
-        epsilons = self._grid()
-        sides = [direction.profile(epsilons)[self._side] for direction in self._directions]
-        monotone = np.minimum.accumulate if self._side else lambda values: np.maximum.accumulate(values[::-1])[::-1]
-        return epsilons, monotone(np.clip(np.max(sides, axis=0), 0.0, 1.0))
+        """(epsilons, deltas) of this side."""
+        epsilons, *sides = self._bracket.profile
+        return epsilons, sides[self._side]
+
+
+def _largest(bounds: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    return max(low for low, _ in bounds), max(high for _, high in bounds)
+
+
+def _both(directions: Sequence[Bounds]) -> tuple[Curve, Curve]:
+    bracket = Bracket(directions)
+    return PldCurve(bracket, 1), PldCurve(bracket, 0)
