@@ -108,6 +108,15 @@ class Fact:
         )
 
 
+@dataclass
+class _Tally:
+    """Checks of one fact since the facts were last read; a step of training counts several."""
+
+    says: str
+    times: int = 0
+    last_step: int | None = None
+
+
 class Facts:
     """The facts of a ledger, in the order of `FACTS`; a weaker way of knowing is never forgotten.
 
@@ -133,7 +142,8 @@ class Facts:
     """
 
     def __init__(self) -> None:
-        self._facts: dict[str, Fact] = {}
+        self._stated: dict[str, Fact] = {}
+        self._tallies: dict[str, _Tally] = {}
         self._earlier: dict[str, Fact] = {}
         self._missing: set[str] = set()
         self._live: list[tuple[str, Callable[[], str]]] = []
@@ -158,7 +168,8 @@ class Facts:
 
     def times(self, name: str) -> int:
         """How often `name` was checked in the run at hand."""
-        fact = self._facts.get(name)
+        with self._lock:
+            fact = self._facts.get(name)
         return fact.times if fact is not None else 0
 
     @property
@@ -175,7 +186,7 @@ class Facts:
         """Begin another run: what is known of the runs so far stays as it is, whatever is noted from now on."""
         with self._lock:
             self._earlier = _joined(self._earlier, self._facts)
-            self._facts, self._missing = {}, set()
+            self._stated, self._tallies, self._missing = {}, {}, set()
 
     def note(self, name: str, how: How, says: str = "") -> None:
         """Set how `name` is known in this run, unless it was found missing."""
@@ -183,15 +194,30 @@ class Facts:
             if name not in self._missing:
                 self._facts[name] = Fact(name, how, says=says)
 
+    @property
+    def _facts(self) -> dict[str, Fact]:
+        """The facts of the run at hand, with the checks counted since they were last read."""
+        tallies, self._tallies = self._tallies, {}
+        for name, tally in tallies.items():
+            if tally.times:
+                fact = self._stated[name]
+                self._stated[name] = replace(fact, times=fact.times + tally.times, last_step=tally.last_step)
+        return self._stated
+
     def checked(self, name: str, *, step: int | None = None, says: str = "") -> None:
         """Count a check that `name` passed at `step`."""
         with self._lock:
+            tally = self._tallies.get(name)
+            if tally is not None and says in ("", tally.says):
+                tally.times, tally.last_step = tally.times + 1, step
+                return
             if name in self._missing:
                 return
             before = self._facts.get(name)
             times = before.times + 1 if before is not None and before.how is How.CHECKED else 1
             sentence = says or (before.says if before is not None else "")
             self._facts[name] = Fact(name, How.CHECKED, times, step, sentence)
+            self._tallies[name] = _Tally(sentence)
 
     def missing(self, name: str, says: str) -> None:
         """Record that `name` is not known to hold from now on; only a new run, or a declaration, gets it back."""
@@ -233,7 +259,7 @@ class Facts:
         """Independent facts that say the same."""
         copied = Facts()
         with self._lock:
-            copied._facts, copied._earlier = dict(self._facts), dict(self._earlier)
+            copied._stated, copied._earlier = dict(self._facts), dict(self._earlier)
             copied._missing = set(self._missing)
             for name, found in self._live:
                 if says := found():

@@ -307,7 +307,14 @@ def _comparable(one: Tensor, other: Tensor, keep: Tensor) -> bool:
 
 
 def is_near(one: Tensor, other: Tensor, keep: Tensor, tolerance: float) -> bool:
-    """Whether the rows `keep` agree up to `tolerance` times the largest value of `one`."""
+    """Whether rows of two tensors of equal shape agree.
+
+    Args:
+        one: shape (rows, ...).
+        other: the same shape.
+        keep: which rows count, shape (rows,).
+        tolerance: largest difference, in units of the largest value of `one`, >= 0.
+    """
     where = keep.to(one.device)
     one, other = one[where].float(), other[where].float()
     allowed = tolerance * _largest([one])

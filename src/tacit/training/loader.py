@@ -115,7 +115,7 @@ class PrivateLoader:
 
     def random_records(self, count: int) -> Any:
         """`count` different records in random order, stacked as a batch is; they are part of no step."""
-        return self._gather(torch.randperm(self.records)[:count].numpy())
+        return self.batch_of(torch.randperm(self.records)[:count].numpy())
 
     def belongs_to(self, session: BatchSession) -> bool:
         """Whether `session` supplies its batches."""
@@ -145,7 +145,7 @@ class PrivateLoader:
             for start in starts:
                 indices = batch.indices[start : start + size]
                 self._session.issue(PhysicalBatch(len(indices), start == starts[-1]))
-                yield self._traced(self._gather(indices))
+                yield self._traced(self.batch_of(indices))
 
     def _begin_pass(self) -> None:
         """Check that one process trains, and once before the first batch that the data set keeps records apart."""
@@ -166,7 +166,8 @@ class PrivateLoader:
         assert trace is not None
         return tree_map(lambda value: trace.root(value) if isinstance(value, Tensor) and value.dim() else value, batch)
 
-    def _gather(self, indices: np.ndarray) -> Any:
+    def batch_of(self, indices: np.ndarray) -> Any:
+        """The records `indices` as the loop gets them, without a trace."""
         if type(self.dataset) is TensorDataset and self._transform is None and self.collate_fn is default_collate:
             index = torch.from_numpy(indices)
             return [tensor[index.to(tensor.device)] for tensor in self.dataset.tensors]

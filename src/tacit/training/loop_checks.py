@@ -33,7 +33,9 @@ from tacit.training.state_guard import COMPARED, StateGuard, elsewhere
 from tacit.training.step_check import settings_of
 from tacit.training.trace import Reads, Trace, TracedTensor, allowed
 
-_REPLAYED = 1 / 8  # share of the later batches whose trace runs again; an operation that is new is always tested
+# Share of the later batches whose trace runs again; an operation or a number in it that is new is always tested.
+_REPLAYED = 1 / 64
+_SIGNATURES = 1000  # remembered traces; a loop whose numbers change at every step has no use for more
 _FAILED = "a check of the loop failed after private steps"
 _HALF = "half of the records replaced by others, then the other half"
 
@@ -205,14 +207,14 @@ class LoopChecks:
                 "an input of the model is not made from the batch: use transform=, or declare it by "
                 'private.public(tensor, "name")',
             )
-        if derived and self._due("inputs", trace):
+        if derived and self.due("inputs", trace):
             with self._marking():
                 for value in derived:
                     check_input(trace, value)
             self._sure["inputs"] -= self._sure["inputs"] > 0
         self.facts.checked("rows", step=self.step)
 
-    def check_loss(self, loss: PrivateOutputs, root: Tensor, found: Tensor, scale: int) -> None:
+    def check_loss(self, loss: PrivateOutputs, root: Tensor, found: Tensor, scale: int, *, due: bool) -> None:
         """Check that the cotangents of a loss are each of their own record; see `check_cotangents`.
 
         Args:
@@ -220,6 +222,7 @@ class LoopChecks:
             root: outputs of the private model, shape (batch, ...).
             found: gradient of the loss with respect to `root`.
             scale: what a mean was multiplied with to undo it, >= 1.
+            due: whether the loss is computed again with other records.
         """
         trace = loss.trace
         for line in sorted(trace.unknown):
@@ -230,7 +233,7 @@ class LoopChecks:
             )
         if not trace.size:
             return
-        if self._due("loss", trace):
+        if due:
             with self._marking():
                 reached = check_cotangents(loss, root, found, scale)
             if not reached:
@@ -238,9 +241,12 @@ class LoopChecks:
             self._sure["loss"] -= self._sure["loss"] > 0
         self.facts.checked("loss_rows", step=self.step, says="computed again from one record and from others")
 
-    def _due(self, what: str, trace: Trace) -> bool:
+    def due(self, what: str, trace: Trace) -> bool:
+        """Whether `what`, "loss" or "inputs", is to be computed again with other records."""
         signature = (what, *trace.signature)
         if signature not in self._signatures:
+            if len(self._signatures) >= _SIGNATURES:
+                self._signatures.clear()
             self._signatures.add(signature)
             return True
         return self._sure[what] > 0 or random.SystemRandom().random() < _REPLAYED

@@ -111,13 +111,15 @@ def _generator(device: torch.device) -> Tensor:
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
-def cotangents(loss: Tensor, made: TapeIndex, tape: Tape, reduction: str, turn: int, sizes: SizeTracker) -> Tensor:
+def cotangents(
+    loss: Tensor, made: TapeIndex, tape: Tape, reduction: str, turn: int | None, sizes: SizeTracker
+) -> Tensor:
     """Gradient  d loss_i / d outputs_i  for every example i, of the shape of the outputs.
 
     A vector of one loss per example needs no change. A single number, under `reduction` "mean" or "sum", is converted:
     a mean by the number of examples in this batch.
 
-    Every batch is checked: the loss of an example depends on its own outputs only, and a number is the mean or the sum
+    Checked at every `turn`: the loss of an example depends on its own outputs only, and a number is the mean or the sum
     of such losses. The loss is recomputed from one example alone, and at the first turn from several, with every other
     tensor of the batch's length restricted alike; the gradients must agree. Outputs of another pass of the private
     model over this batch are treated like the outputs; values from an earlier batch's outputs are refused.
@@ -128,7 +130,7 @@ def cotangents(loss: Tensor, made: TapeIndex, tape: Tape, reduction: str, turn: 
         made: place of `loss` on the tape.
         tape: operations on the outputs.
         reduction: "none", "mean" or "sum".
-        turn: number of the batch, which selects the example that is recomputed.
+        turn: number of the batch, which selects the example that is recomputed; None to recompute none.
         sizes: which sizes in the loop's losses follow the batch size, learned from batch to batch.
 
     Raises:
@@ -147,7 +149,7 @@ def cotangents(loss: Tensor, made: TapeIndex, tape: Tape, reduction: str, turn: 
     if found is None:
         return torch.zeros_like(root)
     found = found * scale if scale > 1 else found
-    if batch > 1:
+    if batch > 1 and turn is not None:
         if loss.dim() and turn == 0:
             _check_rows(loss, root, found)
         _check_alone(found, made, tape, "none" if loss.dim() else reduction, turn, sizes.selections(tape))

@@ -34,25 +34,33 @@ class _Part:
     modules: dict[str, Any]
     held: tuple[tuple[int, ...], tuple[int, ...]]
     attributes: dict[str, tuple[Any, Any]]
-    count: int
+    values: list[int]
+    empty: list[Any]
+    filled: list[tuple[Any, Any]]
 
     @classmethod
     def of(cls, path: str, module: nn.Module) -> _Part:
         own = vars(module)
         attributes = {name: (value, _form(value)) for name, value in own.items() if name not in _FIXED}
         held = tuple(map(id, module._parameters.values())), tuple(map(id, module._modules.values()))
-        return cls(path, own, module._parameters, module._modules, held, attributes, len(own))
+        empty = [value for value, form in attributes.values() if form == 0 and isinstance(value, dict | list | set)]
+        filled = [(value, form) for value, form in attributes.values() if form is not None and form != 0]
+        values = list(map(id, own.values()))
+        return cls(path, own, module._parameters, module._modules, held, attributes, values, empty, filled)
 
     def same_structure(self) -> bool:
         return self.held == (tuple(map(id, self.parameters.values())), tuple(map(id, self.modules.values())))
 
     def changed(self) -> Iterator[str]:
         """Names of the attributes that are others now."""
+        same = list(map(id, self.own.values())) == self.values and not any(self.empty)
+        if same and all(_form(value) == form for value, form in self.filled):
+            return
         for name, (value, form) in self.attributes.items():
             now = self.own.get(name)
             if now is not value or (form is not None and _form(now) != form):
                 yield self.name(name)
-        if len(self.own) != self.count:
+        if len(self.own) != len(self.values):
             yield from (self.name(name) for name in self.own.keys() - self.attributes.keys() - _FIXED)
 
     def name(self, attribute: str) -> str:

@@ -198,9 +198,14 @@ class Trace:
         }
 
     @property
-    def signature(self) -> tuple[str, ...]:
-        """The names of all operations, in order."""
-        return tuple("root" if node is None else getattr(node.function, "__name__", "") for node in self.nodes)
+    def signature(self) -> tuple[object, ...]:
+        """All operations in order, by name and by the numbers given to them; the size of the batch is a letter."""
+        return tuple("root" if node is None else self._said(node) for node in self.nodes)
+
+    def _said(self, node: Node) -> tuple[object, ...]:
+        given = (value for value in flat((node.args, node.kwargs)) if isinstance(value, int | float))
+        numbers = ("n" if value == self.size else value for value in given)
+        return getattr(node.function, "__name__", ""), *numbers
 
 
 _NOT_PRIVATE = (
