@@ -227,7 +227,9 @@ def test_missing_data_says_where_and_how(tmp_path):
         train(read_config("mnist", {}), data_dir=tmp_path, out=tmp_path / "run")
 
 
-@pytest.mark.parametrize("name", ["r[/b]", "r[red]", "r:smile:"])
+@pytest.mark.parametrize(
+    "name", ["r[/b]", pytest.param("r[red]", marks=pytest.mark.slow), pytest.param("r:smile:", marks=pytest.mark.slow)]
+)
 def test_a_folders_name_is_printed_as_it_is_and_no_bar_is_drawn_in_a_log(name, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["train", "digits", "--epochs", "0.1", "--out", name]) == 0
@@ -238,9 +240,14 @@ def test_a_folders_name_is_printed_as_it_is_and_no_bar_is_drawn_in_a_log(name, t
     assert told.err == ""
 
 
-def test_a_delta_too_large_for_the_data_is_warned_about(tmp_path, capsys):
-    assert main(["train", "digits", "--delta", "0.01", "--epochs", "1", "--out", str(tmp_path / "run")]) == 0
+def test_a_delta_too_large_for_the_data_must_be_asked_for(tmp_path, capsys):
+    command = ["train", "digits", "--delta", "0.01", "--epochs", "0.1", "--out", str(tmp_path / "run")]
+    assert main(command) == 2
+    assert "below 1/n = 0.0007 for the 1438 records" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    assert main([*command, "--unsafe-delta"]) == 0
     assert "n=1438" in capsys.readouterr().err
+    assert Ledger.load(tmp_path / "run" / "ledger.json").unsafe == ["unsafe_delta"]
 
 
 def test_overrides_switch_between_noise_and_epsilon(tmp_path):
@@ -252,7 +259,7 @@ def test_overrides_switch_between_noise_and_epsilon(tmp_path):
 
 def test_every_setting_has_a_flag(tmp_path, capsys):
     folder = tmp_path / "run"
-    arguments = "--hidden 8 --hidden 4 --momentum 0.5 --relation replace_one --confidence 0.9 --epochs 1 --epsilon 9"
+    arguments = "--hidden 8 --hidden 4 --momentum 0.5 --relation replace_one --confidence 0.9 --epochs 0.2 --epsilon 9"
     assert main(["train", "digits", *arguments.split(), "--attack", "loss_threshold", "--out", str(folder)]) == 0
     settings = json.loads((folder / "config.json").read_text())
     assert settings["hidden"] == [8, 4]

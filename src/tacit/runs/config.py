@@ -94,6 +94,7 @@ class Config:
     confidence: float = setting(0.95, "Of the attacks' bounds, in (0, 1).")
     init_seed: int = setting(0, "Public seed of the initial weights, which are data independent.")
     unsafe_seed: int | None = setting(None, "Seed sampling and noise: reproducible, not private.")
+    unsafe_delta: bool = setting(False, "Accept a delta of 1/n or more, at which publishing a record may be private.")
     strict: bool = setting(False, "Values read from private data unpaid are errors, not warnings.")
     table: TableConfig | None = None
     sections: Mapping[str, Any] = field(default_factory=dict)
@@ -123,7 +124,7 @@ class Config:
                 raise check.fail(name, "a list", getattr(self, name))
         for attack in self.attacks:
             check.choice("attack", attack, ATTACKS)
-        for name in ("strict", "count_padding"):
+        for name in ("strict", "count_padding", "unsafe_delta"):
             if not isinstance(getattr(self, name), bool):
                 raise check.fail(name, "true or false", getattr(self, name))
         Relation.parse(self.relation)

@@ -74,6 +74,7 @@ def train(
     started = time.perf_counter()
     dataset = dataset_of(config, data_dir, on_progress)
     folder = Path(out) if out is not None else Path("runs") / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    _check_delta(config, len(dataset.y_train))
     method = method_of(config)
     if resume and not method.resumable:
         raise check.fail("method", "one that can be resumed", config.method, "Start the run anew.")
@@ -84,6 +85,13 @@ def train(
     folder.mkdir(parents=True, exist_ok=True)
     with locked("out", folder):
         return _run(job, method, started)
+
+
+def _check_delta(config: Config, records: int) -> None:
+    """Refuse delta >= 1/n, at which a mechanism that publishes one random record is private, unless asked for."""
+    if config.delta * records >= 1.0 and not config.unsafe_delta:
+        rule = f"below 1/n = {1 / records:.2g} for the {records} records of {config.dataset}"
+        raise check.fail("delta", rule, config.delta, "To train with it all the same pass --unsafe-delta.")
 
 
 def _run(job: Job, method: Method, started: float) -> Run:
@@ -189,6 +197,8 @@ def _check_free(folder: Path) -> None:
 def _fresh_ledger(config: Config, dataset: Dataset, saved_at: Path | None) -> Ledger:
     ledger = Ledger(relation=config.relation) if saved_at is None else SavedLedger(saved_at, relation=config.relation)
     ledger.assume(PUBLIC_SIZE)
+    if config.unsafe_delta:
+        ledger.mark_unsafe("unsafe_delta")
     ledger.assume("Test results, attacks and any choice of settings made by looking at them are outside the guarantee.")
     # A registered data set was prepared before it was published; whoever reads an own table can declare the rest.
     for leak in dataset.leaks:
