@@ -122,6 +122,14 @@ def by_trust(results: Sequence[Result]) -> list[Result]:
     return sorted(results, key=rank)
 
 
+GAMES = {
+    Relation.ADD_REMOVE: "detects that a given {unit} was trained on",
+    Relation.REPLACE_ONE: "tells a given {unit} from another one in its place",
+    Relation.ZERO_OUT: "tells a given {unit} from a blank one in its place",
+}
+SCOPE = "It covers this run with all weights that it released, and no other run; the number of records is public."
+
+
 def headline(results: Sequence[Result], unit: str) -> tuple[str, str]:
     """(sentence, detail): what is guaranteed, for whom, and the numbers behind it."""
     if not results:
@@ -144,11 +152,12 @@ def headline(results: Sequence[Result], unit: str) -> tuple[str, str]:
     if math.isinf(best.epsilon):
         return "No guarantee: the proven epsilon is infinite.", detail
     found = float(best.tradeoff.tpr(FALSE_ALARMS))
+    game = GAMES[best.tradeoff.relation].format(unit=unit)
     sentence = (
-        f"Whoever studies this model, even knowing every other {unit}, detects that a given {unit} was trained on "
+        f"Whoever studies this model, even knowing every other {unit}, {game} "
         f"with probability at most {percent_upward(found)} when false alarms are held to {percent(FALSE_ALARMS)}."
     )
-    return sentence, f"Blind guessing reaches {percent(FALSE_ALARMS)}. {detail}"
+    return sentence, f"Blind guessing reaches {percent(FALSE_ALARMS)}. {detail} {SCOPE}"
 
 
 def reserve(leaks: Sequence[str]) -> str:
