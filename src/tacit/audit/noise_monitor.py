@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import chdtr, chdtrc, fdtr, fdtrc, ndtr
 
 from tacit import check
 
@@ -93,7 +93,7 @@ class NoiseMonitor:
         return min(1.0, min(found) * len(found))
 
     def _mean(self) -> float:
-        return float(2 * stats.norm.sf(abs(self._total) / math.sqrt(self.count)))
+        return float(2 * ndtr(-abs(self._total) / math.sqrt(self.count)))
 
     def _sizes(self) -> list[float]:
         """Sums of squares of everything, of each coordinate and of each step."""
@@ -111,7 +111,9 @@ class NoiseMonitor:
         return [_halves_differ(sums, each) for sums, each in both]
 
     def _shape(self) -> float:
-        return float(stats.kstest(self._reservoir, "norm").pvalue)
+        from scipy.stats import kstest  # Takes a second to load, and only an audit asks for it.
+
+        return float(kstest(self._reservoir, "norm").pvalue)
 
     def _between_coordinates(self) -> float:
         assert self._squares is not None
@@ -136,8 +138,7 @@ class NoiseMonitor:
 
 def _chi_square(sums: NDArray[np.float64], degrees: int) -> float:
     """Two-sided p-value of the most extreme of independent chi-square sums, times how many there are."""
-    law = stats.chi2(degrees)
-    return float(min(1.0, 2 * len(sums) * min(law.cdf(sums.min()), law.sf(sums.max()))))
+    return float(min(1.0, 2 * len(sums) * min(chdtr(degrees, sums.min()), chdtrc(degrees, sums.max()))))
 
 
 def _halves_differ(sums: NDArray[np.float64], degrees: int) -> float:
@@ -146,9 +147,8 @@ def _halves_differ(sums: NDArray[np.float64], degrees: int) -> float:
     if not half:
         return 1.0
     first, second = sums[:half].sum(), sums[-half:].sum()
-    law = stats.f(half * degrees, half * degrees)
-    ratio = first / second if second > 0 else math.inf
-    return float(min(1.0, 2 * min(law.cdf(ratio), law.sf(ratio))))
+    ratio, count = first / second if second > 0 else math.inf, half * degrees
+    return float(min(1.0, 2 * min(fdtr(count, count, ratio), fdtrc(count, count, ratio))))
 
 
 def _correlation(values: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -167,4 +167,4 @@ def _correlated(sums: NDArray[np.floating], repeats: int, length: int) -> float:
     if not enough.any():
         return 1.0
     largest = np.max(np.abs(sums[1:length][enough]) / np.sqrt(terms[enough]))
-    return float(min(1.0, 2 * enough.sum() * stats.norm.sf(largest)))
+    return float(min(1.0, 2 * enough.sum() * ndtr(-largest)))

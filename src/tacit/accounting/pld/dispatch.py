@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from tacit.accounting.pld.cumulants import cumulants_of
-from tacit.accounting.pld.exact import Double, Enumerated, Single
+from tacit.accounting.pld.exact import ROUGHLY, Double, Enumerated, Single
 from tacit.accounting.pld.fft import Convolution
 from tacit.accounting.pld.intervals import (
     ALLOWANCE,
@@ -216,14 +216,14 @@ class Dispatch:
 
     def _for_delta(self, delta: float, lattice: Convolution | None = None) -> LocalBounds:
         saddle = self.general.saddle_for_delta(delta)
-        few = self._few(saddle)
+        few = self._few(saddle, rough=lattice is not None)
         if few:
             return few.towards(delta) if isinstance(few, Double) else few
         return self._narrower(self._line_for_delta(delta, saddle), lattice or self.general, saddle)
 
     def _for_epsilon(self, epsilon: float, lattice: Convolution | None = None) -> LocalBounds:
         saddle = self.general.saddle_for_epsilon(epsilon)
-        few = self._few(saddle)
+        few = self._few(saddle, rough=lattice is not None)
         if few:
             return few
         return self._narrower(self._line_for_epsilon(epsilon, saddle), lattice or self.general, saddle)
@@ -244,7 +244,7 @@ class Dispatch:
             return bracket
         return line
 
-    def _few(self, saddle: Saddle) -> Single | Double | Enumerated | None:
+    def _few(self, saddle: Saddle, *, rough: bool) -> Single | Double | Enumerated | None:
         """The engine of one step, of two, or of a few with tables."""
         pair = self.parts[0][0]
         count = sum(steps for _, steps in self.parts)
@@ -254,7 +254,8 @@ class Dispatch:
         found = Enumerated.of(self.parts, theta, epsilon)
         if found or count > 2:
             return found
-        return Double(pair, self.parts[-1][0], self.general.coarse_losses[0], theta, epsilon)
+        close = {"close": ROUGHLY} if rough else {}
+        return Double(pair, self.parts[-1][0], self.general.coarse_losses[0], theta, epsilon, **close)
 
     def _line(self, saddle: Saddle, refine: Callable[[CompositionCumulant], Saddle]) -> SaddleLine | None:
         if self.general.exact:

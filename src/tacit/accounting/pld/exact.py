@@ -47,6 +47,7 @@ class Single:
 
 
 _CLOSE = 3e-8  # Relative width at which bins are no longer halved.
+ROUGHLY = 1e-5  # The same for the many epsilons of a profile.
 _SLACK = 5  # Bins that are good to this multiple of it are left alone.
 _PASSES = 60  # Halvings at most.
 _MOST_NODES = 20_000  # Bins at most.
@@ -55,7 +56,9 @@ _MOST_NODES = 20_000  # Bins at most.
 class Double:
     """The composition of two steps, at any epsilon."""
 
-    def __init__(self, first: Pair, second: Pair, coarse_loss: DiscreteLoss, theta: float, epsilon: float):
+    def __init__(
+        self, first: Pair, second: Pair, coarse_loss: DiscreteLoss, theta: float, epsilon: float, close: float = _CLOSE
+    ):
         """`coarse_loss` gives the first edges; `theta` and `epsilon` say where to search from.
 
         Args:
@@ -64,7 +67,9 @@ class Double:
             coarse_loss: losses of the composition on a coarse lattice; they give the first edges.
             theta: tilt from which to search, > 0.
             epsilon: epsilon from which to search.
+            close: relative width of delta at which bins are no longer halved, > 0.
         """
+        self._close = close
         self.theta, self.epsilon = theta, epsilon
         self._first, self._second = first, second
         atoms = np.array([atom for atom in first.atoms if np.isfinite(atom)])
@@ -74,15 +79,15 @@ class Double:
         """Certified lower and upper bound on delta(epsilon)."""
         low, high = 0.0, 1.0
         # Cells that are good enough are left alone, so that a search sees one smooth function.
-        wanted = _CLOSE * _SLACK
+        wanted = self._close * _SLACK
         for _ in range(_PASSES):
             lower, upper, error = self._cells(epsilon)
             low, high = float(lower.sum()) - error, float(upper.sum()) + error
             gap = upper - lower
             if gap.sum() <= wanted * high or len(gap) > _MOST_NODES:
                 break
-            wanted = _CLOSE
-            self._halve(gap > 0.5 * _CLOSE * high / len(gap))
+            wanted = self._close
+            self._halve(gap > 0.5 * self._close * high / len(gap))
         infinity_mass = self._first.infinity_mass
         return infinity_mass + max(low, 0.0), min(infinity_mass + high, 1.0)
 
