@@ -44,6 +44,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "audit.json"
 CACHE = ROOT / "runs" / "benchmark-shadows"
 DELTA, WIDTHS, SEED, MODELS = 1e-5, (256, 256), 21312, 32
+SEEDS = tuple(range(SEED, SEED + 5))
 Examples = tuple[np.ndarray, np.ndarray]
 Figures = Iterator[tuple[str, dict[str, Any]]]
 
@@ -56,7 +57,7 @@ def cpu(spent: dict[str, float], name: str) -> Iterator[None]:
     spent[name] = spent.get(name, 0.0) + time.process_time() - start
 
 
-def cifar(data_dir: str | None) -> tuple[Examples, dict[str, np.ndarray]]:
+def cifar(data_dir: str | None, seed: int = SEED) -> tuple[Examples, dict[str, np.ndarray]]:
     """All 60000 rows, each of norm 1, and the rows of the target's training and test sets and of the rest."""
     from sklearn.model_selection import train_test_split
 
@@ -68,8 +69,8 @@ def cifar(data_dir: str | None) -> tuple[Examples, dict[str, np.ndarray]]:
     x = np.concatenate([data.x_train, data.x_test]).astype(np.float32)
     y = np.concatenate([data.y_train, data.y_test]).astype(np.int64)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
-    train, rest = train_test_split(np.arange(len(y)), train_size=10000, stratify=y, random_state=SEED)
-    test, pool = train_test_split(rest, train_size=10000, stratify=y[rest], random_state=SEED)
+    train, rest = train_test_split(np.arange(len(y)), train_size=10000, stratify=y, random_state=seed)
+    test, pool = train_test_split(rest, train_size=10000, stratify=y[rest], random_state=seed)
     return (x, y), {"train": train, "test": test, "pool": pool}
 
 
@@ -115,21 +116,31 @@ def leak(data_dir: str | None) -> Figures:
 
 
 def shadow_attacks(data_dir: str | None) -> Figures:
-    """Attacks with shadow models on the same target."""
-    data, rows = cifar(data_dir)
+    """Attacks with shadow models on targets of five seeds, each with records of its own: every figure by seed."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for seed in SEEDS:
+        for name, figures in attacks_of_seed(data_dir, seed):
+            for quantity, value in figures.items():
+                found.setdefault(name, {}).setdefault(quantity, []).append(value)
+            yield name, found[name] | {"seeds": list(SEEDS[: len(next(iter(found[name].values())))])}
+
+
+def attacks_of_seed(data_dir: str | None, seed: int) -> Figures:
+    """Attacks with shadow models on the target of one seed."""
+    data, rows = cifar(data_dir, seed)
     members, others = part(data, rows["train"]), part(data, rows["test"])
-    target = overfitted(data, rows)
+    target = overfitted(data, rows, seed)
     yield "loss_threshold", told(attacks.LossThreshold(), target, members, others)
     both = np.concatenate([rows["train"], rows["test"]])
-    included = attacks.half_splits(MODELS, len(both), seed=SEED)
+    included = attacks.half_splits(MODELS, len(both), seed=seed)
     with cpu(spent := {}, "seconds"):
         stack = attacks.train_stacked(
             part(data, both),
             included,
             recipe=attacks.Recipe(hidden=WIDTHS, precision="bfloat16"),
             classes=100,
-            seed=SEED,
-            folder=CACHE,
+            seed=seed,
+            folder=CACHE / str(seed),
             on_progress=lambda done, total: print("shadow models", done, total, flush=True),
         )
     yield "training", {"models": MODELS, "cpu": spent["seconds"]}
@@ -141,16 +152,16 @@ def shadow_attacks(data_dir: str | None) -> Figures:
     ):
         yield attack.name, told(attack, target, members, others)
     with cpu(spent, "shokri"):
-        attack = shokri(data, rows["pool"])
+        attack = shokri(data, rows["pool"], seed)
     yield "shadow_models", told(attack, target, members, others) | {"cpu_training": spent["shokri"]}
 
 
-def overfitted(data: Examples, rows: dict[str, np.ndarray]) -> attacks.Model:
+def overfitted(data: Examples, rows: dict[str, np.ndarray], seed: int = SEED) -> attacks.Model:
     """The target, trained without privacy."""
     included = np.zeros((1, len(data[1])), bool)
     included[0, rows["train"]] = True
     recipe = attacks.Recipe(hidden=WIDTHS)
-    return attacks.train_stacked(data, included, recipe=recipe, classes=100, seed=SEED).model(0)
+    return attacks.train_stacked(data, included, recipe=recipe, classes=100, seed=seed).model(0)
 
 
 def told(attack: attacks.Attack, model: attacks.Model, members: Examples, others: Examples) -> dict[str, float]:
@@ -168,14 +179,14 @@ def hits(model: attacks.Model, examples: Examples) -> float:
     return float(np.mean(model(examples[0]).argmax(1) == examples[1]))
 
 
-def shokri(data: Examples, pool: np.ndarray) -> attacks.ShadowModels:
+def shokri(data: Examples, pool: np.ndarray, seed: int) -> attacks.ShadowModels:
     """Five shadow models of the pool, all at once, and an attack network for each class."""
-    splits = attacks.shadow_splits(data[1][pool], models=5, records=10000, seed=SEED)
+    splits = attacks.shadow_splits(data[1][pool], models=5, records=10000, seed=seed)
     included = np.zeros((5, len(data[1])), bool)
     for row, (inside, _) in zip(included, splits, strict=True):
         row[pool[inside]] = True
     recipe = attacks.Recipe(hidden=WIDTHS, precision="bfloat16")
-    stack = attacks.train_stacked(data, included, recipe=recipe, classes=100, seed=SEED)
+    stack = attacks.train_stacked(data, included, recipe=recipe, classes=100, seed=seed)
     return attacks.ShadowModels(
         [
             (stack.model(k), part(data, pool[inside]), part(data, pool[outside]))

@@ -206,7 +206,13 @@ MIXED = [
 ]
 
 
-@pytest.mark.parametrize("relation", [*Relation])
+@pytest.mark.parametrize(
+    "relation",
+    [
+        Relation.ADD_REMOVE,
+        *(pytest.param(each, marks=pytest.mark.slow) for each in (Relation.REPLACE_ONE, Relation.ZERO_OUT)),
+    ],
+)
 @pytest.mark.parametrize("mechanism", MIXED, ids=str)
 def test_unlike_mechanisms_give_an_ordered_bracket(mechanism: Mechanism, relation: Relation) -> None:
     tradeoff = Pld()(mechanism, relation=relation)

@@ -1,6 +1,7 @@
 """A user's own module by name, from Python and by `tacit train --model`."""
 
 import json
+import shutil
 import sys
 
 import pytest
@@ -61,7 +62,13 @@ def test_what_is_no_module_is_refused(here, where, said):
         module_at(where)
 
 
-@pytest.mark.parametrize("method", [["gradient"], ["ticket", "--ticket-mode", "T2", "--ticket-search-epochs", "1"]])
+METHODS = [
+    ["gradient"],
+    pytest.param(["ticket", "--ticket-mode", "T2", "--ticket-search-epochs", "1"], marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_it_trains_and_is_audited(here, capsys, method):
     given = ["--model", "own_network:Net", "--epsilon", "8", "--epochs", "1", "--json", "--out", "run"]
     assert main(["train", "digits", "--method", *method, *given]) == 0
@@ -82,10 +89,17 @@ def test_a_run_does_not_bring_its_own_code(here, capsys):
 MARKER = "from pathlib import Path; Path('ran').write_text('x')"
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    assert main(["train", "digits", "--epsilon", "8", "--epochs", "0.1", "--json", "--out", str(folder)]) == 0
+    return folder
+
+
 @pytest.fixture
-def received(here, monkeypatch):
+def received(here, trained, monkeypatch):
     """A run whose settings name modules that leave a file `ran` behind when they are imported."""
-    assert main(["train", "digits", "--epsilon", "8", "--epochs", "0.1", "--json", "--out", "run"]) == 0
+    shutil.copytree(trained, here / "run")
     for name in ("beside", "run/inside", "pack/__init__", "pack/inner", "run/sub/__init__", "run/sub/deep"):
         (here / f"{name}.py").parent.mkdir(exist_ok=True, parents=True)
         (here / f"{name}.py").write_text(MARKER + CODE)

@@ -29,12 +29,23 @@ KEEPING = (FlatClip(0.7), FlatClip(1e6), PerLayerClip(0.7), GroupClip({"0.*": 0.
 CHANGING = (AutomaticClip(0.7), AutomaticClip(2.0, 1e-6), AutomaticClip(0.3, 5.0), BatchMeanClip(0.7))
 
 
-@pytest.mark.parametrize("clip", KEEPING, ids=str)
+def mostly(clips):
+    """The clips, those of a kind that was there before among the slow tests."""
+    kinds = [type(clip) for clip in clips]
+    return [
+        pytest.param(clip, marks=pytest.mark.slow, id=str(clip))
+        if type(clip) in kinds[:place]
+        else pytest.param(clip, id=str(clip))
+        for place, clip in enumerate(clips)
+    ]
+
+
+@pytest.mark.parametrize("clip", mostly(KEEPING))
 def test_clips_that_keep_short_gradients(clip):
     check_clip(clip, keeps_short_gradients=True)
 
 
-@pytest.mark.parametrize("clip", CHANGING, ids=str)
+@pytest.mark.parametrize("clip", mostly(CHANGING))
 def test_clips_that_change_every_gradient(clip):
     check_clip(clip, keeps_short_gradients=False)
 

@@ -122,6 +122,7 @@ def test_an_understated_rate_is_found():
         check_sampler(_Understated())
 
 
+@pytest.mark.slow
 def test_the_false_alarm_rate_is_kept():
     """Of 40 seeds at a false-alarm rate of 5 %, more than 12 alarms have probability below 1e-6."""
     alarms = 0

@@ -40,7 +40,8 @@ def test_little_noise_is_quick_and_below_the_unsampled_divergence(divergence):
 
 
 @pytest.mark.parametrize(
-    ("rate", "sigma", "order"), [(0.05, 0.8, 2.5), (0.004, 1.3, 6.0), (0.3, 2.0, 1.2), (1e-4, 0.6, 12.0)]
+    ("rate", "sigma", "order"),
+    [(0.05, 0.8, 2.5), (0.004, 1.3, 6.0), (0.3, 2.0, 1.2), pytest.param(1e-4, 0.6, 12.0, marks=pytest.mark.slow)],
 )
 def test_poisson_gaussian(rate, sigma, order):
     exact = _integral(rate, sigma, order, 0)

@@ -31,7 +31,9 @@ TRUE = {
 }
 
 
-@pytest.mark.parametrize("epsilon", SIGMAS)
+@pytest.mark.parametrize(
+    "epsilon", [pytest.param(each, marks=pytest.mark.slow) if each > 50 else each for each in SIGMAS]
+)
 def test_sigmas_are_those_of_the_table(epsilon):
     ours = [privacy.sigma(method, epsilon, 100, 0.02) for method in ("naive", "advanced", "zcdp", "rdp")]
     # The paper's bisection for RDP stops at a relative error of 8e-3.
@@ -113,6 +115,7 @@ def test_a_setting_gives_every_quantity_for_every_run(small):
     assert run("zcdp", 100.0) == value
 
 
+@pytest.mark.slow
 def test_less_noise_and_no_privacy_fit_the_members_better(small):
     open_, loose, tight = (
         run(*setting, epochs=12, runs=1) for setting in (("none", 0.0), ("rdp", 1000.0), ("naive", 1.0))
@@ -209,6 +212,7 @@ def test_every_record_is_in_as_many_batches_as_its_sampling_says(draw):
     assert low <= counts.min() <= counts.max() <= high
 
 
+@pytest.mark.slow
 def test_traces_of_the_attacks_that_fall_short(small):
     sizes = {"records": 500, "batch_size": 100, "epochs": 3}
     found = traces.shadows_by_epochs(**sizes, shadows=2, attack_epochs=[1, 2])

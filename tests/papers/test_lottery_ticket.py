@@ -7,6 +7,7 @@ from tacit.papers.lottery_ticket import choice, mask_attack
 from tacit.tickets import Ticket
 
 
+@pytest.mark.slow
 def test_without_the_record_the_order_is_never_violated_and_with_it_nearly_always():
     """soundness.md S3: 192 of 200 against 0 of 200. Fewer than 3 of 4 has probability below 1e-2 at that rate."""
     assert sum(mask_attack.violations("paper", False, 3, 0)) == 0

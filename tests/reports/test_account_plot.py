@@ -9,11 +9,14 @@ from tacit.cli import main
 SPEC = {"mechanisms": [{"type": "gaussian", "noise_multiplier": 1.1, "sample_rate": 0.01, "steps": 500}]}
 
 
-@pytest.mark.parametrize("ending", ["svg", "png", "pdf"])
-def test_it_draws(ending, tmp_path, capsys):
-    (tmp_path / "spec.json").write_text(json.dumps(SPEC))
+PLAIN = {"mechanisms": [{"type": "gaussian", "noise_multiplier": 8.0}]}
+
+
+@pytest.mark.parametrize(("spec", "ending"), [(SPEC, "svg"), (PLAIN, "png"), (PLAIN, "pdf")])
+def test_it_draws(spec, ending, tmp_path, capsys):
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
     path = tmp_path / f"plot.{ending}"
-    assert main(["account", str(tmp_path / "spec.json"), "--plot", str(path)]) == 0
+    assert main(["account", str(tmp_path / "spec.json"), "--accountant", "rdp", "--plot", str(path)]) == 0
     assert path.stat().st_size > 5000
     if ending == "svg":
         text = path.read_text()

@@ -6,9 +6,13 @@ import pytest
 
 from tests.runs.kill_points import FINISHED, METHODS, attempt, survive
 
+QUICK = ("gradient", "objective")
+
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [method if method in QUICK else pytest.param(method, marks=pytest.mark.slow) for method in METHODS]
+)
 def test_a_killed_run_ends_in_a_card_and_understates_nothing(method, tmp_path):
     assert survive(method, tmp_path / "run", random.Random(f"kill {method}")) == ""
 

@@ -18,7 +18,7 @@ def test_the_claim_is_what_was_asked_for():
     assert played.claim.mu() == pytest.approx(math.sqrt(50) / played.noise)
 
 
-@pytest.mark.parametrize("hidden", [(), (16, 16)])
+@pytest.mark.parametrize("hidden", [(), pytest.param((16, 16), marks=pytest.mark.slow)])
 def test_the_final_model_gives_away_the_sum_of_all_releases(hidden):
     """N(steps, steps noise^2) with the canary, N(0, same) without: means within 6 standard errors of 24 runs each,
     spread within 6 of its own; false alarm below 1e-6."""
@@ -31,6 +31,7 @@ def test_the_final_model_gives_away_the_sum_of_all_releases(hidden):
     assert abs(pooled / spread - 1) < 6 / math.sqrt(96)
 
 
+@pytest.mark.slow
 def test_audits_find_most_of_the_leak_and_never_more():
     """Few full-batch steps are exactly Gaussian, so the normal estimator applies; confidence 1 - 1e-6."""
     played = game(())

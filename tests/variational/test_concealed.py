@@ -62,6 +62,7 @@ def test_the_closed_form_is_what_the_ledger_says():
     assert paid.epsilon(paid.missed) == math.inf
 
 
+@pytest.mark.slow
 def test_the_bound_is_attained():
     """A record that is in every batch and always clipped in one direction: the best test has the mean mu, +-5 / 20."""
     x, y = torch.ones(1, 1), torch.tensor([1e6])

@@ -44,6 +44,7 @@ def test_rates_and_directions_are_not_mixed():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
 def test_the_bracket_of_groups_holds_the_exact_one(relation):
     steps = schedule(4.0, 1.0, 26, 0.05)
