@@ -15,8 +15,9 @@ from tacit import check
 from tacit.accounting.facts import Fact, Facts
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Compose, Mechanism, from_spec
+from tacit.mechanisms.spec import mechanism_rows, read_spec
 from tacit.relation import Relation
-from tacit.serialization import json_table, write_text
+from tacit.serialization import write_text
 from tacit.signing import Origin, origin_of, signature_of
 from tacit.standing import Standing
 
@@ -327,7 +328,7 @@ class Ledger:
             ledger.origin = origin_of(_KIND, unsigned, spec["signature"])
         if ledger._marked is Standing.CONDITIONAL and (ledger.facts.assumed or UNSTATED in ledger.assumptions):
             ledger._marked = Standing.PROVEN  # Facts and assumptions say so themselves.
-        rows = _mechanisms(spec)
+        rows = mechanism_rows(spec)
         for row in rows:
             mechanism, steps = from_spec(row)
             for part, inner in mechanism.parts():
@@ -391,24 +392,6 @@ def unpaid(what: str) -> str:
         'Read from the data without being paid for: class counts'
     """
     return f"Read from the data without being paid for: {what}"
-
-
-def read_spec(path: str | Path) -> dict[str, Any]:
-    """The JSON table in the file `path`; raises `InvalidInput` when there is none, or no list of mechanisms in it.
-
-    Example:
-        >>> read_spec("no-such-file.json")
-        Traceback (most recent call last):
-        ...
-        tacit.errors.InvalidInput: SPEC must be a file that exists; got 'no-such-file.json'.
-    """
-    spec = json_table("SPEC", path)
-    _mechanisms(spec)
-    return spec
-
-
-def _mechanisms(spec: dict[str, Any]) -> list[Any]:
-    return check.instance("mechanisms", spec.get("mechanisms"), list, "a list of mechanisms")
 
 
 def _digest(value: object) -> str:

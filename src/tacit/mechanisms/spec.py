@@ -1,6 +1,7 @@
 """JSON form of mechanisms: one table of types, one table of keys, one parser."""
 
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 from tacit import check
@@ -13,6 +14,7 @@ from tacit.mechanisms.laplace import Laplace
 from tacit.mechanisms.objective import ObjectivePerturbation
 from tacit.mechanisms.parallel import Parallel
 from tacit.mechanisms.subsampling import FixedSize, Shuffled, TruncatedPoisson
+from tacit.serialization import json_table
 
 TYPES: dict[str, type[Mechanism]] = {
     kind.type: kind
@@ -31,6 +33,25 @@ TYPES: dict[str, type[Mechanism]] = {
 _SAMPLING = ("sample_rate", "sampling", "records", "batch_size", "cap", "series", "drop_last")
 _SAMPLINGS = ("poisson", "fixed_size", "shuffled", "truncated_poisson")
 _LEDGER = ("steps", "note", "hash")
+
+
+def read_spec(path: str | Path) -> dict[str, Any]:
+    """The JSON table in the file `path`; raises `InvalidInput` when there is none, or no list of mechanisms in it.
+
+    Example:
+        >>> read_spec("no-such-file.json")
+        Traceback (most recent call last):
+        ...
+        tacit.errors.InvalidInput: SPEC must be a file that exists; got 'no-such-file.json'.
+    """
+    spec = json_table("SPEC", path)
+    mechanism_rows(spec)
+    return spec
+
+
+def mechanism_rows(spec: dict[str, Any]) -> list[Any]:
+    """The list of mechanisms of a SPEC; raises `InvalidInput` where there is none."""
+    return check.instance("mechanisms", spec.get("mechanisms"), list, "a list of mechanisms")
 
 
 def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
