@@ -11,7 +11,7 @@ from scipy.special import log_ndtr
 
 from tacit import check
 from tacit.mechanisms.base import Mechanism
-from tacit.mechanisms.pairs import Pair, RectifiedGaussianPair
+from tacit.mechanisms.pairs import CornersPair, Pair, RectifiedGaussianPair
 from tacit.relation import Relation
 from tacit.root_finding import bracketed_root
 from tacit.tradeoff.gaussian import gaussian_delta
@@ -87,11 +87,13 @@ class ObjectivePerturbation(Mechanism):
         return self.log_volume + log_sum / (a - 1)
 
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
-        """(log_volume, no volume) for one corner; more corners or replacement have none, ask `epsilon_at` or `rdp`."""
-        if self.corners > 1 or relation is Relation.REPLACE_ONE:
-            raise self.refusal("dominating pair", relation)
+        """Pairs with the volume and without it, one in each direction; replacing a record may change it in both."""
+        if relation is Relation.REPLACE_ONE:
+            return (CornersPair(self._corners(relation), self.log_volume),)
         mu = 1 / self.noise_multiplier
-        return (RectifiedGaussianPair(mu, self.log_volume), RectifiedGaussianPair(mu, 0.0))
+        if self.corners == 1:
+            return (RectifiedGaussianPair(mu, self.log_volume), RectifiedGaussianPair(mu, 0.0))
+        return tuple(CornersPair(self._corners(relation), shift) for shift in (self.log_volume, 0.0))
 
     def poisson_pairs(self, sample_rate: float, relation: Relation) -> tuple[Pair, ...]:
         """Return the dominating pairs on a Poisson sample."""

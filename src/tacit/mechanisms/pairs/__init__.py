@@ -5,6 +5,7 @@ from tacit.mechanisms.pairs.base import LOSS_UNIT, MixedPair, Pair
 from tacit.mechanisms.pairs.discrete import AtomPair, DiscreteGaussianPair, DiscreteGaussianReplacePair
 from tacit.mechanisms.pairs.exponential import RangePair
 from tacit.mechanisms.pairs.gaussian import (
+    CornersPair,
     GaussianPair,
     GaussianReplacePair,
     RectifiedGaussianPair,
@@ -19,6 +20,7 @@ __all__ = [
     "LOSS_UNIT",
     "AdaptivePair",
     "AtomPair",
+    "CornersPair",
     "DiscreteGaussianPair",
     "DiscreteGaussianReplacePair",
     "GaussianPair",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.special import ndtr
 
 from tacit.mechanisms.pairs.base import Pair, between, unmixed
+from tacit.root_finding import bracketed_root
 
 
 @dataclass(frozen=True)
@@ -161,3 +163,56 @@ class RectifiedGaussianPair(Pair):
         above = np.concatenate([[2 * atom], upper, [0.0]])
         q = np.where(above[:-1] < atom / 2, above[:-1] - above[1:], np.diff(below))
         return p, np.maximum(q, 0.0) * scale
+
+
+@dataclass(frozen=True)
+class CornersPair(Pair):
+    """The law of the loss `shift` + X under P, X >= 0 with P(X > t) = min(1, sum_j n_j P(mu_j^2 / 2 + mu_j Z > t)).
+
+    It dominates `shift` + max(0, max_j(mu_j^2 / 2 + mu_j Z_j)) for n_j copies of each j, however the Z_j ~ N(0, 1)
+    depend on each other: by the union bound it is stochastically larger, and every hockey-stick divergence
+    E_P (1 - a e^{-L})_+ grows with the loss. Q has density e^{-loss} P; its missing mass lies where P never is. Above
+    its least loss the profile is sum_j n_j delta_{mu_j}(epsilon - shift).
+
+    Args:
+        corners: (mu_j, n_j), each > 0, sum_j n_j >= 2.
+        shift: >= 0.
+    """
+
+    corners: tuple[tuple[float, int], ...]
+    shift: float
+
+    @cached_property
+    def least(self) -> float:
+        """The X at which the union bound reaches 1, rounded down."""
+        high = max(mu * mu / 2 + mu * (4 + np.sqrt(2 * np.log(times))) for mu, times in self.corners)
+        root = bracketed_root(lambda value: float(self._above(np.array([value]), 0.0)[0]) - 1.0, 0.0, high)
+        return max(root * (1 - 1e-12) - 1e-15, 0.0)
+
+    @property
+    def negative_infinity_mass(self) -> float:
+        """Return the Q-mass of loss -inf."""
+        finite = float(self._above(np.array([self.least]), 1.0)[0]) * np.exp(-self.shift)
+        return max(1 - finite, 0.0)
+
+    @property
+    def reached(self) -> bool:
+        """False: a union bound is not reached."""
+        return False
+
+    def attained(self, share: float) -> GaussianPair:
+        """That of linear losses, whose gradients are corners everywhere and whose Hessian is zero."""
+        return GaussianPair(max(mu for mu, _ in self.corners))
+
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
+        loss = np.maximum(np.asarray(edges, dtype=float) - self.shift, self.least)
+        p, q = (self._above(loss, moved) for moved in (0.0, 1.0))
+        first = self._above(np.array([self.least]), 1.0)
+        p, q = np.concatenate([[1.0], np.minimum(p, 1.0), [0.0]]), np.concatenate([first, q, [0.0]])
+        return np.maximum(-np.diff(p), 0.0), np.maximum(-np.diff(q), 0.0) * np.exp(-self.shift)
+
+    def _above(self, loss: np.ndarray, moved: float) -> np.ndarray:
+        """sum_j n_j P(mu_j^2 / 2 + mu_j (Z - moved mu_j) > loss): tails of X under P, moved = 0, and Q, moved = 1."""
+        tails = [times * ndtr((0.5 - moved) * mu - loss / mu) for mu, times in self.corners]
+        return np.sum(tails, axis=0)
