@@ -5,8 +5,8 @@ Truncated Poisson sampling bounds the batch size, for a fixed amount of memory a
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
@@ -67,21 +67,32 @@ class PoissonSampler(Sampler):
         return Batch(bernoulli(self.stream, self.records, self.sample_rate))
 
 
-def bernoulli(stream: Stream, records: int, rate: float) -> NDArray[np.int64]:
-    """Positions of the successes of `records` independent trials: skips between successes are geometric."""
-    # At higher rates one uniform for every record is cheaper than a logarithm for every success.
-    if rate > 0.2:
-        return np.flatnonzero(stream.uniform(records) < rate) if rate < 1.0 else np.arange(records)
-    found: list[NDArray[np.int64]] = []
-    last = -1
-    mean = records * rate
-    while last < records:
-        # Five standard deviations more than the mean: one round is enough but for one case in millions.
-        skips = np.log(stream.uniform(int(mean + 5 * math.sqrt(mean)) + 8)) / math.log1p(-rate)
-        positions = last + np.cumsum(np.minimum(skips, records).astype(np.int64) + 1)
-        found.append(positions[positions < records])
-        last = int(positions[-1])
-    return np.concatenate(found)
+def bernoulli(stream: Stream, records: int, rate: float | Fraction) -> NDArray[np.int64]:
+    """Positions of the successes of `records` independent trials of probability exactly `rate`, in ascending order.
+
+    A random byte below 256 rate is a success; where it equals the integer part, the fraction decides in the same way.
+
+    Args:
+        stream: source of the bits.
+        records: number of trials, >= 0.
+        rate: in (0, 1]; a float stands for the rational number that it is.
+
+    Example:
+        >>> from tacit.noise import SeededStream
+        >>> bernoulli(SeededStream(0), 3, 1.0).tolist()
+        [0, 1, 2]
+    """
+    if rate == 1 or not records:
+        return np.arange(records)
+    whole, fraction = divmod(Fraction(rate) * 256, 1)
+    bytes_ = stream.bits(-(-records // 8)).view(np.uint8)[:records]
+    undecided = np.flatnonzero(bytes_ == int(whole)) if fraction else np.empty(0, np.int64)
+    decided = undecided[bernoulli(stream, len(undecided), fraction)] if len(undecided) else undecided
+    if not whole:
+        return decided
+    chosen = bytes_ < int(whole)
+    chosen[decided] = True
+    return np.flatnonzero(chosen)
 
 
 @dataclass(frozen=True)
