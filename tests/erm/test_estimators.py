@@ -87,7 +87,7 @@ def test_scikit_learn_checks_without_noise(transformer):
 @pytest.mark.parametrize("kind", [DPLogisticRegression, DPLinearSVC, DPLinearRegression])
 def test_every_method_of_every_model(kind, method):
     model = fitted(kind, method=method, epsilon=50.0, delta=1e-5)
-    assert model.guarantee_.standing is Standing.CONDITIONAL
+    assert model.guarantee_.standing is Standing.PROVEN
     assert float(model.guarantee_.epsilon(1e-5)) <= 50.0 * (1 + 1e-6)
     assert model.ledger_.entries
     assert model.score(*data()) > (0.75 if kind is not DPLinearRegression else 0.3)
@@ -131,7 +131,7 @@ def test_what_a_fit_protects_is_printed():
     model = fitted(method="input", epsilon=1.0, delta=1e-5, relation="replace_one")
     assert model.exchange_rate_ == pytest.approx(20.0, rel=1e-3)  # sqrt(400)
     lines = model.privacy_summary().splitlines()
-    assert lines[0].startswith("central        epsilon 1 at delta 1e-05, replace_one, conditional")
+    assert lines[0].startswith("central        epsilon 1 at delta 1e-05, replace_one, proven")
     assert lines[1].startswith("local          epsilon ")
     assert lines[2] == "exchange rate  local mu = 20 x central mu"
     assert "leaks at least" in fitted(method="input", variant="paper", delta=1e-5).privacy_summary()
@@ -190,7 +190,7 @@ def test_a_later_leak_in_the_ledger_leaves_the_standing_of_an_earlier_fit():
     sound = fitted(ledger=ledger, delta=1e-5)
     with pytest.warns(LeakWarning):
         DPLogisticRegression(delta=1e-5, classes=[0, 1], ledger=ledger).fit(*data())
-    assert sound.guarantee_.standing is Standing.CONDITIONAL
+    assert sound.guarantee_.standing is Standing.PROVEN
     assert accountant("pld")(ledger).standing is Standing.CLAIMED
 
 

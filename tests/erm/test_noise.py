@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tacit.erm.gradient import GradientDescent, NoisySGD, Svrg
-from tacit.erm.input import Aggregate, Local, Shuffled, shuffled_epsilon, symmetric_noise
+from tacit.erm.input import Aggregate, Local, Shuffled, noisy_symmetric, shuffled_epsilon
 from tacit.erm.input_published import Fukuchi, PaperInput, perturbed
 from tacit.erm.losses import Logistic
 from tacit.erm.objective import ObjectiveGaussian
@@ -178,8 +178,8 @@ def test_aggregate():
     second, first = method.statistics(case, terms(), 1.7)
     off = (second - case.features.T @ case.features)[np.triu_indices(500, 1)]
     matches(off, (1.7 / math.sqrt(0.3)) ** 2 / 2)
-    source = terms()
-    matches(np.concatenate([np.diag(symmetric_noise(source, 20, 1.7)) for _ in range(5000)]), 1.7**2)
+    stream, zero = SeededStream(7), np.zeros((20, 20))
+    matches(np.concatenate([np.diag(noisy_symmetric(stream, zero, 1.7)) for _ in range(5000)]), 1.7**2)
     wide = Problem(np.zeros((2, 400)), np.ones(2), Logistic(), 1.0)
     linear = np.concatenate([method.statistics(wide, terms(seed=seed), 1.7)[1] for seed in range(250)])
     matches(linear, (1.7 * 0.5 / math.sqrt(0.7)) ** 2)

@@ -29,8 +29,7 @@ def test_a_ticket_is_trained_and_the_card_shows_every_phase(tmp_path, capsys, mo
     assert code == 0
     card = json.loads(capsys.readouterr().out)
     proven = next(each for each in card["guarantees"] if each["accountant"] == "pld")
-    # Choosing among tickets draws its noise in floating point.
-    assert proven["standing"] == ("proven" if mode == "T1" else "conditional")
+    assert proven["standing"] == "proven"
     assert proven["epsilon"] <= 4.0
     assert card["metrics"]["density"] < 0.6
     ticket = Ticket.load(folder / "ticket.safetensors")

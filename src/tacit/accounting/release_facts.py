@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from tacit.accounting.facts import FLOATING, Fact, How
 
-EXACT = (
-    "noise is drawn and added exactly (rounded Gaussian mechanism); the clipped sum of the first batch is compared "
-    "with float64 before it is released; no bound on its rounding is derived"
+EXACT_STEPS = Fact(
+    "arithmetic",
+    How.CHECKED,
+    says="noise is drawn and added exactly (rounded Gaussian mechanism); the clipped sum of the first batch is "
+    "compared with float64 before it is released; no bound on its rounding is derived",
+)
+EXACT_RELEASE = Fact(
+    "arithmetic",
+    How.ENFORCED,
+    says="noise is drawn and added exactly (rounded Gaussian mechanism, discrete samplers) and covers the rounding of "
+    "what it is added to",
 )
 
 
-def common_facts(*, unit: str, secure: bool, exact: bool = False) -> tuple[Fact, ...]:
+def common_facts(*, unit: str, secure: bool, arithmetic: Fact | None = None) -> tuple[Fact, ...]:
     """Facts of any release.
 
     Args:
         unit: the privacy unit.
         secure: whether noise and batches come from a secure stream.
-        exact: whether noise is drawn and added exactly; in floating point the guarantee is conditional.
+        arithmetic: how it is known that noise and sums are those of the proof; by default noise is drawn and added in
+            floating point, and the guarantee is conditional on that.
 
     Returns:
         Declared ones are what the caller says by calling: unit, settings, ledger, public preprocessing, installed code.
@@ -33,17 +42,18 @@ def common_facts(*, unit: str, secure: bool, exact: bool = False) -> tuple[Fact,
         random if random is not None else Fact("randomness", How.ASSUMED, says=seeded),
         Fact("whole_ledger", How.DECLARED, says="this ledger holds every release of the run"),
         Fact("preprocessing", How.DECLARED, says="data prepared by public rules"),
-        Fact("arithmetic", How.CHECKED, says=EXACT) if exact else Fact("arithmetic", How.ASSUMED, says=FLOATING),
+        arithmetic if arithmetic is not None else Fact("arithmetic", How.ASSUMED, says=FLOATING),
         Fact("package", How.DECLARED, says="package as installed"),
     )
 
 
-def one_shot_facts(*, unit: str, secure: bool) -> tuple[Fact, ...]:
+def one_shot_facts(*, unit: str, secure: bool, exact: bool = False) -> tuple[Fact, ...]:
     """Facts of a release that a function of this library computes from its arguments, without a loop of the user's.
 
     Args:
         unit: the privacy unit.
         secure: whether noise and batches come from a secure stream.
+        exact: whether noise is drawn and added exactly and covers the rounding of what it is added to.
 
     Returns:
         `common_facts`, and what holds because no code of the user sees private values.
@@ -63,4 +73,4 @@ def one_shot_facts(*, unit: str, secure: bool) -> tuple[Fact, ...]:
         "one_process": "one process computes the release",
     }
     own = (Fact(name, How.ENFORCED, says=says) for name, says in enforced.items())
-    return (*own, *common_facts(unit=unit, secure=secure))
+    return (*own, *common_facts(unit=unit, secure=secure, arithmetic=EXACT_RELEASE if exact else None))

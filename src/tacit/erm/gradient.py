@@ -14,10 +14,10 @@ import numpy as np
 from tacit import check
 from tacit.calibration import noise_multiplier
 from tacit.erm.release import Method, Release, Terms, lipschitz
+from tacit.erm.rounding import step_rounding
 from tacit.erm.solver import Problem
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Compose, Gaussian
-from tacit.noise import gaussian
 from tacit.relation import Relation
 from tacit.sampling import PoissonSampler
 
@@ -91,9 +91,10 @@ class GradientDescent(Method):
         theta, velocity = problem.zero(), problem.zero()
         tail = _TailMean(self.steps, theta)
         for taken in range(1, self.steps + 1):
-            terms.charge(step, "gradient perturbation")
+            terms.charge(step, "gradient perturbation", exact=True)
             ahead = theta + self.momentum * velocity
-            noisy = clipped_sum(problem, ahead, clip) + gaussian(terms.stream, problem.shape, std=std)
+            rounding = step_rounding(problem, ahead, clip)
+            noisy = terms.noisy(clipped_sum(problem, ahead, clip), std=std, rounding=rounding)
             velocity = self.momentum * velocity - eta / problem.size * (noisy + problem.strength * ahead)
             theta = theta + velocity
             tail.add(taken, theta)
@@ -209,9 +210,9 @@ class NoisySGD(Method):
         tail = _TailMean(steps, theta)
         for taken in range(1, steps + 1):
             rows = poisson_sample(problem, sampler)
-            terms.charge(step, "noisy SGD")
+            terms.charge(step, "noisy SGD", exact=True)
             gradient = clipped_sum(rows, theta, bound)
-            noisy = (gradient + gaussian(terms.stream, problem.shape, std=std)) / rate
+            noisy = terms.noisy(gradient, std=std, rounding=step_rounding(problem, theta, bound)) / rate
             eta = 1 / (problem.strength * taken + problem.loss.smoothness * n)
             theta = theta - eta * (noisy + problem.strength * theta)
             tail.add(taken, theta)
@@ -269,13 +270,15 @@ class Svrg(Method):
         theta = problem.zero()
         for _ in range(self.rounds):
             anchor = theta
-            terms.charge(step, "full gradient")
-            full = clipped_sum(problem, anchor, bound) + gaussian(terms.stream, problem.shape, std=std)
+            terms.charge(step, "full gradient", exact=True)
+            rounding = step_rounding(problem, anchor, bound)
+            full = terms.noisy(clipped_sum(problem, anchor, bound), std=std, rounding=rounding)
             for _ in range(self.inner):
                 rows = poisson_sample(problem, sampler)
-                terms.charge(step.poisson(rate), "difference of gradients")
+                terms.charge(step.poisson(rate), "difference of gradients", exact=True)
                 difference = clipped_sum(rows, theta, bound) - clipped_sum(rows, anchor, bound)
-                noisy = difference + gaussian(terms.stream, problem.shape, std=2 * std)
+                rounding = max(step_rounding(problem, each, bound) for each in (theta, anchor))
+                noisy = terms.noisy(difference, std=2 * std, rounding=rounding)
                 theta = theta - eta / n * (noisy / rate + full + problem.strength * theta)
         steps = float(sum(times for _, times in mechanism.steps))
         return terms.release(theta, mechanism, {"noise_std": std, "inner_noise_std": 2 * std, "steps": steps})

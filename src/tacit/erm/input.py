@@ -13,9 +13,10 @@ from tacit import check
 from tacit.erm.losses import HuberHinge, Logistic, Squared
 from tacit.erm.records import check_unit_rows
 from tacit.erm.release import Method, Release, Terms, local_gaussian
+from tacit.erm.rounding import sum_rounding
 from tacit.erm.solver import Problem
 from tacit.mechanisms import Approximate, Gaussian, Mechanism
-from tacit.noise import gaussian
+from tacit.noise import Stream, rounded_gaussian
 from tacit.relation import Relation
 from tacit.root_finding import bracketed_root
 from tacit.tradeoff.gaussian import gaussian_mu
@@ -66,11 +67,19 @@ def ridge(problem: Problem, curvature: float, second: Array, first: Array, floor
     return vectors @ ((vectors.T @ first) / lifted[:, None])
 
 
-def symmetric_noise(terms: Terms, width: int, std: float) -> Array:
-    """A symmetric matrix whose svec (off-diagonal entries times sqrt(2)) has independent N(0, std^2) entries."""
-    full = gaussian(terms.stream, (width, width), std=std)
-    upper = np.triu(full, 1) / math.sqrt(2)
-    return np.diag(np.diag(full)) + upper + upper.T
+def noisy_symmetric(stream: Stream, matrix: Array, std: float) -> Array:
+    """A symmetric matrix with N(0, std^2) noise on its svec (off-diagonal entries times sqrt(2)).
+
+    Args:
+        stream: source of the noise.
+        matrix: (p, p), symmetric.
+        std: > 0.
+    """
+    above = np.triu_indices(len(matrix), 1)
+    noisy = np.diag(rounded_gaussian(np.diag(matrix), stream, std=std))
+    if len(above[0]):
+        noisy[above] = rounded_gaussian(matrix[above], stream, std=std / math.sqrt(2))
+    return noisy + np.triu(noisy, 1).T
 
 
 @dataclass(frozen=True)
@@ -119,7 +128,7 @@ class Aggregate(Method):
         moved = self.replaced / 2 if terms.relation is Relation.REPLACE_ONE else 1.0
         std = step.noise_multiplier * moved * math.sqrt(n / (n - self.withheld))
         terms.ledger.assume(SHARES)
-        terms.charge(step, "sum of perturbed statistics")
+        terms.charge(step, "sum of perturbed statistics", exact=True)
         second, first = self.statistics(problem, terms, std)
         curvature, _ = moments(problem)
         floor = curvature * math.sqrt(2 * width) * std / math.sqrt(self.second_share)
@@ -148,17 +157,17 @@ class Aggregate(Method):
         _, answers = moments(problem)
         second = problem.features.T @ problem.features
         first = problem.features.T @ answers
-        scale = std * answer_bound(problem) / c
+        scale, rounding = std * answer_bound(problem) / c, sum_rounding(problem.most_records)
         return (
-            second + symmetric_noise(terms, problem.shape[0], std / a),
-            first + gaussian(terms.stream, problem.shape, std=scale),
+            noisy_symmetric(terms.stream, second, std / a * (1 + rounding)),
+            terms.noisy(first, std=scale, rounding=rounding),
         )
 
 
 def perturbed_rows(problem: Problem, terms: Terms, std: float) -> Array:
     """Rows with N(0, std^2) added to every private feature, (n, p); the intercept's constant is public and stays."""
     rows, private = problem.features.copy(), problem.private_columns
-    rows[:, :private] += gaussian(terms.stream, (problem.records, private), std=std)
+    rows[:, :private] = terms.noisy(rows[:, :private], std=std, rounding=sum_rounding(1))
     return rows
 
 
@@ -193,7 +202,7 @@ class _Messages(Method):
         mu, mechanism, relation = self.budget(problem.records, terms)
         std = 2 * math.hypot(problem.private_norm, self.label_scale) / mu
         terms.ledger.assume(SHARES)
-        terms.charge(mechanism, f"{self.name} messages")
+        terms.charge(mechanism, f"{self.name} messages", exact=True)
         rows, sent = self.messages(problem, terms, std)
         curvature, _ = moments(problem)
         bound, private = answer_bound(problem), problem.private_columns
@@ -210,7 +219,7 @@ class _Messages(Method):
         rows = perturbed_rows(problem, terms, std)
         _, answers = moments(problem)
         scaled = self.label_scale / answer_bound(problem) * answers
-        return rows, scaled + gaussian(terms.stream, answers.shape, std=std)
+        return rows, terms.noisy(scaled, std=std, rounding=sum_rounding(1))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from tacit.erm.input import SHARES
 from tacit.erm.input_published import claim_in, claimed_release, published_std
 from tacit.erm.losses import softmax
 from tacit.erm.release import Release, Terms, local_gaussian
+from tacit.erm.rounding import sum_rounding
 from tacit.mechanisms import Approximate
 from tacit.noise import gaussian
 from tacit.relation import Relation
@@ -148,12 +149,12 @@ class DPMLPClassifier(PrivateClassifier):
     def _local(self, rows: Array, labels: Array, terms: Terms) -> Release:
         step = local_gaussian(terms.target)
         terms.ledger.assume(SHARES)
-        terms.charge(step, "local messages")
+        terms.charge(step, "local messages", exact=True)
         # Sensitivity: ||(row, one-hot label)|| <= sqrt(2).
         std = math.sqrt(2) * step.noise_multiplier
         classes = len(self.classes_)
-        sent = np.eye(classes)[labels] + gaussian(terms.stream, (len(rows), classes), std=std)
-        self._descend(rows + gaussian(terms.stream, rows.shape, std=std), sent.argmax(axis=1))
+        sent = terms.noisy(np.eye(classes)[labels], std=std, rounding=sum_rounding(1))
+        self._descend(terms.noisy(rows, std=std, rounding=sum_rounding(1)), sent.argmax(axis=1))
         mu, facts = 2 / step.noise_multiplier, {"noise_std": std, "steps": self.steps}
         return terms.release(self._weights(), step, facts, relation=Relation.REPLACE_ONE, local_mu=mu)
 

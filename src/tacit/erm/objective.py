@@ -17,9 +17,10 @@ from tacit import check
 from tacit.calibration import smallest
 from tacit.erm.losses import Loss
 from tacit.erm.release import Method, Release, Terms, lipschitz
+from tacit.erm.rounding import gradient_rounding
 from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.mechanisms import Compose, Gaussian, ObjectivePerturbation
-from tacit.noise import gaussian
+from tacit.noise import NORMAL_ERROR, near_gaussian
 from tacit.root_finding import bracketed_root
 
 # Smallest strength that is tried: below it, tolerance / strength exceeds 10^4 and the solver's error drowns theta.
@@ -28,6 +29,7 @@ _LEAST_STRENGTH = 1e-12
 _PAST_ROOT = 1 + 1e-12
 # mu of the linear term over mu of the rounding step: at 1/500 the rounding costs a few millionths of the noise.
 _ROUNDING_RATIO = 500.0
+_LONGEST = 14.0
 
 
 @dataclass(frozen=True)
@@ -86,11 +88,9 @@ class ObjectiveGaussian(Method):
         (objective, _), (rounding, _) = mechanism.steps
         assert isinstance(objective, ObjectivePerturbation)
         assert isinstance(rounding, Gaussian)
-        terms.charge(mechanism, "objective perturbation")
-        std = objective.noise_multiplier * bound
-        linear = gaussian(terms.stream, problem.shape, std=std)
-        multiplier = rounding.noise_multiplier
-        theta = rounded_minimiser(raised, terms, linear, tolerance=self.tolerance, noise_multiplier=multiplier)
+        terms.charge(mechanism, "objective perturbation", exact=True)
+        std, multiplier = objective.noise_multiplier * bound, rounding.noise_multiplier
+        theta = rounded_minimiser(raised, terms, std, tolerance=self.tolerance, noise_multiplier=multiplier)
         facts = {"noise_std": std, "strength": raised.strength, "log_volume": objective.log_volume}
         return terms.release(theta, mechanism, facts)
 
@@ -101,19 +101,22 @@ def with_rounding(objective: ObjectivePerturbation, *, ratio: float = _ROUNDING_
 
 
 def rounded_minimiser(
-    problem: Problem, terms: Terms, linear: np.ndarray, *, tolerance: float, noise_multiplier: float
+    problem: Problem, terms: Terms, linear_std: float, *, tolerance: float, noise_multiplier: float
 ) -> np.ndarray:
-    """A point of gradient norm <= tolerance of F + <linear, .>, plus Gaussian noise that hides the error.
+    """A minimiser of F + <b, .>, b ~ N(0, linear_std^2 I), plus Gaussian noise that hides the error.
 
     Given the exact minimiser (and so, by the change of variables, the linear term), the solver's error is a function
-    of the data of norm at most tolerance / strength: it moves by at most 2 tolerance / strength between neighbours,
-    whatever the relation. Releasing it is one Gaussian step, std = noise_multiplier * 2 tolerance / (s strength),
-    s = 1 or 2 the factor by which an accountant widens a Gaussian step under the relation; it composes adaptively.
+    of the data of norm at most e / strength: it moves by at most 2 e / strength between neighbours, whatever the
+    relation. Here e is the tolerance and what double precision adds to it: the error of the computed gradient
+    (`gradient_rounding`) and that of b, which is drawn within `NORMAL_ERROR` of a real. Releasing it is one Gaussian
+    step, std = noise_multiplier * 2 e / (s strength), s = 1 or 2 the factor by which an accountant widens a Gaussian
+    step under the relation; it composes adaptively. A coordinate of b beyond `_LONGEST` std, of probability 2^-80, is
+    left out of account.
 
     Args:
         problem: F, with a positive strength.
         terms: source of the noise, and the relation.
-        linear: (p, k), the linear term.
+        linear_std: > 0, of the linear term.
         tolerance: > 0, of the solver, on the gradient's norm.
         noise_multiplier: > 0, of the rounding step.
 
@@ -122,9 +125,12 @@ def rounded_minimiser(
 
     Source: Iyengar et al. 2019, Algorithm 1, with the composition made explicit.
     """
+    linear = near_gaussian(terms.stream, problem.shape, std=linear_std)
     found = minimise(problem, linear=linear, tolerance=tolerance)
-    std = noise_multiplier * 2 * tolerance / (terms.relation.sensitivity * problem.strength)
-    return found.theta + gaussian(terms.stream, problem.shape, std=std)
+    unit = linear_std * math.sqrt(problem.dimension)
+    error = tolerance + gradient_rounding(problem, problem.loss.lipschitz, _LONGEST * unit) + NORMAL_ERROR * unit
+    std = noise_multiplier * 2 * error / (terms.relation.sensitivity * problem.strength)
+    return terms.noisy(found.theta, std=std)
 
 
 def strength_for(loss: Loss, log_volume: float) -> float:

@@ -86,9 +86,8 @@ class KiferObjective(Method):
         raised = problem.with_strength(max(problem.strength, 2 * problem.loss.smoothness / main[0]))
         multiplier = terms.relation.sensitivity / gaussian_mu(ROUNDING_SHARE * epsilon, ROUNDING_SHARE * delta)
         mechanism = exact_cost(raised, std, multiplier)
-        terms.charge(mechanism, "objective perturbation")
-        linear = gaussian(terms.stream, problem.shape, std=std)
-        theta = rounded_minimiser(raised, terms, linear, tolerance=self.tolerance, noise_multiplier=multiplier)
+        terms.charge(mechanism, "objective perturbation", exact=True)
+        theta = rounded_minimiser(raised, terms, std, tolerance=self.tolerance, noise_multiplier=multiplier)
         return terms.release(theta, mechanism, {"noise_std": std, "strength": raised.strength})
 
 

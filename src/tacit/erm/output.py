@@ -15,9 +15,9 @@ import numpy as np
 from tacit import check
 from tacit.erm.objective_pure import radial
 from tacit.erm.release import Method, Release, Terms, lipschitz
+from tacit.erm.rounding import gradient_rounding
 from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.mechanisms import Approximate, Gaussian
-from tacit.noise import gaussian
 from tacit.relation import Relation
 
 
@@ -125,10 +125,11 @@ class GaussianOutput(Method):
     def release(self, problem: Problem, terms: Terms) -> Release:
         """Release theta* plus Gaussian noise."""
         # The ledger multiplies by s itself: (s G + 2 tolerance) <= s (G + 2 tolerance).
-        unit = minimiser_sensitivity(problem, Relation.ADD_REMOVE, self.tolerance, self.name)
+        tolerance = self.tolerance + gradient_rounding(problem, lipschitz(problem, self.name))
+        unit = minimiser_sensitivity(problem, Relation.ADD_REMOVE, tolerance, self.name)
         mechanism = Gaussian(terms.gaussian())
         best = minimise(problem, tolerance=self.tolerance).theta
-        terms.charge(mechanism, "output perturbation")
+        terms.charge(mechanism, "output perturbation", exact=True)
         return _with_gaussian_noise(best, unit, mechanism, terms, {})
 
 
@@ -204,7 +205,7 @@ def _with_gaussian_noise(
 ) -> Release:
     """Release theta + N(0, s^2 I), s = noise multiplier * unit, `unit` the sensitivity under add/remove."""
     std = mechanism.noise_multiplier * unit
-    released = theta + gaussian(terms.stream, theta.shape, std=std)
+    released = terms.noisy(theta, std=std)
     return terms.release(
         released, mechanism, {"sensitivity": unit * terms.relation.sensitivity, "noise_std": std} | facts
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +16,10 @@ from tacit.erm.base import PUBLIC, PrivateEstimator, checked_rows, indices_of, t
 from tacit.erm.design import Design, declared_bounds, largest_norm
 from tacit.erm.input import SHARES
 from tacit.erm.release import Terms, guarantee_of, local_gaussian
+from tacit.erm.rounding import sum_rounding
 from tacit.mechanisms import RandomizedResponse
-from tacit.noise import SecureStream, Stream, gaussian
+from tacit.noise import SecureStream, Stream
+from tacit.noise.discrete import randomised_response
 from tacit.relation import Relation
 from tacit.tradeoff import TradeOff
 
@@ -78,8 +79,8 @@ class InputPerturbation(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator
         check_is_fitted(self)
         rows = self.design_.clipped(checked_rows(self, X, reset=False))
         terms = self._terms()
-        terms.charge(self.step_, "perturbed table")
-        return rows + gaussian(terms.stream, rows.shape, std=self.noise_std_)
+        terms.charge(self.step_, "perturbed table", exact=True)
+        return terms.noisy(rows, std=self.noise_std_, rounding=sum_rounding(1))
 
     @property
     def local_guarantee_(self) -> TradeOff:
@@ -118,8 +119,5 @@ def randomised_labels(
     check.positive("epsilon", epsilon)
     source = stream if stream is not None else SecureStream()
     terms = Terms(target_for(None, epsilon, 0.0, len(places)), ledger, source)
-    terms.charge(RandomizedResponse(epsilon), "labels")
-    others = len(known) - 1
-    flipped = source.uniform(len(places)) > 1 / (1 + others * math.exp(-epsilon))
-    moves = 1 + np.minimum((source.uniform(len(places)) * others).astype(int), others - 1)
-    return known[(places + flipped * moves) % len(known)]
+    terms.charge(RandomizedResponse(epsilon), "labels", exact=True)
+    return known[randomised_response(source, places, len(known), epsilon)]

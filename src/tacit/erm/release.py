@@ -16,7 +16,7 @@ from tacit.erm.records import check_unit_rows
 from tacit.erm.solver import Problem
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Approximate, Gaussian, Mechanism, ObjectivePerturbation
-from tacit.noise import SecureStream, Stream
+from tacit.noise import SecureStream, Stream, rounded_gaussian
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import Curve, Epsilon, GaussianCurve, Target, TradeOff
@@ -63,11 +63,27 @@ class Terms:
         marked = Standing.PROVEN if self.stream.secure and not self.read else Standing.CLAIMED
         return Standing.weakest(marked, self.ledger.facts.standing)
 
-    def charge(self, mechanism: Mechanism, note: str) -> None:
-        """Write `mechanism` into the ledger, with the facts of a release in one call."""
-        self.ledger.begin(*one_shot_facts(unit=self.ledger.unit, secure=self.stream.secure))
+    def charge(self, mechanism: Mechanism, note: str, *, exact: bool = False) -> None:
+        """Write `mechanism` into the ledger, with the facts of a release in one call.
+
+        Args:
+            mechanism: what is about to be released.
+            note: what it is for.
+            exact: whether all of its noise is `noisy`, or drawn by another exact sampler.
+        """
+        self.ledger.begin(*one_shot_facts(unit=self.ledger.unit, secure=self.stream.secure, exact=exact))
         for part, steps in mechanism.parts():
             self.ledger.add(part, steps, note)
+
+    def noisy(self, values: Array, *, std: float, rounding: float = 0.0) -> Array:
+        """`values` plus Gaussian noise, as they may be released: on the grid of `rounded_gaussian`.
+
+        Args:
+            values: float64, of any shape.
+            std: noise multiplier times sensitivity of the exact values, > 0.
+            rounding: what the sensitivity of the computed values exceeds that by, as a share; see `rounding`.
+        """
+        return rounded_gaussian(values, self.stream, std=std * (1 + rounding))
 
     def release(
         self,
@@ -277,15 +293,20 @@ class Method(ABC):
         """
 
 
-def ledger_and_stream(ledger: Ledger | None, stream: Stream | None) -> tuple[Ledger, Stream]:
+def ledger_and_stream(ledger: Ledger | None, stream: Stream | None, *, exact: bool = False) -> tuple[Ledger, Stream]:
     """The given ledger and stream, or a new ledger and the secure stream, for a release in one call.
 
     A seeded stream marks the ledger; the facts of such a release are written into it.
+
+    Args:
+        ledger: of the release.
+        stream: source of its noise.
+        exact: whether all of its noise is drawn and added exactly.
     """
     ledger = ledger if ledger is not None else Ledger()
     stream = stream if stream is not None else SecureStream()
     _mark_seeded(ledger, stream)
-    ledger.begin(*one_shot_facts(unit=ledger.unit, secure=stream.secure))
+    ledger.begin(*one_shot_facts(unit=ledger.unit, secure=stream.secure, exact=exact))
     return ledger, stream
 
 

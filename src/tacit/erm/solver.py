@@ -27,6 +27,8 @@ _ROWS_AT_ONCE = 65536
 _STEPS = 500
 # L-BFGS's own tolerance, per record: Newton steps finish from there.
 _ROUGH_TOLERANCE = 1e-9
+# Records may be so many times the declared size.
+MOST_RECORDS = 4
 # Doublings and halvings of a step length: enough to reach one bit of a double.
 _LENGTHS = 60
 # Share of the squared residual at which conjugate gradients stop: an inexact Newton step is good enough.
@@ -68,6 +70,9 @@ class Problem:
         if not self.loss.accepts(targets).all():
             hint = "Map the labels by declared classes."
             raise check.fail("targets", f"{self.loss.alphabet} for {type(self.loss).__name__}", "others", hint)
+        if len(features) > self.most_records:
+            rule = f"at least 1/{MOST_RECORDS} of the number of records, as rounding errors are bounded by it"
+            raise check.fail("public_size", rule, self.public_size)
         object.__setattr__(self, "features", features)
         object.__setattr__(self, "targets", targets)
 
@@ -89,6 +94,11 @@ class Problem:
         record whose place is left blank (zero_out).
         """
         return self.records if self.public_size is None else self.public_size
+
+    @property
+    def most_records(self) -> int:
+        """Public bound on the number of records, for what grows with it beside the noise: rounding errors."""
+        return self.records if self.public_size is None else MOST_RECORDS * self.public_size
 
     @property
     def shape(self) -> tuple[int, int]:

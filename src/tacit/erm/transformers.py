@@ -17,8 +17,9 @@ from tacit.data.places import bad_cells
 from tacit.erm.base import PUBLIC, PUBLIC_SIZE, PrivateEstimator, checked_rows
 from tacit.erm.design import declared_bounds
 from tacit.erm.release import Terms, guarantee_of
+from tacit.erm.rounding import sum_rounding
+from tacit.erm.solver import MOST_RECORDS
 from tacit.mechanisms import Gaussian
-from tacit.noise import gaussian
 from tacit.tradeoff import TradeOff
 
 Array = np.ndarray
@@ -176,6 +177,9 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         X = checked_rows(self, X, reset=True)
         columns = X.shape[1]
         n = len(X) if self.public_size is None else check.count("public_size", self.public_size)
+        most = n if self.public_size is None else MOST_RECORDS * n
+        if len(X) > most:
+            raise check.fail("public_size", f"at least 1/{MOST_RECORDS} of the number of records", n)
         self._low, self._high = low, high = column_bounds(self.data_bounds, columns)
         middle, half = (low + high) / 2, np.where(high > low, (high - low) / 2, 1.0)
         unit = (np.clip(X, low, high) - middle) / half
@@ -185,10 +189,10 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         terms = Terms(self._target(n), self.ledger_, self._stream(), sized=sized)
         self.relation_ = terms.certified
         self.step_, self.standing_ = Gaussian(terms.gaussian()), terms.standing
-        terms.charge(self.step_, "means and deviations")
+        terms.charge(self.step_, "means and deviations", exact=True)
         std = self.step_.noise_multiplier * math.sqrt(2 * columns)
         sums = np.stack([unit.sum(axis=0), (unit**2).sum(axis=0)])
-        first, second = (sums + gaussian(terms.stream, sums.shape, std=std)) / n
+        first, second = terms.noisy(sums, std=std, rounding=sum_rounding(most)) / n
         first = np.clip(first, -1.0, 1.0)
         self.mean_ = middle + half * first
         self.scale_ = half * np.sqrt(np.clip(second - first**2, _LEAST_VARIANCE, 1.0))

@@ -10,6 +10,9 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tacit import check
 from tacit.errors import InvalidInput
 from tacit.noise.stream import Stream
@@ -29,6 +32,49 @@ def uniform_integer(stream: Stream, count: int) -> int:
         word = int(stream.bits(1)[0])
         if word < limit:
             return word % count
+
+
+def uniform_integers(stream: Stream, count: int, size: int) -> NDArray[np.int64]:
+    """`size` independent integers of 0, ..., count - 1, each with probability 1 / count, by rejection.
+
+    Example:
+        >>> from tacit.noise import SeededStream
+        >>> uniform_integers(SeededStream(0), 1, 3).tolist()
+        [0, 0, 0]
+    """
+    last = np.uint64(2**64 - 2**64 % check.count("count", count, maximum=2.0**63) - 1)
+    words = stream.bits(size)
+    while len(again := np.flatnonzero(words > last)):
+        words[again] = stream.bits(len(again))
+    return (words % np.uint64(count)).astype(np.int64)
+
+
+def randomised_response(stream: Stream, answers: NDArray[np.int64], count: int, epsilon: float) -> NDArray[np.int64]:
+    """Each of `answers` kept with odds of at most e^epsilon : 1 against every other of `count`, in integers.
+
+    An answer stays where a random word is below K, the largest integer with K (count - 1) <= E (2^64 - K) for a
+    rational E <= e^epsilon.
+
+    Args:
+        stream: source of the bits.
+        answers: in 0, ..., count - 1, shape (n,).
+        count: number of possible answers, >= 2.
+        epsilon: > 0.
+
+    Raises:
+        InvalidInput: `count` is below 2, or epsilon not positive.
+
+    Example:
+        >>> from tacit.noise import SeededStream
+        >>> randomised_response(SeededStream(0), np.array([0, 1]), 2, 40.0).tolist()
+        [0, 1]
+    """
+    others = check.count("count", count, minimum=2) - 1
+    odds = Fraction(math.exp(min(check.positive("epsilon", epsilon), 600.0))) * (1 - Fraction(1, 2**50))
+    kept = stream.bits(len(answers)) < np.uint64(min(int(2**64 * odds / (odds + others)), 2**64 - 1))
+    moves = np.zeros(len(answers), np.int64)
+    moves[~kept] = 1 + uniform_integers(stream, others, int((~kept).sum()))
+    return (answers + moves) % count
 
 
 def bernoulli(stream: Stream, probability: Fraction) -> bool:

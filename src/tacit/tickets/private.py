@@ -212,7 +212,7 @@ class PrivateTicket:
     def _chosen(self, scores: Scores, ledger: Ledger) -> int:
         epsilon = self.spending.choice
         assert epsilon is not None
-        ledger.begin(*one_shot_facts(unit=ledger.unit, secure=self.stream.secure))
+        ledger.begin(*one_shot_facts(unit=ledger.unit, secure=self.stream.secure, exact=True))
         if not self.stream.secure:
             ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
         ledger.add(choice_mechanism(epsilon, method=self.plan.selection), note="choice of the ticket")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +13,13 @@ from scipy.special import log_softmax
 from tacit import check
 from tacit.mechanisms import Approximate, Exponential, Mechanism
 from tacit.noise import Stream
-from tacit.noise.draw import gumbel
+from tacit.noise.discrete import exponential_mechanism, permute_and_flip
 from tacit.relation import Relation
 
 METHODS = ("exponential", "permute_and_flip")
 # Density up to which a ticket counts as sparse in `explain`: that of the paper's winning tickets.
 SPARSE = 0.1
+_GRID = Fraction(1, 2**20)  # of scores, in sensitivities; half of it is room for the rounding of counts and penalties
 
 
 @dataclass(frozen=True)
@@ -107,9 +109,9 @@ def log_probabilities(scores: Scores, epsilon: float, relation: Relation) -> NDA
 def choose(scores: Scores, epsilon: float, stream: Stream, *, relation: Relation, method: str = "exponential") -> int:
     """Index of the ticket that the private choice picks, at the cost of `choice_mechanism`.
 
-    The exponential mechanism takes the largest of score + Gumbel noise. Permute-and-flip (McKenna & Sheldon 2020) goes
-    through the tickets in random order and takes one with probability exp(rate (u - max u)); its expected error is
-    never larger. Drawn in double precision: timing and rounding are not protected.
+    Permute-and-flip (McKenna & Sheldon 2020) goes through the tickets in random order and takes one with probability
+    exp(rate (u - max u)); its expected error is never larger. Both are drawn exactly, for scores rounded to multiples
+    of 2^-20 sensitivities, which may move by that much more; timing is not protected.
 
     Args:
         scores: of the tickets.
@@ -127,13 +129,12 @@ def choose(scores: Scores, epsilon: float, stream: Stream, *, relation: Relation
         0
     """
     check.choice("selection", method, METHODS)
-    rate = _rate(scores, epsilon, relation)
-    if method == "exponential":
-        return int(np.argmax(rate * scores.values + gumbel(stream, len(scores.values))))
-    order = np.argsort(stream.uniform(len(scores.values)))
-    gaps = rate * (scores.values - scores.values.max())
-    flips = np.log(stream.uniform(len(order)))
-    return int(next(index for index in order if flips[index] <= gaps[index]))
+    unit = Fraction(scores.sensitivity) * _GRID
+    rounded = [round(Fraction(value) / unit) * unit for value in scores.values.tolist()]
+    # Twice the rate: both samplers halve epsilon, as for scores that may move in either direction.
+    doubled = 2 * Fraction(_rate(scores, epsilon, relation)) / (1 + 2 * _GRID)
+    draw = exponential_mechanism if method == "exponential" else permute_and_flip
+    return draw(stream, rounded, epsilon=doubled, sensitivity=Fraction(1))
 
 
 @dataclass(frozen=True)

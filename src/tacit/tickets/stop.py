@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 from tacit import check
 from tacit.noise import Stream
-from tacit.noise.draw import laplace
+from tacit.noise.discrete import discrete_laplace
 from tacit.training import Callback
 
 STOP_ON = ("public", "private")
+
+
+_GRID = 1024
 
 
 class PublicStop(Callback):
@@ -42,7 +47,8 @@ class PrivateStop(Callback):
 
     h of the n records being classified right and the right side drawn once. One record moves h - accuracy n by at
     most 1 whether it is added, removed or replaced, and the networks it is counted on are released anyway, so this is
-    AboveThreshold (Dwork & Roth 2014, Theorem 3.23) for sensitivity 1. Drawn in double precision.
+    AboveThreshold (Dwork & Roth 2014, Theorem 3.23) for sensitivity 1. All three numbers are multiples of 1/1024, the
+    noise is discrete Laplace, drawn exactly, and its scale pays for one step of that grid more.
 
     Args:
         excess: h - accuracy n of the network as it is now, on private records.
@@ -60,12 +66,13 @@ class PrivateStop(Callback):
 
     def __init__(self, excess: Callable[[], float], epsilon: float, stream: Stream):
         self._excess, self._stream = excess, stream
-        self._scale = 2.0 / check.positive("epsilon", epsilon)
-        self._threshold = float(laplace(stream, 1, scale=self._scale)[0])
+        # Rounded up, so that the sampler's fraction stays short.
+        self._scale = Fraction(math.ceil((_GRID + 1) * 2 / check.positive("epsilon", epsilon)))
+        self._threshold = discrete_laplace(stream, self._scale) / _GRID
 
     def on_epoch(self, row: Mapping[str, float]) -> str | None:
         """The reason to end the run after this epoch, or None."""
-        noisy = self._excess() + float(laplace(self._stream, 1, scale=2 * self._scale)[0])
+        noisy = (round(self._excess() * _GRID) + discrete_laplace(self._stream, 2 * self._scale)) / _GRID
         return "the private records are classified well enough" if noisy >= self._threshold else None
 
     def state(self) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from tacit.training.trace import Reads, Trace, TracedTensor, allowed
 
 # Share of the later batches whose trace runs again; an operation or a number in it that is new is always tested.
 _REPLAYED = 1 / 64
+_DRAW = random.SystemRandom()
 _SIGNATURES = 1000  # remembered traces; a loop whose numbers change at every step has no use for more
 _FAILED = "a check of the loop failed after private steps"
 _HALF = "half of the records replaced by others, then the other half"
@@ -152,7 +153,7 @@ class LoopChecks:
         for name in names:
             if self.guard.is_buffer(name) or self.guard.holds_rows(name):
                 raise TrainingMisuse(elsewhere(name))
-        due = self._sure["probe"] > 0 or random.SystemRandom().random() * self.check_every < 1
+        due = self._sure["probe"] > 0 or _DRAW.random() * self.check_every < 1
         if names or (due and self._probed_at != self.run.taken):
             self._probe(inputs, thorough=self._sure["probe"] == PROBED_STEPS)
         if names:
@@ -249,7 +250,7 @@ class LoopChecks:
                 self._signatures.clear()
             self._signatures.add(signature)
             return True
-        return self._sure[what] > 0 or random.SystemRandom().random() < _REPLAYED
+        return self._sure[what] > 0 or _DRAW.random() < _REPLAYED
 
     def check_loaded(self, before: Mapping[str, Any], after: Mapping[str, Any], training: bool) -> None:
         """Raise if weights other than the released ones are about to be loaded for training."""

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from tacit import accounting, check
-from tacit.accounting import PUBLIC_SIZE, Accountant, Fact, How, Ledger, common_facts
+from tacit.accounting import EXACT_STEPS, PUBLIC_SIZE, Accountant, Fact, How, Ledger, common_facts
 from tacit.clipping import Clip, FlatClip
 from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingMisuse
 from tacit.gradients import FlatGradient, UnitIds
@@ -185,7 +185,8 @@ class PrivateRun:
             self.ledger.assume(sentence)
         self.stream = stream if stream is not None else SecureStream()
         drawn = Fact("batches", How.ENFORCED, says="the private sampler draws each batch, and it is stepped on once")
-        self.ledger.begin(drawn, *common_facts(unit=plan.sampling.unit, secure=self.stream.secure, exact=True))
+        known = common_facts(unit=plan.sampling.unit, secure=self.stream.secure, arithmetic=EXACT_STEPS)
+        self.ledger.begin(drawn, *known)
         self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
         self._noisy_mean = NoisyMean(self.stream)
         self.taken = 0

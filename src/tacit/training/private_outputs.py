@@ -141,7 +141,8 @@ def cotangents(
         check_losses(loss, batch)
     if not batch:
         return torch.zeros_like(root)
-    _check_leaves(loss, root)
+    if turn is not None:
+        _check_leaves(loss, root)
     if not loss.requires_grad:
         return torch.zeros_like(root)
     scale = batch if reduction == "mean" and not loss.dim() else 1

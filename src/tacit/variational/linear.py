@@ -9,11 +9,13 @@ import numpy as np
 
 from tacit import check
 from tacit.accounting import Ledger
+from tacit.erm.input import noisy_symmetric
 from tacit.erm.records import are_unit_rows, finite_records
 from tacit.erm.release import ledger_and_stream
+from tacit.erm.rounding import sum_rounding
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian
-from tacit.noise import Stream
+from tacit.noise import Stream, rounded_gaussian
 
 Array = np.ndarray
 # Sensitivity of (svec(x x^T), y x) for ||x|| <= 1 and |y| <= 1, where svec keeps the Frobenius norm.
@@ -65,11 +67,12 @@ def noisy_statistics(
     if not are_unit_rows(features) or float(np.abs(targets).max(initial=0)) > 1:
         raise InvalidInput("features must have rows of norm <= 1 and targets lie in [-1, 1]; got others. Scale them.")
     check.positive("noise_multiplier", noise_multiplier)
-    ledger, stream = ledger_and_stream(ledger, stream)
+    ledger, stream = ledger_and_stream(ledger, stream, exact=True)
     ledger.add(Gaussian(noise_multiplier), note="sufficient statistics")
-    std, d = noise_multiplier * SENSITIVITY, features.shape[1]
-    gram = features.T @ features + std * _symmetric(stream.normal(d * (d + 1) // 2), d)
-    return NoisyStatistics(gram, features.T @ targets + std * stream.normal(d), std, ledger)
+    std = noise_multiplier * SENSITIVITY
+    paid = std * (1 + sum_rounding(len(targets)))
+    gram = noisy_symmetric(stream, features.T @ features, paid)
+    return NoisyStatistics(gram, rounded_gaussian(features.T @ targets, stream, std=paid), std, ledger)
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,7 +53,9 @@ class _Terms:
         twice = np.where(t > 0, 2.0, 1.0)
         weights, sizes = twice * phi * kernel, twice * np.abs(phi) * np.abs(kernel)
         unsure = float((twice * error * np.abs(kernel)).sum())
-        return cls(np.real(weights).copy(), np.imag(weights).copy(), float(sizes.sum()), float((sizes * t).sum()), unsure)
+        return cls(
+            np.real(weights).copy(), np.imag(weights).copy(), float(sizes.sum()), float((sizes * t).sum()), unsure
+        )
 
     def value(self, cosine: np.ndarray, sine: np.ndarray) -> float:
         """The sum at the angles whose cosine and sine are given."""
