@@ -33,6 +33,7 @@ from tacit.errors import InvalidInput
 from tacit.noise.stream import Size, Stream
 
 _BLOCK = 2**15  # values at a time, whose pairs are both in the block: every buffer stays in the second-level cache
+_PART = 2**14  # values of the first tier at a time, whose buffers stay in that cache too
 _FINEST = 4  # tau / g in [2^4, 2^5): rounding adds at most 3.3e-4 to the variance; privacy holds for any value
 _FAR = 1 << 38  # words of U below this (radius above 6, probability 2^-26) have no float32 guess
 # Tier 1. |error of a float32 normal| <= 2^-18.38 over its cell (exhaustive over all float32 angles), times tau / g
@@ -148,48 +149,54 @@ def rounded_gaussian(
     draw = NormalDraw.of(stream, flat.size) if draw is None else draw
     if len(draw.guesses) != flat.size:
         raise check.fail("draw", f"of {flat.size} normals", len(draw.guesses))
-    out = np.empty_like(flat)
-    refinement = stream.refinement()
-    for start in range(0, flat.size, _BLOCK):
-        part = slice(start, start + _BLOCK)
-        pairs = slice(start // 2, start // 2 + (min(_BLOCK, flat.size - start) + 1) // 2)
-        cells = NormalDraw(draw.radius_words[pairs], draw.angle_words[pairs], draw.guesses[part])
-        out[part] = _rounded(flat[part] * flat.dtype.type(1.0 / grid), cells, tau / grid, refinement)
+    out, pending = np.empty_like(flat), []
+    for start in range(0, flat.size, _PART):
+        part = slice(start, start + _PART)
+        pending.append(start + _in_single(flat[part], draw.guesses[part], out[part], grid, tau))
+    places = np.concatenate(pending) if pending else np.empty(0, np.int64)
+    if len(places):
+        centres = flat[places] * flat.dtype.type(1.0 / grid)
+        if not np.isfinite(centres).all():
+            raise InvalidInput("values must be finite; got NaN or infinity. Clip before noise is added.")
+        whole = np.rint(centres)
+        out[places] = whole + _in_double(centres - whole, draw, places, tau / grid, stream.refinement())
     out *= flat.dtype.type(grid)
     return out.reshape(np.shape(values))
 
 
-def _rounded(centres: NDArray[np.floating], cells: NormalDraw, scale: float, stream: Stream) -> NDArray[np.floating]:
-    """RN(centre + scale N) of one block: tier 1, and the other tiers for what it leaves open."""
-    whole = np.rint(centres)
-    noisy = cells.guesses * np.float32(scale)
+def _in_single(
+    values: NDArray[np.floating], guesses: NDArray[np.float32], out: NDArray[np.floating], grid: float, tau: float
+) -> NDArray[np.int64]:
+    """Tier 1: write RN((value + tau N) / grid) into `out`; places that float32 leaves open."""
+    rests = values * values.dtype.type(1.0 / grid)
+    np.rint(rests, out=out)
+    # Exact: a centre and the integer nearest to it are at most half apart.
     with np.errstate(invalid="ignore"):
-        # Exact: a centre and the integer nearest to it are at most half apart. Infinities are refused below.
-        noisy = noisy + (centres - whole)
-    nearest = np.rint(noisy)
-    noisy -= nearest
-    np.abs(noisy, out=noisy)
+        rests -= out
+        noisy = guesses * np.float32(tau / grid)
+        noisy = np.add(noisy, rests, out=rests)
+        nearest = np.rint(noisy)
+        noisy -= nearest
+        np.abs(noisy, out=noisy)
+        out += nearest
     # Written so that NaN is unsure: comparisons with it are false.
-    places = np.flatnonzero(~(noisy < 0.5 - _MARGIN_1))
-    if len(places):
-        if not np.isfinite(centres).all():
-            raise InvalidInput("values must be finite; got NaN or infinity. Clip before noise is added.")
-        nearest[places] = _in_double((centres - whole)[places], cells, places, scale, stream)
-    return whole + nearest
+    return np.flatnonzero(~(noisy < 0.5 - _MARGIN_1))
 
 
 def _in_double(
-    rests: NDArray[np.floating], cells: NormalDraw, places: NDArray[np.int64], scale: float, stream: Stream
+    rests: NDArray[np.floating], draw: NormalDraw, places: NDArray[np.int64], scale: float, stream: Stream
 ) -> NDArray[np.float64]:
     """Tier 2, and tier 3 for what it leaves open: RN(rest + scale N), exact integers."""
-    half = len(cells.radius_words)
-    sines = places >= half
-    pairs = np.where(sines, places - half, places)
+    # Every block of a draw holds the cosines of its pairs, then their sines.
+    start = places // _BLOCK * _BLOCK
+    half = (np.minimum(len(draw.guesses) - start, _BLOCK) + 1) // 2
+    sines = places - start >= half
+    pairs = start // 2 + places - start - np.where(sines, half, 0)
     unique, back = np.unique(pairs, return_inverse=True)
     # Both values of a pair see the same bits: an extension belongs to the pair.
     extension = (stream.bits(len(unique)) >> np.uint64(32)).view(np.int64)
-    angles = (cells.angle_words[unique].astype(np.int64) << 32) | extension
-    words = cells.radius_words[unique]
+    angles = (draw.angle_words[unique].astype(np.int64) << 32) | extension
+    words = draw.radius_words[unique]
     radius, turns = _box_muller(words, angles)
     normal = np.where(sines, np.sin(turns)[back], np.cos(turns)[back]) * radius[back]
     noisy = rests.astype(np.float64) + scale * normal
