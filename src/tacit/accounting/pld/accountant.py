@@ -15,6 +15,7 @@ from tacit.accounting.pld.envelopes import coarse_dispatch, in_blocks, lower_bou
 from tacit.accounting.pld.few_samples import few_samples
 from tacit.accounting.pld.grouped_dispatch import GroupedDispatch
 from tacit.accounting.pld.intervals import ALLOWANCE
+from tacit.accounting.pld.type_two_error import Delta, type_two_error
 from tacit.mechanisms import Mechanism
 from tacit.mechanisms.pairs import GaussianPair, Pair
 from tacit.relation import Relation
@@ -24,6 +25,7 @@ from tacit.tradeoff.curve import PROFILE_END, profile_grid
 
 Parts = list[tuple[Pair, int]]
 _DISTINCT = 256  # Unlike noises that are accounted one by one.
+_FEW_ALPHAS = 2  # Type I errors for which exact values are worth their tenth of a second.
 _ROUGHLY = 24  # The same for first guesses.
 
 
@@ -106,6 +108,10 @@ class Bounds(Protocol):
         """Return bounds on the smallest epsilon that meets `delta`."""
         ...
 
+    def near(self, epsilon: float) -> Delta:
+        """Return bounds on delta that are quick, and narrow around `epsilon`."""
+        ...
+
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return bounds on delta at many epsilons."""
         ...
@@ -116,6 +122,7 @@ class Bracket:
 
     def __init__(self, directions: Sequence[Bounds]):
         self._directions = directions
+        self._betas: dict[float, tuple[float, float]] = {}
 
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Return lower and upper bound at `epsilon`."""
@@ -124,6 +131,18 @@ class Bracket:
     def epsilon(self, delta: float) -> tuple[float, float]:
         """Return bounds on the smallest epsilon that meets `delta`."""
         return _largest([direction.epsilon(delta) for direction in self._directions])
+
+    def near(self, epsilon: float) -> Delta:
+        """Return bounds on delta that are narrow around `epsilon`."""
+        locals_ = [direction.near(epsilon) for direction in self._directions]
+        return lambda value: _largest([bounds(value) for bounds in locals_])
+
+    def beta(self, alpha: float) -> tuple[float, float]:
+        """Return lower and upper bound on the least type II error at `alpha` in (0, 1)."""
+        if alpha not in self._betas:
+            epsilons, low, high = self.profile
+            self._betas[alpha] = type_two_error(alpha, epsilons, (low + high) / 2, self.near)
+        return self._betas[alpha]
 
     @cached_property
     def profile(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -147,6 +166,24 @@ class PldCurve(Curve):
     def epsilon(self, delta: float) -> float:
         """Return this side of the bracket at `delta`."""
         return self._bracket.epsilon(delta)[self._side]
+
+    def beta(self, alpha: np.ndarray) -> np.ndarray:
+        """Return lower bounds: for a few alphas from exact values of delta, for many from tangents on the grid."""
+        rough = super().beta(alpha)
+        return np.maximum(rough, self._exact(alpha, 0, rough)) if np.size(alpha) <= _FEW_ALPHAS else rough
+
+    def beta_ceiling(self, alpha: np.ndarray) -> np.ndarray:
+        """Return upper bounds, likewise."""
+        rough = super().beta_ceiling(alpha)
+        return np.minimum(rough, self._exact(alpha, 1, rough)) if np.size(alpha) <= _FEW_ALPHAS else rough
+
+    def _exact(self, alpha: np.ndarray, side: int, rough: np.ndarray) -> np.ndarray:
+        """This side of the exact bounds; those of the grid where there is nothing to maximise."""
+        found = rough.copy()
+        for place, value in np.ndenumerate(alpha):
+            if 0.0 < value < 1.0 and rough[place] > 0.0:
+                found[place] = self._bracket.beta(float(value))[side]
+        return found
 
     @cached_property
     def profile(self) -> tuple[np.ndarray, np.ndarray]:

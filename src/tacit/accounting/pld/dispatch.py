@@ -186,6 +186,17 @@ class Dispatch:
         return low, high
 
     @_IGNORE_OVERFLOW
+    def near(self, epsilon: float) -> Callable[[float], tuple[float, float]]:
+        """Return bounds on delta that are quick, and narrow around `epsilon`."""
+        local = self._near_epsilon(epsilon)
+
+        def delta(value: float) -> tuple[float, float]:
+            low, high = valid_bounds(local, value)
+            return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
+
+        return delta
+
+    @_IGNORE_OVERFLOW
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bounds on delta at many epsilons, from a few questions that lie near all of them; wider than `delta`."""
         deltas = [delta for delta in _PROFILE_DELTAS if delta > self.general.infinity_mass]

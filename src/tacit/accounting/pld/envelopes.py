@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -99,6 +99,10 @@ class FixedMemberLowerBound:
         theta = self._upper.general.saddle_for_delta(delta).theta
         return max(direction.epsilon(delta)[0] for direction in self._candidates(theta)), np.inf
 
+    def near(self, epsilon: float) -> Callable[[float], tuple[float, float]]:
+        """`delta`, which is quick everywhere."""
+        return self.delta
+
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`delta` at many epsilons, by a few members."""
         shares = _FEW if self._families else _FEW[:1]
@@ -126,6 +130,10 @@ class AdaptiveLowerBound:
         if self._at(0.0) <= delta or delta <= 0:
             return 0.0, np.inf
         return bracketed_root(lambda epsilon: self._at(epsilon) - delta, 0.0, top, relative=1e-9) * (1 - 1e-8), np.inf
+
+    def near(self, epsilon: float) -> Callable[[float], tuple[float, float]]:
+        """`delta`, which is quick everywhere."""
+        return self.delta
 
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`delta` at many epsilons."""

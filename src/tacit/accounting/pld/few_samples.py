@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -51,6 +51,10 @@ class FewSamples:
         """Return bounds on the smallest epsilon that meets `delta`."""
         low, high = (ProfileCurve(bound).epsilon(delta) for bound in (self._lower, self._upper))
         return low * (1 - _ALLOWANCE), high * (1 + _ALLOWANCE)
+
+    def near(self, epsilon: float) -> Callable[[float], tuple[float, float]]:
+        """`delta`, which is quick everywhere."""
+        return self.delta
 
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return bounds on delta at many epsilons."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -41,6 +42,10 @@ class GroupedDispatch:
     def _epsilon(self, delta: float) -> tuple[float, float]:
         found = self._exact.epsilon_on_line(delta)
         return found or (self._lower.epsilon(delta)[0], self._upper.epsilon(delta)[1])
+
+    def near(self, epsilon: float) -> Callable[[float], tuple[float, float]]:
+        """Return bounds on delta that are quick, and narrow around `epsilon`."""
+        return self._exact.near(epsilon)
 
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return bounds on delta at many epsilons."""
