@@ -135,5 +135,5 @@ def _chernoff(seen: float, terms: int, trials: int, rate: float) -> float:
         s = sign * math.exp(log_s)
         return terms * float(np.asarray(logsumexp(logs + s * squares))) - s * seen
 
-    best = minimize_scalar(bound, bounds=(-20.0, 6.0), method="bounded")
+    best: Any = minimize_scalar(bound, bounds=(-20.0, 6.0), method="bounded")
     return min(1.0, 2 * math.exp(min(0.0, bound(float(best.x)))))
