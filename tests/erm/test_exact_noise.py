@@ -96,7 +96,7 @@ def test_rounding_costs_little():
 
 
 def test_a_scaler_of_more_records_than_declared_is_refused():
-    with pytest.raises(Exception, match="public_size must be at least 1/4"):
+    with pytest.raises(Exception, match="public_size must be at least 1/2"):
         PrivateScaler(delta=1e-5, public_size=5).fit(np.zeros((30, 1)))
 
 

@@ -37,6 +37,11 @@ def flat(model):
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
+def differ(one, other):
+    """Whether weights are others: noise on a grid leaves a single weight where it is now and then."""
+    return bool((one != other).double().mean() > 0.8)
+
+
 def stack(rows):
     """PerExample (x, y) as a batch."""
     return torch.stack([x for x, _ in rows]), torch.tensor([y for _, y in rows])

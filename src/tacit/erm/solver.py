@@ -28,7 +28,7 @@ _STEPS = 500
 # L-BFGS's own tolerance, per record: Newton steps finish from there.
 _ROUGH_TOLERANCE = 1e-9
 # Records may be so many times the declared size.
-MOST_RECORDS = 4
+MOST_RECORDS = 2
 # Doublings and halvings of a step length: enough to reach one bit of a double.
 _LENGTHS = 60
 # Share of the squared residual at which conjugate gradients stop: an inexact Newton step is good enough.

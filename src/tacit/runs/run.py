@@ -74,7 +74,6 @@ def train(
     started = time.perf_counter()
     dataset = dataset_of(config, data_dir, on_progress)
     folder = Path(out) if out is not None else Path("runs") / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    _check_delta(config, len(dataset.y_train))
     method = method_of(config)
     if resume and not method.resumable:
         raise check.fail("method", "one that can be resumed", config.method, "Start the run anew.")
@@ -82,6 +81,7 @@ def train(
     sign = partial(sign_run, folder, config.model)
     job = Job(config, dataset, ledger, folder, resume, on_progress, data_dir, sign)
     method.check(job)
+    _check_delta(config, len(dataset.y_train))
     folder.mkdir(parents=True, exist_ok=True)
     with locked("out", folder):
         return _run(job, method, started)
