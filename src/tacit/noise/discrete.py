@@ -176,9 +176,7 @@ def permute_and_flip(
 
     Source: McKenna & Sheldon 2020, Algorithm 1 and Theorem 2.
     """
-    if not scores or epsilon <= 0 or sensitivity <= 0:
-        raise InvalidInput("scores, epsilon and sensitivity must be: at least one score, both numbers above 0.")
-    exact = [Fraction(score) for score in scores]
+    exact = _exact_scores(scores, epsilon, sensitivity)
     best, left = max(exact), list(range(len(exact)))
     while True:
         at = left.pop(uniform_integer(stream, len(left)))
@@ -202,14 +200,18 @@ def exponential_mechanism(
 
     Source: McSherry & Talwar 2007, Theorem 6.
     """
-    if not scores or epsilon <= 0 or sensitivity <= 0:
-        raise InvalidInput("scores, epsilon and sensitivity must be: at least one score, both numbers above 0.")
-    exact = [Fraction(score) for score in scores]
+    exact = _exact_scores(scores, epsilon, sensitivity)
     best = max(exact)
     while True:
         at = uniform_integer(stream, len(exact))
         if bernoulli_exp(stream, epsilon * (best - exact[at]) / (2 * sensitivity)):
             return at
+
+
+def _exact_scores(scores: Sequence[int | Fraction], epsilon: Fraction, sensitivity: Fraction) -> list[Fraction]:
+    if not scores or epsilon <= 0 or sensitivity <= 0:
+        raise InvalidInput("scores, epsilon and sensitivity must be: at least one score, both numbers above 0.")
+    return [Fraction(score) for score in scores]
 
 
 def _floor_root(value: Fraction) -> int:

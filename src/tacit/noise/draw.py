@@ -1,7 +1,7 @@
 """The continuous noises that mechanisms add, drawn from a stream.
 
 Floating-point noise is not exactly the analysed distribution (Mironov 2012): the low-order bits of a single released
-value can leak. Training adds it to sums over a batch; discrete mechanisms have exact samplers.
+value can leak. Training and most releases take exact noise instead (`rounded_gaussian`, `discrete`).
 """
 
 import numpy as np

@@ -201,7 +201,7 @@ class _Memory:
             return False
         try:
             return np.shares_memory(self._array, array, max_work=10_000)  # type: ignore[arg-type]
-        except Exception:
+        except np.exceptions.TooHardError:
             return True  # Too hard to decide: their memory is interleaved.
 
 

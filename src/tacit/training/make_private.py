@@ -75,7 +75,8 @@ class Private(NamedTuple):
         `step` runs on batches of the data set, with half of the records replaced, with one removed and with none. For
         the other records it must give the model the same inputs and the losses the same gradients; it must step once
         on every batch, and no setting may follow a batch. Weights, buffers, settings, schedulers and global generators
-        are put back; counters of your own advance.
+        are put back; counters of your own advance. Numbers that `step` reads here are not counted as read: none of them
+        may steer the training.
 
         Args:
             step: `step(batch)` is all that the loop does with one batch of the private loader.
