@@ -1,5 +1,6 @@
 """Descriptions of randomised steps: mechanisms, their composition, and privacy amplification by subsampling."""
 
+from tacit.mechanisms.allocation import RandomAllocation
 from tacit.mechanisms.base import Compose, Mechanism, Poisson
 from tacit.mechanisms.discrete_gaussian import DiscreteGaussian
 from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedResponse
@@ -25,6 +26,7 @@ __all__ = [
     "ObjectivePerturbation",
     "Parallel",
     "Poisson",
+    "RandomAllocation",
     "RandomizedResponse",
     "Shuffled",
     "TruncatedPoisson",

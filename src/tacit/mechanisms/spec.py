@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit import check
+from tacit.mechanisms.allocation import RandomAllocation
 from tacit.mechanisms.base import Compose, Mechanism
 from tacit.mechanisms.discrete_gaussian import DiscreteGaussian
 from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedResponse
@@ -30,8 +31,8 @@ TYPES: dict[str, type[Mechanism]] = {
         ObjectivePerturbation,
     )
 }
-_SAMPLING = ("sample_rate", "sampling", "records", "batch_size", "cap", "series", "drop_last")
-_SAMPLINGS = ("poisson", "fixed_size", "shuffled", "truncated_poisson")
+_SAMPLING = ("sample_rate", "sampling", "records", "batch_size", "cap", "series", "drop_last", "steps_per_epoch")
+_SAMPLINGS = ("poisson", "fixed_size", "shuffled", "truncated_poisson", "random_allocation")
 _LEDGER = ("steps", "note", "hash")
 
 
@@ -100,17 +101,22 @@ def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> 
     base = kind(**{key: entry[key] for key in own if key in entry})
     sampling = check.choice("sampling", entry.get("sampling", "poisson"), _SAMPLINGS)
     if sampling == "poisson":
-        _refuse(entry, ("records", "batch_size", "cap", "series", "drop_last"), "poisson")
+        _refuse(entry, ("records", "batch_size", "cap", "series", "drop_last", "steps_per_epoch"), "poisson")
         return base.poisson(entry["sample_rate"]) if "sample_rate" in entry else base
     if sampling == "truncated_poisson":
-        _refuse(entry, ("batch_size", "series", "drop_last"), sampling)
+        _refuse(entry, ("batch_size", "series", "drop_last", "steps_per_epoch"), sampling)
         _need(entry, ("sample_rate", "records", "cap"), sampling)
         return TruncatedPoisson(base, entry["sample_rate"], entry["records"], entry["cap"])  # type: ignore[arg-type]
     _refuse(entry, ("sample_rate", "cap"), sampling)
+    series = check.count("series", entry.get("series", 0), minimum=0)
+    if sampling == "random_allocation":
+        _refuse(entry, ("records", "batch_size", "drop_last"), sampling)
+        _need(entry, ("steps_per_epoch",), sampling)
+        return RandomAllocation(base, entry["steps_per_epoch"], series)
+    _refuse(entry, ("steps_per_epoch",), sampling)
     _need(entry, ("records", "batch_size"), sampling)
     records, batch_size = (check.count(name, entry[name]) for name in ("records", "batch_size"))
     if sampling == "shuffled":
-        series = check.count("series", entry.get("series", 0), minimum=0)
         return Shuffled(base, records, batch_size, series, entry.get("drop_last", True))
     _refuse(entry, ("series", "drop_last"), sampling)
     return FixedSize(base, records, batch_size)
