@@ -244,14 +244,15 @@ class _Cells:
         nodes = (z[1:] + z[:-1])[:, None] / 2 + half * _NODES
         density = np.exp(-nodes * nodes / 2) / np.sqrt(2 * np.pi) * (half * _WEIGHTS)
         ratio = np.exp(nodes / noise_multiplier - drift - (index[:-1] * pitch)[:, None])
-        tails = [float(ndtr(value)) for value in (z[0], z[0] - 1 / noise_multiplier)]
-        tails += [float(ndtr(-value)) for value in (z[-1], z[-1] - 1 / noise_multiplier)]
+        below, mean_below = (float(ndtr(value)) for value in (z[0], z[0] - 1 / noise_multiplier))
+        above, mean_above = (float(ndtr(-value)) for value in (z[-1], z[-1] - 1 / noise_multiplier))
         # z^2 / 2 and its node are known to 4 z^2 units, the exponent of a ratio to 8 times the largest of its terms,
         # whose effect on the split between two points is that over the pitch's own width; 64 cover all else.
         far = float(np.abs(z).max())
         terms = far / noise_multiplier + drift + abs(first) * pitch
         error = (4 * far**2 + 8 * terms + 64) * _UNIT + quadrature_error(far, float(half.max()))
-        return cls(first, density.sum(axis=1), (density * ratio).sum(axis=1), *tails, error)
+        mass, mean = density.sum(axis=1), (density * ratio).sum(axis=1)
+        return cls(first, mass, mean, below, mean_below, above, mean_above, error)
 
 
 def quadrature_error(far: float, half: float) -> float:
