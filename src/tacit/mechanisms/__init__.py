@@ -7,21 +7,26 @@ from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedRe
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Approximate, Generic
 from tacit.mechanisms.laplace import Laplace
+from tacit.mechanisms.matrix import CyclicAllocation, CyclicPoisson, MatrixGaussian
 from tacit.mechanisms.objective import ObjectivePerturbation
 from tacit.mechanisms.parallel import Parallel, alternatives
 from tacit.mechanisms.spec import from_spec
 from tacit.mechanisms.subsampling import FixedSize, Shuffled, TruncatedPoisson
+from tacit.mechanisms.toeplitz import ToeplitzStrategy
 
 __all__ = [
     "Approximate",
     "BoundedRange",
     "Compose",
+    "CyclicAllocation",
+    "CyclicPoisson",
     "DiscreteGaussian",
     "Exponential",
     "FixedSize",
     "Gaussian",
     "Generic",
     "Laplace",
+    "MatrixGaussian",
     "Mechanism",
     "ObjectivePerturbation",
     "Parallel",
@@ -29,6 +34,7 @@ __all__ = [
     "RandomAllocation",
     "RandomizedResponse",
     "Shuffled",
+    "ToeplitzStrategy",
     "TruncatedPoisson",
     "alternatives",
     "from_spec",

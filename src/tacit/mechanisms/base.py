@@ -19,7 +19,10 @@ from tacit.mechanisms.pairs import Pair, sampled_pairs
 from tacit.mechanisms.renyi import pure_rdp
 from tacit.relation import Relation
 
-SUBSAMPLED = ("poisson", "compose", "fixed_size", "shuffled", "truncated_poisson", "random_allocation")
+SUBSAMPLED = (
+    *("poisson", "compose", "fixed_size", "shuffled", "truncated_poisson", "random_allocation"),
+    *("matrix_gaussian", "cyclic_poisson", "cyclic_allocation"),
+)
 """Types of mechanism that are composed or have a sampling of their own, and take no second one."""
 
 

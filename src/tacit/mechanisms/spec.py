@@ -12,9 +12,11 @@ from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedRe
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Approximate, Generic
 from tacit.mechanisms.laplace import Laplace
+from tacit.mechanisms.matrix import CyclicAllocation, CyclicPoisson, MatrixGaussian
 from tacit.mechanisms.objective import ObjectivePerturbation
 from tacit.mechanisms.parallel import Parallel
 from tacit.mechanisms.subsampling import FixedSize, Shuffled, TruncatedPoisson
+from tacit.mechanisms.toeplitz import ToeplitzStrategy
 from tacit.serialization import json_table
 
 TYPES: dict[str, type[Mechanism]] = {
@@ -70,7 +72,9 @@ def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
         raise check.fail("mechanism", 'a table such as {"type": "gaussian", "noise_multiplier": 1.0}', entry)
     if entry.get("type") == Parallel.type:
         return _parallel(entry), check.count("steps", entry.get("steps", 1))
-    kind = TYPES[check.choice("type", entry.get("type"), [*TYPES, Parallel.type])]
+    if entry.get("type") == MatrixGaussian.type:
+        return _matrix(entry), check.count("steps", entry.get("steps", 1))
+    kind = TYPES[check.choice("type", entry.get("type"), [*TYPES, Parallel.type, MatrixGaussian.type])]
     own = {field.name: field.default is MISSING for field in fields(kind)}
     check.keys(f"a {kind.type} mechanism", entry.keys() - {"type"}, [*own, *_SAMPLING, *_LEDGER])
     for name, required in own.items():
@@ -95,6 +99,29 @@ def _parallel(entry: dict[str, Any]) -> Parallel:
         raise check.fail("branches", "a list of lists of mechanisms", branches)
     composed = tuple(Compose.of(*(from_spec(row) for row in branch)) for branch in branches)
     return Parallel(composed, entry.get("split", 0))
+
+
+def _matrix(entry: dict[str, Any]) -> Mechanism:
+    """A run of correlated noise, with its cyclic sampling or, without any, of one participation."""
+    own = ("noise_multiplier", "iterations", "strategy")
+    _need(entry, own, MatrixGaussian.type)
+    form = check.instance("strategy", entry["strategy"], dict, "a table")
+    check.keys("a strategy", form, ["kind", "coefficients", "normalised"])
+    check.choice("kind of strategy", form.get("kind"), ["toeplitz"])
+    values = check.instance("coefficients", form.get("coefficients"), list, "a list of numbers")
+    run = MatrixGaussian(
+        entry["noise_multiplier"],
+        ToeplitzStrategy(entry["iterations"], tuple(values), form.get("normalised", True)),
+    )
+    kinds = {kind.type: kind for kind in (CyclicPoisson, CyclicAllocation)}
+    if "sampling" not in entry:
+        check.keys("a matrix_gaussian mechanism", entry.keys() - {"type"}, [*own, *_LEDGER])
+        return run
+    kind = kinds[check.choice("sampling", entry["sampling"], kinds)]
+    names = [field.name for field in fields(kind) if field.name != "base"]
+    check.keys(f"a {kind.type} mechanism", entry.keys() - {"type", "sampling"}, [*own, *names, *_LEDGER])
+    _need(entry, tuple(name for name in names if name != "series"), kind.type)
+    return kind(run, **{name: entry[name] for name in names if name in entry})
 
 
 def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> Mechanism:
