@@ -136,9 +136,9 @@ class Curve(ABC):
         return profile_grid(self.epsilon(PROFILE_END))
 
 
-def profile_grid(last: float) -> np.ndarray:
+def profile_grid(last: float, points: int = _GRID) -> np.ndarray:
     """Epsilons of a profile from 0 to `last`, or to 64 where that is infinite; dense near 0."""
-    return (last if np.isfinite(last) else 64.0) * np.linspace(0.0, 1.0, _GRID) ** 1.5
+    return (last if np.isfinite(last) else 64.0) * np.linspace(0.0, 1.0, points) ** 1.5
 
 
 class GaussianCurve(Curve):
@@ -342,12 +342,14 @@ class ErrorPoints(Curve):
 def _covers(mu: float, epsilons: np.ndarray, needed: np.ndarray) -> bool:
     """Whether delta_mu >= the chords of `needed` over e^eps on every interval of the grid."""
     left, right = epsilons[:-1], epsilons[1:]
-    middle = (left + right) / 2
-    at_middle = np.array([gaussian_delta(float(e), mu) for e in middle])
-    fall = np.exp(middle + log_ndtr(-middle / mu - mu / 2))
-    at_left = at_middle - fall * np.expm1(left - middle)
-    at_right = at_middle - fall * np.expm1(np.minimum(right - middle, 700.0))
-    return bool(np.all(needed[:-1] <= np.maximum(at_left, 0.0)) and np.all(needed[1:] <= np.maximum(at_right, 0.0)))
+    at_right = np.array([gaussian_delta(float(e), mu) for e in right])
+    covered = (needed[:-1] <= 0.0) | (needed[:-1] <= at_right)
+    for point in ((left + right) / 2, left):
+        value = np.array([gaussian_delta(float(e), mu) for e in point])
+        fall = np.exp(point + log_ndtr(-point / mu - mu / 2))
+        below_left = needed[:-1] <= value - fall * np.expm1(left - point)
+        covered |= below_left & (needed[1:] <= value - fall * np.expm1(np.minimum(right - point, 700.0)))
+    return bool(np.all(covered))
 
 
 def _tangents(alpha: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np.ndarray:
