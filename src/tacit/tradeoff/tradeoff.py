@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tacit import check
-from tacit.errors import NotABound
+from tacit.errors import NotABound, Refused
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff.curve import Curve, ErrorPoints
@@ -155,6 +155,24 @@ class TradeOff:
         """
         size = check.count("size", size)
         return self if self.standing is Standing.MEASURED else replace(self, curve=self.curve.group(size))
+
+    def as_relation(self, relation: Relation | str) -> TradeOff:
+        """What this guarantee implies under another relation, which accounting under that relation itself may beat.
+
+        Replacing a record is removing it and adding another (or blanking and filling it): a group of two. Nothing
+        follows for adding or removing one from a guarantee for replacing, which may publish the number of records.
+
+        Raises:
+            Refused: nothing is implied, or the result is measured: an attack on one relation bounds no other.
+        """
+        relation = Relation.parse(relation)
+        if relation is self.relation:
+            return self
+        if relation is not Relation.REPLACE_ONE or self.standing is Standing.MEASURED:
+            said = f"a {self.standing.value} guarantee under {self.relation.value}"
+            raise Refused(f"{said} implies none under {relation.value}. Account for the mechanism under that relation.")
+        source = f"{self.source}, from {self.relation.value}"
+        return replace(self, curve=self.curve.group(2), floor=None, relation=relation, source=source)
 
     def epsilon(self, delta: float) -> Answer:
         """The smallest epsilon at `delta` in [0, 1]."""

@@ -29,7 +29,8 @@ _ABOVE = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # How far above the largest found
 _INTERVALS = 2000  # Intervals for one candidate at most.
 _SHORTEST = 1e-9  # Length of an interval, relative to its place, that is not cut again.
 _MISSES = 8  # How often a larger mu may turn out to be needed before a candidate is given up.
-_WIDE = 1e-4  # Relative width of delta from which bounds around another epsilon are asked for.
+# Relative widths of delta from which bounds around another epsilon are asked for: anywhere, and where mu is decided.
+_WIDE, _NARROW = 1e-3, 1e-8
 _CENTRES = 6  # Epsilons around which bounds are asked for at most: each costs some hundredths of a second.
 _ROUNDING = 1e-12  # Relative error of `gaussian_delta`: some thirty rounding units near 1, fewer elsewhere.
 
@@ -75,13 +76,15 @@ def mu_floor(slack: float, epsilons: np.ndarray, chart: Chart) -> float:
         epsilons: increasing, from 0, shape (points,).
         chart: bounds on delta.
     """
-    chart.around(float(epsilons[len(epsilons) // 2]))
+    chart.around(float(epsilons[3 * len(epsilons) // 4]))
     needed = [gaussian_mu(e, chart(e)[0] - slack) for e in epsilons.tolist()]
     best = int(np.argmax(needed))
     if not 0 < needed[best] < math.inf:
         return needed[best]
     ends = float(epsilons[max(best - 1, 0)]), float(epsilons[min(best + 1, len(epsilons) - 1)])
-    return max(needed[best] * (1 - _ROUNDING), _largest(slack, *ends, chart.around(float(epsilons[best]))))
+    low, high = chart(float(epsilons[best]))
+    bounds = chart.around(float(epsilons[best])) if high - low > _NARROW * high else chart
+    return max(needed[best] * (1 - _ROUNDING), _largest(slack, *ends, bounds))
 
 
 def _largest(slack: float, left: float, right: float, bounds: Delta) -> float:
