@@ -2,6 +2,8 @@
 
 python benchmarks/accounting.py               the table
 python benchmarks/accounting.py --sweep 2000  random settings of every mechanism: width, refusals, cost
+python benchmarks/accounting.py --questions   width and cost of every question, and of calibration to it
+python benchmarks/accounting.py --latency 300 random DP-SGD beside dp-accounting: cost of both, disjoint answers
 """
 
 import argparse
@@ -17,9 +19,11 @@ from rich.console import Console
 from rich.progress import track
 
 from tacit.accounting.pld.accountant import Pld
+from tacit.calibration import noise_multiplier
 from tacit.errors import TacitError
 from tacit.mechanisms import Compose, DiscreteGaussian, Exponential, Gaussian, Laplace, Mechanism, RandomizedResponse
 from tacit.relation import Relation
+from tacit.tradeoff import Advantage, Answer, Epsilon, Errors, Mu, Target, TradeOff
 
 ROWS = [
     (1.3, 256 / 60000, 3516),
@@ -96,9 +100,6 @@ def _schedule(first: float, last: float, rate: float, steps: int) -> Compose:
 def _calibration() -> None:
     import dp_accounting
 
-    from tacit.calibration import noise_multiplier
-    from tacit.tradeoff import Epsilon
-
     def theirs() -> object:
         return dp_accounting.calibrate_dp_mechanism(
             dp_accounting.pld.PLDAccountant,
@@ -112,6 +113,66 @@ def _calibration() -> None:
     mine = cpu(lambda: noise_multiplier(Epsilon(2.0, 1e-5), sample_rate=256 / 60000, steps=14062))
     other = cpu(theirs)
     print(f"calibration              {mine * 1e3:.0f} ms, dp-accounting {other * 1e3:.0f} ms, 1/{other / mine:.0f}")
+
+
+QUESTIONS: dict[str, Callable[[TradeOff], Answer]] = {
+    "epsilon(1e-5)": lambda curve: curve.epsilon(1e-5),
+    "delta(1)": lambda curve: curve.delta(1.0),
+    "advantage": lambda curve: curve.advantage(),
+    "beta(.5)": lambda curve: curve.beta(0.5),
+    "beta(.01)": lambda curve: curve.beta(0.01),
+    "tpr(.001)": lambda curve: curve.tpr(1e-3),
+    "bayes_risk(.1)": lambda curve: curve.bayes_risk(0.1),
+    "mu(1e-9)": lambda curve: curve.mu(),
+    "mu(1e-5)": lambda curve: curve.mu(slack=1e-5),
+    "mu(0)": lambda curve: curve.mu(slack=0.0),
+}
+TARGETS: tuple[Target, ...] = (Epsilon(2.0, 1e-5), Advantage(0.1), Mu(0.5), Errors(0.05, 0.8))
+
+
+def questions() -> None:
+    """Width, relative to the upper end, and CPU of each question about each mechanism, each asked of a new curve."""
+    mechanisms = (
+        Gaussian(1.1).poisson(256 / 60000) * 14062,
+        Gaussian(0.5).poisson(0.2) * 300,
+        Laplace(10.0).poisson(0.01) * 1000,
+        Gaussian(1.1).poisson(0.01) * 1000 + Exponential(0.1),
+    )
+    for mechanism in mechanisms:
+        print(mechanism)
+        for name, ask in QUESTIONS.items():
+            start = time.process_time()
+            low, high = ask(Pld()(mechanism)).interval
+            took = time.process_time() - start
+            print(f"  {name:<15} width {(high - low) / high if high else 0.0:.1e}  {took * 1e3:6.0f} ms")
+        report = Pld()(mechanism).mu_report()
+        print(f"  regret at slack 1e-5: {report.regret:.4f}")
+    for target in TARGETS:
+        start = time.process_time()
+        value = noise_multiplier(target, sample_rate=0.01, steps=1000).value
+        print(f"calibration to {target}: {value:.6f}, {(time.process_time() - start) * 1e3:.0f} ms")
+
+
+def latency(settings: int, seed: int) -> None:
+    """Log-uniform DP-SGD: rate 1e-5 to .2, noise .3 to 30, 1 to 1e6 steps, delta 1e-12 to 1e-3, both in turns."""
+    random = np.random.default_rng(seed)
+    mine, theirs, disjoint = [], [], 0
+    for _ in range(settings):
+        rate, sigma = 10 ** random.uniform(-5, np.log10(0.2)), 10 ** random.uniform(np.log10(0.3), np.log10(30))
+        steps, delta = round(10 ** random.uniform(0, 6)), 10 ** random.uniform(-12, -3)
+        start = time.process_time()
+        low, _ = Pld()(Gaussian(sigma).poisson(rate) * steps).epsilon(delta).interval
+        mine.append(time.process_time() - start)
+        start = time.process_time()
+        upper = peer(sigma, rate, steps, delta)
+        theirs.append(time.process_time() - start)
+        # Theirs is an upper bound, so that no lower one may be above it.
+        disjoint += low > upper * (1 + 1e-9) + 1e-12
+    for name, times in (("ours", mine), ("dp-accounting", theirs)):
+        shares = ", ".join(f"{share:.0%} {np.quantile(times, share) * 1e3:.0f} ms" for share in (0.5, 0.95, 1.0))
+        print(f"{name:<14} {shares}")
+    slower = np.mean(np.array(mine) > np.array(theirs))
+    print(f"slower than dp-accounting: {slower:.0%}; lower bounds above its upper ones: {disjoint} of {settings}")
 
 
 def sweep(settings: int, kind: str, seed: int) -> None:
@@ -158,6 +219,8 @@ def _summary(kind: str, found: list[tuple[float, float, str]], refused: collecti
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sweep", type=int, default=0, metavar="N")
+    parser.add_argument("--questions", action="store_true")
+    parser.add_argument("--latency", type=int, default=0, metavar="N")
     parser.add_argument("--kind", choices=[*SWEEPS], help="one mechanism only")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
@@ -165,5 +228,9 @@ if __name__ == "__main__":
     if arguments.sweep:
         for kind in [arguments.kind] if arguments.kind else SWEEPS:
             sweep(arguments.sweep, kind, arguments.seed)
+    elif arguments.questions:
+        questions()
+    elif arguments.latency:
+        latency(arguments.latency, arguments.seed)
     else:
         table(arguments.rounds)

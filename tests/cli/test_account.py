@@ -63,6 +63,21 @@ def test_groups_cost_more_and_a_plain_gaussian_exactly_so(capsys):
     assert curve.upper.delta(half) * (1 + 2.718281828**half) <= 1e-5 * (1 + 1e-6)
 
 
+def test_a_user_is_a_group_of_the_most_records_of_one(capsys, tmp_path):
+    grouped = _answer(capsys, [*SGD, "--group", "3"])["results"]
+    assert _answer(capsys, [*SGD, "--unit", "user", "--records-per-user", "3"])["results"] == grouped
+    ledger = Ledger.of(Laplace(1.0))
+    ledger.unit = "user"
+    ledger.save(tmp_path / "users.json")
+    for arguments in (
+        [*SGD, "--unit", "user"],
+        [*SGD, "--records-per-user", "3"],
+        ["account", str(tmp_path / "users.json"), "--unit", "user", "--records-per-user", "3"],
+    ):
+        assert main(arguments) == 2
+        assert "must be" in capsys.readouterr().err
+
+
 def test_the_table_names_relation_unit_and_sampling(capsys):
     assert main([*SGD, "--epsilon", "40"]) == 0
     shown = capsys.readouterr().out

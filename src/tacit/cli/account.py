@@ -32,7 +32,11 @@ def command(
     claim: Annotated[
         float | None, typer.Option(help="A claimed epsilon at --delta; exit code 3 where more is proven to leak.")
     ] = None,
-    group: Annotated[int, typer.Option(help="Protect groups of so many records.")] = 1,
+    group: Annotated[int, typer.Option(help="Protect groups of so many units.")] = 1,
+    unit: Annotated[str, typer.Option(help="What is protected: the ledger's own unit, or a user of records.")] = "",
+    records_per_user: Annotated[
+        int | None, typer.Option(help="With --unit user: the most records of one user, as enforced before the run.")
+    ] = None,
     accountant: Annotated[list[str] | None, typer.Option(help="Use only this accountant (repeatable).")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     plot: Annotated[
@@ -52,6 +56,7 @@ def command(
         if epsilon is not None:
             raise InvalidInput("claim must be asked at a delta; got epsilon as well. Leave out --epsilon.")
     ledgers = _ledgers(specs, noise_multiplier, sample_rate, steps, relation)
+    group = _group(unit, records_per_user, group, ledgers)
     if plot is not None and len(ledgers) > 1:
         raise InvalidInput(f"plot must be of one SPEC; got {len(ledgers)}. Name one file.")
     found = [account(each, delta=delta, epsilon=epsilon, accountants=accountant, group=group) for _, each in ledgers]
@@ -75,6 +80,21 @@ def command(
         plot_account(ledgers[0][1], found[0], delta=1e-5 if delta is None else delta, path=plot)
     if claim is not None and delta is not None:
         _check_claim(ledgers, claim, delta)
+
+
+def _group(unit: str, records_per_user: int | None, group: int, ledgers: list[tuple[str, Ledger]]) -> int:
+    """How many records two neighbours differ in; a user is a group of the most records that one may have."""
+    if not unit:
+        if records_per_user is not None:
+            raise InvalidInput("records_per_user must be given with --unit user; got no unit. Add --unit user.")
+        return group
+    check.choice("unit", unit, ["user"])
+    others = [each.unit for _, each in ledgers if each.unit != "record"]
+    if others:
+        raise InvalidInput(f"unit must be asked of a ledger of records; got one of {others[0]!r}. Leave out --unit.")
+    if records_per_user is None:
+        raise InvalidInput("records_per_user must be given with --unit user; got none. Name the most that one has.")
+    return check.count("records_per_user", records_per_user) * check.count("group", group)
 
 
 def _ledgers(

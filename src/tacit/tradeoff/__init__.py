@@ -2,7 +2,7 @@
 
 from tacit.tradeoff.curve import Curve, EpsilonCurve, ErrorPoints, GaussianCurve, ProfileCurve, WorstCurve, worst
 from tacit.tradeoff.target import Advantage, Epsilon, Errors, Mu, Target, check_target, target_of
-from tacit.tradeoff.tradeoff import Answer, TradeOff
+from tacit.tradeoff.tradeoff import Answer, MuReport, TradeOff
 
 __all__ = [
     "Advantage",
@@ -14,6 +14,7 @@ __all__ = [
     "Errors",
     "GaussianCurve",
     "Mu",
+    "MuReport",
     "ProfileCurve",
     "Target",
     "TradeOff",

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
-from scipy.special import log_ndtr, ndtri
+from scipy.special import ndtri
 
 from tacit.root_finding import bisect, bracketed_root
 from tacit.tradeoff.gaussian import gaussian_beta, gaussian_delta, gaussian_epsilon, gaussian_mu
+from tacit.tradeoff.tangents import LEVELS, covers, delta_of_powers, powers_at, tangents
 
 _GRID = 129  # grid points of a profile: tangents are then within about 1e-4 of a smooth curve
 PROFILE_END = 1e-15  # delta at which profiles end: below the rounding of a double near 1
@@ -53,27 +54,18 @@ class Curve(ABC):
         return root * (1 + 1e-12) + 1e-15
 
     def group(self, size: int) -> Curve:
-        """The curve of groups of `size` records from this one of single records.
-
-        delta_k(epsilon) <= delta(epsilon / k) (e^epsilon - 1) / (e^{epsilon / k} - 1) (Vadhan 2017, Lemma 2.2).
+        """The curve of groups of `size` records from this one of single records, see `GroupCurve`.
 
         Example:
             >>> ProfileCurve(lambda epsilon: 1e-6 if epsilon >= 1 else 1.0).group(2).delta(2.0) > 2e-6
             True
         """
-
-        def delta(epsilon: float) -> float:
-            one = self.delta(epsilon / size)
-            shares = np.arange(size) / size
-            log_factor = epsilon + float(np.log(np.exp((shares - 1) * epsilon).sum()))
-            return min(float(np.exp(min(np.log(one) + log_factor, 0.0))) * (1 + _GROUPED), 1.0) if one > 0 else 0.0
-
-        return self if size == 1 else ProfileCurve(delta)
+        return self if size == 1 else GroupCurve(self, size)
 
     def beta(self, alpha: np.ndarray) -> np.ndarray:
         """Lower bound on the type II error at type I error alpha, from tangents on a grid of epsilons."""
         epsilons, deltas = self.profile
-        return _tangents(np.asarray(alpha, dtype=float), epsilons, deltas)
+        return tangents(np.asarray(alpha, dtype=float), epsilons, deltas)
 
     def beta_ceiling(self, alpha: np.ndarray) -> np.ndarray:
         """Upper bound on the type II error if this profile is a lower bound on the true one.
@@ -83,7 +75,7 @@ class Curve(ABC):
         """
         epsilons, deltas = self.profile
         shifted = np.append(deltas[1:], 0.0)
-        return _tangents(np.asarray(alpha, dtype=float), epsilons, shifted)
+        return tangents(np.asarray(alpha, dtype=float), epsilons, shifted)
 
     def mu(self, slack: float) -> float:
         """Upper bound on the smallest mu with delta(eps) <= delta_mu(eps) + slack for every eps >= 0; inf if none.
@@ -97,7 +89,7 @@ class Curve(ABC):
         if deltas[-1] > max(slack, PROFILE_END) or (slack < PROFILE_END and deltas[-1] > 0.0):
             return float("inf")
         mu = self.mu_floor(slack) * (1 + 1e-3) + 1e-12
-        while not _covers(mu, epsilons, deltas - max(slack, PROFILE_END)):
+        while not covers(mu, epsilons, deltas - max(slack, PROFILE_END)):
             mu *= 1.003  # the answer is at most .3 % too large
         return mu
 
@@ -136,9 +128,9 @@ class Curve(ABC):
         return profile_grid(self.epsilon(PROFILE_END))
 
 
-def profile_grid(last: float) -> np.ndarray:
+def profile_grid(last: float, points: int = _GRID) -> np.ndarray:
     """Epsilons of a profile from 0 to `last`, or to 64 where that is infinite; dense near 0."""
-    return (last if np.isfinite(last) else 64.0) * np.linspace(0.0, 1.0, _GRID) ** 1.5
+    return (last if np.isfinite(last) else 64.0) * np.linspace(0.0, 1.0, points) ** 1.5
 
 
 class GaussianCurve(Curve):
@@ -191,6 +183,50 @@ class ProfileCurve(Curve):
     def delta(self, epsilon: float) -> float:
         """The given function, clipped to [0, 1]."""
         return min(max(float(self._profile(epsilon)), 0.0), 1.0)
+
+
+class GroupCurve(Curve):
+    """Groups of `size` records: the smaller of two bounds from the curve `one` of single records.
+
+    delta_k(epsilon) <= delta(epsilon / k) (e^epsilon - 1) / (e^{epsilon / k} - 1) (Vadhan 2017, Lemma 2.2), and the
+    power of a test at level a is at most g(g(...g(a))), k times g(a) = 1 - f(a) (Dong, Roth & Su 2022, Theorem 2.14).
+    The second is taken at levels of a fine grid, in between at the next higher one.
+
+    Args:
+        one: the curve of single records.
+        size: >= 1.
+
+    Example:
+        >>> one = ProfileCurve(lambda epsilon: gaussian_delta(epsilon, 0.5))
+        >>> gaussian_delta(1.0, 1.0) <= one.group(2).delta(1.0) <= gaussian_delta(0.97, 1.0)
+        True
+    """
+
+    def __init__(self, one: Curve, size: int):
+        self._one, self._size = one, size
+
+    def group(self, size: int) -> Curve:
+        """Groups of groups are groups of the product."""
+        return GroupCurve(self._one, size * self._size)
+
+    def delta(self, epsilon: float) -> float:
+        """The smaller of the two bounds."""
+        one, shares = self._one.delta(epsilon / self._size), np.arange(self._size) / self._size
+        log_factor = epsilon + float(np.log(np.exp((shares - 1) * epsilon).sum()))
+        textbook = float(np.exp(min(np.log(one) + log_factor, 0.0))) * (1 + _GROUPED) if one > 0 else 0.0
+        return min(textbook, delta_of_powers(epsilon, self._powers) * (1 + _GROUPED), 1.0)
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest epsilon; without delta that of `size` times the pure one."""
+        return self._size * self._one.epsilon(0.0) if delta == 0.0 else super().epsilon(delta)
+
+    @cached_property
+    def _powers(self) -> np.ndarray:
+        """Upper bounds on the power of tests at `LEVELS`: a composition of increasing functions."""
+        powers = LEVELS
+        for _ in range(self._size):
+            powers = powers_at(powers, *self._one.profile)
+        return powers
 
 
 class EpsilonCurve(Curve):
@@ -337,25 +373,6 @@ class ErrorPoints(Curve):
         with np.errstate(invalid="ignore"):
             values = -ndtri(self.alpha) - ndtri(self.beta_reached)
         return float(np.max(values[~np.isnan(values)], initial=0.0))
-
-
-def _covers(mu: float, epsilons: np.ndarray, needed: np.ndarray) -> bool:
-    """Whether delta_mu >= the chords of `needed` over e^eps on every interval of the grid."""
-    left, right = epsilons[:-1], epsilons[1:]
-    middle = (left + right) / 2
-    at_middle = np.array([gaussian_delta(float(e), mu) for e in middle])
-    fall = np.exp(middle + log_ndtr(-middle / mu - mu / 2))
-    at_left = at_middle - fall * np.expm1(left - middle)
-    at_right = at_middle - fall * np.expm1(np.minimum(right - middle, 700.0))
-    return bool(np.all(needed[:-1] <= np.maximum(at_left, 0.0)) and np.all(needed[1:] <= np.maximum(at_right, 0.0)))
-
-
-def _tangents(alpha: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np.ndarray:
-    a = alpha[..., None]
-    with np.errstate(over="ignore", invalid="ignore"):
-        one = 1 - deltas - np.exp(np.minimum(epsilons, 700.0)) * a
-        other = np.exp(-epsilons) * (1 - deltas - a)
-    return np.clip(np.maximum(one, other).max(axis=-1), 0.0, 1 - alpha)
 
 
 def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tacit import check
-from tacit.errors import NotABound
+from tacit.errors import NotABound, Refused
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff.curve import Curve, ErrorPoints
@@ -76,6 +76,33 @@ class Answer(float):
         return self._upper
 
 
+_FAIR = 0.01  # Largest regret at which Gomez et al. 2025 recommend to report mu alone.
+
+
+@dataclass(frozen=True)
+class MuReport:
+    """What a report of Gaussian DP needs.
+
+    Attributes:
+        mu: the smallest mu that covers the curve up to `slack`.
+        slack: total variation that mu leaves uncovered.
+        regret: the largest error in the two error rates of attacks by reading them off G_mu instead of the curve.
+
+    Example:
+        >>> MuReport(Answer(0.5, Standing.PROVEN, 0.5, 0.5), 1e-5, 0.02).recommended
+        False
+    """
+
+    mu: Answer
+    slack: float
+    regret: float
+
+    @property
+    def recommended(self) -> bool:
+        """Whether mu alone is a fair report of the curve: its regret is at most .01."""
+        return self.regret <= _FAIR
+
+
 @dataclass(frozen=True)
 class TradeOff:
     """A trade-off curve: an attacker's smallest type II error at each type I error, with its standing.
@@ -129,6 +156,24 @@ class TradeOff:
         size = check.count("size", size)
         return self if self.standing is Standing.MEASURED else replace(self, curve=self.curve.group(size))
 
+    def as_relation(self, relation: Relation | str) -> TradeOff:
+        """What this guarantee implies under another relation, which accounting under that relation itself may beat.
+
+        Replacing a record is removing it and adding another (or blanking and filling it): a group of two. Nothing
+        follows for adding or removing one from a guarantee for replacing, which may publish the number of records.
+
+        Raises:
+            Refused: nothing is implied, or the result is measured: an attack on one relation bounds no other.
+        """
+        relation = Relation.parse(relation)
+        if relation is self.relation:
+            return self
+        if relation is not Relation.REPLACE_ONE or self.standing is Standing.MEASURED:
+            said = f"a {self.standing.value} guarantee under {self.relation.value}"
+            raise Refused(f"{said} implies none under {relation.value}. Account for the mechanism under that relation.")
+        source = f"{self.source}, from {self.relation.value}"
+        return replace(self, curve=self.curve.group(2), floor=None, relation=relation, source=source)
+
     def epsilon(self, delta: float) -> Answer:
         """The smallest epsilon at `delta` in [0, 1]."""
         delta = check.delta(delta)
@@ -153,7 +198,25 @@ class TradeOff:
 
     def mu_regret(self, *, slack: float = 1e-9) -> float:
         """The loss from reporting `mu()` instead of the curve, see `Curve.regret`; 0 if there is none."""
-        return self.curve.regret(float(self.mu(slack=slack)))
+        return (self.floor or self.curve).regret(float(self.mu(slack=slack)))
+
+    def mu_report(self, *, slack: float = 1e-5) -> MuReport:
+        """Mu with its slack and its regret, and whether mu alone is a fair report: it is from a regret of .01 down.
+
+        Args:
+            slack: in [0, 1], see `mu`. At 1e-9 the far tail of a sampled mechanism decides, and the regret of its mu is
+                about twice as large.
+
+        Source: Gomez, Kulynych, Kaissis, Calmon, Balle & Honkela 2025, "(epsilon, delta) considered harmful".
+
+        Example:
+            >>> from tacit.tradeoff import GaussianCurve
+            >>> report = TradeOff(GaussianCurve(1.0), Standing.PROVEN, Relation.ADD_REMOVE, "pld").mu_report()
+            >>> float(report.mu), report.regret, report.recommended
+            (1.0, 0.0, True)
+        """
+        mu = self.mu(slack=slack)
+        return MuReport(mu, slack, (self.floor or self.curve).regret(float(mu)))
 
     def advantage(self) -> Answer:
         """The largest true minus false positive rate of any attack, delta(0)."""

@@ -7,12 +7,14 @@ from functools import cached_property
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
+from scipy.special import ndtri
 
 from tacit import check
 from tacit.accounting.base import Accountant
 from tacit.accounting.pld.dispatch import Dispatch
 from tacit.accounting.pld.envelopes import coarse_dispatch, in_blocks, lower_bounds
 from tacit.accounting.pld.few_samples import few_samples
+from tacit.accounting.pld.gaussian_cover import Chart, mu_bounds, mu_floor, regret_ceiling
 from tacit.accounting.pld.grouped_dispatch import GroupedDispatch
 from tacit.accounting.pld.intervals import ALLOWANCE
 from tacit.accounting.pld.type_two_error import Delta, type_two_error
@@ -27,6 +29,10 @@ Parts = list[tuple[Pair, int]]
 _DISTINCT = 256  # Unlike noises that are accounted one by one.
 _FEW_ALPHAS = 2  # Type I errors for which exact values are worth their tenth of a second.
 _ROUGHLY = 24  # The same for first guesses.
+_POINTS = 33  # Epsilons among which the one that needs most mu is looked for first.
+_BEYOND = (1 + 1e-6, 1.001, 1.02, 1.2)  # They reach a little beyond the epsilon whose delta is the slack.
+_NO_REGRET, _REGRET_POINTS = 1e-6, 65  # delta below which nothing is to regret, and epsilons down to there.
+_NEAR_ZERO = 1e-15  # delta up to which epsilons are searched where no slack is allowed.
 
 
 class Pld(Accountant):
@@ -53,15 +59,16 @@ class Pld(Accountant):
         if any(pair.infinity_mass == 1.0 for parts in directions for pair, _ in parts):
             return GaussianCurve(np.inf), GaussianCurve(np.inf)
         quick = [bounds for parts in directions if (bounds := few_samples(parts)) is not None]
+        tail = _mu_without_slack(mechanism, relation, directions)
         if len(quick) == len(directions):
-            return _both(quick)
+            return _both(quick, tail)
         envelope = any(pair.attained(0.0) != pair for parts in directions for pair, _ in parts)
         if not envelope or _single(directions):
-            return _both([GroupedDispatch.of(parts, self._distinct) or Dispatch(parts) for parts in directions])
+            return _both([GroupedDispatch.of(parts, self._distinct) or Dispatch(parts) for parts in directions], tail)
         # The two sides differ by more than rounding, which need not be fine then.
         upper = [coarse_dispatch(in_blocks(parts)) for parts in directions]
         lower = [low for parts, above in zip(directions, upper, strict=True) for low in lower_bounds(parts, above)]
-        return PldCurve(Bracket(upper), 1), PldCurve(Bracket(lower), 0)
+        return PldCurve(Bracket(upper, tail), 1), PldCurve(Bracket(lower, tail), 0)
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
         """Return the upper curve."""
@@ -120,8 +127,12 @@ class Bounds(Protocol):
 class Bracket:
     """Two-sided answers about all directions: for each side the largest over the directions."""
 
-    def __init__(self, directions: Sequence[Bounds]):
+    def __init__(self, directions: Sequence[Bounds], tail: tuple[float, float] = (0.0, np.inf)):
+        """`tail` holds bounds on the least mu that covers the profile with no slack."""
         self._directions = directions
+        self._tail = tail
+        self._mus: dict[float, tuple[float, float]] = {}
+        self._floors: dict[float, tuple[float, np.ndarray, Chart]] = {}
         self._betas: dict[float, tuple[float, float]] = {}
 
     def delta(self, epsilon: float) -> tuple[float, float]:
@@ -143,6 +154,44 @@ class Bracket:
             epsilons, low, high = self.profile
             self._betas[alpha] = type_two_error(alpha, epsilons, (low + high) / 2, self.near)
         return self._betas[alpha]
+
+    def mu_floor(self, slack: float) -> float:
+        """Return a lower bound on the least mu that covers delta up to `slack`."""
+        return self._mu_found(slack)[0] if slack < self.delta(0.0)[1] else 0.0
+
+    def mu(self, slack: float) -> tuple[float, float]:
+        """Return lower and upper bound on the least mu that covers delta up to `slack` (see `Curve.mu`)."""
+        if slack >= self.delta(0.0)[1]:
+            return 0.0, 0.0
+        if slack not in self._mus:
+            floor, epsilons, chart = self._mu_found(slack)
+            most = self._tail[1]
+            last = float(epsilons[-1])
+            if 0 < floor < most * (1 - 3 * ALLOWANCE) and chart(last)[1] <= slack:
+                floor, found = mu_bounds(floor, slack, epsilons, chart)
+                most = min(most, found)
+            self._mus[slack] = floor, most
+        return self._mus[slack]
+
+    def _mu_found(self, slack: float) -> tuple[float, np.ndarray, Chart]:
+        """The floor of mu, the epsilons of a first grid, and the bounds on delta that were asked for."""
+        if slack not in self._floors:
+            least = self._tail[0] if slack == 0 else 0.0
+            low, high = self.epsilon(max(slack, _NEAR_ZERO))
+            last, chart = high if np.isfinite(high) else low, Chart(self.near)
+            ends = (last * beyond for beyond in _BEYOND)
+            last = next((end for end in ends if chart(end)[1] <= slack), last)
+            epsilons = profile_grid(last, _POINTS)
+            if low > 0 and least < self._tail[1] * (1 - 3 * ALLOWANCE):
+                least = max(least, mu_floor(slack, epsilons, chart))
+            self._floors[slack] = least, epsilons, chart
+        return self._floors[slack]
+
+    def regret(self, mu: float) -> float:
+        """Return an upper bound on the regret of G_mu (see `Curve.regret`)."""
+        if not 0 < mu < np.inf:
+            return 0.0 if mu == 0 else 1.0
+        return regret_ceiling(mu, profile_grid(self.epsilon(_NO_REGRET)[1], _REGRET_POINTS), Chart(self.near))
 
     @cached_property
     def profile(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -185,6 +234,18 @@ class PldCurve(Curve):
                 found[place] = self._bracket.beta(float(value))[side]
         return found
 
+    def mu(self, slack: float) -> float:
+        """Return an upper bound on the least mu (see `Curve.mu`)."""
+        return self._bracket.mu(slack)[1]
+
+    def regret(self, mu: float) -> float:
+        """Return an upper bound on the regret of G_mu (see `Curve.regret`)."""
+        return self._bracket.regret(mu)
+
+    def mu_floor(self, slack: float) -> float:
+        """Return a lower bound on the least mu."""
+        return self._bracket.mu_floor(slack)
+
     @cached_property
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
         """(epsilons, deltas) of this side."""
@@ -196,6 +257,22 @@ def _largest(bounds: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return max(low for low, _ in bounds), max(high for _, high in bounds)
 
 
-def _both(directions: Sequence[Bounds]) -> tuple[Curve, Curve]:
-    bracket = Bracket(directions)
+def _mu_without_slack(mechanism: Mechanism, relation: Relation, directions: Sequence[Parts]) -> tuple[float, float]:
+    """Bounds on the least mu that covers every epsilon with no slack, from what is known of single steps.
+
+    Steps that a Gaussian pair dominates compose to one that the Gaussian pair of the summed mu^2 dominates. From below,
+    the part of a composition whose loss has Gaussian tails needs their mu, and the rest of it only adds.
+    """
+    most = 0.0
+    for part, steps in mechanism.parts():
+        cover = max(pair.covering_mu for pair in part.dominating_pairs(relation))
+        if part.is_pure(relation):
+            cover = min(cover, -2 * float(ndtri(1 / (1 + np.exp(min(part.pure_epsilon(relation), 700.0))))))
+        most += steps * cover**2
+    least = max(sum(steps * pair.tail_mu**2 for pair, steps in parts) for parts in directions)
+    return float(least) ** 0.5 * (1 - ALLOWANCE), float(most) ** 0.5 * (1 + ALLOWANCE)
+
+
+def _both(directions: Sequence[Bounds], tail: tuple[float, float]) -> tuple[Curve, Curve]:
+    bracket = Bracket(directions, tail)
     return PldCurve(bracket, 1), PldCurve(bracket, 0)

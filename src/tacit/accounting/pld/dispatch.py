@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
 from tacit.accounting.pld.cumulants import cumulants_of
 from tacit.accounting.pld.exact import ROUGHLY, Double, Enumerated, Single
-from tacit.accounting.pld.fft import Convolution
+from tacit.accounting.pld.fft import Bracket, Convolution
 from tacit.accounting.pld.intervals import (
     ALLOWANCE,
     TINY,
     Contradiction,
     LocalBounds,
     intersection,
-    invert,
+    inverted,
     looseness,
     valid_bounds,
 )
@@ -48,9 +48,11 @@ class Dispatch:
         self.general = Convolution(parts, gap=gap, largest=largest)
         self._coarse = Convolution(parts, gap=1e-3, largest=1 << 13)
         self._compared = False
+        self._line_for_delta = lru_cache(maxsize=4)(self._line_to)
         self._tables = bool(parts) and all(pair.table is not None for pair, _ in parts)
         self._top = max(float(sum(steps * pair.largest for pair, steps in parts)), 0.0)
         self._near_delta = lru_cache(maxsize=32)(self._for_delta)
+        self._near_delta_roughly = lru_cache(maxsize=2)(lambda delta: self._for_delta(delta, self._coarse))
         self._near_epsilon = lru_cache(maxsize=8)(self._for_epsilon)
         self._checked_delta = lru_cache(maxsize=32)(self._delta_within_bounds)
         self._checked_epsilon = lru_cache(maxsize=32)(self._epsilon_within_bounds)
@@ -82,7 +84,7 @@ class Dispatch:
         line = self._line_for_delta(delta, self.general.saddle_for_delta(delta))
         if line is None or looseness(line, line.epsilon) > _LOOSE:
             return None
-        low, high = invert(line, delta, 0), invert(line, delta, 1)
+        low, high = inverted(line, delta)
         return (low, high) if high - low <= _LOOSE * high else None
 
     def _delta_within_bounds(self, epsilon: float) -> tuple[float, float]:
@@ -105,7 +107,7 @@ class Dispatch:
 
     def _delta(self, epsilon: float) -> tuple[float, float]:
         if epsilon >= self._top * (1 + ALLOWANCE):
-            return self.general.infinity_mass * (1 - ALLOWANCE), min(self.general.infinity_mass * (1 + ALLOWANCE), 1.0)
+            return self._beyond_the_top()
         local = self._near_epsilon(epsilon)
         low, high = valid_bounds(local, epsilon)
         if not isinstance(local, _FEW_STEPS) and epsilon > 0 and high - low > self._wide * high > 1e-300:
@@ -114,6 +116,10 @@ class Dispatch:
             other = valid_bounds(split, epsilon) if split else (0.0, 1.0)
             low, high = intersection((low, high), other, self.parts, f"delta({epsilon!r})")
         return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
+
+    def _beyond_the_top(self) -> tuple[float, float]:
+        """Delta where only infinite losses are left."""
+        return self.general.infinity_mass * (1 - ALLOWANCE), min(self.general.infinity_mass * (1 + ALLOWANCE), 1.0)
 
     def _epsilon_within_bounds(self, delta: float) -> tuple[float, float]:
         low, high = self._epsilon(delta)
@@ -137,15 +143,33 @@ class Dispatch:
         floor, top = self._near_the_top(delta)
         if floor >= top * (1 - ALLOWANCE) < np.inf:
             return floor, top
+        narrow = self._by_coarse_lattice(delta)
+        if narrow is not None:
+            return max(narrow[0], floor), min(narrow[1], top)
         local = self._near_delta(delta)
-        low, high = max(invert(local, delta, 0), floor), min(invert(local, delta, 1), top)
-        if (
-            not isinstance(local, _FEW_STEPS)
-            and not self.general.infinity_mass
-            and high - low > self._wide * high > 1e-6 * self._wide
-        ):
+        low, high = inverted(local, delta)
+        low, high = max(low, floor), min(high, top)
+        if self._splits(local) and high - low > self._wide * high > 1e-6 * self._wide:
             low, high = self._between(delta, low, high)
         return (low, high) if high - low <= _LOOSE * high else self._searched(delta, low, high)
+
+    def _splits(self, local: LocalBounds) -> bool:
+        """Whether runs of a large loss may be taken apart."""
+        return not isinstance(local, _FEW_STEPS) and not self.general.infinity_mass
+
+    def _by_coarse_lattice(self, delta: float) -> tuple[float, float] | None:
+        """Bounds with the runs of a large loss apart, from the rough ones of a small lattice where no line is narrow.
+
+        They save the large lattice where they are narrow; None where they are not.
+        """
+        local = self._near_delta_roughly(delta)
+        if not isinstance(local, Bracket) or self.general.exact or not self._splits(local):
+            return None
+        low, high = inverted(local, delta)
+        if not 0 < low < high < np.inf:
+            return None
+        low, high = self._between(delta, low, high)
+        return (low, high) if high - low <= self._wide * high else None
 
     def _searched(self, delta: float, low: float, high: float) -> tuple[float, float]:
         """Bounds from single epsilons, each by the engine that suits it, where none that suits delta is narrow."""
@@ -162,7 +186,7 @@ class Dispatch:
         if not 0 < low < guess < np.inf:
             return low, high
         local = self._near_epsilon(float((low * guess) ** 0.5))
-        found = (invert(local, delta, 0), invert(local, delta, 1))
+        found = inverted(local, delta)
         return intersection((low, high), found, self.parts, f"epsilon({delta!r})")
 
     def _splitter(self, log_delta: float) -> TailSplitter:
@@ -177,7 +201,7 @@ class Dispatch:
             local = splitter.at(epsilon, log_delta)
             if local is None:
                 break
-            other = (invert(local, delta, 0), invert(local, delta, 1))
+            other = inverted(local, delta)
             found = intersection((low, high), other, self.parts, f"epsilon({delta!r})")
             if found[1] < 1.03 * epsilon and epsilon < 1.03 * found[1]:
                 return found
@@ -188,10 +212,13 @@ class Dispatch:
     @_IGNORE_OVERFLOW
     def near(self, epsilon: float) -> Callable[[float], tuple[float, float]]:
         """Return bounds on delta that are quick, and narrow around `epsilon`."""
-        local = self._near_epsilon(epsilon)
+        # From the largest loss on delta is known, and bounds around it would be of no use elsewhere.
+        local = cache(lambda: self._near_epsilon(epsilon if epsilon < self._top else self._top / 2))
 
         def delta(value: float) -> tuple[float, float]:
-            low, high = valid_bounds(local, value)
+            if value >= self._top * (1 + ALLOWANCE):
+                return self._beyond_the_top()
+            low, high = valid_bounds(local(), value)
             return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
 
         return delta
@@ -239,7 +266,7 @@ class Dispatch:
             return few
         return self._narrower(self._line_for_epsilon(epsilon, saddle), lattice or self.general, saddle)
 
-    def _line_for_delta(self, delta: float, saddle: Saddle) -> SaddleLine | None:
+    def _line_to(self, delta: float, saddle: Saddle) -> SaddleLine | None:
         log_delta = float(np.log(delta - self.general.infinity_mass))
         return self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, log_delta))
 

@@ -40,8 +40,11 @@ class Single:
         given = np.exp(min(epsilon, 700.0)) * q[-1] if q[-1] else 0.0
         value, error = p[-1] - given, _UNIT * (p[-1] + given)
         if q[-1] < SMALLEST:
-            # Anything from none to all of P's mass may be given.
-            value = error = p[-1] / 2
+            log_q, miss = self._pair.log_q_above(epsilon)
+            # Anything from none to all of P's mass may be given where even the logarithm is not known.
+            given = min(float(np.exp(min(epsilon + log_q, 1.0))), p[-1])
+            lost = min(given * float(np.expm1(min(miss, 1.0))) if miss < 1 else p[-1], p[-1])
+            value, error = p[-1] - given, _UNIT * p[-1] + lost
         infinity_mass = self._pair.infinity_mass
         return float(infinity_mass + max(value - error, 0.0)), float(min(infinity_mass + value + error, 1.0))
 

@@ -92,7 +92,7 @@ def few_samples(parts: Parts) -> FewSamples | None:
         return None
     low, high = window(steps, pair.rate)
     wide = high - low > _MOST_COUNTS
-    return None if pair.sigma * _LEAST_MU > 1 or pair.rate == 1.0 or wide else FewSamples(pair, steps)
+    return None if steps == 1 or pair.sigma * _LEAST_MU > 1 or pair.rate == 1.0 or wide else FewSamples(pair, steps)
 
 
 def window(steps: int, rate: float) -> tuple[int, int]:

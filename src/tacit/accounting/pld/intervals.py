@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Protocol
 
 import numpy as np
 
 from tacit.errors import Refused
 from tacit.mechanisms.pairs import Pair
-from tacit.root_finding import bracketed_root
 
 ALLOWANCE = 1e-9
 """Relative widening of every delta and epsilon for rounding in moments and masses, which stays below 1e-10."""
 
 TINY = 1e-33  # Absolute slack of the cross-check, where a rough lattice has lost all digits.
+_LEAST = 2.3e-308  # The smallest normal double stands for a bound of 0, whose logarithm would be infinite.
+_UNKNOWN = -500.0  # log of a bound relative to delta below which it says nothing, and its slope leads nowhere.
+_REACHES = (20.0, 0.5)  # log of how much delta may change in the first step of a search, the second where that fails.
+_SECANTS, _HALVINGS = 16, 90  # Evaluations from which on intervals are halved, and at most.
+_CLOSEST = 1e-11  # Relative distance of two epsilons, far below the allowance.
+_FARTHEST = 1e15  # Epsilon from which on an answer counts as infinite.
 _SHOWN = 4  # Parts that the report of a contradiction names.
 
 
@@ -98,48 +104,47 @@ class Contradiction(Refused):
         )
 
 
-def invert(local: LocalBounds, delta: float, side: int) -> float:
-    """The epsilon where one side of the bounds crosses delta, searched outwards from the saddle."""
+def inverted(local: LocalBounds, delta: float) -> tuple[float, float]:
+    """The epsilons where the lower and the upper bound cross delta, searched outwards from the saddle."""
+    bounds = cache(lambda epsilon: valid_bounds(local, epsilon))
 
-    def excess(epsilon: float) -> float:
-        return float(np.log(max(valid_bounds(local, epsilon)[side], 2.3e-308) / delta)) + ALLOWANCE * (
-            1 if side else -1
-        )
+    def excess(epsilon: float, side: int) -> float:
+        return float(np.log(max(bounds(epsilon)[side], _LEAST) / delta)) + ALLOWANCE * (1 if side else -1)
 
-    guess = _secant(excess, local.epsilon, local.theta)
-    root = _bracketed(excess, local) if guess is None else guess
-    return max(root * (1 + 2 * ALLOWANCE * (1 if side else -1)), 0.0)
+    # Far from the saddle an upper bound may rise again, so that long steps miss where it is below delta.
+    ends = (_root(lambda epsilon: excess(epsilon, 1), local.epsilon, local.theta, reach)[1] for reach in _REACHES)
+    high = next((end for end in ends if end < np.inf), np.inf)
+    # Where the bounds are narrow, the other one crosses next to it.
+    start = high if high < np.inf else local.epsilon
+    low = _root(lambda epsilon: excess(epsilon, 0), start, local.theta, _REACHES[0])[0]
+    return max(low * (1 - 2 * ALLOWANCE), 0.0), high * (1 + 2 * ALLOWANCE)
 
 
-def _secant(excess: Callable[[float], float], start: float, slope: float) -> float | None:
-    """A root to within a tenth of the allowance in log delta; 0 if it lies below; None when the search wanders."""
-    x, value = start, excess(start)
-    step = value / slope
-    for _ in range(8):
+def _root(excess: Callable[[float], float], x: float, slope: float, reach: float) -> tuple[float, float]:
+    """An interval, or a point to a tenth of the allowance, where a falling function vanishes; (0, 0) if below 0.
+
+    Secants, or halves of what is left where they lead out of it or converge slowly.
+
+    Args:
+        excess: the function.
+        x: where the search starts, >= 0.
+        slope: the first guess at its fall, > 0.
+        reach: by how much the function may change in the first step, > 0; twice as much in each further one.
+    """
+    low, high, value, reach = -1.0, np.inf, excess(x), reach / slope
+    for count in range(_HALVINGS):
         if abs(value) <= 0.1 * ALLOWANCE:
-            return x
-        if abs(step) * slope > 20:
-            return None
-        new = max(x + step, 0.0)
-        before, value = value, excess(new)
-        if new == 0.0 and (x == 0.0 or value <= 0):
-            return 0.0 if value <= 0 else None
-        if value == before:
-            return None
-        step, x = -value * (new - x) / (value - before), new
-    return None
-
-
-def _bracketed(excess: Callable[[float], float], local: LocalBounds) -> float:
-    step = 0.5 / local.theta
-    low = high = local.epsilon
-    while excess(high) > 0:
-        low, high, step = high, high + step, 2 * step
-        if high > 1e15:
-            return float("inf")
-    step = 0.5 / local.theta
-    while excess(low) <= 0:
-        if low == 0.0:
-            return 0.0
-        high, low, step = low, max(low - step, 0.0), 2 * step
-    return bracketed_root(excess, low, high, relative=1e-11)
+            return x, x
+        low, high = (x, high) if value > 0 else (low, x)
+        if x > _FARTHEST or high <= 0.0 or (high < np.inf and high - max(low, 0.0) <= _CLOSEST * high):
+            break
+        new, reach = x + max(min(value / slope, reach), -reach), 2 * reach
+        if low < 0.0 and (new <= 0.0 or value <= _UNKNOWN):
+            new = 0.0
+        elif not low < new < high or value <= _UNKNOWN or (count > _SECANTS and high < np.inf):
+            new = (max(low, 0.0) + high) / 2
+        before, x, value = (x, value), new, excess(new)
+        steep = (before[1] - value) / (x - before[0])
+        if value > _UNKNOWN:
+            slope = steep if 0 < steep < np.inf else slope / 4  # Steps grow where all is lost, and bounds are flat.
+    return max(low, 0.0), max(high, 0.0)

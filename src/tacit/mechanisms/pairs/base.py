@@ -61,6 +61,20 @@ class Pair(ABC):
         return False
 
     @property
+    def covering_mu(self) -> float:
+        """A mu such that N(mu, 1) against N(0, 1) dominates this pair; inf where none is known."""
+        return float("inf")
+
+    @property
+    def tail_mu(self) -> float:
+        """The mu of a Gaussian upper tail of the loss under P, so that no smaller one covers it; 0 where none is known.
+
+        P(L > x) >= c P(mu Z > x + b) for all large x, with some b and c > 0, where a Gaussian profile of m is at most
+        P(m Z > x - m^2 / 2). Of independent losses the squares add up.
+        """
+        return 0.0
+
+    @property
     def reached(self) -> bool:
         """Whether one step alone of the family reaches this pair at each epsilon, by one mechanism or another."""
         return True
@@ -93,6 +107,13 @@ class Pair(ABC):
         Each moment is met up to e^`LOG_TOLERANCE` of its value at Im z = 0. Infinite losses are left out.
         """
         return None
+
+    def log_q_above(self, loss: float) -> tuple[float, float]:
+        """Log of the Q-mass above `loss`, also where that is below the smallest double, and a bound on its error.
+
+        (-inf, inf) where only `bin_masses` knows it.
+        """
+        return -np.inf, np.inf
 
     @abstractmethod
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -177,6 +198,11 @@ class MixedPair(Pair):
     def largest(self) -> float:
         """Return the supremum of the finite losses."""
         return max(self.usual.largest, self.rare.largest)
+
+    @property
+    def covering_mu(self) -> float:
+        """The larger of both: an average of divergences is at most the larger one."""
+        return max(self.usual.covering_mu, self.rare.covering_mu)
 
     @property
     def reached(self) -> bool:

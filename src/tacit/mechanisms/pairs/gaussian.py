@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import log_ndtr, ndtr
 
-from tacit.mechanisms.pairs.base import Pair, between, unmixed
+from tacit.mechanisms.pairs.base import LOSS_UNIT, Pair, between, unmixed
 from tacit.root_finding import bracketed_root
 
 
@@ -17,6 +17,16 @@ class GaussianPair(Pair):
     """P = N(mu, 1), Q = N(0, 1): the loss is N(mu^2/2, mu^2) under P and N(-mu^2/2, mu^2) under Q."""
 
     mu: float
+
+    @property
+    def covering_mu(self) -> float:
+        """Return mu."""
+        return self.mu
+
+    @property
+    def tail_mu(self) -> float:
+        """Return mu."""
+        return self.mu
 
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the P- and Q-masses of the finite losses in each bin."""
@@ -39,6 +49,20 @@ class SampledGaussian(Pair):
     def kind(self) -> SampledGaussian:
         """The pair with unit parameters, the same for all steps of one kind under one relation and direction."""
         return replace(self, sigma=1.0, rate=1.0)
+
+    @property
+    def covering_mu(self) -> float:
+        """Return that of the step on all records, which dominates it."""
+        return (2.0 if self.symmetric else 1.0) / self.sigma
+
+    @property
+    def tail_mu(self) -> float:
+        """1 / sigma where the loss is unbounded: it is log rate - 1 / (2 sigma^2) + x / sigma^2 or more for x >= 0.
+
+        x is N(1, sigma^2) where the record is sampled. Under replace-one Q keeps its component around 0, whose density
+        is the larger one for x >= 0, unless the rate is 1.
+        """
+        return 0.0 if self.loss_sign < 0 and self.rate < 1 else (self.covering_mu if self.rate == 1 else 1 / self.sigma)
 
     @property
     def symmetric(self) -> bool:
@@ -80,6 +104,13 @@ class SampledGaussianPair(SampledGaussian):
         base, shifted = _normal_cells(x), _normal_cells(x - 1 / self.sigma)
         mixed = (1 - self.rate) * base + self.rate * shifted
         return (mixed, base) if self.remove else (base[::-1], mixed[::-1])
+
+    def log_q_above(self, loss: float) -> tuple[float, float]:
+        """Log Phi(-x) at the noise x whose loss is the one given; x^2 doubles the relative error of x."""
+        if not self.remove:
+            return super().log_q_above(loss)
+        x = float(unmixed(self.rate, np.array(loss))) * self.sigma + 0.5 / self.sigma
+        return float(log_ndtr(-x)), 16 * LOSS_UNIT * (1 + x * x + abs(loss))
 
 
 @dataclass(frozen=True)
