@@ -14,7 +14,7 @@ from tacit import check
 from tacit.accounting import PUBLIC_SIZE, Account, Ledger, account, unpaid
 from tacit.audit import AuditResult
 from tacit.data import Dataset
-from tacit.locking import locked
+from tacit.locking import locked, remove_lock
 from tacit.reports import Card, coarse_seconds, write_card
 from tacit.runs.attacks import attack_model, claim_of
 from tacit.runs.builders import dataset_of
@@ -138,8 +138,7 @@ def _run(job: Job, method: Method, started: float) -> Run:
     )
     write_card(card, folder)
     sign_run(folder, config.model)
-    for name in (CHECKPOINT, TRAINED):
-        (folder / name).unlink(missing_ok=True)
+    _remove_states(folder)
     return Run(folder, card, answers, audits)
 
 
@@ -169,6 +168,7 @@ def resume(
     folder = Path(run)
     config = stored_config(folder, {"unsafe_seed": unsafe_seed}, trust_code=trust_code, stopped=True)
     if (folder / "card.json").exists() and _ended(folder):
+        _tidy(folder)
         raise check.fail("RUN", "the folder of a run that was stopped", str(folder), "This one is finished.")
     written = (folder / "ledger.json").exists() or "ledger.json" in origin_of_run(folder).files
     keeps = method_of(config).keeps_checkpoints
@@ -185,6 +185,20 @@ def _ended(folder: Path) -> bool:
     """Whether nothing is left to do; a run of this user's that was killed before it signed its card is not over."""
     origin = origin_of_run(folder)
     return origin.signature is not Origin.OWN or "card.json" in origin.files
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what a finished run has left that was killed right after it signed its card."""
+    if origin_of_run(folder).signature is Origin.OWN:
+        with locked("RUN", folder):
+            remove_parts(folder)
+            _remove_states(folder)
+
+
+def _remove_states(folder: Path) -> None:
+    for name in (CHECKPOINT, TRAINED):
+        (folder / name).unlink(missing_ok=True)
+    remove_lock(folder / CHECKPOINT)
 
 
 def _check_free(folder: Path) -> None:
