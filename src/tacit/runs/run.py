@@ -100,7 +100,11 @@ def _run(job: Job, method: Method, started: float) -> Run:
     if not job.resume:
         _check_free(folder)
     remove_parts(folder)
-    if not job.resume:
+    if job.resume:
+        # Of an attempt that was killed before it signed its card: another attempt must not sign it as the run's.
+        for name in ("card.json", "card.html"):
+            (folder / name).unlink(missing_ok=True)
+    else:
         write_text(folder / "config.json", json_text(config.settings()))
         job.sign()
     trained = trained_model(job, method)
