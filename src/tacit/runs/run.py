@@ -23,10 +23,11 @@ from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import CHECKPOINT, MODEL, Method, Progress
 from tacit.runs.metrics import constant_test, metric_of
 from tacit.runs.resumption import TRAINED, SavedLedger, keep_trained, trained_model
-from tacit.runs.run_signature import origin_of_run, sign_run
+from tacit.runs.run_signature import check_resumable, origin_of_run, sign_run
 from tacit.runs.stored_run import stored_config
 from tacit.serialization import json_text, remove_parts, write_text
 from tacit.signing import Origin
+from tacit.standing import Standing
 
 _PACKAGES = ("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn")
 
@@ -74,11 +75,15 @@ def train(
     started = time.perf_counter()
     dataset = dataset_of(config, data_dir, on_progress)
     folder = Path(out) if out is not None else Path("runs") / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    method = method_of(config)
+    method, unsigned = method_of(config), check_resumable(folder) if resume else ""
     if resume and not method.resumable:
         raise check.fail("method", "one that can be resumed", config.method, "Start the run anew.")
-    ledger = _fresh_ledger(config, dataset, folder / "ledger.json" if method.saves_releases else None)
     sign = partial(sign_run, folder, config.model)
+    path = folder / "ledger.json"
+    saved = SavedLedger(path, relation=config.relation, on_saved=sign) if method.saves_releases else None
+    ledger = _begun(saved or Ledger(relation=config.relation), config, dataset)
+    if unsigned:
+        ledger.mark_unsafe(f"unsafe_run: {unsigned}", Standing.CLAIMED)
     job = Job(config, dataset, ledger, folder, resume, on_progress, data_dir, sign)
     method.check(job)
     _check_delta(config, len(dataset.y_train))
@@ -212,8 +217,8 @@ def _check_free(folder: Path) -> None:
         raise check.fail("out", "a folder without a run", str(folder), hint)
 
 
-def _fresh_ledger(config: Config, dataset: Dataset, saved_at: Path | None) -> Ledger:
-    ledger = Ledger(relation=config.relation) if saved_at is None else SavedLedger(saved_at, relation=config.relation)
+def _begun(ledger: Ledger, config: Config, dataset: Dataset) -> Ledger:
+    """The ledger with what is known before the first release."""
     ledger.assume(PUBLIC_SIZE)
     if config.unsafe_delta:
         ledger.mark_unsafe("unsafe_delta")
