@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shlex
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -71,6 +72,7 @@ def train(
 
     Raises:
         InvalidInput, MissingData: before any training; also where `out` holds a run, whose ledger would be lost.
+        KeyboardInterrupt: with the command that goes on as its message.
     """
     started = time.perf_counter()
     dataset = dataset_of(config, data_dir, on_progress)
@@ -89,7 +91,12 @@ def train(
     _check_delta(config, len(dataset.y_train))
     folder.mkdir(parents=True, exist_ok=True)
     with locked("out", folder):
-        return _run(job, method, started)
+        try:
+            return _run(job, method, started)
+        except KeyboardInterrupt:
+            if not method.resumable:
+                raise
+            raise KeyboardInterrupt(f"Go on with: tacit train --resume {shlex.quote(str(folder))}") from None
 
 
 def _check_delta(config: Config, records: int) -> None:
