@@ -53,6 +53,22 @@ class Lock:
             self._lock.release()
 
 
+def remove_lock(path: str | Path) -> None:
+    """Remove the hidden file that a killed holder of the lock of `path` has left; one that is held stays.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     left = Path(folder, ".run.lock")
+        ...     left.touch(); remove_lock(Path(folder, "run"))
+        ...     left.exists()
+        False
+    """
+    lock = Lock(path)
+    if lock.take():
+        lock.give_back()
+
+
 @contextmanager
 def locked(name: str, path: str | Path, patience: float = 0.0) -> Iterator[None]:
     """Context in which no other process holds the lock of `path`.

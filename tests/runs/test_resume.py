@@ -94,3 +94,24 @@ def test_a_method_that_cannot_go_on_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(METHODS["gradient"], "resumable", False)
     with pytest.raises(InvalidInput, match="one that can be resumed"):
         resume(tmp_path)
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+    from tacit import runs
+
+    (tmp_path / "my runs").mkdir()
+    folder, once = tmp_path / "my runs" / "run", read_config("digits", SETTINGS | {"unsafe_seed": None})
+
+    def stopping(config, *, on_progress, **given):
+        def watch(stage, done, total):
+            if (stage, done) == ("private training", 9):
+                raise KeyboardInterrupt
+
+        return train(once, on_progress=watch, **given)
+
+    monkeypatch.setattr(runs, "train", stopping)
+    assert main(["train", "digits", "--out", str(folder)]) == 1
+    said = capsys.readouterr().err
+    assert f"tacit train --resume '{folder}'" in said
+    assert "interrupted." in said
+    assert main(["train", "--resume", str(folder)]) == 0

@@ -153,3 +153,101 @@ def test_a_run_without_budget_left_ends_with_what_it_has(tmp_path):
     assert (folder / "card.json").exists()
     assert run.card.ledger.steps <= 16
     assert "budget" in run.card.settings["stopped"]
+
+
+class TestPutBack:
+    """What another run, or this one earlier, wrote is refused or lowers the standing of the run that goes on."""
+
+    def test_the_checkpoint_of_another_run_of_the_same_settings_is_refused(self, tmp_path):
+        for name, at in (("short", 3), ("long", 9)):
+            stopped(tmp_path / name, at)
+        shutil.copy(tmp_path / "short" / "checkpoint.safetensors", tmp_path / "long" / "checkpoint.safetensors")
+        with pytest.raises(InvalidInput, match="that of another run"):
+            resume(tmp_path / "long")
+
+    def test_weights_of_another_checkpoint_are_refused(self, tmp_path):
+        from safetensors import safe_open
+        from safetensors.torch import load_file, save_file
+
+        paths = []
+        for name, at in (("short", 3), ("long", 9)):
+            stopped(tmp_path / name, at)
+            paths.append(tmp_path / name / "checkpoint.safetensors")
+        tensors = load_file(paths[0])
+        with safe_open(paths[1], framework="pt") as file:
+            header = file.metadata()
+        save_file(tensors, paths[1], header)
+        with pytest.raises(InvalidInput, match="whose content was edited"):
+            resume(tmp_path / "long")
+
+    def test_an_older_copy_of_the_whole_folder_is_refused(self, tmp_path):
+        folder, kept = tmp_path / "run", tmp_path / "kept"
+        stopped(folder, 3)
+        shutil.copytree(folder, kept)
+        resume(folder)
+        shutil.rmtree(folder)
+        shutil.copytree(kept, folder)
+        with pytest.raises(InvalidInput, match="as this user's key signed it last"):
+            resume(folder)
+        assert main(["verify", str(folder)]) == 3
+
+    @pytest.mark.parametrize("method", ["gradient", "vi"])
+    def test_a_copy_that_goes_on_beside_its_original_makes_one_of_them_a_claim(self, method, tmp_path, capsys):
+        first, second = tmp_path / "first", tmp_path / "second"
+        stopped(first, 3, method=method) if method == "gradient" else stopped_inference(first)
+        shutil.copytree(first, second)
+        ledgers = [resume(folder).card.ledger for folder in (first, second)]
+        assert [ledger.standing.value == "claimed" for ledger in ledgers] == [False, True]
+        assert any("went on elsewhere" in switch for switch in ledgers[1].unsafe)
+        assert [verified(folder, capsys)[0] for folder in (first, second)] == [0, 0]
+
+    def test_an_older_ledger_of_a_run_without_checkpoints_is_refused_or_a_claim(self, tmp_path):
+        folder, kept = tmp_path / "run", tmp_path / "kept"
+        stopped_inference(folder)
+        shutil.copytree(folder, kept)
+        with pytest.raises(Stopped):
+            resume(folder, on_progress=at_inference)
+        assert Ledger.load(folder / "ledger.json").steps > Ledger.load(kept / "ledger.json").steps
+        shutil.copy(kept / "ledger.json", folder / "ledger.json")
+        assert resume(folder).card.ledger.standing.value == "claimed"
+
+    def test_a_signature_that_was_taken_away_leaves_a_claim(self, tmp_path):
+        stopped(tmp_path / "run", 3)
+        (tmp_path / "run" / "signature.json").unlink()
+        ledger = resume(tmp_path / "run").card.ledger
+        assert (ledger.standing.value, ledger.unsafe) == ("claimed", ["unsafe_run: not signed"])
+
+    def test_settings_that_were_edited_while_a_run_was_stopped_are_refused(self, tmp_path):
+        stopped(tmp_path / "run", 3)
+        edit(tmp_path / "run" / "config.json", lambda config: config.update(checkpoint_every=1))
+        with pytest.raises(InvalidInput, match="as this user's key signed it last"):
+            resume(tmp_path / "run")
+
+    def test_a_ledger_that_was_taken_away_after_a_release_is_missed(self, tmp_path):
+        """Output perturbation is stopped after its release, which nothing but the ledger tells of."""
+        folder = tmp_path / "run"
+
+        def watch(stage, done, total):
+            if (stage, done) == ("private training", 1):
+                raise Stopped
+
+        settings = SETTINGS | {"method": "output", "epsilon": 1.0, "noise_multiplier": None}
+        with pytest.raises(Stopped):
+            train(read_config("digits", settings), out=folder, on_progress=watch)
+        (folder / "ledger.json").unlink()
+        with pytest.raises(InvalidInput, match=r"with its ledger\.json"):
+            resume(folder)
+
+    def test_another_execution_record_is_noticed(self, run, capsys):
+        edit(run / "execution.json", lambda table: table.update(records=[]))
+        assert verified(run, capsys)[0] == 3
+
+
+def at_inference(stage, done, total):
+    if (stage, done) == ("private inference", 2):
+        raise Stopped
+
+
+def stopped_inference(folder):
+    with pytest.raises(Stopped):
+        train(read_config("digits", SETTINGS | {"method": "vi"}), out=folder, on_progress=at_inference)

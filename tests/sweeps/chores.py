@@ -18,6 +18,21 @@ def slow(x, folder):
     return square(x, folder)
 
 
+def releasing(x, folder):
+    """Release at once, and go on working until the test lets it end."""
+    found = square(x, folder)
+    deadline = time.monotonic() + 120
+    while not Path(folder, "quick").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return found
+
+
+def failing(x, folder):
+    if not Path(folder, "quick").exists():
+        raise InvalidInput("not yet.")
+    return square(x, folder)
+
+
 def unbounded(x):
     return {"square": math.inf, "standing": {"pld": "proven"}}
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tacit.errors import PrivacyWarning
 from tacit.serialization import json_text
 
 if TYPE_CHECKING:
@@ -28,20 +30,26 @@ def command(
 
     if not store.exists():
         raise check.fail("store", "a file that exists", str(store), "Run `tacit sweep FILE.toml` first.")
-    results = Store(store, read_only=True).results(sweep)
+    opened = Store(store, read_only=True)
+    results = opened.results(sweep)
     if export is not None:
         write(results, export)
     if mlflow is not None:
         from tacit.integrations.mlflow import log_results
 
         log_results(results, mlflow)
-    show(results, json=json)
+    show(results, unfinished=opened.unfinished, json=json)
 
 
-def show(results: Sequence[Result], *, json: bool) -> None:
-    """Print results: every number as JSON, or a table for each sweep and function in it."""
+def show(results: Sequence[Result], *, unfinished: int, json: bool) -> None:
+    """Print results: every number as JSON, or a table for each sweep and function in it.
+
+    What the numbers leave out stands on stderr: rows that nobody vouches for, and tasks that were started more often.
+    """
     from tacit.sweeps.store import settings_row, table, value_row, varying
 
+    for told in reserves(results, unfinished):
+        warnings.warn(told, PrivacyWarning, stacklevel=2)
     if json:
         print(json_text(table(results)))
         return
@@ -54,6 +62,39 @@ def show(results: Sequence[Result], *, json: bool) -> None:
     for result in results:
         groups.setdefault((result.sweep, result.function), []).append(result)
     for (sweep, function), group in groups.items():
-        settings = varying([settings_row(result) for result in group])
+        rows = [settings_row(result) for result in group]
+        settings = [row | _reserved(group, result) for row, result in zip(varying(rows), group, strict=True)]
         values = [value_row(result) for result in group]
         console.print(sweep_table(f"{sweep} ({function})", settings, values, width=console.width))
+
+
+def _reserved(group: Sequence[Result], result: Result) -> dict[str, object]:
+    """The cells `of` and `ran`, where a row of the group needs them."""
+    found: dict[str, object] = {}
+    if any(each.of == "spec" for each in group):
+        found["of"] = result.of
+    if any(each.ran > 1 for each in group):
+        found["ran"] = result.ran
+    return found
+
+
+def reserves(results: Sequence[Result], unfinished: int) -> list[str]:
+    """What has to be said beside the results, a sentence each; nothing where all are as this user's sweeps wrote them.
+
+    Args:
+        results: those that are shown.
+        unfinished: `Store.unfinished`.
+    """
+    found = []
+    for origin in dict.fromkeys(result.origin for result in results if not result.origin.trusted):
+        number = sum(result.origin is origin for result in results)
+        found.append(f"{number} of {len(results)} results: {origin.value}. Their numbers are what the store says.")
+    again = sum(result.ran > 1 for result in results)
+    if again:
+        found.append(
+            f"{again} of {len(results)} results: started more than once (ran); the guarantee is that of one run, and "
+            "a start that did not finish may have released as much."
+        )
+    if unfinished:
+        found.append(f"tasks without a result were started {unfinished} times; what they released is in no result.")
+    return found

@@ -26,15 +26,15 @@ def command(
     from tacit.sweeps import Store, sweep
     from tacit.sweeps.grid import read_grid
 
-    plan = read_grid(grid)
+    plan, opened = read_grid(grid), Store(store)
     with sweep_bar("runs") as on_progress:
         results = sweep(
             plan.name,
             plan.tasks,
-            Store(store),
+            opened,
             data_dir=data_dir,
             workers=workers,
             engine=engine,
             on_progress=on_progress,
         )
-    show([replace(result, sweep=plan.name) for result in results], json=json)
+    show([replace(result, sweep=plan.name) for result in results], unfinished=opened.unfinished, json=json)

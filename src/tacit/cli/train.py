@@ -1,8 +1,11 @@
 """`tacit train`: from data to a privacy card, one command for every method."""
 
+from __future__ import annotations
+
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +13,9 @@ from tacit import check
 from tacit.cli.console import ShowValues
 from tacit.cli.flags import with_settings
 from tacit.serialization import json_text
+
+if TYPE_CHECKING:
+    from tacit.runs import Run
 
 
 @with_settings
@@ -29,22 +35,14 @@ def command(
     overrides: Mapping[str, Any],
 ) -> None:
     """Train privately, account, attack and write card.html, card.json, ledger.json and model.safetensors."""
-    from tacit import runs
-    from tacit.cli.console import progress_bars
     from tacit.reports import card_table
 
-    with progress_bars() as on_progress:
-        if resume is not None:
-            seed = _only_a_seed(preset, out, overrides)
-            run = runs.resume(
-                resume, data_dir=data_dir, unsafe_seed=seed, trust_code=trust_code, on_progress=on_progress
-            )
-        elif preset is not None:
-            config = runs.read_config(preset, overrides)
-            run = runs.train(config, data_dir=data_dir, out=out, on_progress=on_progress)
-        else:
-            hint = "Name a preset such as digits, a CONFIG.toml, or a stopped run by --resume."
-            raise check.fail("PRESET", "given unless --resume is", None, hint)
+    try:
+        run = _trained(preset, resume, data_dir, out, trust_code, overrides)
+    except KeyboardInterrupt as stop:
+        if stop.args:
+            print(stop, file=sys.stderr)
+        raise
     if json:
         print(json_text(card_table(run.card)))
         return
@@ -62,6 +60,30 @@ def command(
         console.print(reserve(card.leaks))
     console.print(audit_table(run.audits))
     console.print(f"Card: {run.folder / 'card.html'}", soft_wrap=True)
+
+
+def _trained(
+    preset: str | None,
+    resume: Path | None,
+    data_dir: Path | None,
+    out: Path | None,
+    trust_code: bool,
+    overrides: Mapping[str, Any],
+) -> Run:
+    from tacit import runs
+    from tacit.cli.console import progress_bars
+
+    with progress_bars() as on_progress:
+        if resume is not None:
+            seed = _only_a_seed(preset, out, overrides)
+            return runs.resume(
+                resume, data_dir=data_dir, unsafe_seed=seed, trust_code=trust_code, on_progress=on_progress
+            )
+        if preset is not None:
+            config = runs.read_config(preset, overrides)
+            return runs.train(config, data_dir=data_dir, out=out, on_progress=on_progress)
+    hint = "Name a preset such as digits, a CONFIG.toml, or a stopped run by --resume."
+    raise check.fail("PRESET", "given unless --resume is", None, hint)
 
 
 def _only_a_seed(preset: str | None, out: Path | None, overrides: Mapping[str, Any]) -> int | None:

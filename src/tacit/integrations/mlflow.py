@@ -36,6 +36,7 @@ def _log(client: Any, result: Result) -> None:
     found = client.get_experiment_by_name(result.sweep)
     experiment = found.experiment_id if found else client.create_experiment(result.sweep)
     tags = {"function": result.function} | {f"version.{name}": text for name, text in result.versions.items()}
+    tags |= {"of": result.of, "ran": str(result.ran)}
     run = client.create_run(experiment, start_time=round((result.finished - result.seconds) * 1000), tags=tags)
     for key, value in settings_row(result).items():
         client.log_param(run.info.run_id, key, value)

@@ -211,7 +211,8 @@ def _switches(row: Row) -> list[str]:
 def _notes(values: Sequence[Row]) -> list[str]:
     bounds = all(row["guarantee.standing"] == Standing.PROVEN for row in values)
     switches = ", ".join(sorted({switch for row in values for switch in _switches(row)}))
-    return [_ONE_OF_MANY, *([] if bounds else [words.NOT_A_BOUND]), *([f"unsafe: {switches}"] if switches else [])]
+    notes = [words.OUTSIDE, _ONE_OF_MANY]
+    return [*notes, *([] if bounds else [words.NOT_A_BOUND]), *([f"unsafe: {switches}"] if switches else [])]
 
 
 def _shared(heading: str, rows: Sequence[Cells]) -> list[Cells]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -27,17 +27,20 @@ class SavedLedger(Ledger):
     Args:
         path: the file.
         relation: as in `Ledger`.
+        on_saved: called once it is on disk and before the release, so that the file cannot be taken away unnoticed.
     """
 
-    def __init__(self, path: Path, *, relation: Relation | str):
+    def __init__(self, path: Path, *, relation: Relation | str, on_saved: Callable[[], None]):
         super().__init__(relation=relation)
         self._path: Path | None = path
+        self._on_saved = on_saved
 
     def add(self, mechanism: Mechanism, steps: int = 1, note: str = "") -> None:
         """Record that `mechanism` runs now, in the file first of all."""
         super().add(mechanism, steps, note)
         if self._path is not None:
             self.save(self._path)
+            self._on_saved()
 
     def absorb(self, other: Ledger, note: str = "") -> None:
         """Record what ran under `other`; the file is replaced once, so that it never holds a part of it."""
@@ -46,6 +49,7 @@ class SavedLedger(Ledger):
         self._path = path
         if path is not None:
             self.save(path)
+            self._on_saved()
 
 
 def trained_model(job: Job, method: Method) -> Trained:

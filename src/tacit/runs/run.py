@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shlex
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,7 @@ from tacit import check
 from tacit.accounting import PUBLIC_SIZE, Account, Ledger, account, unpaid
 from tacit.audit import AuditResult
 from tacit.data import Dataset
-from tacit.locking import locked
+from tacit.locking import locked, remove_lock
 from tacit.reports import Card, coarse_seconds, write_card
 from tacit.runs.attacks import attack_model, claim_of
 from tacit.runs.builders import dataset_of
@@ -23,10 +24,11 @@ from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import CHECKPOINT, MODEL, Method, Progress
 from tacit.runs.metrics import constant_test, metric_of
 from tacit.runs.resumption import TRAINED, SavedLedger, keep_trained, trained_model
-from tacit.runs.run_signature import origin_of_run, sign_run
+from tacit.runs.run_signature import check_resumable, origin_of_run, sign_run
 from tacit.runs.stored_run import stored_config
 from tacit.serialization import json_text, remove_parts, write_text
 from tacit.signing import Origin
+from tacit.standing import Standing
 
 _PACKAGES = ("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn")
 
@@ -70,21 +72,31 @@ def train(
 
     Raises:
         InvalidInput, MissingData: before any training; also where `out` holds a run, whose ledger would be lost.
+        KeyboardInterrupt: with the command that goes on as its message.
     """
     started = time.perf_counter()
     dataset = dataset_of(config, data_dir, on_progress)
     folder = Path(out) if out is not None else Path("runs") / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    method = method_of(config)
+    method, unsigned = method_of(config), check_resumable(folder) if resume else ""
     if resume and not method.resumable:
         raise check.fail("method", "one that can be resumed", config.method, "Start the run anew.")
-    ledger = _fresh_ledger(config, dataset, folder / "ledger.json" if method.saves_releases else None)
     sign = partial(sign_run, folder, config.model)
+    path = folder / "ledger.json"
+    saved = SavedLedger(path, relation=config.relation, on_saved=sign) if method.saves_releases else None
+    ledger = _begun(saved or Ledger(relation=config.relation), config, dataset)
+    if unsigned:
+        ledger.mark_unsafe(f"unsafe_run: {unsigned}", Standing.CLAIMED)
     job = Job(config, dataset, ledger, folder, resume, on_progress, data_dir, sign)
     method.check(job)
     _check_delta(config, len(dataset.y_train))
     folder.mkdir(parents=True, exist_ok=True)
     with locked("out", folder):
-        return _run(job, method, started)
+        try:
+            return _run(job, method, started)
+        except KeyboardInterrupt:
+            if not method.resumable:
+                raise
+            raise KeyboardInterrupt(f"Go on with: tacit train --resume {shlex.quote(str(folder))}") from None
 
 
 def _check_delta(config: Config, records: int) -> None:
@@ -100,7 +112,11 @@ def _run(job: Job, method: Method, started: float) -> Run:
     if not job.resume:
         _check_free(folder)
     remove_parts(folder)
-    if not job.resume:
+    if job.resume:
+        # Of an attempt that was killed before it signed its card: another attempt must not sign it as the run's.
+        for name in ("card.json", "card.html"):
+            (folder / name).unlink(missing_ok=True)
+    else:
         write_text(folder / "config.json", json_text(config.settings()))
         job.sign()
     trained = trained_model(job, method)
@@ -138,8 +154,7 @@ def _run(job: Job, method: Method, started: float) -> Run:
     )
     write_card(card, folder)
     sign_run(folder, config.model)
-    for name in (CHECKPOINT, TRAINED):
-        (folder / name).unlink(missing_ok=True)
+    _remove_states(folder)
     return Run(folder, card, answers, audits)
 
 
@@ -169,6 +184,7 @@ def resume(
     folder = Path(run)
     config = stored_config(folder, {"unsafe_seed": unsafe_seed}, trust_code=trust_code, stopped=True)
     if (folder / "card.json").exists() and _ended(folder):
+        _tidy(folder)
         raise check.fail("RUN", "the folder of a run that was stopped", str(folder), "This one is finished.")
     written = (folder / "ledger.json").exists() or "ledger.json" in origin_of_run(folder).files
     keeps = method_of(config).keeps_checkpoints
@@ -187,6 +203,20 @@ def _ended(folder: Path) -> bool:
     return origin.signature is not Origin.OWN or "card.json" in origin.files
 
 
+def _tidy(folder: Path) -> None:
+    """Remove what a finished run has left that was killed right after it signed its card."""
+    if origin_of_run(folder).signature is Origin.OWN:
+        with locked("RUN", folder):
+            remove_parts(folder)
+            _remove_states(folder)
+
+
+def _remove_states(folder: Path) -> None:
+    for name in (CHECKPOINT, TRAINED):
+        (folder / name).unlink(missing_ok=True)
+    remove_lock(folder / CHECKPOINT)
+
+
 def _check_free(folder: Path) -> None:
     """A run writes over no other: half of each would be left if it were killed."""
     if any((folder / name).exists() for name in ("ledger.json", MODEL, "card.json", CHECKPOINT)):
@@ -194,8 +224,8 @@ def _check_free(folder: Path) -> None:
         raise check.fail("out", "a folder without a run", str(folder), hint)
 
 
-def _fresh_ledger(config: Config, dataset: Dataset, saved_at: Path | None) -> Ledger:
-    ledger = Ledger(relation=config.relation) if saved_at is None else SavedLedger(saved_at, relation=config.relation)
+def _begun(ledger: Ledger, config: Config, dataset: Dataset) -> Ledger:
+    """The ledger with what is known before the first release."""
     ledger.assume(PUBLIC_SIZE)
     if config.unsafe_delta:
         ledger.mark_unsafe("unsafe_delta")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tacit.locking import writing
 from tacit.serialization import write_text
 from tacit.signing.keys import configuration_folder
 
@@ -49,11 +50,15 @@ def raise_count(id: str, count: int, path: str | Path) -> None:
         >>> latest_count(file)
         2
     """
-    if count > latest_count(id):
-        try:
-            write_text(_place(id), f"{count}\n{Path(path).resolve()}")
-        except OSError:
-            return
+    place = _place(id)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        # Two processes that write one store must not both find the lower count and end with it.
+        with writing("counter", place):
+            if count > latest_count(id):
+                write_text(place, f"{count}\n{Path(path).resolve()}")
+    except OSError:
+        return
 
 
 def _known(id: str) -> tuple[int, str]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tacit import check
 from tacit.errors import TacitError
+from tacit.sweeps.leases import Owner
 from tacit.sweeps.store import Result, Store
 from tacit.sweeps.task import Task
 
 Progress = Callable[[int, int, float], None]
 ENGINES = ("local", "ray")
+_POLL = 0.2  # seconds between two looks at what another process is at work on; a task takes longer than that
 
 Finished = tuple[int, Any, float]
 Folder = str | os.PathLike[str] | None
@@ -40,7 +40,8 @@ def sweep(
         name: of the sweep, kept beside every result.
         tasks: what to run. Equal tasks run once.
         store: where finished tasks are looked up and kept. A task counts as finished only for the same settings, code
-            and data, so a killed sweep that is started again runs what is missing and nothing else.
+            and data, so a killed sweep that is started again runs what is missing and nothing else. What another
+            process is at work on is waited for, and taken over where that process ends without a result.
         data_dir: folder of the data files, for the tasks that read them; a fingerprint of it is part of their keys.
         workers: processes (the number of cores by default), each with one torch thread.
         engine: "local" (joblib) or "ray" (needs the extra `ray`; uses the cluster that ray finds, or starts a local
@@ -66,13 +67,65 @@ def sweep(
     clock = _Clock(list(missing.values()), workers)
     total = len(found) + len(missing)
     on_progress(len(found), total, clock.left())
-    run = _ray if engine == "ray" else partial(_local, deadline=deadline)
-    order = list(missing)
-    for index, value, seconds in run([missing[key] for key in order], workers, data_dir):
-        found[order[index]] = store.add(order[index], name, missing[order[index]], value, seconds)
-        clock.count(missing[order[index]], seconds)
-        on_progress(len(found), total, clock.left())
+    run = _ray if engine == "ray" else _local
+    with store.owner() as owner:
+        while missing:
+            leased = _Leased(missing, store, owner, deadline)
+            for index, value, seconds in run(leased, workers, data_dir):
+                key, task = leased.order[index], missing[leased.order[index]]
+                found[key] = store.add(key, name, task, value, seconds)
+                clock.count(task, seconds)
+                on_progress(len(found), total, clock.left())
+            if leased.fault is not None:
+                raise leased.fault
+            if leased.over:
+                break
+            missing = {key: task for key, task in missing.items() if key not in found}
+            found |= _of_others(missing, store)
+            missing = {key: task for key, task in missing.items() if key not in found}
+            if missing:
+                time.sleep(_POLL)
     return [found[key] for key in keys if key in found]
+
+
+def _of_others(missing: Mapping[str, Task], store: Store) -> dict[str, Result]:
+    """Those of the missing tasks that other processes have finished."""
+    results = {key: store.find(key) for key in missing}
+    return {key: result for key, result in results.items() if result is not None}
+
+
+class _Leased:
+    """The tasks that this sweep may run now, each leased the moment before it starts.
+
+    Args:
+        tasks: those without a result, by key.
+        store: that keeps the leases.
+        owner: of the leases.
+        deadline: after which no task starts.
+    """
+
+    def __init__(self, tasks: Mapping[str, Task], store: Store, owner: Owner, deadline: float):
+        self._tasks, self._store, self._owner, self._deadline = tasks, store, owner, deadline
+        self.order = list(tasks)
+        self.over = False
+        # Kept for the sweep to raise: a pool takes the next task in a thread of its own, where an error would be lost.
+        self.fault: TacitError | None = None
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[tuple[int, Task]]:
+        for index, key in enumerate(self.order):
+            if time.monotonic() >= self._deadline:
+                self.over = True
+                return
+            try:
+                mine = self._store.claim(key, self._owner)
+            except TacitError as error:
+                self.fault = error
+                return
+            if mine:
+                yield index, self._tasks[key]
 
 
 def stored(
@@ -130,19 +183,18 @@ class _Clock:
         return pace * max(self._open / self._workers, min(self._longest, self._open), 0.0)
 
 
-def _local(tasks: Sequence[Task], workers: int, data_dir: Folder, *, deadline: float) -> Iterator[Finished]:
-    started = itertools.takewhile(lambda _: time.monotonic() < deadline, enumerate(tasks))
+def _local(tasks: _Leased, workers: int, data_dir: Folder) -> Iterator[Finished]:
     if workers == 1 or len(tasks) <= 1:
-        yield from (_timed(index, task, data_dir) for index, task in started)
+        yield from (_timed(index, task, data_dir) for index, task in tasks)
         return
     from joblib import Parallel, delayed, parallel_config
 
     with parallel_config("loky", inner_max_num_threads=1):
         pool = Parallel(n_jobs=min(workers, len(tasks)), return_as="generator_unordered", pre_dispatch="n_jobs")
-        yield from pool(delayed(_alone)(index, task, data_dir) for index, task in started)  # type: ignore[misc]
+        yield from pool(delayed(_alone)(index, task, data_dir) for index, task in tasks)  # type: ignore[misc]
 
 
-def _ray(tasks: Sequence[Task], workers: int, data_dir: Folder) -> Iterator[Finished]:
+def _ray(tasks: _Leased, workers: int, data_dir: Folder) -> Iterator[Finished]:
     try:
         import ray  # type: ignore[import-not-found]
     except ImportError:
@@ -151,7 +203,7 @@ def _ray(tasks: Sequence[Task], workers: int, data_dir: Folder) -> Iterator[Fini
     if not ray.is_initialized():
         ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
     remote = ray.remote(_alone)
-    waiting = [remote.remote(index, task, data_dir) for index, task in enumerate(tasks)]
+    waiting = [remote.remote(index, task, data_dir) for index, task in tasks]
     while waiting:
         done, waiting = ray.wait(waiting, num_returns=1)
         yield ray.get(done[0])

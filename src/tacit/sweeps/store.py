@@ -1,6 +1,8 @@
 """Stored results of sweeps: one SQLite file, and its results as flat rows for tables and files.
 
-Each result is written the moment it is finished, so that a killed sweep continues where it was.
+Each result is written and signed the moment it is finished, so that a killed sweep continues where it was. A task is
+leased by the sweep that runs it: what two shells start on one store runs once, and how often a task was started stands
+beside its result.
 """
 
 from __future__ import annotations
@@ -20,23 +22,52 @@ from typing import Any
 from tacit import check
 from tacit.errors import InvalidInput
 from tacit.serialization import plain_values
+from tacit.signing import Origin
+from tacit.sweeps.leases import TABLE as LEASES
+from tacit.sweeps.leases import Owner, end, started, take
+from tacit.sweeps.store_signature import TABLE as WHOLE
+from tacit.sweeps.store_signature import (
+    check_latest,
+    is_whole,
+    remember,
+    row_origin,
+    row_signature,
+    sign_store,
+    store_origin,
+)
 from tacit.sweeps.task import Task, code_fingerprint
 
 NOT_KEPT = "not kept"
 """What a store holds in place of the seed of the noise."""
-_TABLE = """
-create table if not exists results (
-    key text primary key, sweep text, function text, settings text, value text, seconds real, finished real,
-    versions text)
-"""
 _STORED = ("key", "sweep", "function", "settings", "value", "seconds", "finished", "versions")
-_COLUMNS = ", ".join(_STORED[1:])
+_ADDED = ("ran", "signature")  # columns that stores from before rows were signed do not have
+_TABLES = (
+    """
+    create table if not exists results (
+        key text primary key, sweep text, function text, settings text, value text, seconds real, finished real,
+        versions text, ran integer, signature text)
+    """,
+    LEASES,
+    WHOLE,
+)
 _PACKAGES = ("tacit", "torch", "numpy", "scipy", "scikit-learn")
 
 
 @dataclass(frozen=True)
 class Result:
-    """Result of one task, with its duration and the versions that ran."""
+    """Result of one task, with its duration and the versions that ran.
+
+    Attributes:
+        sweep: its name.
+        function: of the task.
+        settings: of the task.
+        value: what the function returned.
+        seconds: that it took.
+        finished: when, in seconds since 1970.
+        versions: of the packages that ran.
+        ran: how often the task was started; each start that did not finish may have released something too.
+        origin: what its signature, and that of the store, say of it.
+    """
 
     sweep: str
     function: str
@@ -45,6 +76,13 @@ class Result:
     seconds: float
     finished: float
     versions: dict[str, str]
+    ran: int = 1
+    origin: Origin = Origin.OWN
+
+    @property
+    def of(self) -> str:
+        """The word "run" where the result is as this user's sweep wrote it; "spec" where it is only what is written."""
+        return "run" if self.origin.trusted else "spec"
 
 
 class Store:
@@ -66,11 +104,18 @@ class Store:
         with self._open() as connection:
             columns = tuple(row[1] for row in connection.execute("pragma table_info(results)"))
             empty = connection.execute("select 1 from sqlite_master").fetchone() is None
-            if columns != _STORED and (read_only or not empty):
+            known = columns in (_STORED, (*_STORED, *_ADDED))
+            if not known and (read_only or not empty):
                 raise self._refusal("Its tables are not those of a store")
+            self._signed = len(columns) != len(_STORED)
             if not read_only:
                 connection.execute("pragma journal_mode = wal")
-                connection.execute(_TABLE)
+                for table in _TABLES:
+                    connection.execute(table)
+                if not self._signed:
+                    connection.execute("alter table results add column ran integer")
+                    connection.execute("alter table results add column signature text")
+                    self._signed = True
 
     def add(self, key: str, sweep: str, task: Task, value: Any, seconds: float) -> Result:
         """Record a finished task; it is on disk when this returns.
@@ -82,28 +127,44 @@ class Store:
             value: its result, JSON.
             seconds: that it took.
         """
-        result = Result(
-            sweep, task.function, dict(task.settings), plain_values(value), seconds, time.time(), versions()
-        )
         row = (
-            key,
-            sweep,
-            task.function,
-            json.dumps(plain_values(result.settings), sort_keys=True),
-            json.dumps(result.value),
-            seconds,
-            result.finished,
-            json.dumps(result.versions),
+            *(key, sweep, task.function),
+            json.dumps(plain_values(dict(task.settings)), sort_keys=True),
+            json.dumps(plain_values(value)),
+            *(float(seconds), time.time()),
+            json.dumps(versions()),
         )
+        with self._write() as (connection, origin):
+            before = connection.execute("select ran from results where key = ?", (key,)).fetchone()
+            ran = max(started(connection, key), 1) + (_ran(before[0]) if before else 0)
+            row = (*row, ran, row_signature((*row, ran)))
+            connection.execute(f"insert or replace into results values ({', '.join('?' * len(row))})", row)
+            end(connection, key)
+        return self._result(row, origin)
+
+    def claim(self, key: str, owner: Owner) -> bool:
+        """Whether the task with this key is now `owner`'s to run: it is not stored, and nobody is at work on it."""
+        with self._write() as (connection, _):
+            if connection.execute("select 1 from results where key = ?", (key,)).fetchone():
+                return False
+            return take(connection, key, owner)
+
+    def owner(self) -> Owner:
+        """A new holder of leases, until it is closed or its process ends."""
+        return Owner(self.path)
+
+    @property
+    def unfinished(self) -> int:
+        """How often tasks were started of which no result is stored; what those have released is in no row."""
+        if not self._signed:
+            return 0
         with self._open() as connection:
-            connection.execute("insert or replace into results values (?, ?, ?, ?, ?, ?, ?, ?)", row)
-        return result
+            return connection.execute("select coalesce(sum(ran), 0) from leases").fetchone()[0]
 
     def find(self, key: str) -> Result | None:
         """The result of a finished task, or None."""
-        with self._open() as connection:
-            row = connection.execute(f"select {_COLUMNS} from results where key = ?", (key,)).fetchone()
-        return self._result(row) if row else None
+        found = self._select("where key = ?", key)
+        return found[0] if found else None
 
     def find_settings(self, task: Task) -> Result | None:
         """The latest result of the same function and settings, whatever code and data it came from, or None.
@@ -113,16 +174,33 @@ class Store:
         if task.secret:
             return None
         settings = json.dumps(plain_values(dict(task.settings)), sort_keys=True)
-        query = f"select {_COLUMNS} from results where function = ? and settings = ? order by finished desc limit 1"
-        with self._open() as connection:
-            row = connection.execute(query, (task.function, settings)).fetchone()
-        return self._result(row) if row else None
+        found = self._select(
+            "where function = ? and settings = ? order by finished desc limit 1", task.function, settings
+        )
+        return found[0] if found else None
 
     def results(self, sweep: str | None = None) -> list[Result]:
         """Every result, or those of one sweep, oldest first."""
+        return [result for result in self._select("order by finished") if sweep is None or result.sweep == sweep]
+
+    def _select(self, which: str, *values: str) -> list[Result]:
+        columns = ", ".join((*_STORED, *(_ADDED if self._signed else ("1", "null"))))
         with self._open() as connection:
-            rows = connection.execute(f"select {_COLUMNS} from results order by finished").fetchall()
-        return [result for result in map(self._result, rows) if sweep is None or result.sweep == sweep]
+            rows = connection.execute(f"select {columns} from results {which}", values).fetchall()
+            origin = store_origin(connection) if self._signed and rows else Origin.UNSIGNED
+        return [self._result(row, origin) for row in rows]
+
+    @contextmanager
+    def _write(self) -> Iterator[tuple[sqlite3.Connection, Origin]]:
+        """One transaction, alone on the store, that ends with its signature."""
+        with self._open() as connection:
+            connection.execute("begin immediate")
+            origin = store_origin(connection)
+            check_latest(connection, self.path, origin)
+            whole = is_whole(connection, origin)
+            yield connection, Origin.OWN if whole else origin
+            signed = sign_store(connection, self.path, origin=origin, whole=whole)
+        remember(signed, self.path)
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -141,8 +219,9 @@ class Store:
         written_to = self.path.with_name(f"{self.path.name}-wal").exists()
         return "mode=ro" if written_to else "mode=ro&immutable=1"
 
-    def _result(self, row: tuple[Any, ...]) -> Result:
-        sweep, function, settings, value, seconds, finished, used = row
+    def _result(self, row: tuple[Any, ...], store: Origin) -> Result:
+        _, sweep, function, settings, value, seconds, finished, used, ran, signature = row
+        origin = row_origin(row[:-1], signature)
         try:
             return Result(
                 check.text("sweep", sweep),
@@ -152,12 +231,19 @@ class Store:
                 check.real("seconds", seconds, low=0.0),
                 check.real("finished", finished),
                 _table(used),
+                _ran(ran),
+                store if origin.trusted else origin,
             )
         except (TypeError, ValueError, RecursionError) as error:
             raise self._refusal(f"A row of it is damaged: {error}") from None
 
     def _refusal(self, why: object) -> InvalidInput:
         return InvalidInput(f"store must be a file of results; got {str(self.path)!r}. {str(why).rstrip('.')}.")
+
+
+def _ran(stored: object) -> int:
+    """How often a task was started; stores from before that was counted do not say."""
+    return 1 if stored is None else check.count("ran", stored)
 
 
 def _table(text: str) -> dict[str, Any]:
@@ -189,9 +275,12 @@ _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 def table(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """One flat row for each result: sweep, every setting, every number of its value, seconds."""
+    """One flat row for each result: sweep, every setting, every number of its value, seconds, starts, `Result.of`."""
     return [
-        {"sweep": result.sweep} | settings_row(result) | value_row(result) | {"seconds": round(result.seconds, 3)}
+        {"sweep": result.sweep}
+        | settings_row(result)
+        | value_row(result)
+        | {"seconds": round(result.seconds, 3), "ran": result.ran, "of": result.of}
         for result in results
     ]
 

@@ -131,6 +131,21 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     )
 
 
+def checkpoint_id(path: str | Path) -> str:
+    """The identity that the checkpoint in the file `path` states; empty where it states none, or is none.
+
+    Example:
+        >>> checkpoint_id("nowhere.safetensors")
+        ''
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            signature = json.loads((file.metadata() or {}).get("signature", "null"))
+    except (OSError, SafetensorError, ValueError):
+        return ""
+    return str(signature.get("id", "")) if isinstance(signature, dict) else ""
+
+
 def _content(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     header, tensors = read_safetensors("checkpoint", path)
     text = header.get("tacit")
