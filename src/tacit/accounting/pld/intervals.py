@@ -143,6 +143,8 @@ def _root(excess: Callable[[float], float], x: float, slope: float, reach: float
             new = 0.0
         elif not low < new < high or value <= _UNKNOWN or (count > _SECANTS and high < np.inf):
             new = (max(low, 0.0) + high) / 2
+        if new == x:
+            break
         before, x, value = (x, value), new, excess(new)
         steep = (before[1] - value) / (x - before[0])
         if value > _UNKNOWN:
