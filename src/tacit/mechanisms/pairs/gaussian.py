@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtr
 
-from tacit.mechanisms.pairs.base import Pair, between, unmixed
+from tacit.mechanisms.pairs.base import LOSS_UNIT, Pair, between, unmixed
 from tacit.root_finding import bracketed_root
 
 
@@ -17,6 +17,10 @@ class GaussianPair(Pair):
     """P = N(mu, 1), Q = N(0, 1): the loss is N(mu^2/2, mu^2) under P and N(-mu^2/2, mu^2) under Q."""
 
     mu: float
+
+    def edge_error(self, size: float) -> float:
+        """Return four units of the two terms of an edge's place."""
+        return LOSS_UNIT * (1 + size + self.mu**2)
 
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the P- and Q-masses of the finite losses in each bin."""
@@ -34,6 +38,15 @@ class SampledGaussian(Pair):
 
     sigma: float
     rate: float
+
+    def edge_error(self, size: float) -> float:
+        """Return four units of the edge, and eight of each term of its place, with the slope of the loss there.
+
+        The place is known to units of the loss, log rate and 1 / sigma^2; the slope is the posterior weight of the
+        shifted component, 1 - (1 - rate) e^-|loss| <= rate + |loss|, and twice that of two mixtures.
+        """
+        terms = 1 + size - float(np.log(self.rate)) + self.sigma**-2
+        return LOSS_UNIT * (size + 4 * min(1.0, self.rate + size) * terms)
 
     @property
     def kind(self) -> SampledGaussian:
@@ -134,6 +147,10 @@ class RectifiedGaussianPair(Pair):
     mu: float
     shift: float
 
+    def edge_error(self, size: float) -> float:
+        """Return four units of the three terms of an edge's place."""
+        return LOSS_UNIT * (1 + size + self.shift + self.mu**2)
+
     @property
     def atoms(self) -> tuple[float, ...]:
         """Return the losses of positive mass."""
@@ -181,6 +198,10 @@ class CornersPair(Pair):
 
     corners: tuple[tuple[float, int], ...]
     shift: float
+
+    def edge_error(self, size: float) -> float:
+        """Return four units of the three terms of an edge's place."""
+        return LOSS_UNIT * (1 + size + self.shift + max(mu for mu, _ in self.corners) ** 2)
 
     @cached_property
     def least(self) -> float:
