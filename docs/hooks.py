@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+from html import escape
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PLACEHOLDER = "<!-- papers -->"
+THEORY = ROOT / "src" / "tacit" / "accounting" / "pld" / "THEORY.md"
+THEORY_PLACEHOLDER = "<!-- theory -->"
 
 
 def on_config(config: Any) -> Any:
@@ -19,8 +23,29 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **given: Any) -> str:
-    """Replace the placeholder by the table of the papers."""
+    """Replace the placeholders by the table of the papers and by the theory, with formulas as MathML."""
+    if THEORY_PLACEHOLDER in markdown:
+        markdown = markdown.replace(THEORY_PLACEHOLDER, with_formulas(THEORY.read_text(encoding="utf-8")))
     return markdown.replace(PLACEHOLDER, overview(ROOT / "results")) if PLACEHOLDER in markdown else markdown
+
+
+def with_formulas(markdown: str) -> str:
+    """The text with $...$ and $$...$$ as MathML, which browsers draw without a script; code is left alone."""
+    parts = re.split(r"(`[^`\n]*`)", markdown)
+    return "".join(part if part.startswith("`") else _formulas(part) for part in parts)
+
+
+def _formulas(text: str) -> str:
+    text = re.sub(r"\$\$(.+?)\$\$", lambda found: _mathml(found[1], "block"), text, flags=re.DOTALL)
+    return re.sub(r"\$(.+?)\$", lambda found: _mathml(found[1], "inline"), text, flags=re.DOTALL)
+
+
+def _mathml(formula: str, display: str) -> str:
+    from latex2mathml.converter import convert  # Only a build of the site needs it.
+
+    source = " ".join(formula.split())
+    found = convert(source, display=display).replace("\n", "")
+    return found.replace("<math ", f'<math aria-label="{escape(source)}" ', 1)
 
 
 def overview(results: Path) -> str:

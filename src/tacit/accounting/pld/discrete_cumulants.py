@@ -8,6 +8,7 @@ import numpy as np
 
 from tacit.accounting.pld.decay import log_decay
 from tacit.accounting.pld.quadrature import log1p, moment_rounding, shifted_sum
+from tacit.accounting.pld.rounding import UNIT
 from tacit.accounting.pld.step_cumulants import (
     SampledGaussianCumulant,
     StepCumulant,
@@ -44,7 +45,6 @@ class DiscreteLoss:
         return log_total, *weighted_mean_and_variance(weights, self.losses)
 
 
-_UNIT = 2.0**-53  # Rounding unit of a double.
 _MOST = 40_000  # Nodes at most.
 _FIRST = 256  # Frequencies that share one set of nodes at least.
 _EDGES = 600  # Bins in the bound of the decay.
@@ -144,10 +144,10 @@ class DiscreteCumulant(StepCumulant):
             block = slice(start, stop)
             value[block], size[block] = shifted_sum(weights, nodes.loss - self.mean, t[block], float(t[1]))
             start = stop
-        error = 16 * _UNIT * size
+        error = 16 * UNIT * size
         modulus = np.maximum(np.abs(1 + value) - error, 1e-300)
         logarithm = log1p(value)
-        relative = error / modulus + 4 * _UNIT * np.abs(logarithm)
+        relative = error / modulus + 4 * UNIT * np.abs(logarithm)
         return self.steps * logarithm, -self.steps * np.log1p(-np.minimum(relative, 0.5))
 
 
@@ -193,7 +193,7 @@ class MixtureCumulant(StepCumulant):
 
     def rounding(self) -> float:
         """Return the larger of the two, with units for the mixture itself."""
-        return max(each.rounding() for each in self._cumulants) + 4 * _UNIT * abs(self.moment)
+        return max(each.rounding() for each in self._cumulants) + 4 * UNIT * abs(self.moment)
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
         """Return `log_moment` with its first two derivatives."""
@@ -225,5 +225,5 @@ class MixtureCumulant(StepCumulant):
             change += weight * value
             error += weight * miss
         logarithm = log1p(change)
-        relative = error / np.maximum(np.abs(1 + change) - error, 1e-300) + 4 * _UNIT * np.abs(logarithm)
+        relative = error / np.maximum(np.abs(1 + change) - error, 1e-300) + 4 * UNIT * np.abs(logarithm)
         return self.steps * logarithm, -self.steps * np.log1p(-np.minimum(relative, 0.5))

@@ -12,8 +12,6 @@ from tacit.accounting.pld.exact import ROUGHLY, Double, Enumerated, Single
 from tacit.accounting.pld.fft import Bracket, Convolution
 from tacit.accounting.pld.intervals import (
     ALLOWANCE,
-    TINY,
-    Contradiction,
     LocalBounds,
     intersection,
     inverted,
@@ -21,6 +19,7 @@ from tacit.accounting.pld.intervals import (
     valid_bounds,
 )
 from tacit.accounting.pld.inversion import SaddleLine, saddle_line
+from tacit.accounting.pld.rounding import UNIT, mass_units
 from tacit.accounting.pld.saddle_point import Saddle, log_chernoff, saddle_for_delta, saddle_for_epsilon
 from tacit.accounting.pld.step_cumulants import CompositionCumulant, IndependentSum, Unsuitable
 from tacit.accounting.pld.tail_split import TailSplitter
@@ -28,8 +27,11 @@ from tacit.mechanisms.pairs import Nodes, Pair
 from tacit.root_finding import bisect
 
 _POINTS = 20_000  # Points of one saddle line: about 10 ms.
-_ROUGH = 1 << 11  # Lattice points of the cross-check, whose bounds are wide but independent of the line's.
+_ROUGH = 1 << 12  # Lattice points of the cross-check, whose bounds are wide but independent of the line's.
 _WIDE = 2e-7  # Relative width of delta from which a tail split is worth trying.
+_AGREED = 1e-6  # Relative distance of delta within which two answers need no closer look.
+_AT_TOP = 1e-12  # Relative distance from the largest loss up to which an atom counts as it.
+_LEAST_LOG = -700.0  # log of the least mass of a loss.
 _LOOSE = 1e-3  # Relative width from which another engine is worth trying.
 _FEW_STEPS = (Single, Double, Enumerated)  # Engines that no other one beats.
 _IGNORE_OVERFLOW = np.errstate(
@@ -47,7 +49,6 @@ class Dispatch:
         self._wide, self._smoothing = max(_WIDE, 2 * gap), gap / 10
         self.general = Convolution(parts, gap=gap, largest=largest)
         self._coarse = Convolution(parts, gap=1e-3, largest=1 << 13)
-        self._compared = False
         self._line_for_delta = lru_cache(maxsize=4)(self._line_to)
         self._tables = bool(parts) and all(pair.table is not None for pair, _ in parts)
         self._top = max(float(sum(steps * pair.largest for pair, steps in parts)), 0.0)
@@ -88,9 +89,10 @@ class Dispatch:
         return (low, high) if high - low <= _LOOSE * high else None
 
     def _delta_within_bounds(self, epsilon: float) -> tuple[float, float]:
-        low, high = self._delta(epsilon)
-        floor, ceiling = self._simple_delta(epsilon) if self._tables else (0.0, 1.0)
-        return (low, high) if low <= ceiling and high >= floor else (floor, ceiling)
+        found = self._delta(epsilon)
+        if not self._tables:
+            return found
+        return intersection(found, self._simple_delta(epsilon), self.parts, f"delta({epsilon!r})")
 
     def _simple_delta(self, epsilon: float) -> tuple[float, float]:
         """Bounds that need neither engine: what the worst step alone leaks, and Chernoff's of the whole composition.
@@ -102,7 +104,7 @@ class Dispatch:
         for rate in np.geomspace(0.01, 1e9, 80):
             value = sum(steps * _log_table_moment(pair, rate) for pair, steps in self.parts)
             best = min(best, log_chernoff(float(rate), value, epsilon))
-        ceiling = self.general.infinity_mass + float(np.exp(best))
+        ceiling = self.general.infinity_mass + 2 * float(np.exp(best))  # Twice, for the rounding of the moments.
         return floor * (1 - ALLOWANCE), min(ceiling * (1 + ALLOWANCE) + 1e-12 * floor, 1.0)
 
     def _delta(self, epsilon: float) -> tuple[float, float]:
@@ -125,9 +127,12 @@ class Dispatch:
         low, high = self._epsilon(delta)
         if not self._tables or not np.isfinite(high):
             return low, high
-        # An answer of lattice or line is kept only where it agrees with what needs neither.
-        agrees = self._simple_delta(low)[1] >= delta * (1 - 1e-6) and self._simple_delta(high)[0] <= delta * (1 + 1e-6)
-        return (low, high) if agrees else self._simple_epsilon(delta)
+        agrees = self._simple_delta(low)[1] >= delta * (1 - _AGREED) and self._simple_delta(high)[0] <= delta * (
+            1 + _AGREED
+        )
+        if agrees:
+            return low, high
+        return intersection((low, high), self._simple_epsilon(delta), self.parts, f"epsilon({delta!r})")
 
     def _simple_epsilon(self, delta: float) -> tuple[float, float]:
         """`epsilon` from `_simple_delta` alone, by bisection."""
@@ -147,8 +152,7 @@ class Dispatch:
         if narrow is not None:
             return max(narrow[0], floor), min(narrow[1], top)
         local = self._near_delta(delta)
-        low, high = inverted(local, delta)
-        low, high = max(low, floor), min(high, top)
+        low, high = intersection(inverted(local, delta), (floor, top), self.parts, f"epsilon({delta!r})")
         if self._splits(local) and high - low > self._wide * high > 1e-6 * self._wide:
             low, high = self._between(delta, low, high)
         return (low, high) if high - low <= _LOOSE * high else self._searched(delta, low, high)
@@ -239,8 +243,9 @@ class Dispatch:
         if self.general.infinity_mass or not 0 < top < np.inf:
             return 0.0, np.inf
         log_mass = sum(steps * _log_mass_at_the_top(pair) for pair, steps in self.parts)
-        share = float(np.exp(min(np.log(delta) - log_mass, 1.0)))
-        floor = top + float(np.log1p(-share)) if share < 1 else 0.0
+        rounded = UNIT * sum(steps for _, steps in self.parts) * float(mass_units(np.exp(_LEAST_LOG)))
+        share = float(np.exp(min(np.log(delta) - log_mass + rounded, 1.0)))
+        floor = top * (1 - 2 * _AT_TOP) + float(np.log1p(-share)) if share < 1 else 0.0
         return max(floor * (1 - ALLOWANCE / 4), 0.0), top * (1 + ALLOWANCE / 4)
 
     def _at_the_end(self, delta: float) -> tuple[float, float]:
@@ -278,9 +283,10 @@ class Dispatch:
         if line is not None and looseness(line, line.epsilon) <= _LOOSE:
             return line
         bracket = lattice.bracket(saddle)
-        if line is None or looseness(bracket, saddle.epsilon) < looseness(line, saddle.epsilon):
+        if line is None:
             return bracket
-        return line
+        self._compare(line, bracket)
+        return bracket if looseness(bracket, saddle.epsilon) < looseness(line, saddle.epsilon) else line
 
     def _few(self, saddle: Saddle, *, rough: bool) -> Single | Double | Enumerated | None:
         """The engine of one step, of two, or of a few with tables."""
@@ -331,13 +337,14 @@ class Dispatch:
 
     def _agreed(self, line: SaddleLine, saddle: Saddle) -> SaddleLine:
         """The line, once a coarse lattice of the same composition has bounds that overlap with its own."""
-        if not self._compared:
-            self._compared = True
-            rough = Convolution(self.parts, largest=_ROUGH, coarse_losses=self.general.coarse_losses).bracket(saddle)
-            (low, high), (floor, ceiling) = valid_bounds(line, line.epsilon), valid_bounds(rough, line.epsilon)
-            if low * (1 - ALLOWANCE) > ceiling + TINY or floor > high * (1 + ALLOWANCE) + TINY:
-                raise Contradiction(f"delta({line.epsilon!r})", self.parts, (low, high), (floor, ceiling))
+        rough = Convolution(self.parts, largest=_ROUGH, coarse_losses=self.general.coarse_losses)
+        self._compare(line, rough.bracket(saddle))
         return line
+
+    def _compare(self, line: SaddleLine, bracket: LocalBounds) -> None:
+        """Raise `Contradiction` where line and lattice exclude each other at the line's epsilon."""
+        question = f"delta({line.epsilon!r})"
+        intersection(valid_bounds(line, line.epsilon), valid_bounds(bracket, line.epsilon), self.parts, question)
 
 
 def _log_table_moment(pair: Pair, rate: float) -> float:
@@ -348,7 +355,7 @@ def _log_table_moment(pair: Pair, rate: float) -> float:
 
 def _log_mass_at_the_top(pair: Pair) -> float:
     """Return log of the P-mass of the largest loss, -inf where it is not an atom."""
-    slack = 1e-12 * abs(pair.largest)
+    slack = _AT_TOP * abs(pair.largest)
     nodes = pair.nodes(1.0, 0.0)
     if nodes is None or not any(atom >= pair.largest - slack for atom in pair.atoms):
         return -np.inf

@@ -18,15 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.accounting.pld.discrete_cumulants import DiscreteLoss
+from tacit.accounting.pld.rounding import FUNCTION, MASS, UNIT, mass_units, pairwise_units, tail_units, tails
 from tacit.accounting.pld.saddle_point import SMALLEST
 from tacit.mechanisms.pairs import Pair
 from tacit.root_finding import bisect
 
-_UNIT = 2.0**-50  # Eight rounding units: two masses, a product and a difference.
-
 
 class Single:
-    """delta(epsilon) = P(L > epsilon) - e^epsilon Q(L > epsilon)."""
+    """delta(epsilon) = P(L > epsilon) - e^epsilon Q(L > epsilon) (THEORY.md, Theorem 3.1)."""
 
     theta = 1.0
     epsilon = 1.0
@@ -35,18 +34,28 @@ class Single:
         self._pair = pair
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
-        """The value with its rounding error."""
-        p, q = self._pair.bin_masses(np.array([epsilon]))
-        given = np.exp(min(epsilon, 700.0)) * q[-1] if q[-1] else 0.0
-        value, error = p[-1] - given, _UNIT * (p[-1] + given)
-        if q[-1] < SMALLEST:
+        """The value with its rounding error, that of the place of epsilon included."""
+        moved = self._pair.edge_error(abs(epsilon))
+        p, q = self._pair.bin_masses(np.array([epsilon - moved, epsilon, epsilon + moved]))
+        above_p, above_q, near = float(p[2] + p[3]), float(q[2] + q[3]), float(p[1] + p[2])
+        given = float(np.exp(min(epsilon, 700.0))) * above_q if above_q else 0.0
+        value = above_p - given
+        error = UNIT * (_tail_units(self._pair, above_p) * above_p + _tail_units(self._pair, above_q) * given)
+        if above_q < SMALLEST:
             log_q, miss = self._pair.log_q_above(epsilon)
             # Anything from none to all of P's mass may be given where even the logarithm is not known.
-            given = min(float(np.exp(min(epsilon + log_q, 1.0))), p[-1])
-            lost = min(given * float(np.expm1(min(miss, 1.0))) if miss < 1 else p[-1], p[-1])
-            value, error = p[-1] - given, _UNIT * p[-1] + lost
+            given = min(float(np.exp(min(epsilon + log_q, 1.0))), above_p)
+            lost = min(given * float(np.expm1(miss)), above_p) if miss < 1 else above_p
+            value, error = above_p - given, UNIT * _tail_units(self._pair, above_p) * above_p + lost
         infinity_mass = self._pair.infinity_mass
+        error += 2 * moved * near
         return float(infinity_mass + max(value - error, 0.0)), float(min(infinity_mass + value + error, 1.0))
+
+
+def _tail_units(pair: Pair, mass: float) -> float:
+    """Units of the relative error of a tail mass and of its product with e^epsilon (Lemma 2.4)."""
+    added = len(pair.table[0]) if pair.table is not None else 0
+    return float(mass_units(mass)) + FUNCTION + MASS + added
 
 
 _CLOSE = 3e-8  # Relative width at which bins are no longer halved.
@@ -115,38 +124,67 @@ class Double:
         """What each cell adds to the lower and to the upper bound, and the rounding error of the sum."""
         edges = self._edges
         p, q = self._first.bin_masses(edges)
+        unknown = (p > 0) & (q < SMALLEST)
         with np.errstate(divide="ignore", invalid="ignore"):
-            centre = np.where((p > 0) & (q > 0), np.log(p) - np.log(q), -np.inf)
+            centre = np.where((p > 0) & ~unknown, np.log(p) - np.log(q), -np.inf)
         left, right = np.append(edges[0], edges), np.append(edges, edges[-1])
         centre = np.clip(centre, np.append(-np.inf, edges), np.append(edges, np.inf))
-        ask = np.concatenate([centre, edges])
-        value, error = self._single_delta(epsilon - ask)
+        value, error, size = self._single_delta(epsilon - np.concatenate([centre, edges]))
         merged, at_edge = value[: len(centre)], value[len(centre) :]
         width = np.maximum(right - left, 1e-300)
-        share = np.clip(np.expm1(left - centre) / np.expm1(-width), 0.0, 1.0)
+        share = np.where(unknown, 1.0, np.clip(np.expm1(left - centre) / np.expm1(-width), 0.0, 1.0))
         high = share * np.append(at_edge, 1.0) + (1 - share) * np.append(at_edge[0], at_edge)
         high[0], high[-1] = at_edge[0], 1.0
-        return p * merged, np.maximum(p * high, p * merged), float(p @ error[: len(centre)])
+        ends = error[len(centre) :]
+        unsure = np.maximum(error[: len(centre)], np.maximum(np.append(ends, 0.0), np.append(ends[0], ends)))
+        # Errors of neighbouring cells cancel up to those of the tails that they are differences of.
+        own = sum(mass_units(np.minimum(tails(m)[:-1], tails(m[::-1])[-2::-1])) for m in (p, q))
+        own = UNIT * (own + pairwise_units(len(p)) + MASS)
+        own += 2 * self._first.edge_error(float(np.abs(edges).max()))
+        total = float((p * (unsure + own * np.append(size[len(centre) :], 2.0))).sum())
+        return p * merged, np.maximum(p * high, p * merged), total
 
-    def _single_delta(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """H_2 at any real epsilons, with its error."""
+    def _single_delta(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """H_2 at any real epsilons, with its error and with P(L_2 > epsilon) + e^epsilon Q(L_2 > epsilon)."""
         points, place = np.unique(epsilons, return_inverse=True)
         finite = np.isfinite(points)
-        p, q = self._second.bin_masses(points[finite])
-        above_p, above_q = np.zeros(len(points)), np.zeros(len(points))
-        above_p[finite], above_q[finite] = (np.cumsum(mass[::-1])[::-1][1:] for mass in (p, q))
-        above_p[points == -np.inf] = 1.0 - self._second.infinity_mass
+        above_p, above_q = self._above(points, finite)
         with np.errstate(divide="ignore", over="ignore"):
             given = np.exp(np.minimum(points, 1e9) + np.log(above_q))
-        given, error = np.minimum(given, above_p), _UNIT * (above_p + given)
+        given = np.minimum(given, above_p)
+        moved = np.array([self._second.edge_error(abs(float(np.clip(e, -1e9, 1e9)))) for e in _ends(points[finite])])
+        moved = float(moved.max(initial=0.0))
+        near = above_p
+        if self._second.atoms or self._second.table is not None:
+            near = self._above(points - 2 * moved, finite)[0]  # An atom may lie on the wrong side of its edge.
+        size = above_p + given
+        with np.errstate(invalid="ignore"):
+            units = mass_units(above_p) + mass_units(above_q) + tail_units(len(points)) + FUNCTION + MASS
+            units += np.where(np.isfinite(points), 2 * np.abs(points), 0.0)
+        if self._second.table is not None:
+            units += len(self._second.table[0])
+        error = UNIT * units * size + 2 * moved * near
         # Where Q's mass is near the smallest double, anything from none to all of P's may be given.
-        lost = (above_q < SMALLEST) & np.isfinite(points)
+        lost = (above_q < SMALLEST) & finite
         given[lost], error[lost] = above_p[lost] / 2, above_p[lost] / 2
-        return (above_p - given + self._second.infinity_mass)[place], error[place]
+        return (above_p - given + self._second.infinity_mass)[place], error[place], size[place]
+
+    def _above(self, points: np.ndarray, finite: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """P- and Q-masses of the second step's finite losses above increasing points, some of them infinite."""
+        p, q = self._second.bin_masses(points[finite])
+        above_p, above_q = np.zeros(len(points)), np.zeros(len(points))
+        above_p[finite], above_q[finite] = (tails(mass)[1:-1] for mass in (p, q))
+        above_p[points == -np.inf] = 1.0 - self._second.infinity_mass
+        return above_p, above_q
 
 
-_ROUNDING_UNIT = 2.0**-49  # Sixteen rounding units, for the sums over a half.
-_ULP = 2.0**-52  # Two rounding units, for one sum or difference of two losses.
+def _ends(points: np.ndarray) -> list[float]:
+    """The first and the last of increasing points."""
+    return [float(points[0]), float(points[-1])] if len(points) else []
+
+
+_TERMS = 96.0  # Units of a term besides its sums: two expm1 or exp, the masses' products, and six operations.
+_ULP = 2 * UNIT  # For one sum or difference of two losses.
 _FIRST_ORDER = 1.01  # e^d - 1 <= 1.01 d for the errors d < 1e-2 of losses.
 _DIRECT = 600.0  # Up to here e^epsilon times a Q-mass neither overflows nor needs logarithms.
 _LEAST = 1e-44  # P-mass below which an atom goes into the error.
@@ -156,12 +194,16 @@ _FEW = 8  # Steps at most; halves of more have too many outcomes.
 
 @dataclass(frozen=True)
 class LossSums:
-    """The summed losses of some steps, their masses under P and Q, and a bound on the error of each loss."""
+    """The summed losses of some steps, their masses under P and Q, and a bound on the error of each loss.
+
+    `units` bound the relative rounding of the masses by products and sums.
+    """
 
     loss: np.ndarray
     p: np.ndarray
     q: np.ndarray
     error: np.ndarray
+    units: float = 0.0
 
     def plus(self, other: LossSums) -> LossSums:
         """All sums of two independent losses, equal ones together."""
@@ -171,7 +213,7 @@ class LossSums:
         p, q = (np.bincount(place, np.multiply.outer(a, b).ravel()) for a, b in ((self.p, other.p), (self.q, other.q)))
         error = np.zeros(len(loss))
         np.maximum.at(error, place, (np.add.outer(self.error, other.error) + _ULP * np.abs(sums)).ravel())
-        return LossSums(loss, p, q, error)
+        return LossSums(loss, p, q, error, self.units + other.units + 1 + float(np.bincount(place).max()))
 
 
 class Enumerated:
@@ -192,7 +234,9 @@ class Enumerated:
         self.theta, self.epsilon, self._left_out = theta, epsilon, left_out
         self._first, self._loss = first, second.loss
         p, q = second.p, second.q
-        self._above = [_tails(column) for column in (p, q, p * np.expm1(-second.loss), q * second.error)]
+        count = len(first.loss)
+        self._units = first.units + second.units + _TERMS + pairwise_units(count) + tail_units(len(second.loss))
+        self._above = [tails(column) for column in (p, q, p * np.expm1(-second.loss), q * second.error)]
         self._most_error = float(second.error.max())
         log_q = np.log(p) - second.loss
         self._log_above = np.append(np.logaddexp.accumulate(log_q[::-1])[::-1], -np.inf)
@@ -240,7 +284,9 @@ class Enumerated:
         terms = np.where(near, -p * (turn * above_p + (1 + turn) * change), p * above_p - given)
         size = np.where(near, p * (np.abs(turn) * above_p + (1 + turn) * np.abs(change)), p * above_p + given)
         value = float(terms.sum())
-        error = _ROUNDING_UNIT * float(size.sum()) + float(unsure.sum()) + self._moved(epsilon, x)
+        # P- and Q-masses of an outcome share the error of P's, at most that of the lightest for each of its steps.
+        error = UNIT * (self._units * float(size.sum()) + _FEW * float(mass_units(_LEAST)) * value)
+        error += float(unsure.sum()) + self._moved(epsilon, x)
         return max(value - error, 0.0), min(value + error + self._left_out, 1.0)
 
     def _moved(self, epsilon: float, x: np.ndarray) -> float:
@@ -265,8 +311,3 @@ class Enumerated:
         value = np.exp(np.minimum(epsilon + first + second, 1.0))
         size = epsilon + np.abs(first) + np.where(second > -np.inf, np.abs(second), 0.0) * len(self._loss)
         return value, value * np.expm1(_ULP * size)
-
-
-def _tails(masses: np.ndarray) -> np.ndarray:
-    """Sums over all entries from each one on, and 0 at the end."""
-    return np.append(np.cumsum(masses[::-1])[::-1], 0.0)

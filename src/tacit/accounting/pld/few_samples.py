@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.special import erfcx, ndtr
@@ -14,7 +13,7 @@ from tacit.tradeoff import ProfileCurve
 
 _LEAST_MU = 16.0  # From this mu on the two bounds differ by a few per cent (see `FewSamples`).
 _MOST_COUNTS = 200_000  # Counts in the window at most.
-_ALLOWANCE = 1e-9  # Relative widening for rounding.
+_ALLOWANCE = 1e-9  # Relative widening for rounding (Lemma 9.2): 8 units for each count of the widest window.
 _MARGINS = (0.05, 0.5, 2.0, 8.0)  # Values of m in the lower bound; the best counts.
 
 Parts = Sequence[tuple[Pair, int]]
@@ -35,13 +34,15 @@ class FewSamples:
 
     @cached_property
     def _counts(self) -> tuple[np.ndarray, np.ndarray, float, float]:
-        """Counts in a window, their probabilities, and what lies below and beyond it."""
-        from scipy.stats import binom  # Costs a third of a second to load, and few ask for it.
-
-        law: Any = binom(self._steps, self._pair.rate)
-        low, high = window(self._steps, self._pair.rate)
+        """Counts in a window, their probabilities, and what lies below and beyond it at most (Lemma 9.2)."""
+        steps, rate = self._steps, self._pair.rate
+        low, high = window(steps, rate)
         counts = np.arange(low, high + 1)
-        return counts, law.pmf(counts), float(law.cdf(low - 1)), float(law.sf(high))
+        mode = int(np.clip(int((steps + 1) * rate), low, high)) - low
+        ratio = (steps - counts[:-1]) / (counts[1:]) * (rate / (1 - rate))
+        masses = np.concatenate([np.cumprod(1 / ratio[:mode][::-1])[::-1], [1.0], np.cumprod(ratio[mode:])])
+        below, beyond = (_log_chernoff(steps, rate, count) for count in (low - 1, high + 1))
+        return counts, masses / masses.sum(), float(np.exp(below)), float(np.exp(beyond))
 
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Return lower and upper bound at this epsilon."""
@@ -73,14 +74,23 @@ class FewSamples:
     def _lower(self, epsilon: float) -> float:
         if not self._pair.remove:
             return 0.0
-        counts, masses, _, _ = self._counts
+        counts, masses, below, beyond = self._counts
         rate, mu = self._pair.rate, self._mu
         least = counts * (mu**2 / 2 + np.log(rate)) + (self._steps - counts) * np.log1p(-rate)
         spread = mu * np.sqrt(np.maximum(counts, 1))
-        sampled = masses * (counts > 0)
+        sampled = masses * (counts > 0) * (1 - below - beyond)
         return max(
             float(sampled @ ndtr((least - epsilon - margin) / spread)) * -np.expm1(-margin) for margin in _MARGINS
         )
+
+
+def _log_chernoff(steps: int, rate: float, count: int) -> float:
+    """Return log of Chernoff's bound on the probability of `count` samples or more, or of as few, past the mean."""
+    if not 0 <= count <= steps:
+        return -np.inf
+    value = count * np.log(steps * rate / count) if count else 0.0
+    missed = steps - count
+    return float(value + (missed * np.log(steps * (1 - rate) / missed) if missed else 0.0))
 
 
 def few_samples(parts: Parts) -> FewSamples | None:

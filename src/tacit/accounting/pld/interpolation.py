@@ -15,9 +15,9 @@ from itertools import pairwise
 import numpy as np
 
 from tacit.accounting.pld.quadrature import SampledGaussian, choose_line, log1p, on_line, reach, shifted_sum, varied
+from tacit.accounting.pld.rounding import UNIT
 from tacit.accounting.pld.step_cumulants import SampledGaussianCumulant, StepCumulant, Unsuitable
 
-_UNIT = 2.0**-53  # Rounding unit of a double.
 _RADII = (6.0, 4.0, 3.0, 2.5, 2.0, 1.7, 1.5, 1.35, 1.25)  # Bernstein ellipses to try, the largest first: fewer nodes.
 _PANEL = 0.45  # Widest panel in log sigma, a factor of 1.57.
 _BOUNDARY = np.exp(2j * np.pi * (np.arange(12) + 0.5) / 12)  # Twelve points of the unit circle, mapped to an ellipse.
@@ -182,7 +182,7 @@ class InterpolatedCumulant(StepCumulant):
             for cumulant, weight in zip(self.cumulants[start:], panel.weights, strict=False):
                 one, size = _log_phi(cumulant, u, step, height, t)
                 value += weight * one
-                error += abs(weight) * (2 * np.exp(self.log_tolerance) + 16 * _UNIT * size)
+                error += abs(weight) * (2 * np.exp(self.log_tolerance) + 16 * UNIT * size)
             start += len(panel.weights)
             error += panel.steps * self._miss(panel, u, step, height, t)
         return value, error

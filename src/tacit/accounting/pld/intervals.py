@@ -12,9 +12,12 @@ from tacit.errors import Refused
 from tacit.mechanisms.pairs import Pair
 
 ALLOWANCE = 1e-9
-"""Relative widening of every delta and epsilon for rounding in moments and masses, which stays below 1e-10."""
+"""Relative widening of every delta and epsilon, for what no engine counts by itself (THEORY.md, Section 2.3).
 
-TINY = 1e-33  # Absolute slack of the cross-check, where a rough lattice has lost all digits.
+That is less than 1e-12: the last sums of an answer, the inversion of delta and its own widening.
+"""
+
+TINY = 1e-33  # Below it a line may leave out outcomes that matter (THEORY.md, Section 12.1), and the hull is answered.
 _LEAST = 2.3e-308  # The smallest normal double stands for a bound of 0, whose logarithm would be infinite.
 _UNKNOWN = -500.0  # log of a bound relative to delta below which it says nothing, and its slope leads nowhere.
 _REACHES = (20.0, 0.5)  # log of how much delta may change in the first step of a search, the second where that fails.
@@ -71,8 +74,10 @@ def intersection(
     low, high = max(one[0], other[0]), min(one[1], other[1])
     if low <= high:
         return low, high
-    if low * (1 - ALLOWANCE) <= high * (1 + ALLOWANCE) + TINY:
+    if low * (1 - ALLOWANCE) <= high * (1 + ALLOWANCE):
         return high, low  # Both hold what was asked up to rounding, and so do these two ends.
+    if low <= TINY:
+        return min(one[0], other[0]), max(one[1], other[1])
     raise Contradiction(question, parts, one, other)
 
 

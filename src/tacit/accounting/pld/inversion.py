@@ -18,10 +18,12 @@ from functools import cached_property
 
 import numpy as np
 
+from tacit.accounting.pld.rounding import UNIT, pairwise_units
 from tacit.accounting.pld.saddle_point import Aliases, Saddle, period_for
 from tacit.accounting.pld.step_cumulants import LossSum, Unsuitable
 
-_UNIT = 2.0**-53  # Rounding unit of a double.
+_ANGLE = 8.0  # Units of t (|epsilon| + |mean|) that an angle loses: its factors, their difference and the product.
+_TERM = 64.0  # Units of a term: a complex exp, a kernel of six operations, cosine and sine, and two products.
 _TOLERANCE = -25.0  # log of the relative error of the sum: e^-25 = 1.4e-11, far below the rounding allowance.
 _SMOOTHED = -18.0  # The same where smoothing costs more than e^-18 = 1.5e-8 anyway.
 _RATIO = 1.15  # Ratio of neighbouring frequencies where the decay is bounded.
@@ -37,8 +39,7 @@ _SMALL = 1e-20  # Relative size below which a term goes into the error.
 class _Terms:
     """The sum of Re(w_j e^{-i t_j x}) over the frequencies t_j, those above zero counted twice, and its error.
 
-    An angle is known to 4 u t (|epsilon| + |mean|), its functions, their products and numpy's pairwise sum of up to
-    600,000 terms to 40 u.
+    Its error counts the angles, the functions and the pairwise sum (Lemma 7.3).
     """
 
     real: np.ndarray
@@ -63,7 +64,9 @@ class _Terms:
 
     def error(self, epsilon: float, mean: float) -> float:
         """Bound on the error of `value`."""
-        return 4 * _UNIT * (abs(epsilon) + abs(mean)) * self.slope + 40 * _UNIT * self.size + self.unsure
+        units = _TERM + pairwise_units(len(self.real))
+        angles = _ANGLE * (abs(epsilon) + abs(mean)) * self.slope
+        return UNIT * (angles + units * self.size) + self.unsure * (1 + UNIT * units)
 
 
 @dataclass(frozen=True)
@@ -101,16 +104,18 @@ class SaddleLine:
         turn = self.t * (epsilon - self.mean)
         cosine, sine = np.cos(turn), np.sin(turn)
         log_scale = self.log_moment - self.theta * epsilon
-        exponent = self.rounding + 8 * _UNIT * (abs(self.log_moment) + abs(self.theta * epsilon))
+        exponent = self.rounding + 8 * UNIT * (2 + abs(self.log_moment) + abs(self.theta * epsilon))
         smoothed = 0.0
         if self.smoothing:
             rise = self._slopes.value(cosine, sine) + self._slopes.error(epsilon, self.mean)
             rise = rise / (2 * self.period) + self.tails[1]
-            smoothed = 2 * self.smoothing * np.exp(self.smoothing / 8) * max(rise, 0.0)
+            smoothed = 2 * self.smoothing * np.exp(self.smoothing / 8) * max(rise, 0.0) * (1 + UNIT * _TERM)
         value = self._terms.value(cosine, sine) / self.period
         error = self._terms.error(epsilon, self.mean) / self.period + self.tails[0]
         above = _exp(self.aliases.above(epsilon, self.period) - log_scale)
         below, unknown = (_exp(log - log_scale) for log in self.aliases.below(epsilon, self.period))
+        error += 2 * exponent * below
+        above, unknown = 2 * above, 2 * unknown  # Twice, for the rounding of the moments in Chernoff's bounds.
         low = _exp(log_scale - exponent) * max(value - error - above - below - smoothed, 0.0)
         high = _exp(log_scale + exponent) * max(value + error - below + unknown, 0.0) + self.left_out
         finite = 1 - self.infinity_mass

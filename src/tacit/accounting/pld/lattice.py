@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.accounting.pld.rounding import PERTURBATION, UNIT
 from tacit.accounting.pld.saddle_point import SMALLEST
 from tacit.mechanisms.pairs import LOSS_UNIT, Pair
 
 _MISFIT = 1e-13  # Relative distance up to which a loss counts as a lattice point; its true distance is in `loss_error`.
+_ON_POINT = 1e-9  # Distance in points up to which an atom counts as one; the lattice moves down by as much.
 _SPARE = 4  # Points below the lattice for cells that move down.
 _CHAIN = 60  # Cells on either side of the heaviest one whose edges are chained.
 _FINE, _FINER = 64, 4096  # Grid points per cell of the chain, and near the heaviest cell.
@@ -20,7 +22,8 @@ _FINE, _FINER = 64, 4096  # Grid points per cell of the chain, and near the heav
 class RoundedLoss:
     """P-masses of the losses origin + i * pitch, i = 0, 1, ..., and the P-mass of infinite loss.
 
-    `loss_error` bounds how far any of these losses is from the one that its masses belong to.
+    `loss_error` bounds how far any of these losses is from the one that its masses belong to, `mass_error` how far the
+    rounding of the masses moves losses besides, and what share of delta it adds or takes.
     """
 
     origin: float
@@ -28,6 +31,7 @@ class RoundedLoss:
     masses: np.ndarray
     infinity_mass: float
     loss_error: float
+    mass_error: float = 0.0
 
     @property
     def losses(self) -> np.ndarray:
@@ -55,12 +59,17 @@ def place_atoms(pair: Pair, first: float, pitch: float, size: int) -> RoundedLos
     if not heavy.any() or index[heavy].min() < 0 or index[heavy].max() >= size:
         return None
     masses = np.bincount(index[heavy], p[heavy], size)
-    return RoundedLoss(first, pitch, masses, pair.infinity_mass, miss + _point_error(largest))
+    return RoundedLoss(first, pitch, masses, pair.infinity_mass, miss + _point_error(pair, largest))
 
 
-def _point_error(largest: float) -> float:
-    """A bound on the rounding of first + i * pitch, a product and a sum, and of a loss of a pair (`LOSS_UNIT`)."""
-    return 2 * LOSS_UNIT * largest
+def _point_error(pair: Pair, largest: float) -> float:
+    """A bound on the rounding of first + i * pitch, a product and a sum, and of an edge or a loss of a pair."""
+    return 2 * LOSS_UNIT * largest + pair.edge_error(largest)
+
+
+def _mass_error(pair: Pair) -> float:
+    """`PERTURBATION`, and one unit for every atom of a table that a bin may add up."""
+    return PERTURBATION + UNIT * (len(pair.table[0]) if pair.table is not None else 0)
 
 
 def round_up(pair: Pair, first: float, pitch: float, size: int) -> RoundedLoss:
@@ -87,7 +96,8 @@ def round_up(pair: Pair, first: float, pitch: float, size: int) -> RoundedLoss:
     masses[1:] += high
     masses[0] += p[0]
     lost = pair.infinity_mass + float(p[-1]) - carried
-    return RoundedLoss(first, pitch, masses, lost, _point_error(float(np.abs(points).max())))
+    error = _point_error(pair, float(np.abs(points).max()))
+    return RoundedLoss(first, pitch, masses, lost, error, _mass_error(pair))
 
 
 def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float, *, close: bool = True) -> RoundedLoss:
@@ -116,13 +126,13 @@ def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float, *
     p, q = pair.bin_masses(edges)
     miss = _miss(points, edges, p, q, pitch)
     shift = _shift(miss, _tilted(p, points, tilt), pitch)
-    shift += 4e-16 * (1 + float(np.abs(points).max()))
+    error = _point_error(pair, float(np.abs(points).max()))
+    shift += error  # So that no cell moves down a whole point for rounding alone.
     drop = np.clip(np.ceil(-(miss + shift) / pitch), 0.0, None)
     index = _SPARE + np.arange(size) - np.where(drop <= size, drop, size + _SPARE).astype(int)
     keep = (index >= 0) & (p > 0)
     masses = np.bincount(index[keep], p[keep], size + _SPARE)
-    error = _point_error(float(np.abs(points).max()))
-    return RoundedLoss(points[0] - shift - _SPARE * pitch, pitch, masses, pair.infinity_mass, error)
+    return RoundedLoss(points[0] - shift - _SPARE * pitch, pitch, masses, pair.infinity_mass, error, _mass_error(pair))
 
 
 def _shared(
@@ -136,30 +146,31 @@ def _shared(
     masses = np.zeros(size)
     mode = int(np.argmax(p))
     rest = p.copy()
+    error = _point_error(pair, abs(first) + size * pitch)
+    slack = error + _ON_POINT * pitch
     for side in (1, -1):
         for index in range(0 if side > 0 else len(p) - 1, mode, side):
             place = (loss[index] - first) / pitch
             near = round(place)
-            point = near if abs(place - near) < 1e-9 else (math.ceil(place) if side > 0 else math.floor(place))
+            point = near if abs(place - near) < _ON_POINT else (math.ceil(place) if side > 0 else math.floor(place))
             if not 0 <= point < size:
                 if point >= size:
                     masses[-1] += rest[index]
                 continue
             goal, other = first + point * pitch, loss[index + side]
             share = 0.0
-            if point != near or abs(place - near) >= 1e-9:
+            if point != near or abs(place - near) >= _ON_POINT:
                 above, below = math.expm1(goal - loss[index]), -math.expm1(goal - other)
                 share = rest[index] * above / below if above * below > 0 else math.inf
             if share <= rest[index + side]:
                 rest[index + side] -= share
                 masses[point] += rest[index] + share
             elif place >= 0:
-                masses[math.floor(place + 1e-9)] += rest[index]
+                masses[math.floor(place + _ON_POINT)] += rest[index]
     place = round((loss[mode] - first) / pitch)
     if 0 <= place < size:
-        masses[place if loss[mode] >= first + place * pitch - 1e-12 else max(place - 1, 0)] += rest[mode]
-    slack = 4e-16 * (1 + abs(first) + size * pitch) + 1e-9 * pitch
-    return RoundedLoss(first - slack, pitch, masses, pair.infinity_mass, _point_error(abs(first) + size * pitch))
+        masses[place if loss[mode] >= first + place * pitch - slack else max(place - 1, 0)] += rest[mode]
+    return RoundedLoss(first - slack, pitch, masses, pair.infinity_mass, error, _mass_error(pair))
 
 
 def _chained(

@@ -11,18 +11,21 @@ import numpy as np
 
 from tacit.accounting.pld.discrete_cumulants import DiscreteLoss
 from tacit.accounting.pld.lattice import RoundedLoss
+from tacit.accounting.pld.rounding import COMPLEX_LOGARITHM, LOG_LEAST_TAIL, UNIT, mass_units, pairwise_units
 from tacit.accounting.pld.saddle_point import Aliases
 from tacit.accounting.pld.step_cumulants import CompositionCumulant
 
-UNIT = 2.0**-52  # Spacing of doubles at 1, twice the rounding unit.
-_PASS = 8 * UNIT
+_PASS = 16 * UNIT
 """What one pass of a transform of 5-smooth length loses at most, relative to the sum of its inputs' sizes.
 
 An output of a pass is a sum of at most five inputs times a twiddle factor and a root of unity, both at most 1: 2.3 + 1
 rounding units for the complex product and its table, 2.2 for the constant and its product, at most 5 for the additions;
 in sum fewer than 16 (Higham 2002, Section 24.1, with the 1-norm in place of the 2-norm, which bounds every output).
 """
+_KERNEL = 256.0
+"""Units of a term of the sum over frequencies: a phase, four complex expm1, an exp and six operations (Lemma 5.5)."""
 NEGLIGIBLE = -46.0  # log of |phi| below which frequencies are dropped: e^-46 = 1e-20.
+_REACH = 60.0  # log of the share of the sum over points that is left to a geometric series: e^-60.
 _MANY = 4096  # From so many frequencies on, the sum over lattice points is cheaper.
 
 
@@ -49,6 +52,8 @@ class LatticeSum:
     infinity_mass: float
     loss_error: float
     rounding: float
+    light: float
+    """What the rounding of tail masses below e^`LOG_LEAST_TAIL` may add to delta or take from it."""
 
     @classmethod
     def of(cls, parts: Sequence[tuple[RoundedLoss, int]], theta: float, epsilon: float, size: int) -> LatticeSum:
@@ -66,19 +71,26 @@ class LatticeSum:
         for part, (rounded, steps) in zip(discrete, parts, strict=True):
             log_total, weights = part.tilt(theta)
             value, error = transform(rounded, part, weights, size)
-            log_phi += steps * np.log(value)
-            tilting = UNIT * (4 + float(weights @ (np.abs(part.log_masses) + theta * np.abs(part.losses))))
-            slack += steps * (error / np.abs(value) + tilting)
+            logarithm = np.log(value)
+            log_phi += steps * logarithm
+            units = mass_units(np.exp(part.log_masses)) + 4 * theta * np.abs(part.losses)
+            tilting = UNIT * (float(weights @ units) + 2 * pairwise_units(len(weights)))
+            slack += steps * (np.log1p((error + tilting) / np.abs(value)) + UNIT * COMPLEX_LOGARITHM)
+            slack += steps * UNIT * COMPLEX_LOGARITHM * np.abs(logarithm)
             log_scale += steps * log_total
-            rounding += steps * tilting
-        kept = np.flatnonzero(~(np.real(log_phi) <= NEGLIGIBLE))  # NaN stays, and voids the bounds
-        phi = np.exp(log_phi[kept])
+            rounding += steps * (tilting + rounded.mass_error)
+        # What may be larger is kept, and so is NaN, which voids the bounds.
+        kept = np.flatnonzero(~(np.real(log_phi) + slack <= NEGLIGIBLE))
+        phi, most = np.exp(log_phi[kept]), np.exp(np.minimum(np.real(log_phi[kept]) + slack[kept], 1.0))
+        error = np.where(slack[kept] < 1.0, np.abs(phi) * np.expm1(np.minimum(slack[kept], 1.0)), most + np.abs(phi))
+        moved = [
+            steps * (rounded.loss_error + rounded.mass_error + 2 * UNIT * abs(rounded.origin))
+            for rounded, steps in parts
+        ]
         return cls(
             theta, epsilon, parts[0][0].pitch, size, sum(steps * rounded.origin for rounded, steps in parts), log_scale,
-            kept, phi, np.abs(phi) * np.expm1(np.minimum(slack[kept], 50.0)),
-            Aliases.of(CompositionCumulant(discrete), theta),
-            infinity_mass(parts),
-            sum(steps * (rounded.loss_error + UNIT * abs(rounded.origin)) for rounded, steps in parts), rounding,
+            kept, phi, error, Aliases.of(CompositionCumulant(discrete), theta), infinity_mass(parts), sum(moved),
+            rounding, sum(steps * rounded.mass_error for rounded, steps in parts) * float(np.exp(LOG_LEAST_TAIL)),
         )  # fmt: skip
 
     @cached_property
@@ -100,13 +112,15 @@ class LatticeSum:
     def _by_points(self, first: int, gap: float) -> tuple[float, float]:
         """The sum over lattice points; copies of the period form a geometric series."""
         probabilities, error = self._tilted
-        count = min(self.size, int(60 / (self.theta * self.pitch)) + 2)
+        count = min(self.size, int(_REACH / (self.theta * self.pitch)) + 2)
         above = gap + self.pitch * np.arange(count)
         period = self.size * self.pitch
         kernel = np.exp(-self.theta * above) * sum(_difference(self.theta, above, period))
-        value = float(probabilities[(first % self.size + np.arange(count)) % self.size] @ kernel)
-        rest = np.exp(-60.0) / -np.expm1(-self.theta * period)
-        return value, error * float(np.abs(kernel).sum()) + 64 * UNIT * abs(value) + float(rest)
+        terms = probabilities[(first % self.size + np.arange(count)) % self.size] * kernel
+        rest = np.exp(-_REACH) / -np.expm1(-self.theta * period)
+        error = error * float(np.abs(kernel).sum()) * (1 + UNIT * _KERNEL)
+        error += UNIT * (_KERNEL + pairwise_units(count)) * float(np.abs(terms).sum())
+        return float(terms.sum()), error + float(rest)
 
     def _by_frequencies(self, first: int, gap: float) -> tuple[float, float]:
         """The same sum by Parseval, over the few frequencies that have not decayed."""
@@ -117,7 +131,8 @@ class LatticeSum:
         terms = weight * self.phi * (one + other) * phase
         value = float(terms.real.sum()) / self.size
         size = weight * (np.abs(one) + np.abs(other))
-        error = float(size @ (self.error + 64 * UNIT * np.abs(self.phi))) / self.size
+        units = _KERNEL + pairwise_units(len(terms))
+        error = float((size * (self.error + UNIT * units * (np.abs(self.phi) + self.error))).sum()) / self.size
         error += float(size.max()) * np.exp(NEGLIGIBLE)
         return value, error
 
@@ -132,7 +147,7 @@ class LatticeSum:
 
         delta falls with epsilon, and losses that are all off by at most d act as an epsilon that is.
         """
-        moved = self.loss_error + 2 * UNIT * (abs(self.origin) + abs(epsilon))
+        moved = self.loss_error + 4 * UNIT * (abs(self.origin) + abs(epsilon))
         return self._finite_at(epsilon + moved)[0], self._finite_at(epsilon - moved)[1]
 
     def _finite_at(self, epsilon: float) -> tuple[float, float]:
@@ -141,10 +156,12 @@ class LatticeSum:
         period = self.size * self.pitch
         above = _exp(self.aliases.above(epsilon, period) - log_scale)
         below, unsure = (_exp(log - log_scale) for log in self.aliases.below(epsilon, period))
-        exponent = self.rounding + 4 * UNIT * (abs(self.log_scale) + abs(self.theta * epsilon))
+        exponent = self.rounding + 8 * UNIT * (2 + abs(self.log_scale) + abs(self.theta * epsilon))
+        error += 2 * exponent * below
+        above, unsure = 2 * above, 2 * unsure  # Twice, for the rounding of the moments in Chernoff's bounds.
         low = _exp(log_scale - exponent) * max(value - error - above - below, 0.0)
         high = _exp(log_scale + exponent) * max(value + error - below + unsure, 0.0)
-        return low, high
+        return max(low - self.light, 0.0), high + self.light
 
 
 def _difference(z: Any, start: Any, period: float) -> tuple[Any, Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import log_ndtr
 
+from tacit.accounting.pld.rounding import UNIT
 from tacit.mechanisms.pairs import SampledGaussian
 from tacit.root_finding import bisect
 
@@ -285,9 +286,6 @@ def log1p(z: np.ndarray) -> np.ndarray:
     return value
 
 
-_UNIT = 2.0**-53  # Rounding unit of a double.
-
-
 def moment_rounding(log_mass: np.ndarray, loss: np.ndarray, theta: float, log_moment: float) -> float:
     """A bound on the rounding error of log sum e^{log_mass + theta loss}.
 
@@ -306,7 +304,7 @@ def moment_rounding(log_mass: np.ndarray, loss: np.ndarray, theta: float, log_mo
     size = weights @ (change * (4 + np.abs(log_mass) + theta * np.abs(loss)))
     if abs(log_moment) > 0.5:
         size = weights @ (4 + np.abs(log_mass) + theta * np.abs(loss))
-    return 4 * _UNIT * float(size)
+    return 4 * UNIT * float(size)
 
 
 _CHUNK = 1024  # Nodes of one matrix product, which bounds the memory.

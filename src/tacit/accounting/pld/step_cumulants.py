@@ -14,6 +14,7 @@ import numpy as np
 
 from tacit.accounting.pld.decay import log_decay
 from tacit.accounting.pld.quadrature import TailWeight, choose_line, log1p, moment_rounding, on_line, shifted_sum, slope
+from tacit.accounting.pld.rounding import UNIT
 from tacit.mechanisms.pairs import SampledGaussian
 from tacit.mechanisms.pairs.quadrature import exponential_tilt, weighted_mean_and_variance
 
@@ -93,7 +94,6 @@ class IndependentSum(LossSum):
         return IndependentSum([*self.parts, GaussianCumulant(variance**0.5, self.theta)], self.theta)
 
 
-_UNIT = 2.0**-53  # Rounding unit of a double.
 _MOST_NODES = 20_000  # More nodes cost more than a lattice.
 _HEIGHTS = np.array([0.3, 0.7, 1.2, 1.8])  # Heights of the raised lines; any choice gives a bound.
 _MARGIN = 1.01  # Safe side of the trapezoid sum of a positive smooth function.
@@ -160,7 +160,7 @@ class GaussianCumulant(StepCumulant):
 
     def rounding(self) -> float:
         """Return four rounding units of the value, for as many products."""
-        return 4 * _UNIT * abs(self.log_moment(self.theta))
+        return 4 * UNIT * abs(self.log_moment(self.theta))
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
         """Return `log_moment` with its first two derivatives."""
@@ -173,7 +173,7 @@ class GaussianCumulant(StepCumulant):
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return log phi of all steps at each t, and a bound on its error."""
         value = -((self.mu * t) ** 2) / 2
-        return self.steps * value.astype(complex), self.steps * 4 * _UNIT * np.abs(value)
+        return self.steps * value.astype(complex), self.steps * 4 * UNIT * np.abs(value)
 
 
 class BandLimitedCumulant(StepCumulant):
@@ -301,7 +301,7 @@ class SampledGaussianCumulant(StepCumulant):
         change, error = self.change(t, self.mean)
         modulus = np.maximum(np.abs(1 + change) - error, 1e-300)
         value = log1p(change)
-        relative = error / modulus + 4 * _UNIT * np.abs(value)
+        relative = error / modulus + 4 * UNIT * np.abs(value)
         return self.steps * value, -self.steps * np.log1p(-np.minimum(relative, 0.5))
 
     def change(self, t: np.ndarray, mean: float) -> tuple[np.ndarray, np.ndarray]:
@@ -318,7 +318,7 @@ class SampledGaussianCumulant(StepCumulant):
         )
         weights = np.exp(line.log_mass + self.theta * line.loss - self.moment)
         change, size = shifted_sum(weights, line.loss - mean, t, float(t[1]))
-        return change, 2 * np.exp(self.log_tolerance) + 16 * _UNIT * size
+        return change, 2 * np.exp(self.log_tolerance) + 16 * UNIT * size
 
 
 class Summand(Protocol):

@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from tacit.accounting.pld.quadrature import SampledGaussian, TailWeight, log1p, shifted_sum, weighted_reach
+from tacit.accounting.pld.rounding import UNIT
 from tacit.accounting.pld.step_cumulants import (
     GaussianCumulant,
     LossSum,
@@ -24,8 +25,6 @@ from tacit.accounting.pld.step_cumulants import (
     Unsuitable,
 )
 from tacit.mechanisms.pairs.quadrature import exponential_tilt
-
-_UNIT = 2.0**-53  # Rounding unit of a double.
 
 
 class SplitStep(ABC):
@@ -151,7 +150,7 @@ class SplitTable(SplitStep):
             _, weights = self._tilted(self.theta, where)
             keep = weights > 1e-25
             value, size = shifted_sum(weights[keep], self.loss[where][keep] - self.mean, t, float(t[1]))
-            found.append((value, 16 * _UNIT * size + 1e-20))
+            found.append((value, 16 * UNIT * size + 1e-20))
         return found
 
     @property
@@ -211,9 +210,9 @@ class TailSum(LossSum):
             size = np.maximum(np.abs(1 + core) - core_error, 1e-300)
             ratio = odds * (1 + tail) / (1 + core)
             log_core += step_kind.steps * log1p(core)
-            slack += step_kind.steps * (core_error / size + 4 * _UNIT * np.abs(log1p(core)))
+            slack += step_kind.steps * (core_error / size + 4 * UNIT * np.abs(log1p(core)))
             rise += step_kind.steps * log1p(ratio)
-            miss = (odds * jump_error + np.abs(ratio) * (core_error + 8 * _UNIT)) / size
+            miss = (odds * jump_error + np.abs(ratio) * (core_error + 8 * UNIT)) / size
             unsure += step_kind.steps * miss / np.maximum(np.abs(1 + ratio) - miss, 1e-300)
         for part in self.plain:
             value, error = part.log_phi(t)

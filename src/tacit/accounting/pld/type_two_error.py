@@ -16,10 +16,13 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from tacit.accounting.pld.rounding import UNIT
+
 Interval = tuple[float, float]
 Delta = Callable[[float], Interval]
 """Lower and upper bound on delta at an epsilon >= 0."""
 
+_UNITS = 16.0  # Units that phi loses: its three terms, and the logarithm of s times the slope of delta (Lemma 10.1).
 # Relative distances of the points around the maximum; the closest at which their order is certain counts.
 _DISTANCES = (3e-4, 1e-3, 3e-3, 1e-2)
 
@@ -66,7 +69,8 @@ def _value(alpha: float, s: float, delta: float) -> float:
 
 def _phi(alpha: float, s: float, delta: Delta) -> Interval:
     low, high = delta(abs(math.log(s)))
-    return _value(alpha, s, high), _value(alpha, s, low)
+    unsure = _UNITS * UNIT * (1 + alpha * s)
+    return _value(alpha, s, high) - unsure, _value(alpha, s, low) + unsure
 
 
 def _above(points: np.ndarray, values: list[Interval]) -> float:

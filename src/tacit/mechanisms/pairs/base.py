@@ -55,6 +55,17 @@ class Pair(ABC):
         """A bound on the rounding error of each loss of `table`."""
         return np.zeros(0)
 
+    def edge_error(self, size: float) -> float:
+        """A bound on how far, in loss, `bin_masses` may move an edge of at most this absolute value.
+
+        Both masses of a bin belong to the same moved edges. Here: four units of the edge, or the error of a table.
+        """
+        own = LOSS_UNIT * (1 + size)
+        if self.table is None:
+            return own
+        near = np.abs(self.table[0]) <= size + 1
+        return own + float(np.max(self.table_error[near], initial=0.0))
+
     @property
     def discrete(self) -> bool:
         """Whether `atoms` are all finite losses."""
@@ -198,6 +209,10 @@ class MixedPair(Pair):
     def largest(self) -> float:
         """Return the supremum of the finite losses."""
         return max(self.usual.largest, self.rare.largest)
+
+    def edge_error(self, size: float) -> float:
+        """Return the larger of the two."""
+        return max(self.usual.edge_error(size), self.rare.edge_error(size))
 
     @property
     def covering_mu(self) -> float:

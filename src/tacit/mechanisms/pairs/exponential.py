@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.mechanisms.pairs.base import Pair
+from tacit.mechanisms.pairs.base import LOSS_UNIT, Pair
 from tacit.mechanisms.pairs.discrete import AtomPair
 from tacit.mechanisms.pairs.quadrature import Nodes, legendre
 
@@ -24,6 +24,10 @@ class RangePair(Pair):
     """
 
     epsilon: float
+
+    def edge_error(self, size: float) -> float:
+        """Return four units of the terms of an edge's place."""
+        return LOSS_UNIT * (1 + size + self.epsilon)
 
     @property
     def largest(self) -> float:

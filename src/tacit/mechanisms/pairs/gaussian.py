@@ -28,6 +28,10 @@ class GaussianPair(Pair):
         """Return mu."""
         return self.mu
 
+    def edge_error(self, size: float) -> float:
+        """Return four units of the two terms of an edge's place."""
+        return LOSS_UNIT * (1 + size + self.mu**2)
+
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the P- and Q-masses of the finite losses in each bin."""
         x = np.asarray(edges, dtype=float) / self.mu
@@ -44,6 +48,15 @@ class SampledGaussian(Pair):
 
     sigma: float
     rate: float
+
+    def edge_error(self, size: float) -> float:
+        """Return four units of the edge, and eight of each term of its place, with the slope of the loss there.
+
+        The place is known to units of the loss, log rate and 1 / sigma^2; the slope is the posterior weight of the
+        shifted component, 1 - (1 - rate) e^-|loss| <= rate + |loss|, and twice that of two mixtures.
+        """
+        terms = 1 + size - float(np.log(self.rate)) + self.sigma**-2
+        return LOSS_UNIT * (size + 4 * min(1.0, self.rate + size) * terms)
 
     @property
     def kind(self) -> SampledGaussian:
@@ -165,6 +178,10 @@ class RectifiedGaussianPair(Pair):
     mu: float
     shift: float
 
+    def edge_error(self, size: float) -> float:
+        """Return four units of the three terms of an edge's place."""
+        return LOSS_UNIT * (1 + size + self.shift + self.mu**2)
+
     @property
     def atoms(self) -> tuple[float, ...]:
         """Return the losses of positive mass."""
@@ -212,6 +229,10 @@ class CornersPair(Pair):
 
     corners: tuple[tuple[float, int], ...]
     shift: float
+
+    def edge_error(self, size: float) -> float:
+        """Return four units of the three terms of an edge's place."""
+        return LOSS_UNIT * (1 + size + self.shift + max(mu for mu, _ in self.corners) ** 2)
 
     @cached_property
     def least(self) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.mechanisms.pairs.base import Pair, between, log_mixture, unmixed
+from tacit.mechanisms.pairs.base import LOSS_UNIT, Pair, between, log_mixture, unmixed
 from tacit.mechanisms.pairs.quadrature import Nodes, legendre, steepness
 
 
@@ -15,6 +15,10 @@ class LaplacePair(Pair):
     """P = Lap(epsilon), Q = Lap(0) of scale 1: the loss is clipped to [-epsilon, epsilon], with atoms at both ends."""
 
     epsilon: float
+
+    def edge_error(self, size: float) -> float:
+        """Return four units of the terms of an edge's place."""
+        return LOSS_UNIT * (1 + size + self.epsilon)
 
     @property
     def largest(self) -> float:
@@ -54,6 +58,10 @@ class LaplaceReplacePair(Pair):
 
     epsilon: float
     rate: float
+
+    def edge_error(self, size: float) -> float:
+        """Return four units of the terms of an edge's place."""
+        return LOSS_UNIT * (1 + size + self.epsilon - float(np.log(self.rate)))
 
     @property
     def largest(self) -> float:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tacit.mechanisms.pairs.base import Pair, Table, log_mixture, log_mixture_error, unmixed
+from tacit.mechanisms.pairs.base import LOSS_UNIT, Pair, Table, log_mixture, log_mixture_error, unmixed
 from tacit.mechanisms.pairs.quadrature import Nodes, steepness
 
 
@@ -22,6 +22,16 @@ class SampledPair(Pair):
     base: Pair
     rate: float
     remove: bool
+
+    def edge_error(self, size: float) -> float:
+        """Return four units of the edge, and the error at the base with the slope of the mixture there.
+
+        The base's losses are larger by -log rate at most; the slope is 1 - (1 - rate) e^-|loss| <= rate + |loss|.
+        """
+        if self.table is not None:
+            return super().edge_error(size)
+        more = size - float(np.log(self.rate))
+        return LOSS_UNIT * size + min(1.0, self.rate + size) * (LOSS_UNIT * (1 + more) + self.base.edge_error(more))
 
     @property
     def largest(self) -> float:
@@ -205,6 +215,10 @@ class SubstitutedPair(Pair):
 
     base: Pair
     fraction: float
+
+    def edge_error(self, size: float) -> float:
+        """Return that of the base on a Poisson sample."""
+        return SampledPair(self.base, self.fraction, True).edge_error(size)
 
     @property
     def largest(self) -> float:

@@ -1,0 +1,181 @@
+"""The lemmas of THEORY.md on numbers, and its table: every constant of the room is listed."""
+
+import ast
+import re
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from scipy.special import ndtr
+
+from tacit.accounting.pld import rounding
+from tacit.accounting.pld.dispatch import Dispatch
+from tacit.accounting.pld.exact import Single
+from tacit.accounting.pld.intervals import Contradiction
+from tacit.accounting.pld.inversion import SaddleLine
+from tacit.accounting.pld.lattice import round_down, round_up
+from tacit.accounting.pld.lattice_sum import transform_error
+from tacit.mechanisms.pairs import GaussianPair, LaplacePair, SampledGaussianPair
+
+ROOM = Path(rounding.__file__).parent
+THEORY = (ROOM / "THEORY.md").read_text(encoding="utf-8")
+SMALL = {-1, 0, 1, 2, 3, 4, 8, 0.25, 0.5}
+
+
+def listed() -> set[str]:
+    """The constants that the table names."""
+    return set(re.findall(r"^\| `(\w+\.\w+)` \|", THEORY, flags=re.MULTILINE))
+
+
+def numbers_listed(module: str) -> set[float]:
+    """The numbers inside of functions that the second table names for a module."""
+    (row,) = re.findall(rf"^\| `{module}` \| (.*?) \|", THEORY, flags=re.MULTILINE) or ("",)
+    return {float(value) for value in re.findall(r"`([^`]+)`", row)}
+
+
+def constants(path: Path) -> tuple[set[str], set[float]]:
+    """Upper-case names that a module assigns at its top, and the numbers everywhere else in it."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    top = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    targets = [target for node in top for target in (node.targets if isinstance(node, ast.Assign) else [node.target])]
+    names = {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+    skipped = {id(each) for node in top for each in ast.walk(node)}
+    numbers = {
+        float(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float) and id(node) not in skipped
+    }
+    return {f"{path.stem}.{name}" for name in names if name.lstrip("_").isupper()}, numbers - SMALL
+
+
+@pytest.mark.parametrize("path", sorted(ROOM.glob("*.py")), ids=lambda path: path.stem)
+def test_every_constant_is_in_the_table(path):
+    names, numbers = constants(path)
+    assert not names - listed(), "say in THEORY.md, Section 13, which lemma these belong to"
+    assert not numbers - numbers_listed(path.stem), "name these, or say in THEORY.md what they are"
+
+
+def test_the_table_lists_nothing_that_is_gone():
+    there = set().union(*(constants(path)[0] for path in ROOM.glob("*.py")))
+    assert not listed() - there
+    for path in ROOM.glob("*.py"):
+        assert not numbers_listed(path.stem) - constants(path)[1]
+
+
+def test_every_test_that_the_table_names_exists():
+    text = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py"))
+    files = {path.stem for path in Path(__file__).parent.glob("*.py")}
+    rows = [line for line in THEORY.splitlines() if re.match(r"\| `\w+\.\w+` \|", line)]
+    for name in re.findall(r"\btest_\w+", "\n".join(rows)):
+        assert name in files or f"def {name}(" in text, name
+
+
+def test_every_lemma_that_the_code_cites_is_stated():
+    stated = set(re.findall(r"\*\*(?:Theorem|Lemma|Axiom) (\d+\.\d+a?)", THEORY)) | {"2.3"}
+    for path in ROOM.glob("*.py"):
+        cited = set(re.findall(r"(?:Theorem|Lemma|Axiom) (\d+\.\d+a?)", path.read_text(encoding="utf-8")))
+        assert not {each for each in cited if each not in stated} - {"5.1", "8.2", "4.5", "3.4"}, path.name
+
+
+def units_of(value: complex, exact: mpmath.mpc, size: float = 0.0) -> float:
+    """The error in units of the exact value, or of a given size."""
+    return float(abs(mpmath.mpc(value) - exact) / (size or abs(exact)) / rounding.UNIT)
+
+
+def test_functions_stay_within_their_units():
+    rng = np.random.default_rng(1)
+    x = np.concatenate([rng.normal(0, 5, 300), 10 ** rng.uniform(-12, 0, 100), -(10 ** rng.uniform(-12, 0, 100))])
+    z = x + 1j * np.concatenate([rng.uniform(-3.2, 3.2, 250), 10 ** rng.uniform(-12, 0, 250)])
+    with mpmath.workdps(40):
+        for name in ("exp", "expm1", "sin", "cos"):
+            found = getattr(np, name)(x)
+            exact = [getattr(mpmath, name)(mpmath.mpf(v)) for v in x.tolist()]
+            assert max(map(units_of, found.tolist(), exact)) <= rounding.FUNCTION
+        for name in ("exp", "expm1"):
+            exact = [mpmath.exp(mpmath.mpc(v)) - (name == "expm1") for v in z.tolist()]
+            assert max(map(units_of, getattr(np, name)(z).tolist(), exact)) <= rounding.COMPLEX_FUNCTION
+
+
+@given(some.integers(1, 5000), some.integers(0, 2**32 - 1), some.floats(0, 15))
+@settings(max_examples=30, deadline=None)
+def test_sums_stay_within_their_units(count, seed, spread):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=count) * 10.0 ** rng.uniform(-spread, 0, count)
+    exact = mpmath.fsum(map(mpmath.mpf, x.tolist()))
+    assert units_of(float(x.sum()), exact, float(np.abs(x).sum())) <= rounding.pairwise_units(count)
+    mass = np.abs(x)
+    for place in (0, count // 2):
+        exact = mpmath.fsum(map(mpmath.mpf, mass[place:].tolist()))
+        assert units_of(float(rounding.tails(mass)[place]), exact) <= rounding.tail_units(count) + 1
+
+
+@given(some.floats(-37.0, 5.0))
+@settings(max_examples=200, deadline=None)
+def test_tail_masses_stay_within_their_units(x):
+    with mpmath.workdps(40):
+        assert units_of(float(ndtr(x)), mpmath.ncdf(mpmath.mpf(x))) <= rounding.mass_units(float(ndtr(x)))
+
+
+def worst_inputs(size: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Inputs that make rounding errors add up: a chirp, a tone, equal signs, wide scales, single points."""
+    k = np.arange(size)
+    tone = np.cos(2 * np.pi * 3 * k / size)
+    return [
+        np.cos(np.pi * k**2 / size), tone, np.sign(tone), rng.normal(size=size), np.ones(size) / 3,
+        10.0 ** rng.uniform(-16, 0, size), np.where(k == size // 3, 1 / 3, 0.0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [64, 96, 360, 625, 1024])
+def test_transforms_stay_within_their_bound(size):
+    """Against the transform in extended floats, whose own error is a thousandth of the bound."""
+    k = np.arange(size)
+    turn = np.longdouble(2) * np.arctan2(np.longdouble(0), np.longdouble(-1)) / size
+    angles = turn * (np.outer(k[: size // 2 + 1], k) % size).astype(np.longdouble)
+    for x in worst_inputs(size, np.random.default_rng(size)):
+        exact = np.cos(angles) @ x.astype(np.longdouble) - 1j * (np.sin(angles) @ x.astype(np.longdouble))
+        assert float(np.abs(np.fft.rfft(x) - exact).max()) <= transform_error(size) * float(np.abs(x).sum())
+
+
+@pytest.mark.parametrize("pair", [LaplacePair(0.7), GaussianPair(0.9), SampledGaussianPair(1.1, 0.01, True)], ids=str)
+@pytest.mark.parametrize("pitch", [0.1, 0.01, 1e-4])
+def test_roundings_bracket_the_step(pair, pitch):
+    size = int(8 / pitch)
+    down, up = round_down(pair, -4.0, pitch, size, 2.0), round_up(pair, -4.0, pitch, size)
+    for epsilon in (0.0, 0.05, 0.3):
+        low, high = Single(pair).bounds(epsilon)
+        for rounded, sign in ((down, 1), (up, -1)):
+            moved = epsilon + sign * (rounded.loss_error + rounded.mass_error)
+            value = float(rounded.masses @ np.maximum(-np.expm1(moved - rounded.losses), 0.0)) + rounded.infinity_mass
+            slack = 1 + rounded.mass_error + size * rounding.UNIT
+            assert value <= high * slack if sign > 0 else value * slack >= low
+
+
+@pytest.mark.parametrize("epsilon", [0.02, 0.1])
+def test_lines_hold_quadratures(epsilon):
+    """delta of a plain Gaussian composed of sampled ones at rate 1: closed form against the line's own bounds."""
+    sigma, steps = 30.0, 3
+    direction = Dispatch([(SampledGaussianPair(sigma, 1 - 1e-16, True), steps)])
+    line = direction._line_for_epsilon(epsilon, direction.general.saddle_for_epsilon(epsilon))
+    assert isinstance(line, SaddleLine)
+    with mpmath.workdps(30):
+        mu = mpmath.sqrt(steps) / mpmath.mpf(sigma)
+        exact = mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(-mu / 2 - epsilon / mu)
+    low, high = line.bounds(epsilon)
+    assert low <= exact * (1 + 1e-14)
+    assert exact * (1 - 1e-14) <= high
+
+
+def test_a_wrong_engine_contradicts_the_others_at_every_question(monkeypatch):
+    """The coarse lattice finds a line that is twice too low, and not only when the first question is asked."""
+    direction = Dispatch([(SampledGaussianPair(1.1, 0.01, True), 1000)])
+    assert direction.delta(0.3)[0] > 0
+    right = SaddleLine.bounds
+    monkeypatch.setattr(SaddleLine, "bounds", lambda line, epsilon: tuple(x / 2 for x in right(line, epsilon)))
+    for epsilon in (0.4, 0.5, 0.6):
+        with pytest.raises(Contradiction) as caught:
+            direction.delta(epsilon)
+        assert caught.value.report["question"].startswith("delta(")
