@@ -220,8 +220,9 @@ def with_others(value: Tensor, replaced: Tensor, *, new: bool = True) -> Tensor:
     if value.is_floating_point():
         other = 1.0 - 1.5 * other.nan_to_num(0.0, 0.0, 0.0) if new else other
     elif value.numel() and torch.equal(value, other):
-        # Rows that are all equal would be replaced by themselves.
-        other = ~value if value.dtype == torch.bool else value.amax() + value.amin() - value
+        # Rows that are all equal would be replaced by themselves; values that occur stay within what a loss takes.
+        known = value.unique()
+        other = ~value if value.dtype == torch.bool else known[(torch.searchsorted(known, value) + 1) % len(known)]
     changed = value.clone()
     changed[where] = other[where].to(value.dtype)
     return changed
