@@ -28,6 +28,7 @@ _ROOMS = (
     "data",
     "gradients",
     "lora",
+    "losses",
     "mechanisms",
     "opacus",
     "reports",

@@ -230,15 +230,6 @@ class TestMisuse:
         with pytest.raises(UnsupportedModel, match=r"layer '1' \(BatchNorm1d\)"):
             private(nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)))
 
-    def test_a_model_with_several_outputs(self):
-        class Two(nn.Linear):
-            def forward(self, x):
-                return super().forward(x), x
-
-        parts, _ = private(Two(4, 2))
-        with pytest.raises(UnsupportedModel, match="must return one tensor; got tuple"):
-            parts.model(next(iter(parts.loader))[0])
-
     @pytest.mark.parametrize("loader", [None, [1, 2], TensorDataset(*blobs())])
     def test_other_loaders_are_refused(self, loader):
         model = small_model()

@@ -18,7 +18,7 @@ from tacit.gradients.engine import CapturedGradients, Trace, capture_gradients, 
 from tacit.gradients.fallback import add_clipped_rows
 from tacit.gradients.flat_gradient import FlatGradient
 from tacit.gradients.identity import identity_of
-from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size, call, tensors
+from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size, call, form_of
 from tacit.gradients.model_probe import ModelProbe
 from tacit.gradients.privacy_units import PrivacyUnits, UnitIds
 from tacit.gradients.validate import examine
@@ -220,9 +220,8 @@ class ClippedSum:
         return norms
 
     def _verification(self, loss: Loss, inputs: Inputs, targets: Tensor) -> Verification:
-        given = [*tensors(inputs), targets]
         # Rules choose a form by sizes (one position or several, Gram or matrix): another size is verified anew.
-        forms = [(value.shape[1:], value.dtype) for value in given]
+        forms = (*form_of(inputs), targets.shape[1:], targets.dtype)
         key = (identity_of(loss), self.model.training, self._parameters, *forms)
         verified = self._verifications.get(key)
         if verified is None:

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from tacit.errors import TrainingMisuse, UnsupportedModel
+from tacit.clipping import Clip
+from tacit.errors import TacitError, TrainingMisuse
 from tacit.gradients.capture import Capture, Uncovered
 from tacit.gradients.clipped import ClippedSum
 from tacit.gradients.engine import Overwritten, Trace, check_path, gradients_of_uses, without_gradients
 from tacit.gradients.flat_gradient import FlatGradient
-from tacit.gradients.inputs import Inputs, PhysicalBatch, call, rows, tensors
+from tacit.gradients.inputs import Inputs, PhysicalBatch, call, form_of, map_tensors, outputs_of, rows, tensors
+from tacit.gradients.module_state import copy_to_run
+from tacit.gradients.nested import with_leaves
+from tacit.gradients.outputs import SINGLE, OutputForm, SeveralOutputs, check_rows
 from tacit.gradients.per_module_vmap import per_module_vmap
 from tacit.gradients.privacy_units import UnitIds
-from tacit.gradients.verify_capture import Verification
+from tacit.gradients.verify_capture import NoDropout, Verification, marking_size, probe_records
 
 
 @dataclass(frozen=True)
@@ -30,12 +35,14 @@ class RecordedChunk:
     Attributes:
         index: its records.
         capture: every use of a parameter.
-        outputs: what the model returned, with the graph behind it.
+        outputs: the private outputs, packed, with the graph behind them.
+        returned: what the model returned.
     """
 
     index: slice
     capture: Capture
     outputs: Tensor
+    returned: Any
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,9 @@ class Recording:
     """One forward pass.
 
     Attributes:
-        outputs: what the model returned, detached.
+        outputs: the private outputs, packed and detached.
+        form: which parts of what the model returned are private outputs.
+        structure: what the model returned, with the form's `RowShape` in place of private outputs.
         inputs: what it was given.
         versions: how often each of the inputs had been written into.
         verification: how the gradients of this model are made.
@@ -51,6 +60,8 @@ class Recording:
     """
 
     outputs: Tensor
+    form: OutputForm
+    structure: Any
     inputs: Inputs
     versions: list[int]
     verification: Verification
@@ -63,25 +74,77 @@ class DeferredSum(ClippedSum):
     A model whose gradients cannot be captured runs once for its outputs and again, record by record, for the sum.
     """
 
+    def __init__(self, model: torch.nn.Module, clip: Clip):
+        super().__init__(model, clip)
+        self._forms: dict[tuple[object, ...], OutputForm] = {}
+
     def record(self, inputs: Inputs) -> Recording:
         """Run the model and record every use of a trainable parameter.
 
+        An empty batch does not enter the model: a placeholder of zeros gives the shapes of its outputs.
+
         Raises:
-            UnsupportedModel: the model mixes records, or its output is not one tensor with a row for each.
+            UnsupportedModel: the model mixes records, or none of its outputs has a row for each.
         """
         size = len(tensors(inputs)[0])
         versions = [value._version for value in tensors(inputs)]
-        verified = self._verified_by_projection(inputs, size)
+        if not size:
+            verified = Verification(None, "an empty batch")
+            form, returned = self.form_on_placeholder(inputs)
+            return Recording(form.pack(returned), form, form.structure([returned]), inputs, versions, verified, [])
+        form, verified = self._verified_by_projection(inputs, size)
         trace = verified.trace
-        chunks = [] if trace is None else self._captured(inputs, size, trace, self._chunk(verified))
+        chunks = [] if trace is None else self._captured(inputs, size, trace, form, self._chunk(verified))
         if chunks:
             parts = [chunk.outputs.detach() for chunk in chunks]
             outputs = parts[0] if len(parts) == 1 else torch.cat(parts)
+            returned = [chunk.returned for chunk in chunks]
         else:
             with torch.no_grad():
-                outputs = _one_tensor(call(self.model, inputs))
-        _check_rows(outputs, size)
-        return Recording(outputs, inputs, versions, verified, chunks)
+                returned = [call(self.model, inputs)]
+            outputs = form.pack(returned[0])
+        check_rows(outputs, size)
+        return Recording(outputs, form, form.structure(returned), inputs, versions, verified, chunks)
+
+    def form(self, inputs: Inputs) -> OutputForm:
+        """The form of what the model returns for batches like `inputs`, found on a copy of the model where unknown."""
+        key = form_of(inputs)
+        if key not in self._forms:
+            module, restore = copy_to_run(self.model)
+            size = len(tensors(inputs)[0])
+            try:
+                with NoDropout(), torch.random.fork_rng(_devices(inputs)), torch.no_grad():
+                    if size:
+                        probe, _ = probe_records(self._sizes(), inputs, tensors(inputs)[0].new_zeros(size))
+                        self._forms[key] = OutputForm.of(outputs_of(module, probe), len(tensors(probe)[0]))
+                    else:
+                        probe, returned = self._on_placeholder(module, inputs)
+                        self._forms[key] = OutputForm.of(returned, len(tensors(probe)[0]))
+            finally:
+                restore()
+        return self._forms[key]
+
+    def form_on_placeholder(self, inputs: Inputs) -> tuple[OutputForm, Any]:
+        """Form and empty outputs, by a placeholder in place of the empty `inputs`.
+
+        The model itself runs, so that state which changes at every batch changes at an empty one too.
+        """
+        form = self.form(inputs)
+        with torch.random.fork_rng(_devices(inputs)), torch.no_grad():
+            return form, _emptied(self._on_placeholder(self.model, inputs)[1])
+
+    def _on_placeholder(self, module: torch.nn.Module, inputs: Inputs) -> tuple[Inputs, Any]:
+        """Records of zeros, or of ones where the model takes no zeros, and what `module` returns for them."""
+        size = marking_size(self._sizes(), inputs)
+        zeros = map_tensors(lambda value: value.new_zeros(size, *value.shape[1:]), inputs)
+        try:
+            return zeros, outputs_of(module, zeros)
+        except TacitError:
+            ones = map_tensors(torch.ones_like, zeros)
+            return ones, outputs_of(module, ones)
+
+    def _sizes(self) -> list[Tensor]:
+        return [*self.model.parameters(), *self.model.buffers()]
 
     def release(
         self, recording: Recording, cotangents: Tensor, unit_ids: UnitIds | None = None
@@ -96,27 +159,28 @@ class DeferredSum(ClippedSum):
         if [value._version for value in tensors(recording.inputs)] != recording.versions:
             raise TrainingMisuse(f"the inputs must {_UNTOUCHED}")
         if unit_ids is not None:
-            return self(inner_product, recording.inputs, cotangents, unit_ids)
+            return self(recording.form.inner_product, recording.inputs, cotangents, unit_ids)
         gradient = FlatGradient.zeros(self.trainable)
         norms = [gradient.flat.new_zeros(0)]
-        batch = PhysicalBatch(inner_product, recording.inputs, cotangents, self.privacy_units)
+        batch = PhysicalBatch(recording.form.inner_product, recording.inputs, cotangents, self.privacy_units)
         if len(cotangents) and not recording.chunks:
             norms = [self._add_by_fallback(batch, recording.verification, gradient.parts)]
         for chunk in recording.chunks:
             norms.append(self._add_recorded(chunk, batch.select(chunk.index), recording.verification, gradient.parts))
         return gradient, torch.cat([norm.to(gradient.flat.dtype) for norm in norms])
 
-    def _verified_by_projection(self, inputs: Inputs, size: int) -> Verification:
-        if not size:
-            return Verification(None, "an empty batch")
+    def _verified_by_projection(self, inputs: Inputs, size: int) -> tuple[OutputForm, Verification]:
         places = tensors(inputs)[0].new_zeros(size, dtype=torch.float32)
-        if not torch.is_autocast_enabled(places.device.type):
-            return self._verification(_projection, inputs, places)
         # Under autocast only the rounding differs; the path through the model is compared at full precision.
         with torch.autocast(places.device.type, enabled=False):
-            return self._verification(_projection, inputs, places)
+            form = self._forms.get(form_of(inputs), SINGLE)
+            try:
+                return form, self._verification(form.projection, inputs, places)
+            except SeveralOutputs:
+                form = self.form(inputs)
+                return form, self._verification(form.projection, inputs, places)
 
-    def _captured(self, inputs: Inputs, size: int, trace: Trace, length: int) -> list[RecordedChunk]:
+    def _captured(self, inputs: Inputs, size: int, trace: Trace, form: OutputForm, length: int) -> list[RecordedChunk]:
         names = {id(parameter): name for name, parameter in self.trainable.items()}
         chunks = []
         with without_gradients(self.trainable), torch.enable_grad():
@@ -125,11 +189,12 @@ class DeferredSum(ClippedSum):
                 capture = Capture(names, index.stop - start, trace.axes, trace.copies, self._buffers)
                 try:
                     with per_module_vmap(capture, trace.modules_by_vmap), capture:
-                        outputs = _one_tensor(call(self.model, rows(inputs, index)))
+                        returned = call(self.model, rows(inputs, index))
+                        outputs = form.pack(returned)
                     check_path(capture, trace)
                 except Uncovered:
                     return []
-                chunks.append(RecordedChunk(index, capture, outputs))
+                chunks.append(RecordedChunk(index, capture, outputs, returned))
         return chunks
 
     def _add_recorded(
@@ -151,26 +216,11 @@ class DeferredSum(ClippedSum):
 _UNTOUCHED = "stay as they are until backward; got some that were written into. Work on copies."
 
 
-def inner_product(outputs: Tensor, cotangents: Tensor) -> Tensor:
-    """<outputs_i, cotangents_i>: the loss whose gradient with respect to the outputs is `cotangents`."""
-    return (outputs * cotangents).flatten(1).sum(1) if outputs.dim() > 1 else outputs * cotangents
+def _emptied(returned: Any) -> Any:
+    """What a model returned, with no rows."""
+    return with_leaves(returned, lambda _, leaf: leaf[:0] if isinstance(leaf, Tensor) and leaf.dim() else leaf)
 
 
-def _projection(outputs: Tensor, places: Tensor) -> Tensor:
-    """A loss with an uneven gradient in every output, for examining a model before its loss is known."""
-    outputs = _one_tensor(outputs)
-    _check_rows(outputs, len(places))
-    flat = outputs.reshape(len(outputs), -1)
-    return flat @ (1.0 + torch.arange(flat.shape[1], dtype=flat.dtype, device=flat.device).sin())
-
-
-def _check_rows(outputs: Tensor, size: int) -> None:
-    if len(outputs) != size:
-        shape = tuple(outputs.shape)
-        raise UnsupportedModel(f"the model must return one row for each of {size} examples; got shape {shape}.")
-
-
-def _one_tensor(outputs: object) -> Tensor:
-    if not isinstance(outputs, Tensor) or not outputs.dim():
-        raise UnsupportedModel(f"the model must return one tensor; got {type(outputs).__name__}.")
-    return outputs
+def _devices(inputs: Inputs) -> list[torch.device]:
+    """Devices besides the CPU whose generators a run of the model may move."""
+    return list({value.device for value in tensors(inputs) if value.is_cuda})

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from tacit.clipping import Clip
+from tacit.gradients.checkpointing import without_checkpointing
 from tacit.gradients.flat_gradient import wide
-from tacit.gradients.inputs import Inputs, PhysicalBatch, check_losses, map_tensors
+from tacit.gradients.inputs import Arguments, Inputs, PhysicalBatch, arguments_of, check_losses, map_tensors
 from tacit.gradients.privacy_units import RECORD_UNITS, PrivacyUnits
 
 # Per-sample gradient values held at a time: 16 MB in float32.
@@ -61,7 +62,7 @@ def one_at_a_time(model: nn.Module, batch: PhysicalBatch) -> tuple[dict[str, Ten
             if value.requires_grad:
                 given = torch.autograd.grad(value.sum(), list(trainable.values()), allow_unused=True)
             for (name, parameter), gradient in zip(trainable.items(), given, strict=True):
-                found[name].append(torch.zeros_like(parameter) if gradient is None else gradient)
+                found[name].append(parameter.new_zeros(parameter.shape) if gradient is None else gradient)
     return {name: torch.stack(values).to(wide(values[0].dtype)) for name, values in found.items()}, torch.cat(losses)
 
 
@@ -71,14 +72,22 @@ def by_vmap(model: nn.Module, batch: PhysicalBatch) -> dict[str, Tensor]:
     frozen = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
     frozen |= dict(model.named_buffers())
 
+    given = batch.inputs
+    # `vmap` walks through dictionaries of Python's own class only.
+    plain = dict(given) if isinstance(given, Arguments) else given
+
+    def with_rows(record: Inputs) -> Inputs:
+        return given.with_tensors(record) if isinstance(given, Arguments) and isinstance(record, dict) else record
+
     def one_loss(parameters: dict[str, Tensor], record: Inputs, target: Tensor) -> Tensor:
-        arguments = map_tensors(lambda value: value.unsqueeze(0), record)
-        positional, named = ((), arguments) if isinstance(arguments, dict) else (arguments, {})
-        outputs = functional_call(model, parameters | frozen, positional, named)
+        arguments = map_tensors(lambda value: value.unsqueeze(0), with_rows(record))
+        positional, named = arguments_of(arguments)
+        with without_checkpointing():
+            outputs = functional_call(model, parameters | frozen, positional, named)
         return check_losses(batch.loss(outputs, target.unsqueeze(0)), 1)[0]
 
     per_sample = vmap(grad(one_loss), in_dims=(None, 0, 0), randomness="different")
-    gradients = per_sample(trainable, batch.inputs, batch.targets)
+    gradients = per_sample(trainable, plain, batch.targets)
     return {name: gradient.to(wide(gradient.dtype)) for name, gradient in gradients.items()}
 
 

@@ -4,12 +4,74 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
 from tacit import check
 from tacit.errors import InvalidInput, TacitError, told
+from tacit.gradients.checkpointing import without_checkpointing
+from tacit.gradients.nested import Leaf, Path, leaves, named, with_leaves
 from tacit.gradients.privacy_units import RECORD_UNITS, PrivacyUnits
+
+
+@dataclass(frozen=True)
+class _Slot(Leaf):
+    """Stands in the arguments of a call where a tensor of the batch was."""
+
+    name: str
+
+
+class Arguments(dict[str, Tensor]):
+    """Tensors of one call of a model that also takes public options, or tensors inside of containers.
+
+    Args:
+        tensors: the tensors by path, rows along the first axis.
+        call: positional and named arguments of the call, with slots in place of the tensors.
+
+    Example:
+        >>> import torch
+        >>> given = Arguments.of((), {"x": torch.ones(2, 1), "scale": 3})
+        >>> given.options
+        (('scale', 3),)
+        >>> given.positional_and_named()
+        ((), {'x': tensor([[1.],
+                [1.]]), 'scale': 3})
+    """
+
+    def __init__(self, tensors: dict[str, Tensor], call: tuple[tuple[Any, ...], dict[str, Any]]):
+        super().__init__(tensors)
+        self._call = call
+
+    @classmethod
+    def of(cls, positional: tuple[Any, ...], named_arguments: dict[str, Any]) -> Arguments:
+        """The arguments of `model(*positional, **named_arguments)`."""
+        tensors: dict[str, Tensor] = {}
+
+        def slot(path: Path, leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor):
+                return leaf
+            name = named(path[1:]).lstrip(".")
+            tensors[name] = leaf
+            return _Slot(name)
+
+        return cls(tensors, with_leaves((positional, named_arguments), slot))
+
+    @property
+    def options(self) -> tuple[tuple[str, object], ...]:
+        """Path and value of everything that is no tensor."""
+        return tuple(
+            (named(path[1:]).lstrip("."), leaf) for path, leaf in leaves(self._call) if not isinstance(leaf, _Slot)
+        )
+
+    def positional_and_named(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of the call with the tensors in their places."""
+        return with_leaves(self._call, lambda _, leaf: self[leaf.name] if isinstance(leaf, _Slot) else leaf)
+
+    def with_tensors(self, tensors: dict[str, Tensor]) -> Arguments:
+        """The same call of other tensors."""
+        return Arguments(tensors, self._call)
+
 
 Inputs = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -50,11 +112,26 @@ class PhysicalBatch:
         return losses_of(self.loss, outputs_of(model, self.inputs), self.targets)
 
 
-def call(model: nn.Module, inputs: Inputs) -> Tensor:
+def call(model: nn.Module, inputs: Inputs) -> Any:
     """`model` on a tensor, on a tuple of positional arguments, or on a dict of named ones."""
-    if isinstance(inputs, tuple):
-        return model(*inputs)
-    return model(**inputs) if isinstance(inputs, dict) else model(inputs)
+    positional, named_arguments = arguments_of(inputs)
+    with without_checkpointing():
+        return model(*positional, **named_arguments)
+
+
+def arguments_of(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and named arguments of the call that `inputs` stand for."""
+    if isinstance(inputs, Arguments):
+        return inputs.positional_and_named()
+    if isinstance(inputs, dict):
+        return (), inputs
+    return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
+
+
+def form_of(inputs: Inputs) -> tuple[object, ...]:
+    """Key of the size of one record, the types and the options of `inputs`; equal for batches of the same form."""
+    options = inputs.options if isinstance(inputs, Arguments) else ()
+    return (repr(options), *((value.shape[1:], value.dtype) for value in tensors(inputs)))
 
 
 def outputs_of(model: nn.Module, inputs: Inputs) -> Tensor:
@@ -92,7 +169,8 @@ def map_tensors(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
     if isinstance(inputs, Tensor):
         return function(inputs)
     if isinstance(inputs, dict):
-        return {name: function(value) for name, value in inputs.items()}
+        changed = {name: function(value) for name, value in inputs.items()}
+        return inputs.with_tensors(changed) if isinstance(inputs, Arguments) else changed
     return tuple(function(value) for value in inputs)
 
 

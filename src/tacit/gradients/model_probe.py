@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten
 
 from tacit.errors import UnsupportedModel
-from tacit.gradients.inputs import Inputs, Loss, losses_of, outputs_of, rows, tensors
+from tacit.gradients.inputs import Inputs, Loss, losses_of, map_tensors, outputs_of, rows, tensors
 from tacit.gradients.module_state import State, changed_names, copy_to_run, module_state
+from tacit.gradients.nested import leaves
 
 _ROWS = 64  # memory of a probe is that of a second batch; mixing shows on few rows as on many
 _LEAST = 4  # rows below which rows are repeated, so that half of them can be replaced
@@ -110,13 +110,13 @@ class _Batch:
 
     def changed(self, replaced: Tensor, *, new: bool) -> _Batch:
         """The batch with other rows in place of the `replaced` ones; reals as 1 - 1.5 times another if `new`."""
-        inputs = _mapped(self.inputs, lambda value: with_others(value, replaced, new=new))
+        inputs = map_tensors(lambda value: with_others(value, replaced, new=new), self.inputs)
         targets = None if self.targets is None else with_others(self.targets, replaced, new=new)
         return _Batch(inputs, targets, self.loss)
 
     def values(self, module: nn.Module) -> object:
         """What is compared row by row: the outputs of `module`, or its losses."""
-        fresh = _mapped(self.inputs, lambda value: value.detach().clone())
+        fresh = map_tensors(lambda value: value.detach().clone(), self.inputs)
         outputs = outputs_of(module, fresh)
         if self.loss is None or self.targets is None:
             return outputs
@@ -186,7 +186,7 @@ def _readout(value: Tensor, keep: Tensor) -> Tensor:
 
 def _batched(output: object, size: int) -> list[Tensor]:
     """Real-valued tensors of the model's output that have a row for each row of the batch."""
-    found = [value for value in tree_flatten(output)[0] if isinstance(value, Tensor)]
+    found = [value for _, value in leaves(output) if isinstance(value, Tensor)]
     return [value for value in found if value.is_floating_point() and value.dim() and len(value) == size]
 
 
@@ -200,7 +200,7 @@ def _noting(layers: dict[str, tuple[Tensor | None, Tensor]], path: str) -> Calla
 
 
 def _first_real(value: object) -> Tensor | None:
-    found = (one for one in tree_flatten(value)[0] if isinstance(one, Tensor) and one.is_floating_point())
+    found = (one for _, one in leaves(value) if isinstance(one, Tensor) and one.is_floating_point())
     return next(found, None)
 
 
@@ -220,19 +220,12 @@ def with_others(value: Tensor, replaced: Tensor, *, new: bool = True) -> Tensor:
     if value.is_floating_point():
         other = 1.0 - 1.5 * other.nan_to_num(0.0, 0.0, 0.0) if new else other
     elif value.numel() and torch.equal(value, other):
-        # Rows that are all equal would be replaced by themselves.
-        other = ~value if value.dtype == torch.bool else value.amax() + value.amin() - value
+        # Rows that are all equal would be replaced by themselves; values that occur stay within what a loss takes.
+        known = value.unique()
+        other = ~value if value.dtype == torch.bool else known[(torch.searchsorted(known, value) + 1) % len(known)]
     changed = value.clone()
     changed[where] = other[where].to(value.dtype)
     return changed
-
-
-def _mapped(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
-    if isinstance(inputs, Tensor):
-        return change(inputs)
-    if isinstance(inputs, dict):
-        return {name: change(value) for name, value in inputs.items()}
-    return tuple(change(value) for value in inputs)
 
 
 def _finite_rows(inputs: Inputs) -> Tensor:

@@ -165,7 +165,7 @@ def _differing(found: CapturedGradients, gradients: dict[str, Tensor]) -> list[s
     """Parameters whose unevenly weighted sum is another than by ordinary backward passes; all when norms differ."""
     squared = torch.stack([row_squares(gradient) for gradient in gradients.values()]).sum(0)
     factors = 1.0 + torch.arange(len(squared), device=squared.device, dtype=squared.dtype).sin()
-    sums = {name: torch.zeros_like(gradient[0]) for name, gradient in gradients.items()}
+    sums = {name: gradient.new_zeros(gradient.shape[1:]) for name, gradient in gradients.items()}
     found.add_weighted(sums, factors)
     expected = {name: torch.tensordot(factors.to(g.dtype), g, dims=1) for name, g in gradients.items()}
     allowed = _TOLERANCE * float((factors * squared.sqrt()).sum()) + 1e-12
@@ -183,8 +183,7 @@ def probe_records(constants: Iterable[Tensor], inputs: Inputs, targets: Tensor) 
 
     When the batch has fewer, records repeat with a little noise on real-valued inputs.
     """
-    sizes = {size for value in constants for size in value.shape} | {s for x in tensors(inputs) for s in x.shape[1:]}
-    count = next((prime for prime in _PRIMES if all(size % prime for size in sizes)), _PRIMES[-1])
+    count = marking_size(constants, inputs)
     index = torch.arange(count, device=targets.device) % len(targets)
     probe = rows(inputs, index)
     if len(targets) < count:
@@ -194,6 +193,12 @@ def probe_records(constants: Iterable[Tensor], inputs: Inputs, targets: Tensor) 
                 noise = torch.randn(value.shape, generator=generator).to(value)
                 value += 0.1 * value.abs().mean().nan_to_num(0.0, 0.0, 0.0) * noise
     return probe, targets[index]
+
+
+def marking_size(constants: Iterable[Tensor], inputs: Inputs) -> int:
+    """A prime number that divides no size of `constants` or of one record of the inputs."""
+    sizes = {size for value in constants for size in value.shape} | {s for x in tensors(inputs) for s in x.shape[1:]}
+    return next((prime for prime in _PRIMES if all(size % prime for size in sizes)), _PRIMES[-1])
 
 
 _RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)

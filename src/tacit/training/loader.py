@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 from torch.utils.data import (
     DataLoader,
     IterableDataset,
@@ -22,6 +21,7 @@ from torch.utils.data import (
 
 from tacit import check
 from tacit.errors import InvalidInput, PrivacyWarning
+from tacit.gradients.nested import with_leaves
 from tacit.sampling import Sampling
 from tacit.standing import Standing
 from tacit.training.batch_session import BatchSession, PhysicalBatch
@@ -164,7 +164,9 @@ class PrivateLoader:
         """The batch with every tensor on its trace."""
         trace = self._session.trace
         assert trace is not None
-        return tree_map(lambda value: trace.root(value) if isinstance(value, Tensor) and value.dim() else value, batch)
+        return with_leaves(
+            batch, lambda _, value: trace.root(value) if isinstance(value, Tensor) and value.dim() else value
+        )
 
     def batch_of(self, indices: np.ndarray) -> Any:
         """The records `indices` as the loop gets them, without a trace."""
@@ -201,11 +203,5 @@ class PrivateLoader:
         return [self._transform(record, draw) for record in records]
 
 
-def _emptied(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value[:0]
-    if isinstance(value, dict):
-        return {key: _emptied(item) for key, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_emptied(item) for item in value))
-    return type(value)(_emptied(item) for item in value) if isinstance(value, list | tuple) else value
+def _emptied(batch: Any) -> Any:
+    return with_leaves(batch, lambda _, value: value[:0] if isinstance(value, Tensor) else value)

@@ -20,9 +20,11 @@ from torch.utils._pytree import tree_map
 
 from tacit import check
 from tacit.errors import InvalidInput, TrainingMisuse
+from tacit.gradients.deferred import DeferredSum
 from tacit.gradients.inputs import Inputs, call, tensors
 from tacit.gradients.model_probe import is_near, restored_generators
 from tacit.training.captured import captured_schedulers
+from tacit.training.output_values import private_values
 
 Step = Callable[[Any], object]
 """The body of a training loop: `step(batch)` is all that happens with one batch of the private loader."""
@@ -68,17 +70,20 @@ class DryRun:
     steps: int = 0
     settings: list[object] = field(default_factory=list)
 
-    def forward(self, module: nn.Module, given: Inputs) -> Tensor:
-        """Outputs of `module`, of which a loss may be computed and `backward` be called."""
+    def forward(self, model: DeferredSum, given: Inputs) -> Any:
+        """Outputs of the model, of which a loss may be computed and `backward` be called."""
         values = tensors(given)
         if any(len(value) != self.size for value in values):
             raise TrainingMisuse("the step must give the model the batch that it was called with; got another one.")
+        form, module = model.form(given), model.model
         # Without dropout, whose draws differ between two batch sizes; the model probe looks at the model itself.
         with torch.no_grad(), _modes_kept(module):
-            outputs = call(module.eval(), given)
-        leaf = outputs.detach().requires_grad_()
+            module.eval()
+            returned = call(module, given) if self.size else model.form_on_placeholder(given)[1]
+        structure = form.structure([returned])
+        leaf = form.pack(returned).detach().clone().requires_grad_()
         self.passes.append(ForwardPass([value.detach().clone() for value in values], leaf))
-        return leaf.view_as(leaf).as_subclass(_Outputs)
+        return private_values(leaf.view_as(leaf).as_subclass(_Outputs), structure, module)
 
     def step(self, settings: object) -> None:
         """Count a step of the optimizer, with its `settings`."""

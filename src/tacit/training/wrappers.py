@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NoReturn
 
@@ -12,14 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tacit import check
 from tacit.errors import TrainingMisuse
 from tacit.gradients import first_batch_check
-from tacit.gradients.deferred import DeferredSum, Recording, inner_product
-from tacit.gradients.inputs import Inputs, tensors
-from tacit.training.autograd import SizeTracker, flat, mapped
+from tacit.gradients.deferred import DeferredSum, Recording
+from tacit.gradients.inputs import tensors
+from tacit.gradients.nested import leaves, with_leaves
+from tacit.training.arguments import PublicOptions, model_inputs
+from tacit.training.autograd import SizeTracker
 from tacit.training.batch_session import BatchSession
 from tacit.training.loader import PrivateLoader
+from tacit.training.output_values import private_values, values_on_trace
 from tacit.training.private_outputs import PrivateOutputs, cotangents
 from tacit.training.private_step import apply_release, check_mode
 from tacit.training.step_check import settings_of
@@ -38,40 +39,55 @@ class PrivateModel(nn.Module):
         self.module = module
         self._session = session
         self._sizes = SizeTracker()
+        self._options = PublicOptions()
         self.clipped = DeferredSum(module, session.run.clip)
         self._checked = False
 
-    def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
-        """Outputs of the module; in train mode their `backward` clips."""
-        session, values = self._session, list(flat((inputs, named)))
-        inputs, named = mapped(inputs, plain), mapped(named, plain)
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """What the module returns; in train mode `backward` on a loss of its outputs clips.
+
+        Tensors, one row for each record, may stand in mappings, sequences and dataclasses, among arguments and among
+        outputs. Numbers, texts and None among the arguments are public options, the same in every batch. An output
+        without a row for each record, such as a mean loss, is replaced by one that refuses every use.
+
+        Raises:
+            TrainingMisuse: the model is given another batch, or an option changes.
+            InvalidInput: an argument is no tensor with rows, nor a plain value.
+        """
+        session, values = self._session, [value for _, value in leaves((inputs, named))]
+        inputs, named = with_leaves((inputs, named), lambda _, value: plain(value))
         if not self.training or not torch.is_grad_enabled():
             return self._without_gradient(values, self.module(*inputs, **named))
-        given = _as_inputs(self.module, inputs, named)
+        given = model_inputs(inputs, named)
+        self._options.check(given)
         if session.dry_run is not None:
-            return session.dry_run.forward(self.module, given)
+            return session.dry_run.forward(self.clipped, given)
         session.check_size([len(value) for value in tensors(given)])
         assert session.trace is not None
-        session.checks.check_inputs(values, session.trace)
+        session.checks.check_inputs([value for value in values if isinstance(value, Tensor)], session.trace)
         self._follow_frozen()
         session.checks.before_forward(given)
         recording = self.clipped.record(given)
         root = recording.outputs.requires_grad_()
-        return PrivateOutputs.of(root, session.pending, session.trace, partial(self._backpropagate, recording))
+        outputs = PrivateOutputs.of(root, session.pending, session.trace, partial(self._backpropagate, recording))
+        return private_values(outputs, recording.structure, self.module)
 
-    def _without_gradient(self, values: list[Any], outputs: Tensor) -> Tensor:
+    def _without_gradient(self, values: list[Any], outputs: Any) -> Any:
         """Outputs without private gradients; those of the pending batch stay on its trace, as they may enter a loss."""
         batch, trace = self._session.pending, self._session.trace
-        rows = isinstance(outputs, Tensor) and outputs.dim()
-        if batch is None or trace is None or not rows or len(outputs) != batch.size:
+        if batch is None or trace is None:
             return outputs
         if not any(isinstance(value, TracedTensor) and value.trace is trace for value in values):
             return outputs
-        self._session.checks.check_inputs(values, trace)
-        if outputs.requires_grad:
-            trace.refusal = _EVALUATION
-            return trace.root(outputs)
-        return PrivateOutputs.of(outputs, batch, trace, _backward_past_model)
+        self._session.checks.check_inputs([value for value in values if isinstance(value, Tensor)], trace)
+
+        def on_trace(rows: Tensor) -> Tensor:
+            if rows.requires_grad:
+                trace.refusal = _EVALUATION
+                return trace.root(rows)
+            return PrivateOutputs.of(rows, batch, trace, _backward_past_model)
+
+        return values_on_trace(outputs, batch.size, on_trace, self.module)
 
     def _follow_frozen(self) -> None:
         """Leave out parameters that were frozen since; their gradients are neither clipped nor released."""
@@ -98,7 +114,7 @@ class PrivateModel(nn.Module):
         scale = len(found) if reduction == "mean" and not loss.dim() else 1
         session.checks.check_loss(outputs, outputs.tape.root, found, scale, due=due)
         if len(found) and not self._checked:
-            first_batch_check(self.clipped, inner_product, recording.inputs, found)
+            first_batch_check(self.clipped, recording.form.inner_product, recording.inputs, found)
             self._checked = True
         session.record(*self.clipped.release(recording, found, session.unit_ids))
 
@@ -220,17 +236,25 @@ class PrivateOptimizer(Optimizer):
         """Clear the gradients of the original optimizer."""
         self.original.zero_grad(set_to_none)
 
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """Add noise to the clipped sum of the logical batch, record the step, and let the original optimizer step.
 
         After a physical batch that is not the last of its logical batch, nothing happens.
+
+        Args:
+            closure: runs the model on the batch in hand and calls `backward` once; called once, before the release.
+
+        Returns:
+            What `closure` returns, a value of private records like the loss; None without one.
         """
         check_mode(self._model)
+        value = None
         if closure is not None:
-            raise check.fail("closure", "None", type(closure).__name__, "Call losses.backward() before step().")
+            with torch.enable_grad():
+                value = closure()
         if self._session.dry_run is not None:
             self._session.dry_run.step(settings_of(self.original))
-            return
+            return value
         if self._session.complete:
             self._session.checks.before_step()
         released = self._session.release()
@@ -238,6 +262,7 @@ class PrivateOptimizer(Optimizer):
             self._model.clipped.clip = released.clip
             apply_release(self._model.clipped.trainable, self.original, released)
             self._session.checks.stepped()
+        return value
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -271,16 +296,3 @@ def _backward_past_model(loss: PrivateOutputs) -> None:
 
 
 _EVALUATION = "model must be in train mode for backward; got eval mode. Call private.model.train() first."
-
-
-def _as_inputs(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> Inputs:
-    """Arguments of the model as a tuple of tensors, or as a dict if any was given by its name."""
-    if named:
-        bound = inspect.signature(module.forward).bind(*inputs, **named)
-        named = {name: value for name, value in bound.arguments.items() if value is not None}
-    for name, value in named.items() if named else enumerate(inputs):
-        if not isinstance(value, Tensor) or not value.dim():
-            rule = "a tensor whose first axis is the batch"
-            hint = "Set options on the module before make_private."
-            raise check.fail(f"argument {name!r} of the model", rule, type(value).__name__, hint)
-    return named or inputs

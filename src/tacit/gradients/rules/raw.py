@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tacit.gradients.capture import Capture, Uncovered, captures, composes
+from tacit.gradients.capture import Capture, Uncovered, captures
 from tacit.gradients.embedding_rows import EmbeddingRows
 from tacit.gradients.per_sample_gradients import DenseGradients, OuterProductSum, PerSampleGradients
 
@@ -126,17 +126,35 @@ def product(capture: Capture, left: Tensor, right: Tensor) -> Tensor:
     return capture.root(torch.matmul(left, right.detach()), (kept,), gradients)
 
 
-@composes(torch.addmm)
+@captures(torch.addmm, flexible=True)
 def affine(capture: Capture, shift: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """Affine map shift + x W.
+    """Affine map shift + x W, rows of x record by record: a linear layer of W^T whose bias is the shift.
 
     Args:
         capture: records what the backward pass needs.
-        shift: broadcast to the product.
-        left: x, shape (B, d).
+        shift: shape (p,), or no parameter and broadcast to the product.
+        left: x, shape (B, d) or (B positions, d).
         right: W, shape (d, p).
+
+    Raises:
+        Uncovered: x is a parameter, or the shift is one of another shape.
     """
-    return capture.apply(torch.add, capture.apply(torch.matmul, left, right), shift)
+    weight_name, shift_name = capture.name(right), capture.name(shift)
+    if capture.name(left) or (shift_name and shift.dim() != 1):
+        raise Uncovered(f"addmm takes {capture.name(left) or shift_name} in another way than c + x W")
+    left, axis = capture.batched(left, 1)
+    kept = capture.keep(left)
+
+    def gradients(gradient: Tensor) -> Iterator[PerSampleGradients]:
+        outputs = capture.by_record(gradient, axis, 1)
+        if weight_name:
+            inputs = capture.by_record(kept, axis, 1)
+            yield OuterProductSum.of_positions(weight_name, inputs, outputs, capture.buffers)
+        if shift_name:
+            yield DenseGradients(shift_name, outputs.sum(1))
+
+    shift, right = shift.detach() if shift_name else shift, right.detach() if weight_name else right
+    return capture.root(torch.addmm(shift, left, right), (kept,), gradients)
 
 
 @captures(F.prelu)
