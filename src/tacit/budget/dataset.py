@@ -59,6 +59,7 @@ class DatasetBudget:
     def __init__(self, store: Store, name: str):
         self._store = store
         self.name = name
+        self._cached: tuple[int, Known] | None = None
         self.known  # noqa: B018  raises where there is none
 
     def __reduce__(self) -> Any:
@@ -73,7 +74,10 @@ class DatasetBudget:
     def known(self) -> Known:
         """What the registry says of the data set by now."""
         self._store.refresh()
-        return self._find(self._store.rows)
+        rows = self._store.rows
+        if self._cached is None or self._cached[0] != len(rows):
+            self._cached = len(rows), self._find(rows)
+        return self._cached[1]
 
     @property
     def relation(self) -> str:

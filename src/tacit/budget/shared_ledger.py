@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tacit import check
 from tacit.accounting import Entry, Ledger
-from tacit.budget.records import mechanisms, take_head
+from tacit.budget.records import Steps, head_of, mechanisms, steps_of, take_head
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Mechanism
 from tacit.standing import Standing
@@ -42,7 +43,7 @@ class SharedLedger(Ledger):
     def __init__(self, reservation: Reservation):
         self._reservation = reservation
         self._local: list[Entry] = []
-        self._seen = 0
+        self._slots: Steps = Counter()
         self._others: dict[str, list[Entry]] = {}
         super().__init__(relation=reservation.dataset.relation, unit=reservation.dataset.unit)
 
@@ -75,8 +76,7 @@ class SharedLedger(Ledger):
             BudgetExceeded: a cap of the data set would be crossed.
         """
         with self._lock:
-            self._reservation.extend([*self._own(), *planned])
-            self._reservation.cover(self._mine())
+            self._reserve([*self._own(), *planned], self._mine())
 
     def add(self, mechanism: Mechanism, steps: int = 1, note: str = "") -> None:
         """Reserve that `mechanism` runs `steps` >= 1 times, then record it.
@@ -87,9 +87,11 @@ class SharedLedger(Ledger):
         check.instance("mechanism", mechanism, Mechanism, "one such as Gaussian(1.0)")
         steps = check.count("steps", steps)
         with self._lock:
-            ahead = self._mine()
-            ahead.add(mechanism, steps, note)
-            self._reservation.cover(ahead)
+            wanted = [*self._own(), (mechanism, steps)]
+            if steps_of(wanted) - self._slots:
+                ahead = self._mine()
+                ahead.add(mechanism, steps, note)
+                self._reserve(wanted, ahead)
             last = self._local[-1] if self._local else None
             if last is not None and (last.mechanism, last.note) == (mechanism, note):
                 self._local[-1] = Entry(mechanism, last.steps + steps, note)
@@ -107,10 +109,15 @@ class SharedLedger(Ledger):
         begins = self.copy()
         begins.advance(later)
         with self._lock:
-            self._reservation.cover(later)
+            self._reserve([(entry.mechanism, entry.steps) for entry in later.entries], later)
             self._local = list(later.entries)
             self.facts.advance(later.facts)
             self._take_marks(later)
+
+    def _reserve(self, wanted: list[tuple[Mechanism, int]], ahead: Ledger) -> None:
+        """Reserve what is missing for this process to run `wanted` in all, when its ledger will stand as `ahead`."""
+        self._reservation.extend(wanted, head_of(ahead))
+        self._slots |= steps_of(wanted)
 
     def _own(self) -> list[tuple[Mechanism, int]]:
         return [(entry.mechanism, entry.steps) for entry in self._local]
