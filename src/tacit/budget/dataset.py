@@ -12,7 +12,7 @@ import numpy as np
 
 from tacit import accounting, check
 from tacit.accounting import Ledger
-from tacit.budget.fingerprint import NOTICED, record_hashes, shared
+from tacit.budget.fingerprint import NOTICED, Parts, record_hashes, shared
 from tacit.budget.records import ABANDONED, Held, Known, Steps, mechanisms, read_rows, steps_of
 from tacit.budget.reservation import Planned, Reservation
 from tacit.budget.shared_ledger import SharedLedger
@@ -121,17 +121,27 @@ class DatasetBudget:
             BudgetExceeded: a cap would be crossed; nothing was reserved.
             InvalidInput: relation, unit or scope do not fit.
         """
+        steps = self._steps(planned)
+        check.choice("scope", scope, SCOPES)
+        if part is not None:
+            self._check_part(part)
+        made = Reservation(self, new_id())
+        self.append_reserve(made.id, check.text("label", label), scope, steps, made.block, {}, part)
+        return made
+
+    def check(self, planned: Planned, label: str = "run") -> None:
+        """Raise `BudgetExceeded` where `planned` would cross a cap; nothing is reserved."""
+        draft = self._draft("", label, "adaptive", self._steps(planned), "", {}, None)
+        self._store.refresh()
+        self._check_caps(draft, self._store.rows)
+
+    def _steps(self, planned: Planned) -> Steps:
         if isinstance(planned, Ledger):
             self.check_ledger(planned)
             planned = [(entry.mechanism, entry.steps) for entry in planned.entries]
         elif isinstance(planned, Mechanism):
             planned = planned.parts()
-        check.choice("scope", scope, SCOPES)
-        if part is not None:
-            self._check_part(part)
-        made = Reservation(self, new_id())
-        self.append_reserve(made.id, check.text("label", label), scope, steps_of(planned), made.block, {}, part)
-        return made
+        return steps_of(planned)
 
     def ledger(self, label: str = "run", *, scope: str = "adaptive") -> SharedLedger:
         """A new ledger whose every entry is reserved first, shared by processes, clones, copies and pickles."""
@@ -164,6 +174,29 @@ class DatasetBudget:
     def note_audit(self, label: str) -> None:
         """Write down that models were trained on these records that are not released; they cost nothing."""
         self._append("", "audit", {"label": label, "who": _who(), "says": "models trained inside were not released"})
+
+    def split(self, name: str, parts: int) -> Parts:
+        """A division of the records into `parts` by a keyed hash of each record alone, so that parts are disjoint.
+
+        Runs that reserve `part=(name, index)` and read `Parts.of(index, x, y)` compose in parallel: a record meets the
+        runs of its own part only (McSherry 2009, Theorem 4).
+
+        Raises:
+            InvalidInput: the relation is not add_remove (a record that is replaced may change its part), the unit is
+                not the record, or the name belongs to a division into another number of parts.
+        """
+        known = self.known
+        if known.relation != "add_remove":
+            hint = "A record that is replaced or blanked would change its part."
+            raise check.fail("relation", "add_remove for parts by a hash of the record", known.relation, hint)
+        if known.unit != "record":
+            raise check.fail("unit", "record for parts by a hash of the record", known.unit, "Split by the unit's id.")
+        parts = check.count("parts", parts, minimum=2)
+        if known.splits.setdefault(check.text("name", name), parts) != parts:
+            raise check.fail("parts", f"{known.splits[name]}, as the split {name!r} was declared", parts)
+        if not any(row.kind == "split" and row.body["split"] == name for row in self.history()):
+            self._append("", "split", {"split": name, "parts": parts})
+        return Parts(self._store.key, f"{self._store.id} {self.name} {name}", parts)
 
     def register(self, x: Any, y: Any = None) -> None:
         """Keep keyed hashes of the records, by which they are recognised; the rows tell neither values nor number."""
@@ -204,9 +237,7 @@ class DatasetBudget:
             head: what its ledger says by now.
             part: as in `reserve`.
         """
-        rows = [{**json.loads(text), "steps": steps} for text, steps in missing.items()]
-        body = {"label": label, "scope": scope, "block": block, "who": _who(), "head": head, "mechanisms": rows}
-        draft = Draft(self.name, "reserve", id, body | ({} if part is None else {"part": list(part)}))
+        draft = self._draft(id, label, scope, missing, block, head, part)
         self._store.refresh()
         for attempt in range(_TRIES):
             seen = self._relevant(self._store.rows)
@@ -220,6 +251,20 @@ class DatasetBudget:
 
             if self._store.append(make):
                 return
+
+    def _draft(
+        self,
+        id: str,
+        label: str,
+        scope: str,
+        missing: Steps,
+        block: str,
+        head: dict[str, Any],
+        part: tuple[str, int] | None,
+    ) -> Draft:
+        rows = [{**json.loads(text), "steps": steps} for text, steps in missing.items()]
+        body = {"label": label, "scope": scope, "block": block, "who": _who(), "head": head, "mechanisms": rows}
+        return Draft(self.name, "reserve", id, body | ({} if part is None else {"part": list(part)}))
 
     def append(self, reservation: str, kind: str, body: dict[str, Any]) -> None:
         """Append a row about a reservation."""

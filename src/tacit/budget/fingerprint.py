@@ -39,16 +39,47 @@ def record_hashes(key: SigningKey, x: Any, y: Any = None) -> np.ndarray:
         >>> len(np.intersect1d(whole, fold))
         2
     """
+    return np.unique(_hashes(bytes.fromhex(key.mac("record fingerprint", b"")), x, y))
+
+
+class Parts:
+    """Disjoint parts of records: the part of a record is a keyed hash of that record alone.
+
+    Args:
+        key: the signing key of this user or team.
+        name: of the division; another name divides otherwise.
+        parts: how many, >= 2.
+
+    Example:
+        >>> x = np.arange(20.0).reshape(10, 2)
+        >>> parts = Parts(SigningKey(bytes(32)), "folds", 2)
+        >>> (first, _), (second, _) = parts.of(0, x), parts.of(1, x)
+        >>> len(first) + len(second), parts.of(0, x[:5])[0].tolist() == first[first[:, 0] < 10].tolist()
+        (10, True)
+    """
+
+    def __init__(self, key: SigningKey, name: str, parts: int):
+        self._secret = bytes.fromhex(key.mac("record part", name.encode()))
+        self.parts = parts
+
+    def of(self, index: int, x: Any, y: Any = None) -> tuple[Any, Any]:
+        """The records of part `index` among (x, y); their number is private."""
+        check.count("index", index, minimum=0, maximum=self.parts - 1)
+        kept = _hashes(self._secret, x, y) % self.parts == index
+        return np.asarray(x)[kept], None if y is None else np.asarray(y)[kept]
+
+
+def _hashes(secret: bytes, x: Any, y: Any) -> np.ndarray:
+    """The keyed hash of every record, in their order."""
     columns = [_canonical(part) for part in (x, y) if part is not None]
     lengths = {len(column) for column in columns}
     if len(lengths) != 1:
         raise check.fail("y", "as long as x", "another length")
-    secret = bytes.fromhex(key.mac("record fingerprint", b""))
     found = [
         hashlib.blake2b(b"\0".join(column[i].tobytes() for column in columns), key=secret, digest_size=_BYTES).digest()
         for i in range(lengths.pop())
     ]
-    return np.unique(np.frombuffer(b"".join(found), dtype="<u8"))
+    return np.frombuffer(b"".join(found), dtype="<u8")
 
 
 def shared(first: np.ndarray, second: np.ndarray) -> float:

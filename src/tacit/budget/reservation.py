@@ -107,13 +107,17 @@ class Reservation:
         self.cover(ledger)
         self.dataset.append(self.id, "settle", {"block": self.block, "head": head_of(ledger), "ledger": ledger.hash})
 
-    def abandon(self) -> None:
+    def abandon(self, ledger: Ledger | None = None) -> None:
         """Give back a reservation of which nothing ran.
+
+        Args:
+            ledger: of the run, which is written before any noise is drawn; without one nothing may have been covered.
 
         Raises:
             InvalidInput: the run has charged a ledger, so that noise may have been drawn.
         """
-        if self._charged or self.held.heads:
+        charged = self._charged or self.held.heads if ledger is None else ledger.entries
+        if charged:
             raise InvalidInput("reservation must be unused to be abandoned; got one that a run has charged. Settle it.")
         self.dataset.append(self.id, "abandon", {})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -27,14 +27,21 @@ class SavedLedger(Ledger):
     Args:
         path: the file.
         relation: as in `Ledger`.
+        reserve: called with the ledger as it will stand, before anything is recorded.
     """
 
-    def __init__(self, path: Path, *, relation: Relation | str):
+    def __init__(
+        self, path: Path, *, relation: Relation | str, reserve: Callable[[Ledger], None] = lambda ledger: None
+    ):
         super().__init__(relation=relation)
         self._path: Path | None = path
+        self._reserve = reserve
 
     def add(self, mechanism: Mechanism, steps: int = 1, note: str = "") -> None:
         """Record that `mechanism` runs now, in the file first of all."""
+        ahead = self.copy()
+        ahead.add(mechanism, steps, note)
+        self._reserve(ahead)
         super().add(mechanism, steps, note)
         if self._path is not None:
             self.save(self._path)
