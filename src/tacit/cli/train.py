@@ -21,6 +21,13 @@ def command(
     resume: Annotated[Path | None, typer.Option(help="Resume the stopped run in this folder.", metavar="RUN")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME-DATE-TIME by default.")] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Data set of the registry that is charged; by default the one with these records."),
+    ] = None,
+    no_budget: Annotated[
+        bool, typer.Option("--no-budget", help="Charge no registry: across runs the number is only claimed.")
+    ] = False,
     trust_code: Annotated[
         bool, typer.Option("--trust-code", help="With --resume: run the model's own code that RUN names.")
     ] = False,
@@ -30,18 +37,20 @@ def command(
 ) -> None:
     """Train privately, account, attack and write card.html, card.json, ledger.json and model.safetensors."""
     from tacit import runs
+    from tacit.cli.budget import charged_name, total_sentence
     from tacit.cli.console import progress_bars
     from tacit.reports import card_table
 
     with progress_bars() as on_progress:
         if resume is not None:
-            seed = _only_a_seed(preset, out, overrides)
+            seed = _only_a_seed(preset, out, {**overrides, **_given_budget(budget, no_budget)})
             run = runs.resume(
                 resume, data_dir=data_dir, unsafe_seed=seed, trust_code=trust_code, on_progress=on_progress
             )
         elif preset is not None:
             config = runs.read_config(preset, overrides)
-            run = runs.train(config, data_dir=data_dir, out=out, on_progress=on_progress)
+            name = charged_name(budget, no_budget)
+            run = runs.train(config, data_dir=data_dir, out=out, budget=name, on_progress=on_progress)
         else:
             hint = "Name a preset such as digits, a CONFIG.toml, or a stopped run by --resume."
             raise check.fail("PRESET", "given unless --resume is", None, hint)
@@ -61,7 +70,12 @@ def command(
     if card.leaks:
         console.print(reserve(card.leaks))
     console.print(audit_table(run.audits))
+    console.print(total_sentence(run.budget), soft_wrap=True)
     console.print(f"Card: {run.folder / 'card.html'}", soft_wrap=True)
+
+
+def _given_budget(budget: str | None, no_budget: bool) -> dict[str, Any]:
+    return {"budget": budget, "no_budget": no_budget or None}
 
 
 def _only_a_seed(preset: str | None, out: Path | None, overrides: Mapping[str, Any]) -> int | None:
