@@ -1,12 +1,15 @@
 """Training charges a registry before its first batch, however it ends."""
 
+import warnings
+
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
 from tacit import BudgetExceeded, Epsilon, InvalidInput, PrivacyEngine, fit, make_private
-from tacit.accounting import accountant
+from tacit.accounting import Ledger, accountant
 from tacit.budget import Registry
+from tacit.errors import PrivacyWarning
 from tacit.mechanisms import Gaussian
 from tacit.standing import Standing
 
@@ -104,3 +107,29 @@ def test_the_unit_of_a_shared_ledger_is_that_of_its_data_set(tmp_path):
     users = Registry.create(tmp_path / "users.sqlite").declare("users", unit="user")
     with pytest.raises(InvalidInput, match="unit of ledger"):
         by_fit(users.ledger("run"))
+
+
+def private(loader, ledger=None):
+    model, optimizer, _ = parts()
+    return make_private(model, optimizer, loader, clip_norm=1.0, noise_multiplier=2.0, steps=3, ledger=ledger)
+
+
+def test_two_loops_on_the_same_records_say_so_unless_they_share_a_ledger():
+    data = torch.utils.data.TensorDataset(X + 5.0, Y)
+    halves = [torch.utils.data.Subset(data, range(start, start + 100)) for start in (0, 100)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PrivacyWarning)
+        for half in halves:
+            private(torch.utils.data.DataLoader(half, batch_size=20))
+    fold = torch.utils.data.Subset(data, range(50, 150))
+    again = torch.utils.data.TensorDataset((X + 5.0).clone(), Y.clone())
+    for records in (fold, again):
+        with pytest.warns(PrivacyWarning, match="the best of them"):
+            ledger = private(torch.utils.data.DataLoader(records, batch_size=20)).ledger
+        assert any("the best of them" in sentence for sentence in ledger.assumptions)
+    shared = Ledger()
+    other = torch.utils.data.TensorDataset(X + 6.0, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PrivacyWarning)
+        for _ in range(2):
+            private(torch.utils.data.DataLoader(other, batch_size=20), shared)

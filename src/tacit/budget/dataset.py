@@ -106,7 +106,13 @@ class DatasetBudget:
         return found
 
     def reserve(
-        self, planned: Planned = (), *, label: str = "run", scope: str = "adaptive", part: tuple[str, int] | None = None
+        self,
+        planned: Planned = (),
+        *,
+        label: str = "run",
+        scope: str = "adaptive",
+        part: tuple[str, int] | None = None,
+        records: tuple[Any, Any] | None = None,
     ) -> Reservation:
         """Reserve `planned` before it runs; from now on it counts as spent.
 
@@ -116,6 +122,7 @@ class DatasetBudget:
             scope: "fixed" declares that noise, rate and steps were chosen before any release about these records;
                 "adaptive" makes no such claim.
             part: (split, index) where the run reads one part of a division of the records only; see `split`.
+            records: (x, y) that such a run reads, y perhaps None; each must be of its part.
 
         Raises:
             BudgetExceeded: a cap would be crossed; nothing was reserved.
@@ -124,7 +131,7 @@ class DatasetBudget:
         steps = self._steps(planned)
         check.choice("scope", scope, SCOPES)
         if part is not None:
-            self._check_part(part)
+            self._check_part(part, records)
         made = Reservation(self, new_id())
         self.append_reserve(made.id, check.text("label", label), scope, steps, made.block, {}, part)
         return made
@@ -196,7 +203,7 @@ class DatasetBudget:
             raise check.fail("parts", f"{known.splits[name]}, as the split {name!r} was declared", parts)
         if not any(row.kind == "split" and row.body["split"] == name for row in self.history()):
             self._append("", "split", {"split": name, "parts": parts})
-        return Parts(self._store.key, f"{self._store.id} {self.name} {name}", parts)
+        return self._parts(name, parts)
 
     def register(self, x: Any, y: Any = None) -> None:
         """Keep keyed hashes of the records, by which they are recognised; the rows tell neither values nor number."""
@@ -304,11 +311,18 @@ class DatasetBudget:
     def _digest(self, hashes: bytes) -> str:
         return self._store.key.mac(f"fingerprint of {self.name}", hashes)
 
-    def _check_part(self, part: tuple[str, int]) -> None:
-        known = self.known
-        parts = known.splits.get(part[0])
+    def _check_part(self, part: tuple[str, int], records: tuple[Any, Any] | None) -> None:
+        parts = self.known.splits.get(part[0])
         if parts is None or not 0 <= part[1] < parts:
             raise check.fail("part", f"one of a declared split of {self.name!r}", part, "Declare it by split().")
+        if records is None:
+            raise check.fail("records", "given for a run on a part, as (x, y)", None)
+        if len(self._parts(part[0], parts).of(part[1], *records)[0]) != len(records[0]):
+            hint = "Take them from split(...).of(index, x, y)."
+            raise check.fail("records", f"of part {part[1]} of {part[0]!r} only", "others among them", hint)
+
+    def _parts(self, name: str, parts: int) -> Parts:
+        return Parts(self._store.key, f"{self._store.id} {self.name} {name}", parts)
 
     def _total(self, known: Known) -> Ledger:
         found = Ledger(relation=known.relation, unit=known.unit)
