@@ -88,7 +88,8 @@ def overrides(owner) -> bool:
 
 def is_command(path: Path, name: str) -> bool:
     """A command of the command line: the help texts of its options are what its readers see."""
-    return path.parent.name == "cli" and name == "command"
+    declared = f"@app.command()\ndef {name}(" in path.read_text(encoding="utf-8")
+    return path.parent.name == "cli" and (name == "command" or declared)
 
 
 def problems(path: Path) -> list[str]:

@@ -21,7 +21,7 @@ RETIRED_MODULES = [
 ]
 # Identifiers that a reader of the field would not look for; docs/glossary.md has the terms to use.
 RETIRED_NAMES = {
-    *("Scratch", "scratch", "Members", "GradientSum", "Exchange", "Informed", "Direction", "settle", "prove"),
+    *("Scratch", "scratch", "Members", "GradientSum", "Exchange", "Informed", "Direction", "prove"),
     *("twin", "jet", "jets", "infinite_mass", "setting_of", "naive_je", "advanced_je", "rdp_je"),
     *("physical_batch_size", "max_physical_batch", "watchers", "judge", "informed"),
 }

@@ -12,7 +12,7 @@ import typer
 from typer.exceptions import TyperException
 
 from tacit import __version__, check
-from tacit.cli import account, audit, calibrate, data, doctor, reproduce, results, sweep, tickets, train, verify
+from tacit.cli import account, audit, budget, calibrate, data, doctor, reproduce, results, sweep, tickets, train, verify
 from tacit.errors import CodeWarning, LeakWarning, PrivacyWarning, RenamedWarning, TacitError
 
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
@@ -44,6 +44,9 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"tacit {__version__}")
         raise typer.Exit
+
+
+app.add_typer(budget.app, name="budget")
 
 
 @app.callback()

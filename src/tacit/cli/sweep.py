@@ -1,5 +1,7 @@
 """`tacit sweep`: a grid of runs that continues where it was stopped."""
 
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -18,15 +20,25 @@ def command(
     store: Annotated[Path, typer.Option(help="SQLite file of results.")] = Path("results.sqlite"),
     workers: Annotated[int | None, typer.Option(help="Number of processes; the number of cores by default.")] = None,
     engine: Annotated[str, typer.Option(help="Where runs execute: local or ray.")] = "local",
+    budget: Annotated[str | None, typer.Option(help="Data set of the registry that every run is charged to.")] = None,
+    no_budget: Annotated[
+        bool, typer.Option("--no-budget", help="Charge no registry: across sweeps the total is only claimed.")
+    ] = False,
     show_values: ShowValues = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Train every combination of a grid; stored combinations are not trained again."""
+    from tacit.cli.budget import charged_name
     from tacit.cli.console import sweep_bar
+    from tacit.runs.run_budget import DATASET
     from tacit.sweeps import Store, sweep
     from tacit.sweeps.grid import read_grid
+    from tacit.sweeps.total import total_sentences
 
     plan, opened = read_grid(grid), Store(store)
+    name = charged_name(budget, no_budget)
+    if name is not None:
+        os.environ[DATASET] = name  # Worker processes inherit it.
     with sweep_bar("runs") as on_progress:
         results = sweep(
             plan.name,
@@ -38,3 +50,5 @@ def command(
             on_progress=on_progress,
         )
     show([replace(result, sweep=plan.name) for result in results], unfinished=opened.unfinished, json=json)
+    for sentence in total_sentences(results):
+        print(sentence, file=sys.stderr if json else sys.stdout)

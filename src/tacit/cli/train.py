@@ -27,6 +27,13 @@ def command(
     resume: Annotated[Path | None, typer.Option(help="Resume the stopped run in this folder.", metavar="RUN")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME-DATE-TIME by default.")] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Data set of the registry that is charged; by default the one with these records."),
+    ] = None,
+    no_budget: Annotated[
+        bool, typer.Option("--no-budget", help="Charge no registry: across runs the number is only claimed.")
+    ] = False,
     trust_code: Annotated[
         bool, typer.Option("--trust-code", help="With --resume: run the model's own code that RUN names.")
     ] = False,
@@ -35,10 +42,11 @@ def command(
     overrides: Mapping[str, Any],
 ) -> None:
     """Train privately, account, attack and write card.html, card.json, ledger.json and model.safetensors."""
+    from tacit.cli.budget import total_sentence
     from tacit.reports import card_table
 
     try:
-        run = _trained(preset, resume, data_dir, out, trust_code, overrides)
+        run = _trained(preset, resume, data_dir, out, trust_code, (budget, no_budget), overrides)
     except KeyboardInterrupt as stop:
         if stop.args:
             print(stop, file=sys.stderr)
@@ -59,6 +67,7 @@ def command(
     if card.leaks:
         console.print(reserve(card.leaks))
     console.print(audit_table(run.audits))
+    console.print(total_sentence(run.budget), soft_wrap=True)
     console.print(f"Card: {run.folder / 'card.html'}", soft_wrap=True)
 
 
@@ -68,20 +77,25 @@ def _trained(
     data_dir: Path | None,
     out: Path | None,
     trust_code: bool,
+    charged: tuple[str | None, bool],
     overrides: Mapping[str, Any],
 ) -> Run:
     from tacit import runs
+    from tacit.cli.budget import charged_name
     from tacit.cli.console import progress_bars
 
     with progress_bars() as on_progress:
         if resume is not None:
-            seed = _only_a_seed(preset, out, overrides)
+            budget, no_budget = charged
+            given = {**overrides, "budget": budget, "no_budget": no_budget or None}
+            seed = _only_a_seed(preset, out, given)
             return runs.resume(
                 resume, data_dir=data_dir, unsafe_seed=seed, trust_code=trust_code, on_progress=on_progress
             )
         if preset is not None:
             config = runs.read_config(preset, overrides)
-            return runs.train(config, data_dir=data_dir, out=out, on_progress=on_progress)
+            name = charged_name(*charged)
+            return runs.train(config, data_dir=data_dir, out=out, budget=name, on_progress=on_progress)
     hint = "Name a preset such as digits, a CONFIG.toml, or a stopped run by --resume."
     raise check.fail("PRESET", "given unless --resume is", None, hint)
 

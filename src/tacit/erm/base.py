@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -13,8 +14,11 @@ from sklearn.utils.validation import validate_data
 
 from tacit import check
 from tacit.accounting import Ledger
+from tacit.budget.shared_ledger import SharedLedger
 from tacit.data.dataset import report
 from tacit.data.places import bad_cells
+from tacit.erm.pipeline_steps import unpaid_steps, warn_of
+from tacit.erm.relatives import Relatives
 from tacit.erm.release import certified
 from tacit.noise import SecureStream, SeededStream
 from tacit.relation import Relation
@@ -28,6 +32,11 @@ PUBLIC = "The number of training records and every declared bound, class and set
 PUBLIC_SIZE = "The declared size and every declared bound, class and setting are public."
 PLACES = "The number of records of an estimator without public_size is public: a removed record leaves a blank one."
 
+_ONE_PROCESS = (
+    "an estimator with ledger= cannot be pickled or deep-copied: what its copy records, in another process say, never "
+    "reaches that ledger. Run in one process (n_jobs=1), give it the ledger of a registry, which processes share: "
+    'tacit.budget.Registry(...).dataset(...).ledger("search"), or save the fitted model after set_params(ledger=None).'
+)
 # Default delta: at most 1e-5, the usual choice, and below 1 / n for every n.
 LARGEST_DELTA, DELTA_POWER = 1e-5, -1.1
 
@@ -45,7 +54,8 @@ class PrivateEstimator(BaseEstimator):
         target: any `Target` in place of epsilon and delta, e.g. `Advantage(0.1)`.
         relation: neighbouring relation of the guarantee; "add_remove" is certified as "zero_out" by estimators whose
             settings follow the number of records (see `public_size` of `ConvexModel`).
-        ledger: spent from and written to, shared by every estimator that is given it (and by their clones).
+        ledger: spent from and written to, shared by every estimator that is given it (and by their clones). One of a
+            registry (`tacit.budget`) is shared with other processes too; any other refuses to be sent there.
         unsafe_seed: repeatable noise: nothing is private, and the ledger says so.
     """
 
@@ -60,7 +70,35 @@ class PrivateEstimator(BaseEstimator):
         return target_for(self.target, self.epsilon, self.delta, records)
 
     def _open_ledger(self, *, sized: bool = False) -> Ledger:
-        """The ledger to spend from: the given one, or a new one under the relation that is certified."""
+        """The ledger to spend from: the given one, or a new one under the relation that is certified.
+
+        It is marked where a pipeline's steps before this one read the data unpaid, and where clones of this estimator
+        pay into ledgers of their own; see `_weakened`.
+        """
+        unpaid = unpaid_steps()
+        warn_of(unpaid)
+        ledger = self._spent_from(sized=sized)
+        for step in unpaid:
+            ledger.read_from_data(f"pipeline step {step}")
+        apart = self.ledger is None and self._own_relatives().fitted(self, ledger)
+        self._weakened = bool(unpaid) or apart
+        return ledger
+
+    _weakened = False
+
+    def _own_relatives(self) -> Relatives:
+        """Itself, its clones and its copies."""
+        if "_relatives" not in vars(self):
+            self._relatives = Relatives()
+        return self._relatives
+
+    def __sklearn_clone__(self) -> Self:
+        """A clone, as scikit-learn makes it, that is known as one."""
+        cloned: Self = super().__sklearn_clone__()  # type: ignore[misc]
+        cloned._relatives = self._own_relatives()
+        return cloned
+
+    def _spent_from(self, *, sized: bool) -> Ledger:
         if self.ledger is None:
             return Ledger(relation=certified(Relation.parse(self.relation), sized=sized))
         if not isinstance(self.ledger, Ledger):
@@ -78,20 +116,29 @@ class PrivateEstimator(BaseEstimator):
         return SeededStream(check.count("unsafe_seed", self.unsafe_seed, minimum=0))
 
     def __getstate__(self) -> dict[str, Any]:
-        """State of the model with the content of its ledger; raises `TypeError` where the ledger is shared."""
-        if self.ledger is not None:
-            raise TypeError(
-                "an estimator with ledger= cannot be pickled or deep-copied: what its copy records, in another process "
-                "say, never reaches that ledger. Run in one process (n_jobs=1), or save the fitted model after "
-                "set_params(ledger=None)."
-            )
+        """State of the model with the content of its ledger; raises `TypeError` where that is shared in one process."""
+        if self.ledger is not None and not isinstance(self.ledger, SharedLedger):
+            raise TypeError(_ONE_PROCESS)
+        if not hasattr(self, "ledger_"):
+            self._own_relatives().elsewhere = True  # What the copy pays is not seen here.
         state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
-        return {name: value.spec() if isinstance(value, Ledger) else value for name, value in state.items()}
+        if hasattr(self, "ledger_"):
+            state = {name: value for name, value in state.items() if name != "_relatives"}
+        return {name: _content(value) for name, value in state.items()}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A copy, its ledger closed unless that is in a registry; raises `TypeError` where pickling does."""
+        if self.ledger is not None and not isinstance(self.ledger, SharedLedger):
+            raise TypeError(_ONE_PROCESS)
+        self._own_relatives()
+        copied = type(self).__new__(type(self))
+        copied.__setstate__({name: copy.deepcopy(_content(value), memo) for name, value in vars(self).items()})
+        return copied
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """The fitted model with a closed copy of its ledger, which can be read but not written."""
         super().__setstate__(state)
-        if "ledger_" in state:
+        if isinstance(state.get("ledger_"), dict):
             self.ledger_ = Ledger.from_spec(state["ledger_"])
             self.ledger_.close()
 
@@ -99,6 +146,11 @@ class PrivateEstimator(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.non_deterministic = True
         return tags
+
+
+def _content(value: Any) -> Any:
+    """The content of a ledger of this process; anything else as it is."""
+    return value.spec() if isinstance(value, Ledger) and not isinstance(value, SharedLedger) else value
 
 
 def target_for(target: Target | None, epsilon: float | None, delta: float | None, records: int) -> Target:

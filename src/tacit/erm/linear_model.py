@@ -103,7 +103,7 @@ class PrivateModel(PrivateEstimator, ABC):
         self.ledger_, stream = self._open_ledger(sized=sized), self._stream()
         self.design_ = self._design(X)
         self.ledger_.assume(PUBLIC_SIZE if sized else PUBLIC)
-        return Terms(target, self.ledger_, stream, self._undeclared(), sized)
+        return Terms(target, self.ledger_, stream, self._undeclared(), sized, self._weakened)
 
     def _sized(self) -> bool:
         """Whether every setting derives from a declared size."""

@@ -89,7 +89,7 @@ class InputPerturbation(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator
         return guarantee_of(self.step_, Relation.REPLACE_ONE, self._terms().standing)
 
     def _terms(self) -> Terms:
-        return Terms(self.target_, self.ledger_, self._stream())
+        return Terms(self.target_, self.ledger_, self._stream(), weakened=self._weakened)
 
 
 def randomised_labels(

@@ -34,6 +34,7 @@ class Terms:
         stream: source of all randomness; one that is not secure marks the ledger.
         read: arguments whose values were read from the data because they were not declared; each marks the ledger.
         sized: whether every setting derives from a declared size and not from the number of records.
+        weakened: whether the ledger was marked because of what happened beside this release, as by `_open_ledger`.
     """
 
     target: Target
@@ -41,6 +42,7 @@ class Terms:
     stream: Stream
     read: tuple[str, ...] = ()
     sized: bool = False
+    weakened: bool = False
 
     def __post_init__(self) -> None:
         for name in self.read:
@@ -60,7 +62,7 @@ class Terms:
     @property
     def standing(self) -> Standing:
         """The strongest standing that a guarantee under these terms can have."""
-        marked = Standing.PROVEN if self.stream.secure and not self.read else Standing.CLAIMED
+        marked = Standing.PROVEN if self.stream.secure and not (self.read or self.weakened) else Standing.CLAIMED
         return Standing.weakest(marked, self.ledger.facts.standing)
 
     def charge(self, mechanism: Mechanism, note: str, *, exact: bool = False) -> None:

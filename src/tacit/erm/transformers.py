@@ -186,7 +186,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         sized = self.public_size is not None
         self.ledger_ = self._open_ledger(sized=sized)
         self.ledger_.assume(PUBLIC_SIZE if sized else PUBLIC)
-        terms = Terms(self._target(n), self.ledger_, self._stream(), sized=sized)
+        terms = Terms(self._target(n), self.ledger_, self._stream(), sized=sized, weakened=self._weakened)
         self.relation_ = terms.certified
         self.step_, self.standing_ = Gaussian(terms.gaussian()), terms.standing
         terms.charge(self.step_, "means and deviations", exact=True)

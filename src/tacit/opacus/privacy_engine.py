@@ -50,15 +50,16 @@ class PrivacyEngine:
         accountant: "prv" (the exact accountant `pld`), "rdp", "gdp" (the CLT, which bounds nothing and says so), or any
             accountant of tacit.
         secure_mode: forbids `noise_generator`; noise is secure in either case.
+        ledger: continued if given, such as one of a registry (`tacit.budget`); a new one otherwise.
 
     Attributes:
         ledger: the steps that ran.
         accountant: answers `get_epsilon(delta)`.
     """
 
-    def __init__(self, *, accountant: str = "prv", secure_mode: bool = False):
+    def __init__(self, *, accountant: str = "prv", secure_mode: bool = False, ledger: Ledger | None = None):
         self.secure_mode = secure_mode
-        self.ledger = Ledger()
+        self.ledger = ledger if ledger is not None else Ledger()
         self.accountant = OpacusAccountant(accountant, self.ledger)
         self._records: int | None = None
         self._saved_steps = 0

@@ -19,6 +19,7 @@ from tacit.runs.execution import differences, stored_execution
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Progress
 from tacit.runs.privileged_attacks import PrivilegedAttacks
+from tacit.runs.run_budget import note_audit
 from tacit.runs.stored_run import stored_config, stored_ledger, warn_of_origin
 from tacit.runs.white_box import LOW_ORDER_BITS, WHITE_BOX, WhiteBox, check_settings, training_of, white_box
 from tacit.tradeoff import TradeOff
@@ -94,6 +95,7 @@ def audit_run(
             shared[name] = tuple(overlaps(by_run))
     on_progress("attacks", len(names), len(names))
     warn_of_origin(folder)
+    note_audit(folder)
     return Report(
         config.delta,
         tuple(results),

@@ -28,15 +28,26 @@ class SavedLedger(Ledger):
         path: the file.
         relation: as in `Ledger`.
         on_saved: called once it is on disk and before the release, so that the file cannot be taken away unnoticed.
+        reserve: called with the ledger as it will stand, before anything is recorded.
     """
 
-    def __init__(self, path: Path, *, relation: Relation | str, on_saved: Callable[[], None]):
+    def __init__(
+        self,
+        path: Path,
+        *,
+        relation: Relation | str,
+        on_saved: Callable[[], None],
+        reserve: Callable[[Ledger], None] = lambda ledger: None,
+    ):
         super().__init__(relation=relation)
         self._path: Path | None = path
-        self._on_saved = on_saved
+        self._on_saved, self._reserve = on_saved, reserve
 
     def add(self, mechanism: Mechanism, steps: int = 1, note: str = "") -> None:
         """Record that `mechanism` runs now, in the file first of all."""
+        ahead = self.copy()
+        ahead.add(mechanism, steps, note)
+        self._reserve(ahead)
         super().add(mechanism, steps, note)
         if self._path is not None:
             self.save(self._path)

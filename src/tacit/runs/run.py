@@ -14,6 +14,7 @@ from pathlib import Path
 from tacit import check
 from tacit.accounting import PUBLIC_SIZE, Account, Ledger, account, unpaid
 from tacit.audit import AuditResult
+from tacit.budget import DatasetBudget
 from tacit.data import Dataset
 from tacit.locking import locked, remove_lock
 from tacit.reports import Card, coarse_seconds, write_card
@@ -24,6 +25,7 @@ from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import CHECKPOINT, MODEL, Method, Progress
 from tacit.runs.metrics import constant_test, metric_of
 from tacit.runs.resumption import TRAINED, SavedLedger, keep_trained, trained_model
+from tacit.runs.run_budget import NONE, RunBudget, read_budget
 from tacit.runs.run_signature import check_resumable, origin_of_run, sign_run
 from tacit.runs.stored_run import stored_config
 from tacit.serialization import json_text, remove_parts, write_text
@@ -42,12 +44,14 @@ class Run:
         card: what `tacit train` prints.
         account: every accountant's answer.
         audits: what the attacks found.
+        budget: the data set that was charged; None where no registry was.
     """
 
     folder: Path
     card: Card
     account: Account
     audits: tuple[AuditResult, ...]
+    budget: DatasetBudget | None = None
 
 
 def train(
@@ -56,6 +60,7 @@ def train(
     data_dir: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
+    budget: str | None = None,
     on_progress: Progress = lambda stage, done, total: None,
 ) -> Run:
     """Run `config` from data to card, by the method that it names.
@@ -68,31 +73,41 @@ def train(
         data_dir: folder of the original data files.
         out: folder to write, made if needed; `runs/NAME-DATE-TIME` by default.
         resume: go on with the run in `out`, which was stopped; see `resume`.
+        budget: data set of the registry (`tacit budget`) that is charged; "-" for none. By default the one that the
+            records are recognised as, where the project has a registry.
         on_progress: called with (stage, done, total) as the run goes on.
 
     Raises:
+        BudgetExceeded: before anything is released; a cap of the data set would be crossed.
         InvalidInput, MissingData: before any training; also where `out` holds a run, whose ledger would be lost.
         KeyboardInterrupt: with the command that goes on as its message.
     """
     started = time.perf_counter()
+    charged = RunBudget.find(config, budget)
     dataset = dataset_of(config, data_dir, on_progress)
+    charged.recognise(config, dataset)
     folder = Path(out) if out is not None else Path("runs") / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     method, unsigned = method_of(config), check_resumable(folder) if resume else ""
     if resume and not method.resumable:
         raise check.fail("method", "one that can be resumed", config.method, "Start the run anew.")
     sign = partial(sign_run, folder, config.model)
-    path = folder / "ledger.json"
-    saved = SavedLedger(path, relation=config.relation, on_saved=sign) if method.saves_releases else None
-    ledger = _begun(saved or Ledger(relation=config.relation), config, dataset)
+    ledger = Ledger(relation=config.relation)
+    if method.saves_releases:
+        path = folder / "ledger.json"
+        ledger = SavedLedger(path, relation=config.relation, on_saved=sign, reserve=charged.cover)
+    _begin(ledger, config, dataset, charged)
     if unsigned:
         ledger.mark_unsafe(f"unsafe_run: {unsigned}", Standing.CLAIMED)
-    job = Job(config, dataset, ledger, folder, resume, on_progress, data_dir, sign)
+    job = Job(config, dataset, ledger, folder, resume, on_progress, data_dir, sign, charged.cover)
     method.check(job)
     _check_delta(config, len(dataset.y_train))
     folder.mkdir(parents=True, exist_ok=True)
     with locked("out", folder):
+        if not resume:
+            _check_free(folder)
         try:
-            return _run(job, method, started)
+            with charged.reserved(folder, ledger, resume=resume):
+                return _run(job, method, started, charged)
         except KeyboardInterrupt:
             if not method.resumable:
                 raise
@@ -106,11 +121,9 @@ def _check_delta(config: Config, records: int) -> None:
         raise check.fail("delta", rule, config.delta, "To train with it all the same pass --unsafe-delta.")
 
 
-def _run(job: Job, method: Method, started: float) -> Run:
+def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
     """The run from training to card, in a folder that no other process works on."""
     config, dataset, folder, on_progress = job.config, job.dataset, job.folder, job.on_progress
-    if not job.resume:
-        _check_free(folder)
     remove_parts(folder)
     if job.resume:
         # Of an attempt that was killed before it signed its card: another attempt must not sign it as the run's.
@@ -148,14 +161,14 @@ def _run(job: Job, method: Method, started: float) -> Run:
             "private": [row["test"] for row in trained.history],
             "nonprivate": [row["test"] for row in baseline],
         },
-        settings=trained.settings,
+        settings={**trained.settings, **({} if charged.dataset is None else {"budget": charged.dataset.name})},
         versions=_versions(),
         wall_seconds=coarse_seconds(time.perf_counter() - started),
     )
     write_card(card, folder)
     sign_run(folder, config.model)
     _remove_states(folder)
-    return Run(folder, card, answers, audits)
+    return Run(folder, card, answers, audits, charged.dataset)
 
 
 def resume(
@@ -194,7 +207,9 @@ def resume(
     if written and begun:
         hint = "Without it nothing tells what was spent. Start anew in another folder."
         raise check.fail("RUN", f"the folder of a run with its {begun[0]}", str(folder), hint)
-    return train(config, data_dir=data_dir, out=folder, resume=True, on_progress=on_progress)
+    charged = read_budget(folder)
+    name = NONE if charged is None else charged["dataset"]
+    return train(config, data_dir=data_dir, out=folder, resume=True, budget=name, on_progress=on_progress)
 
 
 def _ended(folder: Path) -> bool:
@@ -224,9 +239,11 @@ def _check_free(folder: Path) -> None:
         raise check.fail("out", "a folder without a run", str(folder), hint)
 
 
-def _begun(ledger: Ledger, config: Config, dataset: Dataset) -> Ledger:
-    """The ledger with what is known before the first release."""
+def _begin(ledger: Ledger, config: Config, dataset: Dataset, charged: RunBudget) -> None:
+    """Write what is known before the first release."""
     ledger.assume(PUBLIC_SIZE)
+    if charged.sentence():
+        ledger.assume(charged.sentence())
     if config.unsafe_delta:
         ledger.mark_unsafe("unsafe_delta")
     ledger.assume("Test results, attacks and any choice of settings made by looking at them are outside the guarantee.")
@@ -236,7 +253,6 @@ def _begun(ledger: Ledger, config: Config, dataset: Dataset) -> Ledger:
             ledger.assume(unpaid(leak))
         else:
             ledger.read_from_data(leak)
-    return ledger
 
 
 def _versions() -> dict[str, str]:

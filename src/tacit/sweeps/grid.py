@@ -19,7 +19,7 @@ from tacit.models.named import home_of
 from tacit.reports import Card
 from tacit.reports.words import by_trust
 from tacit.runs import Config, config_from_table, read_config, train
-from tacit.sweeps.store import NOT_KEPT
+from tacit.sweeps.store import LEDGER, NOT_KEPT
 from tacit.sweeps.task import Task
 
 
@@ -66,7 +66,8 @@ def read_grid(path: str | Path) -> Grid:
 def run(data_dir: str | os.PathLike[str] | None, **settings: Any) -> dict[str, Any]:
     """One run of a grid: its metrics, attacks and guarantee, and the result of every accountant.
 
-    The guarantee is the smallest epsilon of the best standing. `epsilon` and `standing` are by accountant.
+    The guarantee is the smallest epsilon of the best standing. `epsilon` and `standing` are by accountant. The ledger
+    goes into the total of the sweep.
     """
     with tempfile.TemporaryDirectory() as folder:
         card = train(config_from_table(settings), data_dir=data_dir, out=folder).card
@@ -78,6 +79,7 @@ def run(data_dir: str | os.PathLike[str] | None, **settings: Any) -> dict[str, A
         "epsilon": {result.tradeoff.source: result.epsilon for result in results},
         "standing": {result.tradeoff.source: result.tradeoff.standing.value for result in results},
         "attack": {audit.attack: _found(audit) for audit in card.audits},
+        LEDGER: card.ledger.spec(),
     }
 
 

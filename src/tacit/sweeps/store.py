@@ -39,6 +39,8 @@ from tacit.sweeps.task import Task, code_fingerprint
 
 NOT_KEPT = "not kept"
 """What a store holds in place of the seed of the noise."""
+LEDGER = "ledger"
+"""The key of a run's value that holds its ledger; tables leave it out."""
 _STORED = ("key", "sweep", "function", "settings", "value", "seconds", "finished", "versions")
 _ADDED = ("ran", "signature")  # columns that stores from before rows were signed do not have
 _TABLES = (
@@ -292,7 +294,8 @@ def settings_row(result: Result) -> dict[str, Any]:
 
 def value_row(result: Result) -> dict[str, Any]:
     """Every number and text of a result's value; those of a table in it as `table.name`."""
-    return dict(_flat("", result.value if isinstance(result.value, dict) else {"value": result.value}))
+    value = result.value if isinstance(result.value, dict) else {"value": result.value}
+    return dict(_flat("", {name: each for name, each in value.items() if name != LEDGER}))
 
 
 def varying(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

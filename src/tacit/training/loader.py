@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 import warnings
-from collections.abc import Callable, Iterator, Sized
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Sized
 from typing import Any
 
 import numpy as np
@@ -15,11 +18,14 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    Subset,
     TensorDataset,
     default_collate,
 )
 
 from tacit import check
+from tacit.accounting import Ledger
+from tacit.budget.same_records import tell_of_other_runs
 from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.gradients.nested import with_leaves
 from tacit.sampling import Sampling
@@ -29,6 +35,8 @@ from tacit.training.collation import MIXED, MixedRecords, collated, collation_of
 from tacit.training.dataset_probe import dataset_probe
 from tacit.training.processes import check_one_process
 
+_PROCESS_KEY = os.urandom(16)  # hashes of records are compared in this process only
+_ROWS = 1024  # evenly spaced rows that are hashed: as good as all of them to recognise a table, and quick
 Transform = Callable[[Any, torch.Generator], Any]
 """`transform(record, generator)` makes another record of one record of the data set."""
 
@@ -54,6 +62,27 @@ def records_of(loader: object) -> int:
             stacklevel=5,
         )
     return check.count("number of records of loader", len(loader.dataset))
+
+
+def tell_of_other_loaders(dataset: Any, ledger: Ledger) -> None:
+    """Say so where another run of this process read records of the same data set with a ledger of its own."""
+    part = None
+    while isinstance(dataset, Subset):
+        inner = [int(index) for index in dataset.indices]
+        part = frozenset(inner if part is None else (inner[index] for index in part))
+        dataset = dataset.dataset
+    tell_of_other_runs(_identity(dataset), ledger, part)
+
+
+def _identity(dataset: Any) -> Hashable:
+    """What stands for the records: a keyed hash of some rows of tensors, else the data set itself while it lives."""
+    if not isinstance(dataset, TensorDataset):
+        return weakref.ref(dataset)
+    digest = hashlib.blake2b(key=_PROCESS_KEY, digest_size=16)
+    for tensor in dataset.tensors:
+        rows = tensor[:: max(1, len(tensor) // _ROWS)].detach().cpu().contiguous()
+        digest.update(repr((tuple(tensor.shape), tensor.dtype)).encode() + rows.view(torch.uint8).numpy().tobytes())
+    return digest.digest()
 
 
 def batches_in_a_pass(sampling: Sampling, records: int, sample_rate: float) -> int:

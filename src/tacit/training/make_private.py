@@ -23,7 +23,7 @@ from tacit.sampling import Sampling
 from tacit.tradeoff import Target
 from tacit.training.batch_session import BatchSession
 from tacit.training.collation import assumptions_of
-from tacit.training.loader import PrivateLoader, Transform, records_of
+from tacit.training.loader import PrivateLoader, Transform, records_of, tell_of_other_loaders
 from tacit.training.loop_checks import LoopChecks
 from tacit.training.private_step import CHECK_EVERY, check_optimizer
 from tacit.training.processes import check_one_process
@@ -296,6 +296,7 @@ def wrap(
     session.checks = LoopChecks(private.clipped, optimizer, session.run, check_every, public)
     private_loader = PrivateLoader(loader, session, max_physical_batch_size, strict=strict, transform=transform)
     ledger = session.run.ledger
+    tell_of_other_loaders(loader.dataset, ledger)
     for assumption in assumptions_of(private_loader.collate_fn):
         ledger.assume(assumption)
     return Private(private, PrivateOptimizer(optimizer, private, session), private_loader, ledger)

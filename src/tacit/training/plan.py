@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tacit import accounting, check
 from tacit.accounting import EXACT_STEPS, PUBLIC_SIZE, Accountant, Fact, How, Ledger, common_facts
+from tacit.budget.shared_ledger import SharedLedger
 from tacit.clipping import Clip, FlatClip
 from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingMisuse
 from tacit.gradients import FlatGradient, UnitIds
@@ -196,6 +197,7 @@ class PrivateRun:
             self.ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
         if plan.unsafe_no_noise:
             self.ledger.mark_unsafe("unsafe_no_noise")
+        self._reserved = False
 
     @property
     def left(self) -> int:
@@ -206,7 +208,20 @@ class PrivateRun:
     def issue(self) -> Batch:
         """The next batch; raises `BudgetExceeded` when no further step may be taken."""
         self._check_budget()
+        self.reserve()
         return self.sampler.issue()
+
+    def reserve(self) -> None:
+        """Reserve the rest of the plan in the registry of the ledger, where it has one; once, before the first batch.
+
+        Raises:
+            BudgetExceeded: a cap of the data set would be crossed.
+        """
+        if not self._reserved and isinstance(self.ledger, SharedLedger):
+            planned = Ledger(relation=self.ledger.relation, unit=self.ledger.unit)
+            self.plan.record(planned, steps=self.plan.steps - self.taken, start=self.taken)
+            self.ledger.prepare((entry.mechanism, entry.steps) for entry in planned.entries)
+        self._reserved = True
 
     def charge(self, batch: Batch) -> float:
         """Redeem `batch` and record its step, before anything of it is released; its noise multiplier."""
@@ -343,7 +358,7 @@ def _check_ledger(plan: Plan, ledger: Ledger) -> None:
     """The ledger's relation and unit are those that the sampler's accounting is proven for."""
     plan.sampling.check_relation(ledger.relation)
     if ledger.unit != plan.sampling.unit:
-        if ledger.entries:
+        if ledger.entries or isinstance(ledger, SharedLedger):
             rule = f"{plan.sampling.unit!r} for {plan.sampling.type} sampling"
             raise check.fail("unit of ledger", rule, ledger.unit, "Start a new ledger.")
         ledger.unit = plan.sampling.unit

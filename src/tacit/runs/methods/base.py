@@ -40,6 +40,8 @@ class Job:
         on_progress: called with (stage, done, total) by whatever takes over two seconds.
         data_dir: folder of the data files, for a method that reads public data besides.
         sign: signs the folder, so that a ledger that was written ahead cannot be taken away unnoticed.
+        reserve: reserves what a ledger holds in the registry of the project; raises `BudgetExceeded` where a cap of the
+            data set would be crossed.
     """
 
     config: Config
@@ -50,6 +52,7 @@ class Job:
     on_progress: Progress = lambda stage, done, total: None
     data_dir: str | os.PathLike[str] | None = None
     sign: Callable[[], None] = lambda: None
+    reserve: Callable[[Ledger], None] = lambda ledger: None
 
     def write_ahead(self, *planned: tuple[Mechanism, int]) -> None:
         """Save the ledger as it would stand after `planned`: a run killed later never understates what was spent."""
@@ -58,6 +61,7 @@ class Job:
             # A composition has no entry of its own: a ledger with one could not be read again.
             for part, inner in mechanism.parts():
                 ahead.add(part, inner * steps, "planned training")
+        self.reserve(ahead)
         ahead.save(self.folder / "ledger.json")
         self.sign()
 

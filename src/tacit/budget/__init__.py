@@ -1,0 +1,11 @@
+"""The registry of what every run spent on a data set: reservations, caps and totals over months, shared by processes.
+
+One SQLite file in the project folder by default; PostgreSQL by a URL.
+"""
+
+from tacit.budget.dataset import DatasetBudget
+from tacit.budget.registry import Registry, find_registry
+from tacit.budget.reservation import Reservation
+from tacit.budget.shared_ledger import SharedLedger
+
+__all__ = ["DatasetBudget", "Registry", "Reservation", "SharedLedger", "find_registry"]

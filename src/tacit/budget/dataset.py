@@ -1,0 +1,399 @@
+"""`DatasetBudget`: caps, reservations and the total of one data set."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import platform
+from typing import Any
+
+import numpy as np
+
+from tacit import accounting, check
+from tacit.accounting import Ledger
+from tacit.budget.fingerprint import NOTICED, Parts, record_hashes, shared
+from tacit.budget.records import ABANDONED, Held, Known, Steps, mechanisms, read_rows, steps_of
+from tacit.budget.reservation import Planned, Reservation
+from tacit.budget.shared_ledger import SharedLedger
+from tacit.budget.store import Draft, Row, Store
+from tacit.budget.targets import in_words, reached, target_spec
+from tacit.errors import BudgetExceeded, InvalidInput, Refused
+from tacit.mechanisms import Compose, Mechanism, Parallel
+from tacit.signing import new_id
+from tacit.standing import Standing
+from tacit.tradeoff import Target, TradeOff, check_target
+
+SCOPES = ("fixed", "adaptive", "menu", "filter", "odometer")
+LOOKED = (
+    "The settings of later runs on these records (noise, sampling rate, steps) were chosen without looking at the "
+    "results of earlier ones"
+)
+"""The assumption of a total over runs that were not declared fixed beforehand (budgets of adaptively chosen runs)."""
+_TRIES = 3  # compositions on a snapshot, before one is made while others wait
+_FALLBACKS = ("rdp", "zcdp", "optimal", "naive")  # proven accountants, where the exact one has no answer
+
+
+class DatasetBudget:
+    """What was spent on one data set, and what may be.
+
+    The total is the composition of everything that was reserved, whether or not it ran, by the exact accountant.
+
+    Args:
+        store: rows of the registry.
+        name: of the data set.
+
+    Example:
+        >>> import tempfile
+        >>> from tacit.budget import Registry
+        >>> from tacit.mechanisms import Gaussian
+        >>> from tacit.tradeoff import Epsilon
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     dataset = Registry.create(f"{folder}/budget.sqlite").declare("patients")
+        ...     dataset.cap(Epsilon(3.0, 1e-5))
+        ...     first = dataset.reserve(Gaussian(2.0), label="mean age")
+        ...     round(dataset.spent().epsilon(1e-5), 3), len(dataset.history())
+        (1.993, 3)
+    """
+
+    def __init__(self, store: Store, name: str):
+        self._store = store
+        self.name = name
+        self._cached: tuple[int, Known] | None = None
+        self.known  # noqa: B018  raises where there is none
+
+    def __reduce__(self) -> Any:
+        return DatasetBudget, (self._store, self.name)
+
+    @property
+    def store(self) -> Store:
+        """The rows of the registry."""
+        return self._store
+
+    @property
+    def known(self) -> Known:
+        """What the registry says of the data set by now."""
+        self._store.refresh()
+        rows = self._store.rows
+        if self._cached is None or self._cached[0] != len(rows):
+            self._cached = len(rows), self._find(rows)
+        return self._cached[1]
+
+    @property
+    def relation(self) -> str:
+        """Neighbouring relation of every run that is charged."""
+        return self.known.relation
+
+    @property
+    def unit(self) -> str:
+        """Privacy unit of every run that is charged."""
+        return self.known.unit
+
+    @property
+    def caps(self) -> tuple[Target, ...]:
+        """The caps in force."""
+        return tuple(self.known.caps.values())
+
+    def cap(self, target: Target) -> None:
+        """Set a cap; it replaces an earlier one of the same kind, which stays in the history."""
+        self._append("", "cap", target_spec(check_target(target)))
+
+    def held(self, id: str) -> Held:
+        """The reservation `id`; raises `InvalidInput` where there is none."""
+        found = self.known.held.get(id)
+        if found is None:
+            raise check.fail("reservation", f"one of {self.name!r}", id)
+        return found
+
+    def reserve(
+        self,
+        planned: Planned = (),
+        *,
+        label: str = "run",
+        scope: str = "adaptive",
+        part: tuple[str, int] | None = None,
+        records: tuple[Any, Any] | None = None,
+    ) -> Reservation:
+        """Reserve `planned` before it runs; from now on it counts as spent.
+
+        Args:
+            planned: a ledger, a mechanism, or (mechanism, times) pairs; may be empty, and grow by `Reservation.cover`.
+            label: what history and messages call the run.
+            scope: "fixed" declares that noise, rate and steps were chosen before any release about these records;
+                "adaptive" makes no such claim.
+            part: (split, index) where the run reads one part of a division of the records only; see `split`.
+            records: (x, y) that such a run reads, y perhaps None; each must be of its part.
+
+        Raises:
+            BudgetExceeded: a cap would be crossed; nothing was reserved.
+            InvalidInput: relation, unit or scope do not fit.
+        """
+        steps = self._steps(planned)
+        check.choice("scope", scope, SCOPES)
+        if part is not None:
+            self._check_part(part, records)
+        made = Reservation(self, new_id())
+        self.append_reserve(made.id, check.text("label", label), scope, steps, made.block, {}, part)
+        return made
+
+    def check(self, planned: Planned, label: str = "run") -> None:
+        """Raise `BudgetExceeded` where `planned` would cross a cap; nothing is reserved."""
+        draft = self._draft("", label, "adaptive", self._steps(planned), "", {}, None)
+        self._store.refresh()
+        self._check_caps(draft, self._store.rows)
+
+    def _steps(self, planned: Planned) -> Steps:
+        if isinstance(planned, Ledger):
+            self.check_ledger(planned)
+            planned = [(entry.mechanism, entry.steps) for entry in planned.entries]
+        elif isinstance(planned, Mechanism):
+            planned = planned.parts()
+        return steps_of(planned)
+
+    def ledger(self, label: str = "run", *, scope: str = "adaptive") -> SharedLedger:
+        """A new ledger whose every entry is reserved first, shared by processes, clones, copies and pickles."""
+        return self.reserve(label=label, scope=scope).ledger()
+
+    def check_ledger(self, ledger: Ledger) -> None:
+        """Raise `InvalidInput` unless `ledger` has the relation and unit of the data set."""
+        known = self.known
+        if (ledger.relation.value, ledger.unit) != (known.relation, known.unit):
+            rule = f"one for {known.relation} and the unit {known.unit!r}, as data set {self.name!r}"
+            raise check.fail("ledger", rule, f"one for {ledger.relation.value}, {ledger.unit!r}")
+
+    def total(self) -> Ledger:
+        """A ledger of everything that was reserved, with what the runs said of facts and standing."""
+        return self._total(self.known)
+
+    def spent(self) -> TradeOff:
+        """The total by the exact accountant; by the best other proven one where that has no answer."""
+        return _curve(self.total(), self.caps[0] if self.caps else None)
+
+    def history(self) -> list[Row]:
+        """Every row about the data set, oldest first."""
+        self._store.refresh()
+        return [row for row in self._store.rows if row.dataset == self.name]
+
+    def note_untracked(self, label: str) -> None:
+        """Write down that a run read these records without being charged: the total is at most claimed from now on."""
+        self._append("", "untracked", {"label": check.text("label", label), "who": _who()})
+
+    def note_audit(self, label: str) -> None:
+        """Write down that models were trained on these records that are not released; they cost nothing."""
+        self._append("", "audit", {"label": label, "who": _who(), "says": "models trained inside were not released"})
+
+    def split(self, name: str, parts: int) -> Parts:
+        """A division of the records into `parts` by a keyed hash of each record alone, so that parts are disjoint.
+
+        Runs that reserve `part=(name, index)` and read `Parts.of(index, x, y)` compose in parallel: a record meets the
+        runs of its own part only (McSherry 2009, Theorem 4).
+
+        Raises:
+            InvalidInput: the relation is not add_remove (a record that is replaced may change its part), the unit is
+                not the record, or the name belongs to a division into another number of parts.
+        """
+        known = self.known
+        if known.relation != "add_remove":
+            hint = "A record that is replaced or blanked would change its part."
+            raise check.fail("relation", "add_remove for parts by a hash of the record", known.relation, hint)
+        if known.unit != "record":
+            raise check.fail("unit", "record for parts by a hash of the record", known.unit, "Split by the unit's id.")
+        parts = check.count("parts", parts, minimum=2)
+        if known.splits.setdefault(check.text("name", name), parts) != parts:
+            raise check.fail("parts", f"{known.splits[name]}, as the split {name!r} was declared", parts)
+        if not any(row.kind == "split" and row.body["split"] == name for row in self.history()):
+            self._append("", "split", {"split": name, "parts": parts})
+        return self._parts(name, parts)
+
+    def register(self, x: Any, y: Any = None) -> None:
+        """Keep keyed hashes of the records, by which they are recognised; the rows tell neither values nor number."""
+        hashes = record_hashes(self._store.key, x, y).tobytes()
+        digest = self._digest(hashes)
+        if digest not in self.known.fingerprints:
+            self._store.keep_fingerprint(self.name, digest, hashes)
+            self._append("", "fingerprint", {"digest": digest})
+
+    def recognises(self, hashes: np.ndarray) -> bool:
+        """Whether records with these hashes are those of the data set, or a part of them."""
+        for digest in self.known.fingerprints:
+            kept = self._store.fingerprint(self.name, digest)
+            if self._digest(kept) != digest:
+                raise InvalidInput(f"registry must be as tacit wrote it; the fingerprint of {self.name!r} was edited.")
+            if shared(np.frombuffer(kept, dtype="<u8"), hashes) >= NOTICED:
+                return True
+        return False
+
+    def append_reserve(
+        self,
+        id: str,
+        label: str,
+        scope: str,
+        missing: Steps,
+        block: str,
+        head: dict[str, Any],
+        part: tuple[str, int] | None,
+    ) -> None:
+        """Append a row that reserves `missing`, after a check of every cap.
+
+        Args:
+            id: of the reservation.
+            label: of the run.
+            scope: of the run.
+            missing: what to reserve.
+            block: identity of the process or run that may use it.
+            head: what its ledger says by now.
+            part: as in `reserve`.
+        """
+        draft = self._draft(id, label, scope, missing, block, head, part)
+        self._store.refresh()
+        for attempt in range(_TRIES):
+            seen = self._relevant(self._store.rows)
+            if attempt + 1 < _TRIES:  # The last attempt composes while others wait.
+                self._check_caps(draft, self._store.rows)
+
+            def make(rows: tuple[Row, ...], seen: int = seen, last: bool = attempt + 1 == _TRIES) -> list[Draft]:
+                if last:
+                    self._check_caps(draft, rows)
+                return [draft] if last or self._relevant(rows) == seen else []
+
+            if self._store.append(make):
+                return
+
+    def _draft(
+        self,
+        id: str,
+        label: str,
+        scope: str,
+        missing: Steps,
+        block: str,
+        head: dict[str, Any],
+        part: tuple[str, int] | None,
+    ) -> Draft:
+        rows = [{**json.loads(text), "steps": steps} for text, steps in missing.items()]
+        body = {"label": label, "scope": scope, "block": block, "who": _who(), "head": head, "mechanisms": rows}
+        return Draft(self.name, "reserve", id, body | ({} if part is None else {"part": list(part)}))
+
+    def append(self, reservation: str, kind: str, body: dict[str, Any]) -> None:
+        """Append a row about a reservation."""
+        self._append(reservation, kind, body)
+
+    def _append(self, reservation: str, kind: str, body: dict[str, Any]) -> None:
+        self._store.append(lambda rows: [Draft(self.name, kind, reservation, body)])
+
+    def _relevant(self, rows: tuple[Row, ...]) -> int:
+        """Number of the last row about this data set."""
+        return max((row.number for row in rows if row.dataset == self.name), default=0)
+
+    def _check_caps(self, draft: Draft, rows: tuple[Row, ...]) -> None:
+        if not draft.body["mechanisms"]:
+            return
+        ahead = Row(draft.dataset, draft.kind, draft.reservation, draft.body, len(rows) + 1, "", "")
+        before, known = self._find(rows), self._find((*rows, ahead))
+        for cap in known.caps.values():
+            after = _curve(self._total(known), cap)
+            if not cap.met(after):
+                raise BudgetExceeded(self._exceeded(cap, after, draft.body["label"], before))
+
+    def _exceeded(self, cap: Target, after: TradeOff, label: str, before: Known) -> str:
+        now = _curve(self._total(before), cap)
+        return (
+            f"budget of {self.name!r} must stay within {in_words(cap)}; run {label!r} would take it from "
+            f"{reached(cap, now):.4g} to {reached(cap, after):.4g}. {left_in_words(cap, self._total(before))}"
+        )
+
+    def _find(self, rows: tuple[Row, ...]) -> Known:
+        known = read_rows(rows)
+        return known[check.choice("budget", self.name, list(known))] if known else self._none()
+
+    def _none(self) -> Known:
+        raise check.fail("budget", "the name of a declared data set", self.name, "Run tacit budget init NAME.")
+
+    def _digest(self, hashes: bytes) -> str:
+        return self._store.key.mac(f"fingerprint of {self.name}", hashes)
+
+    def _check_part(self, part: tuple[str, int], records: tuple[Any, Any] | None) -> None:
+        parts = self.known.splits.get(part[0])
+        if parts is None or not 0 <= part[1] < parts:
+            raise check.fail("part", f"one of a declared split of {self.name!r}", part, "Declare it by split().")
+        if records is None:
+            raise check.fail("records", "given for a run on a part, as (x, y)", None)
+        if len(self._parts(part[0], parts).of(part[1], *records)[0]) != len(records[0]):
+            hint = "Take them from split(...).of(index, x, y)."
+            raise check.fail("records", f"of part {part[1]} of {part[0]!r} only", "others among them", hint)
+
+    def _parts(self, name: str, parts: int) -> Parts:
+        return Parts(self._store.key, f"{self._store.id} {self.name} {name}", parts)
+
+    def _total(self, known: Known) -> Ledger:
+        found = Ledger(relation=known.relation, unit=known.unit)
+        counted = [held for held in known.held.values() if held.status != ABANDONED]
+        for held in counted:
+            alone = held.ledger(known.relation, known.unit)
+            found.absorb_marks(alone)
+            if held.part is None:
+                for entry in alone.entries:
+                    found.add(entry.mechanism, entry.steps, held.label)
+        for number, split in enumerate(sorted({held.part[0] for held in counted if held.part is not None})):
+            found.add(_parallel(counted, split, known.splits[split], number), note=f"parts of {split}")
+        if any(held.scope == "adaptive" for held in counted[1:]):
+            found.assume(LOOKED)
+            found._marked = Standing.weakest(found._marked, Standing.CONDITIONAL)
+        for label in known.untracked:
+            found.assume(f"Run {label!r} read these records without being charged; this total does not hold it.")
+            found._marked = Standing.CLAIMED
+        return found
+
+
+def left_in_words(cap: Target, total: Ledger) -> str:
+    """What one more release may cost under `cap`, as the noise of a single Gaussian release."""
+    from tacit.calibration import smallest
+    from tacit.mechanisms import Gaussian
+
+    def after(noise_multiplier: float) -> Ledger:
+        trial = total.copy()
+        trial.add(Gaussian(noise_multiplier))
+        return trial
+
+    if total.entries and not cap.met(_curve(total, cap)):
+        return "Nothing is left."
+    try:
+        found = smallest("noise_multiplier", after, cap, relation=total.relation).value
+    except (InvalidInput, Refused):
+        return "Nothing is left."
+    alone = reached(cap, _curve(Ledger.of(Gaussian(found), relation=total.relation), cap))
+    return f"Left: one Gaussian release of noise multiplier {found:.4g} ({alone:.4g} by itself)."
+
+
+def _parallel(counted: list[Held], split: str, parts: int, number: int) -> Mechanism:
+    """The runs on the parts of one division: each record is in one part (McSherry 2009, Theorem 4)."""
+    branches = []
+    for index in range(parts):
+        steps: Steps = sum((held.steps for held in counted if held.part == (split, index)), Steps())
+        branches.append(Compose.of(*mechanisms(steps)))
+    used = [branch for branch in branches if branch.steps]
+    return Parallel(tuple(used), number) if len(used) > 1 else used[0]
+
+
+def _curve(ledger: Ledger, target: Target | None) -> TradeOff:
+    """The total by `pld`; where it refuses, by the proven accountant with the least number at `target`."""
+    try:
+        return accounting.accountant("pld")(ledger)
+    except Refused as refusal:
+        found = []
+        for name in _FALLBACKS:
+            try:
+                found.append(accounting.accountant(name)(ledger))
+            except Refused:
+                continue
+        if not found:
+            raise refusal from None
+        return found[0] if target is None else min(found, key=target.excess)
+
+
+def _who() -> str:
+    """User and computer of this process."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = str(os.getuid()) if hasattr(os, "getuid") else "unknown"
+    return f"{user}@{platform.node()}"

@@ -1,0 +1,196 @@
+"""What the rows of a registry say: data sets, their caps, and reservations with what each of them holds."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tacit.accounting import Ledger
+from tacit.accounting.facts import Facts
+from tacit.budget.store import Row
+from tacit.budget.targets import target_from_spec
+from tacit.mechanisms import Mechanism, from_spec
+from tacit.standing import Standing
+from tacit.tradeoff import Target
+
+Steps = Counter[str]
+"""How often each mechanism, given by its JSON text, may run."""
+PLANNED, RESERVED, SETTLED, ABANDONED = "planned", "reserved", "settled", "abandoned"
+
+
+@dataclass
+class Held:
+    """A reservation, as its rows tell it.
+
+    Attributes:
+        id: random identity.
+        label: what the run is called.
+        scope: how its settings were chosen: "fixed", "adaptive", or one of an accountant for adaptive choices.
+        time: of its first row, in UTC.
+        number: of its first row.
+        who: user and computer.
+        status: "reserved", "settled" or "abandoned".
+        blocks: per process or run that holds a part of it, what it may run.
+        heads: per block, what its ledger said of facts, assumptions and standing last.
+        part: (split, index) where it reads one part of the records only.
+    """
+
+    id: str
+    label: str
+    scope: str
+    time: str
+    number: int
+    who: str
+    status: str = RESERVED
+    blocks: dict[str, Steps] = field(default_factory=dict)
+    heads: dict[str, dict[str, Any]] = field(default_factory=dict)
+    part: tuple[str, int] | None = None
+
+    @property
+    def steps(self) -> Steps:
+        """Everything that it may run."""
+        return sum((each for each in self.blocks.values()), Counter())
+
+    def ledger(self, relation: str, unit: str) -> Ledger:
+        """What it may have run, with what its ledgers said of it."""
+        found = Ledger(relation=relation, unit=unit)
+        for mechanism, steps in mechanisms(self.steps):
+            found.add(mechanism, steps, self.label)
+        for head in self.heads.values():
+            take_head(found, head)
+        return found
+
+
+@dataclass
+class Known:
+    """A data set, as its rows tell it.
+
+    Attributes:
+        name: of the data set.
+        relation: neighbouring relation of its total.
+        unit: privacy unit.
+        facts: what is public about it.
+        caps: per kind of target, the one in force.
+        held: reservations by identity, in the order they were made.
+        fingerprints: digests of keyed hashes of its records.
+        splits: number of parts of each division of its records.
+        untracked: labels of runs on these records that were not charged.
+        assumed: sentences about what the registry does not know.
+    """
+
+    name: str
+    relation: str
+    unit: str
+    facts: dict[str, Any]
+    caps: dict[str, Target] = field(default_factory=dict)
+    held: dict[str, Held] = field(default_factory=dict)
+    fingerprints: list[str] = field(default_factory=list)
+    splits: dict[str, int] = field(default_factory=dict)
+    untracked: list[str] = field(default_factory=list)
+
+
+def read_rows(rows: Iterable[Row]) -> dict[str, Known]:
+    """Every data set by its name."""
+    known: dict[str, Known] = {}
+    for row in rows:
+        body = row.body
+        if row.kind == "declare":
+            known[row.dataset] = Known(row.dataset, body["relation"], body["unit"], body["facts"])
+        else:
+            _READERS[row.kind](known[row.dataset], row)
+    return known
+
+
+def mechanisms(steps: Steps) -> list[tuple[Mechanism, int]]:
+    """The mechanisms behind their JSON texts."""
+    return [(from_spec(json.loads(text))[0], times) for text, times in steps.items()]
+
+
+def steps_of(parts: Iterable[tuple[Mechanism, int]]) -> Steps:
+    """How often each mechanism runs, compositions taken apart."""
+    found: Steps = Counter()
+    for mechanism, times in parts:
+        for part, inner in mechanism.parts():
+            found[json.dumps(part.spec(), sort_keys=True)] += inner * times
+    return found
+
+
+def head_of(ledger: Ledger) -> dict[str, Any]:
+    """What a ledger says besides its entries: standing, assumptions, switches and facts."""
+    spec = ledger.copy().spec()
+    return {name: spec[name] for name in ("standing", "assumptions", "unsafe", "facts")}
+
+
+def take_head(ledger: Ledger, head: dict[str, Any]) -> None:
+    """Add to `ledger` what the head of another one says."""
+    for sentence in head["assumptions"]:
+        ledger.assume(sentence)
+    ledger.facts.absorb(Facts.from_spec(head["facts"]))
+    for switch in head["unsafe"]:
+        ledger.mark_unsafe(switch)
+    standing = Standing(head["standing"])
+    if standing is not Standing.CONDITIONAL or not head["facts"]:  # Facts say conditional themselves.
+        ledger._marked = Standing.weakest(ledger._marked, standing)
+
+
+def _reserve(known: Known, row: Row) -> None:
+    body = row.body
+    found = known.held.setdefault(
+        row.reservation,
+        Held(row.reservation, body["label"], body["scope"], row.time, row.number, body["who"]),
+    )
+    part = body.get("part")
+    found.part = None if part is None else (part[0], part[1])
+    added: Steps = Counter()
+    for spec in body["mechanisms"]:
+        added[json.dumps({key: value for key, value in spec.items() if key != "steps"}, sort_keys=True)] += spec[
+            "steps"
+        ]
+    found.blocks[body["block"]] = found.blocks.get(body["block"], Counter()) + added
+    if body["head"]:
+        found.heads[body["block"]] = body["head"]
+
+
+def _head(known: Known, row: Row) -> None:
+    known.held[row.reservation].heads[row.body["block"]] = row.body["head"]
+
+
+def _settle(known: Known, row: Row) -> None:
+    known.held[row.reservation].status = SETTLED
+    _head(known, row)
+
+
+def _abandon(known: Known, row: Row) -> None:
+    known.held[row.reservation].status = ABANDONED
+
+
+def _cap(known: Known, row: Row) -> None:
+    known.caps[row.body["type"]] = target_from_spec(row.body)
+
+
+def _fingerprint(known: Known, row: Row) -> None:
+    known.fingerprints.append(row.body["digest"])
+
+
+def _split(known: Known, row: Row) -> None:
+    known.splits[row.body["split"]] = row.body["parts"]
+
+
+def _untracked(known: Known, row: Row) -> None:
+    known.untracked.append(row.body["label"])
+
+
+_READERS = {
+    "reserve": _reserve,
+    "head": _head,
+    "settle": _settle,
+    "abandon": _abandon,
+    "cap": _cap,
+    "fingerprint": _fingerprint,
+    "split": _split,
+    "untracked": _untracked,
+    "audit": lambda known, row: None,
+}

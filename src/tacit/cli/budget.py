@@ -1,0 +1,207 @@
+"""`tacit budget`: the registry of what was spent on each data set, and its caps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tacit import check
+from tacit.serialization import json_text, write_text
+
+if TYPE_CHECKING:
+    from tacit.budget import DatasetBudget, Registry
+    from tacit.tradeoff import Target
+
+NOT_TRACKED = (
+    "Budget: the total over runs on these records is not tracked, so across runs this number is only claimed "
+    "(tacit budget init)."
+)
+app = typer.Typer(
+    name="budget", help="What was spent on each data set over all runs, and its caps.", no_args_is_help=True
+)
+
+Where = Annotated[
+    str | None, typer.Option(help="File or URL; by default TACIT_BUDGET, else tacit-budget.sqlite here or above.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Name = Annotated[str, typer.Argument(help="A declared data set.")]
+SomeName = Annotated[str | None, typer.Argument(help="A declared data set; all by default.")]
+Number = Annotated[float | None, typer.Option(help="Of the cap; give one of epsilon (with delta), advantage and mu.")]
+
+
+@app.command()
+def init(
+    name: Annotated[str, typer.Argument(help="What the data set will be called.")],
+    data: Annotated[
+        str | None, typer.Option(help="Preset or CONFIG.toml whose training records are recognised later.")
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
+    unit: Annotated[str, typer.Option(help="The privacy unit.")] = "record",
+    relation: Annotated[str, typer.Option(help="add_remove, replace_one or zero_out.")] = "add_remove",
+    epsilon: Number = None,
+    delta: Number = None,
+    advantage: Number = None,
+    mu: Number = None,
+    registry: Where = None,
+) -> None:
+    """Declare a data set, and make the registry in this folder where there is none."""
+    from tacit.budget import Registry, find_registry
+    from tacit.budget.registry import FILE
+    from tacit.relation import Relation
+
+    cap = _target(epsilon, delta, advantage, mu)
+    Relation.parse(relation)
+    records = None if data is None else _training_records(data, data_dir)
+    found = find_registry(registry) if registry is None else None
+    book = found if found is not None else Registry.create(registry if registry is not None else FILE)
+    if records is not None:
+        known = book.recognise(records.x_train, records.y_train)
+        if known:
+            hint = f"Use --budget {known[0]}: the same people have one budget."
+            raise check.fail("data", "records that no data set has yet", known[0], hint)
+    facts = {} if records is None else {"records": len(records.y_train)}
+    dataset = book.declare(name, unit=unit, relation=relation, facts=facts)
+    if records is not None:
+        dataset.register(records.x_train, records.y_train)
+    if cap is not None:
+        dataset.cap(cap)
+    print(f"Registry: {book.store.place}")
+    print(total_sentence(dataset))
+
+
+@app.command()
+def show(name: SomeName = None, registry: Where = None, json: Json = False) -> None:
+    """Show caps, the exact total and what is left of each data set."""
+    from tacit.budget.dataset import left_in_words
+
+    book = _registry(registry)
+    rows = []
+    for dataset in _chosen(book, name):
+        rows.append(summary(dataset))
+        if not json:
+            print(total_sentence(dataset))
+            for cap in dataset.caps:
+                print(f"  {left_in_words(cap, dataset.total())}")
+            for sentence in dataset.total().assumptions:
+                print(f"  Assumed: {sentence}")
+    if json:
+        print(json_text(rows))
+
+
+@app.command()
+def cap(
+    name: Name,
+    epsilon: Number = None,
+    delta: Number = None,
+    advantage: Number = None,
+    mu: Number = None,
+    registry: Where = None,
+) -> None:
+    """Set a cap; it replaces the one of its kind, which stays in the history."""
+    target = _target(epsilon, delta, advantage, mu)
+    if target is None:
+        raise check.fail("cap", "given by --epsilon and --delta, --advantage or --mu", None)
+    dataset = _registry(registry).dataset(name)
+    dataset.cap(target)
+    print(total_sentence(dataset))
+
+
+@app.command()
+def history(name: SomeName = None, registry: Where = None, json: Json = False) -> None:
+    """List every entry, oldest first."""
+    from tacit.budget.export import history_rows
+
+    rows = [row for dataset in _chosen(_registry(registry), name) for row in history_rows(dataset)]
+    rows.sort(key=lambda row: row["number"])
+    if json:
+        print(json_text(rows))
+        return
+    for row in rows:
+        print(f"{row['number']:>4}  {row['time']}  {row['dataset']}  {row['kind']:<11}  {row['says']}")
+
+
+@app.command()
+def export(
+    name: SomeName = None,
+    form: Annotated[
+        str, typer.Option("--format", help="json, csv, sp800-226 or deployments.", metavar="FORMAT")
+    ] = "json",
+    out: Annotated[Path | None, typer.Option(help="File to write; printed by default.")] = None,
+    registry: Where = None,
+) -> None:
+    """Write releases and totals: JSON, CSV, the claims of NIST SP 800-226, or the deployments registry's fields."""
+    from tacit.budget.export import export_text
+
+    text = export_text(_chosen(_registry(registry), name), form)
+    if out is None:
+        print(text)
+    else:
+        write_text(out, text)
+        print(out)
+
+
+@app.command()
+def verify(registry: Where = None) -> None:
+    """Check every signature, the chain of entries, the fingerprints, and that none is missing."""
+    book = _registry(registry)
+    print(f"{book.verify()} entries, each signed with this key; none is missing. Registry: {book.store.place}")
+
+
+def total_sentence(dataset: DatasetBudget | None) -> str:
+    """What was spent on `dataset` by now, of what, and on which grounds."""
+    if dataset is None:
+        return NOT_TRACKED
+    from tacit.budget.targets import in_words, reached
+
+    known, spent = dataset.known, dataset.spent()
+    runs = sum(held.status != "abandoned" and bool(held.steps) for held in known.held.values())
+    told = [f"{reached(cap, spent):.4g} of {in_words(cap)}" for cap in known.caps.values()]
+    cost = "; ".join(told) or f"epsilon {float(spent.epsilon(1e-5)):.4g} at delta 1e-05, no cap"
+    many = "1 run" if runs == 1 else f"{runs} runs"
+    return f"Budget {dataset.name}: {many} spent {cost} ({spent.source}, {spent.standing.value})."
+
+
+def charged_name(budget: str | None, no_budget: bool) -> str | None:
+    """The name that `train` takes for the flags `--budget` and `--no-budget`."""
+    from tacit.runs.run_budget import NONE
+
+    if budget is not None and no_budget:
+        raise check.fail("budget", "left out with --no-budget", budget)
+    return NONE if no_budget else budget
+
+
+def summary(dataset: DatasetBudget) -> dict[str, Any]:
+    """The state of a data set as plain values."""
+    from tacit.budget.export import totals
+
+    return totals(dataset)
+
+
+def _registry(where: str | None) -> Registry:
+    from tacit.budget import find_registry
+
+    found = find_registry(where)
+    if found is None:
+        raise check.fail("registry", "in this folder or above it", None, "Run tacit budget init NAME.")
+    return found
+
+
+def _chosen(book: Registry, name: str | None) -> list[DatasetBudget]:
+    return [book.dataset(each) for each in ([name] if name is not None else book.names)]
+
+
+def _target(epsilon: float | None, delta: float | None, advantage: float | None, mu: float | None) -> Target | None:
+    from tacit.tradeoff.target import target_of
+
+    if epsilon is delta is advantage is mu is None:
+        return None
+    return target_of(epsilon=epsilon, delta=delta, advantage=advantage, mu=mu)
+
+
+def _training_records(data: str, data_dir: Path | None) -> Any:
+    from tacit.runs import read_config
+    from tacit.runs.builders import dataset_of
+
+    return dataset_of(read_config(data, {}), data_dir, lambda stage, done, total: None)

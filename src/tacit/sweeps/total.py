@@ -1,0 +1,58 @@
+"""The total of a sweep: all of its runs read the same records, and whoever reads the table may keep the best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tacit.accounting import Ledger, accountant
+from tacit.errors import Refused
+from tacit.sweeps.store import LEDGER, Result
+from tacit.tradeoff import TradeOff
+
+Group = tuple[str, str, str]
+
+
+def sweep_totals(results: Sequence[Result]) -> dict[Group, Ledger]:
+    """What all runs on each (data set, relation, unit) spent together.
+
+    Raises:
+        InvalidInput: a stored ledger was edited.
+    """
+    totals: dict[Group, Ledger] = {}
+    for result in results:
+        if not isinstance(result.value, dict) or LEDGER not in result.value:
+            continue
+        ledger = Ledger.from_spec(result.value[LEDGER])
+        group = (_records(result.settings), ledger.relation.value, ledger.unit)
+        totals.setdefault(group, Ledger(relation=ledger.relation, unit=ledger.unit)).absorb(ledger)
+    return totals
+
+
+def total_sentences(results: Sequence[Result]) -> Iterator[str]:
+    """One sentence for each data set: how many runs were made and what they cost together."""
+    unknown = sum(not isinstance(result.value, dict) or LEDGER not in result.value for result in results)
+    for (records, relation, unit), ledger in sweep_totals(results).items():
+        mine = [each for each in results if _records(each.settings) == records and LEDGER in each.value]
+        delta = max(float(each.settings.get("delta", 1e-5)) for each in mine)
+        try:
+            spent = accountant("pld")(ledger)
+        except Refused as refusal:
+            yield f"Total of {len(mine)} runs on {records}: no accountant answers. {refusal}"
+            continue
+        yield (
+            f"Total of {len(mine)} runs on {records}: {_cost(spent, delta)}, {relation}, unit {unit}. Whoever keeps "
+            "the best of them has spent all of it."
+        )
+    if unknown:
+        yield f"{unknown} stored results are from before ledgers were kept; no total holds them."
+
+
+def _cost(spent: TradeOff, delta: float) -> str:
+    return f"epsilon {float(spent.epsilon(delta)):.4g} at delta {delta:g} ({spent.source}, {spent.standing.value})"
+
+
+def _records(settings: dict[str, Any]) -> str:
+    """What tells whose records a run reads: the data set, and the file of a table."""
+    table = settings.get("table")
+    return str(table["path"] if isinstance(table, dict) else settings.get("dataset", "digits"))
