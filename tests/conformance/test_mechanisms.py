@@ -20,6 +20,7 @@ from tacit.mechanisms import (
     ObjectivePerturbation,
     Parallel,
     RandomizedResponse,
+    Selection,
     Shuffled,
     TruncatedPoisson,
 )
@@ -53,6 +54,8 @@ MECHANISMS = [
     TruncatedPoisson(Gaussian(1.0), 0.1, 100, 30),
     Gaussian(1.0) * 3 + Laplace(2.0),
     Parallel.of(Gaussian(1.0), Laplace(2.0)),
+    Selection.of(Laplace(2.0)),
+    Selection.of(Gaussian(2.0).poisson(0.1) * 5 + Laplace(3.0), law="poisson", trials=3),
 ]
 
 
@@ -62,7 +65,8 @@ def test_mechanism_is_consistent(mechanism):
 
 
 def test_every_mechanism_is_checked():
-    public = {value for name in mechanisms.__all__ if isinstance(value := getattr(mechanisms, name), type)}
+    named = [value for name in mechanisms.__all__ if isinstance(value := getattr(mechanisms, name), type)]
+    public = {value for value in named if issubclass(value, Mechanism)}
     checked = {type(each) for each in MECHANISMS} | {Mechanism}
     assert public | set(TYPES.values()) == checked
 

@@ -8,8 +8,10 @@ from tacit.mechanisms.generic import Approximate, Generic
 from tacit.mechanisms.laplace import Laplace
 from tacit.mechanisms.objective import ObjectivePerturbation
 from tacit.mechanisms.parallel import Parallel, alternatives
+from tacit.mechanisms.selection import Selection
 from tacit.mechanisms.spec import from_spec
 from tacit.mechanisms.subsampling import FixedSize, Shuffled, TruncatedPoisson
+from tacit.mechanisms.trial_laws import NegativeBinomial, PoissonTrials, TrialLaw, law_of
 
 __all__ = [
     "Approximate",
@@ -22,12 +24,17 @@ __all__ = [
     "Generic",
     "Laplace",
     "Mechanism",
+    "NegativeBinomial",
     "ObjectivePerturbation",
     "Parallel",
     "Poisson",
+    "PoissonTrials",
     "RandomizedResponse",
+    "Selection",
     "Shuffled",
+    "TrialLaw",
     "TruncatedPoisson",
     "alternatives",
     "from_spec",
+    "law_of",
 ]

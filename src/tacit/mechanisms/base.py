@@ -117,6 +117,10 @@ class Mechanism(ABC):
         """What `steps` runs cost: (mechanism, runs); the same unless batches are disjoint."""
         return self, steps
 
+    def options(self) -> tuple[Mechanism, ...]:
+        """What one record may meet of it, each of which accountants ask about; itself unless parts are disjoint."""
+        return (self,)
+
     def series_taken(self) -> int:
         """One above the highest number of a series of disjoint batches in this mechanism; 0 without any."""
         return 0
@@ -247,7 +251,7 @@ class Poisson(Mechanism):
 
     def __post_init__(self) -> None:
         check.probability("sample_rate", self.sample_rate, open_low=True, hint="Use batch_size / n.")
-        if self.base.type in ("poisson", "compose", "fixed_size", "shuffled", "truncated_poisson"):
+        if self.base.type in ("poisson", "compose", "fixed_size", "shuffled", "truncated_poisson", "selection", "menu"):
             raise InvalidInput(f"poisson must be applied to one unsampled mechanism; got {self.base}.")
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:

@@ -1,5 +1,6 @@
 """JSON form of mechanisms: one table of types, one table of keys, one parser."""
 
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from tacit.mechanisms.generic import Approximate, Generic
 from tacit.mechanisms.laplace import Laplace
 from tacit.mechanisms.objective import ObjectivePerturbation
 from tacit.mechanisms.parallel import Parallel
+from tacit.mechanisms.selection import Selection
 from tacit.mechanisms.subsampling import FixedSize, Shuffled, TruncatedPoisson
+from tacit.mechanisms.trial_laws import law_from_spec
 from tacit.serialization import json_table
 
 TYPES: dict[str, type[Mechanism]] = {
@@ -67,9 +70,10 @@ def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
     """
     if not isinstance(entry, dict):
         raise check.fail("mechanism", 'a table such as {"type": "gaussian", "noise_multiplier": 1.0}', entry)
-    if entry.get("type") == Parallel.type:
-        return _parallel(entry), check.count("steps", entry.get("steps", 1))
-    kind = TYPES[check.choice("type", entry.get("type"), [*TYPES, Parallel.type])]
+    named = check.choice("type", entry.get("type"), [*TYPES, *_NESTED])
+    if named in _NESTED:
+        return _NESTED[named](entry), check.count("steps", entry.get("steps", 1))
+    kind = TYPES[named]
     own = {field.name: field.default is MISSING for field in fields(kind)}
     check.keys(f"a {kind.type} mechanism", entry.keys() - {"type"}, [*own, *_SAMPLING, *_LEDGER])
     for name, required in own.items():
@@ -87,6 +91,14 @@ def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
     return Compose.of(*((mechanism, 1) for mechanism in each)), 1
 
 
+def _selection(entry: dict[str, Any]) -> Selection:
+    check.keys("a selection", entry.keys() - {"type"}, ["law", "shape", "gamma", "mean", "mechanisms", *_LEDGER])
+    rows = mechanism_rows(entry)
+    if not rows:
+        raise check.fail("mechanisms", "a list with at least one mechanism", rows)
+    return Selection(Compose.of(*(from_spec(row) for row in rows)), law_from_spec(entry))
+
+
 def _parallel(entry: dict[str, Any]) -> Parallel:
     check.keys("a parallel mechanism", entry.keys() - {"type"}, ["branches", "split", *_LEDGER])
     branches = entry.get("branches")
@@ -94,6 +106,10 @@ def _parallel(entry: dict[str, Any]) -> Parallel:
         raise check.fail("branches", "a list of lists of mechanisms", branches)
     composed = tuple(Compose.of(*(from_spec(row) for row in branch)) for branch in branches)
     return Parallel(composed, entry.get("split", 0))
+
+
+_NESTED: dict[str, Callable[[dict[str, Any]], Mechanism]] = {Parallel.type: _parallel, Selection.type: _selection}
+"""Mechanisms that hold others."""
 
 
 def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> Mechanism:

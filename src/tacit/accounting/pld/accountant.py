@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
@@ -15,8 +15,9 @@ from tacit.accounting.pld.envelopes import coarse_dispatch, in_blocks, lower_bou
 from tacit.accounting.pld.few_samples import few_samples
 from tacit.accounting.pld.grouped_dispatch import GroupedDispatch
 from tacit.accounting.pld.intervals import ALLOWANCE
+from tacit.accounting.pld.selection import SelectionCost
 from tacit.accounting.pld.type_two_error import Delta, type_two_error
-from tacit.mechanisms import Mechanism
+from tacit.mechanisms import Mechanism, Selection
 from tacit.mechanisms.pairs import GaussianPair, Pair
 from tacit.relation import Relation
 from tacit.standing import Standing
@@ -45,6 +46,10 @@ class Pld(Accountant):
 
     def curves(self, mechanism: Mechanism, relation: Relation) -> tuple[Curve, Curve]:
         """Upper and lower curve; raises `Refused` where a mechanism has no dominating pair."""
+        parts = list(mechanism.parts())
+        if len(parts) == 1 and parts[0][1] == 1 and isinstance(parts[0][0], Selection):
+            cost = _selection_cost(parts[0][0], relation)
+            return cost.upper, cost.lower
         directions = _directions(mechanism, relation)
         plain = [pair for pair, _ in directions[0] if isinstance(pair, GaussianPair)]
         if len(directions) == 1 and len(plain) == len(directions[0]):
@@ -55,8 +60,7 @@ class Pld(Accountant):
         quick = [bounds for parts in directions if (bounds := few_samples(parts)) is not None]
         if len(quick) == len(directions):
             return _both(quick)
-        envelope = any(pair.attained(0.0) != pair for parts in directions for pair, _ in parts)
-        if not envelope or _single(directions):
+        if not _has_envelope(directions) or _single(directions):
             return _both([GroupedDispatch.of(parts, self._distinct) or Dispatch(parts) for parts in directions])
         # The two sides differ by more than rounding, which need not be fine then.
         upper = [coarse_dispatch(in_blocks(parts)) for parts in directions]
@@ -72,13 +76,32 @@ class Pld(Accountant):
         return type(self)(distinct=min(self._distinct, _ROUGHLY))
 
 
+@lru_cache(maxsize=32)
+def _selection_cost(selection: Selection, relation: Relation) -> SelectionCost:
+    base = selection.base.accountable()
+    directions = _directions(base, relation)
+    exact = not _has_envelope(directions) and max(len(parts) for parts in directions) <= _DISTINCT
+    return SelectionCost(Pld().curve(base, relation), directions if exact else None, selection.law)
+
+
+def _has_envelope(directions: Sequence[Parts]) -> bool:
+    return any(pair.attained(0.0) != pair for parts in directions for pair, _ in parts)
+
+
+def _pairs(mechanism: Mechanism, relation: Relation) -> tuple[Pair, ...]:
+    """The dominating pairs of one step."""
+    if isinstance(mechanism, Selection):
+        return _selection_cost(mechanism, relation).pairs
+    return mechanism.dominating_pairs(relation)
+
+
 def _single(directions: Sequence[Parts]) -> bool:
     """One step alone, where an envelope is what the family reaches at each epsilon."""
     return all(len(parts) == 1 and parts[0][1] == 1 and parts[0][0].reached for parts in directions)
 
 
 def _directions(mechanism: Mechanism, relation: Relation) -> list[Parts]:
-    parts = [(part.dominating_pairs(relation), steps) for part, steps in mechanism.parts()]
+    parts = [(_pairs(part, relation), steps) for part, steps in mechanism.parts()]
     count = max((len(pairs) for pairs, _ in parts), default=1)
     return [_merged([(pairs[min(side, len(pairs) - 1)], steps) for pairs, steps in parts]) for side in range(count)]
 
