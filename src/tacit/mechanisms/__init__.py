@@ -6,6 +6,7 @@ from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedRe
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Approximate, Generic
 from tacit.mechanisms.laplace import Laplace
+from tacit.mechanisms.menu import Menu
 from tacit.mechanisms.objective import ObjectivePerturbation
 from tacit.mechanisms.parallel import Parallel, alternatives
 from tacit.mechanisms.selection import Selection
@@ -24,6 +25,7 @@ __all__ = [
     "Generic",
     "Laplace",
     "Mechanism",
+    "Menu",
     "NegativeBinomial",
     "ObjectivePerturbation",
     "Parallel",

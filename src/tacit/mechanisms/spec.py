@@ -12,6 +12,7 @@ from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedRe
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Approximate, Generic
 from tacit.mechanisms.laplace import Laplace
+from tacit.mechanisms.menu import Menu
 from tacit.mechanisms.objective import ObjectivePerturbation
 from tacit.mechanisms.parallel import Parallel
 from tacit.mechanisms.selection import Selection
@@ -99,6 +100,16 @@ def _selection(entry: dict[str, Any]) -> Selection:
     return Selection(Compose.of(*(from_spec(row) for row in rows)), law_from_spec(entry))
 
 
+def _menu(entry: dict[str, Any]) -> Menu:
+    check.keys("a menu", entry.keys() - {"type"}, ["stages", *_LEDGER])
+    stages: list[Any] = check.instance("stages", entry.get("stages"), list, "a list of lists of options")
+    if not all(isinstance(stage, list) for stage in stages) or not all(
+        isinstance(option, list) and option for stage in stages for option in stage
+    ):
+        raise check.fail("stages", "a list of lists of options, each a list of mechanisms", stages)
+    return Menu(tuple(tuple(Compose.of(*(from_spec(row) for row in option)) for option in stage) for stage in stages))
+
+
 def _parallel(entry: dict[str, Any]) -> Parallel:
     check.keys("a parallel mechanism", entry.keys() - {"type"}, ["branches", "split", *_LEDGER])
     branches = entry.get("branches")
@@ -108,7 +119,11 @@ def _parallel(entry: dict[str, Any]) -> Parallel:
     return Parallel(composed, entry.get("split", 0))
 
 
-_NESTED: dict[str, Callable[[dict[str, Any]], Mechanism]] = {Parallel.type: _parallel, Selection.type: _selection}
+_NESTED: dict[str, Callable[[dict[str, Any]], Mechanism]] = {
+    Menu.type: _menu,
+    Parallel.type: _parallel,
+    Selection.type: _selection,
+}
 """Mechanisms that hold others."""
 
 

@@ -71,10 +71,35 @@ def train(
     Raises:
         InvalidInput, MissingData: before any training; also where `out` holds a run, whose ledger would be lost.
     """
-    started = time.perf_counter()
     dataset = dataset_of(config, data_dir, on_progress)
+    return train_by(
+        method_of(config), config, dataset, data_dir=data_dir, out=out, resume=resume, on_progress=on_progress
+    )
+
+
+def train_by(
+    method: Method,
+    config: Config,
+    dataset: Dataset,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    on_progress: Progress = lambda stage, done, total: None,
+) -> Run:
+    """`train` with a method and data that are given as objects.
+
+    Args:
+        method: what trains.
+        config: settings of the run.
+        dataset: what to train and test on.
+        data_dir: folder of the original data files.
+        out: folder to write; `runs/NAME-DATE-TIME` by default.
+        resume: go on with the run in `out`.
+        on_progress: called with (stage, done, total).
+    """
+    started = time.perf_counter()
     folder = Path(out) if out is not None else Path("runs") / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    method = method_of(config)
     if resume and not method.resumable:
         raise check.fail("method", "one that can be resumed", config.method, "Start the run anew.")
     ledger = _fresh_ledger(config, dataset, folder / "ledger.json" if method.saves_releases else None)
@@ -105,6 +130,9 @@ def _run(job: Job, method: Method, started: float) -> Run:
         job.sign()
     trained = trained_model(job, method)
     job.ledger.save(folder / "ledger.json")
+    config = trained.config or config
+    if trained.config is not None:
+        write_text(folder / "config.json", json_text(config.settings()))
     keep_trained(job, method, trained)
     baseline = method.nonprivate_baseline(job)
     on_progress("accounting", 0, 1)
@@ -134,7 +162,8 @@ def _run(job: Job, method: Method, started: float) -> Run:
         },
         settings=trained.settings,
         versions=_versions(),
-        wall_seconds=coarse_seconds(time.perf_counter() - started),
+        # How long a search took would tell how many trials it made.
+        wall_seconds=0.0 if method.hides_time else coarse_seconds(time.perf_counter() - started),
     )
     write_card(card, folder)
     sign_run(folder, config.model)

@@ -15,9 +15,11 @@ from tacit.accounting.pld.envelopes import coarse_dispatch, in_blocks, lower_bou
 from tacit.accounting.pld.few_samples import few_samples
 from tacit.accounting.pld.grouped_dispatch import GroupedDispatch
 from tacit.accounting.pld.intervals import ALLOWANCE
+from tacit.accounting.pld.menu import MenuCost
 from tacit.accounting.pld.selection import SelectionCost
 from tacit.accounting.pld.type_two_error import Delta, type_two_error
-from tacit.mechanisms import Mechanism, Selection
+from tacit.errors import Refused
+from tacit.mechanisms import Mechanism, Menu, Selection
 from tacit.mechanisms.pairs import GaussianPair, Pair
 from tacit.relation import Relation
 from tacit.standing import Standing
@@ -47,8 +49,8 @@ class Pld(Accountant):
     def curves(self, mechanism: Mechanism, relation: Relation) -> tuple[Curve, Curve]:
         """Upper and lower curve; raises `Refused` where a mechanism has no dominating pair."""
         parts = list(mechanism.parts())
-        if len(parts) == 1 and parts[0][1] == 1 and isinstance(parts[0][0], Selection):
-            cost = _selection_cost(parts[0][0], relation)
+        if len(parts) == 1 and parts[0][1] == 1 and isinstance(parts[0][0], Selection | Menu):
+            cost = _cost(parts[0][0], relation)
             return cost.upper, cost.lower
         directions = _directions(mechanism, relation)
         plain = [pair for pair, _ in directions[0] if isinstance(pair, GaussianPair)]
@@ -77,11 +79,18 @@ class Pld(Accountant):
 
 
 @lru_cache(maxsize=32)
-def _selection_cost(selection: Selection, relation: Relation) -> SelectionCost:
-    base = selection.base.accountable()
+def _cost(mechanism: Selection | Menu, relation: Relation) -> SelectionCost | MenuCost:
+    if isinstance(mechanism, Menu):
+        stages = [[_directions(option.accountable(), relation) for option in stage] for stage in mechanism.stages]
+        found = [option for stage in stages for option in stage]
+        if any(_has_envelope(option) for option in found):
+            raise Refused("pld needs options without envelopes in a menu; ask rdp, which has a bound for them.")
+        both = max(len(option) for option in found)
+        return MenuCost([[option * both if len(option) < both else option for option in stage] for stage in stages])
+    base = mechanism.base.accountable()
     directions = _directions(base, relation)
     exact = not _has_envelope(directions) and max(len(parts) for parts in directions) <= _DISTINCT
-    return SelectionCost(Pld().curve(base, relation), directions if exact else None, selection.law)
+    return SelectionCost(Pld().curve(base, relation), directions if exact else None, mechanism.law)
 
 
 def _has_envelope(directions: Sequence[Parts]) -> bool:
@@ -90,8 +99,8 @@ def _has_envelope(directions: Sequence[Parts]) -> bool:
 
 def _pairs(mechanism: Mechanism, relation: Relation) -> tuple[Pair, ...]:
     """The dominating pairs of one step."""
-    if isinstance(mechanism, Selection):
-        return _selection_cost(mechanism, relation).pairs
+    if isinstance(mechanism, Selection | Menu):
+        return _cost(mechanism, relation).pairs
     return mechanism.dominating_pairs(relation)
 
 
