@@ -9,15 +9,16 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "tacit.accounting": ("Account", "Accountant", "Ledger", "account", "accountant"),
+    "tacit.accounting": ("Account", "Accountant", "Filter", "Ledger", "Slots", "account", "accountant"),
     "tacit.calibration": ("Calibrated",),
     "tacit.data": ("Dataset",),
     "tacit.errors": ("BudgetExceeded", "InvalidInput", "LeakWarning", "Refused", "TacitError"),
-    "tacit.mechanisms": ("Exponential", "Gaussian", "Laplace", "Mechanism"),
+    "tacit.mechanisms": ("Exponential", "Gaussian", "Laplace", "Mechanism", "Menu"),
     "tacit.opacus": ("PrivacyEngine",),
     "tacit.relation": ("Relation",),
     "tacit.standing": ("Standing",),
     "tacit.tradeoff": ("Advantage", "Epsilon", "Errors", "Mu", "Target", "TradeOff"),
+    "tacit.tuning": ("PrivateSearchCV", "Tuned", "tune"),
     "tacit.training": ("fit", "make_private", "private_step"),
 }
 _ROOMS = (

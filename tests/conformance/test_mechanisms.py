@@ -20,10 +20,12 @@ from tacit.mechanisms import (
     Laplace,
     MatrixGaussian,
     Mechanism,
+    Menu,
     ObjectivePerturbation,
     Parallel,
     RandomAllocation,
     RandomizedResponse,
+    Selection,
     Shuffled,
     ToeplitzStrategy,
     TruncatedPoisson,
@@ -62,6 +64,9 @@ MECHANISMS = [
     CyclicAllocation(MatrixGaussian(2.0, ToeplitzStrategy(20, (1.0, 0.5))), 4, 5),
     Gaussian(1.0) * 3 + Laplace(2.0),
     Parallel.of(Gaussian(1.0), Laplace(2.0)),
+    Menu.of([Gaussian(2.0), Laplace(3.0)], [Gaussian(4.0)]),
+    Selection.of(Laplace(2.0)),
+    Selection.of(Gaussian(2.0).poisson(0.1) * 5 + Laplace(3.0), law="poisson", trials=3),
 ]
 
 
@@ -71,8 +76,9 @@ def test_mechanism_is_consistent(mechanism):
 
 
 def test_every_mechanism_is_checked():
-    public = {value for name in mechanisms.__all__ if isinstance(value := getattr(mechanisms, name), type)}
-    checked = {type(each) for each in MECHANISMS} | {Mechanism, ToeplitzStrategy}
+    named = [value for name in mechanisms.__all__ if isinstance(value := getattr(mechanisms, name), type)]
+    public = {value for value in named if issubclass(value, Mechanism)}
+    checked = {type(each) for each in MECHANISMS} | {Mechanism}
     assert public | set(TYPES.values()) == checked
 
 

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from tacit.errors import InvalidInput
+from tacit.mechanisms import law_of
 from tacit.noise import SeededStream, discrete
 
 _ALARM = 1e-6
@@ -104,3 +105,27 @@ def test_a_probability_that_a_word_cannot_hold_is_exact():
 def test_bad_parameters_are_refused(call):
     with pytest.raises(InvalidInput, match="must be"):
         call(SeededStream(0))
+
+
+@pytest.mark.parametrize("shape", [0.0, 1.0, -0.5])
+def test_truncated_negative_binomial(shape):
+    law, stream = law_of(shape, trials=8), SeededStream(11)
+    drawn = [discrete.truncated_negative_binomial(stream, Fraction(shape), Fraction(law.gamma)) for _ in range(1000)]
+    k = np.arange(1, 60)
+    masses = law.once * np.cumprod(np.append(1.0, (1 - law.gamma) * (k[:-1] + shape) / (k[:-1] + 1)))
+    assert fits(drawn, masses, 1)
+
+
+@pytest.mark.parametrize("mean", [Fraction(1, 3), Fraction(1), Fraction(17, 4)])
+def test_poisson(mean):
+    stream = SeededStream(12)
+    drawn = [discrete.poisson(stream, mean) for _ in range(1000)]
+    assert fits(drawn, stats.poisson.pmf(np.arange(30), float(mean)), 0)
+
+
+def test_laws_of_trials_refuse_what_they_cannot_draw():
+    for shape, gamma in ((Fraction(2), Fraction(1, 2)), (Fraction(-1), Fraction(1, 2)), (Fraction(0), Fraction(1))):
+        with pytest.raises(InvalidInput):
+            discrete.truncated_negative_binomial(SeededStream(0), shape, gamma)
+    with pytest.raises(InvalidInput):
+        discrete.poisson(SeededStream(0), Fraction(0))

@@ -4,9 +4,12 @@ Accountants by privacy loss distribution, Renyi divergence, zero-concentrated di
 theorem and the classical composition theorems.
 """
 
+from tacit.accounting.adaptivity import Slots
 from tacit.accounting.base import Accountant
+from tacit.accounting.entry import Entry, unpaid
 from tacit.accounting.facts import FACTS, FLOATING, Fact, Facts, How
-from tacit.accounting.ledger import PUBLIC_SIZE, Entry, Ledger, unpaid
+from tacit.accounting.filters import Filter, Odometer
+from tacit.accounting.ledger import PUBLIC_SIZE, Ledger
 from tacit.accounting.registry import ACCOUNTANTS, ALIASES, Account, Result, account, accountant
 from tacit.accounting.release_facts import EXACT_STEPS, common_facts, one_shot_facts
 from tacit.mechanisms.spec import read_spec
@@ -23,9 +26,12 @@ __all__ = [
     "Entry",
     "Fact",
     "Facts",
+    "Filter",
     "How",
     "Ledger",
+    "Odometer",
     "Result",
+    "Slots",
     "account",
     "accountant",
     "common_facts",

@@ -7,11 +7,12 @@ import json
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from tacit import check
+from tacit.accounting.adaptivity import FIXED, SCOPES, Cover, scope_of
+from tacit.accounting.entry import Entry, unpaid
 from tacit.accounting.facts import Fact, Facts
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Compose, Mechanism, from_spec
@@ -40,26 +41,6 @@ _DETACHED = (
 )
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One mechanism, how often it ran, and why.
-
-    Attributes:
-        mechanism: the mechanism.
-        steps: number of times that it ran, >= 1.
-        note: reason of the entry.
-
-    Example:
-        >>> from tacit.mechanisms import Gaussian
-        >>> Ledger.of(Gaussian(1.0) * 3).entries[0].steps
-        3
-    """
-
-    mechanism: Mechanism
-    steps: int
-    note: str = ""
-
-
 class Ledger:
     """The mechanisms that ran, their relation, assumptions and facts; the JSON form is a SPEC for `tacit account`.
 
@@ -76,9 +57,10 @@ class Ledger:
     Args:
         relation: neighbouring relation that the sensitivities were enforced for.
         unit: the privacy unit ("record", "user", ...).
+        scope: "fixed" declares that no setting of a run follows the output of an earlier one.
 
     Raises:
-        InvalidInput: the relation is unknown, or the unit is no text.
+        InvalidInput: the relation or scope is unknown, or the unit is no text.
 
     Example:
         >>> from tacit.mechanisms import Gaussian
@@ -91,7 +73,9 @@ class Ledger:
         True
     """
 
-    def __init__(self, *, relation: Relation | str = Relation.ADD_REMOVE, unit: str = "record"):
+    def __init__(
+        self, *, relation: Relation | str = Relation.ADD_REMOVE, unit: str = "record", scope: str | None = None
+    ):
         self.relation = Relation.parse(relation)
         self.unit = check.text("unit", unit)
         self.assumptions: list[str] = []
@@ -102,9 +86,14 @@ class Ledger:
         self._unstated = False
         self._closed = False
         self._entries: list[Entry] = []
+        self._covers: list[Cover] = []
+        self.advances = 0  # Checkpoints of the same run that were read.
         self._lock = threading.RLock()
         # Which records form a unit is private, so only a hash under a key that is written nowhere is kept.
         self._key, self._grouping = os.urandom(16), ""
+        if scope is not None:
+            check.choice("scope", scope, SCOPES)
+            self.assume(FIXED)
 
     @classmethod
     def of(cls, mechanism: Mechanism, *, relation: Relation | str = Relation.ADD_REMOVE) -> Ledger:
@@ -129,6 +118,11 @@ class Ledger:
         """The weakest of what was marked and of the facts; `conditional` for a stored run that states no facts."""
         known = Standing.CONDITIONAL if self._unstated else Standing.PROVEN
         return Standing.weakest(self._told, known)
+
+    @property
+    def scope(self) -> str:
+        """What may have followed earlier outputs: "fixed", "menu", "filter(...)", or several of them."""
+        return scope_of(self._entries)
 
     @property
     def is_run(self) -> bool:
@@ -161,6 +155,8 @@ class Ledger:
         if self._closed:
             raise InvalidInput("ledger must be open; got a closed copy, whose entries would reach nobody. Fit again.")
         with self._lock:
+            if any(cover.take(mechanism, steps) for cover in self._covers):
+                return
             last = self._entries[-1] if self._entries else None
             if last is not None and (last.mechanism, last.note) == (mechanism, note):
                 self._entries[-1] = Entry(mechanism, last.steps + steps, note)
@@ -168,6 +164,18 @@ class Ledger:
                 self._entries.append(Entry(mechanism, steps, note))
             for switch in mechanism.unsafe:
                 self.mark_unsafe(switch)
+
+    def reserve(self, cover: Cover) -> None:
+        """Record the whole cost of `cover` now; what it covers is recorded at no further cost (`Slots`, `Filter`)."""
+        with self._lock:
+            for part, steps in cover.mechanism.parts():
+                self.add(part, steps, cover.note)
+            self._covers.append(cover)
+
+    def chosen_after_outputs(self, why: str) -> None:
+        """Record that the cost of a run followed earlier outputs: claimed, unless the scope was declared fixed."""
+        if FIXED not in self.assumptions:
+            self.mark_unsafe(f"adaptive: {why}", Standing.CLAIMED)
 
     def check_grouping(self, grouping: Callable[[bytes], str]) -> None:
         """Check that records form the same units as in the runs before.
@@ -262,6 +270,7 @@ class Ledger:
             )
         with self._lock:
             self._entries = list(later._entries)
+            self.advances += 1
             self.facts.advance(later.facts)
             self._take_marks(later)
 
@@ -382,16 +391,6 @@ class Ledger:
         for row in (*self.facts.spec(), *self._rows()):
             links.append(_digest([links[-1], row]))
         return links
-
-
-def unpaid(what: str) -> str:
-    """The assumption behind every number of a run that read `what` from its data without a privacy cost.
-
-    Example:
-        >>> unpaid("class counts")
-        'Read from the data without being paid for: class counts'
-    """
-    return f"Read from the data without being paid for: {what}"
 
 
 def _digest(value: object) -> str:

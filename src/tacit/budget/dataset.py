@@ -24,7 +24,7 @@ from tacit.signing import new_id
 from tacit.standing import Standing
 from tacit.tradeoff import Target, TradeOff, check_target
 
-SCOPES = ("fixed", "adaptive", "menu", "filter", "odometer")
+SCOPES = ("fixed", "adaptive")
 LOOKED = (
     "The settings of later runs on these records (noise, sampling rate, steps) were chosen without looking at the "
     "results of earlier ones"
@@ -335,7 +335,7 @@ class DatasetBudget:
                     found.add(entry.mechanism, entry.steps, held.label)
         for number, split in enumerate(sorted({held.part[0] for held in counted if held.part is not None})):
             found.add(_parallel(counted, split, known.splits[split], number), note=f"parts of {split}")
-        if any(held.scope == "adaptive" for held in counted[1:]):
+        if any(held.scope != "fixed" for held in counted[1:]):
             found.assume(LOOKED)
             found._marked = Standing.weakest(found._marked, Standing.CONDITIONAL)
         for label in known.untracked:

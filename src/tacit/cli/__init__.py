@@ -12,7 +12,21 @@ import typer
 from typer.exceptions import TyperException
 
 from tacit import __version__, check
-from tacit.cli import account, audit, budget, calibrate, data, doctor, reproduce, results, sweep, tickets, train, verify
+from tacit.cli import (
+    account,
+    audit,
+    budget,
+    calibrate,
+    data,
+    doctor,
+    reproduce,
+    results,
+    sweep,
+    tickets,
+    train,
+    tune,
+    verify,
+)
 from tacit.errors import CodeWarning, LeakWarning, PrivacyWarning, RenamedWarning, TacitError
 
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
@@ -26,6 +40,7 @@ app = typer.Typer(
 )
 for _name, _module in {
     "train": train,
+    "tune": tune,
     "account": account,
     "calibrate": calibrate,
     "audit": audit,

@@ -116,7 +116,7 @@ def _ledgers(
 def _table(ledger: Ledger, answer: Account) -> dict[str, Any]:
     refused = [{"accountant": name, "why": why} for name, why in answer.refused]
     of = "run" if ledger.is_evidence else "spec"
-    return {"of": of, "results": [result.row() for result in answer.results], "refused": refused}
+    return {"of": of, "scope": ledger.scope, "results": [result.row() for result in answer.results], "refused": refused}
 
 
 def _check_claim(ledgers: list[tuple[str, Ledger]], claim: float, delta: float) -> None:

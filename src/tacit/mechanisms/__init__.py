@@ -8,11 +8,14 @@ from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Approximate, Generic
 from tacit.mechanisms.laplace import Laplace
 from tacit.mechanisms.matrix import CyclicAllocation, CyclicPoisson, MatrixGaussian
+from tacit.mechanisms.menu import Menu
 from tacit.mechanisms.objective import ObjectivePerturbation
 from tacit.mechanisms.parallel import Parallel, alternatives
+from tacit.mechanisms.selection import Selection
 from tacit.mechanisms.spec import from_spec
 from tacit.mechanisms.subsampling import FixedSize, Shuffled, TruncatedPoisson
 from tacit.mechanisms.toeplitz import ToeplitzStrategy
+from tacit.mechanisms.trial_laws import NegativeBinomial, PoissonTrials, TrialLaw, law_of
 
 __all__ = [
     "Approximate",
@@ -28,14 +31,20 @@ __all__ = [
     "Laplace",
     "MatrixGaussian",
     "Mechanism",
+    "Menu",
+    "NegativeBinomial",
     "ObjectivePerturbation",
     "Parallel",
     "Poisson",
+    "PoissonTrials",
     "RandomAllocation",
     "RandomizedResponse",
+    "Selection",
     "Shuffled",
     "ToeplitzStrategy",
+    "TrialLaw",
     "TruncatedPoisson",
     "alternatives",
     "from_spec",
+    "law_of",
 ]

@@ -21,7 +21,7 @@ from tacit.relation import Relation
 
 SUBSAMPLED = (
     *("poisson", "compose", "fixed_size", "shuffled", "truncated_poisson", "random_allocation"),
-    *("matrix_gaussian", "cyclic_poisson", "cyclic_allocation"),
+    *("matrix_gaussian", "cyclic_poisson", "cyclic_allocation", "selection", "menu"),
 )
 """Types of mechanism that are composed or have a sampling of their own, and take no second one."""
 
@@ -122,6 +122,10 @@ class Mechanism(ABC):
     def accounted(self, steps: int) -> tuple[Mechanism, int]:
         """What `steps` runs cost: (mechanism, runs); the same unless batches are disjoint."""
         return self, steps
+
+    def options(self) -> tuple[Mechanism, ...]:
+        """What one record may meet of it, each of which accountants ask about; itself unless parts are disjoint."""
+        return (self,)
 
     def series_taken(self) -> int:
         """One above the highest number of a series of disjoint batches in this mechanism; 0 without any."""

@@ -42,6 +42,10 @@ class Parallel(Mechanism):
         """Branches given as any mechanisms."""
         return cls(tuple(Compose.of((branch, 1)) for branch in branches))
 
+    def options(self) -> tuple[Mechanism, ...]:
+        """Return the branches."""
+        return self.branches
+
     def series_taken(self) -> int:
         """Return one above the highest number of a series in the mechanism."""
         return max(branch.series_taken() for branch in self.branches)
@@ -66,7 +70,6 @@ def alternatives(mechanism: Compose) -> list[Compose]:
     """
     found: list[list[tuple[Mechanism, int]]] = [[]]
     for part, times in mechanism.parts():
-        choices: tuple[Mechanism, ...] = part.branches if isinstance(part, Parallel) else (part,)
-        found = [[*chosen, (choice, times)] for chosen in found for choice in choices]
+        found = [[*chosen, (choice, times)] for chosen in found for choice in part.options()]
     composed = (Compose.of(*chosen) for chosen in found)
     return [*{frozenset(each.steps): each for each in composed}.values()]

@@ -1,5 +1,6 @@
 """JSON form of mechanisms: one table of types, one table of keys, one parser."""
 
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Approximate, Generic
 from tacit.mechanisms.laplace import Laplace
 from tacit.mechanisms.matrix import CyclicAllocation, CyclicPoisson, MatrixGaussian
+from tacit.mechanisms.menu import Menu
 from tacit.mechanisms.objective import ObjectivePerturbation
 from tacit.mechanisms.parallel import Parallel
+from tacit.mechanisms.selection import Selection
 from tacit.mechanisms.subsampling import FixedSize, Shuffled, TruncatedPoisson
 from tacit.mechanisms.toeplitz import ToeplitzStrategy
+from tacit.mechanisms.trial_laws import law_from_spec
 from tacit.serialization import json_table
 
 TYPES: dict[str, type[Mechanism]] = {
@@ -70,11 +74,10 @@ def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
     """
     if not isinstance(entry, dict):
         raise check.fail("mechanism", 'a table such as {"type": "gaussian", "noise_multiplier": 1.0}', entry)
-    if entry.get("type") == Parallel.type:
-        return _parallel(entry), check.count("steps", entry.get("steps", 1))
-    if entry.get("type") == MatrixGaussian.type:
-        return _matrix(entry), check.count("steps", entry.get("steps", 1))
-    kind = TYPES[check.choice("type", entry.get("type"), [*TYPES, Parallel.type, MatrixGaussian.type])]
+    named = check.choice("type", entry.get("type"), [*TYPES, *_NESTED])
+    if named in _NESTED:
+        return _NESTED[named](entry), check.count("steps", entry.get("steps", 1))
+    kind = TYPES[named]
     own = {field.name: field.default is MISSING for field in fields(kind)}
     check.keys(f"a {kind.type} mechanism", entry.keys() - {"type"}, [*own, *_SAMPLING, *_LEDGER])
     for name, required in own.items():
@@ -90,6 +93,24 @@ def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
         return _one(kind, own, entry), steps
     each = [_one(kind, own, entry | {key: entry[key][i] for key in varying}) for i in range(steps)]
     return Compose.of(*((mechanism, 1) for mechanism in each)), 1
+
+
+def _selection(entry: dict[str, Any]) -> Selection:
+    check.keys("a selection", entry.keys() - {"type"}, ["law", "shape", "gamma", "mean", "mechanisms", *_LEDGER])
+    rows = mechanism_rows(entry)
+    if not rows:
+        raise check.fail("mechanisms", "a list with at least one mechanism", rows)
+    return Selection(Compose.of(*(from_spec(row) for row in rows)), law_from_spec(entry))
+
+
+def _menu(entry: dict[str, Any]) -> Menu:
+    check.keys("a menu", entry.keys() - {"type"}, ["stages", *_LEDGER])
+    stages: list[Any] = check.instance("stages", entry.get("stages"), list, "a list of lists of options")
+    if not all(isinstance(stage, list) for stage in stages) or not all(
+        isinstance(option, list) and option for stage in stages for option in stage
+    ):
+        raise check.fail("stages", "a list of lists of options, each a list of mechanisms", stages)
+    return Menu(tuple(tuple(Compose.of(*(from_spec(row) for row in option)) for option in stage) for stage in stages))
 
 
 def _parallel(entry: dict[str, Any]) -> Parallel:
@@ -122,6 +143,15 @@ def _matrix(entry: dict[str, Any]) -> Mechanism:
     check.keys(f"a {kind.type} mechanism", entry.keys() - {"type", "sampling"}, [*own, *names, *_LEDGER])
     _need(entry, tuple(name for name in names if name != "series"), kind.type)
     return kind(run, **{name: entry[name] for name in names if name in entry})
+
+
+_NESTED: dict[str, Callable[[dict[str, Any]], Mechanism]] = {
+    MatrixGaussian.type: _matrix,
+    Menu.type: _menu,
+    Parallel.type: _parallel,
+    Selection.type: _selection,
+}
+"""Mechanisms that hold others."""
 
 
 def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> Mechanism:

@@ -208,6 +208,67 @@ def exponential_mechanism(
             return at
 
 
+def truncated_negative_binomial(stream: Stream, shape: Fraction, gamma: Fraction) -> int:
+    """A number of trials k >= 1 with probability proportional to (1 - gamma)^k prod_{l < k} (l + shape) / (l + 1).
+
+    Exactly, by rejection from the geometric law: k stays with probability prod_{0 < l < k} (l + shape) / (l + 1), one
+    coin for each factor as k grows; the first that fails begins anew.
+
+    Args:
+        stream: source of the bits.
+        shape: in (-1, 1]: 1 is the geometric law, 0 the logarithmic one.
+        gamma: in (0, 1).
+
+    Raises:
+        InvalidInput: shape or gamma is out of range.
+
+    Example:
+        >>> from tacit.noise import SeededStream
+        >>> truncated_negative_binomial(SeededStream(0), Fraction(0), Fraction(1, 100)) >= 1
+        True
+
+    Source: Papernot & Steinke 2022, Definition 1.
+    """
+    if not -1 < shape <= 1 or not 0 < gamma < 1:
+        raise InvalidInput(f"shape must be in (-1, 1] and gamma in (0, 1); got {float(shape)!r}, {float(gamma)!r}.")
+    trials = 1
+    while not bernoulli(stream, gamma):
+        trials = trials + 1 if bernoulli(stream, (trials + shape) / (trials + 1)) else 1
+    return trials
+
+
+def poisson(stream: Stream, mean: Fraction) -> int:
+    """A number k >= 0 with probability mean^k e^-mean / k!, as a sum of numbers with means of at most 1.
+
+    Each is drawn exactly by rejection from P(k) = 2^-(k + 1), kept with probability (2 mean)^k / (2 k!).
+
+    Raises:
+        InvalidInput: the mean is not above 0.
+
+    Example:
+        >>> from tacit.noise import SeededStream
+        >>> poisson(SeededStream(0), Fraction(20)) > 0
+        True
+    """
+    if mean <= 0:
+        raise InvalidInput(f"mean must be above 0; got {float(mean)!r}.")
+    total, rest = 0, mean
+    while rest > 0:
+        part = min(rest, Fraction(1))
+        total, rest = total + _few(stream, part), rest - part
+    return total
+
+
+def _few(stream: Stream, mean: Fraction) -> int:
+    """Draw `poisson` with a mean of at most 1, where (2 mean)^k / k! is at most 2."""
+    while True:
+        k = 0
+        while bernoulli(stream, Fraction(1, 2)):
+            k += 1
+        if bernoulli(stream, (2 * mean) ** k / (2 * math.factorial(k))):
+            return k
+
+
 def _exact_scores(scores: Sequence[int | Fraction], epsilon: Fraction, sensitivity: Fraction) -> list[Fraction]:
     if not scores or epsilon <= 0 or sensitivity <= 0:
         raise InvalidInput("scores, epsilon and sensitivity must be: at least one score, both numbers above 0.")

@@ -90,7 +90,9 @@ def keep_trained(job: Job, method: Method, trained: Trained) -> None:
     """Write down what the card will say, so that a kill from here on costs nothing; not where checkpoints do that."""
     if method.keeps_checkpoints:
         return
-    named = {each.name: getattr(trained, each.name) for each in fields(trained) if each.name != "predict"}
+    named = {
+        each.name: getattr(trained, each.name) for each in fields(trained) if each.name not in ("predict", "config")
+    }
     plain = {key: dict(value) if isinstance(value, Mapping) else value for key, value in named.items()}
     table = json.loads(json_text(plain))
     write_text(job.folder / TRAINED, json_text({"trained": table, "signature": signature_of(TRAINED, table)}))

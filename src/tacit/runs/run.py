@@ -82,12 +82,40 @@ def train(
         InvalidInput, MissingData: before any training; also where `out` holds a run, whose ledger would be lost.
         KeyboardInterrupt: with the command that goes on as its message.
     """
-    started = time.perf_counter()
     charged = RunBudget.find(config, budget)
     dataset = dataset_of(config, data_dir, on_progress)
+    given = {"data_dir": data_dir, "out": out, "resume": resume, "on_progress": on_progress}
+    return train_by(method_of(config), config, dataset, charged=charged, **given)
+
+
+def train_by(
+    method: Method,
+    config: Config,
+    dataset: Dataset,
+    *,
+    charged: RunBudget | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    on_progress: Progress = lambda stage, done, total: None,
+) -> Run:
+    """`train` with a method and data that are given as objects.
+
+    Args:
+        method: what trains.
+        config: settings of the run.
+        dataset: what to train and test on.
+        charged: where the run is charged; the data set that its records are recognised as by default.
+        data_dir: folder of the original data files.
+        out: folder to write; `runs/NAME-DATE-TIME` by default.
+        resume: go on with the run in `out`.
+        on_progress: called with (stage, done, total).
+    """
+    started = time.perf_counter()
+    charged = charged if charged is not None else RunBudget.find(config, None)
     charged.recognise(config, dataset)
     folder = Path(out) if out is not None else Path("runs") / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    method, unsigned = method_of(config), check_resumable(folder) if resume else ""
+    unsigned = check_resumable(folder) if resume else ""
     if resume and not method.resumable:
         raise check.fail("method", "one that can be resumed", config.method, "Start the run anew.")
     sign = partial(sign_run, folder, config.model)
@@ -134,6 +162,9 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
         job.sign()
     trained = trained_model(job, method)
     job.ledger.save(folder / "ledger.json")
+    config = trained.config or config
+    if trained.config is not None:
+        write_text(folder / "config.json", json_text(config.settings()))
     keep_trained(job, method, trained)
     baseline = method.nonprivate_baseline(job)
     on_progress("accounting", 0, 1)
@@ -163,7 +194,8 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
         },
         settings={**trained.settings, **({} if charged.dataset is None else {"budget": charged.dataset.name})},
         versions=_versions(),
-        wall_seconds=coarse_seconds(time.perf_counter() - started),
+        # How long a search took would tell how many trials it made.
+        wall_seconds=0.0 if method.hides_time else coarse_seconds(time.perf_counter() - started),
     )
     write_card(card, folder)
     sign_run(folder, config.model)

@@ -29,6 +29,8 @@ CHANGED_NOISE = (
     "noise_multiplier was changed during the run, which the accountants take for fixed beforehand: plan it with a "
     'noise schedule, or declare it: ledger.facts.declare("settings", "noise schedule fixed beforehand")'
 )
+WHAT_IS_LEFT = "a run spends what earlier runs left of a target (natural filter); reserve slots, or declare the scope"
+"""Why a total is claimed that no theorem covers: the noise or length of a run follows what ran before it."""
 NOT_TAKEN = "planned, not taken: the run could end by what it had released"
 
 
@@ -192,6 +194,8 @@ class PrivateRun:
         self._noisy_mean = NoisyMean(self.stream)
         self.taken = self._pass_start = 0
         self._limit = None if budget is None else check_target(budget), accountant
+        if budget is not None and self.ledger.entries:
+            self.ledger.chosen_after_outputs(WHAT_IS_LEFT)
         self._resolve_budget()
         if not self.stream.secure:
             self.ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
@@ -311,12 +315,15 @@ class PrivateRun:
         """Find a series of its own for a run that has yet to begin, and count how far the budget reaches now."""
         if not self.taken:
             self._enter(self.ledger.free_series)
+        self._advances = self.ledger.advances
         self._affordable = _affordable_steps(self.ledger, self.plan, *self._limit, self.taken)
         self._known_steps = self.ledger.steps
 
     def _check_budget(self) -> None:
         if self.ledger.steps != self._known_steps:
             # Another run wrote into the same ledger, or a checkpoint was read.
+            if self._limit[0] is not None and self.ledger.advances == self._advances:
+                self.ledger.chosen_after_outputs(WHAT_IS_LEFT)
             self._resolve_budget()
         if self._affordable is not None and self.taken >= self._affordable:
             raise BudgetExceeded(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
@@ -17,8 +17,11 @@ from tacit.accounting.pld.few_samples import few_samples
 from tacit.accounting.pld.gaussian_cover import Chart, mu_bounds, mu_floor, regret_ceiling
 from tacit.accounting.pld.grouped_dispatch import GroupedDispatch
 from tacit.accounting.pld.intervals import ALLOWANCE
+from tacit.accounting.pld.menu import MenuCost
+from tacit.accounting.pld.selection import SelectionCost
 from tacit.accounting.pld.type_two_error import Delta, type_two_error
-from tacit.mechanisms import Mechanism
+from tacit.errors import Refused
+from tacit.mechanisms import Mechanism, Menu, Selection
 from tacit.mechanisms.pairs import GaussianPair, Pair
 from tacit.relation import Relation
 from tacit.standing import Standing
@@ -51,6 +54,10 @@ class Pld(Accountant):
 
     def curves(self, mechanism: Mechanism, relation: Relation) -> tuple[Curve, Curve]:
         """Upper and lower curve; raises `Refused` where a mechanism has no dominating pair."""
+        parts = list(mechanism.parts())
+        if len(parts) == 1 and parts[0][1] == 1 and isinstance(parts[0][0], Selection | Menu):
+            cost = _cost(parts[0][0], relation)
+            return cost.upper, cost.lower
         directions = _directions(mechanism, relation)
         plain = [pair for pair, _ in directions[0] if isinstance(pair, GaussianPair)]
         if len(directions) == 1 and len(plain) == len(directions[0]):
@@ -62,8 +69,7 @@ class Pld(Accountant):
         tail = _mu_without_slack(mechanism, relation, directions)
         if len(quick) == len(directions):
             return _both(quick, tail)
-        envelope = any(pair.attained(0.0) != pair for parts in directions for pair, _ in parts)
-        if not envelope or _single(directions):
+        if not _has_envelope(directions) or _single(directions):
             return _both([GroupedDispatch.of(parts, self._distinct) or Dispatch(parts) for parts in directions], tail)
         # The two sides differ by more than rounding, which need not be fine then.
         upper = [coarse_dispatch(in_blocks(parts)) for parts in directions]
@@ -79,13 +85,39 @@ class Pld(Accountant):
         return type(self)(distinct=min(self._distinct, _ROUGHLY))
 
 
+@lru_cache(maxsize=32)
+def _cost(mechanism: Selection | Menu, relation: Relation) -> SelectionCost | MenuCost:
+    if isinstance(mechanism, Menu):
+        stages = [[_directions(option.accountable(), relation) for option in stage] for stage in mechanism.stages]
+        found = [option for stage in stages for option in stage]
+        if any(_has_envelope(option) for option in found):
+            raise Refused("pld needs options without envelopes in a menu; ask rdp, which has a bound for them.")
+        both = max(len(option) for option in found)
+        return MenuCost([[option * both if len(option) < both else option for option in stage] for stage in stages])
+    base = mechanism.base.accountable()
+    directions = _directions(base, relation)
+    exact = not _has_envelope(directions) and max(len(parts) for parts in directions) <= _DISTINCT
+    return SelectionCost(Pld().curve(base, relation), directions if exact else None, mechanism.law)
+
+
+def _has_envelope(directions: Sequence[Parts]) -> bool:
+    return any(pair.attained(0.0) != pair for parts in directions for pair, _ in parts)
+
+
+def _pairs(mechanism: Mechanism, relation: Relation) -> tuple[Pair, ...]:
+    """The dominating pairs of one step."""
+    if isinstance(mechanism, Selection | Menu):
+        return _cost(mechanism, relation).pairs
+    return mechanism.dominating_pairs(relation)
+
+
 def _single(directions: Sequence[Parts]) -> bool:
     """One step alone, where an envelope is what the family reaches at each epsilon."""
     return all(len(parts) == 1 and parts[0][1] == 1 and parts[0][0].reached for parts in directions)
 
 
 def _directions(mechanism: Mechanism, relation: Relation) -> list[Parts]:
-    parts = [(part.dominating_pairs(relation), steps) for part, steps in mechanism.parts()]
+    parts = [(_pairs(part, relation), steps) for part, steps in mechanism.parts()]
     count = max((len(pairs) for pairs, _ in parts), default=1)
     return [_merged([(pairs[min(side, len(pairs) - 1)], steps) for pairs, steps in parts]) for side in range(count)]
 

@@ -78,6 +78,7 @@ class Trained:
         history: `test` after each epoch, for the training curve; empty where there are no epochs.
         metrics: further numbers for the card.
         units: how many privacy units (ledger.unit) the training data holds; the records where None.
+        config: the settings that `load` needs, where they are not those of the job.
     """
 
     predict: Predict
@@ -87,6 +88,7 @@ class Trained:
     history: Sequence[Mapping[str, float]] = ()
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     units: int | None = None
+    config: Config | None = None
 
 
 class Method(ABC, Generic[Settings]):
@@ -99,12 +101,14 @@ class Method(ABC, Generic[Settings]):
         resumable: whether a run that was stopped can go on to its card.
         keeps_checkpoints: whether `train` goes on from the checkpoint in the folder; otherwise it begins anew, and what
             was written ahead counts as lost.
+        hides_time: whether the card leaves out how long the run took.
         saves_releases: whether the ledger is on disk before every release; otherwise `train` writes it ahead.
     """
 
     resumable: ClassVar[bool] = True
     keeps_checkpoints: ClassVar[bool] = False
     saves_releases: ClassVar[bool] = False
+    hides_time: ClassVar[bool] = False
 
     def __init__(self, settings: Settings):
         self.settings = settings

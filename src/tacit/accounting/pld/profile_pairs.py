@@ -1,0 +1,200 @@
+"""Privacy profiles on a grid of losses, and the finite pairs just above and just below them.
+
+A profile H(x) = delta(log x), x > 0, of a pair is convex with H(x) >= (1 - x)_+, and each such function is the profile
+of one pair: Q has mass H'(x+) - H'(x-) at the loss log x, and P has x times that. So the largest convex function below
+upper bounds at grid points is at least H between them (connect-the-dots, Doroshenko et al. 2022), and values lowered
+by as much as H may lie below its chords give a pair that H dominates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from tacit.accounting.pld.dispatch import Dispatch
+from tacit.mechanisms.pairs import GaussianPair, Nodes, Pair, SampledGaussianPair
+from tacit.mechanisms.pairs.base import Table, table_bin_masses
+
+Parts = list[tuple[Pair, int]]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Bounds on one direction's H at x = e^loss on a symmetric grid of losses.
+
+    Args:
+        pitch: distance of the losses, > 0.
+        low: lower bounds on H, or on H - (1 - x) where x < 1; shape (2 n + 1,), losses -n pitch, ..., n pitch.
+        high: upper bounds, likewise.
+    """
+
+    pitch: float
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def losses(self) -> np.ndarray:
+        """Return the grid."""
+        reach = len(self.low) // 2
+        return self.pitch * np.arange(-reach, reach + 1)
+
+    @cached_property
+    def above(self) -> ProfilePair:
+        """The smallest pair on the grid that is known to dominate; what lies beyond the grid is infinite."""
+        return ProfilePair(_masses(self.losses, self.high), infinity_mass=float(self.high[-1]))
+
+    @cached_property
+    def below(self) -> ProfilePair:
+        """A pair on the grid that is dominated."""
+        return ProfilePair(_masses(self.losses, _lowered(self.losses, self.low, self.high)))
+
+
+def profiles_of(directions: list[Parts], pitch: float, points: int) -> list[Profile]:
+    """The profile of every direction of a composition, where losses beyond the grid count as infinite.
+
+    delta at a negative epsilon is that of the other direction: H_{P,Q}(x) = 1 - x + x H_{Q,P}(1 / x). From below it is
+    known only where the second pair is the first one reversed.
+
+    Args:
+        directions: the pairs of each direction with their numbers of steps; one alone stands for both.
+        pitch: distance of the losses, > 0.
+        points: number of positive losses, >= 1.
+    """
+    epsilons = pitch * np.arange(points + 1)
+    sides = [np.clip(Dispatch(parts).profile(epsilons), 0.0, 1.0) for parts in directions]
+    sides = [(np.maximum.accumulate(low[::-1])[::-1], np.minimum.accumulate(high)) for low, high in sides]
+    shrunk = np.exp(-epsilons[:0:-1])
+    found = []
+    for (low, high), (other_low, other_high) in zip(sides, sides[::-1], strict=True):
+        before = other_low[:0:-1] * shrunk if _are_reversed(directions) else _extended(epsilons, low, high)
+        found.append(Profile(pitch, np.concatenate([before, low]), np.concatenate([other_high[:0:-1] * shrunk, high])))
+    return found
+
+
+def reach_of(directions: list[Parts], delta: float) -> float:
+    """The largest epsilon of any direction at `delta`, an upper bound."""
+    return max(Dispatch(parts).epsilon(delta)[1] for parts in directions)
+
+
+@dataclass(frozen=True, eq=False)
+class ProfilePair(Pair):
+    """The pair of a table, for which no other is the same: tables are large, and are made once.
+
+    Args:
+        columns: increasing losses with their masses under P and Q; what is missing of Q has loss -inf.
+        infinity_mass: P-mass of infinite loss.
+        lower: pairs that are attained, of which `attained` picks one; none where the pair itself is.
+    """
+
+    columns: Table
+    infinity_mass: float = 0.0  # type: ignore[override]
+    lower: tuple[ProfilePair, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    @property
+    def table(self) -> Table:  # type: ignore[override]
+        """Return the losses with their masses under P and Q."""
+        return self.columns
+
+    @property
+    def table_error(self) -> np.ndarray:
+        """Return zeros: the losses are grid points that the pair chooses, to which its masses belong."""
+        return np.zeros(len(self.columns[0]))
+
+    @property
+    def negative_infinity_mass(self) -> float:
+        """Return the Q-mass of loss -inf."""
+        return max(1.0 - float(self.columns[2].sum()), 0.0)
+
+    @property
+    def largest(self) -> float:
+        """Return the supremum of the finite losses."""
+        return float(self.columns[0][-1])
+
+    @property
+    def reached(self) -> bool:
+        """Return whether one step alone reaches this pair at each epsilon."""
+        return not self.lower
+
+    def attained(self, share: float) -> Pair:
+        """Return a pair that a mechanism of the family reaches."""
+        return self.lower[min(int(max(share, 0.0) * len(self.lower)), len(self.lower) - 1)] if self.lower else self
+
+    def nodes(self, theta: float, frequency: float) -> Nodes:
+        """Return the finite losses with their masses."""
+        return Nodes(*self.columns)
+
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
+        return table_bin_masses(edges, *self.columns)
+
+
+def _masses(losses: np.ndarray, values: np.ndarray) -> Table:
+    """The pair whose profile is the largest convex function below `values`, H from loss 0 on, H - (1 - x) before."""
+    x = np.exp(losses)
+    zero = len(losses) // 2
+    slopes = np.diff(values) / np.diff(x)
+    # Before 0 the slope of H is that of H - (1 - x), less 1; the value at 0 is the same for both.
+    slopes[:zero] -= 1.0
+    first = values[0] / x[0] - 1.0  # From H(0) = 1, where H - (1 - x) is 0.
+    widths = np.concatenate([[x[0]], np.diff(x)])
+    fitted = isotonic_regression(np.concatenate([[first], slopes]), weights=widths).x
+    q = np.diff(np.minimum(np.append(fitted, 0.0), 0.0))
+    keep = q > 0
+    return losses[keep], (q * x)[keep], q[keep]
+
+
+def _extended(epsilons: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Lower bounds on H - (1 - x) where x < 1, along a line below H at x = 1: its slope grows with x."""
+    x = np.exp(epsilons[:3])
+    slope = 1.0 + (high[2] - low[1]) / (x[2] - x[1]) if len(epsilons) > 2 else 1.0
+    return np.maximum(low[0] + slope * np.expm1(-epsilons[:0:-1]), 0.0)
+
+
+def _lowered(losses: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Values at grid points whose chords lie below H and H - (1 - x), 0 at both ends of the grid."""
+    zero, last = len(losses) // 2, len(losses) - 1
+    values = low - _dips(np.exp(losses), low, high)
+    # H falls and H - (1 - x) grows: beside a point without a positive bound each is at least its bound there.
+    start = int(np.max(np.flatnonzero(values[:zero] <= 0), initial=0))
+    end = zero + int(np.min(np.flatnonzero(values[zero:] <= 0), initial=last - zero))
+    values[start + 1] = min(values[start + 1], low[start])
+    values[end - 1] = min(values[end - 1], low[end])
+    values[: start + 1] = values[end:] = 0.0
+    return np.maximum(values, 0.0)
+
+
+def _dips(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """By how much H may lie below its chords beside each point, from the chords of the cells around (H is convex)."""
+    width, zero = np.diff(x), len(x) // 2
+    # Cells before x = 1 hold H - (1 - x), whose slope is larger by 1.
+    less = (np.arange(len(width)) < zero).astype(float)
+    chord = np.diff(low) / width - less
+    left = np.concatenate([[low[0] / x[0] - 1], (low[1:-1] - high[:-2]) / width[:-1] - less[:-1]])
+    right = np.concatenate([(high[2:] - low[1:-1]) / width[1:] - less[1:], [0.0]])
+    # Lines from both ends of the cell, with a slope that H has no less to the left, no more to the right, meet here.
+    share = np.clip((right - chord) / np.maximum(right - left, 1e-300), 0.0, 1.0)
+    dip = np.maximum((chord - left) * share * width, 0.0)
+    return np.maximum(np.concatenate([[0.0], dip]), np.concatenate([dip, [0.0]]))
+
+
+def _are_reversed(directions: list[Parts]) -> bool:
+    """Whether one direction's pairs are those of the other with P and Q swapped."""
+    if len(directions) == 1:
+        return all(isinstance(pair, GaussianPair) for pair, _ in directions[0])
+    first, second = ({_reversible(pair): steps for pair, steps in parts} for parts in directions)
+    return None not in first and first == second
+
+
+def _reversible(pair: Pair) -> object:
+    if isinstance(pair, SampledGaussianPair):
+        return pair.sigma, pair.rate
+    return pair if isinstance(pair, GaussianPair) else None
