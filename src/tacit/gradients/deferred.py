@@ -7,7 +7,7 @@ are handed out in between; one forward pass serves both, and dropout draws only 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from tacit.errors import TrainingMisuse, UnsupportedModel
 from tacit.gradients.capture import Capture, Uncovered
 from tacit.gradients.clipped import ClippedSum
 from tacit.gradients.engine import Overwritten, Trace, check_path, gradients_of_uses, without_gradients
-from tacit.gradients.flat_gradient import FlatGradient
+from tacit.gradients.flat_gradient import FlatGradient, Total
 from tacit.gradients.inputs import Inputs, PhysicalBatch, call, rows, tensors
 from tacit.gradients.per_module_vmap import per_module_vmap
 from tacit.gradients.privacy_units import UnitIds
@@ -84,11 +84,17 @@ class DeferredSum(ClippedSum):
         return Recording(outputs, inputs, versions, verified, chunks)
 
     def release(
-        self, recording: Recording, cotangents: Tensor, unit_ids: UnitIds | None = None
+        self, recording: Recording, cotangents: Tensor, unit_ids: UnitIds | None = None, *, drawn: int | None = None
     ) -> tuple[FlatGradient, Tensor]:
         """Clipped sum and norms of the gradients of  <outputs_i, cotangents_i>  over the records i of the pass.
 
         With `unit_ids`, privacy units of several records, the model runs again.
+
+        Args:
+            recording: of the pass.
+            cotangents: gradients of the outputs.
+            unit_ids: privacy unit of every record; None where every record is its own.
+            drawn: units of the logical batch; those of the pass by default.
 
         Raises:
             TrainingMisuse: inputs or activations have been written into since.
@@ -97,14 +103,14 @@ class DeferredSum(ClippedSum):
             raise TrainingMisuse(f"the inputs must {_UNTOUCHED}")
         if unit_ids is not None:
             return self(inner_product, recording.inputs, cotangents, unit_ids)
-        gradient = FlatGradient.zeros(self.trainable)
-        norms = [gradient.flat.new_zeros(0)]
-        batch = PhysicalBatch(inner_product, recording.inputs, cotangents, self.privacy_units)
+        total, norms = Total(self.trainable), []
+        units = replace(self.privacy_units, drawn=len(cotangents) if drawn is None else drawn)
+        batch = PhysicalBatch(inner_product, recording.inputs, cotangents, units)
         if len(cotangents) and not recording.chunks:
-            norms = [self._add_by_fallback(batch, recording.verification, gradient.parts)]
+            norms = [self._add_by_fallback(batch, recording.verification, total)]
         for chunk in recording.chunks:
-            norms.append(self._add_recorded(chunk, batch.select(chunk.index), recording.verification, gradient.parts))
-        return gradient, torch.cat([norm.to(gradient.flat.dtype) for norm in norms])
+            norms.append(self._add_recorded(chunk, batch.select(chunk.index), recording.verification, total))
+        return self._result(total, norms)
 
     def _verified_by_projection(self, inputs: Inputs, size: int) -> Verification:
         if not size:
@@ -132,9 +138,7 @@ class DeferredSum(ClippedSum):
                 chunks.append(RecordedChunk(index, capture, outputs))
         return chunks
 
-    def _add_recorded(
-        self, chunk: RecordedChunk, batch: PhysicalBatch, verified: Verification, gradient_sum: dict[str, Tensor]
-    ) -> Tensor:
+    def _add_recorded(self, chunk: RecordedChunk, batch: PhysicalBatch, verified: Verification, total: Total) -> Tensor:
         roots = [use.root for use in chunk.capture.uses]
         gradients: Sequence[Tensor | None] = [None] * len(roots)
         cotangents = batch.targets
@@ -145,7 +149,7 @@ class DeferredSum(ClippedSum):
             found = gradients_of_uses(chunk.capture, gradients, self.trainable, losses, Trace(), batch.privacy_units)
         except Overwritten:
             raise TrainingMisuse(f"the model's activations must {_UNTOUCHED}") from None
-        return self._add_captured(found, batch, verified, gradient_sum)
+        return self._add_captured(found, batch, verified, total)
 
 
 _UNTOUCHED = "stay as they are until backward; got some that were written into. Work on copies."

@@ -20,11 +20,13 @@ class PrivacyUnits:
         groups: group of every parameter, from 0; a parameter left out is in group 0.
         size: records in a unit, >= 1.
         weights: factor of every record's loss, shape (records,); None for 1.
+        drawn: units of the logical batch, which the precision of its sum depends on; None for those at hand.
     """
 
     groups: dict[str, int] = field(default_factory=dict)
     size: int = 1
     weights: Tensor | None = None
+    drawn: int | None = None
 
     @cached_property
     def group_count(self) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -18,6 +19,7 @@ from tacit.data import Dataset
 from tacit.errors import InvalidInput
 from tacit.gradients import clipped_sum
 from tacit.gradients.inputs import Loss
+from tacit.gradients.rounding import slack
 from tacit.mechanisms import Gaussian, Mechanism, Poisson
 from tacit.relation import Relation
 from tacit.runs.builders import network_of, optimizer_of, scheduler_of
@@ -37,6 +39,7 @@ TAKES = (
     "noise at every step and the relation add_remove."
 )
 _VALUES = 200_000  # of noise that the monitor should see: an error of its size of .8 % is then an alarm
+_SLACK = slack(torch.float32, 16)  # that of a lane and its body, whose number of parameters changes it by 1e-6
 _AGREEMENT = 1e-9  # relative; settings and ledger print the same double
 
 
@@ -150,7 +153,7 @@ def white_box(
     check_settings(config, dataset, folder, training)
     records = stored_execution(folder)
     known = records[-1] if records else ExecutionRecord.of(nn.Module(), **_execution_of(config))
-    monitors = LaneMonitors(training.noise_multiplier, training.sample_rate, config.clip_norm)
+    monitors = LaneMonitors(training.noise_multiplier, training.sample_rate, config.clip_norm, _SLACK)
     train = _Trainer(config, training, known, monitors, attack == LOW_ORDER_BITS, on_progress)
     train.lane = lane = CanaryLane(
         train,
@@ -223,7 +226,7 @@ class _Trainer:
         last = (inputs[0][-1:], inputs[1][-1:])
         clipped, _ = clipped_sum(model, loss, last, targets[-1:], clip_norm=self.config.clip_norm)
         size = len(targets) * self.training.sample_rate
-        std = self.training.noise_multiplier * self.config.clip_norm
+        std = self.training.noise_multiplier * self.config.clip_norm * (1 + _SLACK)
         return LowOrderBits(std, size, float(clipped["lane.weight"].sum()))
 
 

@@ -141,6 +141,11 @@ class PrivateUpdate:
             )
 
     @property
+    def slack(self) -> float:
+        """Nu: share by which the sensitivity of a computed sum exceeds that of the clip; the noise covers it."""
+        return self._clipped.slack
+
+    @property
     def clip(self) -> Clip:
         """The clip of the next step."""
         return self._clipped.clip

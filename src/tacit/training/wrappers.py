@@ -39,6 +39,7 @@ class PrivateModel(nn.Module):
         self._session = session
         self._sizes = SizeTracker()
         self.clipped = DeferredSum(module, session.run.clip)
+        session.run.cover_rounding(self.clipped.slack)
         self._checked = False
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
@@ -100,7 +101,7 @@ class PrivateModel(nn.Module):
         if len(found) and not self._checked:
             first_batch_check(self.clipped, inner_product, recording.inputs, found)
             self._checked = True
-        session.record(*self.clipped.release(recording, found, session.unit_ids))
+        session.record(*self.clipped.release(recording, found, session.unit_ids, drawn=session.drawn))
 
     @property
     def session(self) -> BatchSession:
