@@ -11,7 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from tacit.gradients.buffers import Buffers, recording, row_squares
 from tacit.gradients.per_sample_gradients import UNDERFLOW, OuterProductSum, PerSampleGradients
-from tacit.gradients.rounding import FIRST_LEVEL, second_level
+from tacit.gradients.rounding import FIRST_LEVEL, Blocks, second_level
 
 # Share of a matrix below which its selected entries, one by one, cost less than a product of the whole matrix.
 _SPARSE_SHARE = 0.15
@@ -55,6 +55,16 @@ class OuterProduct(PerSampleGradients):
     def select(self, index: slice) -> OuterProduct:
         """The gradients in `index`."""
         return replace(self, left=self.left[index], right=self.right[index])
+
+    def add_in_blocks(self, gradient_sum: Tensor, factors: Tensor, blocks: Blocks) -> None:
+        """Blocks of one product are written over each other: a pass over memory less."""
+        if recording() or len(factors) <= blocks.rows:
+            super().add_in_blocks(gradient_sum, factors, blocks)
+            return
+        part = torch.empty_like(gradient_sum)
+        for start in range(0, len(factors), blocks.rows):
+            index = slice(start, start + blocks.rows)
+            gradient_sum += torch.mm(*self.select(index).weighted(factors[index], part.dtype), out=part)
 
     def over_positions(self) -> OuterProductSum:
         """The same as a sum over one position."""
