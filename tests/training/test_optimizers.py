@@ -10,12 +10,12 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
 from tacit.clipping import BatchMeanClip
 from tacit.errors import InvalidInput, TrainingMisuse
-from tacit.gradients.rounding import slack
+from tacit.gradients.rounding import single_slack, slack
 from tacit.noise import SeededStream
 from tacit.training import AdamBC, LinearNoise, fit, private_step
 from tests.training.cases import blobs, cross_entropy, flat, small_model
 
-NU = slack(torch.float32, len(list(small_model().parameters())))
+NU = slack(torch.float32, len(list(small_model().parameters())), single_slack(40))
 LENGTH = 0.4 * (1 + NU)
 
 

@@ -1,8 +1,7 @@
 """The noise that the real step releases, at settings where no two factors can be confused.
 
-Noise multiplier 0.7, clip 2.5, expected batch 37: std 1.75 (1 + nu) on the sum, nu the allowance for its rounding, and
-1.75 (1 + nu) / 37 on the released mean. Statistical tests are seeded; each alone raises a false alarm with probability
-below 1e-6.
+Noise multiplier 0.7, clip 2.5, expected batch 37: std 1.75 on the sum, 1.75 / 37 on the released mean. Statistical
+tests are seeded; each alone raises a false alarm with probability below 1e-6.
 """
 
 import math
@@ -16,15 +15,13 @@ from torch.optim import SGD, Adam
 
 from tacit.errors import InvalidInput, TrainingMisuse, UnsupportedModel
 from tacit.gradients import clipped_sum
-from tacit.gradients.rounding import slack
 from tacit.noise import SecureStream, SeededStream
 from tacit.noise.rounded_gaussian import grid_of
 from tacit.training import private_step
 from tests.training.cases import blobs, cross_entropy, flat, plain_sgd, small_model, squared_error
 
 SETTINGS = {"clip_norm": 2.5, "noise_multiplier": 0.7, "expected_batch_size": 37}
-STD = 0.7 * 2.5 * (1 + slack(torch.float32, 4))
-GRID = grid_of(STD)[1] / STD
+GRID = grid_of(0.7 * 2.5)[1] / (0.7 * 2.5)
 
 
 def released(steps, *, stream, inputs=None, dtype=torch.float32):
@@ -33,13 +30,13 @@ def released(steps, *, stream, inputs=None, dtype=torch.float32):
     x = torch.zeros(0, 40, dtype=dtype) if inputs is None else inputs.to(dtype)
     y = torch.zeros(len(x), 5, dtype=dtype)
     step = private_step(model, SGD(model.parameters(), lr=1.0), squared_error, stream=stream, **SETTINGS)
-    rows, std = [], 0.7 * 2.5 * (1 + slack(dtype, 4))
+    rows = []
     for _ in range(steps):
         sums, _ = clipped_sum(model, squared_error, x, y, clip_norm=2.5)
         mean = torch.cat([value.flatten() for value in sums.values()]) / 37
         before = flat(model)
         step(x, y)
-        rows.append(((before - flat(model) - mean).double() * 37 / std).numpy())
+        rows.append(((before - flat(model) - mean).double() * 37 / (0.7 * 2.5)).numpy())
     return np.array(rows)
 
 

@@ -21,7 +21,7 @@ from tacit.gradients.identity import identity_of
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size, call, tensors
 from tacit.gradients.model_probe import ModelProbe
 from tacit.gradients.privacy_units import PrivacyUnits, UnitIds
-from tacit.gradients.rounding import slack
+from tacit.gradients.rounding import single_slack, slack
 from tacit.gradients.validate import examine
 from tacit.gradients.verify_capture import Verification, verify_capture
 
@@ -89,6 +89,7 @@ class ClippedSum:
         clip: of the next batch; may be exchanged for another of the same groups between batches.
         max_physical_batch_size: records that go through the model at a time; the sum does not depend on it. A privacy
             unit of several records is never split.
+        expected_batch_size: units of a batch on average, which must be public: `slack` depends on it.
 
     Example:
         >>> import torch
@@ -99,11 +100,20 @@ class ClippedSum:
         tensor([0.6000, 0.8000])
     """
 
-    def __init__(self, model: nn.Module, clip: Clip, *, max_physical_batch_size: int | None = None):
+    def __init__(
+        self,
+        model: nn.Module,
+        clip: Clip,
+        *,
+        max_physical_batch_size: int | None = None,
+        expected_batch_size: float | None = None,
+    ):
         examine(model)
         self.model, self.clip = model, clip
         self.trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self.privacy_units = PrivacyUnits(clip.groups(list(self.trainable)))
+        self.privacy_units = PrivacyUnits(
+            clip.groups(list(self.trainable)), single_slack=single_slack(expected_batch_size)
+        )
         self._max_physical_batch_size = _HELD_VALUES
         if max_physical_batch_size is not None:
             self._max_physical_batch_size = check.count("max_physical_batch_size", max_physical_batch_size)
@@ -144,9 +154,8 @@ class ClippedSum:
         batch = PhysicalBatch(loss, inputs, targets)
         found = torch.zeros(unit_ids.count, dtype=self.dtype, device=targets.device)
         for owners, index, weights in unit_ids.blocks(targets.device):
-            units = PrivacyUnits(
-                self.privacy_units.groups, index.shape[1], weights.flatten().to(self.dtype), unit_ids.count
-            )
+            weights = weights.flatten().to(self.dtype)
+            units = replace(self.privacy_units, size=index.shape[1], weights=weights, drawn=unit_ids.count)
             block = replace(batch.select(index.flatten()), privacy_units=units)
             found[owners] = self._add(block, verified, total).to(self.dtype)
         return self._result(total, [found])
@@ -160,7 +169,8 @@ class ClippedSum:
     def slack(self) -> float:
         """Nu: share by which the sensitivity of a computed sum exceeds that of the clip; no record enters it."""
         dtypes = {wide(each.dtype) for each in self.trainable.values()}
-        return 0.0 if self.clip.of_mean else max(slack(dtype, len(self.trainable)) for dtype in dtypes)
+        single = self.privacy_units.single_slack
+        return 0.0 if self.clip.of_mean else max(slack(dtype, len(self.trainable), single) for dtype in dtypes)
 
     def _result(self, total: Total, norms: list[Tensor]) -> tuple[FlatGradient, Tensor]:
         gradient = replace(total.gradient(), slack=self.slack, released_in=self.dtype)

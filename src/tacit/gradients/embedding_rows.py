@@ -75,7 +75,10 @@ class EmbeddingRows(PerSampleGradients):
         return EmbeddingRows(self.name, self.index[index], self.gradient[index], self.shape)
 
     def add_in_blocks(self, gradient_sum: Tensor, factors: Tensor, blocks: Blocks) -> None:
-        """In double precision, as positions may cancel each other."""
+        """In double precision, as positions may cancel each other; those of double precision record by record."""
+        if self.gradient.dtype == torch.float64:
+            self._merged().add_weighted(gradient_sum, factors)
+            return
         if recording() or gradient_sum.numel() <= _WHOLE_TABLE or gradient_sum.dtype == torch.float64:
             add_positions(self, gradient_sum, factors, blocks)
             return
@@ -84,6 +87,15 @@ class EmbeddingRows(PerSampleGradients):
         rows = torch.zeros(compact.shape, dtype=torch.float64, device=gradient_sum.device)
         add_positions(compact, rows, factors, blocks)
         gradient_sum.view(self.shape)[found] += rows.to(gradient_sum.dtype)
+
+    def _merged(self) -> EmbeddingRows:
+        """The same gradients with the sum over each index at one of its positions, and 0 at the others."""
+        ordered, order = _sorted(self.index)
+        first = F.pad(ordered[:, 1:] != ordered[:, :-1], (1, 0), value=True)
+        run = first.flatten().cumsum(0) - 1
+        values = self.gradient.take_along_dim(order.unsqueeze(-1), 1).flatten(0, 1)
+        sums = torch.zeros_like(values).index_add_(0, run, values)[run].view_as(self.gradient)
+        return EmbeddingRows(self.name, ordered, sums * first.unsqueeze(-1), self.shape)
 
     def per_unit(self, size: int) -> EmbeddingRows:
         """Records of one unit are further positions."""

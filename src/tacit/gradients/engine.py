@@ -62,8 +62,8 @@ class CapturedGradients:
     def blocks(self) -> Blocks:
         """How the weighted sum is made, for the logical batch that these units are of."""
         units = self.squared_norms.shape[1]
-        drawn = self.privacy_units.drawn
-        return blocks(units, units if drawn is None else drawn, self.squared_norms.dtype)
+        drawn, single = self.privacy_units.drawn, self.privacy_units.single_slack
+        return blocks(units, units if drawn is None else drawn, self.squared_norms.dtype, single)
 
     def weighted_sum(self, trainable: Mapping[str, Tensor], factors: Tensor) -> FlatGradient:
         """sum_i factors_i gradient_i, within the bounds of `tacit.gradients.rounding`.

@@ -51,15 +51,7 @@ class PerSampleGradients(ABC):
             factors: shape (B,).
             blocks: from `tacit.gradients.rounding.blocks`.
         """
-        count, rows = len(factors), blocks.rows
-        self.select(slice(0, rows)).add_weighted(gradient_sum, factors[:rows])
-        part = None
-        for start in range(rows, count, rows):
-            index = slice(start, start + rows)
-            # A graph manages its own memory.
-            part = torch.zeros_like(gradient_sum) if part is None or recording() else part.zero_()
-            self.select(index).add_weighted(part, factors[index])
-            gradient_sum += part
+        _add_blocks(self, gradient_sum, factors, blocks.rows)
 
     def per_unit(self, size: int) -> PerSampleGradients:
         """Sums of every `size` gradients in a row, shape (B / size, *parameter.shape)."""
@@ -252,11 +244,24 @@ def add_positions(gradients: PerSampleGradients, gradient_sum: Tensor, factors: 
     total = gradient_sum
     if total.dtype != torch.float64:
         total = torch.zeros(total.shape, dtype=torch.float64, device=total.device)
-    for start in range(0, len(factors), blocks.position_rows):
-        index = slice(start, start + blocks.position_rows)
-        gradients.select(index).add_weighted(total, factors[index])
+    _add_blocks(gradients, total, factors, blocks.position_rows)
     if total is not gradient_sum:
         gradient_sum += total
+
+
+def _add_blocks(gradients: PerSampleGradients, gradient_sum: Tensor, factors: Tensor, rows: int) -> None:
+    """Add blocks of `rows` records one after another to `gradient_sum`, which holds zeros.
+
+    Each is made by itself: terms that cancel in one are rounded at their own size, and must not round another's.
+    """
+    gradients.select(slice(0, rows)).add_weighted(gradient_sum, factors[:rows])
+    part = None
+    for start in range(rows, len(factors), rows):
+        index = slice(start, start + rows)
+        # A graph manages its own memory.
+        part = torch.zeros_like(gradient_sum) if part is None or recording() else part.zero_()
+        gradients.select(index).add_weighted(part, factors[index])
+        gradient_sum += part
 
 
 def sum_of_uses(uses: Sequence[PerSampleGradients], shape: torch.Size) -> PerSampleGradients:

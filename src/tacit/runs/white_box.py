@@ -19,7 +19,7 @@ from tacit.data import Dataset
 from tacit.errors import InvalidInput
 from tacit.gradients import clipped_sum
 from tacit.gradients.inputs import Loss
-from tacit.gradients.rounding import slack
+from tacit.gradients.rounding import single_slack, slack
 from tacit.mechanisms import Gaussian, Mechanism, Poisson
 from tacit.relation import Relation
 from tacit.runs.builders import network_of, optimizer_of, scheduler_of
@@ -39,7 +39,6 @@ TAKES = (
     "noise at every step and the relation add_remove."
 )
 _VALUES = 200_000  # of noise that the monitor should see: an error of its size of .8 % is then an alarm
-_SLACK = slack(torch.float32, 16)  # that of a lane and its body, whose number of parameters changes it by 1e-6
 _AGREEMENT = 1e-9  # relative; settings and ledger print the same double
 
 
@@ -153,7 +152,7 @@ def white_box(
     check_settings(config, dataset, folder, training)
     records = stored_execution(folder)
     known = records[-1] if records else ExecutionRecord.of(nn.Module(), **_execution_of(config))
-    monitors = LaneMonitors(training.noise_multiplier, training.sample_rate, config.clip_norm, _SLACK)
+    monitors = LaneMonitors(training.noise_multiplier, training.sample_rate, config.clip_norm)
     train = _Trainer(config, training, known, monitors, attack == LOW_ORDER_BITS, on_progress)
     train.lane = lane = CanaryLane(
         train,
@@ -193,6 +192,8 @@ class _Trainer:
         self, model: nn.Module, inputs: tuple[Tensor, Tensor], targets: Tensor, *, loss: Loss, optimizer: Optimizer
     ) -> None:
         config, training, known = self.config, self.training, self.known
+        # The number of parameters changes it by 1e-6: 16 stands for that of the lane and its body.
+        self.monitors.slack = slack(torch.float32, 16, single_slack(training.sample_rate * len(targets)))
         if self.bits and self.lane is not None:
             self.lane.observers = [self._low_order_bits(model, inputs, targets, loss)]
         self.execution = fit(
@@ -226,7 +227,7 @@ class _Trainer:
         last = (inputs[0][-1:], inputs[1][-1:])
         clipped, _ = clipped_sum(model, loss, last, targets[-1:], clip_norm=self.config.clip_norm)
         size = len(targets) * self.training.sample_rate
-        std = self.training.noise_multiplier * self.config.clip_norm * (1 + _SLACK)
+        std = self.training.noise_multiplier * self.config.clip_norm * (1 + self.monitors.slack)
         return LowOrderBits(std, size, float(clipped["lane.weight"].sum()))
 
 

@@ -38,7 +38,8 @@ class PrivateModel(nn.Module):
         self.module = module
         self._session = session
         self._sizes = SizeTracker()
-        self.clipped = DeferredSum(module, session.run.clip)
+        expected = session.run.plan.expected_batch_size
+        self.clipped = DeferredSum(module, session.run.clip, expected_batch_size=expected)
         session.run.cover_rounding(self.clipped.slack)
         self._checked = False
 
@@ -81,7 +82,8 @@ class PrivateModel(nn.Module):
             self._session.check_between("parameters must be frozen")
             checks.guard.check_weights()
             probe = self.clipped.probe
-            self.clipped = DeferredSum(self.module, self.clipped.clip)
+            expected = self._session.run.plan.expected_batch_size
+            self.clipped = DeferredSum(self.module, self.clipped.clip, expected_batch_size=expected)
             self.clipped.probe = probe
             checks.model = self.clipped
             checks.guard.released()
