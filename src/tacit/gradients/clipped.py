@@ -91,6 +91,10 @@ class ClippedSum:
             unit of several records is never split.
         expected_batch_size: units of a batch on average, which must be public: `slack` depends on it.
 
+    Raises:
+        UnsupportedModel: a layer of the model cannot be trained privately.
+        InvalidInput: `max_physical_batch_size` is no count.
+
     Example:
         >>> import torch
         >>> from tacit.clipping import FlatClip
