@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tacit.accounting import Account, Ledger, account
+from tacit.accounting import Account, Ledger, account, exact_steps
 from tacit.accounting.registry import ask
 from tacit.mechanisms import Gaussian
 from tacit.relation import Relation
-from tacit.reports import account_table, audit_table, words
+from tacit.reports import account_table, audit_table, facts, words
 from tacit.standing import Standing
 from tacit.tradeoff import GaussianCurve, TradeOff
 from tests.reports.test_card import audit
@@ -107,3 +107,11 @@ def test_terminal_table_of_audits():
     assert "loss_threshold" in text
     assert words.downward(found.epsilon_lower, 3) in text
     assert words.upward(found.detectable_epsilon, 3) in text
+
+
+def test_of_training_the_allowance_for_rounding_is_said():
+    ledger = Ledger()
+    assert facts.rounding_of(ledger) == ""
+    ledger.begin(exact_steps(0.0006))
+    assert "nu = 0.06%" in facts.rounding_of(ledger)
+    assert "it takes IEEE arithmetic" in facts.rounding_of(ledger)

@@ -10,9 +10,13 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
 from tacit.clipping import BatchMeanClip
 from tacit.errors import InvalidInput, TrainingMisuse
+from tacit.gradients.rounding import single_slack, slack
 from tacit.noise import SeededStream
 from tacit.training import AdamBC, LinearNoise, fit, private_step
 from tests.training.cases import blobs, cross_entropy, flat, small_model
+
+NU = slack(torch.float32, len(list(small_model().parameters())), single_slack(40))
+LENGTH = 0.4 * (1 + NU)
 
 
 def by_formula(gradients, noises, *, lr, betas, floor):
@@ -83,8 +87,8 @@ def run(optimizer, model, **changes):
 @pytest.mark.parametrize(
     ("changes", "noises"),
     [
-        ({}, [1.3 * 0.4 / 40] * 6),
-        ({"noise_multiplier": LinearNoise(1.0, 2.0)}, [(1.0 + 0.2 * i) * 0.4 / 40 for i in range(6)]),
+        ({}, [1.3 * LENGTH / 40] * 6),
+        ({"noise_multiplier": LinearNoise(1.0, 2.0)}, [(1.0 + 0.2 * i) * LENGTH / 40 for i in range(6)]),
         ({"clip_norm": None, "clipping": BatchMeanClip(0.4)}, [1.3 * 0.8] * 6),
     ],
     ids=["constant", "schedule", "mean"],
@@ -144,7 +148,7 @@ def test_any_optimizer_sees_the_released_gradient_and_nothing_else(build):
     for parameter, gradient in zip(second.parameters(), seen[0], strict=True):
         parameter.grad = gradient
     if isinstance(optimizer, AdamBC):
-        optimizer.expect_noise(1.3 * 0.4 / 40)
+        optimizer.expect_noise(1.3 * 0.4 * (1 + NU) / 40)
     optimizer.step()
     assert torch.equal(flat(first), flat(second))
     assert not torch.equal(flat(first), flat(small_model()))

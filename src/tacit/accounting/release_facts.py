@@ -7,9 +7,32 @@ from tacit.accounting.facts import FLOATING, Fact, How
 EXACT_STEPS = Fact(
     "arithmetic",
     How.CHECKED,
-    says="noise is drawn and added exactly (rounded Gaussian mechanism); the clipped sum of the first batch is "
-    "compared with float64 before it is released; no bound on its rounding is derived",
+    says="noise is drawn and added exactly (rounded Gaussian mechanism); no bound on the rounding of the sums that "
+    "were given is derived",
 )
+
+
+def exact_steps(slack: float) -> Fact:
+    """The fact `arithmetic` of training whose noise is exact and covers the rounding of clipped sums.
+
+    Args:
+        slack: nu, by which neighbouring computed sums may lie further apart than the sensitivity, as a share of it.
+
+    Example:
+        >>> exact_steps(0.004).how.value
+        'checked'
+    """
+    return Fact(
+        "arithmetic",
+        How.CHECKED,
+        says="noise is drawn and added exactly (rounded Gaussian mechanism). Rounding lets computed clipped sums of "
+        f"neighbouring batches lie up to nu = {slack:.2%} further apart than the clipping norm; the noise is larger by "
+        "as much, so epsilon is that of its multiplier. nu is derived for sums in any order; it takes IEEE arithmetic, "
+        "AES-CTR, and kernels that give a row the same values in every batch. The first clipped sum is compared with "
+        "float64",
+    )
+
+
 EXACT_RELEASE = Fact(
     "arithmetic",
     How.ENFORCED,

@@ -24,6 +24,8 @@ def command(
             "spec": "Its numbers are what the files say: nothing shows that a run gave them.",
         }
         print(meaning[of])
+        if of == "run" and (said := _rounding(path)):
+            print(said)
     if any(refused for *_, refused in rows):
         raise typer.Exit(3)
 
@@ -42,6 +44,13 @@ def _of_run(folder: Path) -> tuple[list[tuple[str, str, bool]], str]:
         rows.append((name, found.value, found.refused))
     named = all(origin.of(name) is Origin.OWN for name in ("config.json", "ledger.json", "card.json"))
     return rows, "run" if named and not any(refused for *_, refused in rows) else "spec"
+
+
+def _rounding(path: Path) -> str:
+    from tacit.accounting import Ledger
+    from tacit.reports.facts import rounding_of
+
+    return rounding_of(Ledger.load(path / "ledger.json" if path.is_dir() else path))
 
 
 def _of_ledger(path: Path) -> tuple[list[tuple[str, str, bool]], str]:

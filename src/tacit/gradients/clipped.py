@@ -16,11 +16,12 @@ from tacit.gradients.buffers import Buffers
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.engine import CapturedGradients, Trace, capture_gradients, without_gradients
 from tacit.gradients.fallback import add_clipped_rows
-from tacit.gradients.flat_gradient import FlatGradient
+from tacit.gradients.flat_gradient import FlatGradient, Total, wide
 from tacit.gradients.identity import identity_of
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size, call, form_of
 from tacit.gradients.model_probe import ModelProbe
 from tacit.gradients.privacy_units import PrivacyUnits, UnitIds
+from tacit.gradients.rounding import single_slack, slack
 from tacit.gradients.validate import examine
 from tacit.gradients.verify_capture import Verification, verify_capture
 
@@ -43,7 +44,8 @@ def clipped_sum(
 
         sum_i g_i min(1, clip_norm / |g_i|),  g_i the gradient of loss_i in all trainable parameters together
 
-    One record changes the sum by at most `clip_norm` (1 + 1e-6), whatever its values: a record whose gradient is
+    One record changes the sum by at most `clip_norm` (1 + nu), nu = .4 %, whatever its values, rounding included (see
+    `tacit.gradients.rounding`; of the exact sum of what is added it is 1e-4): a record whose gradient is
     NaN or infinite contributes exactly 0, one whose squares overflow is clipped like any other. The norms are private
     data: they must not be released.
 
@@ -74,7 +76,7 @@ def clipped_sum(
         tensor([[0.9000, 1.2000]])
     """
     gradient, norms = ClippedSum(model, FlatClip(clip_norm))(loss, inputs, targets)
-    return gradient.parts, norms
+    return gradient.as_released().parts, norms
 
 
 class ClippedSum:
@@ -87,6 +89,11 @@ class ClippedSum:
         clip: of the next batch; may be exchanged for another of the same groups between batches.
         max_physical_batch_size: records that go through the model at a time; the sum does not depend on it. A privacy
             unit of several records is never split.
+        expected_batch_size: units of a batch on average, which must be public: `slack` depends on it.
+
+    Raises:
+        UnsupportedModel: a layer of the model cannot be trained privately.
+        InvalidInput: `max_physical_batch_size` is no count.
 
     Example:
         >>> import torch
@@ -97,11 +104,20 @@ class ClippedSum:
         tensor([0.6000, 0.8000])
     """
 
-    def __init__(self, model: nn.Module, clip: Clip, *, max_physical_batch_size: int | None = None):
+    def __init__(
+        self,
+        model: nn.Module,
+        clip: Clip,
+        *,
+        max_physical_batch_size: int | None = None,
+        expected_batch_size: float | None = None,
+    ):
         examine(model)
         self.model, self.clip = model, clip
         self.trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self.privacy_units = PrivacyUnits(clip.groups(list(self.trainable)))
+        self.privacy_units = PrivacyUnits(
+            clip.groups(list(self.trainable)), single_slack=single_slack(expected_batch_size)
+        )
         self._max_physical_batch_size = _HELD_VALUES
         if max_physical_batch_size is not None:
             self._max_physical_batch_size = check.count("max_physical_batch_size", max_physical_batch_size)
@@ -130,20 +146,40 @@ class ClippedSum:
             InvalidInput: `loss` returns one number or a mean, or inputs and targets differ in length.
             UnsupportedModel: a layer mixes the records of a batch.
         """
-        size = batch_size(inputs, targets)
-        gradient = FlatGradient.zeros(self.trainable)
-        if not size:
-            return gradient, gradient.flat.new_zeros(0)
+        total, norms = Total(self.trainable), []
+        if not batch_size(inputs, targets):
+            return self._result(total, norms)
         verified = self._verification(loss, inputs, targets)
-        batch = PhysicalBatch(loss, inputs, targets, self.privacy_units)
         if unit_ids is None:
-            return gradient, self._add(batch, verified, gradient.parts)
-        norms = gradient.flat.new_zeros(unit_ids.count)
+            drawn = replace(self.privacy_units, drawn=len(targets))
+            batch = PhysicalBatch(loss, inputs, targets, drawn)
+            norms.append(self._add(batch, verified, total))
+            return self._result(total, norms)
+        batch = PhysicalBatch(loss, inputs, targets)
+        found = torch.zeros(unit_ids.count, dtype=self.dtype, device=targets.device)
         for owners, index, weights in unit_ids.blocks(targets.device):
-            units = PrivacyUnits(self.privacy_units.groups, index.shape[1], weights.flatten().to(norms.dtype))
+            weights = weights.flatten().to(self.dtype)
+            units = replace(self.privacy_units, size=index.shape[1], weights=weights, drawn=unit_ids.count)
             block = replace(batch.select(index.flatten()), privacy_units=units)
-            norms[owners] = self._add(block, verified, gradient.parts).to(norms.dtype)
-        return gradient, norms
+            found[owners] = self._add(block, verified, total).to(self.dtype)
+        return self._result(total, [found])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type that clipped sums are released in, whatever a batch was summed in."""
+        return max((wide(each.dtype) for each in self.trainable.values()), key=lambda dtype: dtype.itemsize)
+
+    @property
+    def slack(self) -> float:
+        """Nu: share by which the sensitivity of a computed sum exceeds that of the clip; no record enters it."""
+        dtypes = {wide(each.dtype) for each in self.trainable.values()}
+        single = self.privacy_units.single_slack
+        return 0.0 if self.clip.of_mean else max(slack(dtype, len(self.trainable), single) for dtype in dtypes)
+
+    def _result(self, total: Total, norms: list[Tensor]) -> tuple[FlatGradient, Tensor]:
+        gradient = replace(total.gradient(), slack=self.slack, released_in=self.dtype)
+        empty = gradient.flat.new_zeros(0, dtype=self.dtype)
+        return gradient, torch.cat([empty, *(norm.to(self.dtype) for norm in norms)])
 
     def factors(self, squared_norms: Tensor) -> Tensor:
         """Clipping factor of every squared norm, shape (groups, units), all within range."""
@@ -165,58 +201,59 @@ class ClippedSum:
         """Why this model, or some of its modules, take a slower method; empty when all gradients are captured."""
         return self._verification(loss, inputs, targets).reason
 
-    def _add(self, batch: PhysicalBatch, verified: Verification, gradient_sum: dict[str, Tensor]) -> Tensor:
+    def _add(self, batch: PhysicalBatch, verified: Verification, total: Total) -> Tensor:
         """Add the clipped gradients of all units, as many records at a time as may be held; their norms."""
         unit = batch.privacy_units.size
         size = max(1, self._chunk(verified) // unit) * unit
         if len(batch) <= size:
-            return self._add_chunk(batch, verified, gradient_sum)
+            return self._add_chunk(batch, verified, total)
         chunks = [batch.select(slice(start, start + size)) for start in range(0, len(batch), size)]
-        return torch.cat([self._add_chunk(chunk, verified, gradient_sum) for chunk in chunks])
+        return torch.cat([self._add_chunk(chunk, verified, total) for chunk in chunks])
 
     def _chunk(self, verified: Verification) -> int:
         """Number of records that may go through the model at a time."""
         values = verified.trace.values_per_record if verified.trace is not None else 1
         return max(1, min(self._max_physical_batch_size, _HELD_VALUES // max(1, values)))
 
-    def _add_chunk(self, batch: PhysicalBatch, verified: Verification, gradient_sum: dict[str, Tensor]) -> Tensor:
+    def _add_chunk(self, batch: PhysicalBatch, verified: Verification, total: Total) -> Tensor:
         if verified.trace is None:
-            return self._add_by_fallback(batch, verified, gradient_sum)
+            return self._add_by_fallback(batch, verified, total)
         try:
             with without_gradients(self.trainable):
                 model = partial(call, self.model)
                 found = capture_gradients(model, self.trainable, batch, verified.trace, self._buffers)
         except Uncovered:
-            return self._add_by_fallback(batch, replace(verified, vectorised=False), gradient_sum)
+            return self._add_by_fallback(batch, replace(verified, vectorised=False), total)
         except Exception:
             # Where the batch does not fit the model or the loss, they say so without capture as well.
             with torch.no_grad():
                 batch.checked_losses(self.model)
             raise
-        return self._add_captured(found, batch, verified, gradient_sum)
+        return self._add_captured(found, batch, verified, total)
 
     def _add_captured(
-        self, found: CapturedGradients, batch: PhysicalBatch, verified: Verification, gradient_sum: dict[str, Tensor]
+        self, found: CapturedGradients, batch: PhysicalBatch, verified: Verification, total: Total
     ) -> Tensor:
         squared = found.squared_norms
         within = self.within_range(squared)
         if not within.all():
-            return self._add_by_range(within.all(0), batch, verified, gradient_sum)
-        found.add_weighted(gradient_sum, self.factors(squared))
+            return self._add_by_range(within.all(0), batch, verified, total)
+        total.add(found.weighted_sum(self.trainable, self.factors(squared)))
         return (squared[0] if len(squared) == 1 else squared.sum(0)).sqrt()
 
-    def _add_by_fallback(self, batch: PhysicalBatch, verified: Verification, gradient_sum: dict[str, Tensor]) -> Tensor:
-        return add_clipped_rows(self.model, batch, self.clip, gradient_sum, vectorised=verified.vectorised)
+    def _add_by_fallback(self, batch: PhysicalBatch, verified: Verification, total: Total) -> Tensor:
+        gradient = FlatGradient.zeros(self.trainable, torch.float64)
+        norms = add_clipped_rows(self.model, batch, self.clip, gradient.parts, vectorised=verified.vectorised)
+        total.add(gradient)
+        return norms
 
-    def _add_by_range(
-        self, within: Tensor, batch: PhysicalBatch, verified: Verification, gradient_sum: dict[str, Tensor]
-    ) -> Tensor:
+    def _add_by_range(self, within: Tensor, batch: PhysicalBatch, verified: Verification, total: Total) -> Tensor:
         """Units out of range go through the fallback, the others again without them: 0 times NaN is NaN."""
-        norms = torch.empty(within.shape, dtype=next(iter(gradient_sum.values())).dtype, device=within.device)
+        norms = torch.empty(within.shape, dtype=self.dtype, device=within.device)
         for chosen, add in ((~within, self._add_by_fallback), (within, self._add_chunk)):
             if chosen.any():
                 index = chosen.repeat_interleave(batch.privacy_units.size).nonzero().flatten()
-                norms[chosen] = add(batch.select(index), verified, gradient_sum).to(norms.dtype)
+                norms[chosen] = add(batch.select(index), verified, total).to(norms.dtype)
         return norms
 
     def _verification(self, loss: Loss, inputs: Inputs, targets: Tensor) -> Verification:

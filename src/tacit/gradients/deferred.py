@@ -7,7 +7,7 @@ are handed out in between; one forward pass serves both, and dropout draws only 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from tacit.errors import TacitError, TrainingMisuse
 from tacit.gradients.capture import Capture, Uncovered
 from tacit.gradients.clipped import ClippedSum
 from tacit.gradients.engine import Overwritten, Trace, check_path, gradients_of_uses, without_gradients
-from tacit.gradients.flat_gradient import FlatGradient
+from tacit.gradients.flat_gradient import FlatGradient, Total
 from tacit.gradients.inputs import Inputs, PhysicalBatch, call, form_of, map_tensors, outputs_of, rows, tensors
 from tacit.gradients.module_state import copy_to_run
 from tacit.gradients.nested import with_leaves
@@ -74,8 +74,8 @@ class DeferredSum(ClippedSum):
     A model whose gradients cannot be captured runs once for its outputs and again, record by record, for the sum.
     """
 
-    def __init__(self, model: torch.nn.Module, clip: Clip):
-        super().__init__(model, clip)
+    def __init__(self, model: torch.nn.Module, clip: Clip, *, expected_batch_size: float | None = None):
+        super().__init__(model, clip, expected_batch_size=expected_batch_size)
         self._forms: dict[tuple[object, ...], OutputForm] = {}
 
     def record(self, inputs: Inputs) -> Recording:
@@ -147,11 +147,17 @@ class DeferredSum(ClippedSum):
         return [*self.model.parameters(), *self.model.buffers()]
 
     def release(
-        self, recording: Recording, cotangents: Tensor, unit_ids: UnitIds | None = None
+        self, recording: Recording, cotangents: Tensor, unit_ids: UnitIds | None = None, *, drawn: int | None = None
     ) -> tuple[FlatGradient, Tensor]:
         """Clipped sum and norms of the gradients of  <outputs_i, cotangents_i>  over the records i of the pass.
 
         With `unit_ids`, privacy units of several records, the model runs again.
+
+        Args:
+            recording: of the pass.
+            cotangents: gradients of the outputs.
+            unit_ids: privacy unit of every record; None where every record is its own.
+            drawn: units of the logical batch; those of the pass by default.
 
         Raises:
             TrainingMisuse: inputs or activations have been written into since.
@@ -160,14 +166,14 @@ class DeferredSum(ClippedSum):
             raise TrainingMisuse(f"the inputs must {_UNTOUCHED}")
         if unit_ids is not None:
             return self(recording.form.inner_product, recording.inputs, cotangents, unit_ids)
-        gradient = FlatGradient.zeros(self.trainable)
-        norms = [gradient.flat.new_zeros(0)]
-        batch = PhysicalBatch(recording.form.inner_product, recording.inputs, cotangents, self.privacy_units)
+        total, norms = Total(self.trainable), []
+        units = replace(self.privacy_units, drawn=len(cotangents) if drawn is None else drawn)
+        batch = PhysicalBatch(recording.form.inner_product, recording.inputs, cotangents, units)
         if len(cotangents) and not recording.chunks:
-            norms = [self._add_by_fallback(batch, recording.verification, gradient.parts)]
+            norms = [self._add_by_fallback(batch, recording.verification, total)]
         for chunk in recording.chunks:
-            norms.append(self._add_recorded(chunk, batch.select(chunk.index), recording.verification, gradient.parts))
-        return gradient, torch.cat([norm.to(gradient.flat.dtype) for norm in norms])
+            norms.append(self._add_recorded(chunk, batch.select(chunk.index), recording.verification, total))
+        return self._result(total, norms)
 
     def _verified_by_projection(self, inputs: Inputs, size: int) -> tuple[OutputForm, Verification]:
         places = tensors(inputs)[0].new_zeros(size, dtype=torch.float32)
@@ -197,9 +203,7 @@ class DeferredSum(ClippedSum):
                 chunks.append(RecordedChunk(index, capture, outputs, returned))
         return chunks
 
-    def _add_recorded(
-        self, chunk: RecordedChunk, batch: PhysicalBatch, verified: Verification, gradient_sum: dict[str, Tensor]
-    ) -> Tensor:
+    def _add_recorded(self, chunk: RecordedChunk, batch: PhysicalBatch, verified: Verification, total: Total) -> Tensor:
         roots = [use.root for use in chunk.capture.uses]
         gradients: Sequence[Tensor | None] = [None] * len(roots)
         cotangents = batch.targets
@@ -210,7 +214,7 @@ class DeferredSum(ClippedSum):
             found = gradients_of_uses(chunk.capture, gradients, self.trainable, losses, Trace(), batch.privacy_units)
         except Overwritten:
             raise TrainingMisuse(f"the model's activations must {_UNTOUCHED}") from None
-        return self._add_captured(found, batch, verified, gradient_sum)
+        return self._add_captured(found, batch, verified, total)
 
 
 _UNTOUCHED = "stay as they are until backward; got some that were written into. Work on copies."

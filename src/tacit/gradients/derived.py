@@ -20,6 +20,7 @@ from torch import (
 from torch.utils._pytree import tree_map
 
 from tacit.gradients.per_sample_gradients import DenseGradients, PerSampleGradients
+from tacit.gradients.rounding import Blocks
 
 DETACHING = {Tensor.detach, Tensor.data.__get__}  # type: ignore[attr-defined]
 _MULTIPLYING = {torch.mul, Tensor.mul}
@@ -141,9 +142,27 @@ class RearrangedGradients(PerSampleGradients):
 
     def add_weighted(self, gradient_sum: Tensor, factors: Tensor) -> None:
         """The weighted sum is made in the rearrangement and pulled back once."""
+        self._add_part(gradient_sum, lambda part: self.inner.add_weighted(part, factors))
+
+    def add_in_blocks(self, gradient_sum: Tensor, factors: Tensor, blocks: Blocks) -> None:
+        """The same block by block."""
+        self._add_part(gradient_sum, lambda part: self.inner.add_in_blocks(part, factors, blocks))
+
+    def _add_part(self, gradient_sum: Tensor, add: Callable[[Tensor], None]) -> None:
         part = torch.zeros(self.value.shape, dtype=gradient_sum.dtype, device=gradient_sum.device)
-        self.inner.add_weighted(part, factors)
-        gradient_sum += torch.autograd.grad(self.value, self.leaf, part.to(self.value.dtype), retain_graph=True)[0]
+        add(part)
+        # Autograd keeps the type of the weights: of a wider sum what they hold, then what is left of it.
+        while True:
+            held = part.to(self.value.dtype)
+            pulled = torch.autograd.grad(self.value, self.leaf, held, retain_graph=True)[0]
+            gradient_sum += pulled
+            if held.dtype.itemsize >= part.dtype.itemsize:
+                return
+            part = (part - held).to(held.dtype)
+
+    def select(self, index: slice) -> RearrangedGradients:
+        """The gradients in `index`."""
+        return RearrangedGradients(self.name, self.inner.select(index), self.value, self.leaf)
 
     def per_unit(self, size: int) -> RearrangedGradients:
         """The rearrangement of the sums."""
@@ -175,6 +194,15 @@ class DisjointParts(PerSampleGradients):
         """Part after part."""
         for part in self.parts:
             part.add_weighted(gradient_sum, factors)
+
+    def add_in_blocks(self, gradient_sum: Tensor, factors: Tensor, blocks: Blocks) -> None:
+        """Part after part, each block by block; no value is in two parts."""
+        for part in self.parts:
+            part.add_in_blocks(gradient_sum, factors, blocks)
+
+    def select(self, index: slice) -> DisjointParts:
+        """The gradients in `index`."""
+        return DisjointParts(self.name, [part.select(index) for part in self.parts])
 
     def per_unit(self, size: int) -> DisjointParts:
         """The sums part by part."""

@@ -8,7 +8,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tacit.gradients.buffers import recording, row_squares
-from tacit.gradients.per_sample_gradients import PerSampleGradients
+from tacit.gradients.per_sample_gradients import PerSampleGradients, add_positions
+from tacit.gradients.rounding import Blocks, raised, second_level, square_sums
+
+# Tables up to so many values (8 MB) are summed whole in double precision; of larger ones only the rows looked up.
+_WHOLE_TABLE = 2**20
 
 
 class EmbeddingRows(PerSampleGradients):
@@ -32,13 +36,17 @@ class EmbeddingRows(PerSampleGradients):
         ordered, order = _sorted(self.index)
         same = ordered[:, 1:] == ordered[:, :-1]
         first = F.pad(~same, (1, 0), value=True)
+        lengths = square_sums(self.gradient)
+        mass = second_level(lengths.sqrt())
         if recording():
-            return self._run_squares(order, first, torch.arange(order.numel(), device=order.device))
+            every = torch.arange(order.numel(), device=order.device)
+            return raised(self._run_squares(order, first, every), mass, positions)
         # An index that a record looks up once needs no sum; the others are few in most data.
         repeated = F.pad(same, (1, 0)) | F.pad(same, (0, 1))
         unique = torch.ones_like(repeated).scatter_(1, order, ~repeated)
-        squares = (self.gradient.square().sum(2) * unique).sum(1)
-        return squares + self._run_squares(order, first, repeated.flatten().nonzero().flatten())
+        squares = second_level(lengths * unique)
+        chosen = repeated.flatten().nonzero().flatten()
+        return raised(squares + self._run_squares(order, first, chosen), mass, positions)
 
     def _run_squares(self, order: Tensor, first: Tensor, chosen: Tensor) -> Tensor:
         """Sum of squares of the sums over runs of equal indices, over the `chosen` places of the sorted indices."""
@@ -48,7 +56,8 @@ class EmbeddingRows(PerSampleGradients):
         values = self.gradient.reshape(-1, self.shape[1])[record * positions + order.flatten()[chosen]]
         sums = values.new_zeros(values.shape).index_add_(0, run, values)
         owner = torch.zeros_like(record).scatter_(0, run, record)
-        return values.new_zeros(len(order)).index_add_(0, owner, sums.square().sum(1))
+        total = torch.zeros(len(order), dtype=torch.float64, device=order.device)
+        return total.index_add_(0, owner, square_sums(sums).double()).to(values.dtype)
 
     def dense(self) -> Tensor:
         """One table for each record."""
@@ -58,8 +67,35 @@ class EmbeddingRows(PerSampleGradients):
 
     def add_weighted(self, gradient_sum: Tensor, factors: Tensor) -> None:
         """Weighted rows are added where they belong; no table is made."""
-        weighted = self.gradient * factors.view(-1, 1, 1)
+        weighted = self.gradient.to(gradient_sum.dtype) * factors.to(gradient_sum.dtype).view(-1, 1, 1)
         gradient_sum.view(self.shape).index_add_(0, self.index.flatten(), weighted.reshape(-1, self.shape[1]))
+
+    def select(self, index: slice) -> EmbeddingRows:
+        """The gradients in `index`."""
+        return EmbeddingRows(self.name, self.index[index], self.gradient[index], self.shape)
+
+    def add_in_blocks(self, gradient_sum: Tensor, factors: Tensor, blocks: Blocks) -> None:
+        """In double precision, as positions may cancel each other; those of double precision record by record."""
+        if self.gradient.dtype == torch.float64:
+            self._merged().add_weighted(gradient_sum, factors)
+            return
+        if recording() or gradient_sum.numel() <= _WHOLE_TABLE or gradient_sum.dtype == torch.float64:
+            add_positions(self, gradient_sum, factors, blocks)
+            return
+        found, place = torch.unique(self.index, return_inverse=True)
+        compact = EmbeddingRows(self.name, place, self.gradient, torch.Size((len(found), self.shape[1])))
+        rows = torch.zeros(compact.shape, dtype=torch.float64, device=gradient_sum.device)
+        add_positions(compact, rows, factors, blocks)
+        gradient_sum.view(self.shape)[found] += rows.to(gradient_sum.dtype)
+
+    def _merged(self) -> EmbeddingRows:
+        """The same gradients with the sum over each index at one of its positions, and 0 at the others."""
+        ordered, order = _sorted(self.index)
+        first = F.pad(ordered[:, 1:] != ordered[:, :-1], (1, 0), value=True)
+        run = first.flatten().cumsum(0) - 1
+        values = self.gradient.take_along_dim(order.unsqueeze(-1), 1).flatten(0, 1)
+        sums = torch.zeros_like(values).index_add_(0, run, values)[run].view_as(self.gradient)
+        return EmbeddingRows(self.name, ordered, sums * first.unsqueeze(-1), self.shape)
 
     def per_unit(self, size: int) -> EmbeddingRows:
         """Records of one unit are further positions."""

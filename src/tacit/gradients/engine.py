@@ -13,11 +13,12 @@ import tacit.gradients.rules  # noqa: F401  (registers every rule)
 from tacit.gradients.buffers import Buffers
 from tacit.gradients.capture import Capture, Uncovered
 from tacit.gradients.derived import disjoint
-from tacit.gradients.flat_gradient import wide
+from tacit.gradients.flat_gradient import FlatGradient, wide
 from tacit.gradients.inputs import Inputs, PhysicalBatch
 from tacit.gradients.per_module_vmap import per_module_vmap
 from tacit.gradients.per_sample_gradients import PerSampleGradients, sum_of_uses
 from tacit.gradients.privacy_units import PrivacyUnits
+from tacit.gradients.rounding import Blocks, blocks, precise_products
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,28 @@ class CapturedGradients:
     trace: Trace
     privacy_units: PrivacyUnits
 
-    def add_weighted(self, gradient_sum: dict[str, Tensor], factors: Tensor) -> None:
-        """Add sum_i factors_i gradient_i to `gradient_sum`; `factors` is (groups, units), or (units,) for one group."""
+    @property
+    def blocks(self) -> Blocks:
+        """How the weighted sum is made, for the logical batch that these units are of."""
+        units = self.squared_norms.shape[1]
+        drawn, single = self.privacy_units.drawn, self.privacy_units.single_slack
+        return blocks(units, units if drawn is None else drawn, self.squared_norms.dtype, single)
+
+    def weighted_sum(self, trainable: Mapping[str, Tensor], factors: Tensor) -> FlatGradient:
+        """sum_i factors_i gradient_i, within the bounds of `tacit.gradients.rounding`.
+
+        Args:
+            trainable: parameter name -> tensor.
+            factors: shape (groups, units), or (units,) for one group.
+        """
+        chosen = self.blocks
+        total = FlatGradient.zeros(trainable, chosen.dtype)
         by_group = factors.view(self.squared_norms.shape).unbind()
-        for name, gradients in self.gradients.items():
-            own = by_group[self.privacy_units.group(name)]
-            gradients.add_weighted(gradient_sum[name], own.to(gradient_sum[name].dtype))
+        with precise_products():
+            for name, gradients in self.gradients.items():
+                own = by_group[self.privacy_units.group(name)]
+                gradients.add_in_blocks(total.parts[name], own, chosen)
+        return total
 
 
 class Overwritten(Exception):
@@ -134,11 +151,12 @@ def gradients_of_uses(
     if capture.overwritten():
         raise Overwritten
     norms = _Norms(capture, wide(losses.dtype), privacy_units)
-    for use, gradient in zip(capture.uses, root_gradients, strict=True):
-        if gradient is not None:
-            for gradients in use.gradients(gradient.to(wide(gradient.dtype))):
-                norms.add_use(gradients if privacy_units.size == 1 else gradients.per_unit(privacy_units.size))
-    norms.add_waiting(trainable)
+    with precise_products():
+        for use, gradient in zip(capture.uses, root_gradients, strict=True):
+            if gradient is not None:
+                for gradients in use.gradients(gradient.to(wide(gradient.dtype))):
+                    norms.add_use(gradients if privacy_units.size == 1 else gradients.per_unit(privacy_units.size))
+        norms.add_waiting(trainable)
     values = sum(gradients.values() for gradients in norms.finished.values()) // capture.batch
     found = replace(trace, axes=capture.axes, operations=capture.operations, values_per_record=values)
     squared_norms = norms.squared(len(losses) // privacy_units.size, losses.device)

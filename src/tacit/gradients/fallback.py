@@ -11,6 +11,7 @@ from tacit.gradients.checkpointing import without_checkpointing
 from tacit.gradients.flat_gradient import wide
 from tacit.gradients.inputs import Arguments, Inputs, PhysicalBatch, arguments_of, check_losses, map_tensors
 from tacit.gradients.privacy_units import RECORD_UNITS, PrivacyUnits
+from tacit.gradients.rounding import square_sums
 
 # Per-sample gradient values held at a time: 16 MB in float32.
 _HELD_VALUES = 2**22
@@ -29,7 +30,7 @@ def add_clipped_rows(
         model: any module.
         batch: records, loss and privacy units.
         clip: gives the clipping factors.
-        gradient_sum: parameter name -> tensor of its shape.
+        gradient_sum: parameter name -> tensor of its shape, in double precision.
         vectorised: whether `torch.func` runs the records together, which not every model allows.
 
     Returns:
@@ -45,7 +46,7 @@ def add_clipped_rows(
         norm, gradients = clipped_rows(_unit_sums(found, part.privacy_units), clip, units)
         norms.append(norm)
         for name, gradient in gradients.items():
-            gradient_sum[name] += gradient.sum(0)
+            gradient_sum[name] += gradient.sum(0, dtype=gradient_sum[name].dtype)
     return torch.cat(norms)
 
 
@@ -121,7 +122,7 @@ def clipped_rows(
     }
     squared = scale.new_zeros(units.group_count, len(scale))
     for name, gradient in safe.items():
-        squared[units.group(name)] += gradient.reshape(len(gradient), -1).square().sum(1)
+        squared[units.group(name)] += square_sums(gradient.reshape(len(gradient), -1))
     norms = squared.double().sqrt() * scale.double()
     factors = clip.factors(norms.masked_fill(bad, torch.inf), rounding=torch.finfo(squared.dtype).eps) * scale.double()
     clipped = {

@@ -12,21 +12,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from tacit.gradients.buffers import Buffers, recording, row_squares
+from tacit.gradients.rounding import Blocks, raised, square_sums
 
-# Rounding allowance of a Gram norm, relative to (sum_t |a_t| |b_t|)^2: its terms may cancel, their rounding does not.
-_GRAM_ROUNDING = 16
 # Per-sample matrices up to so many values (16 MB) stay from the norm to the weighted sum; larger ones are made twice.
 _KEPT_VALUES = 2**22
 # Added to a square that is multiplied by another: far more than what float32 rounds to zero (1e-45), far below a norm.
-_UNDERFLOW = 1e-30
-# Share of a matrix below which its selected entries, one by one, cost less than a product of the whole matrix.
-_SPARSE_SHARE = 0.15
-# Terms that are added one after another: more would cost digits.
-_SEQUENTIAL_TERMS = 128
+UNDERFLOW = 1e-30
 
 
 class PerSampleGradients(ABC):
@@ -44,7 +37,21 @@ class PerSampleGradients(ABC):
 
     @abstractmethod
     def add_weighted(self, gradient_sum: Tensor, factors: Tensor) -> None:
-        """Add sum_i factors_i gradient_i to `gradient_sum`, which has the parameter's shape."""
+        """Add sum_i factors_i gradient_i to `gradient_sum`, which has the parameter's shape, in its precision."""
+
+    @abstractmethod
+    def select(self, index: slice) -> PerSampleGradients:
+        """The gradients in `index`."""
+
+    def add_in_blocks(self, gradient_sum: Tensor, factors: Tensor, blocks: Blocks) -> None:
+        """`add_weighted` block by block, so that no value meets more roundings than `blocks` was made for.
+
+        Args:
+            gradient_sum: zeros of the parameter's shape, of the type of `blocks`.
+            factors: shape (B,).
+            blocks: from `tacit.gradients.rounding.blocks`.
+        """
+        _add_blocks(self, gradient_sum, factors, blocks.rows)
 
     def per_unit(self, size: int) -> PerSampleGradients:
         """Sums of every `size` gradients in a row, shape (B / size, *parameter.shape)."""
@@ -88,7 +95,17 @@ class DenseGradients(PerSampleGradients):
 
     def add_weighted(self, gradient_sum: Tensor, factors: Tensor) -> None:
         """One product of a matrix and a vector."""
-        gradient_sum.view(-1).addmv_(self.gradients.reshape(len(factors), -1).t(), factors)
+        add_rows(gradient_sum, self.gradients.reshape(len(factors), -1), factors)
+
+    def select(self, index: slice) -> DenseGradients:
+        """The gradients in `index`."""
+        return DenseGradients(self.name, self.gradients[index])
+
+
+def add_rows(gradient_sum: Tensor, rows: Tensor, factors: Tensor) -> None:
+    """Add the weighted sum of `rows`, (B, values), to `gradient_sum`, in its precision."""
+    dtype = gradient_sum.dtype
+    gradient_sum.view(-1).addmv_(rows.to(dtype).t(), factors.to(dtype))
 
 
 class OuterProductSum(PerSampleGradients):
@@ -139,26 +156,39 @@ class OuterProductSum(PerSampleGradients):
             return self._gram()
         size = max(1, _KEPT_VALUES // (groups * outputs * inputs))
         parts = zip(self.left.split(size), self.right.split(size), strict=True)
-        return torch.cat([row_squares(torch.matmul(left, right)) for left, right in parts])
+        squares = torch.cat([row_squares(torch.matmul(left, right)) for left, right in parts])
+        return raised(squares, self._mass(), positions)
+
+    def _mass(self) -> Tensor:
+        """Sum of the lengths of the terms of each gradient."""
+        underflow = self._underflow()
+        left, right = square_sums(self.left.mT) + underflow, square_sums(self.right) + underflow
+        return (left.sqrt() * right.sqrt()).sum((1, 2))
 
     def _one_position(self) -> Tensor:
         underflow = self._underflow()
         if self.left.shape[1] == 1:
             return (row_squares(self.left) + underflow) * (row_squares(self.right) + underflow)
-        left, right = self.left.square().sum((2, 3)), self.right.square().sum((2, 3))
+        left, right = square_sums(self.left[..., 0]), square_sums(self.right[..., 0, :])
         return ((left + underflow) * (right + underflow)).sum(1)
 
     def _gram(self) -> Tensor:
-        """Sum over t, u of <left_t, left_u> <right_t, right_u>, plus an allowance for the rounding of its terms."""
+        """Sum over t, u of <left_t, left_u> <right_t, right_u>, plus a bound on the rounding of its terms.
+
+        The terms may cancel, their rounding does not: with p outputs, d inputs and T positions it is at most
+        gamma_{p + d + 2T + 2} (sum_t |left_t| |right_t|)^2.
+        """
         left, right = self.left[:, 0], self.right[:, 0]
         outer, inner = torch.bmm(left.mT, left), torch.bmm(right, right.mT)
         squares = [gram.diagonal(dim1=1, dim2=2) + self._underflow() for gram in (outer, inner)]
         magnitude = (squares[0].sqrt() * squares[1].sqrt()).sum(1).square()
-        allowance = _GRAM_ROUNDING * torch.finfo(left.dtype).eps * magnitude
-        return outer.mul_(inner).sum((1, 2)).clamp_(min=0.0).add_(allowance)
+        roundings = left.shape[1] + right.shape[2] + 2 * left.shape[2] + 8
+        # A hundredth more covers the rounding of the bound itself.
+        allowance = 1.01 * roundings * torch.finfo(left.dtype).eps / 2 * magnitude
+        return outer.mul_(inner).sum(2).sum(1).clamp_(min=0.0).add_(allowance)
 
     def _underflow(self) -> float:
-        return _UNDERFLOW * max(self.left.shape[2], self.right.shape[3])
+        return UNDERFLOW * max(self.left.shape[2], self.right.shape[3])
 
     def dense(self) -> Tensor:
         """The matrices, shape (B, G, p, d)."""
@@ -167,18 +197,33 @@ class OuterProductSum(PerSampleGradients):
     def add_weighted(self, gradient_sum: Tensor, factors: Tensor) -> None:
         """One product over records and positions together, or one with the matrices where they were kept."""
         if self._matrices is not None:
-            gradient_sum.view(-1).addmv_(self._matrices.flatten(1).t(), factors)
+            add_rows(gradient_sum, self._matrices.flatten(1), factors)
             return
+        dtype = gradient_sum.dtype
         groups, outputs = self.left.shape[1:3]
+        weighted = self.left.to(dtype) * factors.to(dtype).view(-1, 1, 1, 1)
         if self.left.shape[1:4:2] == (1, 1):
-            weighted = self.left[:, 0, :, 0] * factors.view(-1, 1)
-            gradient_sum.view(outputs, -1).addmm_(weighted.t(), self.right[:, 0, 0])
+            gradient_sum.view(outputs, -1).addmm_(weighted[:, 0, :, 0].t(), self.right[:, 0, 0].to(dtype))
             return
-        weighted = self.left * factors.view(-1, 1, 1, 1)
         for group, matrix in enumerate(gradient_sum.view(groups, outputs, -1)):
             left = weighted[:, group].transpose(0, 1).reshape(outputs, -1)
             right = self.right[:, group].reshape(-1, self.right.shape[3])
-            matrix.addmm_(left, right)
+            matrix.addmm_(left, right.to(dtype))
+
+    def select(self, index: slice) -> OuterProductSum:
+        """The gradients in `index`."""
+        if self._matrices is None:
+            return OuterProductSum(self.name, self.left[index], self.right[index], self.buffers)
+        chosen = OuterProductSum(self.name, self.left, self.right, self.buffers)
+        chosen._matrices = self._matrices[index]
+        return chosen
+
+    def add_in_blocks(self, gradient_sum: Tensor, factors: Tensor, blocks: Blocks) -> None:
+        """In double precision where positions may cancel each other."""
+        if self._matrices is not None or self.left.shape[3] == 1:
+            super().add_in_blocks(gradient_sum, factors, blocks)
+            return
+        add_positions(self, gradient_sum, factors, blocks)
 
     def per_unit(self, size: int) -> OuterProductSum:
         """Records of one unit are further positions."""
@@ -187,127 +232,36 @@ class OuterProductSum(PerSampleGradients):
         return OuterProductSum(self.name, left, right, self.buffers)
 
 
-@dataclass
-class OuterProduct(PerSampleGradients):
-    """Gradients left right^T, whose norm is |left| |right|: a matrix that each record uses at one position only.
+def add_positions(gradients: PerSampleGradients, gradient_sum: Tensor, factors: Tensor, blocks: Blocks) -> None:
+    """`add_weighted` in double precision, few records at a time: sums over positions, which may cancel.
 
     Args:
-        name: of the parameter.
-        left: (B, p), gradients with respect to the outputs.
-        right: (B, d), the inputs.
-        buffers: memory for forms that are made from this one.
+        gradients: of one parameter.
+        gradient_sum: zeros of the parameter's shape.
+        factors: shape (B,).
+        blocks: from `tacit.gradients.rounding.blocks`.
     """
-
-    name: str
-    left: Tensor
-    right: Tensor
-    buffers: Buffers
-
-    def squared_norms(self) -> Tensor:
-        """|left|^2 |right|^2."""
-        underflow = _UNDERFLOW * max(self.left.shape[1], self.right.shape[1])
-        return (row_squares(self.left) + underflow) * (row_squares(self.right) + underflow)
-
-    def dense(self) -> Tensor:
-        """The matrices, shape (B, p, d)."""
-        return self.left.unsqueeze(2) * self.right.unsqueeze(1)
-
-    def weighted_left(self, factors: Tensor) -> Tensor:
-        """(factors_i left_i) as columns, shape (p, B)."""
-        return (self.left * factors.unsqueeze(1)).t()
-
-    def add_weighted(self, gradient_sum: Tensor, factors: Tensor) -> None:
-        """One matrix product."""
-        gradient_sum.addmm_(self.weighted_left(factors), self.right)
-
-    def over_positions(self) -> OuterProductSum:
-        """The same as a sum over one position."""
-        return OuterProductSum.of_positions(self.name, self.left.unsqueeze(1), self.right.unsqueeze(1), self.buffers)
-
-    def per_unit(self, size: int) -> OuterProductSum:
-        """Records of one unit are positions of a sum."""
-        return self.over_positions().per_unit(size)
-
-    def masked(self, name: str, mask: Tensor) -> MaskedOuterProduct:
-        """The masked form that keeps both vectors."""
-        return MaskedOuterProduct(name, self, mask)
-
-    def scattered(self, name: str, flat_index: Tensor) -> ScatteredOuterProduct:
-        """The scattered form that keeps both vectors."""
-        return ScatteredOuterProduct(name, self, flat_index)
+    total = gradient_sum
+    if total.dtype != torch.float64:
+        total = torch.zeros(total.shape, dtype=torch.float64, device=total.device)
+    _add_blocks(gradients, total, factors, blocks.position_rows)
+    if total is not gradient_sum:
+        gradient_sum += total
 
 
-@dataclass
-class MaskedOuterProduct(PerSampleGradients):
-    """Gradients left right^T of W * mask in W, which are masked too."""
+def _add_blocks(gradients: PerSampleGradients, gradient_sum: Tensor, factors: Tensor, rows: int) -> None:
+    """Add blocks of `rows` records one after another to `gradient_sum`, which holds zeros.
 
-    name: str
-    inner: OuterProduct
-    mask: Tensor
-
-    def squared_norms(self) -> Tensor:
-        """Sum over j, k of mask_jk^2 left_j^2 right_k^2: one more product of the layer's size."""
-        left, right = self.inner.left.square() + _UNDERFLOW, self.inner.right.square() + _UNDERFLOW
-        return ((left @ self.mask.square()) * right).sum(1)
-
-    def dense(self) -> Tensor:
-        """The masked matrices."""
-        return self.inner.dense() * self.mask
-
-    def add_weighted(self, gradient_sum: Tensor, factors: Tensor) -> None:
-        """One matrix product, then the mask."""
-        gradient_sum.addcmul_(self.inner.weighted_left(factors) @ self.inner.right, self.mask)
-
-
-@dataclass
-class ScatteredOuterProduct(PerSampleGradients):
-    """Gradients left right^T of a matrix in the vector whose values stand at `flat_index` of it, row by row."""
-
-    name: str
-    inner: OuterProduct
-    flat_index: Tensor
-
-    def squared_norms(self) -> Tensor:
-        """Sum over the entries (j, k) in `flat_index` of left_j^2 right_k^2."""
-        left, right = self.inner.left, self.inner.right
-        rows, columns = left.shape[1], right.shape[1]
-        if recording() or len(self.flat_index) > _SPARSE_SHARE * rows * columns:
-            mask = right.new_zeros(rows * columns).index_fill_(0, self.flat_index, 1.0).view(1, 1, rows, columns)
-            sums = self.inner.buffers.product(("norms", self.name), self._squares("left", left)[None, None], mask)
-            return (sums[0, 0] * self._squares("right", right)).sum(1)
-        column, first, row = _row_bags(self.flat_index, columns)
-        sums = F.embedding_bag(column, self._squares("right", right.t()), first, mode="sum")
-        return sums.mul_(self._squares("left", left.t())[row]).sum(0)
-
-    def _squares(self, side: str, values: Tensor) -> Tensor:
-        if recording():
-            return values.square() + _UNDERFLOW
-        return self.inner.buffers.copy((side, self.name), values).square_().add_(_UNDERFLOW)
-
-    def dense(self) -> Tensor:
-        """The selected entries of the matrices."""
-        return self.inner.dense().flatten(1)[:, self.flat_index]
-
-    def add_weighted(self, gradient_sum: Tensor, factors: Tensor) -> None:
-        """One matrix product, of which the selected entries are added."""
-        weighted, right = self.inner.weighted_left(factors)[None, None], self.inner.right[None, None]
-        sums = self.inner.buffers.product(("sums", self.name), weighted, right)
-        gradient_sum += sums.flatten()[self.flat_index]
-
-
-_ROW_BAGS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-
-
-def _row_bags(flat_index: Tensor, columns: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The entries in bags of one row each: column of each entry, first entry of each bag, row of each bag."""
-    known = _ROW_BAGS.get(flat_index)
-    if known is None or known[0] != (flat_index._version, columns):
-        ordered = flat_index.sort().values
-        row, column = ordered // columns, ordered % columns
-        within = torch.arange(len(row), device=row.device) - torch.searchsorted(row, row)
-        first = (within % _SEQUENTIAL_TERMS == 0).nonzero().flatten()
-        known = _ROW_BAGS[flat_index] = (flat_index._version, columns), (column, first, row[first])
-    return known[1]
+    Each is made by itself: terms that cancel in one are rounded at their own size, and must not round another's.
+    """
+    gradients.select(slice(0, rows)).add_weighted(gradient_sum, factors[:rows])
+    part = None
+    for start in range(rows, len(factors), rows):
+        index = slice(start, start + rows)
+        # A graph manages its own memory.
+        part = torch.zeros_like(gradient_sum) if part is None or recording() else part.zero_()
+        gradients.select(index).add_weighted(part, factors[index])
+        gradient_sum += part
 
 
 def sum_of_uses(uses: Sequence[PerSampleGradients], shape: torch.Size) -> PerSampleGradients:

@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tacit.gradients.rounding import single_slack
+
 
 @dataclass(frozen=True)
 class PrivacyUnits:
@@ -20,11 +22,15 @@ class PrivacyUnits:
         groups: group of every parameter, from 0; a parameter left out is in group 0.
         size: records in a unit, >= 1.
         weights: factor of every record's loss, shape (records,); None for 1.
+        drawn: units of the logical batch, which the precision of its sum depends on; None for those at hand.
+        single_slack: public bound on the rounding of single-precision sums, see `tacit.gradients.rounding`.
     """
 
     groups: dict[str, int] = field(default_factory=dict)
     size: int = 1
     weights: Tensor | None = None
+    drawn: int | None = None
+    single_slack: float = single_slack()
 
     @cached_property
     def group_count(self) -> int:

@@ -165,8 +165,8 @@ def _differing(found: CapturedGradients, gradients: dict[str, Tensor]) -> list[s
     """Parameters whose unevenly weighted sum is another than by ordinary backward passes; all when norms differ."""
     squared = torch.stack([row_squares(gradient) for gradient in gradients.values()]).sum(0)
     factors = 1.0 + torch.arange(len(squared), device=squared.device, dtype=squared.dtype).sin()
-    sums = {name: gradient.new_zeros(gradient.shape[1:]) for name, gradient in gradients.items()}
-    found.add_weighted(sums, factors)
+    like = {name: gradient.new_zeros(gradient.shape[1:]) for name, gradient in gradients.items()}
+    sums = found.weighted_sum(like, factors).parts
     expected = {name: torch.tensordot(factors.to(g.dtype), g, dims=1) for name, g in gradients.items()}
     allowed = _TOLERANCE * float((factors * squared.sqrt()).sum()) + 1e-12
     wrong = [name for name in sums if float((sums[name] - expected[name]).norm()) > allowed / len(sums) ** 0.5]

@@ -45,6 +45,12 @@ def rests_on(ledger: Ledger) -> str:
     return words if not assumed else f"{words}, {len(assumed)} assumed: {'; '.join(_told(fact) for fact in assumed)}"
 
 
+def rounding_of(ledger: Ledger) -> str:
+    """What training says of its rounding: the allowance nu, and what it takes; empty for other ledgers."""
+    found = next((fact for fact in ledger.facts if fact.id == "arithmetic"), None)
+    return f"Rounding: {_told(found)}." if found is not None and found.how is How.CHECKED else ""
+
+
 def fact_rows(facts: Iterable[Fact]) -> list[tuple[str, str, str]]:
     """(kind, what must hold, how it is known) of each fact: verified ones first, then declared, then assumed."""
     known = list(facts)

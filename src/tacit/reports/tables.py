@@ -36,7 +36,7 @@ def account_table(account: Account, ledger: Ledger | None = None, *, group: int 
     from rich.text import Text
 
     refusals = [f"{name} does not apply: {why}" for name, why in account.refused]
-    ground = [] if ledger is None else [facts.rests_on(ledger)]
+    ground = [] if ledger is None else [line for line in (facts.rests_on(ledger), facts.rounding_of(ledger)) if line]
     caption = Text("\n".join([*ground, words.NOT_A_BOUND, *refusals]), style="dim")
     table = Table("accountant", "standing", box=None, caption=caption, caption_justify="left")
     if ledger is not None:

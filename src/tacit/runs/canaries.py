@@ -96,6 +96,7 @@ class LaneMonitors:
         noise_multiplier: as the ledger says.
         sample_rate: as the ledger says.
         clip_norm: of the run. It decides the grid that the rounded Gaussian mechanism releases sums on.
+        slack: share by which the noise is larger, to cover the rounding of sums.
         noise: of all coordinates of the lane.
         sampler: of all records and canaries; None before the run.
         batch: the records of the latest batch.
@@ -104,6 +105,7 @@ class LaneMonitors:
     noise_multiplier: float
     sample_rate: float
     clip_norm: float
+    slack: float = 0.0
     noise: NoiseMonitor = field(default_factory=NoiseMonitor)
     sampler: SamplerMonitor | None = None
     batch: np.ndarray | None = None
@@ -138,7 +140,7 @@ class LaneMonitors:
         if self.batch is not None:
             canaries = self.batch[self.batch >= real] - real
             before_noise[1:] = np.bincount(chosen[canaries], minlength=len(release) - 1)
-        self.noise.add(self._spread((release - before_noise) / self.noise_multiplier))
+        self.noise.add(self._spread((release - before_noise) / (self.noise_multiplier * (1 + self.slack))))
         self.batch = None
 
     def _spread(self, z: np.ndarray) -> np.ndarray:
@@ -146,7 +148,7 @@ class LaneMonitors:
 
         Rounding and the uniform value add g^2 / 12 to the variance each.
         """
-        std = self.noise_multiplier * self.clip_norm
+        std = self.noise_multiplier * self.clip_norm * (1 + self.slack)
         grid = grid_of(std)[1] / std
         return (z + grid * self._draw.uniform(-0.5, 0.5, len(z))) / np.sqrt(1 + grid**2 / 6)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -18,6 +19,7 @@ from tacit.data import Dataset
 from tacit.errors import InvalidInput
 from tacit.gradients import clipped_sum
 from tacit.gradients.inputs import Loss
+from tacit.gradients.rounding import single_slack, slack
 from tacit.mechanisms import Gaussian, Mechanism, Poisson
 from tacit.relation import Relation
 from tacit.runs.builders import network_of, optimizer_of, scheduler_of
@@ -190,6 +192,8 @@ class _Trainer:
         self, model: nn.Module, inputs: tuple[Tensor, Tensor], targets: Tensor, *, loss: Loss, optimizer: Optimizer
     ) -> None:
         config, training, known = self.config, self.training, self.known
+        # The number of parameters changes it by 1e-6: 16 stands for that of the lane and its body.
+        self.monitors.slack = slack(torch.float32, 16, single_slack(training.sample_rate * len(targets)))
         if self.bits and self.lane is not None:
             self.lane.observers = [self._low_order_bits(model, inputs, targets, loss)]
         self.execution = fit(
@@ -223,7 +227,7 @@ class _Trainer:
         last = (inputs[0][-1:], inputs[1][-1:])
         clipped, _ = clipped_sum(model, loss, last, targets[-1:], clip_norm=self.config.clip_norm)
         size = len(targets) * self.training.sample_rate
-        std = self.training.noise_multiplier * self.config.clip_norm
+        std = self.training.noise_multiplier * self.config.clip_norm * (1 + self.monitors.slack)
         return LowOrderBits(std, size, float(clipped["lane.weight"].sum()))
 
 

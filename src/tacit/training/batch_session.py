@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tacit.errors import TrainingMisuse
 from tacit.gradients import FlatGradient, UnitIds
+from tacit.gradients.flat_gradient import Total
 from tacit.sampling import Batch
 from tacit.training.loop_checks import LoopChecks
 from tacit.training.plan import PrivateRun, unit_ids_of
@@ -56,13 +57,18 @@ class BatchSession:
         self.dry_run: DryRun | None = None
         self._batch: Batch | None = None
         self._physical: PhysicalBatch | None = None
-        self._total: FlatGradient | None = None
+        self._total: Total | None = None
         self._norms: list[Tensor] = []
 
     @property
     def unit_ids(self) -> UnitIds | None:
         """Privacy unit of every record of the logical batch; None where every record is a unit of its own."""
         return unit_ids_of(self._batch) if self._batch is not None else None
+
+    @property
+    def drawn(self) -> int | None:
+        """Number of records of the logical batch; None where none is open."""
+        return len(self._batch) if self._batch is not None else None
 
     @property
     def complete(self) -> bool:
@@ -129,10 +135,8 @@ class BatchSession:
         self._physical.recorded = True
         self.backwards += 1
         self._norms.append(norms)
-        if self._total is None:
-            self._total = total
-        else:
-            self._total.flat.add_(total.flat)
+        self._total = Total(total.parts) if self._total is None else self._total
+        self._total.add(total)
 
     def release(self) -> Release | None:
         """Noisy gradient of the logical batch, recorded in the ledger; None while physical batches are to come."""
@@ -145,7 +149,7 @@ class BatchSession:
         if not physical.last:
             return None
         self._batch = self._physical = self._total = None
-        released = self.run.release(batch, total, torch.cat(self._norms))
+        released = self.run.release(batch, total.gradient(), torch.cat(self._norms))
         if self.divided:
             return released
         size = self.run.plan.expected_batch_size

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,7 +22,9 @@ from tacit.errors import InvalidInput, UnsupportedModel
 from tacit.gradients import ClippedSum, FlatGradient
 from tacit.gradients.buffers import fused
 from tacit.gradients.engine import Trace, capture_gradients
+from tacit.gradients.flat_gradient import Total
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, rows, tensors
+from tacit.gradients.rounding import precise_products
 
 StepGraph = Callable[..., tuple[Tensor, Tensor]]
 # Most small tensors kept for later steps: weights by batch size, scales by noise; beyond it the cache starts anew.
@@ -77,26 +80,29 @@ class CompiledSum:
         count = len(targets)
         if not count:
             return None
-        size, flat = self._max_size or count, FlatGradient.zeros(self._clipped.trainable).flat
+        size, total = self._max_size or count, Total(self._clipped.trainable)
         for start in range(0, count, size):
             part = slice(start, start + size)
-            flat = self._physical_batch(rows(inputs, part), targets[part], flat)
-            if flat is None:
+            found = self._physical_batch(rows(inputs, part), targets[part], count)
+            if found is None:
                 return None
-        return FlatGradient.of(flat, self._clipped.trainable)
+            total.add(FlatGradient.of(found, self._clipped.trainable))
+        return replace(total.gradient(), slack=self._clipped.slack, released_in=self._clipped.dtype)
 
-    def _physical_batch(self, inputs: Inputs, targets: Tensor, flat: Tensor) -> Tensor | None:
-        """Clipped sum of one physical batch, plus `flat`."""
+    def _physical_batch(self, inputs: Inputs, targets: Tensor, drawn: int) -> Tensor | None:
+        """Clipped sum of one physical batch of a logical batch of `drawn` records."""
         count = len(targets)
         size = -(-count // self._multiple) * self._multiple
         if size > count:
             index = torch.arange(size, device=targets.device)
             index[count:] = 0
             inputs, targets = rows(inputs, index), targets[index]
-        weights = self._constant(("weights", size, count), lambda: (torch.arange(size) < count).to(flat))
-        arguments = [*self._parameters, *tensors(inputs), targets, weights, flat]
-        with torch.no_grad():
-            total, in_range = self._graph(inputs, targets, arguments)(*arguments)
+        like = next(iter(self._clipped.trainable.values())).detach().new_zeros(0, dtype=self._clipped.dtype)
+        weights = self._constant(("weights", size, count), lambda: (torch.arange(size) < count).to(like))
+        arguments = [*self._parameters, *tensors(inputs), targets, weights]
+        graph = self._graph(inputs, targets, arguments, drawn)
+        with torch.no_grad(), precise_products():
+            total, in_range = graph(*arguments)
         return total if in_range else None
 
     def _constant(self, key: tuple[object, ...], make: Callable[[], Tensor]) -> Tensor:
@@ -107,13 +113,16 @@ class CompiledSum:
             self._constants[key] = make()
         return self._constants[key]
 
-    def _graph(self, inputs: Inputs, targets: Tensor, arguments: list[Tensor]) -> StepGraph:
-        key = (self._clipped.model.training, *((x.shape, x.dtype) for x in (*tensors(inputs), targets)))
+    def _graph(self, inputs: Inputs, targets: Tensor, arguments: list[Tensor], drawn: int) -> StepGraph:
+        # A graph holds the blocks of its sum. A logical batch of several physical ones counts as the next power of two,
+        # so that few sizes need a graph of their own.
+        chosen = len(targets) if drawn <= len(targets) else 2 ** (drawn - 1).bit_length()
+        key = (chosen, self._clipped.model.training, *((x.shape, x.dtype) for x in (*tensors(inputs), targets)))
         if key not in self._graphs:
-            self._graphs[key] = self._compiled(inputs, targets, arguments)
+            self._graphs[key] = self._compiled(inputs, targets, arguments, chosen)
         return self._graphs[key]
 
-    def _compiled(self, inputs: Inputs, targets: Tensor, arguments: list[Tensor]) -> StepGraph:
+    def _compiled(self, inputs: Inputs, targets: Tensor, arguments: list[Tensor], drawn: int) -> StepGraph:
         # The decompositions of pooling use `lowering` without importing it.
         import torch._inductor.lowering  # noqa: F401
         from torch._inductor import compile as compile_graph
@@ -125,25 +134,29 @@ class CompiledSum:
         form = tree_structure(inputs)
         try:
             if not self._compiler:
-                return replay(self._record(trace, form, plain, {}))
+                return replay(self._record(trace, form, drawn, plain, {}))
             with fused():
-                recorded = self._record(trace, form, plain, select_decomp_table())
+                recorded = self._record(trace, form, drawn, plain, select_decomp_table())
             return compile_graph(recorded, plain)  # type: ignore[return-value]
         except Exception as error:
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             raise UnsupportedModel(f'the model cannot be compiled ({reason}). Use engine="eager".') from error
 
-    def _record(self, trace: Trace, form: TreeSpec, arguments: list[Tensor], decompositions: Any) -> GraphModule:
+    def _record(
+        self, trace: Trace, form: TreeSpec, drawn: int, arguments: list[Tensor], decompositions: Any
+    ) -> GraphModule:
         from torch.fx.experimental.proxy_tensor import make_fx
 
         run = make_fx(
-            lambda *given: self._step(trace, form, list(given)), tracing_mode="fake", decomposition_table=decompositions
+            lambda *given: self._step(trace, form, drawn, list(given)),
+            tracing_mode="fake",
+            decomposition_table=decompositions,
         )
         return run(*arguments)
 
-    def _step(self, trace: Trace, form: TreeSpec, given: list[Tensor]) -> tuple[Tensor, Tensor]:
+    def _step(self, trace: Trace, form: TreeSpec, drawn: int, given: list[Tensor]) -> tuple[Tensor, Tensor]:
         """The recorded computation, on the tensors that `_physical_batch` lists."""
-        *batch, targets, weights, start = given[len(self._parameters) :]
+        *batch, targets, weights = given[len(self._parameters) :]
         inputs = tree_unflatten(batch, form)
         trainable = dict(zip(self._clipped.trainable, given, strict=False))
         constants = dict(zip(self._fixed, given[len(trainable) :], strict=False))
@@ -153,12 +166,11 @@ class CompiledSum:
             positional = positional if isinstance(positional, tuple) else (positional,)
             return functional_call(self._clipped.model, trainable | constants, positional, named)
 
-        batch = PhysicalBatch(self._loss, inputs, targets, self._clipped.privacy_units)
+        units = replace(self._clipped.privacy_units, drawn=drawn)
+        batch = PhysicalBatch(self._loss, inputs, targets, units)
         found = capture_gradients(model, trainable, batch, trace)
         factors = self._clipped.factors(found.squared_norms) * weights
-        flat = start.clone()
-        found.add_weighted(FlatGradient.of(flat, trainable).parts, factors)
-        return flat, self._clipped.within_range(found.squared_norms).all()
+        return found.weighted_sum(trainable, factors).flat, self._clipped.within_range(found.squared_norms).all()
 
 
 _aten = torch.ops.aten

@@ -215,7 +215,7 @@ def fit(
     update = PrivateUpdate(
         model, optimizer, loss, plan.clip, plan.expected_batch_size, engine, run.stream, max_physical_batch_size
     )
-
+    run.cover_rounding(update.slack)
     checks = FitChecks(ledger, model, loss, (inputs, targets), public)
     evaluate = checks.watched(evaluate, callbacks)
 

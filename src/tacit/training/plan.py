@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from tacit import accounting, check
-from tacit.accounting import EXACT_STEPS, PUBLIC_SIZE, Accountant, Fact, How, Ledger, common_facts
+from tacit.accounting import EXACT_STEPS, PUBLIC_SIZE, Accountant, Fact, How, Ledger, common_facts, exact_steps
 from tacit.budget.shared_ledger import SharedLedger
 from tacit.clipping import Clip, FlatClip
 from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingMisuse
@@ -208,6 +208,11 @@ class PrivateRun:
         """How many of the planned steps may still be taken."""
         allowed = self.plan.steps if self._affordable is None else min(self.plan.steps, self._affordable)
         return allowed - self.taken
+
+    def cover_rounding(self, slack: float) -> None:
+        """Record that the noise covers the rounding of the sums to come, `slack` times the sensitivity."""
+        fact = exact_steps(slack)
+        self.ledger.facts.note(fact.id, fact.how, fact.says)
 
     def issue(self) -> Batch:
         """The next batch; raises `BudgetExceeded` when no further step may be taken."""

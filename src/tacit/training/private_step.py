@@ -128,7 +128,9 @@ class PrivateUpdate:
         self._model, self._optimizer, self._loss = model, optimizer, loss
         self._noisy_mean = NoisyMean(stream)
         self._expected = expected_batch_size
-        self._clipped = ClippedSum(model, clip, max_physical_batch_size=max_physical_batch_size)
+        self._clipped = ClippedSum(
+            model, clip, max_physical_batch_size=max_physical_batch_size, expected_batch_size=expected_batch_size
+        )
         # Clips that need the norms are refused by the recorded lanes.
         self._no_norms = torch.zeros(0)
         self._checked = False
@@ -139,6 +141,11 @@ class PrivateUpdate:
             self._compiled = CompiledSum(
                 self._clipped, loss, expected_batch_size, max_physical_batch_size, compiler=engine == "compiled"
             )
+
+    @property
+    def slack(self) -> float:
+        """Nu: share by which the sensitivity of a computed sum exceeds that of the clip; the noise covers it."""
+        return self._clipped.slack
 
     @property
     def clip(self) -> Clip:

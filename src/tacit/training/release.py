@@ -30,10 +30,12 @@ class Release:
 
 
 class NoisyMean:
-    """Releases the noisy mean of clipped sums:  (sum + N(0, (noise_multiplier * sensitivity)^2 I)) / divisor.
+    """Releases noisy means of clipped sums:  (sum + N(0, (noise_multiplier * sensitivity (1 + nu))^2 I)) / divisor.
 
     The noise is exact: the released sum is the rounded Gaussian mechanism on the computed sum, see
-    `tacit.noise.rounded_gaussian`. Division, and all that the optimizer does, is post-processing.
+    `tacit.noise.rounded_gaussian`. Rounding lets computed sums of neighbouring batches lie apart by the sensitivity
+    times 1 + nu, nu the `slack` of the sum; the noise grows by as much, so its multiplier is the one that is recorded.
+    Rounding to the type of the model, division, and all that the optimizer does are post-processing.
 
     Args:
         stream: source of the noise.
@@ -47,11 +49,11 @@ class NoisyMean:
     def __call__(
         self, clip: Clip, total: FlatGradient, norms: Tensor, noise_multiplier: float, expected_batch_size: float
     ) -> Release:
-        """Make `total` noisy in place. A clip that makes a mean itself does so first, and is not divided.
+        """Make `total` noisy; it must not be used any more. A clip of the mean makes it first, and is not divided.
 
         Args:
             clip: the clip of this step.
-            total: clipped sum; overwritten.
+            total: clipped sum, and its slack; overwritten.
             norms: gradient norms of the units drawn, shape (units,).
             noise_multiplier: noise std / sensitivity, >= 0.
             expected_batch_size: > 0.
@@ -64,7 +66,9 @@ class NoisyMean:
         """
         clip.finish(total.flat, len(norms))
         std, divisor = scales(clip, noise_multiplier, expected_batch_size)
+        std *= 1 + total.slack
         self._add_noise(total.flat, std)
+        total = total.as_released()
         total.flat.div_(divisor)
         if clip.statistics:
             count = torch.tensor([clip.statistic(norms)], dtype=torch.float64)

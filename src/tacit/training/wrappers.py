@@ -40,7 +40,9 @@ class PrivateModel(nn.Module):
         self._session = session
         self._sizes = SizeTracker()
         self._options = PublicOptions()
-        self.clipped = DeferredSum(module, session.run.clip)
+        expected = session.run.plan.expected_batch_size
+        self.clipped = DeferredSum(module, session.run.clip, expected_batch_size=expected)
+        session.run.cover_rounding(self.clipped.slack)
         self._checked = False
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
@@ -96,7 +98,8 @@ class PrivateModel(nn.Module):
             self._session.check_between("parameters must be frozen")
             checks.guard.check_weights()
             probe = self.clipped.probe
-            self.clipped = DeferredSum(self.module, self.clipped.clip)
+            expected = self._session.run.plan.expected_batch_size
+            self.clipped = DeferredSum(self.module, self.clipped.clip, expected_batch_size=expected)
             self.clipped.probe = probe
             checks.model = self.clipped
             checks.guard.released()
@@ -116,7 +119,7 @@ class PrivateModel(nn.Module):
         if len(found) and not self._checked:
             first_batch_check(self.clipped, recording.form.inner_product, recording.inputs, found)
             self._checked = True
-        session.record(*self.clipped.release(recording, found, session.unit_ids))
+        session.record(*self.clipped.release(recording, found, session.unit_ids, drawn=session.drawn))
 
     @property
     def session(self) -> BatchSession:

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tacit.gradients.capture import Capture, Uncovered, captures
-from tacit.gradients.per_sample_gradients import DenseGradients, OuterProduct, OuterProductSum, PerSampleGradients
+from tacit.gradients.outer_products import OuterProduct
+from tacit.gradients.per_sample_gradients import DenseGradients, OuterProductSum, PerSampleGradients
 
 
 @captures(F.linear)
