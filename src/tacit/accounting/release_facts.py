@@ -7,8 +7,8 @@ from tacit.accounting.facts import FLOATING, Fact, How
 EXACT_STEPS = Fact(
     "arithmetic",
     How.CHECKED,
-    says="noise is drawn and added exactly (rounded Gaussian mechanism); the clipped sum of the first batch is "
-    "compared with float64 before it is released; no bound on its rounding is derived",
+    says="noise is drawn and added exactly (rounded Gaussian mechanism); clipped sums of some batches, the "
+    "first among them, are compared with float64 before they are released; no bound on their rounding is derived",
 )
 EXACT_RELEASE = Fact(
     "arithmetic",

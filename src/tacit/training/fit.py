@@ -216,6 +216,7 @@ def fit(
         model, optimizer, loss, plan.clip, plan.expected_batch_size, engine, run.stream, max_physical_batch_size
     )
 
+    update.full_precision = precision == "float32"
     checks = FitChecks(ledger, model, loss, (inputs, targets), public)
     evaluate = checks.watched(evaluate, callbacks)
 
@@ -228,7 +229,7 @@ def fit(
         # The first-batch check compares with float64: in full precision, where rounding hides nothing.
         update.check_first_batch(x, y)
         with computed_in(model, precision):
-            update(x, y, noise, unit_ids_of(batch))
+            update(x, y, noise, unit_ids_of(batch), run.monitor)
         checks.released()
 
     loop = Loop(model, optimizer, step, plan.sample_rate, plan.steps, evaluate, schedule, scheduler_per, callbacks)

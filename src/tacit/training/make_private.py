@@ -29,7 +29,7 @@ from tacit.training.private_step import CHECK_EVERY, check_optimizer
 from tacit.training.processes import check_one_process
 from tacit.training.resolve_plan import PlanOptions, resolve_plan
 from tacit.training.schedules import Noise
-from tacit.training.step_check import DryRun, Step, check_step, rows_to_check, unchanged
+from tacit.training.step_check import DryRun, Step, check_step, reading, rows_to_check, unchanged
 from tacit.training.wrappers import PrivateModel, PrivateOptimizer
 
 
@@ -75,8 +75,7 @@ class Private(NamedTuple):
         `step` runs on batches of the data set, with half of the records replaced, with one removed and with none. For
         the other records it must give the model the same inputs and the losses the same gradients; it must step once
         on every batch, and no setting may follow a batch. Weights, buffers, settings, schedulers and global generators
-        are put back; counters of your own advance. Numbers that `step` reads here are not counted as read: none of them
-        may steer the training.
+        are put back; counters of your own advance. Numbers that `step` reads here are counted as in training.
 
         Args:
             step: `step(batch)` is all that the loop does with one batch of the private loader.
@@ -97,7 +96,8 @@ class Private(NamedTuple):
             with unchanged(self.model.module, self.optimizer.original, step):
                 session.dry_run = DryRun(size)
                 try:
-                    step(batch)
+                    with reading(session.checks.reads) as marked:
+                        step(marked(batch))
                     return session.dry_run
                 finally:
                     session.dry_run = None

@@ -16,7 +16,7 @@ from tacit import check
 from tacit.errors import TrainingMisuse
 from tacit.gradients import first_batch_check
 from tacit.gradients.deferred import DeferredSum, Recording, inner_product
-from tacit.gradients.inputs import Inputs, tensors
+from tacit.gradients.inputs import Inputs, PhysicalBatch, tensors
 from tacit.training.autograd import SizeTracker, flat, mapped
 from tacit.training.batch_session import BatchSession
 from tacit.training.loader import PrivateLoader
@@ -57,7 +57,9 @@ class PrivateModel(nn.Module):
         session.checks.before_forward(given)
         recording = self.clipped.record(given)
         root = recording.outputs.requires_grad_()
-        return PrivateOutputs.of(root, session.pending, session.trace, partial(self._backpropagate, recording))
+        autocast = torch.is_autocast_enabled(root.device.type)
+        backpropagate = partial(self._backpropagate, recording, autocast)
+        return PrivateOutputs.of(root, session.pending, session.trace, backpropagate)
 
     def _without_gradient(self, values: list[Any], outputs: Tensor) -> Tensor:
         """Outputs without private gradients; those of the pending batch stay on its trace, as they may enter a loss."""
@@ -85,7 +87,7 @@ class PrivateModel(nn.Module):
             checks.model = self.clipped
             checks.guard.released()
 
-    def _backpropagate(self, recording: Recording, outputs: PrivateOutputs) -> None:
+    def _backpropagate(self, recording: Recording, autocast: bool, outputs: PrivateOutputs) -> None:
         session = self._session
         session.check_first()
         check_mode(self)
@@ -100,7 +102,12 @@ class PrivateModel(nn.Module):
         if len(found) and not self._checked:
             first_batch_check(self.clipped, inner_product, recording.inputs, found)
             self._checked = True
-        session.record(*self.clipped.release(recording, found, session.unit_ids))
+        total, norms = self.clipped.release(recording, found, session.unit_ids)
+        monitor = session.run.monitor
+        if monitor.due and not autocast:
+            batch = PhysicalBatch(inner_product, recording.inputs, found)
+            monitor.compare_sum(self.clipped, batch, total, session.run.clip)
+        session.record(total, norms)
 
     @property
     def session(self) -> BatchSession:
