@@ -10,17 +10,22 @@ from tacit import mechanisms, noise
 from tacit.mechanisms import (
     Approximate,
     BoundedRange,
+    CyclicAllocation,
+    CyclicPoisson,
     DiscreteGaussian,
     Exponential,
     FixedSize,
     Gaussian,
     Generic,
     Laplace,
+    MatrixGaussian,
     Mechanism,
     ObjectivePerturbation,
     Parallel,
+    RandomAllocation,
     RandomizedResponse,
     Shuffled,
+    ToeplitzStrategy,
     TruncatedPoisson,
 )
 from tacit.mechanisms.spec import TYPES
@@ -51,6 +56,10 @@ MECHANISMS = [
     Shuffled(Gaussian(1.0), 100, 10),
     TruncatedPoisson(Gaussian(1.0), 0.1, 100, 12),
     TruncatedPoisson(Gaussian(1.0), 0.1, 100, 30),
+    RandomAllocation(Gaussian(1.0), 20),
+    MatrixGaussian(2.0, ToeplitzStrategy(20, (1.0, 0.5))),
+    CyclicPoisson(MatrixGaussian(2.0, ToeplitzStrategy(20, (1.0, 0.5))), 4, 0.3),
+    CyclicAllocation(MatrixGaussian(2.0, ToeplitzStrategy(20, (1.0, 0.5))), 4, 5),
     Gaussian(1.0) * 3 + Laplace(2.0),
     Parallel.of(Gaussian(1.0), Laplace(2.0)),
 ]
@@ -63,7 +72,7 @@ def test_mechanism_is_consistent(mechanism):
 
 def test_every_mechanism_is_checked():
     public = {value for name in mechanisms.__all__ if isinstance(value := getattr(mechanisms, name), type)}
-    checked = {type(each) for each in MECHANISMS} | {Mechanism}
+    checked = {type(each) for each in MECHANISMS} | {Mechanism, ToeplitzStrategy}
     assert public | set(TYPES.values()) == checked
 
 

@@ -18,6 +18,7 @@ from tacit.sampling import (
     GroupedPoissonSampler,
     GroupedPoissonSampling,
     PoissonSampling,
+    RandomAllocationSampling,
     ShuffledSampler,
     ShuffledSampling,
     TruncatedPoissonSampler,
@@ -30,6 +31,7 @@ SAMPLINGS = [
     PoissonSampling(),
     FixedSizeSampling(),
     ShuffledSampling(),
+    RandomAllocationSampling(),
     TruncatedPoissonSampling(5),
     GroupedPoissonSampling(OWNERS),
 ]

@@ -109,6 +109,7 @@ def test_a_stopped_seeded_run_goes_on_to_the_same_weights_and_ledger(tmp_path, o
     "changes",
     [
         {"sampling": "shuffled"},
+        {"sampling": "random_allocation"},
         {"sampling": "fixed_size", "ledger": lambda: Ledger(relation="replace_one")},
         {"sampling": GroupedPoissonSampling([i // 4 for i in range(200)]), "batch_size": 5},
         {"sampling": TruncatedPoissonSampling(cap=22)},
@@ -178,6 +179,24 @@ def test_a_shuffled_run_deals_out_the_rest_of_its_pass(tmp_path):
     (entry,) = result.ledger.entries
     assert entry.steps == 20
     assert result.ledger.mechanism.accountable().mu(Relation.ADD_REMOVE) == pytest.approx(math.sqrt(2) / 1.3)
+
+
+def test_an_interrupted_epoch_of_random_allocation_is_not_written_down_but_counts_whole(tmp_path):
+    """Of 10 batches an epoch, 4 and then 16 in two more epochs: three in all, of which the first is unfinished."""
+    path = tmp_path / "run.safetensors"
+    stopped(path, 4, sampling="random_allocation", steps=20)
+    assert read_checkpoint(path).state["run"]["sampler"] == {"unfinished": True}
+    _, _, result = run(path, sampling="random_allocation", steps=20, resume=True)
+    epochs = [(entry.mechanism.series, entry.steps) for entry in result.ledger.entries]
+    assert epochs == [(0, 4), (1, 16)]
+    assert [times for _, times in result.ledger.mechanism.accountable().steps] == [1 + 2]
+
+
+def test_an_interrupted_epoch_ends_a_noise_schedule(tmp_path):
+    path, noise = tmp_path / "run.safetensors", [1.0] * 10 + [2.0] * 10
+    stopped(path, 4, sampling="random_allocation", steps=20, noise_multiplier=noise)
+    with pytest.raises(InvalidInput, match="checkpoint must be at the end of a pass"):
+        run(path, sampling="random_allocation", steps=20, noise_multiplier=noise, resume=True)
 
 
 def test_passes_that_were_broken_by_a_crash_count_as_whole(tmp_path):

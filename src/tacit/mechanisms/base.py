@@ -19,6 +19,12 @@ from tacit.mechanisms.pairs import Pair, sampled_pairs
 from tacit.mechanisms.renyi import pure_rdp
 from tacit.relation import Relation
 
+SUBSAMPLED = (
+    *("poisson", "compose", "fixed_size", "shuffled", "truncated_poisson", "random_allocation"),
+    *("matrix_gaussian", "cyclic_poisson", "cyclic_allocation"),
+)
+"""Types of mechanism that are composed or have a sampling of their own, and take no second one."""
+
 
 @dataclass(frozen=True)
 class Mechanism(ABC):
@@ -247,7 +253,7 @@ class Poisson(Mechanism):
 
     def __post_init__(self) -> None:
         check.probability("sample_rate", self.sample_rate, open_low=True, hint="Use batch_size / n.")
-        if self.base.type in ("poisson", "compose", "fixed_size", "shuffled", "truncated_poisson"):
+        if self.base.type in SUBSAMPLED:
             raise InvalidInput(f"poisson must be applied to one unsampled mechanism; got {self.base}.")
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:

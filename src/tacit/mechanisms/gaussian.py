@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import check
+from tacit.mechanisms.allocation import RandomAllocation
 from tacit.mechanisms.base import Mechanism
 from tacit.mechanisms.pairs import AtomPair, GaussianPair, GaussianReplacePair, Pair, SampledGaussianPair, sampled_pairs
 from tacit.mechanisms.renyi import poisson_gaussian_rdp, replaced_gaussian_rdp
@@ -110,6 +111,10 @@ class Gaussian(Mechanism):
         if relation is Relation.REPLACE_ONE:
             return (GaussianReplacePair(self.noise_multiplier, sample_rate),)
         return tuple(SampledGaussianPair(self.noise_multiplier, sample_rate, remove) for remove in (True, False))
+
+    def allocated(self, steps_per_epoch: int) -> RandomAllocation:
+        """One step of epochs in which each record is in one of `steps_per_epoch` steps; see `RandomAllocation`."""
+        return RandomAllocation(self, steps_per_epoch)
 
     def __str__(self) -> str:
         return f"Gaussian({self.noise_multiplier:g})"

@@ -5,15 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from tacit import check
+from tacit.mechanisms.allocation import RandomAllocation
 from tacit.mechanisms.base import Compose, Mechanism
 from tacit.mechanisms.discrete_gaussian import DiscreteGaussian
 from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedResponse
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Approximate, Generic
 from tacit.mechanisms.laplace import Laplace
+from tacit.mechanisms.matrix import CyclicAllocation, CyclicPoisson, MatrixGaussian
 from tacit.mechanisms.objective import ObjectivePerturbation
 from tacit.mechanisms.parallel import Parallel
 from tacit.mechanisms.subsampling import FixedSize, Shuffled, TruncatedPoisson
+from tacit.mechanisms.toeplitz import ToeplitzStrategy
 from tacit.serialization import json_table
 
 TYPES: dict[str, type[Mechanism]] = {
@@ -30,8 +33,8 @@ TYPES: dict[str, type[Mechanism]] = {
         ObjectivePerturbation,
     )
 }
-_SAMPLING = ("sample_rate", "sampling", "records", "batch_size", "cap", "series", "drop_last")
-_SAMPLINGS = ("poisson", "fixed_size", "shuffled", "truncated_poisson")
+_SAMPLING = ("sample_rate", "sampling", "records", "batch_size", "cap", "series", "drop_last", "steps_per_epoch")
+_SAMPLINGS = ("poisson", "fixed_size", "shuffled", "truncated_poisson", "random_allocation")
 _LEDGER = ("steps", "note", "hash")
 
 
@@ -69,7 +72,9 @@ def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
         raise check.fail("mechanism", 'a table such as {"type": "gaussian", "noise_multiplier": 1.0}', entry)
     if entry.get("type") == Parallel.type:
         return _parallel(entry), check.count("steps", entry.get("steps", 1))
-    kind = TYPES[check.choice("type", entry.get("type"), [*TYPES, Parallel.type])]
+    if entry.get("type") == MatrixGaussian.type:
+        return _matrix(entry), check.count("steps", entry.get("steps", 1))
+    kind = TYPES[check.choice("type", entry.get("type"), [*TYPES, Parallel.type, MatrixGaussian.type])]
     own = {field.name: field.default is MISSING for field in fields(kind)}
     check.keys(f"a {kind.type} mechanism", entry.keys() - {"type"}, [*own, *_SAMPLING, *_LEDGER])
     for name, required in own.items():
@@ -96,21 +101,49 @@ def _parallel(entry: dict[str, Any]) -> Parallel:
     return Parallel(composed, entry.get("split", 0))
 
 
+def _matrix(entry: dict[str, Any]) -> Mechanism:
+    """A run of correlated noise, with its cyclic sampling or, without any, of one participation."""
+    own = ("noise_multiplier", "iterations", "strategy")
+    _need(entry, own, MatrixGaussian.type)
+    form = check.instance("strategy", entry["strategy"], dict, "a table")
+    check.keys("a strategy", form, ["kind", "coefficients", "normalised"])
+    check.choice("kind of strategy", form.get("kind"), ["toeplitz"])
+    values = check.instance("coefficients", form.get("coefficients"), list, "a list of numbers")
+    run = MatrixGaussian(
+        entry["noise_multiplier"],
+        ToeplitzStrategy(entry["iterations"], tuple(values), form.get("normalised", True)),
+    )
+    kinds = {kind.type: kind for kind in (CyclicPoisson, CyclicAllocation)}
+    if "sampling" not in entry:
+        check.keys("a matrix_gaussian mechanism", entry.keys() - {"type"}, [*own, *_LEDGER])
+        return run
+    kind = kinds[check.choice("sampling", entry["sampling"], kinds)]
+    names = [field.name for field in fields(kind) if field.name != "base"]
+    check.keys(f"a {kind.type} mechanism", entry.keys() - {"type", "sampling"}, [*own, *names, *_LEDGER])
+    _need(entry, tuple(name for name in names if name != "series"), kind.type)
+    return kind(run, **{name: entry[name] for name in names if name in entry})
+
+
 def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> Mechanism:
     base = kind(**{key: entry[key] for key in own if key in entry})
     sampling = check.choice("sampling", entry.get("sampling", "poisson"), _SAMPLINGS)
     if sampling == "poisson":
-        _refuse(entry, ("records", "batch_size", "cap", "series", "drop_last"), "poisson")
+        _refuse(entry, ("records", "batch_size", "cap", "series", "drop_last", "steps_per_epoch"), "poisson")
         return base.poisson(entry["sample_rate"]) if "sample_rate" in entry else base
     if sampling == "truncated_poisson":
-        _refuse(entry, ("batch_size", "series", "drop_last"), sampling)
+        _refuse(entry, ("batch_size", "series", "drop_last", "steps_per_epoch"), sampling)
         _need(entry, ("sample_rate", "records", "cap"), sampling)
         return TruncatedPoisson(base, entry["sample_rate"], entry["records"], entry["cap"])  # type: ignore[arg-type]
     _refuse(entry, ("sample_rate", "cap"), sampling)
+    series = check.count("series", entry.get("series", 0), minimum=0)
+    if sampling == "random_allocation":
+        _refuse(entry, ("records", "batch_size", "drop_last"), sampling)
+        _need(entry, ("steps_per_epoch",), sampling)
+        return RandomAllocation(base, entry["steps_per_epoch"], series)
+    _refuse(entry, ("steps_per_epoch",), sampling)
     _need(entry, ("records", "batch_size"), sampling)
     records, batch_size = (check.count(name, entry[name]) for name in ("records", "batch_size"))
     if sampling == "shuffled":
-        series = check.count("series", entry.get("series", 0), minimum=0)
         return Shuffled(base, records, batch_size, series, entry.get("drop_last", True))
     _refuse(entry, ("series", "drop_last"), sampling)
     return FixedSize(base, records, batch_size)

@@ -11,7 +11,7 @@ from scipy.special import bdtrc, ndtr
 
 from tacit import check
 from tacit.errors import InvalidInput, Refused
-from tacit.mechanisms.base import Mechanism
+from tacit.mechanisms.base import SUBSAMPLED, Mechanism
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.pairs import MixedPair, Pair, SubstitutedPair
 from tacit.mechanisms.renyi import fixed_size_rdp
@@ -112,7 +112,7 @@ def check_batches(mechanism: Any) -> None:
     check.count("records", mechanism.records)
     if check.count("batch_size", mechanism.batch_size) > mechanism.records:
         raise check.fail("batch_size", f"at most records = {mechanism.records}", mechanism.batch_size)
-    if mechanism.base.type in ("poisson", "compose", "fixed_size", "shuffled", "truncated_poisson"):
+    if mechanism.base.type in SUBSAMPLED:
         raise InvalidInput(f"{mechanism.type} must be applied to one unsampled mechanism; got {mechanism.base}.")
 
 

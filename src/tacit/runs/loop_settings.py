@@ -13,7 +13,7 @@ from tacit import check
 from tacit.errors import InvalidInput
 from tacit.runs.settings import setting
 
-SAMPLINGS = ("poisson", "fixed_size", "shuffled", "truncated_poisson", "grouped_poisson")
+SAMPLINGS = ("poisson", "fixed_size", "shuffled", "truncated_poisson", "grouped_poisson", "random_allocation")
 NOISE_SHAPES = {
     "constant": (),
     "linear": ("end",),
@@ -48,7 +48,7 @@ class ClipSettings(_Section):
 class SamplingSettings(_Section):
     """The [sampling] section: how batches are drawn, and thus what one privacy unit is."""
 
-    type: str = setting("poisson", "poisson, fixed_size, shuffled, truncated_poisson or grouped_poisson.")
+    type: str = setting("poisson", f"{', '.join(SAMPLINGS[:-1])} or {SAMPLINGS[-1]}.")
     cap: int | None = setting(None, "Of truncated_poisson: the largest batch.")
     users: str | None = setting(None, "Of grouped_poisson: the feature that says which user a record belongs to.")
     average: bool | None = setting(None, "Of grouped_poisson: the mean of a user's gradients instead of their sum.")

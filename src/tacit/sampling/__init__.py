@@ -1,5 +1,6 @@
 """Private samplers: they alone issue the batches that are trained on, at the sampling rate of the accountant."""
 
+from tacit.sampling.allocation import RandomAllocationSampler, RandomAllocationSampling
 from tacit.sampling.base import Batch, Sampler, Sampling
 from tacit.sampling.fixed_size import FixedSizeSampler, FixedSizeSampling
 from tacit.sampling.poisson import PoissonSampler, PoissonSampling, TruncatedPoissonSampler, TruncatedPoissonSampling
@@ -16,6 +17,8 @@ __all__ = [
     "GroupedPoissonSampling",
     "PoissonSampler",
     "PoissonSampling",
+    "RandomAllocationSampler",
+    "RandomAllocationSampling",
     "Sampler",
     "Sampling",
     "ShuffledSampler",

@@ -46,6 +46,7 @@ class Sampler(ABC):
 
     Attributes:
         expected_size: mean number of privacy units (records, or users) in a batch.
+        interrupted: whether `restore` found an unfinished pass that it could not go on with, and began a new one.
 
     Example:
         >>> from tacit.sampling import FixedSizeSampler
@@ -55,6 +56,7 @@ class Sampler(ABC):
     """
 
     expected_size: float
+    interrupted: bool = False
     _open: Batch | None = None
 
     @abstractmethod

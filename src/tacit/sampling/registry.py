@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from tacit import check
+from tacit.sampling.allocation import RandomAllocationSampling
 from tacit.sampling.base import Sampling
 from tacit.sampling.fixed_size import FixedSizeSampling
 from tacit.sampling.poisson import PoissonSampling
 from tacit.sampling.shuffled import ShuffledSampling
 
 SAMPLINGS: dict[str, type[Sampling]] = {
-    kind.type: kind for kind in (PoissonSampling, FixedSizeSampling, ShuffledSampling)
+    kind.type: kind for kind in (PoissonSampling, FixedSizeSampling, ShuffledSampling, RandomAllocationSampling)
 }
 
 

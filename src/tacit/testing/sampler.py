@@ -12,7 +12,7 @@ from scipy.stats import binom, chi2
 
 from tacit.accounting import accountant
 from tacit.errors import InvalidInput, Refused, TrainingMisuse
-from tacit.mechanisms import FixedSize, Gaussian, Mechanism, Poisson, Shuffled, TruncatedPoisson
+from tacit.mechanisms import FixedSize, Gaussian, Mechanism, Poisson, RandomAllocation, Shuffled, TruncatedPoisson
 from tacit.noise import SeededStream
 from tacit.relation import Relation
 from tacit.sampling import Batch, Sampler, Sampling
@@ -36,7 +36,7 @@ def check_sampler(
 
     - Inclusion law, by chi-square tests: how often every unit is in a batch, how large batches are, and how often a
       unit is in two consecutive batches, as `sampling.mechanism(...)` says (Poisson, truncated Poisson, fixed-size or
-      shuffled). A sampling with another mechanism must have equal inclusion probabilities.
+      shuffled; random allocation). A sampling with another mechanism must have equal inclusion probabilities.
     - Batches: each record at most once, whole units only, issued until redeemed, redeemed once, no checkpoint while
       one is open.
     - Equal seeds give equal batches, and a checkpoint goes on with the batches that would have come.
@@ -64,7 +64,12 @@ def check_sampler(
     mechanism = sampling.mechanism(Gaussian(1.0), records, sample_rate)
     _check_mechanism(sampling, mechanism, records, sample_rate)
     if isinstance(mechanism, Shuffled):
-        _check_passes(mechanism, drawn, false_alarm)
+        sizes = np.full(-(-records // mechanism.batch_size), mechanism.batch_size)
+        sizes[-1] = records - sizes[:-1].sum()
+        _check_passes(sizes / records, drawn, false_alarm)
+    elif isinstance(mechanism, RandomAllocation):
+        _check_passes(np.full(mechanism.steps_per_epoch, 1 / mechanism.steps_per_epoch), drawn, false_alarm)
+        _check_pairs_of_places(mechanism.steps_per_epoch, drawn, false_alarm)
     else:
         _check_law(mechanism, drawn, sample_rate, false_alarm)
     _check_issue(sampling, records, sample_rate)
@@ -183,19 +188,36 @@ def _require_chi_square(counts: NDArray[np.int64], variance: float, what: str, f
     require(statistic <= limit, f"{what} must be alike: chi-square at most {limit:.1f}; got {statistic:.1f}.")
 
 
-def _check_passes(mechanism: Shuffled, drawn: NDArray[np.bool_], false_alarm: float) -> None:
-    """Every pass holds each unit once; where in the pass is uniform."""
-    length = math.ceil(mechanism.records / mechanism.batch_size)
-    passes = drawn[: len(drawn) // length * length].reshape(-1, length, drawn.shape[1])
+def _check_passes(law: NDArray[np.float64], drawn: NDArray[np.bool_], false_alarm: float) -> None:
+    """Every pass holds each unit once; a unit is in each batch of a pass with the probability that `law` gives."""
+    passes = _passes(len(law), drawn)
     require((passes.sum(axis=1) == 1).all(), "every pass must hold each record exactly once.")
     places = Counter(passes[:, :, 0].argmax(axis=1).tolist())
-    sizes = np.full(length, mechanism.batch_size)
-    sizes[-1] = mechanism.records - mechanism.batch_size * (length - 1)
-    expected = len(passes) * sizes / mechanism.records
-    statistic = float(sum((places[place] - mean) ** 2 / mean for place, mean in enumerate(expected)))
-    limit = float(chi2.isf(false_alarm / _LAWS, length - 1))
+    _require_law([places[place] for place in range(len(law))], law, "places in a pass", false_alarm)
+
+
+def _check_pairs_of_places(length: int, drawn: NDArray[np.bool_], false_alarm: float) -> None:
+    """Two units draw their places in a pass independently, and one unit those in two passes in a row."""
+    places = _passes(length, drawn).argmax(axis=1)
+    law = np.full(length**2, 1 / length**2)
+    for first, second, what in (
+        (places[:, 0], places[:, 1], "places of two units in a pass"),
+        (places[0:-1:2, 0], places[1::2, 0], "places of a unit in two passes in a row"),
+    ):
+        counts = np.bincount(first * length + second, minlength=length**2)
+        _require_law(counts.tolist(), law, what, false_alarm)
+
+
+def _passes(length: int, drawn: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    return drawn[: len(drawn) // length * length].reshape(-1, length, drawn.shape[1])
+
+
+def _require_law(counts: list[int], law: NDArray[np.float64], what: str, false_alarm: float) -> None:
+    cells = _merged(np.array(counts), law * sum(counts))
+    statistic = sum((got - expected) ** 2 / expected for got, expected in cells)
+    limit = float(chi2.isf(false_alarm / _LAWS, max(len(cells) - 1, 1)))
     require(
-        statistic <= limit, f"places in a pass must be uniform: chi-square at most {limit:.1f}; got {statistic:.1f}."
+        statistic <= limit, f"{what} must follow the mechanism: chi-square at most {limit:.1f}; got {statistic:.1f}."
     )
 
 

@@ -123,7 +123,7 @@ def fit(
         optimizer: any `torch.optim` optimizer of the model's trainable parameters.
         clip_norm: bound on the L2 norm of one record's gradient, > 0; or give `clipping`.
         clipping: another way to bound contributions, such as `PerLayerClip(1.0)`; its sensitivity is clip_norm below.
-        sampling: how batches are drawn: a name such as "poisson", "fixed_size" or "shuffled", or a `Sampling`.
+        sampling: how batches are drawn: "poisson", "fixed_size", "shuffled", "random_allocation" or a `Sampling`.
         noise_multiplier: noise std / clip_norm, one for all steps, a list of one for each, or a `NoiseSchedule`; None
             to calibrate it to `target`.
         target: with `noise_multiplier`, a budget: the step that would cross it is not taken. Without, what to meet.

@@ -193,7 +193,7 @@ class PrivateRun:
         self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
         self._noisy_mean = NoisyMean(self.stream)
         self.monitor = ReleaseMonitor(self.ledger, plan.records, self.stream)
-        self.taken = 0
+        self.taken = self._pass_start = 0
         self._limit = None if budget is None else check_target(budget), accountant
         self._resolve_budget()
         if not self.stream.secure:
@@ -258,8 +258,11 @@ class PrivateRun:
             self.ledger.advance(spent)
         self.sampler.restore(state["sampler"])
         self.taken = state["taken"]
-        # Checkpoints from before batch series were numbered belong to the first series.
-        self._enter(state.get("series", 0))
+        if self.sampler.interrupted:
+            self._begin_new_pass()
+        else:
+            # Checkpoints from before batch series were numbered belong to the first series.
+            self._enter(state.get("series", 0))
         self._resolve_budget()
 
     def change_noise(self, noise_multiplier: float) -> None:
@@ -268,7 +271,7 @@ class PrivateRun:
         if noise_multiplier == now:
             return
         every = self.plan.sampling.steps_alike(self.plan.records, self.plan.sample_rate)
-        if self._affordable is not None or self.taken % every:
+        if self._affordable is not None or (self.taken - self._pass_start) % every:
             why = "which the budget was planned with" if self._affordable is not None else f"for {every} steps (a pass)"
             raise TrainingMisuse(
                 f"noise_multiplier must stay {now:g}, {why}; got {noise_multiplier!r}. "
@@ -288,6 +291,13 @@ class PrivateRun:
         if "clip_norm" not in {field.name for field in fields(self.clip)}:  # type: ignore[arg-type]
             raise check.fail("clip_norm", "left as it is for bounds by group", clip_norm)
         self.clip = replace(self.clip, clip_norm=clip_norm)  # type: ignore[type-var]
+
+    def _begin_new_pass(self) -> None:
+        """Count the steps to come as a series of their own, whose first pass begins here."""
+        if len(self.plan.runs) > 1:
+            raise check.fail("checkpoint", "at the end of a pass where noise_multiplier changes", f"step {self.taken}")
+        self._enter(self.ledger.free_series)
+        self._pass_start = self.taken
 
     def _enter(self, series: int) -> None:
         """Record the steps to come in this series of batches."""

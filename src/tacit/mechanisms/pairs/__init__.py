@@ -1,6 +1,7 @@
 """Dominating pairs: for each mechanism, the two output laws that no neighbouring data sets exceed."""
 
 from tacit.mechanisms.pairs.adaptive import AdaptivePair, RevealedBlock, attained_lines
+from tacit.mechanisms.pairs.allocation import AllocationPair
 from tacit.mechanisms.pairs.base import LOSS_UNIT, MixedPair, Pair
 from tacit.mechanisms.pairs.discrete import AtomPair, DiscreteGaussianPair, DiscreteGaussianReplacePair
 from tacit.mechanisms.pairs.exponential import RangePair
@@ -19,6 +20,7 @@ from tacit.mechanisms.pairs.subsampled import RevealedPair, SampledPair, Substit
 __all__ = [
     "LOSS_UNIT",
     "AdaptivePair",
+    "AllocationPair",
     "AtomPair",
     "CornersPair",
     "DiscreteGaussianPair",

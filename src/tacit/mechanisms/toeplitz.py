@@ -1,0 +1,142 @@
+"""`ToeplitzStrategy`: the matrix C of correlated noise C^-1 z, its columns, its sensitivity and its error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.signal import lfilter
+
+from tacit import check
+from tacit.errors import InvalidInput
+
+_ROUNDING = 1e-9  # Column norms are rounded up by this: sums of squares of up to 1e6 positive terms lose below 2e-10.
+
+
+@dataclass(frozen=True)
+class ToeplitzStrategy:
+    """A lower triangular n x n matrix C, scaled to columns of norm at most 1.
+
+    T has `coefficients` c_0, c_1, ..., c_{b-1} below its diagonal. C = T diag(d)^-1 with d_j = ||T e_j|| where it is
+    `normalised`, so that every column has norm 1; else d_j = ||c|| throughout, which exceeds the norms of the last
+    b - 1 columns. A run releases x + C^-1 z, z of independent N(0, sigma^2) entries: post-processing of C x + z, also
+    where x_t depends on earlier releases (Denisov et al. 2022, arXiv:2202.08312, Theorem 2.1).
+
+    Args:
+        iterations: n >= 1, steps of the run.
+        coefficients: c_0 > 0, c_1, ..., at most n numbers.
+        normalised: whether every column is scaled by itself.
+
+    Raises:
+        InvalidInput: a field breaks its rule.
+
+    Example:
+        >>> ToeplitzStrategy(4, (1.0, 0.5)).bands
+        2
+    """
+
+    iterations: int
+    coefficients: tuple[float, ...]
+    normalised: bool = True
+
+    def __post_init__(self) -> None:
+        check.count("iterations", self.iterations)
+        object.__setattr__(self, "coefficients", tuple(float(value) for value in self.coefficients))
+        check.instance("normalised", self.normalised, bool, "true or false")
+        if not 1 <= len(self.coefficients) <= self.iterations:
+            raise check.fail("coefficients", f"1 to {self.iterations} numbers", f"{len(self.coefficients)}")
+        check.positive("first of coefficients", self.coefficients[0])
+        if not np.isfinite(self.coefficients).all():
+            raise InvalidInput("coefficients must be finite numbers.")
+
+    @property
+    def bands(self) -> int:
+        """Diagonals of C, the main one included."""
+        return len(self.coefficients)
+
+    @cached_property
+    def scales(self) -> np.ndarray:
+        """d_0, ..., d_{n-1}."""
+        squares = np.cumsum(np.square(self.coefficients))
+        if not self.normalised:
+            return np.full(self.iterations, squares[-1] ** 0.5)
+        inside = np.minimum(np.arange(self.iterations, 0, -1), self.bands)
+        return squares[inside - 1] ** 0.5
+
+    @cached_property
+    def column_norms(self) -> np.ndarray:
+        """Norm of every column of C, rounded up."""
+        squares = np.cumsum(np.square(self.coefficients))
+        inside = np.minimum(np.arange(self.iterations, 0, -1), self.bands)
+        return np.minimum(squares[inside - 1] ** 0.5 / self.scales * (1 + _ROUNDING), 1 + _ROUNDING)
+
+    def sensitivity(self, *, participations: int = 1, separation: int | None = None) -> float:
+        """A bound on ||C (x - x')|| for records of norm 1 that take part so often, so many steps apart.
+
+        - One participation: the largest column norm.
+        - `separation` >= bands: columns of one record are orthogonal, so the sum of squared norms, exactly the largest
+          over all patterns where columns are normalised: sqrt(participations) (Choquette-Choo et al. 2023).
+        - Otherwise, |c| replaced by its smallest non-increasing majorant, the pattern 0, s, 2s, ... is the worst
+          (Kalinin & Lampert 2024, arXiv:2405.13763, Theorem 2); only for matrices that are not normalised.
+
+        Args:
+            participations: k >= 1, steps that use one record; counted as at most ceil(n / separation).
+            separation: s >= 1, steps between the starts of two of them; n by default.
+
+        Raises:
+            InvalidInput: a normalised matrix with more bands than `separation`.
+        """
+        apart = self.iterations if separation is None else check.count("separation", separation)
+        often = min(check.count("participations", participations), -(-self.iterations // apart))
+        if often == 1 or self.bands <= apart:
+            return float(self.column_norms.max()) * often**0.5
+        if self.normalised:
+            raise check.fail("bands of a normalised matrix", f"at most separation = {apart}", self.bands)
+        majorant = np.maximum.accumulate(np.abs(self.coefficients)[::-1])[::-1]
+        total = np.zeros(self.iterations)
+        for start in range(0, often * apart, apart):
+            length = min(self.bands, self.iterations - start)
+            total[start : start + length] += majorant[:length]
+        return float(np.linalg.norm(total)) / float(self.scales[0]) * (1 + _ROUNDING)
+
+    def squared_errors(self, workload: np.ndarray | None = None) -> np.ndarray:
+        """Variance of every released prefix at sigma 1: e_i = sum_j B_ij^2 with B = A C^-1.
+
+        Args:
+            workload: a_0, ..., a_{n-1} of the lower triangular Toeplitz matrix A; ones (prefix sums) by default.
+        """
+        n = self.iterations
+        first = np.ones(n) if workload is None else np.asarray(workload, dtype=float)
+        impulse = np.zeros(n)
+        impulse[0] = 1.0
+        plain = np.cumsum(solved(self.coefficients, first) ** 2) * self.scales[0] ** 2
+        if not self.normalised or self.bands == 1:
+            return plain
+        # Only the last b - 1 columns of T have another scale: their rows are corrected one by one.
+        inverse = solved(self.coefficients, impulse)
+        start = n - self.bands + 1
+        whole = solved(self.coefficients, first) * self.scales[0]
+        for row in range(start, n):
+            values = whole[row::-1].copy()
+            for column in range(start, row + 1):
+                less = (self.scales[0] - self.scales[column]) * first[row - column]
+                values[: column + 1] -= less * inverse[column::-1]
+            plain[row] = float(values @ values)
+        return plain
+
+    def spec(self) -> dict[str, Any]:
+        """Return the JSON form, without the number of iterations."""
+        return {"kind": "toeplitz", "coefficients": list(self.coefficients), "normalised": self.normalised}
+
+
+def solved(coefficients: Sequence[float] | np.ndarray, values: np.ndarray) -> np.ndarray:
+    """T^-1 v for the lower triangular Toeplitz matrix T of these coefficients.
+
+    Args:
+        coefficients: c_0 > 0, c_1, ..., of the diagonals; others are 0.
+        values: v, shape (n,).
+    """
+    return np.asarray(lfilter([1.0], coefficients, values))

@@ -1,0 +1,197 @@
+"""Strategies of correlated noise: square root, banded, buffered linear Toeplitz; the error of tree aggregation.
+
+Errors are those of all prefix sums (or of another Toeplitz workload A) at noise 1 per unit of sensitivity:
+rmse = sens sqrt(mean_i e_i) and max = sens sqrt(max_i e_i), e_i = sum_j (A C^-1)_ij^2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.signal import lfilter
+
+from tacit import check
+from tacit.mechanisms.toeplitz import ToeplitzStrategy, solved
+
+_SCALE = 100.0  # Coefficients are optimised in this unit: L-BFGS's first step is of length 1 and must stay stable.
+_UNSTABLE = 1e12  # Value of the objective where the recursion overflows.
+
+
+@dataclass(frozen=True)
+class PrefixError:
+    """Error of released prefix sums at sigma 1, sensitivity included.
+
+    Attributes:
+        rmse: root of the mean variance over all steps.
+        max: largest standard deviation.
+        last: standard deviation of the last step.
+    """
+
+    rmse: float
+    max: float
+    last: float
+
+
+def prefix_error(
+    strategy: ToeplitzStrategy, workload: np.ndarray | None = None, *, sensitivity: float = 1.0
+) -> PrefixError:
+    """The error of `strategy`, whose columns have norm at most 1.
+
+    Args:
+        strategy: the matrix C.
+        workload: first column of A, shape (iterations,); ones by default.
+        sensitivity: of C under the participation schema; 1 for a single participation.
+
+    Example:
+        >>> round(prefix_error(ToeplitzStrategy(1000, (1.0,))).rmse, 6)
+        22.371857
+    """
+    errors = strategy.squared_errors(workload)
+    mean, largest, last = (float(value) ** 0.5 for value in (errors.mean(), errors.max(), errors[-1]))
+    return PrefixError(sensitivity * mean, sensitivity * largest, sensitivity * last)
+
+
+def momentum_workload(iterations: int, momentum: float) -> np.ndarray:
+    """First column of the workload of SGD with `momentum` at a constant rate: (1 - m^{j+1}) / (1 - m).
+
+    Args:
+        iterations: >= 1.
+        momentum: m in [0, 1).
+
+    Example:
+        >>> momentum_workload(3, 0.5).tolist()
+        [1.0, 1.5, 1.75]
+    """
+    check.probability("momentum", momentum, open_high=True)
+    return (1 - momentum ** np.arange(1, check.count("iterations", iterations) + 1)) / (1 - momentum)
+
+
+def square_root(iterations: int) -> ToeplitzStrategy:
+    """The square root of the prefix matrix: c_0 = 1, c_k = c_{k-1} (2k - 1) / (2k).
+
+    It has the least largest error of Toeplitz factorisations up to an additive constant (Fichtenberger et al. 2022,
+    arXiv:2211.05006; Dvijotham et al. 2024, arXiv:2404.16706).
+
+    Args:
+        iterations: n >= 1.
+
+    Example:
+        >>> round(prefix_error(square_root(1000)).rmse, 6)
+        3.102239
+    """
+    k = np.arange(1, check.count("iterations", iterations))
+    return ToeplitzStrategy(iterations, (1.0, *np.cumprod((2 * k - 1) / (2 * k))), normalised=False)
+
+
+def banded(
+    iterations: int, bands: int, workload: np.ndarray | None = None, *, objective: str = "mean", normalised: bool = True
+) -> ToeplitzStrategy:
+    """The banded Toeplitz matrix of least error for a single participation in every `bands` steps.
+
+    Minimises log(sum_j w_j beta_j^2) + log(sum c^2), beta = T^-1 a, by L-BFGS with the gradient in closed form
+    (McKenna 2024, arXiv:2405.15913); w_j = (n - j) / n for the mean error and 1 for the last one.
+
+    Args:
+        iterations: n >= 1.
+        bands: b in [1, n].
+        workload: first column of A, shape (n,); ones by default.
+        objective: "mean" or "last".
+        normalised: whether every column of the result is scaled by itself.
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
+
+    Example:
+        >>> round(prefix_error(banded(1000, 2)).rmse, 6)
+        15.920271
+    """
+    n = check.count("iterations", iterations)
+    check.count("bands", bands, maximum=n)
+    check.choice("objective", objective, ("mean", "last"))
+    first = np.ones(n) if workload is None else np.asarray(workload, dtype=float)
+    weights = (n - np.arange(n)) / n if objective == "mean" else np.ones(n)
+
+    def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
+        c = np.concatenate([[1.0], x / _SCALE])
+        with np.errstate(over="ignore", invalid="ignore"):
+            beta = solved(c, first)
+            error = float(weights @ beta**2)
+            if not np.isfinite(error):
+                return _UNSTABLE, np.zeros(bands - 1)
+            adjoint = solved(c, (2 * weights * beta)[::-1])[::-1]
+        slopes = np.array([-float(adjoint[k:] @ beta[: n - k]) for k in range(1, bands)])
+        return float(np.log(error) + np.log(c @ c)), (slopes / error + 2 * c[1:] / (c @ c)) / _SCALE
+
+    start = np.array(square_root(bands).coefficients[1:]) * _SCALE
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 500, "ftol": 1e-13, "gtol": 1e-9})
+    c = np.concatenate([[1.0], found.x / _SCALE])
+    return ToeplitzStrategy(n, tuple(c / np.linalg.norm(c)), normalised)
+
+
+def buffered(iterations: int, buffers: int) -> ToeplitzStrategy:
+    """The buffered linear Toeplitz matrix of least mean error: c_k = sum_i omega_i theta_i^{k-1}, c_0 = 1.
+
+    Its noise takes `buffers` vectors of memory whatever n is (Dvijotham et al. 2024, arXiv:2404.16706).
+
+    Args:
+        iterations: n >= 2.
+        buffers: 1 to 10.
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
+
+    Example:
+        >>> round(prefix_error(buffered(1000, 2)).rmse, 2)
+        3.08
+    """
+    n = check.count("iterations", iterations, minimum=2)
+    check.count("buffers", buffers, maximum=10)
+    powers, weights = np.arange(n - 1), (n - np.arange(n)) / n
+
+    def parameters(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return 1 / (1 + np.exp(-x[:buffers])), np.exp(x[buffers:])
+
+    def coefficients(decay: np.ndarray, size: np.ndarray) -> np.ndarray:
+        return np.concatenate([[1.0], size @ decay[:, None] ** powers])
+
+    def loss(x: np.ndarray) -> float:
+        decay, size = parameters(x)
+        c = coefficients(decay, size)
+        with np.errstate(over="ignore", invalid="ignore"):
+            # As a rational function of the shift, C is `top` / `below`, so that its inverse takes O(n buffers).
+            below = np.poly(decay)
+            top = below + sum(w * np.append(0.0, np.poly(np.delete(decay, i))) for i, w in enumerate(size))
+            error = float(weights @ np.square(lfilter(below, top, np.ones(n))))
+        return float(np.log(error) + np.log(c @ c)) if np.isfinite(error) else _UNSTABLE
+
+    half = np.linspace(1.0, np.log(n), buffers) if buffers > 1 else np.array([np.log(n) / 2])
+    start = np.concatenate([half, np.log(0.25 / 2 ** np.arange(buffers))])
+    found = minimize(loss, start, method="L-BFGS-B", options={"maxiter": 500, "ftol": 1e-12, "gtol": 1e-8})
+    c = coefficients(*parameters(found.x))
+    return ToeplitzStrategy(n, tuple(c / np.linalg.norm(c)), normalised=False)
+
+
+def tree_error(iterations: int, *, honaker: bool = True) -> PrefixError:
+    """Error of tree aggregation for prefix sums, one participation: the baseline.
+
+    A prefix sums one node for each set bit h of its length t; a node has variance 1, or 2^h / (2^{h+1} - 1) where its
+    subtree is used too (Honaker 2015). sens^2 = floor(log2 n) + 1.
+
+    Args:
+        iterations: n >= 1.
+        honaker: whether nodes use their subtrees.
+
+    Example:
+        >>> round(tree_error(1000).rmse, 6)
+        5.357328
+    """
+    n = check.count("iterations", iterations)
+    levels = n.bit_length()
+    height = np.arange(levels)
+    variance = 2.0**height / (2.0 ** (height + 1) - 1) if honaker else np.ones(levels)
+    bits = (np.arange(1, n + 1)[:, None] >> height) & 1
+    errors = bits @ variance
+    mean, largest, last = (float(value) ** 0.5 for value in (errors.mean(), errors.max(), errors[-1]))
+    return PrefixError(levels**0.5 * mean, levels**0.5 * largest, levels**0.5 * last)
