@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import tempfile
 import warnings
@@ -29,7 +30,8 @@ from tacit.clipping import AdaptiveClip, BatchMeanClip, FlatClip, GroupClip, Per
 from tacit.erm import DPLogisticRegression
 from tacit.errors import BudgetExceeded, TacitError
 from tacit.gradients import ClippedSum
-from tacit.noise import SeededStream
+from tacit.noise import SecureStream, SeededStream
+from tacit.runs import read_config, train
 from tacit.runs.canaries import CanaryLane, LaneMonitors
 from tacit.sampling import GroupedPoissonSampling, TruncatedPoissonSampling
 from tacit.standing import Standing
@@ -218,7 +220,7 @@ def _late_mixing(private: Any) -> None:
 def _clip_change(private: Any) -> None:
     for number, (x, y) in enumerate(private.loader):
         if number == 2:
-            private.optimizer.max_grad_norm = 10 * CLIP
+            private.optimizer.max_grad_norm = CLIP
         losses(private, x, y).backward()
         private.optimizer.step()
 
@@ -314,6 +316,28 @@ def _erm(engine: str) -> None:
         raise Refuted(f"the ledger is {ledger.standing.value}")
 
 
+def _preset(engine: str) -> None:
+    """A preset, whose accuracies along the way must be those of test data."""
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = train(read_config("digits", {"epochs": 2.0}), out=folder).card.ledger
+    if "numbers_read" in {fact.id for fact in ledger.facts.assumed}:
+        raise Refuted("the ledger says that evaluate reads what is trained on")
+
+
+def _forked(engine: str) -> None:
+    """A stream that is made before a process forks, and used in the child."""
+    stream = SecureStream()
+    child = os.fork()
+    if child == 0:
+        try:
+            _fitted(engine, stream=stream)
+        except TacitError:
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        raise Refuted("the forked process refused its stream")
+
+
 Scenario = Callable[[str], str | None]
 SCENARIOS: dict[str, Scenario] = {
     "plain": audited,
@@ -339,15 +363,22 @@ SCENARIOS: dict[str, Scenario] = {
     "left out": partial(looped, steps=_left_out, max_physical_batch_size=2),
     "discarded": partial(looped, steps=_discarded),
     "late mixing": partial(looped, steps=_late_mixing),
-    "clip change": partial(looped, steps=_clip_change),
-    "users loop": partial(looped, steps=_plain_loop, sampling=GroupedPoissonSampling(np.arange(60) // 3)),
+    "clip change": partial(looped, steps=_clip_change, clip_norm=CLIP / 50),
+    "users loop": partial(
+        looped, steps=_plain_loop, sampling=GroupedPoissonSampling(np.arange(60) // 3), max_physical_batch_size=2
+    ),
     "fixed size": partial(_fitted, sampling="fixed_size", ledger=Ledger(relation="replace_one")),
     "budget": _budget,
     "resume": _resumed,
     "ticket": _ticket,
     "erm": _erm,
+    "preset": _preset,
+    "forked": _forked,
 }
 """By name: a run with its checks, and its audit where there is one."""
+
+WRONG_LOOPS = frozenset(("two backwards", "original loader", "left out", "late mixing"))
+"""Scenarios that are refused without any bug; with a bug in the check that refuses them another one still must."""
 
 
 def main() -> None:

@@ -15,9 +15,15 @@ from tacit.errors import Refused, TacitError, UnsupportedModel
 from tacit.gradients.clipped import ClippedSum
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream
-from tacit.sampling import FixedSizeSampling, GroupedPoissonSampling, TruncatedPoissonSampling
+from tacit.sampling import (
+    FixedSizeSampling,
+    GroupedPoissonSampling,
+    RandomAllocationSampling,
+    TruncatedPoissonSampling,
+)
 from tacit.sampling.poisson import PoissonSampler
 from tacit.standing import Standing
+from tacit.tickets.partition_sampling import PartSampling
 from tacit.training import draw_check, fit, make_private, plan, release, release_monitor
 from tacit.training.batch_statistics import BatchStatistics
 from tacit.training.draw_check import check_draws
@@ -27,7 +33,13 @@ from tests.training.cases import blobs, cross_entropy, plain_sgd, small_model
 OWNERS = np.arange(400) // 4
 
 
-def run(steps=40, records=400, ledger=None, model=None, **changes):
+class Steep(nn.Module):
+    def forward(self, x):
+        large = (80 * x).exp()
+        return large / (1 + large)
+
+
+def run(steps=16, records=400, ledger=None, model=None, **changes):
     ledger, model = ledger if ledger is not None else Ledger(), model if model is not None else small_model()
     settings = {"clip_norm": 0.4, "noise_multiplier": 1.3, "batch_size": 40.0} | changes
     if "clipping" in changes:
@@ -44,7 +56,7 @@ CORRECT = {
     "recorded": {"engine": "recorded"},
     "physical": {"max_physical_batch_size": 8},
     "recorded physical": {"engine": "recorded", "max_physical_batch_size": 8},
-    "schedule": {"noise_multiplier": [1.0 + step % 3 for step in range(40)]},
+    "schedule": {"noise_multiplier": [1.0 + step % 3 for step in range(16)]},
     "everybody": {"batch_size": 400.0},
     "users": {"sampling": GroupedPoissonSampling(OWNERS), "ledger": Ledger(unit="user"), "batch_size": 10.0},
     "mean of users": {
@@ -55,7 +67,12 @@ CORRECT = {
     "no noise": {"noise_multiplier": 0.0, "unsafe_no_noise": True},
     "hardly noise": {"noise_multiplier": 1e-7},
     "hardly records": {"batch_size": 0.5},
-    "dropout": {"model": nn.Sequential(nn.Linear(4, 6), nn.Dropout(), nn.ReLU(), nn.Linear(6, 2))},
+    # Two passes of small batches agree more often than not.
+    "rare dropout": {"model": nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.02), nn.Linear(6, 2)), "batch_size": 2.0},
+    # Infinite in single precision for most records, which are left out, and finite in double.
+    "overflow": {"model": nn.Sequential(nn.Linear(4, 6), Steep(), nn.Linear(6, 2))},
+    "part": {"sampling": PartSampling(np.arange(400) % 2 == 0, 300), "steps": 64},
+    "allocation": {"sampling": RandomAllocationSampling()},
     "bfloat16": {"precision": "bfloat16"},
     "public divisor": {"sample_rate": 0.1, "expected_batch_size": 37.0, "batch_size": None},
 }  # fmt: skip
@@ -112,8 +129,10 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("bug", WRONG)
-@pytest.mark.parametrize("engine", ["eager", "recorded"])
+@pytest.mark.parametrize(("bug", "engine"), [
+    *((bug, "eager") for bug in WRONG),
+    *((bug, "recorded") for bug in ("noise of .9", "half of the sensitivity", "no entry")),
+])  # fmt: skip
 def test_a_bug_is_refused(monkeypatch, bug, engine):
     patched(monkeypatch, *WRONG[bug])
     with pytest.raises((Refused, UnsupportedModel)) as found:
@@ -137,7 +156,7 @@ def test_a_clip_that_is_raised_without_its_noise_is_refused_in_a_loop():
     loader = DataLoader(TensorDataset(20 * x, y), batch_size=40)
     parts = make_private(model, plain_sgd(model), loader, clip_norm=0.1, noise_multiplier=1.0, steps=20)
     parts.model.clipped.clip = FlatClip(1.0)
-    with pytest.raises(TacitError, match="one by one"):
+    with pytest.raises(TacitError, match="one is longer"):
         _looped(parts)
 
 
@@ -180,10 +199,10 @@ class _TorchBits(SecureStream):
 
 
 def test_correct_laws_raise_no_alarm_in_many_runs():
-    """600 looks with about five tests each, at 1e-9."""
+    """150 looks with about five tests each, at 1e-9."""
     draw = np.random.default_rng(0)
     for rate, records in ((0.5, 300), (0.01, 5000), (0.0002, 10_000)):
-        for _ in range(100):
+        for _ in range(50):
             noise, batches = NoiseStatistics(), BatchStatistics(records)
             for step in range(40):
                 found = batches.add(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import random
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +16,7 @@ from tacit.gradients.clipped import ClippedSum
 from tacit.gradients.fallback import by_vmap
 from tacit.gradients.first_batch_check import TOLERANCE, doubled
 from tacit.gradients.inputs import PhysicalBatch, call
+from tacit.gradients.model_probe import restored_generators
 
 # Values of per-sample gradients in one comparison at most (0.5 GB in float64, in parts of 32 MB), else it costs many
 # steps; larger models are compared by the first batch's few records alone.
@@ -22,6 +25,7 @@ _VALUES, _HELD = 2**26, 2**22
 _LARGE = 1e15
 # Share of the sensitivity that a contribution may exceed by rounding of the reference itself.
 _ROUNDING = 1e-6
+_NORMS = 500  # that are clipped for a trial, from a tenth of the sensitivity to a hundred times it
 
 
 def difference_of_sum(
@@ -54,6 +58,7 @@ def difference_of_sum(
     Raises:
         UnsupportedModel: a contribution is longer than the sensitivity.
     """
+    _check_factors(clipped, clip)
     if owners is not None and len(owners) != len(batch):
         raise UnsupportedModel("the records of a unit must be clipped together; they were split over physical batches.")
     if not len(batch) or len(batch) * total.numel() > _VALUES or clipped.probe.cleared:
@@ -77,8 +82,21 @@ def difference_of_sum(
             return 0.0
         # What rounding makes of separate passes themselves, on badly conditioned records.
         own = reference(wider=False)
-    rounding = 0.0 if own is None else min(4 * float((own[0] - expected).norm()), 0.1 * scale)
-    return distance / scale if distance != distance else max(distance - rounding, 0.0) / scale
+    if own is None:
+        # A record overflows in the model's precision: its contribution is left out, which double precision would not.
+        return None if bool(total.isfinite().all()) else float("nan")
+    rounding = min(4 * float((own[0] - expected).norm()), 0.1 * scale)
+    return min(max(distance - rounding, 0.0), float((total.double() - own[0]).norm())) / scale
+
+
+def _check_factors(clipped: ClippedSum, clip: Clip) -> None:
+    """Norms of the model's own precision times their factors, over all groups, are within the sensitivity."""
+    if clip.of_mean:
+        return
+    groups = clip.groups(list(clipped.trainable))
+    norms = clip.sensitivity * torch.logspace(-1, 2, _NORMS).repeat(max(groups.values()) + 1, 1)
+    longest = (clipped.factors(norms.square()).double() * norms.double()).square().sum(0).sqrt().max()
+    _check_longest(clip, float(longest))
 
 
 def _clipped(gradients: dict[str, Tensor], clip: Clip, rounding: float) -> tuple[Tensor, Tensor, int] | None:
@@ -102,6 +120,10 @@ def _check_sensitivity(clip: Clip, contributions: Tensor, total: Tensor, units: 
     longest = float(contributions.max())
     if clip.of_mean:
         longest = 2 * float(clip.finish(total.clone(), units).norm())
+    _check_longest(clip, longest)
+
+
+def _check_longest(clip: Clip, longest: float) -> None:
     if not longest <= clip.sensitivity * (1 + _ROUNDING):
         raise UnsupportedModel(
             f"the contribution of a unit must be at most the sensitivity {clip.sensitivity:g} of {clip.type} clipping, "
@@ -112,9 +134,7 @@ def _check_sensitivity(clip: Clip, contributions: Tensor, total: Tensor, units: 
 def _gradients(model: nn.Module, batch: PhysicalBatch, wider: bool) -> dict[str, Tensor] | None:
     """Per-sample gradients, name -> (batch, *shape), in float64 if `wider`; None where they cannot be had."""
     try:
-        with torch.no_grad():
-            first, second = (batch.losses(partial(call, model)) for _ in range(2))
-        if not torch.equal(first, second):
+        if _draws(model, batch):
             return None
         if wider:
             model, batch = copy.deepcopy(model).double(), doubled(batch)
@@ -126,6 +146,22 @@ def _gradients(model: nn.Module, batch: PhysicalBatch, wider: bool) -> dict[str,
         # ways; they are compared by the first batch alone.
         return None
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _draws(model: nn.Module, batch: PhysicalBatch) -> bool:
+    """Whether the losses depend on a generator: a global one moves, or two passes differ."""
+    with restored_generators(), torch.no_grad():
+        before = _generators(batch)
+        first, second = (batch.losses(partial(call, model)) for _ in range(2))
+        return _generators(batch) != before or not torch.equal(first, second)
+
+
+def _generators(batch: PhysicalBatch) -> tuple[object, ...]:
+    """States of the generators that a model may draw from, to be compared."""
+    device = batch.targets.device
+    on_device = torch.cuda.get_rng_state(device).numpy().tobytes() if device.type == "cuda" else b""
+    from_numpy = repr(np.random.get_state(legacy=False))  # noqa: NPY002 (models draw from it)
+    return torch.get_rng_state().numpy().tobytes(), on_device, from_numpy, random.getstate()
 
 
 def _by_unit(gradients: dict[str, Tensor], owners: Tensor, *, average: bool) -> dict[str, Tensor]:

@@ -38,7 +38,12 @@ def check_draws(sampling: Sampling, records: int, sample_rate: float) -> None:
     if _same(_noise):
         raise _refusal("noise")
     varies = sampling.units(records) * sample_rate * (1 - sample_rate) >= _LEAST_VARIANCE
-    if varies and _same(lambda: sampling.sampler(records, sample_rate, SecureStream()).draw().indices):
+    # Another sampling may draw as it likes; its accounting is its own.
+    if (
+        sampling.uniform
+        and varies
+        and _same(lambda: sampling.sampler(records, sample_rate, SecureStream()).draw().indices)
+    ):
         raise _refusal("batches")
 
 

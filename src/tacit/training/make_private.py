@@ -18,7 +18,6 @@ from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.gradients import examine
 from tacit.gradients.model_probe import restored_generators
 from tacit.noise import Stream
-from tacit.relation import Relation
 from tacit.sampling import Sampling
 from tacit.tradeoff import Target
 from tacit.training.batch_session import BatchSession
@@ -228,11 +227,7 @@ def make_private(
         public_size=public_size,
     )
     ledger = ledger if ledger is not None else Ledger()
-    if (
-        sample_rate is not None
-        and ledger.relation is Relation.ADD_REMOVE
-        and expected_batch_size is public_size is None
-    ):
+    if options.divides_by_records(ledger.relation):
         raise InvalidInput(
             "expected_batch_size or public_size must be given with sample_rate; got neither. The noise scales with the "
             "divisor, which would tell the number of records. Give batch_size by the loader, or a public number."

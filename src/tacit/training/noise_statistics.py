@@ -15,6 +15,7 @@ _FAR = 6.2  # standard deviations that a normal value reaches with half of that 
 # Values for the normal law to hold in the tails that are read: of a sum of products, and of fourth powers, whose sum
 # exceeds seven standard deviations with a probability below 1e-9 from there on.
 _LEAST_PRODUCTS, _LEAST_POWERS, _FAR_POWERS = 5_000, 20_000, 7.0
+_FAR_ANYWHERE = 7.9  # exceeded with a probability of 3e-15, at one of 2^17 distances below 1e-9
 
 
 class NoiseStatistics:
@@ -67,5 +68,4 @@ def _repeats(z: np.ndarray) -> bool:
     sums = np.fft.irfft(np.abs(np.fft.rfft(z, size)) ** 2, size)[1 : len(z)]
     terms = np.arange(len(z) - 1, 0, -1)
     enough = terms >= _LEAST_PRODUCTS
-    # One more standard deviation for up to 2^17 distances: 1.3e-12 each.
-    return bool((np.abs(sums[enough]) > (_FAR + 1) * np.sqrt(terms[enough])).any())
+    return bool((np.abs(sums[enough]) > _FAR_ANYWHERE * np.sqrt(terms[enough])).any())

@@ -192,7 +192,7 @@ class PrivateRun:
         self.ledger.begin(drawn, *known)
         self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
         self._noisy_mean = NoisyMean(self.stream)
-        self.monitor = ReleaseMonitor(self.ledger, plan.records, self.stream)
+        self.monitor = ReleaseMonitor(self.ledger, plan.records, self.stream, uniform=plan.sampling.uniform)
         self.taken = self._pass_start = 0
         self._limit = None if budget is None else check_target(budget), accountant
         self._resolve_budget()
@@ -225,7 +225,7 @@ class PrivateRun:
         self.ledger.add(self.plan.mechanism_at(step), note="training")
         self._known_steps = self.ledger.steps
         noise = self.plan.noise_at(step)
-        self.monitor.charged(batch, noise, self.ledger.entries[-1].mechanism, self.clip, before)
+        self.monitor.charged(batch, noise, self.clip, before)
         return noise
 
     def release(self, batch: Batch, total: FlatGradient, norms: Tensor) -> Release:

@@ -12,6 +12,7 @@ import math
 import random
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,6 +46,7 @@ class ReleaseMonitor:
         ledger: of the run.
         records: number of records.
         stream: of the run; the law of other streams than the library's own is not tested.
+        uniform: see `Sampling`; batches of other samplings are not tested for their law.
 
     Example:
         >>> from tacit.noise import SeededStream
@@ -55,15 +57,17 @@ class ReleaseMonitor:
         True
     """
 
-    def __init__(self, ledger: Ledger, records: int, stream: Stream):
+    def __init__(self, ledger: Ledger, records: int, stream: Stream, *, uniform: bool = True):
         self._ledger = ledger
         self._noise, self._batches = NoiseStatistics(), BatchStatistics(records)
         self._tested, self._secure = type(stream) in (SecureStream, SeededStream), stream.secure
+        self._uniform = uniform
         self._draw = random.SystemRandom()
         self._start = self._draw.random()
         self._step, self._differed = 0, False
         self._noise_multiplier = 0.0
         self._before: tuple[Tensor, Clip] | None = None
+        self._released = 0
         self._due = False
         self._batch: Batch | None = None
         self._said = 1
@@ -79,13 +83,12 @@ class ReleaseMonitor:
             self._due = self._differed or self._is_due(step)
         self._batch, self._said = batch, step
 
-    def charged(self, batch: Batch, noise_multiplier: float, mechanism: Mechanism, clip: Clip, steps: int) -> None:
+    def charged(self, batch: Batch, noise_multiplier: float, clip: Clip, steps: int) -> None:
         """Measure a step that is charged.
 
         Args:
             batch: the batch.
             noise_multiplier: that its noise will have.
-            mechanism: the newest in the ledger.
             clip: of the step.
             steps: that the ledger had before.
 
@@ -95,10 +98,11 @@ class ReleaseMonitor:
         self._step += 1
         if self._ledger.steps != steps + 1:
             raise self._refusal("every step must be in the ledger; one is missing.")
+        mechanism = self._ledger.entries[-1].mechanism
         self._noise_multiplier = self._stated_noise(noise_multiplier, mechanism, clip)
         if said := self._batches.add(batch, mechanism):
             raise self._refusal(f"batches must be those that the ledger states; they {said}.")
-        if self._looks and self._tested and (said := self._batches.alarm()):
+        if self._looks and self._tested and self._uniform and (said := self._batches.alarm()):
             raise self._refusal(f"batches must be those that the ledger states; they {said}.")
 
     def compare_sum(self, clipped: ClippedSum, batch: PhysicalBatch, total: FlatGradient, clip: Clip) -> None:
@@ -135,7 +139,9 @@ class ReleaseMonitor:
         self._ledger.facts.checked("arithmetic", step=self._said)
 
     def summed(self, clip: Clip, total: FlatGradient, units: int) -> None:
-        """Keep what is about to be released, before its noise."""
+        """Keep what is about to be released, before its noise; raises `Refused` for more units than the batch has."""
+        if self._batch is not None and units > _units(self._batch):
+            raise self._refusal("every unit of a batch must be in its sum once; one is in it again.")
         flat = total.flat.clone() if clip.of_mean else total.flat
         if clip.of_mean:
             clip.finish(flat, units)
@@ -154,6 +160,7 @@ class ReleaseMonitor:
         """
         assert self._before is not None
         (before, clip), self._before = self._before, None
+        self._released = self._step
         looks = self._looks
         std = self._noise_multiplier * clip.sensitivity
         if not std or not 2.0**-100 <= std <= 2.0**100:
@@ -177,6 +184,11 @@ class ReleaseMonitor:
         self._noise.add(whole.mul_(grid).sub_(before).div_(size).float())
         if looks and (said := self._noise.alarm()):
             raise self._refusal(f"noise must be that which the ledger states; it is {said}.")
+
+    def taken(self) -> None:
+        """Raise `Refused` where the step that was charged last has released nothing, as it must on an empty batch."""
+        if self._released != self._step:
+            raise self._refusal("every step must release a noisy sum; one did not.")
 
     @property
     def _looks(self) -> bool:
@@ -215,6 +227,10 @@ class ReleaseMonitor:
     def _claimed(self) -> None:
         if self._said > 1:
             self._ledger.mark_unsafe("a measurement of the releases failed after private steps", Standing.CLAIMED)
+
+
+def _units(batch: Batch) -> int:
+    return len(batch.indices) if batch.owners is None else len(np.unique(batch.owners))
 
 
 def _gaussian(mechanism: Mechanism) -> Gaussian | None:
