@@ -133,3 +133,30 @@ def test_two_loops_on_the_same_records_say_so_unless_they_share_a_ledger():
         warnings.simplefilter("error", PrivacyWarning)
         for _ in range(2):
             private(torch.utils.data.DataLoader(other, batch_size=20), shared)
+
+
+class _Equal(torch.utils.data.Dataset):
+    """Compares by value, as data classes do, and so has no hash."""
+
+    def __init__(self, records):
+        self.records = records
+
+    def __len__(self):
+        return len(self.records)
+
+    def __getitem__(self, index):
+        return self.records[index]
+
+    def __eq__(self, other):
+        return isinstance(other, _Equal) and self.records == other.records
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize("kind", [list, _Equal])
+def test_data_sets_without_weak_references_or_hashes_are_taken(kind):
+    """A list cannot be referred to weakly; a data set may compare by value."""
+    records = kind([(torch.ones(2), torch.ones(1))] * 8)
+    model = torch.nn.Linear(2, 1)
+    loader = torch.utils.data.DataLoader(records, batch_size=4)
+    make_private(model, torch.optim.SGD(model.parameters(), 0.1), loader, noise_multiplier=1.0, clip_norm=1.0, epochs=1)

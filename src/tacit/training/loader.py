@@ -77,12 +77,30 @@ def tell_of_other_loaders(dataset: Any, ledger: Ledger) -> None:
 def _identity(dataset: Any) -> Hashable:
     """What stands for the records: a keyed hash of some rows of tensors, else the data set itself while it lives."""
     if not isinstance(dataset, TensorDataset):
-        return weakref.ref(dataset)
+        try:
+            return _Living(dataset)
+        except TypeError:
+            # A list cannot be referred to weakly, and the same one cannot be told from another that took its place.
+            return object()
     digest = hashlib.blake2b(key=_PROCESS_KEY, digest_size=16)
     for tensor in dataset.tensors:
         rows = tensor[:: max(1, len(tensor) // _ROWS)].detach().cpu().contiguous()
         digest.update(repr((tuple(tensor.shape), tensor.dtype)).encode() + rows.view(torch.uint8).numpy().tobytes())
     return digest.digest()
+
+
+class _Living:
+    """An object by its identity, while it lives, whatever it takes for equal."""
+
+    def __init__(self, value: object):
+        self._reference, self._id = weakref.ref(value), id(value)
+
+    def __hash__(self) -> int:
+        return self._id
+
+    def __eq__(self, other: object) -> bool:
+        mine = self._reference()
+        return isinstance(other, _Living) and mine is not None and mine is other._reference()
 
 
 def batches_in_a_pass(sampling: Sampling, records: int, sample_rate: float) -> int:
