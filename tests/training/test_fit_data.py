@@ -217,7 +217,8 @@ class TestPrecision:
             norm = float(total.flat.double().square().sum().sqrt())
             assert norm <= clip_norm * (1 + 1e-6)
             assert norm == pytest.approx(min(clip_norm, float(norms)), rel=1e-4)
-            assert total.flat.dtype == norms.dtype == torch.float32
+            # Sums over positions are made in double precision; what is released of them is not.
+            assert total.as_released().flat.dtype == norms.dtype == torch.float32
 
     def test_nonprivate_training_has_it_too(self):
         weights = []

@@ -266,12 +266,25 @@ class TestOptimizer:
             def closure(x=x, y=y):
                 losses.append(cross_entropy(parts.model(x), y))
                 losses[-1].backward()
-                return losses[-1]
+                return float(losses[-1].detach().mean())
 
-            assert parts.optimizer.step(closure) is losses[-1]
+            assert parts.optimizer.step(closure) == pytest.approx(float(losses[-1].detach().mean()))
         assert len(losses) == parts.ledger.steps == len(parts.loader)
         with pytest.raises(TrainingMisuse, match="step must follow"):
             parts.optimizer.step(lambda: None)
+
+    def test_a_closure_that_returns_a_value_for_each_record_is_refused(self):
+        parts = private()
+        x, y = next(iter(parts.loader))
+
+        def closure():
+            losses = cross_entropy(parts.model(x), y)
+            losses.backward()
+            return losses
+
+        with pytest.raises(TrainingMisuse, match="closure must return one number or nothing"):
+            parts.optimizer.step(closure)
+        assert not parts.ledger.steps
 
     def test_parameter_groups_keep_their_settings(self):
         model = small_model()

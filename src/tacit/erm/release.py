@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
+from scipy.special import ndtri
 
 from tacit.accounting import Ledger, accountant, one_shot_facts
 from tacit.calibration import smallest
@@ -244,6 +245,10 @@ class ResponseCurve(Curve):
             return math.inf
         share = (delta - self._delta) / (1 - self._delta) * (1 + math.exp(-self._epsilon))
         return max(self._epsilon + math.log1p(-share), 0.0) if share < 1 else 0.0
+
+    def mu(self, slack: float) -> float:
+        """The least mu; at delta 0 that of randomised response, 2 Phi^-1(e^epsilon / (1 + e^epsilon))."""
+        return super().mu(slack) if self._delta else 2 * float(ndtri(1 / (1 + math.exp(-self._epsilon))))
 
 
 def _gaussian(mu: float, relation: Relation, standing: Standing) -> TradeOff:

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.signal import lfilter
 
 from tacit import check
 from tacit.errors import InvalidInput
@@ -139,4 +138,6 @@ def solved(coefficients: Sequence[float] | np.ndarray, values: np.ndarray) -> np
         coefficients: c_0 > 0, c_1, ..., of the diagonals; others are 0.
         values: v, shape (n,).
     """
+    from scipy.signal import lfilter  # Loads scipy.stats, and few ask for it.
+
     return np.asarray(lfilter([1.0], coefficients, values))

@@ -112,7 +112,14 @@ class NegativeBinomial(TrialLaw):
         return np.expm1(-self.shape * rise) / math.expm1(self.shape * math.log(self.gamma))
 
     def rdp(self, base: np.ndarray, orders: np.ndarray, choices: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """D_a + (1 + s)((1 - 1/b) D_b + log(1/gamma) / b) + log(E K) / (a - 1), the least over b (Theorem 2)."""
+        """D_a + (1 + s)((1 - 1/b) D_b + log(1/gamma) / b) + log(E K) / (a - 1), the least over b (Theorem 2).
+
+        Args:
+            base: D_a of one trial, shape (orders,).
+            orders: the orders a > 1 asked for, shape (orders,).
+            choices: further orders b >= 1 that the theorem may use, shape (choices,).
+            at: D_b of one trial, shape (choices,).
+        """
         rest = (1 - 1 / choices) * at - math.log(self.gamma) / choices
         return base + (1 + self.shape) * float(np.min(rest)) + math.log(self.mean) / (orders - 1)
 
@@ -162,7 +169,14 @@ class PoissonTrials(TrialLaw):
         return -np.expm1(-self.average * u)
 
     def rdp(self, base: np.ndarray, orders: np.ndarray, choices: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """D_a + m delta + log(m) / (a - 1), delta that of one trial at epsilon = log(1 + 1 / (a - 1)) (Theorem 6)."""
+        """D_a + m delta + log(m) / (a - 1), delta that of one trial at epsilon = log(1 + 1 / (a - 1)) (Theorem 6).
+
+        Args:
+            base: D_a of one trial, shape (orders,).
+            orders: the orders a > 1 asked for, shape (orders,).
+            choices: further orders b >= 1 that the theorem may use, shape (choices,).
+            at: D_b of one trial, shape (choices,).
+        """
         epsilon = np.log1p(1 / (orders - 1))[:, None]
         b = choices[choices > 1]
         log_delta = (b - 1) * (at[choices > 1] - epsilon + np.log1p(-1 / b)) - np.log(b)

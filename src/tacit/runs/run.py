@@ -110,6 +110,9 @@ def train_by(
         out: folder to write; `runs/NAME-DATE-TIME` by default.
         resume: go on with the run in `out`.
         on_progress: called with (stage, done, total).
+
+    Raises:
+        BudgetExceeded, InvalidInput, KeyboardInterrupt: as `train`.
     """
     started = time.perf_counter()
     charged = charged if charged is not None else RunBudget.find(config, None)

@@ -256,12 +256,20 @@ class PrivateOptimizer(Optimizer):
 
         Returns:
             What `closure` returns, a value of private records like the loss; None without one.
+
+        Raises:
+            TrainingMisuse: the loop is not that of a private step; the closure returns a value for each record.
         """
         check_mode(self._model)
         value = None
         if closure is not None:
             with torch.enable_grad():
                 value = closure()
+            if isinstance(value, Tensor) and value.dim():
+                raise TrainingMisuse(
+                    "closure must return one number or nothing, as torch.optim asks; got a value for each record. "
+                    "Return losses.mean()."
+                )
         if self._session.dry_run is not None:
             self._session.dry_run.step(settings_of(self.original))
             return value

@@ -56,7 +56,7 @@ class PrivateSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     Example:
         >>> from tacit.erm import DPLogisticRegression
-        >>> model = DPLogisticRegression(classes=[0, 1], bounds=(0, 1))
+        >>> model = DPLogisticRegression(classes=[0, 1], data_bounds=(0, 1))
         >>> PrivateSearchCV(model, {"C": [0.1, 1.0]}, epsilon=3.0).trials
         20.0
     """

@@ -155,6 +155,9 @@ def plan_search(config: Config, space: Space, law: TrialLaw, target: Epsilon, re
         target: of everything together.
         records: of the training part.
         private: whether scores are computed on private records.
+
+    Raises:
+        InvalidInput: a batch size is above the number of records, or no noise meets the target.
     """
     sizes = space.values.get("batch_size", (config.batch_size,))
     rate = max(check.real("batch_size", size, low=1, high=records) for size in sizes) / records

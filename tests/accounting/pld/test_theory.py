@@ -18,7 +18,7 @@ from tacit.accounting.pld.intervals import Contradiction
 from tacit.accounting.pld.inversion import SaddleLine
 from tacit.accounting.pld.lattice import round_down, round_up
 from tacit.accounting.pld.lattice_sum import transform_error
-from tacit.mechanisms.pairs import GaussianPair, LaplacePair, SampledGaussianPair
+from tacit.mechanisms.pairs import AtomPair, GaussianPair, LaplacePair, SampledGaussianPair
 
 ROOM = Path(rounding.__file__).parent
 THEORY = (ROOM / "THEORY.md").read_text(encoding="utf-8")
@@ -179,3 +179,14 @@ def test_a_wrong_engine_contradicts_the_others_at_every_question(monkeypatch):
         with pytest.raises(Contradiction) as caught:
             direction.delta(epsilon)
         assert caught.value.report["question"].startswith("delta(")
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0, 4.0])
+def test_a_lattice_says_nothing_far_below_the_epsilon_that_it_was_built_for(epsilon):
+    """Its sums are relative to e^{K(theta) - theta epsilon}: beyond the doubles an upper bound of 0 was answered."""
+    pair = AtomPair.response(0.5)
+    bracket = Dispatch([(pair, 9)])._near_delta(1e-9)
+    low, high = bracket.bounds(epsilon)
+    true = Dispatch([(pair, 9)]).delta(epsilon)
+    assert low <= true[1]
+    assert high >= true[0] > 0

@@ -297,7 +297,10 @@ def _mu_without_slack(mechanism: Mechanism, relation: Relation, directions: Sequ
     """
     most = 0.0
     for part, steps in mechanism.parts():
-        cover = max(pair.covering_mu for pair in part.dominating_pairs(relation))
+        try:
+            cover = max(pair.covering_mu for pair in part.dominating_pairs(relation))
+        except Refused:
+            cover = np.inf  # Its pair is that of a bound on a whole curve, of which no mu is known.
         if part.is_pure(relation):
             cover = min(cover, -2 * float(ndtri(1 / (1 + np.exp(min(part.pure_epsilon(relation), 700.0))))))
         most += steps * cover**2

@@ -18,6 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
+from tacit.accounting.pld.lattice_sum import MOST_SCALE
 from tacit.accounting.pld.rounding import UNIT, pairwise_units
 from tacit.accounting.pld.saddle_point import Aliases, Saddle, period_for
 from tacit.accounting.pld.step_cumulants import LossSum, Unsuitable
@@ -104,6 +105,8 @@ class SaddleLine:
         turn = self.t * (epsilon - self.mean)
         cosine, sine = np.cos(turn), np.sin(turn)
         log_scale = self.log_moment - self.theta * epsilon
+        if not log_scale <= MOST_SCALE:
+            return self.infinity_mass, 1.0
         exponent = self.rounding + 8 * UNIT * (2 + abs(self.log_moment) + abs(self.theta * epsilon))
         smoothed = 0.0
         if self.smoothing:

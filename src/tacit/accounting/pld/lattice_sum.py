@@ -25,6 +25,8 @@ in sum fewer than 16 (Higham 2002, Section 24.1, with the 1-norm in place of the
 _KERNEL = 256.0
 """Units of a term of the sum over frequencies: a phase, four complex expm1, an exp and six operations (Lemma 5.5)."""
 NEGLIGIBLE = -46.0  # log of |phi| below which frequencies are dropped: e^-46 = 1e-20.
+MOST_SCALE = 500.0
+"""log of the scale from which on a sum says nothing: values relative to it underflow, and underflow is not counted."""
 _REACH = 60.0  # log of the share of the sum over points that is left to a geometric series: e^-60.
 _MANY = 4096  # From so many frequencies on, the sum over lattice points is cheaper.
 
@@ -153,6 +155,8 @@ class LatticeSum:
     def _finite_at(self, epsilon: float) -> tuple[float, float]:
         """Bounds for losses that lie on the lattice without error."""
         log_scale, value, error = self.finite(epsilon)
+        if not log_scale <= MOST_SCALE:
+            return 0.0, 1.0
         period = self.size * self.pitch
         above = _exp(self.aliases.above(epsilon, period) - log_scale)
         below, unsure = (_exp(log - log_scale) for log in self.aliases.below(epsilon, period))

@@ -183,6 +183,8 @@ def weighted_reach(
     if kept[-1]:
         return None
     place = np.flatnonzero(kept)
+    if not len(place):
+        return None  # Weights that vanish, or moments beyond the doubles, tell of no place.
     return (float(u[max(place[0] - 1, 0)]), float(u[min(place[-1] + 1, len(u) - 1)])), log_moment
 
 
