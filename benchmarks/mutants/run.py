@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.mutants.patches import PACKAGE, Patch
+from benchmarks.mutants.product import WRONG_LOOPS
 from benchmarks.mutants.rooms import first_of, selection_of
 
 ROOT = PACKAGE.parents[1]
@@ -70,7 +71,8 @@ def judge(patch: Patch, parts: Sequence[str] = ("tests", "product")) -> Verdict:
             for engine in patch.engines:
                 for threads in patch.threads:
                     cell = product(patch.scenario, engine, threads, Path(folder))
-                    if any(cell.values()) and any(_unpatched(patch.scenario, engine, threads).values()):
+                    wrong = patch.scenario in WRONG_LOOPS
+                    if any(cell.values()) and not wrong and any(_unpatched(patch.scenario, engine, threads).values()):
                         raise RuntimeError(f"{patch.scenario} must pass without the bug; it does not, on {engine}.")
                     verdict.cells[f"{engine}, {threads} thread{'s' * (threads > 1)}"] = cell
             verdict.check = next((cell["check"] for cell in verdict.cells.values() if cell["check"]), None)

@@ -91,6 +91,22 @@ def test_a_gradient_whose_square_overflows_keeps_its_direction():
     torch.testing.assert_close(sums["weight"], torch.tensor([[1.5, 2.0, 0.0]]), rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, 3e38, 1e25])
+def test_a_bad_record_after_good_batches_changes_the_others_sum_by_at_most_clip_norm(value):
+    """The first batch decides by what method gradients are made; that of a later one overflows in it."""
+    torch.manual_seed(1)
+    engine = ClippedSum(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2)), FlatClip(0.9))
+    x, y = torch.randn(12, 4), torch.randn(12, 2)
+    before = engine(squared_error, x, y)[0].flat.clone()
+    rest, others = torch.arange(12) != 5, x.clone()
+    others[5] = value
+    whole = engine(squared_error, others, y)[0].flat.clone()
+    kept = engine(squared_error, x[rest], y[rest])[0].flat
+    assert whole.isfinite().all()
+    assert float((before - kept).norm()) <= 0.9 * (1 + 1e-6)
+    assert float((whole - kept).norm()) <= 0.9 * (1 + 1e-6)
+
+
 def test_an_empty_batch_gives_zeros():
     model = nn.Linear(3, 2)
     sums, norms = clipped_sum(model, cross_entropy, torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), clip_norm=1.0)

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from tacit.clipping import FlatClip
+from tacit.errors import UnsupportedModel
 from tacit.gradients.clipped import ClippedSum
 from tests.gradients.cases import assert_same, oracle, readout
 
@@ -103,6 +104,24 @@ def test_every_rule_is_right_at_one_input_size_after_another(case, sizes):
         expected = oracle(model, readout, x, y, CLIP)
         total, norms = engine(readout, x, y)
         assert_same((total.parts, norms), expected, clip_norm=CLIP)
+
+
+class MixesShort(nn.Module):
+    """Centres the batch where records have a single position."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.inner(x - x.mean(0) if x.shape[1] == 1 else x)
+
+
+def test_a_model_that_mixes_records_at_another_input_size_is_refused_there():
+    engine = ClippedSum(MixesShort(), FlatClip(CLIP))
+    engine(readout, floats(5, 3, 6), torch.zeros(5))
+    with pytest.raises(UnsupportedModel, match="mixes the examples"):
+        engine(readout, floats(5, 1, 6), torch.zeros(5))
 
 
 @pytest.mark.parametrize("before", [8, 4])

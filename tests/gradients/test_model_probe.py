@@ -1,5 +1,6 @@
 """The model probe refuses modules that keep or mix records, and no others."""
 
+import contextlib
 import copy
 import random
 from collections import deque
@@ -48,6 +49,18 @@ def test_a_dependence_on_one_fixed_row_is_always_found():
     for _ in range(20):
         with pytest.raises(UnsupportedModel, match="mixes the examples"):
             ModelProbe(First(6, 3))(X)
+
+
+def test_a_capacity_that_other_records_fill_is_found_in_every_draw():
+    """All eight copied rows go to one expert, or all kept rows do, with a probability below 1e-2 for 24 rows."""
+    found = 0
+    for seed in range(30):
+        torch.manual_seed(seed)
+        with contextlib.suppress(UnsupportedModel):
+            ModelProbe(WRONG["expert capacity"]())(X, thorough=True)
+            found -= 1
+        found += 1
+    assert found >= 27
 
 
 def test_a_probe_leaves_generators_and_model_alone():

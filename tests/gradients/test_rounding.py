@@ -196,7 +196,8 @@ def test_the_noise_grows_by_the_slack_and_the_ledger_says_so(monkeypatch):
     # Most of these batches are empty: the noise is the same.
     fit(model, torch.randn(40, 3), torch.randn(40, 2), loss=inner, optimizer=optimizer, **settings)
     nu = slack(torch.float32, 2, single_slack(0.4))
-    assert stds == [pytest.approx(1.0 * (1 + nu), rel=1e-12)] * 4
+    # Before them noise is drawn twice to see that it differs.
+    assert stds == [1.0, 1.0] + [pytest.approx(1.0 * (1 + nu), rel=1e-12)] * 4
     fact = ledger.facts["arithmetic"]
     assert fact.how is How.CHECKED
     assert f"nu = {nu:.2%}" in fact.says

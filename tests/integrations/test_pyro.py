@@ -48,7 +48,7 @@ def test_the_density_of_each_record_is_that_of_the_likelihood():
 def test_private_inference_through_the_same_engine_and_ledger():
     """Clipping, noise and batches are those of the built-in likelihood; only the prior's gradient is estimated."""
     x, y = data()
-    settings = LENGTH | {"clip_norm": 1.0, "noise_multiplier": 1.0}
+    settings = LENGTH | {"clip_norm": 1.0, "noise_multiplier": 1.0, "public_size": len(x)}
     joint = PyroModel(logistic, features=3).log_joint(lambda values, x: torch.sigmoid(x @ values["w"]))
     own = infer(joint, x, y, **settings)
     assert own.ledger.mechanism == Gaussian(1.0).poisson(0.2) * 60

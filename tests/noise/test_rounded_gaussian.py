@@ -65,6 +65,16 @@ def test_a_guess_with_a_larger_error_changes_answers():
     assert np.count_nonzero(rounded_gaussian(values, stream, std=1.99, draw=draw) != usual) > 0
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_errors_of_guesses_within_their_bound_change_no_answer(sign):
+    """A float32 guess is off by up to 2^-18.38: where that may decide, float64 does."""
+    stream = SeededStream(9)
+    draw, values = NormalDraw.of(stream, 200_000), np.full(200_000, 0.3, np.float32)
+    usual = rounded_gaussian(values, stream, std=1.99, draw=draw)
+    draw.guesses += np.float32(sign * 2.0**-18.5)
+    assert np.array_equal(rounded_gaussian(values, stream, std=1.99, draw=draw), usual)
+
+
 def test_both_values_of_a_pair_share_an_extension():
     """Undecided values of one pair are refined with the same bits, so that the pair stays independent normals."""
     values = np.random.default_rng(2).normal(size=100_000)

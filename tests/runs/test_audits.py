@@ -157,6 +157,7 @@ def test_by_default_canaries_repeat_the_run_beside_the_attacks_of_its_settings(r
     assert [row["attack"] for row in printed["audits"]] == ["white_box", "loss_threshold", "white_box", "white_box"]
     assert printed["audited"]
     assert not printed["refuted"]
+    assert not printed["refusals"]
     assert printed["monitors"] == {"noise": "passed", "sampler": "passed"}
     assert {row["detectable_family"] for row in printed["audits"]} == {"gaussian"}
     assert "audited: 29 steps were run again" in (copy / "audit.html").read_text()
@@ -207,6 +208,8 @@ def test_wrong_noise_ends_in_exit_code_3(run, tmp_path, capsys, monkeypatch, fac
     code, printed = audited(again(run, tmp_path, threads=threads), capsys, "--attack", "white_box")
     assert (code, printed["refuted"]) == (3, True)
     assert printed["monitors"]["noise"] == "failed"
+    # What ends a run that trains is a finding of one that is repeated.
+    assert any("noise must be that which the ledger states" in said for said in printed["refusals"])
 
 
 def test_a_claim_that_canaries_refute_ends_in_exit_code_3(run, tmp_path, capsys, monkeypatch):

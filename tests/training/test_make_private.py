@@ -6,7 +6,7 @@ from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from tacit.accounting import PUBLIC_SIZE, accountant
+from tacit.accounting import PUBLIC_SIZE, Ledger, accountant
 from tacit.budget.same_records import TOGETHER
 from tacit.errors import BudgetExceeded, InvalidInput, TrainingMisuse, UnsupportedModel
 from tacit.mechanisms import Gaussian
@@ -139,6 +139,18 @@ def test_a_rate_alone_is_refused_because_its_divisor_tells_the_number_of_records
         parts, _ = private(data=blobs(records), sample_rate=0.1, public_size=200)
         stds.append(parts.optimizer.expected_batch_size)
     assert stds[0] == stds[1] == pytest.approx(20.0)
+
+
+@pytest.mark.parametrize(("declared", "assumed"), [
+    ({}, ["settings"]), ({"public_size": 200}, []), ({"expected_batch_size": 20.0}, []),
+    ({"sample_rate": None, "batch_size": 20.0}, []), ({"ledger": Ledger(relation="zero_out")}, []),
+])  # fmt: skip
+def test_fit_by_a_rate_alone_is_conditional_and_says_what_to_declare(declared, assumed):
+    (x, y), model = blobs(), small_model()
+    settings = {"clip_norm": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.1, "steps": 2} | declared
+    facts = fit(model, x, y, loss=cross_entropy, optimizer=plain_sgd(model), **settings).ledger.facts
+    assert [fact.id for fact in facts.assumed] == assumed
+    assert not assumed or all(name in facts["settings"].says for name in ("batch_size", "public_size"))
 
 
 class TestMisuse:

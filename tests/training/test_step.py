@@ -105,6 +105,23 @@ def test_noise_does_not_depend_on_the_number_of_threads(engine):
     torch.testing.assert_close(stepped(1), stepped(2))
 
 
+@pytest.mark.parametrize("engine", ["eager", "recorded"])
+def test_released_sums_lie_on_the_grid_of_exact_noise(engine):
+    """Low-order bits of a sum stay in the computer: 64 is a power of two, so that the division shows every bit."""
+    (x, y), model = blobs(40), small_model()
+    step = private_step(
+        model, plain_sgd(model, 1.0), cross_entropy, engine=engine, **SETTINGS | {"expected_batch_size": 64}
+    )
+    for _ in range(3):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+        step(x, y)
+        multiples = flat(model).double() * 64 / grid_of(0.7 * 2.5)[1]
+        assert torch.equal(multiples, multiples.round())
+        assert multiples.abs().max() > 0
+
+
 def test_secure_noise_never_repeats_and_seeded_noise_does():
     secure = [released(1, stream=SecureStream()) for _ in range(2)]
     seeded = [released(1, stream=SeededStream(4)) for _ in range(2)]

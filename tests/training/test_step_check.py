@@ -248,3 +248,46 @@ def test_the_number_of_batches_is_checked(batches):
     p = private()
     with pytest.raises(TacitError, match="batches"):
         p.check(CORRECT["plain"](p), batches=batches)
+
+
+def reads_the_loss(p):
+    def step(batch):
+        losses = losses_of(p, *batch)
+        losses.backward()
+        p.optimizer.step()
+        return float(losses.sum())
+
+    return step
+
+
+def reads_the_rows(p):
+    def step(batch):
+        losses_of(p, *batch).backward()
+        p.optimizer.step()
+        return (batch[0] * 2).flatten().tolist()
+
+    return step
+
+
+@pytest.mark.parametrize("make", [reads_the_loss, reads_the_rows])
+def test_numbers_that_a_checked_step_reads_are_counted(make):
+    p = private()
+    with p.unreleased("loss on the screen"):
+        p.check(make(p), batches=1)
+    assert not p.model.session.checks.reads.lines
+    p.check(make(p), batches=1)
+    (line,) = p.model.session.checks.reads.lines
+    assert line.startswith("test_step_check.py:")
+    assert p.ledger.standing is Standing.CONDITIONAL
+
+
+def test_a_setting_that_follows_the_length_of_a_batch_is_refused_before_training():
+    p = private()
+
+    def step(batch):
+        p.optimizer.param_groups[0]["lr"] = 0.01 * len(batch[0])
+        losses_of(p, *batch).backward()
+        p.optimizer.step()
+
+    with pytest.raises(TrainingMisuse, match="settings of the optimizer must not follow"):
+        p.check(step)

@@ -249,6 +249,22 @@ class TestSampling:
         torch.testing.assert_close(flat(looped), flat(fitted), rtol=1e-4, atol=1e-5)
         assert parts.ledger.unit == "user"
 
+    def test_users_are_clipped_as_one_in_a_loop_with_smaller_physical_batches(self):
+        """Without noise and at rate 1: five equal records of each of 40 users add 40 clipping norms at most."""
+        model = nn.Linear(4, 1, bias=False)
+        nn.init.zeros_(model.weight)
+        data = TensorDataset(torch.ones(200, 4), torch.ones(200, 1))
+        parts = make_private(
+            model, plain_sgd(model, 1.0), DataLoader(data, batch_size=40), clip_norm=0.3, noise_multiplier=0.0,
+            unsafe_no_noise=True, steps=1, sampling=GroupedPoissonSampling(KEYS), max_physical_batch_size=20,
+        )  # fmt: skip
+        for x, y in parts.loader:
+            squared_error(parts.model(x), y).backward()
+            parts.optimizer.step()
+        assert parts.ledger.steps == 1
+        # Every record pulls alike, so that the bound is reached: the mean of 40 users' gradients has length 0.3.
+        assert float(flat(model).norm()) == pytest.approx(0.3, rel=1e-4)
+
 
 def _seeded_linear():
     torch.manual_seed(0)

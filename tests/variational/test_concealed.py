@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from tacit.accounting import Ledger, accountant
+from tacit.accounting import How, Ledger, accountant
 from tacit.accounting.bayesian import Bayesian
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian
@@ -95,6 +95,18 @@ def test_standings_and_the_order_of_the_three_numbers():
     seeded = infer_concealed(LogisticLikelihood(), x, y, stream=SeededStream(0), **LENGTH)
     assert seeded.bayesian is None
     assert {accountant("pld")(seeded.ledger).standing, seeded.claimed.standing} == {Standing.CLAIMED}
+
+
+def test_the_scale_of_samples_tells_the_public_size_only():
+    stds = set()
+    for count in (199, 200):
+        ledger = Ledger()
+        found = infer_concealed(LogisticLikelihood(), *data(count), public_size=200, ledger=ledger, **LENGTH)
+        stds.add(found.std)
+        assert ledger.facts["settings"].how is How.DECLARED
+    assert len(stds) == 1
+    infer_concealed(LogisticLikelihood(), *data(200), ledger=ledger, **LENGTH)
+    assert ledger.facts["settings"].how is How.ASSUMED
 
 
 def test_the_bayesian_number_is_that_of_the_pairs():

@@ -57,14 +57,29 @@ def test_without_noise_the_closed_posterior_of_linear_regression_is_found():
     torch.testing.assert_close(found.posterior.std, torch.linalg.inv(precision).diagonal().sqrt(), rtol=0.25, atol=0)
 
 
+def test_the_number_of_records_enters_nothing_but_the_sampling_where_a_size_is_declared():
+    """Without noise and with everybody in each batch, twice the records of half the gradient are the same release."""
+    x, y = data()
+    settings = {"clip_norm": 1e-3, "steps": 3, "sample_rate": 1.0, "noise_multiplier": 1e-6, "public_size": 100}
+    one = infer(LogisticLikelihood(), x, y, **settings).posterior
+    twice = infer(
+        LogisticLikelihood(), torch.cat([x, x]), torch.cat([y, y]), **settings | {"clip_norm": 5e-4}
+    ).posterior
+    torch.testing.assert_close(one.mean, twice.mean, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(one.std, twice.std, rtol=1e-3, atol=1e-4)
+
+
 def test_the_ledger_is_the_plan_and_rests_on_nothing_assumed():
     x, y = data()
-    found = infer(
-        LogisticLikelihood(), x, y, clip_norm=1.0, steps=30, sample_rate=0.1, noise_multiplier=1.5, learning_rate=0.05
-    )
+    settings = {"clip_norm": 1.0, "steps": 30, "sample_rate": 0.1, "noise_multiplier": 1.5, "learning_rate": 0.05}
+    found = infer(LogisticLikelihood(), x, y, public_size=900, **settings)
+    assert found.plan.expected_batch_size == pytest.approx(90)
     assert found.ledger.mechanism == (Gaussian(1.5).poisson(0.1) * 30)
     assert accountant("pld")(found.ledger).standing is Standing.PROVEN
     assert [fact.id for fact in found.ledger.facts.assumed] == []
+    undeclared = infer(LogisticLikelihood(), x, y, **settings).ledger
+    assert accountant("pld")(undeclared).standing is Standing.CONDITIONAL
+    assert [fact.id for fact in undeclared.facts.assumed] == ["settings"]
     target = infer(LogisticLikelihood(), x, y, clip_norm=1.0, steps=30, sample_rate=0.1, target=Epsilon(1.0, 1e-4))
     assert accountant("pld")(target.ledger).epsilon(1e-4) <= 1.0
 

@@ -7,8 +7,8 @@ from tacit.accounting.facts import FLOATING, Fact, How
 EXACT_STEPS = Fact(
     "arithmetic",
     How.CHECKED,
-    says="noise is drawn and added exactly (rounded Gaussian mechanism); no bound on the rounding of the sums that "
-    "were given is derived",
+    says="noise is drawn and added exactly (rounded Gaussian mechanism); clipped sums of some batches, the "
+    "first among them, are compared with float64 before they are released; no bound on their rounding is derived",
 )
 
 
@@ -28,8 +28,8 @@ def exact_steps(slack: float) -> Fact:
         says="noise is drawn and added exactly (rounded Gaussian mechanism). Rounding lets computed clipped sums of "
         f"neighbouring batches lie up to nu = {slack:.2%} further apart than the clipping norm; the noise is larger by "
         "as much, so epsilon is that of its multiplier. nu is derived for sums in any order; it takes IEEE arithmetic, "
-        "AES-CTR, and kernels that give a row the same values in every batch. The first clipped sum is compared with "
-        "float64",
+        "AES-CTR, and kernels that give a row the same values in every batch. Clipped sums of some batches, the first "
+        "among them, are compared with float64 before they are released",
     )
 
 

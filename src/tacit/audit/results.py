@@ -204,6 +204,7 @@ class Report:
         differences: why what was audited is not what was run.
         refuted_by: attacks that refute the claim at 99.9 % over all tests; None to take each row's own confidence.
         audited_steps: steps of the canary run; 0 without one.
+        refusals: what the measurements of the releases of repeated runs found, which would have ended the runs.
 
     Example:
         >>> Report(1e-5, results=[]).rows()
@@ -219,6 +220,7 @@ class Report:
     differences: Sequence[str] = ()
     refuted_by: Sequence[str] | None = None
     audited_steps: int = 0
+    refusals: Sequence[str] = ()
 
     @property
     def audited(self) -> bool:
@@ -227,11 +229,11 @@ class Report:
 
     @property
     def refuted(self) -> bool:
-        """Whether the claim is refuted at 99.9 %, or the noise or the sampler is not what the ledger says."""
+        """Whether the claim is refuted at 99.9 %, or a sum, the noise or the sampler is not what the ledger says."""
         attacks = self.refuted_by
         if attacks is None:
             attacks = [result.attack for result in self.results if self.refutes(result)]
-        return bool(attacks) or not all(self.monitors.values())
+        return bool(attacks) or bool(self.refusals) or not all(self.monitors.values())
 
     def verdict(self, found: AuditResult | Finding) -> str:
         """What a row of the report says about the claim; empty without one."""

@@ -83,6 +83,8 @@ def _print(report: "Report", page: Path) -> None:
         console.print(together, style="dim")
     for name, passed in report.monitors.items():
         console.print(f"{name} monitor: {'passed' if passed else 'failed'}", style="dim" if passed else "bold red")
+    for sentence in report.refusals:
+        console.print(f"The releases of the repeated run refute the claim: {sentence}", style="bold red")
     for attack in report.refuted_by or ():
         console.print(f"{attack} refutes the claim at 99.9 %.", style="bold red")
     console.print(str(page), style="dim", soft_wrap=True)

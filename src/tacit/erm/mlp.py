@@ -139,6 +139,8 @@ class DPMLPClassifier(PrivateClassifier):
             clip_norm=self.clip_norm,
             noise_multiplier=found.value,
             sample_rate=rate,
+            # Public by the declaration of every estimator; see `tacit.erm.base.PLACES`.
+            public_size=len(rows),
             steps=steps,
             ledger=terms.ledger,
             stream=terms.stream,

@@ -81,7 +81,7 @@ class DeferredSum(ClippedSum):
     def record(self, inputs: Inputs) -> Recording:
         """Run the model and record every use of a trainable parameter.
 
-        An empty batch does not enter the model: a placeholder of zeros gives the shapes of its outputs.
+        An empty batch does not enter the model: constant records give the shapes of its outputs.
 
         Raises:
             UnsupportedModel: the model mixes records, or none of its outputs has a row for each.
@@ -90,7 +90,7 @@ class DeferredSum(ClippedSum):
         versions = [value._version for value in tensors(inputs)]
         if not size:
             verified = Verification(None, "an empty batch")
-            form, returned = self.form_on_placeholder(inputs)
+            form, returned = self.form_of_empty(inputs)
             return Recording(form.pack(returned), form, form.structure([returned]), inputs, versions, verified, [])
         form, verified = self._verified_by_projection(inputs, size)
         trace = verified.trace
@@ -118,22 +118,22 @@ class DeferredSum(ClippedSum):
                         probe, _ = probe_records(self._sizes(), inputs, tensors(inputs)[0].new_zeros(size))
                         self._forms[key] = OutputForm.of(outputs_of(module, probe), len(tensors(probe)[0]))
                     else:
-                        probe, returned = self._on_placeholder(module, inputs)
+                        probe, returned = self._on_constants(module, inputs)
                         self._forms[key] = OutputForm.of(returned, len(tensors(probe)[0]))
             finally:
                 restore()
         return self._forms[key]
 
-    def form_on_placeholder(self, inputs: Inputs) -> tuple[OutputForm, Any]:
-        """Form and empty outputs, by a placeholder in place of the empty `inputs`.
+    def form_of_empty(self, inputs: Inputs) -> tuple[OutputForm, Any]:
+        """Form and empty outputs, by constant records in place of the empty `inputs`.
 
         The model itself runs, so that state which changes at every batch changes at an empty one too.
         """
         form = self.form(inputs)
         with torch.random.fork_rng(_devices(inputs)), torch.no_grad():
-            return form, _emptied(self._on_placeholder(self.model, inputs)[1])
+            return form, _emptied(self._on_constants(self.model, inputs)[1])
 
-    def _on_placeholder(self, module: torch.nn.Module, inputs: Inputs) -> tuple[Inputs, Any]:
+    def _on_constants(self, module: torch.nn.Module, inputs: Inputs) -> tuple[Inputs, Any]:
         """Records of zeros, or of ones where the model takes no zeros, and what `module` returns for them."""
         size = marking_size(self._sizes(), inputs)
         zeros = map_tensors(lambda value: value.new_zeros(size, *value.shape[1:]), inputs)

@@ -20,7 +20,7 @@ from tacit.gradients.verify_capture import NoDropout
 # Records to check: enough for a batch axis that is not 1, few enough to cost less than a step.
 _RECORDS = 3
 # Relative difference that float32 rounding explains in deep models; a missed use differs by far more.
-_TOLERANCE = 1e-3
+TOLERANCE = 1e-3
 
 
 def first_batch_check(clipped: ClippedSum, loss: Loss, inputs: Inputs, targets: Tensor) -> None:
@@ -50,7 +50,7 @@ def first_batch_check(clipped: ClippedSum, loss: Loss, inputs: Inputs, targets: 
     # A run draws the same dropout masks with and without the check, as one that is resumed is checked again.
     with NoDropout(), torch.random.fork_rng([targets.device] if targets.is_cuda else []):
         difference = _relative_difference(clipped, batch)
-    if difference > _TOLERANCE:
+    if difference > TOLERANCE:
         raise UnsupportedModel(
             "the clipped gradients of the first records must equal those of a loop over them; got a difference of "
             f"{difference:.1e}, relative. The model uses a parameter in a way that was not seen: report it, with the "
@@ -77,7 +77,7 @@ def _relative_difference(clipped: ClippedSum, batch: PhysicalBatch) -> float:
     scale = max(scale, 1e-6 * clip.sensitivity)
     if not expected.isfinite().all():
         return 0.0
-    if float((found - expected).norm()) <= _TOLERANCE * scale:
+    if float((found - expected).norm()) <= TOLERANCE * scale:
         return 0.0
     own, _ = _loop_sum(model, clip, batch, wider=False)
     rounding = min(4 * float((own - expected).norm()), 0.1 * scale)
@@ -89,8 +89,7 @@ def _loop_sum(model: nn.Module, clip: Clip, batch: PhysicalBatch, wider: bool) -
     gradients = None
     if wider:
         try:
-            doubled = replace(batch, inputs=map_tensors(_double, batch.inputs), targets=_double(batch.targets))
-            gradients, _ = one_at_a_time(copy.deepcopy(model).double(), doubled)
+            gradients, _ = one_at_a_time(copy.deepcopy(model).double(), doubled(batch))
         except Exception:
             # Models with a fixed precision or state that cannot be copied fail in many ways; the other loop runs.
             gradients = None
@@ -100,6 +99,11 @@ def _loop_sum(model: nn.Module, clip: Clip, batch: PhysicalBatch, wider: bool) -
     _, clipped = clipped_rows({name: value.double() for name, value in gradients.items()}, clip, units)
     flat = torch.cat([value.flatten(1) for value in clipped.values()], 1)
     return flat.sum(0), float(flat.norm(dim=1).sum())
+
+
+def doubled(batch: PhysicalBatch) -> PhysicalBatch:
+    """`batch` in double precision."""
+    return replace(batch, inputs=map_tensors(_double, batch.inputs), targets=_double(batch.targets))
 
 
 def _double(value: Tensor) -> Tensor:

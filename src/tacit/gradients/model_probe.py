@@ -30,6 +30,7 @@ _LEAST = 4  # rows below which rows are repeated, so that half of them can be re
 _OUTPUTS = 1e-5  # rounding of one row between two runs of equal shape, relative to the largest value
 _GRADIENTS = 1e-4  # that of a sum over rows
 _PAIRS = 4  # draws of a half and its complement before a verdict: mixing of a few records may lie outside of one
+_CROWDED, _CROWDS = 32, 8  # rows of a batch half of which are one row, and how many such rows are tried
 _HALF = 5e-2  # both, for models that compute in half precision
 
 
@@ -74,6 +75,8 @@ class ModelProbe:
                 half = _half(len(chosen), draw)
                 self._compare(batch, half, start, again=thorough and turn == 0)
                 self._compare(batch, ~half, start, again=False)
+            if thorough:
+                self._crowd(batch, len(chosen), draw, start)
         self.times += 1
         return True
 
@@ -87,6 +90,17 @@ class ModelProbe:
         _check_state(first.state, second.state)
         _check_rows(self.model, first, second, ~replaced, batch.loss is not None)
         self.cleared.update(changed_names(before, first.state))
+
+    def _crowd(self, batch: _Batch, size: int, draw: torch.Generator, start: Callable[[], None]) -> None:
+        """Half of a longer batch as copies of one row and of another: what has a capacity is full for some of them."""
+        index = torch.randint(size, (_CROWDED,), generator=draw)
+        replaced = _half(_CROWDED, draw)
+        first: _Run | None = None
+        for place in torch.randint(size, (_CROWDS,), generator=draw):
+            run = _run(self.model, batch.select(torch.where(replaced, place, index)), ~replaced, start)
+            first = run if first is None else first
+            if _finite(run) and _finite(first):
+                _check_rows(self.model, first, run, ~replaced, batch.loss is not None)
 
     def _second(self, batch: _Batch, first: _Run, replaced: Tensor, start: Callable[[], None]) -> _Run:
         """The run with other rows: new values, or rows of the batch where the model or its loss takes no new ones."""
@@ -107,6 +121,11 @@ class _Batch:
     inputs: Inputs
     targets: Tensor | None
     loss: Loss | None
+
+    def select(self, index: Tensor) -> _Batch:
+        """The rows `index`, each as often as it is named."""
+        targets = None if self.targets is None else self.targets[index.to(self.targets.device)]
+        return _Batch(rows(self.inputs, index), targets, self.loss)
 
     def changed(self, replaced: Tensor, *, new: bool) -> _Batch:
         """The batch with other rows in place of the `replaced` ones; reals as 1 - 1.5 times another if `new`."""

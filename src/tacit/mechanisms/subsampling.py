@@ -125,7 +125,7 @@ class Shuffled(Mechanism):
     records / batch_size batches, rounded up where its incomplete last batch runs and down where it is left out; which
     of the two is not known from the sizes, and the shorter pass, of which more begin, is taken unless stated. The
     guarantee rests on passes that visit every record before any is visited again; under add/remove a missing record is
-    one that adds nothing (a placeholder). Steps of one series add up before they are rounded up to passes; two
+    one that adds nothing. Steps of one series add up before they are rounded up to passes; two
     series, such as those of two runs, may each hold a record in a pass they have only begun, so each is rounded up.
 
     Args:

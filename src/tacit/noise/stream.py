@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from tacit import check
+from tacit.errors import Refused
 
 _PAIRS = 16384  # pairs of normals drawn at a time: every buffer stays in the second-level cache
 _ZEROS = bytes(8 * _PAIRS)
@@ -96,6 +97,19 @@ class SecureStream(_KeyStream):
     def __init__(self) -> None:
         super().__init__(os.urandom(32))
         _LIVE.add(self)
+
+    def bits(self, count: int) -> NDArray[np.uint64]:
+        """`count` words of the key stream; raises `Refused` in a process other than that which drew the key."""
+        if self._process != os.getpid():
+            raise Refused(
+                "a secure stream must draw in the process that made its key, or two draw the same noise; this one was "
+                "forked from it without Python's knowledge. Make a SecureStream in each process."
+            )
+        return super().bits(count)
+
+    def _rekey(self, key: bytes, block: int = 0) -> None:
+        self._process = os.getpid()
+        super()._rekey(key, block)
 
 
 class SeededStream(_KeyStream):

@@ -132,6 +132,7 @@ def audit_table_of(report: Report) -> dict[str, Any]:
             "refuted_by": list(report.refuted_by or ()),
             "refuted_at": 0.999,
             "monitors": {name: "passed" if passed else "failed" for name, passed in report.monitors.items()},
+            "refusals": list(report.refusals),
             "audited": report.audited,
             "differences": list(report.differences),
         }

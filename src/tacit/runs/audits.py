@@ -23,6 +23,7 @@ from tacit.runs.run_budget import note_audit
 from tacit.runs.stored_run import stored_config, stored_ledger, warn_of_origin
 from tacit.runs.white_box import LOW_ORDER_BITS, WHITE_BOX, WhiteBox, check_settings, training_of, white_box
 from tacit.tradeoff import TradeOff
+from tacit.training.refusals import collected_refusals
 
 REFUTED_AT = 0.999
 """Confidence, over all tests of an audit together, at which a claim counts as refuted."""
@@ -75,24 +76,27 @@ def audit_run(
     names = list(attacks) if attacks is not None else [*(() if why_not else (WHITE_BOX,)), *config.attacks]
     privileged = PrivilegedAttacks(config, dataset, folder, check.count("shadows", shadows, minimum=2), on_progress)
     targets = [(method_of(config).load(Job(config, dataset, ledger, folder)), folder)]
-    targets += [_repetition(config, dataset, folder, number, on_progress) for number in range(2, runs + 1)]
     results, findings, shared = [], [], {}
     scored: dict[str, Scores] = {}
     repeated: WhiteBox | None = None
-    for done, name in enumerate(dict.fromkeys(names)):
-        on_progress("attacks", done, len(names))
-        if name in _CANARY_ATTACKS:
-            found = white_box(config, dataset, ledger, folder, canaries=canaries, attack=name, on_progress=on_progress)
-            repeated = found if repeated is None or name == WHITE_BOX else repeated
-            scored[name] = found.scores
-            results.append(audit_result(found.scores, config, claim, trials="independent"))
-            findings += _findings(found.scores, config, claim) if name == WHITE_BOX else []
-            continue
-        by_run = [_scores(name, privileged, *target) for target in targets]
-        scored[name] = by_run[0]
-        results.append(audit_result(by_run[0], config, claim))
-        if runs > 1:
-            shared[name] = tuple(overlaps(by_run))
+    with collected_refusals() as refusals:
+        targets += [_repetition(config, dataset, folder, number, on_progress) for number in range(2, runs + 1)]
+        for done, name in enumerate(dict.fromkeys(names)):
+            on_progress("attacks", done, len(names))
+            if name in _CANARY_ATTACKS:
+                found = white_box(
+                    config, dataset, ledger, folder, canaries=canaries, attack=name, on_progress=on_progress
+                )
+                repeated = found if repeated is None or name == WHITE_BOX else repeated
+                scored[name] = found.scores
+                results.append(audit_result(found.scores, config, claim, trials="independent"))
+                findings += _findings(found.scores, config, claim) if name == WHITE_BOX else []
+                continue
+            by_run = [_scores(name, privileged, *target) for target in targets]
+            scored[name] = by_run[0]
+            results.append(audit_result(by_run[0], config, claim))
+            if runs > 1:
+                shared[name] = tuple(overlaps(by_run))
     on_progress("attacks", len(names), len(names))
     warn_of_origin(folder)
     note_audit(folder)
@@ -106,6 +110,7 @@ def audit_run(
         differences=_differences(folder, repeated, why_not),
         refuted_by=_refuting(scored, config, claim),
         audited_steps=0 if repeated is None else ledger.steps,
+        refusals=tuple(refusals),
     )
 
 

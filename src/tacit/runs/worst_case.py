@@ -75,11 +75,11 @@ class WorstCase:
             inputs,
             targets,
             loss=cross_entropy,
-            # The divisor is the number of records, so the step is made one of a fixed length.
-            optimizer=torch.optim.SGD(model.parameters(), lr=self._rate * len(targets) / len(self._targets)),
+            optimizer=torch.optim.SGD(model.parameters(), lr=self._rate),
             clip_norm=1.0,
             noise_multiplier=self.noise,
             sample_rate=1.0,
+            expected_batch_size=len(self._targets),
             steps=self.steps,
         )
         moved = (self._log_odds(model, self._probe) - self._log_odds(model, 0.0)) / _PROBED + 2 * _WRONG

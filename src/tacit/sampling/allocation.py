@@ -36,6 +36,7 @@ class RandomAllocationSampling(Sampling):
     """
 
     type: ClassVar[str] = "random_allocation"
+    uniform: ClassVar[bool] = True
     relations: ClassVar[tuple[Relation, ...]] = (Relation.ADD_REMOVE, Relation.ZERO_OUT)
     series: int = 0
 

@@ -118,6 +118,7 @@ class Sampling(ABC):
         unit: the privacy unit, which is sampled and protected as a whole.
         relations: neighbouring relations under which a mechanism covers it.
         assumptions: facts that its accounting assumes besides the code, for the ledger.
+        uniform: whether all records take part, with equal chances, so that the batches of a run can be tested for it.
 
     Example:
         >>> from tacit.sampling import sampling_of
@@ -129,6 +130,7 @@ class Sampling(ABC):
     unit: ClassVar[str] = "record"
     relations: ClassVar[tuple[Relation, ...]] = tuple(Relation)
     assumptions: ClassVar[tuple[str, ...]] = ()
+    uniform: ClassVar[bool] = False
 
     def grouping(self, key: bytes) -> str:
         """Keyed hash of which records form a unit; empty where every record is its own."""

@@ -25,6 +25,7 @@ class FixedSizeSampling(Sampling):
     """
 
     type: ClassVar[str] = "fixed_size"
+    uniform: ClassVar[bool] = True
     relations: ClassVar[tuple[Relation, ...]] = (Relation.REPLACE_ONE,)
 
     def sampler(self, records: int, sample_rate: float, stream: Stream) -> FixedSizeSampler:

@@ -32,6 +32,7 @@ class PoissonSampling(Sampling):
     """
 
     type: ClassVar[str] = "poisson"
+    uniform: ClassVar[bool] = True
 
     def sampler(self, records: int, sample_rate: float, stream: Stream) -> PoissonSampler:
         """A Poisson sampler."""
@@ -110,6 +111,7 @@ class TruncatedPoissonSampling(Sampling):
     """
 
     type: ClassVar[str] = "truncated_poisson"
+    uniform: ClassVar[bool] = True
     relations: ClassVar[tuple[Relation, ...]] = (Relation.ADD_REMOVE, Relation.REPLACE_ONE)
     cap: int
 

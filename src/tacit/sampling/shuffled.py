@@ -30,6 +30,7 @@ class ShuffledSampling(Sampling):
     """
 
     type: ClassVar[str] = "shuffled"
+    uniform: ClassVar[bool] = True
     assumptions: ClassVar[tuple[str, ...]] = (
         "Batches are disjoint within a pass; under add_remove a record that is missing is one that adds nothing.",
     )

@@ -32,6 +32,7 @@ class GroupedPoissonSampling(Sampling):
     """
 
     type: ClassVar[str] = "grouped_poisson"
+    uniform: ClassVar[bool] = True
     unit: ClassVar[str] = "user"
     assumptions: ClassVar[tuple[str, ...]] = (
         "The number of users is public.",

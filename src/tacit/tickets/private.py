@@ -257,6 +257,7 @@ class PrivateTicket:
             sampling=self.sampling,
             noise_multiplier=noise_multiplier,
             sample_rate=phase.sample_rate,
+            expected_batch_size=self.plan.batch_size,
             steps=phase.steps,
             delta=self.plan.delta if evaluate is not None else None,
             ledger=ledger,

@@ -28,7 +28,7 @@ class PerExample:
 
 
 class OtherBatch:
-    """Placeholder of a value from another batch: none of its rows belongs to an example of this one."""
+    """Stands for a value of another batch: none of its rows belongs to an example of this one."""
 
 
 @dataclass(frozen=True)

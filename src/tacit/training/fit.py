@@ -29,7 +29,7 @@ from tacit.training.loop import Evaluate, Loop
 from tacit.training.plan import Plan, unit_ids_of
 from tacit.training.private_step import ENGINES, PrivateUpdate, computed_in
 from tacit.training.processes import check_one_process
-from tacit.training.resolve_plan import PlanOptions, resolve_plan
+from tacit.training.resolve_plan import UNDECLARED_SIZE, PlanOptions, resolve_plan
 from tacit.training.resume import CheckpointWriter, file_identity, open_checkpoint
 from tacit.training.run_fingerprint import check_same_run, run_fingerprint
 from tacit.training.schedules import Noise
@@ -156,6 +156,7 @@ def fit(
             private records, such as class weights; without it the guarantee is conditional on that.
         unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
         expected_batch_size: public divisor of the noisy sum, > 0, where `sample_rate` is given; or give `public_size`.
+            With neither the noise tells the number of records: under add_remove the guarantee is conditional on that.
         public_size: public number of records, >= 1: the divisor is sample_rate times it.
 
     Returns:
@@ -210,12 +211,15 @@ def fit(
     if saved is not None:
         check_same_run(saved, plan, fingerprint)
     run = options.start(plan, ledger, stream)
+    if options.divides_by_records(ledger.relation):
+        ledger.facts.missing("settings", UNDECLARED_SIZE)
     for assumption in assumptions_of(collation_of(inputs)):
         ledger.assume(assumption)
     update = PrivateUpdate(
         model, optimizer, loss, plan.clip, plan.expected_batch_size, engine, run.stream, max_physical_batch_size
     )
     run.cover_rounding(update.slack)
+    update.full_precision = precision == "float32"
     checks = FitChecks(ledger, model, loss, (inputs, targets), public)
     evaluate = checks.watched(evaluate, callbacks)
 
@@ -228,7 +232,8 @@ def fit(
         # The first-batch check compares with float64: in full precision, where rounding hides nothing.
         update.check_first_batch(x, y)
         with computed_in(model, precision):
-            update(x, y, noise, unit_ids_of(batch))
+            update(x, y, noise, unit_ids_of(batch), run.monitor)
+        run.monitor.taken()
         checks.released()
 
     loop = Loop(model, optimizer, step, plan.sample_rate, plan.steps, evaluate, schedule, scheduler_per, callbacks)

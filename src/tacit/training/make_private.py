@@ -18,7 +18,6 @@ from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.gradients import examine
 from tacit.gradients.model_probe import restored_generators
 from tacit.noise import Stream
-from tacit.relation import Relation
 from tacit.sampling import Sampling
 from tacit.tradeoff import Target
 from tacit.training.batch_session import BatchSession
@@ -29,7 +28,7 @@ from tacit.training.private_step import CHECK_EVERY, check_optimizer
 from tacit.training.processes import check_one_process
 from tacit.training.resolve_plan import PlanOptions, resolve_plan
 from tacit.training.schedules import Noise
-from tacit.training.step_check import DryRun, Step, check_step, rows_to_check, unchanged
+from tacit.training.step_check import DryRun, Step, check_step, reading, rows_to_check, unchanged
 from tacit.training.wrappers import PrivateModel, PrivateOptimizer
 
 
@@ -75,8 +74,7 @@ class Private(NamedTuple):
         `step` runs on batches of the data set, with half of the records replaced, with one removed and with none. For
         the other records it must give the model the same inputs and the losses the same gradients; it must step once
         on every batch, and no setting may follow a batch. Weights, buffers, settings, schedulers and global generators
-        are put back; counters of your own advance. Numbers that `step` reads here are not counted as read: none of them
-        may steer the training.
+        are put back; counters of your own advance. Numbers that `step` reads here are counted as in training.
 
         Args:
             step: `step(batch)` is all that the loop does with one batch of the private loader.
@@ -97,7 +95,8 @@ class Private(NamedTuple):
             with unchanged(self.model.module, self.optimizer.original, step):
                 session.dry_run = DryRun(size)
                 try:
-                    step(batch)
+                    with reading(session.checks.reads) as marked:
+                        step(marked(batch))
                     return session.dry_run
                 finally:
                     session.dry_run = None
@@ -228,11 +227,7 @@ def make_private(
         public_size=public_size,
     )
     ledger = ledger if ledger is not None else Ledger()
-    if (
-        sample_rate is not None
-        and ledger.relation is Relation.ADD_REMOVE
-        and expected_batch_size is public_size is None
-    ):
+    if options.divides_by_records(ledger.relation):
         raise InvalidInput(
             "expected_batch_size or public_size must be given with sample_rate; got neither. The noise scales with the "
             "divisor, which would tell the number of records. Give batch_size by the loader, or a public number."

@@ -23,7 +23,9 @@ from tacit.root_finding import bisect_integers
 from tacit.sampling import Batch, PoissonSampling, Sampling
 from tacit.standing import Standing
 from tacit.tradeoff import Target, check_target
+from tacit.training.draw_check import check_draws
 from tacit.training.release import NoisyMean, Release
+from tacit.training.release_monitor import ReleaseMonitor
 
 CHANGED_NOISE = (
     "noise_multiplier was changed during the run, which the accountants take for fixed beforehand: plan it with a "
@@ -158,6 +160,7 @@ class PrivateRun:
     Attributes:
         clip: the clip of the next step.
         taken: steps taken so far.
+        monitor: measures what is released against the ledger.
 
     Raises:
         InvalidInput: `ledger` has another relation or unit than the sampling of `plan`.
@@ -192,6 +195,7 @@ class PrivateRun:
         self.ledger.begin(drawn, *known)
         self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
         self._noisy_mean = NoisyMean(self.stream)
+        self.monitor = ReleaseMonitor(self.ledger, plan.records, self.stream, uniform=plan.sampling.uniform)
         self.taken = self._pass_start = 0
         self._limit = None if budget is None else check_target(budget), accountant
         if budget is not None and self.ledger.entries:
@@ -199,6 +203,8 @@ class PrivateRun:
         self._resolve_budget()
         if not self.stream.secure:
             self.ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
+        else:
+            check_draws(plan.sampling, plan.records, plan.sample_rate)
         if plan.unsafe_no_noise:
             self.ledger.mark_unsafe("unsafe_no_noise")
         self._reserved = False
@@ -218,7 +224,9 @@ class PrivateRun:
         """The next batch; raises `BudgetExceeded` when no further step may be taken."""
         self._check_budget()
         self.reserve()
-        return self.sampler.issue()
+        batch = self.sampler.issue()
+        self.monitor.issued(batch, self.taken + 1)
+        return batch
 
     def reserve(self) -> None:
         """Reserve the rest of the plan in the registry of the ledger, where it has one; once, before the first batch.
@@ -236,16 +244,20 @@ class PrivateRun:
         """Redeem `batch` and record its step, before anything of it is released; its noise multiplier."""
         self._check_budget()
         self.sampler.redeem(batch)
-        step = self.taken
+        step, before = self.taken, self.ledger.steps
         self.taken += 1
         self.ledger.add(self.plan.mechanism_at(step), note="training")
         self._known_steps = self.ledger.steps
-        return self.plan.noise_at(step)
+        noise = self.plan.noise_at(step)
+        self.monitor.charged(batch, noise, self.clip, before)
+        return noise
 
     def release(self, batch: Batch, total: FlatGradient, norms: Tensor) -> Release:
         """Noisy mean of the clipped sum of `batch`, made in place after the charge; `clip` moves on."""
         noise_multiplier = self.charge(batch)
+        self.monitor.summed(self.clip, total, len(norms))
         released = self._noisy_mean(self.clip, total, norms, noise_multiplier, self.plan.expected_batch_size)
+        self.monitor.released(released, self.plan.expected_batch_size)
         self.clip = released.clip
         return released
 

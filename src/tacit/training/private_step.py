@@ -17,11 +17,12 @@ from tacit import check
 from tacit.clipping import Clip, clip_of
 from tacit.errors import TrainingMisuse
 from tacit.gradients import ClippedSum, UnitIds, first_batch_check
-from tacit.gradients.inputs import Inputs, Loss, batch_size
+from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
 from tacit.training.optimizers import AdamBC, apply_gradients
 from tacit.training.release import NoisyMean, Release
+from tacit.training.release_monitor import ReleaseMonitor
 
 ENGINES = ("auto", "eager", "recorded", "compiled")
 CHECK_EVERY = 512
@@ -111,6 +112,7 @@ class PrivateUpdate:
 
     Attributes:
         clip: the clip of the next step.
+        full_precision: whether the model computes in the precision of its parameters, so that its sums can be compared.
     """
 
     def __init__(
@@ -133,7 +135,7 @@ class PrivateUpdate:
         )
         # Clips that need the norms are refused by the recorded lanes.
         self._no_norms = torch.zeros(0)
-        self._checked = False
+        self._checked, self.full_precision = False, True
         self._compiled = None
         if engine in ("recorded", "compiled"):
             from tacit.training.compile import CompiledSum
@@ -163,7 +165,12 @@ class PrivateUpdate:
             self._checked = True
 
     def __call__(
-        self, inputs: Inputs, targets: Tensor, noise_multiplier: float, unit_ids: UnitIds | None = None
+        self,
+        inputs: Inputs,
+        targets: Tensor,
+        noise_multiplier: float,
+        unit_ids: UnitIds | None = None,
+        monitor: ReleaseMonitor | None = None,
     ) -> None:
         """Make one update.
 
@@ -172,6 +179,7 @@ class PrivateUpdate:
             targets: shape (batch, ...).
             noise_multiplier: noise std / sensitivity of the clip.
             unit_ids: privacy unit of every record; None where every record is a unit of its own.
+            monitor: of a run with a ledger.
         """
         check_mode(self._model)
         self.check_first_batch(inputs, targets)
@@ -181,7 +189,13 @@ class PrivateUpdate:
             total = self._compiled(inputs, targets)
         if total is None:
             total, norms = self._clipped(self._loss, inputs, targets, unit_ids)
+        if monitor is not None:
+            if monitor.due and self.full_precision:
+                monitor.compare_sum(self._clipped, PhysicalBatch(self._loss, inputs, targets), total, clip)
+            monitor.summed(clip, total, len(norms))
         released = self._noisy_mean(clip, total, norms, noise_multiplier, self._expected)
+        if monitor is not None:
+            monitor.released(released, self._expected)
         self._clipped.clip = released.clip
         apply_release(self._clipped.trainable, self._optimizer, released)
 

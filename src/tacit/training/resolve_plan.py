@@ -10,10 +10,16 @@ from tacit.calibration import smallest
 from tacit.clipping import Clip, clip_of
 from tacit.errors import InvalidInput
 from tacit.noise import Stream
+from tacit.relation import Relation
 from tacit.sampling import Sampling, sampling_of
 from tacit.tradeoff import Epsilon, Target
 from tacit.training.plan import Plan, PrivateRun, ledger_after, warn_about_delta
 from tacit.training.schedules import Noise, resolve_noise
+
+UNDECLARED_SIZE = (
+    "sample_rate alone divides by the number of records times it, so that the noise tells that number: give batch_size "
+    "in its place, or public_size or expected_batch_size with it"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +57,14 @@ class PlanOptions:
     unsafe_no_noise: bool = False
     expected_batch_size: float | None = None
     public_size: int | None = None
+
+    def divides_by_records(self, relation: Relation) -> bool:
+        """Whether the private number of records decides the divisor, and so the scale of the noise.
+
+        A batch size, or a declared size, is public; under replace-one the number of records is.
+        """
+        declared = self.expected_batch_size is not None or self.public_size is not None
+        return self.sample_rate is not None and relation is Relation.ADD_REMOVE and not declared
 
     @property
     def reported_delta(self) -> float | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,10 +22,11 @@ from torch.utils._pytree import tree_map
 from tacit import check
 from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.gradients.deferred import DeferredSum
-from tacit.gradients.inputs import Inputs, call, tensors
+from tacit.gradients.inputs import Inputs, call, map_tensors, tensors
 from tacit.gradients.model_probe import is_near, restored_generators
 from tacit.training.captured import captured_schedulers
 from tacit.training.output_values import private_values
+from tacit.training.trace import READS, Reads
 
 Step = Callable[[Any], object]
 """The body of a training loop: `step(batch)` is all that happens with one batch of the private loader."""
@@ -47,8 +49,21 @@ class ForwardPass:
     outputs: Tensor
 
 
-class _Outputs(Tensor):
-    """Outputs of a dry run, and values computed from them; losses may be a vector, as those of a private model."""
+_READS: ContextVar[Reads | None] = ContextVar("reads", default=None)
+
+
+class _Private(Tensor):
+    """Rows and outputs of a dry run, and values computed from them: what is read of them is counted.
+
+    Losses may be a vector, as those of a private model.
+    """
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        reads = _READS.get()
+        if reads is not None and getattr(func, "__name__", "") in READS:
+            reads.note()
+        return super().__torch_function__(func, types, args, kwargs or {})
 
     def backward(self, *_: object, **__: object) -> None:
         self.as_subclass(Tensor).sum().backward()
@@ -72,6 +87,7 @@ class DryRun:
 
     def forward(self, model: DeferredSum, given: Inputs) -> Any:
         """Outputs of the model, of which a loss may be computed and `backward` be called."""
+        given = map_tensors(lambda value: value.as_subclass(Tensor), given)
         values = tensors(given)
         if any(len(value) != self.size for value in values):
             raise TrainingMisuse("the step must give the model the batch that it was called with; got another one.")
@@ -79,11 +95,11 @@ class DryRun:
         # Without dropout, whose draws differ between two batch sizes; the model probe looks at the model itself.
         with torch.no_grad(), _modes_kept(module):
             module.eval()
-            returned = call(module, given) if self.size else model.form_on_placeholder(given)[1]
+            returned = call(module, given) if self.size else model.form_of_empty(given)[1]
         structure = form.structure([returned])
         leaf = form.pack(returned).detach().clone().requires_grad_()
         self.passes.append(ForwardPass([value.detach().clone() for value in values], leaf))
-        return private_values(leaf.view_as(leaf).as_subclass(_Outputs), structure, module)
+        return private_values(leaf.view_as(leaf).as_subclass(_Private), structure, module)
 
     def step(self, settings: object) -> None:
         """Count a step of the optimizer, with its `settings`."""
@@ -151,6 +167,21 @@ def _modes_kept(module: nn.Module) -> Iterator[None]:
     finally:
         for part, mode in modes.items():
             part.training = mode
+
+
+@contextmanager
+def reading(reads: Reads) -> Iterator[Callable[[Any], Any]]:
+    """Context that counts in `reads` what a step reads of private values; a function that marks those of a batch."""
+
+    def marked(value: Any) -> Any:
+        rows = isinstance(value, Tensor) and value.dim()
+        return value.as_subclass(_Private) if rows else value
+
+    token = _READS.set(reads)
+    try:
+        yield lambda batch: tree_map(marked, batch)
+    finally:
+        _READS.reset(token)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ _TORCH = str(Path(torch.__file__).parent)
 # These give a tensor whose shape follows the values: the shape is the number that is read. The tensor stays traced.
 _SHAPED = frozenset(("nonzero", "unique", "bincount", "masked_select"))
 # Functions that hand a value, or what decides a branch, to Python.
-_READS = _SHAPED | {
+READS = _SHAPED | {
     *("item", "tolist", "numpy", "__array__", "__float__", "__int__", "__index__", "__bool__", "__complex__"),
     *("__repr__", "__format__", "__contains__", "data_ptr", "equal", "allclose", "is_nonzero", "__dlpack__"),
     *("untyped_storage", "storage", "__reduce_ex__"),
@@ -249,7 +249,7 @@ def traced_call(func: Any, args: Any, kwargs: Any, kind: type[TracedTensor]) -> 
             return func(*args, **kwargs)
     # Of values of two batches the later one goes on.
     trace = max(traces, key=lambda one: one.order)
-    if name in _READS:
+    if name in READS:
         trace.reads.note()
         if name not in _SHAPED:
             with torch._C.DisableTorchFunctionSubclass():

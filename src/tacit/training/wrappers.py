@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from tacit.errors import TrainingMisuse
 from tacit.gradients import first_batch_check
 from tacit.gradients.deferred import DeferredSum, Recording
-from tacit.gradients.inputs import tensors
+from tacit.gradients.inputs import PhysicalBatch, tensors
 from tacit.gradients.nested import leaves, with_leaves
 from tacit.training.arguments import PublicOptions, model_inputs
 from tacit.training.autograd import SizeTracker
@@ -71,7 +71,9 @@ class PrivateModel(nn.Module):
         session.checks.before_forward(given)
         recording = self.clipped.record(given)
         root = recording.outputs.requires_grad_()
-        outputs = PrivateOutputs.of(root, session.pending, session.trace, partial(self._backpropagate, recording))
+        autocast = torch.is_autocast_enabled(root.device.type)
+        backpropagate = partial(self._backpropagate, recording, autocast)
+        outputs = PrivateOutputs.of(root, session.pending, session.trace, backpropagate)
         return private_values(outputs, recording.structure, self.module)
 
     def _without_gradient(self, values: list[Any], outputs: Any) -> Any:
@@ -104,7 +106,7 @@ class PrivateModel(nn.Module):
             checks.model = self.clipped
             checks.guard.released()
 
-    def _backpropagate(self, recording: Recording, outputs: PrivateOutputs) -> None:
+    def _backpropagate(self, recording: Recording, autocast: bool, outputs: PrivateOutputs) -> None:
         session = self._session
         session.check_first()
         check_mode(self)
@@ -119,7 +121,12 @@ class PrivateModel(nn.Module):
         if len(found) and not self._checked:
             first_batch_check(self.clipped, recording.form.inner_product, recording.inputs, found)
             self._checked = True
-        session.record(*self.clipped.release(recording, found, session.unit_ids, drawn=session.drawn))
+        total, norms = self.clipped.release(recording, found, session.unit_ids, drawn=session.drawn)
+        monitor = session.run.monitor
+        if monitor.due and not autocast:
+            batch = PhysicalBatch(recording.form.inner_product, recording.inputs, found)
+            monitor.compare_sum(self.clipped, batch, total, session.run.clip)
+        session.record(total, norms)
 
     @property
     def session(self) -> BatchSession:

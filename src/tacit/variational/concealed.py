@@ -17,9 +17,11 @@ from tacit.erm.release import ledger_and_stream
 from tacit.gradients import ClippedSum
 from tacit.mechanisms import Approximate, Gaussian, Mechanism
 from tacit.noise import Stream, gaussian
+from tacit.relation import Relation
 from tacit.sampling import PoissonSampler
 from tacit.tradeoff import TradeOff
 from tacit.tradeoff.gaussian import gaussian_epsilon
+from tacit.training.resolve_plan import UNDECLARED_SIZE
 from tacit.variational.bayesian_observer import Pairs
 from tacit.variational.dpvi import first
 from tacit.variational.likelihoods import Likelihood, check_captured
@@ -68,6 +70,7 @@ def infer_concealed(
     sample_rate: float,
     noise_multiplier: float,
     learning_rate: float,
+    public_size: int | None = None,
     prior_std: float = 1.0,
     samples: int = 10,
     held_out: tuple[Tensor, Tensor] | None = None,
@@ -84,11 +87,12 @@ def infer_concealed(
         theta_t ~ N(phi_t, s^2 I)
         phi_{t+1} = phi_t - eta ( (1 / b) sum_{i in batch} clip(g_i(theta_t)) + phi_t / (n v) )
 
-    with b = sample_rate n, v = prior_std^2 and s = noise_multiplier eta clip_norm / b, so that one record moves phi by
-    clip_norm eta / b in a step, 1 / noise_multiplier standard deviations. The paper accounts for each sample as for a
-    fresh Gaussian mechanism of that size. But phi persists: a change made in one step remains in every later sample,
-    so that sample t differs by up to as many such shifts as batches the record was in. The ledger records that
-    (`path_cost`), which is exact up to the worst order of those batches; `claimed` and `bayesian` are the paper's.
+    with n the `public_size`, b = sample_rate n, v = prior_std^2 and s = noise_multiplier eta clip_norm / b, so that one
+    record moves phi by clip_norm eta / b in a step, 1 / noise_multiplier standard deviations. The paper accounts for
+    each sample as for a fresh Gaussian mechanism of that size. But phi persists: a change made in one step remains in
+    every later sample, so that sample t differs by up to as many such shifts as batches the record was in. The ledger
+    records that (`path_cost`), which is exact up to the worst order of those batches; `claimed` and `bayesian` are the
+    paper's.
     (The paper also learns s. Then nothing finite is proven at all, because s depends on the data, too.)
 
     Args:
@@ -100,6 +104,8 @@ def infer_concealed(
         sample_rate: of Poisson sampling, in (0, 1].
         noise_multiplier: > 0, see above.
         learning_rate: eta > 0, at most n prior_std^2.
+        public_size: public number of records, >= 1, which b and the prior's part follow; without it the private number
+            decides both, and under add_remove the guarantee is conditional on its being public.
         prior_std: of every parameter, > 0.
         samples: released at the end, for predictions, >= 1.
         held_out: records that training must not see, for the Bayesian accountant; none, no such number.
@@ -121,7 +127,8 @@ def infer_concealed(
         >>> infer_concealed(LogisticLikelihood(), x, y, **settings).path.shape
         torch.Size([3, 2])
     """
-    n, size = len(targets), likelihood.size(inputs.shape[1])
+    n = len(targets) if public_size is None else check.count("public_size", public_size)
+    size = likelihood.size(inputs.shape[1])
     sigma = check.positive("noise_multiplier", noise_multiplier)
     rate = check.probability("sample_rate", sample_rate, open_low=True, hint="Use batch_size / n.")
     planned, count = check.count("steps", steps), check.count("samples", samples)
@@ -139,12 +146,14 @@ def infer_concealed(
         both = {"inputs": x, "targets": y}
         observer = _HeldOutAccountant(Pairs(point, both, y, loss=first, count=pairs, clip_norm=clip_norm, seed=seed))
     ledger, stream = ledger_and_stream(ledger, stream)
+    if public_size is None and ledger.relation is Relation.ADD_REMOVE:
+        ledger.facts.missing("settings", UNDECLARED_SIZE)
     check_captured(likelihood, (inputs, targets), ledger)
     if on_plan is not None:
         on_plan(paid.mechanism)
     for part, times in paid.mechanism.parts():
         ledger.add(part, times, "samples around concealed parameters")
-    sampler, clipped = PoissonSampler(n, rate, stream), ClippedSum(point, FlatClip(clip_norm))
+    sampler, clipped = PoissonSampler(len(targets), rate, stream), ClippedSum(point, FlatClip(clip_norm))
     phi, path = torch.zeros(size, dtype=torch.float64), []
 
     def released() -> Tensor:

@@ -130,6 +130,7 @@ def infer(
     clip_norm: float,
     steps: int,
     sample_rate: float,
+    public_size: int | None = None,
     noise_multiplier: float | None = None,
     target: Target | None = None,
     family: str = "mean_field",
@@ -151,7 +152,7 @@ def infer(
     Every step clips the gradient of each drawn record's expected log likelihood to `clip_norm`, adds noise to the sum,
     and adds the exact gradient of the divergence, which no record enters. The variational parameters themselves are
     released, so samples of the posterior are free. Standing: proven, unless the likelihood reads data besides its
-    arguments that `LogJoint.public` does not name.
+    arguments that `LogJoint.public` does not name, or `public_size` is not given.
 
     Args:
         likelihood: see `tacit.variational.likelihoods`.
@@ -160,6 +161,8 @@ def infer(
         clip_norm: > 0, of one record's gradient.
         steps: >= 1.
         sample_rate: of Poisson sampling, in (0, 1].
+        public_size: public number of records, >= 1, which sums and divergence are divided by; without it n decides
+            both, and under add_remove the guarantee is conditional on its being public.
         noise_multiplier: noise std / clip_norm of every step, > 0; or give `target`.
         target: the guarantee to meet.
         family: "mean_field" or "full_rank".
@@ -180,23 +183,25 @@ def infer(
     Example:
         >>> from tacit.variational import LogisticLikelihood
         >>> x, y = torch.randn(50, 2), torch.arange(50) % 2
-        >>> settings = {"clip_norm": 1.0, "steps": 5, "sample_rate": 0.2, "noise_multiplier": 1.0}
+        >>> settings = {"clip_norm": 1.0, "steps": 5, "sample_rate": 0.2, "noise_multiplier": 1.0, "public_size": 50}
         >>> infer(LogisticLikelihood(), x, y, **settings).posterior.mean.shape
         torch.Size([2])
     """
     model = VariationalModel(likelihood, inputs.shape[1], family=family, prior_std=prior_std, seed=seed)
     ledger = ledger if ledger is not None else Ledger()
+    size = len(targets) if public_size is None else check.count("public_size", public_size)
     check_captured(likelihood, (inputs, targets), ledger)
     found = fit(
         model,
         {"inputs": inputs, "targets": targets},
         targets,
         loss=first,
-        optimizer=_optimizer(model, optimizer, learning_rate, len(targets)),
+        optimizer=_optimizer(model, optimizer, learning_rate, size),
         clip_norm=clip_norm,
         noise_multiplier=noise_multiplier,
         target=target,
         sample_rate=sample_rate,
+        public_size=public_size,
         steps=steps,
         delta=delta,
         ledger=ledger,

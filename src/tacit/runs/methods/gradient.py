@@ -74,6 +74,7 @@ class Gradient(Method[GradientSettings]):
             noise_multiplier=noise_of(config),
             target=None if config.epsilon is None else Epsilon(config.epsilon, config.delta),
             sample_rate=self._sample_rate(job),
+            expected_batch_size=job.config.batch_size,
             epochs=config.epochs,
             delta=config.delta,
             ledger=job.ledger,

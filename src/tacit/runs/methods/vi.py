@@ -60,6 +60,8 @@ class Variational(Method[VariationalSettings]):
         found = infer(
             likelihood,
             *_tensors(job.dataset.x_train, job.dataset.y_train),
+            # Public by the assumption of every run.
+            public_size=len(job.dataset.y_train),
             clip_norm=config.clip_norm,
             noise_multiplier=config.noise_multiplier,
             learning_rate=own.learning_rate,
@@ -94,6 +96,7 @@ class Variational(Method[VariationalSettings]):
         found = infer_concealed(
             likelihood,
             *_tensors(job.dataset.x_train, job.dataset.y_train),
+            public_size=len(job.dataset.y_train),
             clip_norm=config.clip_norm,
             noise_multiplier=config.noise_multiplier or 0.0,
             learning_rate=own.learning_rate,

@@ -1,0 +1,176 @@
+"""The clipped sum of a whole batch against the records one by one, in double precision."""
+
+from __future__ import annotations
+
+import copy
+import random
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tacit.clipping import Clip
+from tacit.errors import UnsupportedModel
+from tacit.gradients.clipped import ClippedSum
+from tacit.gradients.fallback import by_vmap
+from tacit.gradients.first_batch_check import TOLERANCE, doubled
+from tacit.gradients.inputs import PhysicalBatch, call
+from tacit.gradients.model_probe import restored_generators
+
+# Values of per-sample gradients in one comparison at most (0.5 GB in float64, in parts of 32 MB), else it costs many
+# steps; larger models are compared by the first batch's few records alone.
+_VALUES, _HELD = 2**26, 2**22
+# Gradients beyond it may overflow in single precision and not in double.
+_LARGE = 1e15
+# Share of the sensitivity that a contribution may exceed by rounding of the reference itself.
+_ROUNDING = 1e-6
+_NORMS = 500  # that are clipped for a trial, from a tenth of the sensitivity to a hundred times it
+
+
+def difference_of_sum(
+    clipped: ClippedSum,
+    batch: PhysicalBatch,
+    clip: Clip,
+    total: Tensor,
+    owners: Tensor | None = None,
+    *,
+    average: bool = False,
+) -> float | None:
+    """Distance of `total` from the clipped sum of `batch` that separate backward passes in float64 make.
+
+    Nothing of the rules, buffers and graphs that made `total` is used, and every contribution is measured against
+    `clip.sensitivity`, whatever the clip says of itself.
+
+    Args:
+        clipped: the model.
+        batch: the records, and their loss.
+        clip: the clip that the noise follows.
+        total: clipped sum, flat; before `Clip.finish`.
+        owners: unit of every record of the batch that was drawn; None where each record is a unit.
+        average: whether the gradient of a unit is the mean of its records' instead of their sum.
+
+    Returns:
+        The distance in units of the longest sum that there can be, without what rounding explains. None where it was
+        not measured: for models that draw or keep state, those that double precision or `torch.func` do not take,
+        large ones, and batches with gradients that may overflow.
+
+    Raises:
+        UnsupportedModel: a contribution is longer than the sensitivity.
+    """
+    _check_factors(clipped, clip)
+    if owners is not None and len(owners) != len(batch):
+        raise UnsupportedModel("the records of a unit must be clipped together; they were split over physical batches.")
+    if not len(batch) or len(batch) * total.numel() > _VALUES or clipped.probe.cleared:
+        return None
+
+    def reference(wider: bool) -> tuple[Tensor, Tensor, int] | None:
+        gradients = _gradients(clipped.model, batch, wider)
+        if gradients is not None and owners is not None:
+            gradients = _by_unit(gradients, owners.to(total.device), average=average)
+        return None if gradients is None else _clipped(gradients, clip, torch.finfo(total.dtype).eps)
+
+    with torch.random.fork_rng([total.device] if total.is_cuda else []):
+        found = reference(wider=True)
+        if found is None:
+            return None
+        expected, contributions, units = found
+        _check_sensitivity(clip, contributions, expected, units)
+        scale = max(float(contributions.sum()), 1e-6 * clip.sensitivity)
+        distance = float((total.double() - expected).norm())
+        if distance <= TOLERANCE * scale:
+            return 0.0
+        # What rounding makes of separate passes themselves, on badly conditioned records.
+        own = reference(wider=False)
+    if own is None:
+        # A record overflows in the model's precision: its contribution is left out, which double precision would not.
+        return None if bool(total.isfinite().all()) else float("nan")
+    rounding = min(4 * float((own[0] - expected).norm()), 0.1 * scale)
+    return min(max(distance - rounding, 0.0), float((total.double() - own[0]).norm())) / scale
+
+
+def _check_factors(clipped: ClippedSum, clip: Clip) -> None:
+    """Norms of the model's own precision times their factors, over all groups, are within the sensitivity."""
+    if clip.of_mean:
+        return
+    groups = clip.groups(list(clipped.trainable))
+    norms = clip.sensitivity * torch.logspace(-1, 2, _NORMS).repeat(max(groups.values()) + 1, 1)
+    longest = (clipped.factors(norms.square()).double() * norms.double()).square().sum(0).sqrt().max()
+    _check_longest(clip, float(longest))
+
+
+def _clipped(gradients: dict[str, Tensor], clip: Clip, rounding: float) -> tuple[Tensor, Tensor, int] | None:
+    """Clipped sum, length of every contribution, and number of units; None where gradients may overflow."""
+    groups = clip.groups(list(gradients))
+    first = next(iter(gradients.values()))
+    norms = first.new_zeros(max(groups.values()) + 1, len(first), dtype=torch.float64)
+    for name, rows in gradients.items():
+        norms[groups[name]] += rows.flatten(1).double().square().sum(1)
+    norms = norms.sqrt()
+    if not bool((norms < _LARGE).all()):
+        return None
+    # The lanes lower the bound by the rounding of their precision; so does the reference.
+    factors = clip.factors(norms, rounding=rounding)
+    total = [torch.tensordot(factors[groups[name]], rows.double(), 1).flatten() for name, rows in gradients.items()]
+    return torch.cat(total), (factors * norms).square().sum(0).sqrt(), norms.shape[1]
+
+
+def _check_sensitivity(clip: Clip, contributions: Tensor, total: Tensor, units: int) -> None:
+    """One unit may add a contribution, or turn around a mean: neither moves the release by more than stated."""
+    longest = float(contributions.max())
+    if clip.of_mean:
+        longest = 2 * float(clip.finish(total.clone(), units).norm())
+    _check_longest(clip, longest)
+
+
+def _check_longest(clip: Clip, longest: float) -> None:
+    if not longest <= clip.sensitivity * (1 + _ROUNDING):
+        raise UnsupportedModel(
+            f"the contribution of a unit must be at most the sensitivity {clip.sensitivity:g} of {clip.type} clipping, "
+            "which the noise follows; one is longer. Report it, with the clip."
+        )
+
+
+def _gradients(model: nn.Module, batch: PhysicalBatch, wider: bool) -> dict[str, Tensor] | None:
+    """Per-sample gradients, name -> (batch, *shape), in float64 if `wider`; None where they cannot be had."""
+    try:
+        if _draws(model, batch):
+            return None
+        if wider:
+            model, batch = copy.deepcopy(model).double(), doubled(batch)
+        values = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        size = max(1, _HELD // max(1, values))
+        parts = [by_vmap(model, batch.select(slice(start, start + size))) for start in range(0, len(batch), size)]
+    except Exception:
+        # Models with a fixed precision, state that cannot be copied or operations that torch.func lacks fail in many
+        # ways; they are compared by the first batch alone.
+        return None
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _draws(model: nn.Module, batch: PhysicalBatch) -> bool:
+    """Whether the losses depend on a generator: a global one moves, or two passes differ."""
+    with restored_generators(), torch.no_grad():
+        before = _generators(batch)
+        first, second = (batch.losses(partial(call, model)) for _ in range(2))
+        return _generators(batch) != before or not torch.equal(first, second)
+
+
+def _generators(batch: PhysicalBatch) -> tuple[object, ...]:
+    """States of the generators that a model may draw from, to be compared."""
+    device = batch.targets.device
+    on_device = torch.cuda.get_rng_state(device).numpy().tobytes() if device.type == "cuda" else b""
+    from_numpy = repr(np.random.get_state(legacy=False))  # noqa: NPY002 (models draw from it)
+    return torch.get_rng_state().numpy().tobytes(), on_device, from_numpy, random.getstate()
+
+
+def _by_unit(gradients: dict[str, Tensor], owners: Tensor, *, average: bool) -> dict[str, Tensor]:
+    """Sums, or means, of the gradients of the records of each unit."""
+    count = int(owners.max()) + 1
+    sizes = torch.bincount(owners, minlength=count).double()
+
+    def summed(rows: Tensor) -> Tensor:
+        found = rows.new_zeros(count, *rows.shape[1:]).index_add_(0, owners, rows)
+        return found / sizes.view(-1, *[1] * (rows.dim() - 1)) if average else found
+
+    return {name: summed(rows) for name, rows in gradients.items()}

@@ -1,0 +1,246 @@
+"""`ReleaseMonitor`: what a run releases, measured against its ledger by other code than that which made it.
+
+Every step: the step is in the ledger, a batch holds no record twice, released sums lie on the grid of exact noise, and
+what the noise was drawn for is what the ledger has. At the first steps, and at later ones further and further apart:
+the clipped sum against separate backward passes in double precision, and the law of noise and batches so far.
+A correct run raises an alarm with a probability below one in a million; no message holds a private value.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.accounting import Ledger
+from tacit.clipping import AdaptiveClip, Clip
+from tacit.errors import Refused, TacitError
+from tacit.gradients import ClippedSum, FlatGradient
+from tacit.gradients.first_batch_check import TOLERANCE
+from tacit.gradients.inputs import PhysicalBatch
+from tacit.gradients.sum_check import difference_of_sum
+from tacit.mechanisms import Gaussian, Mechanism
+from tacit.noise import SecureStream, SeededStream, Stream
+from tacit.noise.rounded_gaussian import grid_of
+from tacit.sampling import Batch
+from tacit.standing import Standing
+from tacit.training.batch_statistics import BatchStatistics
+from tacit.training.noise_statistics import NoiseStatistics
+from tacit.training.refusals import refuse
+
+if TYPE_CHECKING:
+    from tacit.training.release import Release
+
+_WINDOW = 2**17  # coordinates of a release that are looked at, a stretch that is chosen anew for every run
+_LATER = 1024  # of so many later steps one more is looked at, of a run whose choices need not repeat
+_GROSS = 0.1  # relative difference of a clipped sum that no rounding makes; a smaller one must come twice
+
+
+class ReleaseMonitor:
+    """Measurements of one run.
+
+    Args:
+        ledger: of the run.
+        records: number of records.
+        stream: of the run; the law of other streams than the library's own is not tested.
+        uniform: see `Sampling`; batches of other samplings are not tested for their law.
+
+    Example:
+        >>> from tacit.noise import SeededStream
+        >>> import numpy as np
+        >>> monitor = ReleaseMonitor(Ledger(), 10, SeededStream(0))
+        >>> monitor.issued(Batch(np.array([3])), step=1)
+        >>> monitor.due
+        True
+    """
+
+    def __init__(self, ledger: Ledger, records: int, stream: Stream, *, uniform: bool = True):
+        self._ledger = ledger
+        self._noise, self._batches = NoiseStatistics(), BatchStatistics(records)
+        self._tested, self._secure = type(stream) in (SecureStream, SeededStream), stream.secure
+        self._uniform = uniform
+        self._draw = random.SystemRandom()
+        self._start = self._draw.random()
+        self._step, self._differed = 0, False
+        self._noise_multiplier = self._slack = 0.0
+        self._before: tuple[Tensor, Clip] | None = None
+        self._released = 0
+        self._due = False
+        self._batch: Batch | None = None
+        self._said = 1
+
+    @property
+    def due(self) -> bool:
+        """Whether the clipped sum of the step under way is to be compared."""
+        return self._due
+
+    def issued(self, batch: Batch, step: int) -> None:
+        """Take `batch` as that of the step under way, counted from 1."""
+        if batch is not self._batch:
+            self._due = self._differed or self._is_due(step)
+        self._batch, self._said = batch, step
+
+    def charged(self, batch: Batch, noise_multiplier: float, clip: Clip, steps: int) -> None:
+        """Measure a step that is charged.
+
+        Args:
+            batch: the batch.
+            noise_multiplier: that its noise will have.
+            clip: of the step.
+            steps: that the ledger had before.
+
+        Raises:
+            Refused: the ledger does not hold this step, or the batches are not those that it states.
+        """
+        self._step += 1
+        if self._ledger.steps != steps + 1:
+            self._refuse("every step must be in the ledger; one is missing.")
+            return
+        mechanism = self._ledger.entries[-1].mechanism
+        self._noise_multiplier = self._stated_noise(noise_multiplier, mechanism, clip)
+        if said := self._batches.add(batch, mechanism):
+            self._refuse(f"batches must be those that the ledger states; they {said}.")
+        if self._looks and self._tested and self._uniform and (said := self._batches.alarm()):
+            self._refuse(f"batches must be those that the ledger states; they {said}.")
+
+    def compare_sum(self, clipped: ClippedSum, batch: PhysicalBatch, total: FlatGradient, clip: Clip) -> None:
+        """Compare a clipped sum with one by another way; see `difference_of_sum`.
+
+        Args:
+            clipped: the model.
+            batch: the records and their loss.
+            total: the clipped sum.
+            clip: that the noise follows.
+
+        Raises:
+            UnsupportedModel: a contribution is longer than the sensitivity.
+            Refused: the sum is another.
+        """
+        drawn = self._batch
+        owners = None if drawn is None or drawn.owners is None else torch.from_numpy(drawn.owners)
+        try:
+            found = difference_of_sum(
+                clipped, batch, clip, total.flat, owners, average=drawn is not None and drawn.average
+            )
+        except TacitError as error:
+            self._claimed()
+            refuse(error)
+            return
+        if found is None:
+            return
+        if not found <= TOLERANCE:
+            if self._differed or not found <= _GROSS:
+                self._refuse("the clipped sum of a batch must equal that of its records one by one.")
+                return
+            # Where an activation is 0 up to rounding, two ways may take either of two gradients: once, not twice.
+            self._differed = True
+            return
+        self._differed = False
+        self._ledger.facts.checked("arithmetic", step=self._said)
+
+    def summed(self, clip: Clip, total: FlatGradient, units: int) -> None:
+        """Keep what is about to be released, before its noise; raises `Refused` for more units than the batch has."""
+        if self._batch is not None and units > _units(self._batch):
+            self._refuse("every unit of a batch must be in its sum once; one is in it again.")
+        self._slack = total.slack
+        flat = total.flat.clone() if clip.of_mean else total.flat
+        if clip.of_mean:
+            clip.finish(flat, units)
+        first = int(self._start * max(1, flat.numel() - _WINDOW + 1))
+        self._before = flat[first : first + _WINDOW].clone(), clip
+
+    def released(self, release: Release, divisor: float) -> None:
+        """Measure the noise that was added since `summed`.
+
+        Args:
+            release: the noisy mean.
+            divisor: public, of the noisy sum; 1 for a clip of the mean.
+
+        Raises:
+            Refused: the noise is not what the ledger states.
+        """
+        assert self._before is not None
+        (before, clip), self._before = self._before, None
+        self._released = self._step
+        looks = self._looks
+        std = self._noise_multiplier * clip.sensitivity * (1 + self._slack)
+        if not std or not 2.0**-100 <= std <= 2.0**100:
+            return
+        flat = release.mean.flat
+        first = int(self._start * max(1, flat.numel() - _WINDOW + 1))
+        tau, grid = grid_of(std)
+        noisy = flat[first : first + _WINDOW].double() * (1.0 if clip.of_mean else divisor)
+        largest = float(noisy.abs().max()) if noisy.numel() else 0.0
+        # Where single precision resolves less than a thousandth of the grid, its rounding hides both.
+        if not noisy.numel() or not largest * 2.0**-22 < 1e-3 * grid:
+            return
+        multiples = noisy / grid
+        whole = multiples.round()
+        if float((multiples - whole).abs().max()) > 1e-2:
+            self._refuse("released sums must lie on the grid of exact noise; one does not.")
+        if not self._tested:
+            return
+        # A rounded normal value has the variance of the cell besides its own.
+        size = math.sqrt(1 + (grid / tau) ** 2 / 12) * tau
+        self._noise.add(whole.mul_(grid).sub_(before).div_(size).float())
+        if looks and (said := self._noise.alarm()):
+            self._refuse(f"noise must be that which the ledger states; it is {said}.")
+
+    def taken(self) -> None:
+        """Raise `Refused` where the step that was charged last has released nothing, as it must on an empty batch."""
+        if self._released != self._step:
+            self._refuse("every step must release a noisy sum; one did not.")
+
+    @property
+    def _looks(self) -> bool:
+        """Whether the laws so far are tested: at step 1, 2, 4, 8, ..."""
+        return self._step & (self._step - 1) == 0
+
+    def _is_due(self, step: int) -> bool:
+        """Whether the sum of step 1, 2, 4, 16, 64, ... is compared, or a later one now and then.
+
+        In a seeded run, which must repeat however often it is stopped, the number of the step decides alone.
+        """
+        if step == 2 or (step & (step - 1) == 0 and step.bit_length() % 2 == 1):
+            return True
+        return self._secure and (not self._step or self._draw.random() * _LATER < 1)
+
+    def _stated_noise(self, noise_multiplier: float, mechanism: Mechanism, clip: Clip) -> float:
+        """`noise_multiplier`, unless the ledger has another."""
+        stated = _gaussian(mechanism)
+        if stated is None:
+            return 0.0
+        made = clip.mechanism(noise_multiplier, unsafe_no_noise=not noise_multiplier).noise_multiplier
+        if isinstance(clip, AdaptiveClip) and noise_multiplier:
+            # Sum and count together are one mechanism, whose noise is the root of the sum of inverse squares.
+            count = clip.statistic_std(noise_multiplier)
+            largest = max(abs(clip.statistic(torch.tensor([norm * clip.clip_norm]))) for norm in (0.0, 0.5, 2.0))
+            inverse = noise_multiplier**-2 + ((largest / count) ** 2 if count else math.inf)
+            made = inverse**-0.5
+        if not math.isclose(made, stated.noise_multiplier, rel_tol=1e-9):
+            self._refuse("noise must be that which the ledger states; a step would have another.")
+        return noise_multiplier
+
+    def _refuse(self, says: str) -> None:
+        self._claimed()
+        refuse(Refused(f"{says} This is no fault of the loop: report it, with the versions of tacit and torch."))
+
+    def _claimed(self) -> None:
+        if self._said > 1:
+            self._ledger.mark_unsafe("a measurement of the releases failed after private steps", Standing.CLAIMED)
+
+
+def _units(batch: Batch) -> int:
+    return len(batch.indices) if batch.owners is None else len(np.unique(batch.owners))
+
+
+def _gaussian(mechanism: Mechanism) -> Gaussian | None:
+    """The Gaussian mechanism that runs on a sample."""
+    base = mechanism
+    while not isinstance(base, Gaussian) and hasattr(base, "base"):
+        base = base.base  # type: ignore[attr-defined]
+    return base if isinstance(base, Gaussian) else None
