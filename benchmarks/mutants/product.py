@@ -31,11 +31,12 @@ from tacit.erm import DPLogisticRegression
 from tacit.errors import BudgetExceeded, TacitError
 from tacit.gradients import ClippedSum
 from tacit.noise import SecureStream, SeededStream
+from tacit.relation import Relation
 from tacit.runs import read_config, train
 from tacit.runs.canaries import CanaryLane, LaneMonitors
 from tacit.sampling import GroupedPoissonSampling, TruncatedPoissonSampling
 from tacit.standing import Standing
-from tacit.tickets import PrivateTicket, TicketPlan
+from tacit.tickets import PrivateTicket, TicketPlan, choose, count_scores
 from tacit.tradeoff import Epsilon
 from tacit.training import fit, make_private
 
@@ -71,15 +72,16 @@ class Tied(nn.Module):
 
 
 class Sequence(nn.Module):
-    """A linear layer at every one of two positions."""
+    """Linear layers at each of two positions; the second is wide enough for norms from Gram matrices."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner, self.head = nn.Linear(4, 40), nn.Linear(40, 3)
+        self.first, self.inner, self.head = nn.Linear(4, 16), nn.Linear(16, 16), nn.Linear(16, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of x, (batch, 8)."""
-        return self.head(torch.tanh(self.inner(x.view(len(x), 2, 4))).sum(1))
+        positions = torch.tanh(self.first(x.view(len(x), 2, 4)))
+        return self.head(torch.tanh(self.inner(positions)).sum(1))
 
 
 def dense() -> nn.Module:
@@ -310,10 +312,16 @@ def _erm(engine: str) -> None:
     draw, ledger = np.random.default_rng(0), Ledger(relation="replace_one")
     x = draw.normal(size=(200, 3))
     declared = {"data_bounds": (-1.0, 1.0), "classes": [0, 1], "relation": "replace_one"}
-    model = DPLogisticRegression(method="output", epsilon=1.0, ledger=ledger, **declared)
+    # Without an intercept nothing but the declared bounds limits the norm of a row.
+    model = DPLogisticRegression(method="output", epsilon=1.0, fit_intercept=False, ledger=ledger, **declared)
     model.fit(x, (x[:, 0] > 0).astype(int))
     if ledger.standing not in SOUND:
         raise Refuted(f"the ledger is {ledger.standing.value}")
+
+
+def _choice(engine: str) -> None:
+    """A choice between tickets where records are replaced."""
+    choose(count_scores([90, 80], [0.5, 0.1]), 1.0, SecureStream(), relation=Relation.REPLACE_ONE)
 
 
 def _preset(engine: str) -> None:
@@ -371,6 +379,7 @@ SCENARIOS: dict[str, Scenario] = {
     "budget": _budget,
     "resume": _resumed,
     "ticket": _ticket,
+    "choice": _choice,
     "erm": _erm,
     "preset": _preset,
     "forked": _forked,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tacit.accounting import Ledger, accountant
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms import Compose, Parallel, alternatives
 from tacit.noise import SeededStream
 from tacit.relation import Relation
@@ -255,3 +255,10 @@ def test_bad_input(act, sentence):
     with pytest.raises(InvalidInput, match=sentence):
         act()
     assert isinstance(ticket(), Ticket)
+
+
+def test_a_record_in_both_parts_is_refused(monkeypatch):
+    partition = PrivateTicket._partition
+    monkeypatch.setattr(PrivateTicket, "_partition", lambda self: (partition(self)[0], self.data))
+    with pytest.raises(Refused, match="disjoint"):
+        PrivateTicket(network, data(), TicketPlan("T4", epsilon=8.0, batch_size=20))

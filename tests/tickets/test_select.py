@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.accounting import accountant
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, Refused
 from tacit.noise import SeededStream
 from tacit.relation import Relation
-from tacit.tickets import choice_mechanism, choose, count_scores, explain, log_probabilities, paper_scores
+from tacit.tickets import choice_mechanism, choose, count_scores, explain, log_probabilities, paper_scores, select
 
 ADD, REPLACE = Relation.ADD_REMOVE, Relation.REPLACE_ONE
 DENSITIES = [0.7**i for i in range(1, 16)]
@@ -105,3 +105,14 @@ def test_a_choice_costs_its_epsilon():
 def test_bad_input(act, sentence):
     with pytest.raises(InvalidInput, match=sentence):
         act()
+
+
+@pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
+def test_a_rate_that_costs_more_than_epsilon_is_refused(monkeypatch, relation):
+    rate = select._rate
+    scores = count_scores([90, 80], [0.5, 0.1])
+    for epsilon in (1e-6, 1.0, 300.0):
+        choose(scores, epsilon, SeededStream(0), relation=relation)
+    monkeypatch.setattr(select, "_rate", lambda *given: 1.01 * rate(*given))
+    with pytest.raises(Refused, match="by more than its epsilon"):
+        choose(scores, 1.0, SeededStream(0), relation=relation)

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, Refused
 from tacit.noise import SeededStream
 from tacit.tickets import PrivateStop, PublicStop
+from tacit.tickets.stop import check_thresholds
 
 
 def first_stop(excesses, epsilon, stream):
@@ -60,3 +61,10 @@ def test_a_checkpoint_keeps_the_threshold():
     one, other = (PrivateStop(lambda: 0.0, 1.0, SeededStream(seed)) for seed in (0, 1))
     other.restore(one.state())
     assert other.state() == one.state()
+
+
+def test_thresholds_without_noise_are_refused(monkeypatch):
+    check_thresholds(8.0)
+    monkeypatch.setattr(PrivateStop, "state", lambda _: {"threshold": 0.0})
+    with pytest.raises(Refused, match="as noisy as their epsilon states"):
+        check_thresholds(8.0)

@@ -14,7 +14,7 @@ from tacit.clipping import AdaptiveClip, AutomaticClip, BatchMeanClip, FlatClip,
 from tacit.errors import Refused, TacitError, UnsupportedModel
 from tacit.gradients.clipped import ClippedSum
 from tacit.mechanisms import Gaussian
-from tacit.noise import SecureStream
+from tacit.noise import SecureStream, SeededStream
 from tacit.sampling import (
     FixedSizeSampling,
     GroupedPoissonSampling,
@@ -156,7 +156,7 @@ def test_a_clip_that_is_raised_without_its_noise_is_refused_in_a_loop():
     loader = DataLoader(TensorDataset(20 * x, y), batch_size=40)
     parts = make_private(model, plain_sgd(model), loader, clip_norm=0.1, noise_multiplier=1.0, steps=20)
     parts.model.clipped.clip = FlatClip(1.0)
-    with pytest.raises(TacitError, match="one is longer"):
+    with pytest.raises(TacitError, match="by the bound that the noise follows"):
         _looped(parts)
 
 
@@ -212,3 +212,39 @@ def test_correct_laws_raise_no_alarm_in_many_runs():
                 if step < 3:
                     noise.add(torch.from_numpy(draw.normal(size=700)).float())
             assert (noise.alarm(), batches.alarm()) == ("", "")
+
+
+def test_sums_of_half_the_digits_are_refused(monkeypatch):
+    """bfloat16 keeps 8 binary digits: far less than the distance that any two ways of summing up have."""
+    add = ClippedSum.__call__
+
+    def rounded(*given, **named):
+        total, norms = add(*given, **named)
+        total.flat.copy_(total.flat.bfloat16())
+        return total, norms
+
+    monkeypatch.setattr(ClippedSum, "__call__", rounded)
+    with pytest.raises(Refused, match="clipped sum of a batch"):
+        run()
+
+
+def test_sums_that_are_short_numbers_by_themselves_pass():
+    model = nn.Linear(8, 40, bias=False)
+    x, y = torch.randint(0, 4, (400, 8)).float(), torch.zeros(400)
+    loss, optimizer = (lambda outputs, _: outputs.sum(1)), plain_sgd(model)
+    settings = {"clip_norm": 1e4, "noise_multiplier": 1.3, "batch_size": 40.0}
+    fit(model, x, y, loss=loss, optimizer=optimizer, steps=4, **settings)
+
+
+def test_a_seeded_run_that_would_repeat_its_noise_is_refused(tmp_path, monkeypatch):
+    settings = {"checkpoint": tmp_path / "run.safetensors", "checkpoint_every": 4, "resume": True}
+
+    def stop(done, total):
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(stream=SeededStream(0), on_step=stop, **settings)
+    monkeypatch.setattr(SeededStream, "restore", lambda *_: None)
+    with pytest.raises(Refused, match="would repeat noise"):
+        run(stream=SeededStream(0), **settings)

@@ -23,7 +23,7 @@ from tacit.erm.release import certified
 from tacit.noise import SecureStream, SeededStream
 from tacit.relation import Relation
 from tacit.tradeoff import Epsilon, Target
-from tacit.training.plan import warn_about_delta
+from tacit.training.resolve_plan import warn_about_delta
 
 Array = np.ndarray
 

@@ -27,8 +27,7 @@ from tacit.tradeoff import Epsilon
 from tacit.training.batch_session import BatchSession
 from tacit.training.loader import PrivateLoader, batches_in_a_pass
 from tacit.training.make_private import validate_parts, wrap
-from tacit.training.plan import warn_about_delta
-from tacit.training.resolve_plan import PlanOptions, resolve_plan, resolve_sample_rate
+from tacit.training.resolve_plan import PlanOptions, resolve_plan, resolve_sample_rate, warn_about_delta
 from tacit.training.wrappers import PrivateModel, PrivateOptimizer
 
 Parts = (

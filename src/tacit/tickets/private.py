@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tacit import check
 from tacit.accounting import Ledger, one_shot_facts
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms import Mechanism, Parallel
 from tacit.noise import SecureStream, Stream
 from tacit.sampling import PoissonSampling, Sampling
@@ -22,7 +22,7 @@ from tacit.tickets.compact import compact
 from tacit.tickets.partition_sampling import PartSampling
 from tacit.tickets.pruning import by_magnitude, dense_masks, paper_shares
 from tacit.tickets.select import Scores, choice_mechanism, choose, count_scores, paper_scores
-from tacit.tickets.stop import PrivateStop, PublicStop
+from tacit.tickets.stop import PrivateStop, PublicStop, check_thresholds
 from tacit.tickets.ticket import Ticket, prunable, solid
 from tacit.tradeoff import Epsilon
 from tacit.training import Callback, Fit, fit
@@ -109,6 +109,7 @@ class PrivateTicket:
         self.loss = loss if loss is not None else _cross_entropy
         self.data = data
         self.sampling, self.selection_data = self._partition()
+        self._check_parts()
         units = self.sampling.units(len(data[1]))
         rate = check.real("batch_size", plan.batch_size, low=0.0, high=units) / units
         self._search, training = (Phase(rate, max(1, round(n / rate))) for n in (plan.search_epochs, plan.epochs))
@@ -277,6 +278,7 @@ class PrivateTicket:
             return [PublicStop("test", wanted)]
         epsilon = self.spending.stopping
         assert epsilon is not None
+        check_thresholds(epsilon)
         ledger.add(stopping_mechanism(epsilon), note="when to stop")
         records = len(self.selection_data[1])
         return [PrivateStop(lambda: self._hits(model) - wanted * records, epsilon, self.stream)]
@@ -314,6 +316,13 @@ class PrivateTicket:
         expected = max(1, round((1 - self.plan.validation_share) * len(targets)))
         chosen = torch.from_numpy(selected)
         return PartSampling(~selected, expected), (inputs[chosen], targets[chosen])
+
+    def _check_parts(self) -> None:
+        """Every record is in one part, as parallel composition takes it; in modes without parts in the only one."""
+        if isinstance(self.sampling, PartSampling):
+            training, choice = int(self.sampling.part.sum()), len(self.selection_data[1])
+            if training + choice != len(self.data[1]):
+                raise Refused("the records of training and of the choice must be disjoint; some would be in both.")
 
     def _of_this_partition(self, spending: Spending) -> Spending:
         """`spending` whose partition has a number of its own, other than that of any run in the same ledger."""

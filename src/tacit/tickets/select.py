@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from tacit import check
+from tacit.errors import Refused
 from tacit.mechanisms import Approximate, Exponential, Mechanism
 from tacit.noise import Stream
 from tacit.noise.discrete import exponential_mechanism, permute_and_flip
@@ -122,6 +123,7 @@ def choose(scores: Scores, epsilon: float, stream: Stream, *, relation: Relation
 
     Raises:
         InvalidInput: the method is unknown, or epsilon is not positive.
+        Refused: the rate at which scores count would cost more than epsilon.
 
     Example:
         >>> from tacit.noise import SeededStream
@@ -129,6 +131,7 @@ def choose(scores: Scores, epsilon: float, stream: Stream, *, relation: Relation
         0
     """
     check.choice("selection", method, METHODS)
+    _check_choices(scores, epsilon, relation)
     unit = Fraction(scores.sensitivity) * _GRID
     rounded = [round(Fraction(value) / unit) * unit for value in scores.values.tolist()]
     # Twice the rate: both samplers halve epsilon, as for scores that may move in either direction.
@@ -187,3 +190,19 @@ def explain(scores: Scores, densities: Sequence[float], epsilon: float, relation
 def _rate(scores: Scores, epsilon: float, relation: Relation) -> float:
     single = scores.monotone and relation is not Relation.REPLACE_ONE
     return check.positive("epsilon", epsilon) / (scores.sensitivity * (1 if single else 2))
+
+
+def _check_choices(scores: Scores, epsilon: float, relation: Relation) -> None:
+    """Raise `Refused` where one record could make the unlikelier of two tickets more than e^epsilon times as likely.
+
+    The trial is the worst of all: scores far apart that move towards each other, both at once unless they are monotone
+    and a record only comes or goes.
+    """
+    step, far = scores.sensitivity, 60 * scores.sensitivity / epsilon
+    other = 0.0 if scores.monotone and relation is not Relation.REPLACE_ONE else -step
+    before, after = (
+        log_probabilities(replace(scores, values=np.array(values)), epsilon, relation)[1]
+        for values in ((0.0, -far), (other, step - far))
+    )
+    if not after - before <= epsilon * (1 + 1e-9) + 1e-12:
+        raise Refused("a choice must favour no ticket by more than its epsilon states; it would.")

@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from scipy.special import gammainc
+
 from tacit import check
-from tacit.noise import Stream
+from tacit.errors import Refused
+from tacit.noise import SecureStream, Stream
 from tacit.noise.discrete import discrete_laplace
 from tacit.training import Callback
 
@@ -16,6 +19,9 @@ STOP_ON = ("public", "private")
 
 
 _GRID = 1024
+# Thresholds that are drawn for a trial, and the probability that right ones end a run. On grids coarser than a scale of
+# so many steps they follow no exponential law.
+_TRIALS, _ALARM, _LEAST_SCALE = 64, 1e-9, 32
 
 
 class PublicStop(Callback):
@@ -82,3 +88,21 @@ class PrivateStop(Callback):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take up the threshold of a checkpoint."""
         self._threshold = state["threshold"]
+
+
+def check_thresholds(epsilon: float) -> None:
+    """Draw thresholds for a trial from streams of their own: together they must be as large as Lap(2 / epsilon) makes.
+
+    The sum of 64 absolute values over their scale follows a gamma law; a right one is refused with probability 1e-9.
+
+    Raises:
+        Refused: they are smaller.
+
+    Example:
+        >>> check_thresholds(1.0)
+    """
+    if 2 * _GRID / epsilon < _LEAST_SCALE:
+        return
+    drawn = (PrivateStop(lambda: 0.0, epsilon, SecureStream()).state()["threshold"] for _ in range(_TRIALS))
+    if gammainc(_TRIALS, sum(map(abs, drawn)) * epsilon / 2) < _ALARM:
+        raise Refused("thresholds of private stopping must be as noisy as their epsilon states; they are not.")

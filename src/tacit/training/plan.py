@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from bisect import bisect_right
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -15,7 +14,7 @@ from tacit import accounting, check
 from tacit.accounting import EXACT_STEPS, PUBLIC_SIZE, Accountant, Fact, How, Ledger, common_facts, exact_steps
 from tacit.budget.shared_ledger import SharedLedger
 from tacit.clipping import Clip, FlatClip
-from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingMisuse
+from tacit.errors import BudgetExceeded, InvalidInput, TrainingMisuse
 from tacit.gradients import FlatGradient, UnitIds
 from tacit.mechanisms import Mechanism
 from tacit.noise import SecureStream, SeededStream, Stream
@@ -277,6 +276,7 @@ class PrivateRun:
         """
         if isinstance(self.stream, SeededStream) and state["stream"] is not None:
             self.stream.restore(state["stream"])
+            self.monitor.resumed(self.stream.state() == state["stream"])
             self.ledger.advance(ledger)
         else:
             self.ledger.advance(spent)
@@ -352,16 +352,6 @@ class PrivateRun:
 def unit_ids_of(batch: Batch) -> UnitIds | None:
     """Privacy unit of every record of `batch`; None where every record is a unit of its own."""
     return None if batch.owners is None else UnitIds(batch.owners, average=batch.average)
-
-
-def warn_about_delta(delta: float | None, records: int) -> None:
-    """Warn when delta >= 1/n: a mechanism that publishes one random record would satisfy it."""
-    if delta is not None and check.delta(delta) >= 1.0 / records:
-        warnings.warn(
-            f"delta={delta:g} is not below 1/n for n={records}: use a value below {1 / records:.2g}.",
-            PrivacyWarning,
-            stacklevel=3,
-        )
 
 
 def ledger_after(ledger: Ledger, plan: Plan, steps: int, *, start: int = 0) -> Ledger:

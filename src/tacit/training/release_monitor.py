@@ -195,6 +195,16 @@ class ReleaseMonitor:
         if self._released != self._step:
             self._refuse("every step must release a noisy sum; one did not.")
 
+    def resumed(self, continues: bool) -> None:
+        """Raise `Refused` unless the stream of a resumed run `continues` where the checkpoint was taken."""
+        if not continues:
+            self._refuse("a resumed run must draw on where it stopped; its stream would repeat noise.")
+
+    def follows(self, clip: Clip, noise: Clip) -> None:
+        """Raise `Refused` unless sums are clipped by the `clip` that the `noise` is drawn for."""
+        if clip is not noise and clip != noise:
+            self._refuse("sums must be clipped by the bound that the noise follows; they would be by another.")
+
     @property
     def _looks(self) -> bool:
         """Whether the laws so far are tested: at step 1, 2, 4, 8, ..."""

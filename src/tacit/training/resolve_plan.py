@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 
 from tacit import check
 from tacit.accounting import Accountant, Ledger
 from tacit.calibration import smallest
 from tacit.clipping import Clip, clip_of
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.noise import Stream
 from tacit.relation import Relation
 from tacit.sampling import Sampling, sampling_of
 from tacit.tradeoff import Epsilon, Target
-from tacit.training.plan import Plan, PrivateRun, ledger_after, warn_about_delta
+from tacit.training.plan import Plan, PrivateRun, ledger_after
 from tacit.training.schedules import Noise, resolve_noise
 
 UNDECLARED_SIZE = (
@@ -129,6 +130,16 @@ def resolve_steps(sample_rate: float, steps: int | None, epochs: float | None) -
     if steps is not None:
         return check.count("steps", steps, hint="Use round(epochs / sample_rate).")
     return max(1, round(check.positive("epochs", epochs) / sample_rate))
+
+
+def warn_about_delta(delta: float | None, records: int) -> None:
+    """Warn when delta >= 1/n: a mechanism that publishes one random record would satisfy it."""
+    if delta is not None and check.delta(delta) >= 1.0 / records:
+        warnings.warn(
+            f"delta={delta:g} is not below 1/n for n={records}: use a value below {1 / records:.2g}.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
 
 
 def _check_one_given(first: str, left: object, second: str, right: object) -> None:

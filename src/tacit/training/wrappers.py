@@ -123,6 +123,7 @@ class PrivateModel(nn.Module):
             self._checked = True
         total, norms = self.clipped.release(recording, found, session.unit_ids, drawn=session.drawn)
         monitor = session.run.monitor
+        monitor.follows(self.clipped.clip, session.run.clip)
         if monitor.due and not autocast:
             batch = PhysicalBatch(recording.form.inner_product, recording.inputs, found)
             monitor.compare_sum(self.clipped, batch, total, session.run.clip)
