@@ -278,12 +278,12 @@ def _budget(engine: str) -> None:
 
 
 def _resumed(engine: str) -> None:
-    """A seeded run that is stopped and goes on."""
+    """A seeded run that is stopped after a checkpoint and goes on."""
     with tempfile.TemporaryDirectory() as folder:
         kept = {"checkpoint": f"{folder}/run.safetensors", "checkpoint_every": 5, "resume": True}
 
         def stop(done: int, total: int) -> None:
-            if done == 5:
+            if done == 7:
                 raise KeyboardInterrupt
 
         for on_step in (stop, None):
@@ -313,7 +313,9 @@ def _erm(engine: str) -> None:
     x = draw.normal(size=(200, 3))
     declared = {"data_bounds": (-1.0, 1.0), "classes": [0, 1], "relation": "replace_one"}
     # Without an intercept nothing but the declared bounds limits the norm of a row.
-    model = DPLogisticRegression(method="output", epsilon=1.0, fit_intercept=False, ledger=ledger, **declared)
+    model = DPLogisticRegression(
+        method="output", variant="chaudhuri", epsilon=1.0, delta=0.0, fit_intercept=False, ledger=ledger, **declared
+    )
     model.fit(x, (x[:, 0] > 0).astype(int))
     if ledger.standing not in SOUND:
         raise Refuted(f"the ledger is {ledger.standing.value}")

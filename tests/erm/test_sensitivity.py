@@ -5,12 +5,14 @@ import math
 import numpy as np
 import pytest
 
+from tacit.erm import output
 from tacit.erm.design import Design, smallest_ball
 from tacit.erm.gradient import clipped_sum
 from tacit.erm.input import Aggregate, Local, answer_bound, moments
 from tacit.erm.losses import HuberHinge, Logistic, Softmax, Squared
 from tacit.erm.output import GradientDescentOutput, minimiser_sensitivity
 from tacit.erm.solver import TOLERANCE, Problem, minimise
+from tacit.errors import Refused
 from tacit.relation import Relation
 from tests.erm.cases import LOSSES, problem, rows, targets_of
 
@@ -266,3 +268,12 @@ def test_local_messages_leave_out_the_constant():
     assert with_constant.facts_["noise_std"] == pytest.approx(shorter * without.facts_["noise_std"])
     rows = with_constant.design_.features(x * 100)[:, :-1]
     assert np.linalg.norm(rows, axis=1).max() <= 1 / math.hypot(1, 0.5)
+
+
+@pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
+def test_noise_short_of_what_a_neighbour_moves_a_minimiser_by_is_refused(relation):
+    problem = Problem(np.zeros((4, 2)), np.ones(4), Logistic(), 2.0)
+    covered = 2.0 / relation.sensitivity
+    output._check_rate(covered, problem, relation, 1.0)
+    with pytest.raises(Refused, match="must cover what a neighbour moves"):
+        output._check_rate(1.01 * covered, problem, relation, 1.0)

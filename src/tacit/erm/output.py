@@ -17,6 +17,7 @@ from tacit.erm.objective_pure import radial
 from tacit.erm.release import Method, Release, Terms, lipschitz
 from tacit.erm.rounding import gradient_rounding
 from tacit.erm.solver import TOLERANCE, Problem, minimise
+from tacit.errors import Refused
 from tacit.mechanisms import Approximate, Gaussian
 from tacit.relation import Relation
 
@@ -89,6 +90,7 @@ class OutputPerturbation(Method):
         sensitivity = minimiser_sensitivity(problem, terms.relation, self.tolerance, self.name)
         epsilon = terms.pure_epsilon()
         rate = epsilon / sensitivity
+        _check_rate(rate, problem, terms.relation, epsilon)
         mechanism = Approximate(epsilon, 0.0)
         best = minimise(problem, tolerance=self.tolerance).theta
         terms.charge(mechanism, "output perturbation")
@@ -198,6 +200,13 @@ class GradientDescentOutput(Method):
         last = self.iterate(problem)
         terms.charge(mechanism, "output perturbation of gradient descent")
         return _with_gaussian_noise(last, unit, mechanism, terms, {"steps": self.steps})
+
+
+def _check_rate(rate: float, problem: Problem, relation: Relation, epsilon: float) -> None:
+    """Raise `Refused` where minimisers as far apart as those of neighbours may be told apart at more than epsilon."""
+    records = 2 if relation is Relation.REPLACE_ONE else 1
+    if not rate * records * problem.loss.lipschitz <= epsilon * problem.strength * (1 + 1e-9):
+        raise Refused("noise on a minimiser must cover what a neighbour moves it by; it would not.")
 
 
 def _with_gaussian_noise(
