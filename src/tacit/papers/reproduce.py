@@ -177,13 +177,15 @@ _Planned = tuple[Task, Result | None]
 
 
 def _plans(name: str, size: str, kept: str | os.PathLike[str] | None) -> list[tuple[Paper, Item, list[_Planned]]]:
-    """Every item with its tasks, each beside its result where that is kept."""
+    """Every item with its tasks, each beside its result where an item of the paper that is kept has it."""
     plans: list[tuple[Paper, Item, list[_Planned]]] = []
     for paper, item in items_of(name):
         tasks = item.tasks(size)
-        path = None if kept is None else Path(kept) / paper.key / f"{item.name}.json"
-        known = results_of(tasks, read_item(path)) if path is not None and path.exists() else [None] * len(tasks)
-        plans.append((paper, item, list(zip(tasks, known, strict=True))))
+        found: list[Result | None] = [None] * len(tasks)
+        for path in sorted((Path(kept) / paper.key).glob("*.json")) if kept is not None else ():
+            other = results_of(tasks, read_item(path))
+            found = [mine or theirs for mine, theirs in zip(found, other, strict=True)]
+        plans.append((paper, item, list(zip(tasks, found, strict=True))))
     return plans
 
 
