@@ -8,7 +8,16 @@ import pytest
 
 from tacit.accounting import accountant
 from tacit.mechanisms import Gaussian
-from tacit.papers.evaluating_dp import batch_clipping, figures, leakage, privacy, settings, table_theory, traces
+from tacit.papers.evaluating_dp import (
+    attribute_inference,
+    batch_clipping,
+    figures,
+    leakage,
+    privacy,
+    settings,
+    table_theory,
+    traces,
+)
 from tacit.papers.stored import read_item, values_of
 from tacit.standing import Standing
 
@@ -225,3 +234,15 @@ def test_traces_of_the_attacks_that_fall_short(small):
     rows = traces.ITEM.rows("full", [by_epochs, by_attribute])
     assert [row.difference for row in rows[:4]] == [None, None, None, pytest.approx(-0.03)]
     assert traces.ITEM.tasks("quick") == traces.ITEM.rows("quick", []) == []
+
+
+def test_attribute_inference_is_measured_by_the_guess_and_by_the_lead_of_members():
+    plan = attribute_inference.ITEM.tasks("full")
+    values = [{"guess": 0.09 + 0.01 * (task.settings["seed"] % 2), "members": 0.01} for task in plan]
+    rows = {row.quantity: row for row in attribute_inference.ITEM.rows("full", values)}
+    compared = [row for row in rows.values() if row.tolerance is not None]
+    assert [(row.published, row.ours, row.repeats) for row in compared] == [(0.005, 0.094, 5), (0.093, 0.094, 5)]
+    assert attribute_inference.ITEM.rows("full", [None] * len(plan))[0].repeats == 0
+    truth = np.array([True, True, True, False])
+    assert attribute_inference.guess_advantage(truth, np.array([1.0, 1.0, 1.0, 0.0])) == 0.0  # always "high"
+    assert attribute_inference.guess_advantage(truth, np.ones(4)) == 1.0

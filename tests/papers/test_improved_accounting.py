@@ -1,9 +1,20 @@
 """The counter-examples of the soundness review, S4, and the published row."""
 
+import math
+
 import pytest
 
 from tacit.errors import MissingData
-from tacit.papers.improved_accounting import accuracy, counterexamples, coverage, figures, inference, mnist, table_1
+from tacit.papers.improved_accounting import (
+    accuracy,
+    counterexamples,
+    coverage,
+    figures,
+    inference,
+    mnist,
+    needed_distance,
+    table_1,
+)
 from tacit.standing import Standing
 
 
@@ -158,3 +169,10 @@ def test_concealed_inference_on_abalone_has_three_numbers(original_files):
     assert value["accuracy"] > 0.68
     assert value["claimed"] < 0.1
     assert value["proven"] > 100
+
+
+@pytest.mark.parametrize(("bayesian", "generic"), [(0.95, 1.62), (0.11, 4.54), (0.08, 2.70), (1.0, 1.0)])
+def test_records_at_the_needed_distance_cost_the_published_epsilon(bayesian, generic):
+    ratio, slope = needed_distance.needed_distance(bayesian, generic, 1e-5), math.sqrt(2 * math.log(1e5))
+    reach = -slope + math.sqrt(slope**2 + 2 * generic)
+    assert (ratio * reach) ** 2 / 2 + ratio * reach * slope == pytest.approx(bayesian)

@@ -3,7 +3,7 @@
 import pytest
 
 from tacit.errors import InvalidInput
-from tacit.papers.lottery_ticket import study
+from tacit.papers.lottery_ticket import margins, study
 from tacit.papers.lottery_ticket.variants import CORE, DENSE, PAPER, VARIANTS, settings_of
 from tacit.papers.reproduce import items_of
 
@@ -47,21 +47,26 @@ def test_numbers_of_other_records_are_not_compared():
     assert winning("har") == (61.0, None)
 
 
-def test_the_average_lead_is_over_what_has_run():
-    cells = [(name, cell, task) for name, cell, task in study._margin_runs("full")]
+def test_leads_are_averages_over_what_has_run_at_the_end_and_where_three_tenths_are_spent():
+    cells = margins._runs("full")
     level = {PAPER: 0.9, DENSE: 0.8}
+    courses = {PAPER: [0.0, 0.0, 0.7, 0.1], DENSE: [0.0, 0.0, 0.0, 0.0, 0.5]}
     ran = [
-        {"test": [0.0, level[cell.variant] - (cell.epsilon == 1.0) * (cell.variant == PAPER) * 0.04]}
+        {"test": [*courses[cell.variant], level[cell.variant] - (cell.epsilon == 1.0) * (cell.variant == PAPER) * 0.04]}
         if dataset in ("mnist", "isolet") and cell.epsilon in (1.0, 0.2)
         else None
         for dataset, cell, _ in cells
     ]
-    every, at_1 = study.MARGINS.rows("full", ran)
+    stops = [{"dense": 5, "ticket": 3}] * len(study.DATA)
+    every, at_1, early, isolet, dense, ticket = margins.ITEM.rows("full", [*ran, *stops])
     assert (every.published, every.ours, every.repeats) == (14.0, pytest.approx(8.0), 4)
-    assert (at_1.published, at_1.ours, at_1.repeats) == (17.0, pytest.approx(6.0), 2)
-    assert study.MARGINS.tasks("quick") == study.MARGINS.rows("quick", []) == []
-    nothing = study.MARGINS.rows("full", [None] * len(ran))
-    assert [(row.ours, row.repeats) for row in nothing] == [(None, 0)] * 2
+    assert (at_1.published, at_1.ours, at_1.repeats) == (None, pytest.approx(6.0), 2)
+    assert (early.published, early.ours, early.repeats) == (17.0, pytest.approx(20.0), 2)
+    assert (isolet.published, isolet.ours) == (50.0, pytest.approx(20.0))
+    assert (dense.ours, ticket.ours, dense.passed, ticket.passed) == (5, 3, True, True)
+    assert margins.ITEM.tasks("quick") == margins.ITEM.rows("quick", []) == []
+    nothing = margins.ITEM.rows("full", [None] * (len(ran) + len(stops)))
+    assert {row.ours for row in nothing} == {None}
 
 
 def test_what_has_not_run_is_said_to_be_missing():
@@ -94,7 +99,7 @@ def test_a_run_without_privacy_is_that_of_the_papers_settings(variant):
 
 def test_a_table_of_several_items_can_be_asked_for_as_one():
     names = [item.name for _, item in items_of("lottery-ticket/table-2")]
-    assert names == [item.name for item in study.ITEMS if item is not study.MARGINS]
+    assert names == [item.name for item in study.ITEMS]
     assert [item.name for _, item in items_of("lottery-ticket/choice")] == ["choice"]
     with pytest.raises(InvalidInput, match="item of lottery-ticket must be one of"):
         items_of("lottery-ticket/tabel-2")

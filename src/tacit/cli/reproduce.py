@@ -1,7 +1,7 @@
 """`tacit reproduce`: the papers' tables and figures, published value beside ours."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,29 +26,52 @@ def command(
     minutes: Annotated[
         float | None, typer.Option(help="Start no run after this many minutes; 0 shows stored results.")
     ] = None,
-    any_code: Annotated[bool, typer.Option(help="Accept stored runs of other code or data.")] = False,
+    any_code: Annotated[
+        bool, typer.Option(help="Accept stored runs of other code or data, and those that lie in --out.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Run a random share of the runs stored in --out (results) again; compare.")
+    ] = False,
+    share: Annotated[float, typer.Option(help="Share of each item's runs that --check draws.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Seed of the draw of --check.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Recompute the tables and figures of the papers; exit code 1 where a number misses its tolerance."""
+    if check:
+        _check(
+            paper or "all",
+            out or Path("results"),
+            json=json,
+            store=store,
+            share=share,
+            seed=seed,
+            data_dir=data_dir,
+            workers=workers,
+            minutes=minutes,
+        )
+        return
     if paper is None:
         _list(json)
         return
-    from tacit import check
+    from tacit.check import fail
     from tacit.cli.console import screen, sweep_bar
     from tacit.papers import estimate, reproduce
     from tacit.papers.page import write_pages
     from tacit.sweeps import Store
 
     if docs is not None and out is None:
-        raise check.fail("out", "given with --docs", None, "The page is made from what lies there.")
-    size, kept = "quick" if quick else "full", Store(store)
-    seconds = estimate(paper, size=size, store=kept, data_dir=data_dir, workers=workers, any_code=any_code)
+        raise fail("out", "given with --docs", None, "The page is made from what lies there.")
+    size, finished, kept = "quick" if quick else "full", Store(store), out if any_code else None
+    seconds = estimate(
+        paper, size=size, store=finished, data_dir=data_dir, workers=workers, any_code=any_code, kept=kept
+    )
     screen(stderr=True).print(f"about {seconds / 60:.0f} minutes" if seconds > 90 else f"about {seconds:.0f} seconds")
     with sweep_bar(f"reproduce {paper}") as on_progress:
         done = reproduce(
             paper,
             size=size,
-            store=kept,
+            store=finished,
+            kept=kept,
             data_dir=data_dir,
             workers=workers,
             engine=engine,
@@ -72,6 +95,25 @@ def command(
             title = f"{each.paper.key}/{each.item.name}: {each.item.title}" + (f" ({left} runs left)" if left else "")
             screen().print(reproduction_table(title, [row.plain() for row in each.rows]))
     if any(row.passed is False for row in rows):
+        raise typer.Exit(1)
+
+
+def _check(name: str, results: Path, *, json: bool, store: Path, **given: Any) -> None:
+    """Print what `check_results` found; exit code 1 where a run gives other numbers."""
+    from tacit.cli.console import screen, sweep_bar
+    from tacit.papers import check_results
+    from tacit.sweeps import Store
+
+    with sweep_bar(f"check {name}") as on_progress:
+        found = check_results(name, results, store=Store(store), on_progress=on_progress, **given)
+    if json:
+        print(json_text([each.plain() for each in found]))
+    else:
+        from tacit.reports import plain_table
+
+        screen().print(plain_table([each.plain() for each in found]))
+        screen().print(f"{sum(each.passed for each in found)} of {len(found)} runs give what is stored.")
+    if not all(each.passed for each in found):
         raise typer.Exit(1)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from tacit import check
 from tacit.papers.base import SIZES, Figures, Item, Paper, Row
 from tacit.papers.registry import PAPERS
-from tacit.papers.stored import read_item, task_name, write_item
+from tacit.papers.stored import read_item, results_of, task_name, write_item
 from tacit.serialization import write_text
-from tacit.sweeps import Result, Store, expected_seconds, stored, sweep
+from tacit.sweeps import Result, Store, Task, expected_seconds, stored, sweep
 from tacit.sweeps.run import Progress
 
 
@@ -98,6 +98,7 @@ def estimate(
     data_dir: Any = None,
     workers: int | None = None,
     any_code: bool = False,
+    kept: str | os.PathLike[str] | None = None,
 ) -> float:
     """Seconds that `reproduce` needs for what is not stored yet, by the tasks' own estimates.
 
@@ -108,12 +109,13 @@ def estimate(
         data_dir: folder of the data files.
         workers: processes; the number of cores by default.
         any_code: whether stored results count whatever code and data they came from.
+        kept: as of `reproduce`.
 
     Raises:
         InvalidInput: the name or the size is unknown.
     """
     check.choice("size", size, SIZES)
-    tasks = [task for _, item in items_of(name) for task in item.tasks(size)]
+    tasks = _missing([task for _, _, plan in _plans(name, size, kept) for task in plan])
     return expected_seconds(tasks, store, data_dir=data_dir, workers=workers, any_code=any_code)
 
 
@@ -127,6 +129,7 @@ def reproduce(
     engine: str = "local",
     any_code: bool = False,
     minutes: float | None = None,
+    kept: str | os.PathLike[str] | None = None,
     on_progress: Progress = lambda done, total, seconds_left: None,
 ) -> list[Reproduced]:
     """Recompute `name` ("all", "KEY" or "KEY/ITEM") at `size` ("quick" or "full").
@@ -144,18 +147,17 @@ def reproduce(
         engine: "local" or "ray".
         any_code: whether stored results count whatever code and data they came from.
         minutes: after that long (0: at once) no further task starts.
+        kept: folder of stored results, PAPER/ITEM.json, whose runs count as finished.
         on_progress: called with (done, total, expected seconds left).
 
     Raises:
         InvalidInput: the name or the size is unknown.
     """
     check.choice("size", size, SIZES)
-    chosen = items_of(name)
-    plans = [item.tasks(size) for _, item in chosen]
-    tasks = [task for plan in plans for task in plan]
+    plans = _plans(name, size, kept)
     sweep(
         f"reproduce {name}",
-        tasks,
+        _missing([planned for _, _, plan in plans for planned in plan]),
         store,
         data_dir=data_dir,
         workers=workers,
@@ -165,9 +167,30 @@ def reproduce(
         on_progress=on_progress,
     )
     done: list[Reproduced] = []
-    for (paper, item), plan in zip(chosen, plans, strict=True):
-        done.append(_reproduced(paper, item, size, stored(plan, store, data_dir=data_dir, any_code=any_code)))
+    for paper, item, plan in plans:
+        ran = iter(stored(_missing(plan), store, data_dir=data_dir, any_code=any_code))
+        done.append(_reproduced(paper, item, size, [result or next(ran) for _, result in plan]))
     return done
+
+
+_Planned = tuple[Task, Result | None]
+
+
+def _plans(name: str, size: str, kept: str | os.PathLike[str] | None) -> list[tuple[Paper, Item, list[_Planned]]]:
+    """Every item with its tasks, each beside its result where an item of the paper that is kept has it."""
+    plans: list[tuple[Paper, Item, list[_Planned]]] = []
+    for paper, item in items_of(name):
+        tasks = item.tasks(size)
+        found: list[Result | None] = [None] * len(tasks)
+        for path in sorted((Path(kept) / paper.key).glob("*.json")) if kept is not None else ():
+            other = results_of(tasks, read_item(path))
+            found = [mine or theirs for mine, theirs in zip(found, other, strict=True)]
+        plans.append((paper, item, list(zip(tasks, found, strict=True))))
+    return plans
+
+
+def _missing(plan: Sequence[_Planned]) -> list[Task]:
+    return [task for task, result in plan if result is None]
 
 
 def _reproduced(paper: Paper, item: Item, size: str, results: Sequence[Result | None]) -> Reproduced:
@@ -184,7 +207,7 @@ def _versions(results: Sequence[Result]) -> dict[str, str]:
     found: dict[str, dict[str, None]] = {}
     for result in sorted(results, key=lambda each: each.finished):
         for name, version in result.versions.items():
-            found.setdefault(name, {})[version] = None
+            found.setdefault(name, {}).update(dict.fromkeys(version.split(", ")))
     return {name: ", ".join(each) for name, each in found.items()}
 
 

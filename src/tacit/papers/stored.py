@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tacit.errors import InvalidInput
 from tacit.papers.base import Item
 from tacit.papers.records import Record, common, from_csv, joined, to_csv, without
 from tacit.serialization import json_table, json_text, plain_values, write_text
+from tacit.sweeps import Result, Task
 
 _ROW = ("quantity", "published", "ours", "difference", "tolerance", "pass", "standing", "repeats")
 _PROVENANCE = (
@@ -64,6 +66,27 @@ def read_item(path: Path) -> dict[str, Any]:
 def task_name(function: str) -> str:
     """The name of a task's function without its module, which may move."""
     return function.rpartition(":")[2]
+
+
+def results_of(tasks: Sequence[Task], stored: Mapping[str, Any]) -> list[Result | None]:
+    """The stored runs as results, one for each task in their order; None where a task is not among them.
+
+    Args:
+        tasks: of the item, as this version plans them.
+        stored: the item, from `read_item`.
+    """
+    runs = {_key(run["task"], run["settings"]): run for run in stored["runs"]}
+    finished = datetime.fromisoformat(stored["finished"]).replace(tzinfo=UTC).timestamp() if stored["finished"] else 0.0
+
+    def found(task: Task) -> Result | None:
+        run = runs.get(_key(task_name(task.function), task.settings))
+        if run is None:
+            return None
+        where = f"{stored['paper']}/{stored['item']}"
+        versions = dict(stored["versions"])
+        return Result(where, task.function, dict(task.settings), run["value"], run["seconds"], finished, versions)
+
+    return [found(task) for task in tasks]
 
 
 def values_of(item: Item, stored: Mapping[str, Any]) -> list[Any] | None:

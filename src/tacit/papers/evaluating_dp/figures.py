@@ -22,7 +22,7 @@ _QUANTITIES = {
     "accuracy_loss": "accuracy loss",
     "yeom": "advantage, loss threshold (Yeom et al.)",
     "shokri": "advantage, shadow models (Shokri et al.)",
-    "attribute": "advantage, attribute inference",
+    "attribute": "advantage, attribute inference (Yeom et al.)",
 }
 _MORE = {
     "train": "training accuracy",
@@ -114,9 +114,11 @@ def _rows(data: str, model: str, size: str, values: Sequence[Any]) -> list[Row]:
         found = done.get((method, epsilon), {})
         repeats = int(found.get("repeats", 0))
         for name, words in (_QUANTITIES | _MORE).items():
-            value, tolerance = stated.get((method, epsilon, name), (None, None))
+            cell = stated.get((method, epsilon, name), {})
+            value, note = cell.get("value"), " (published value derived)" if cell.get("derived") else ""
             if name in found or value is not None:
-                rows.append(make(f"{prefix}{words}", value, found.get(name), tolerance, repeats=repeats))
+                compared = (value, found.get(name), cell.get("tolerance"))
+                rows.append(make(f"{prefix}{words}{note}", *compared, repeats=repeats))
         if found and method != "none":
             exact = found["add_remove"]
             most = approximate_bound(exact, DELTA)
@@ -126,12 +128,10 @@ def _rows(data: str, model: str, size: str, values: Sequence[Any]) -> list[Row]:
     return rows
 
 
-def _stated(data: str, model: str) -> dict[tuple[str, float, str], tuple[float, float | None]]:
+def _stated(data: str, model: str) -> dict[tuple[str, float, str], Mapping[str, Any]]:
+    """Published cells by method, epsilon and quantity."""
     cells = NUMBERS["stated"][f"{data}-{model}"]["cells"]
-    return {
-        (cell["method"], cell.get("epsilon", 0.0), cell["quantity"]): (cell["value"], cell.get("tolerance"))
-        for cell in cells
-    }
+    return {(cell["method"], cell.get("epsilon", 0.0), cell["quantity"]): cell for cell in cells}
 
 
 def _drawings(data: str, model: str, size: str, values: Sequence[Any]) -> Mapping[str, str]:

@@ -1,9 +1,8 @@
-"""The baselines that Tables 2 to 4 quote, by scikit-learn and torch; none of them is private."""
+"""The baselines that Tables 2 and 3 quote, by scikit-learn and torch; none of them is private."""
 
 from __future__ import annotations
 
 import os
-from typing import Any, cast
 
 import numpy as np
 
@@ -20,11 +19,6 @@ def table_2_task() -> Task:
 def table_3_task() -> Task:
     """The task whose value is `imdb_lstm`."""
     return Task(f"{__name__}:imdb_lstm", {"epochs": 10, "seed": 0}, 600.0, reads_data=True)
-
-
-def table_4_task() -> Task:
-    """The task whose value is `movielens`."""
-    return Task(f"{__name__}:movielens", {}, 20.0, reads_data=True)
 
 
 def adult(dataset: str, *, data_dir: Folder = None) -> dict[str, float]:
@@ -49,37 +43,6 @@ def adult(dataset: str, *, data_dir: Folder = None) -> dict[str, float]:
     return {
         name: 100 * float(learner.fit(data.x_train, data.y_train).score(data.x_test, data.y_test))
         for name, learner in learners.items()
-    }
-
-
-def movielens(*, data_dir: Folder = None) -> dict[str, float]:
-    """Test RMSE of classical recommenders on MovieLens-100K, ratings clipped to 1..5.
-
-    SVD and NMF factorise (20 factors) the ratings, the gaps filled by baseline ratings (mean + user + item offsets);
-    user CF averages the 40 most similar users' deviations from their own means.
-    """
-    from sklearn.decomposition import NMF, TruncatedSVD
-
-    from tacit.data import load
-
-    data = load("movielens", data_dir=data_dir)
-    ratings, known = _matrix(data.x_train, data.y_train)
-    offset = _offsets(ratings, known)
-    filled = np.where(known, ratings, np.clip(offset, 1, 5))
-    svd = TruncatedSVD(20, random_state=0)
-    residual = np.where(known, ratings - offset, 0.0)
-    nmf: Any = cast(Any, NMF)(20, init="nndsvda", max_iter=200, random_state=0, tol=1e-3)
-    guesses = {
-        "global mean": np.full_like(ratings, ratings[known].mean()),
-        "user CF": _neighbours(ratings, known),
-        "NMF": nmf.fit_transform(filled) @ nmf.components_,
-        "SVD": offset + svd.inverse_transform(svd.fit_transform(residual)),
-    }
-    user, item = np.asarray(data.x_test).astype(int).T[:2]
-    truth = np.asarray(data.y_test, dtype=float)
-    return {
-        name: float(np.sqrt(np.mean((np.clip(guess[user, item], 1, 5) - truth) ** 2)))
-        for name, guess in guesses.items()
     }
 
 
@@ -118,30 +81,3 @@ def imdb_lstm(*, epochs: int, seed: int, data_dir: Folder = None) -> dict[str, l
                 ]
             test.append(float((torch.cat(right) == y_test).float().mean()))
     return {"test": test}
-
-
-def _matrix(pairs: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    user, item = np.asarray(pairs).astype(int).T[:2]
-    ratings = np.zeros((943, 1682))
-    ratings[user, item] = values
-    return ratings, ratings > 0
-
-
-def _offsets(ratings: np.ndarray, known: np.ndarray, shrink: float = 10.0) -> np.ndarray:
-    """Mean + item offset + user offset, shrunk towards 0 where there are few ratings (Koren 2008, section 2.1)."""
-    mean = ratings[known].mean()
-    item = np.where(known, ratings - mean, 0.0).sum(0) / (shrink + known.sum(0))
-    user = np.where(known, ratings - mean - item, 0.0).sum(1) / (shrink + known.sum(1))
-    return mean + item[None, :] + user[:, None]
-
-
-def _neighbours(ratings: np.ndarray, known: np.ndarray, count: int = 40) -> np.ndarray:
-    means = np.where(known.any(1), ratings.sum(1) / np.maximum(known.sum(1), 1), ratings[known].mean())
-    deviations = np.where(known, ratings - means[:, None], 0.0)
-    lengths = np.linalg.norm(deviations, axis=1, keepdims=True)
-    unit = deviations / np.maximum(lengths, 1e-12)
-    similar = unit @ unit.T
-    np.fill_diagonal(similar, 0.0)
-    floor = np.sort(similar, axis=1)[:, -count][:, None]
-    weights = np.where(similar >= np.maximum(floor, 0.0), similar, 0.0)
-    return means[:, None] + weights @ deviations / np.maximum(weights @ known, 1e-12)

@@ -8,8 +8,9 @@ from statistics import mean
 from typing import Any
 
 from tacit.papers.base import Item, Row, published
-from tacit.papers.gaussian_dp.baselines import table_2_task, table_3_task, table_4_task
+from tacit.papers.gaussian_dp.baselines import table_2_task, table_3_task
 from tacit.papers.gaussian_dp.privacy import cost_rows, cost_task
+from tacit.papers.gaussian_dp.recommenders import table_4_task
 from tacit.papers.gaussian_dp.repeated_words import table_3_repeated_task
 from tacit.papers.runs import history_task
 from tacit.sweeps import Task

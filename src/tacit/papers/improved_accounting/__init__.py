@@ -1,7 +1,16 @@
 """Triastcyn & Faltings: improved accounting for differentially private learning."""
 
 from tacit.papers.base import Paper, reading
-from tacit.papers.improved_accounting import accuracy, counterexamples, coverage, figures, mnist, table_1, timing
+from tacit.papers.improved_accounting import (
+    accuracy,
+    counterexamples,
+    coverage,
+    figures,
+    mnist,
+    needed_distance,
+    table_1,
+    timing,
+)
 
 PAPER = Paper(
     counterexamples.KEY,
@@ -9,6 +18,7 @@ PAPER = Paper(
     (
         *table_1.ITEMS,
         *mnist.ITEMS,
+        needed_distance.ITEM,
         *figures.ITEMS,
         *timing.ITEMS,
         *accuracy.ITEMS,

@@ -1,11 +1,11 @@
 """Gondara, Wang & Carvalho: the differentially private lottery ticket mechanism."""
 
 from tacit.papers.base import Paper, reading
-from tacit.papers.lottery_ticket import choice, mask_attack, study
+from tacit.papers.lottery_ticket import choice, margins, mask_attack, study
 
 PAPER = Paper(
     mask_attack.KEY,
     "The Differentially Private Lottery Ticket Mechanism (Gondara, Wang & Carvalho, arXiv 2002.11613)",
-    (mask_attack.ITEM, choice.ITEM, *study.ITEMS),
+    (mask_attack.ITEM, choice.ITEM, *study.ITEMS, margins.ITEM),
     reading("tacit.papers.lottery_ticket"),
 )

@@ -1,7 +1,4 @@
-"""Table 2 and Figures 1 to 3: tickets, dense networks at the paper's settings, and tuned dense baselines.
-
-The item "margins" has the average lead of tickets over dense networks, which the text reads off Figures 1 and 2.
-"""
+"""Table 2 and Figures 1 to 3: tickets, dense networks at the paper's settings, and tuned dense baselines."""
 
 from __future__ import annotations
 
@@ -29,7 +26,6 @@ _NAMES = {
 _UNPUBLISHED, _SHOWN = ("kmnist",), ("har",)
 _TIGHT, _BETWEEN = (0.2, 1.0), (0.5, 0.25)
 _REPEATS = 3
-_STATED = ((None, "figure_1", "over all epsilons"), (1.0, "figure_2", "at epsilon 1"))
 _PUBLISHED = {PAPER: "winning", "T1, random mask": "random"}
 _MOVED = ("T1, public ticket", DENSE)
 _QUICK_EPOCHS = {"mnist": 2, "fashion_mnist": 2, "kmnist": 5, "isolet": 10, "har": 10}
@@ -92,7 +88,7 @@ def rows(dataset: str, size: str, values: Sequence[Any]) -> list[Row]:
         if cell.repeats > 1 and cell.epsilon == table["epsilon"]:
             spread = round(stdev(last), 2) if len(last) > 1 else None
             found.append(make(f"{level}{cell.variant}: standard deviation", None, spread, repeats=len(last)))
-    return found + list(_gains(make, means, dataset))
+    return found + list(_gains(make, means))
 
 
 def _published(dataset: str, cell: Cell) -> tuple[float | None, float | None]:
@@ -104,7 +100,7 @@ def _published(dataset: str, cell: Cell) -> tuple[float | None, float | None]:
     return 100 * table[column][dataset], 100 * table["tolerance"] if compared else None
 
 
-def _gains(make: Any, means: Mapping[Cell, tuple[float | None, int]], dataset: str) -> Iterator[Row]:
+def _gains(make: Any, means: Mapping[Cell, tuple[float | None, int]]) -> Iterator[Row]:
     """What every ticket is ahead of the dense network at the paper's settings and the same epsilon, in points."""
     dense = {cell.epsilon: found for cell, found in means.items() if cell.variant == DENSE}
     for cell, (own, repeats) in means.items():
@@ -112,8 +108,7 @@ def _gains(make: Any, means: Mapping[Cell, tuple[float | None, int]], dataset: s
             other, count = dense[cell.epsilon]
             ahead = None if own is None or other is None else round(own - other, 2)
             words = f"epsilon {cell.epsilon:g}, {cell.variant}: points ahead of the dense network"
-            stated = dataset == "isolet" and cell == Cell(1.0, PAPER, _REPEATS)
-            yield make(words, NUMBERS["margin"]["isolet"] if stated else None, ahead, repeats=min(repeats, count))
+            yield make(words, None, ahead, repeats=min(repeats, count))
 
 
 def figures(dataset: str, size: str, values: Sequence[Any]) -> Mapping[str, str]:
@@ -165,43 +160,4 @@ def _item(dataset: str) -> Item:
     return Item(_name(dataset), title, *parts, partial=True)
 
 
-def _margin_runs(size: str) -> list[tuple[str, Cell, Task]]:
-    """The runs of the paper's mode and of the dense network, which the tables of the data sets share; full size."""
-    return [
-        (dataset, cell, task)
-        for dataset in DATA
-        for cell in (cells(size) if size == "full" else ())
-        if cell.variant in (DENSE, PAPER)
-        for task in cell_tasks(dataset, cell, size)
-    ]
-
-
-def _margin_tasks(size: str) -> list[Task]:
-    return [task for _, _, task in _margin_runs(size)]
-
-
-def _margin_rows(size: str, values: Sequence[Any]) -> list[Row]:
-    """Averages over the data sets (and epsilons) of which both networks have run."""
-    found: dict[tuple[str, float | None], dict[str, list[float]]] = {}
-    for (dataset, cell, _), value in zip(_margin_runs(size), values, strict=True):
-        if value is not None:
-            last = 100 * value["test"][-1]
-            found.setdefault((dataset, cell.epsilon), {}).setdefault(cell.variant, []).append(last)
-    ahead = {
-        where: mean(means[PAPER]) - mean(means[DENSE])
-        for where, means in found.items()
-        if PAPER in means and DENSE in means
-    }
-    rows = []
-    for epsilon, name, words in _STATED if size == "full" else ():
-        own = [points for (_, at), points in ahead.items() if epsilon in (None, at)]
-        quantity = f"{PAPER}: points ahead of the dense network, average over the data sets, {words}"
-        ours = round(mean(own), 2) if own else None
-        rows.append(Row(KEY, "margins", quantity, NUMBERS["margin"][name], ours, repeats=len(own)))
-    return rows
-
-
-MARGINS = Item(
-    "margins", "average lead of the paper's tickets over dense networks", _margin_tasks, _margin_rows, partial=True
-)
-ITEMS = (*map(_item, DATA), MARGINS)
+ITEMS = tuple(map(_item, DATA))
