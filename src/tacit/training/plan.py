@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tacit import accounting, check
 from tacit.accounting import EXACT_STEPS, PUBLIC_SIZE, Accountant, Fact, How, Ledger, common_facts, exact_steps
+from tacit.accounting.adaptivity import CHANGED_NOISE, RESUMED
 from tacit.budget.shared_ledger import SharedLedger
 from tacit.clipping import Clip, FlatClip
 from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingMisuse
@@ -25,10 +26,6 @@ from tacit.standing import Standing
 from tacit.tradeoff import Target, check_target
 from tacit.training.release import NoisyMean, Release
 
-CHANGED_NOISE = (
-    "noise_multiplier was changed during the run, which the accountants take for fixed beforehand: plan it with a "
-    'noise schedule, or declare it: ledger.facts.declare("settings", "noise schedule fixed beforehand")'
-)
 WHAT_IS_LEFT = "a run spends what earlier runs left of a target (natural filter); reserve slots, or declare the scope"
 """Why a total is claimed that no theorem covers: the noise or length of a run follows what ran before it."""
 NOT_TAKEN = "planned, not taken: the run could end by what it had released"
@@ -277,6 +274,11 @@ class PrivateRun:
             self._enter(state.get("series", 0))
         self._resolve_budget()
 
+    def goes_on(self, earlier: Ledger) -> None:
+        """Record that this plan goes on with the run of `earlier`; one of other steps may have been chosen after it."""
+        if not {entry.mechanism for entry in earlier.entries} <= {mechanism for mechanism, _ in self.plan.runs}:
+            self.ledger.may_follow_outputs(RESUMED)
+
     def change_noise(self, noise_multiplier: float) -> None:
         """Use another noise multiplier from the next step on; refused where a budget was planned with this one."""
         now = self.plan.noise_at(self.taken)
@@ -290,8 +292,8 @@ class PrivateRun:
                 "Change it between passes, and give noise_multiplier instead of a target."
             )
         self.plan = replace(self.plan, noise_multiplier=noise_multiplier)
-        if self.taken:
-            self.ledger.facts.missing("settings", CHANGED_NOISE)
+        if self.taken or self.ledger.entries:
+            self.ledger.may_follow_outputs(CHANGED_NOISE)
 
     def record_plan(self) -> None:
         """Record the planned steps that were not taken: a run that may end by what it released costs its whole plan."""
