@@ -20,7 +20,7 @@ from tacit.budget.scopes import Scope
 from tacit.budget.shared_ledger import SharedLedger
 from tacit.budget.store import Draft, Row, Store
 from tacit.budget.targets import in_words, target_spec
-from tacit.budget.totals import check_caps, curve_of, total_of
+from tacit.budget.totals import check_caps, check_left, curve_of, total_of
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Mechanism
 from tacit.signing import new_id
@@ -177,6 +177,10 @@ class DatasetBudget:
         """Raise `BudgetExceeded` where `planned` would cross a cap; nothing is reserved."""
         self._store.refresh()
         self._check_caps(Wanted("", label, "adaptive", self._steps(planned)).draft(self.name), self._store.rows)
+
+    def check_left(self, label: str = "run") -> None:
+        """Raise `BudgetExceeded` where no run at all is left under a cap, however noisy; nothing is reserved."""
+        check_left(self.known, label)
 
     def _steps(self, planned: Planned) -> Steps:
         if isinstance(planned, Ledger):

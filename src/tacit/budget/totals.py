@@ -22,6 +22,7 @@ LOOKED = (
 )
 """The assumption of a total over runs that were not declared fixed beforehand (budgets of adaptively chosen runs)."""
 _FALLBACKS = ("rdp", "zcdp", "optimal", "naive")  # proven accountants, where the exact one has no answer
+_NOTHING = "Nothing is left."
 _DELTA = 1e-5  # of a statement without a cap that names one
 
 
@@ -92,6 +93,16 @@ def check_caps(before: Known, after: Known, label: str) -> None:
             raise BudgetExceeded(_exceeded(before, cap, label, now, reached(cap, curve)))
 
 
+def check_left(known: Known, label: str) -> None:
+    """Raise `BudgetExceeded` where a cap or the filter leaves no room for any release."""
+    for cap in known.caps.values():
+        left = left_in_words(known, cap)
+        if left == _NOTHING:
+            raise BudgetExceeded(
+                f"budget of {known.name!r} must stay within {in_words(cap)}; got run {label!r}. {left}"
+            )
+
+
 def left_in_words(known: Known, cap: Target) -> str:
     """What one more release may cost under `cap`, as the noise of a single Gaussian release."""
     if known.scope.kind == "pure":
@@ -101,7 +112,7 @@ def left_in_words(known: Known, cap: Target) -> str:
     else:
         noise = _least_noise(known, cap)
     if noise is None:
-        return "Nothing is left."
+        return _NOTHING
     alone = reached(cap, curve_of(Ledger.of(Gaussian(noise), relation=known.relation), cap))
     return f"Left: one Gaussian release of noise multiplier {noise:.4g} ({alone:.4g} by itself)."
 
@@ -178,7 +189,7 @@ def _exceeded(before: Known, cap: Target, label: str, now: float, then: float) -
 def _pure_left(known: Known) -> str:
     spent = known.scope.filter_after(_ran(known), known.relation)
     left = float((spent.limit - spent.spent)[0])
-    return f"Left: one release of pure epsilon {left:.4g}." if left > 0 else "Nothing is left."
+    return f"Left: one release of pure epsilon {left:.4g}." if left > 0 else _NOTHING
 
 
 def _least_noise(known: Known, cap: Target) -> float | None:
