@@ -160,11 +160,14 @@ class Choices(ABC):
             self.facts.missing("settings", why)
 
     @contextmanager
-    def planned(self) -> Iterator[None]:
-        """Context of runs whose noise, rates and steps were all fixed before the first of them began."""
+    def planned(self, *, after: bool | None = None) -> Iterator[None]:
+        """Context of runs whose noise, rates and steps were all fixed before the first of them began.
+
+        `after` says whether other runs were recorded before that; by default, whether any entry is there now.
+        """
         before = self._planned_after
         if before is None:
-            self._planned_after = bool(self.entries)
+            self._planned_after = bool(self.entries) if after is None else after
         try:
             yield
         finally:

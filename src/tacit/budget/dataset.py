@@ -281,7 +281,17 @@ class DatasetBudget:
                 return
 
     def reserve_more(self, held: Held, missing: Steps, block: str, head: dict[str, Any]) -> None:
-        """Reserve `missing` for the process or run `block` of a reservation, whose ledger says `head` by now."""
+        """Reserve more for a run that has a reservation.
+
+        Args:
+            held: the reservation.
+            missing: what to reserve.
+            block: identity of the process or run that may use it.
+            head: what its ledger says by now.
+
+        Raises:
+            BudgetExceeded: a cap would be crossed; nothing was reserved.
+        """
         self.append_reserve(Wanted(held.id, held.label, held.scope, missing, block, head, held.part))
 
     def append(self, reservation: str, kind: str, body: dict[str, Any]) -> None:

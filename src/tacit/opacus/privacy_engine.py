@@ -314,10 +314,9 @@ class PrivacyEngine:
         missing = [name for name in parts if name not in state]
         if missing:
             raise check.fail("path", f"a checkpoint with {missing[0]}", str(path), "Save it with that part.")
-        saved = Ledger.from_spec(state.pop("ledger"))
-        self._advance(saved)
+        self._advance(Ledger.from_spec(state.pop("ledger")))
         if isinstance(module, PrivateModel):
-            module.session.run.goes_on(saved)
+            module.session.run.goes_on(self.ledger)
         with module.session.checks.restored() if isinstance(module, PrivateModel) else nullcontext():
             module.load_state_dict(state.pop("module_state_dict"), **(module_load_dict_kwargs or {}))
         for name, part in parts.items():

@@ -27,7 +27,6 @@ from tacit.tradeoff import Target, check_target
 from tacit.training.release import NoisyMean, Release
 
 WHAT_IS_LEFT = "a run spends what earlier runs left of a target (natural filter); reserve slots, or declare the scope"
-"""Why a total is claimed that no theorem covers: the noise or length of a run follows what ran before it."""
 NOT_TAKEN = "planned, not taken: the run could end by what it had released"
 
 
@@ -275,8 +274,9 @@ class PrivateRun:
         self._resolve_budget()
 
     def goes_on(self, earlier: Ledger) -> None:
-        """Record that this plan goes on with the run of `earlier`; one of other steps may have been chosen after it."""
-        if not {entry.mechanism for entry in earlier.entries} <= {mechanism for mechanism, _ in self.plan.runs}:
+        """Record that this plan goes on with that of `earlier`; one of other steps may have been chosen after it."""
+        planned = [_but_series(mechanism) for mechanism, _ in self.plan.runs]
+        if any(_but_series(entry.mechanism) not in planned for entry in earlier.entries):
             self.ledger.may_follow_outputs(RESUMED)
 
     def change_noise(self, noise_multiplier: float) -> None:
@@ -284,9 +284,9 @@ class PrivateRun:
         now = self.plan.noise_at(self.taken)
         if noise_multiplier == now:
             return
-        every = self.plan.sampling.steps_alike(self.plan.records, self.plan.sample_rate)
-        if self._affordable is not None or (self.taken - self._pass_start) % every:
-            why = "which the budget was planned with" if self._affordable is not None else f"for {every} steps (a pass)"
+        every, planned = self.plan.sampling.steps_alike(self.plan.records, self.plan.sample_rate), self._affordable
+        if planned is not None or (self.taken - self._pass_start) % every:
+            why = "which the budget was planned with" if planned is not None else f"for {every} steps (a pass)"
             raise TrainingMisuse(
                 f"noise_multiplier must stay {now:g}, {why}; got {noise_multiplier!r}. "
                 "Change it between passes, and give noise_multiplier instead of a target."
@@ -337,6 +337,11 @@ class PrivateRun:
                 f"step {self.taken + 1} would cross the privacy budget; it was not taken. It allows {self._affordable} "
                 f"steps such as {self.plan.mechanism_at(self.taken)}; use more noise or fewer steps."
             )
+
+
+def _but_series(mechanism: Mechanism) -> dict[str, Any]:
+    """What a step is, whichever series of disjoint batches it belongs to."""
+    return {name: value for name, value in mechanism.spec().items() if name != "series"}
 
 
 def unit_ids_of(batch: Batch) -> UnitIds | None:
