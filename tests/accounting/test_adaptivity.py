@@ -193,3 +193,91 @@ def test_a_run_beside_which_another_one_writes_is_claimed() -> None:
     ledger.add(Gaussian(30.0))
     run.issue()
     assert ledger.standing is Standing.CLAIMED
+
+
+def _later_runs():
+    """Name -> a second run on `ledger`, after the first one has released something."""
+    from tacit.accounting import one_shot_facts
+    from tacit.training import Plan
+    from tacit.training.plan import PrivateRun
+
+    plan = Plan(records=100, sample_rate=0.1, clip=1.0, noise_multiplier=2.0, steps=2)
+
+    def planned_before(ledger: Ledger) -> PrivateRun:
+        return PrivateRun(plan, ledger=ledger)
+
+    def again(ledger: Ledger, _: PrivateRun) -> None:
+        PrivateRun(plan, ledger=ledger)
+
+    def by_hand(ledger: Ledger, _: PrivateRun) -> None:
+        ledger.begin(*one_shot_facts(unit="record", secure=True, exact=True))
+        ledger.add(Gaussian(3.0))
+
+    def absorbed(ledger: Ledger, _: PrivateRun) -> None:
+        other = Ledger()
+        by_hand(other, _)
+        ledger.absorb(other)
+
+    def other_noise(ledger: Ledger, waiting: PrivateRun) -> None:
+        waiting.change_noise(5.0)
+
+    return planned_before, {"again": again, "by hand": by_hand, "absorbed": absorbed, "other noise": other_noise}
+
+
+@pytest.mark.parametrize("name", ["again", "by hand", "absorbed", "other noise"])
+@pytest.mark.parametrize("cover", [None, "fixed", "slots", "filter", "planned"])
+def test_a_run_whose_settings_may_follow_outputs_is_conditional_unless_a_scope_covers_it(name, cover) -> None:
+    from contextlib import nullcontext
+
+    planned_before, later = _later_runs()
+    ledger = Ledger(scope="fixed" if cover == "fixed" else None)
+    step = Gaussian(2.0).poisson(0.1)
+    if cover == "slots":
+        ledger.reserve(Slots(step * 8 + Gaussian(3.0)))
+    if cover == "filter":
+        ledger.reserve(Filter("renyi", Epsilon(9.0, DELTA), plan=step * 8 + Gaussian(3.0)))
+    with ledger.planned() if cover == "planned" else nullcontext():
+        waiting, first = planned_before(ledger), planned_before(ledger)
+        first.charge(first.issue())
+        held = {fact.id for fact in ledger.facts.assumed}
+        later[name](ledger, waiting)
+    found = {fact.id for fact in ledger.facts.assumed} - held
+    covered = cover in ("fixed", "slots", "filter") or (cover == "planned" and name != "other noise")
+    assert found == (set() if covered else {"settings"})
+    assert "settings" not in held
+    if not covered:
+        assert ledger.standing is not Standing.PROVEN
+        assert Ledger.from_spec(ledger.spec()).standing is not Standing.PROVEN
+
+
+def test_steps_outside_of_reserved_slots_are_claimed() -> None:
+    ledger = Ledger()
+    ledger.reserve(Slots(Gaussian(2.0)))
+    ledger.add(Gaussian(2.0))
+    assert ledger.standing is Standing.PROVEN
+    ledger.add(Gaussian(2.0))
+    assert (ledger.steps, ledger.standing) == (2, Standing.CLAIMED)
+
+
+def test_a_copy_for_planning_uses_up_no_room_of_slots_or_a_filter() -> None:
+    for cover in (Slots(Gaussian(3.0) * 3), Filter("gaussian", Epsilon(3.0, DELTA))):
+        ledger = Ledger()
+        ledger.reserve(cover)
+        for _ in range(3):
+            ledger.copy().add(Gaussian(3.0), 3)
+        ledger.add(Gaussian(3.0), 3)
+        assert ledger.steps == ledger.copy().steps
+
+
+def test_a_filter_of_another_relation_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="relation"):
+        Ledger(relation="replace_one").reserve(Filter("gaussian", Epsilon(1.0, DELTA)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["renyi", "gaussian", "zcdp", "pure"])
+def test_a_stream_of_a_million_queries_is_answered_in_linear_time(kind: str) -> None:
+    from benchmarks.filters import charged
+
+    ledger_free = charged(kind, 1_000_000)
+    assert ledger_free.spent.max() <= ledger_free.limit[np.isfinite(ledger_free.limit)].max()

@@ -8,15 +8,33 @@ slots, a declared finite menu (`mechanisms.Menu`), and filters (`accounting.filt
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from tacit.accounting.entry import Entry
+from tacit.accounting.facts import Facts
 from tacit.mechanisms import Gaussian, Mechanism, Menu, Poisson
+from tacit.relation import Relation
+from tacit.standing import Standing
 
 SCOPES = ("fixed",)
 """Scopes that a ledger may be declared to have."""
 FIXED = "Every setting of every run in this ledger was fixed before any output was seen."
 """The declaration behind a ledger of scope "fixed" in which a later run spends what an earlier one left."""
+LATER = (
+    "a later run of this ledger had its noise, rate and steps chosen without looking at the outputs of earlier ones: "
+    'declare it by Ledger(scope="fixed"), or reserve Slots, a Menu or a Filter'
+)
+"""What is missing of `settings` in a ledger of several runs: no theorem composes exactly what follows outputs."""
+CHANGED_NOISE = (
+    "noise_multiplier was changed during the run, which the accountants take for fixed beforehand: plan it with a "
+    'noise schedule, or declare it: ledger.facts.declare("settings", "noise schedule fixed beforehand")'
+)
+RESUMED = "the noise and rate of the resumed run are not those that it began with, and did not follow its outputs"
+FOLLOWING = (LATER, CHANGED_NOISE, RESUMED)
+"""What is missing of `settings` where only slots or a filter cover choices after outputs."""
+OUTSIDE = "a step outside of the reserved slots was recorded at a cost of its own"
 _RESERVED = "reserved slots"
 
 
@@ -34,6 +52,14 @@ class Cover(ABC):
     @abstractmethod
     def take(self, mechanism: Mechanism, steps: int) -> bool:
         """Use up room for `steps` runs of `mechanism`; False, with nothing used up, where there is none."""
+
+    @abstractmethod
+    def copy(self) -> Cover:
+        """An independent one with as much room, for planning."""
+
+    def check(self, relation: Relation) -> None:
+        """Raise `InvalidInput` where it tells no cost under `relation`."""
+        return
 
 
 class Slots(Cover):
@@ -61,6 +87,12 @@ class Slots(Cover):
         for part, steps in mechanism.parts():
             self._free[part] = self._free.get(part, 0) + steps
 
+    def copy(self) -> Slots:
+        """Slots of which as many are free."""
+        copied = Slots(self.mechanism)
+        copied._free = dict(self._free)
+        return copied
+
     @property
     def free(self) -> int:
         """How many slots are left."""
@@ -76,6 +108,75 @@ class Slots(Cover):
             self._free[slot] -= used
             steps -= used
         return True
+
+
+class Choices(ABC):
+    """What a ledger knows of choices after outputs: covers that pay for them, plans, and what neither covers."""
+
+    assumptions: list[str]
+    facts: Facts
+    relation: Relation
+    _lock: AbstractContextManager[Any]
+
+    def __init__(self) -> None:
+        self._covers: list[Cover] = []
+        self._planned_after: bool | None = None  # In a context of planned runs: whether entries were there before it.
+
+    @property
+    @abstractmethod
+    def entries(self) -> tuple[Entry, ...]:
+        """Every entry, oldest first."""
+
+    @abstractmethod
+    def add(self, mechanism: Mechanism, steps: int = 1, note: str = "") -> None:
+        """Record that `mechanism` ran `steps` >= 1 times."""
+
+    @abstractmethod
+    def mark_unsafe(self, switch: str, standing: Standing = Standing.PROVEN) -> None:
+        """Record a switch, and the best standing that remains possible."""
+
+    def reserve(self, cover: Cover) -> None:
+        """Record the whole cost of `cover` now; what it covers is recorded at no further cost (`Slots`, `Filter`)."""
+        cover.check(self.relation)
+        with self._lock:
+            covers, self._covers = self._covers, []
+            for part, steps in cover.mechanism.parts():
+                self.add(part, steps, cover.note)
+            self._covers = [*covers, cover]
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether choices after outputs are paid for: by reserved slots, a filter, or a scope declared fixed."""
+        return bool(self._covers) or FIXED in self.assumptions
+
+    def chosen_after_outputs(self, why: str) -> None:
+        """Record that the cost of a run followed earlier outputs: claimed, unless the scope was declared fixed."""
+        if FIXED not in self.assumptions:
+            self.mark_unsafe(f"adaptive: {why}", Standing.CLAIMED)
+
+    def may_follow_outputs(self, why: str) -> None:
+        """Record that the cost of a run may have followed earlier outputs: conditional, unless that is covered."""
+        if not self.is_covered:
+            self.facts.missing("settings", why)
+
+    @contextmanager
+    def planned(self, *, after: bool | None = None) -> Iterator[None]:
+        """Context of runs whose noise, rates and steps were all fixed before the first of them began.
+
+        `after` says whether other runs were recorded before that; by default, whether any entry is there now.
+        """
+        before = self._planned_after
+        if before is None:
+            self._planned_after = bool(self.entries) if after is None else after
+        try:
+            yield
+        finally:
+            self._planned_after = before
+
+    @property
+    def _follows_another(self) -> bool:
+        """Whether a run that begins now comes after another one that was not planned with it."""
+        return bool(self.entries) if self._planned_after is None else self._planned_after
 
 
 def covers(slot: Mechanism, step: Mechanism) -> bool:

@@ -6,6 +6,7 @@ Each filter spends a budget of a kind that adds up whatever the choices: pure ep
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ _ROUNDING = 1e-12
 """Relative rounding of sums: counts are multiplied, not added up one by one."""
 _UNIT = 1e-15
 """Relative rounding of one sum and one product."""
+_GRID = 1e-6
+"""Share of delta that the budget of the zCDP filter leaves to the rounding of accountants that compose it."""
 _HALF = 0.5
 """Share of delta that the zCDP filter leaves to (epsilon, delta) steps; the rest converts rho."""
 
@@ -78,6 +81,22 @@ class Filter(Cover):
         self._costs: dict[Mechanism, tuple[np.ndarray, np.ndarray]] = {}
         self._last: Mechanism | None = None
         self._cost, self._count, self._most, self._turns = self._spent, 0, 0, 0
+
+    def copy(self) -> Filter:
+        """A filter that has spent as much."""
+        copied = copy.copy(self)
+        copied._costs = dict(self._costs)
+        return copied
+
+    def check(self, relation: Relation) -> None:
+        """Raise `InvalidInput` under another relation than that of its costs."""
+        if relation is not self.relation:
+            raise check.fail("relation", f"that of the filter, {self.relation.value}", relation.value)
+
+    @property
+    def limit(self) -> np.ndarray:
+        """What may be charged at most, in the units of `spent`; infinite where a Renyi order is not counted."""
+        return self._limit
 
     @property
     def spent(self) -> np.ndarray:
@@ -147,6 +166,7 @@ class Filter(Cover):
             known = np.isfinite(curve)
             limit = np.where(known, curve * _scale(ORDERS[known], curve[known], self.budget), np.inf)
             return limit, Generic(tuple(ORDERS[known]), tuple(np.maximum.accumulate(limit[known])))
+        delta *= 1 - _GRID
         most = epsilon**2 + epsilon
         rho = bisect(lambda rho: RenyiCurve(ORDERS, rho * ORDERS).epsilon(_HALF * delta) < epsilon, 0.0, most)[0]
         return np.array([rho, (1 - _HALF) * delta]), Approximate(epsilon, delta)

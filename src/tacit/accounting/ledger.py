@@ -8,10 +8,10 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Self
 
 from tacit import check
-from tacit.accounting.adaptivity import FIXED, SCOPES, Cover, scope_of
+from tacit.accounting.adaptivity import FIXED, LATER, OUTSIDE, SCOPES, Choices, scope_of
 from tacit.accounting.entry import Entry, unpaid
 from tacit.accounting.facts import Fact, Facts
 from tacit.errors import InvalidInput
@@ -41,7 +41,7 @@ _DETACHED = (
 )
 
 
-class Ledger:
+class Ledger(Choices):
     """The mechanisms that ran, their relation, assumptions and facts; the JSON form is a SPEC for `tacit account`.
 
     Consecutive runs of the same mechanism with the same note grow one entry. Facts and entries are chained by SHA-256
@@ -86,7 +86,7 @@ class Ledger:
         self._unstated = False
         self._closed = False
         self._entries: list[Entry] = []
-        self._covers: list[Cover] = []
+        Choices.__init__(self)
         self.advances = 0  # Checkpoints of the same run that were read.
         self._lock = threading.RLock()
         # Which records form a unit is private, so only a hash under a key that is written nowhere is kept.
@@ -157,6 +157,8 @@ class Ledger:
         with self._lock:
             if any(cover.take(mechanism, steps) for cover in self._covers):
                 return
+            if self._covers:
+                self.chosen_after_outputs(OUTSIDE)
             last = self._entries[-1] if self._entries else None
             if last is not None and (last.mechanism, last.note) == (mechanism, note):
                 self._entries[-1] = Entry(mechanism, last.steps + steps, note)
@@ -164,18 +166,6 @@ class Ledger:
                 self._entries.append(Entry(mechanism, steps, note))
             for switch in mechanism.unsafe:
                 self.mark_unsafe(switch)
-
-    def reserve(self, cover: Cover) -> None:
-        """Record the whole cost of `cover` now; what it covers is recorded at no further cost (`Slots`, `Filter`)."""
-        with self._lock:
-            for part, steps in cover.mechanism.parts():
-                self.add(part, steps, cover.note)
-            self._covers.append(cover)
-
-    def chosen_after_outputs(self, why: str) -> None:
-        """Record that the cost of a run followed earlier outputs: claimed, unless the scope was declared fixed."""
-        if FIXED not in self.assumptions:
-            self.mark_unsafe(f"adaptive: {why}", Standing.CLAIMED)
 
     def check_grouping(self, grouping: Callable[[bytes], str]) -> None:
         """Check that records form the same units as in the runs before.
@@ -199,13 +189,16 @@ class Ledger:
     def begin(self, *facts: Fact) -> None:
         """Begin a run whose `facts` are known at its start; those of runs before it are closed.
 
-        The run goes on to `facts.note`, `facts.checked`, `facts.missing` and `facts.declare` as it learns more.
+        The run goes on to `facts.note`, `facts.checked`, `facts.missing` and `facts.declare` as it learns more. A run
+        after another one, outside of `planned`, is conditional on settings that did not follow the outputs before.
         """
         if self._unstated:
             self.assume(UNSTATED)
         self.facts.begin()
         for fact in facts:
             self.facts.note(fact.id, fact.how, fact.says)
+        if self._follows_another:
+            self.may_follow_outputs(LATER)
 
     def assume(self, sentence: str) -> None:
         """Add an assumption of the guarantee that the code cannot check."""
@@ -230,6 +223,7 @@ class Ledger:
         copied = Ledger(relation=self.relation, unit=self.unit)
         with self._lock:
             copied._entries, copied.facts = list(self._entries), self.facts.copy()
+            copied._covers = [cover.copy() for cover in self._covers]
             copied.origin = self.origin
             copied._take_marks(self)
         return copied
@@ -248,10 +242,13 @@ class Ledger:
             rule = f"another ledger for {self.relation.value} and the unit {self.unit!r}"
             got = "this very ledger" if other is self else f"one for {other.relation.value}, {other.unit!r}"
             raise InvalidInput(f"other must be {rule}; got {got}. Record both runs in one ledger from the start.")
+        later = self._follows_another and bool(other.entries) and other.is_run
         with self._lock:
             for entry in other.entries:
                 self.add(entry.mechanism, entry.steps, entry.note or note)
             self.absorb_marks(other)
+            if later:
+                self.may_follow_outputs(LATER)
 
     def absorb_marks(self, other: Ledger) -> None:
         """Take in marks, assumptions, facts and standing of `other`, whose cost is recorded here already."""
@@ -359,13 +356,13 @@ class Ledger:
                 "or none. The ledger was edited: use the original, or a SPEC without any hash and without facts."
             )
 
-    def __deepcopy__(self, memo: object) -> NoReturn:
+    def __deepcopy__(self, memo: object) -> Self:
         raise TypeError(_DETACHED)
 
-    def __copy__(self) -> NoReturn:
+    def __copy__(self) -> Self:
         raise TypeError(_DETACHED)
 
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         raise TypeError(_DETACHED)
 
     @property

@@ -6,32 +6,58 @@ import getpass
 import json
 import os
 import platform
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tacit import accounting, check
+from tacit import check
 from tacit.accounting import Ledger
 from tacit.budget.fingerprint import NOTICED, Parts, record_hashes, shared
-from tacit.budget.records import ABANDONED, Held, Known, Steps, mechanisms, read_rows, steps_of
+from tacit.budget.records import Held, Known, Steps, read_rows, steps_of
 from tacit.budget.reservation import Planned, Reservation
+from tacit.budget.scopes import Scope
 from tacit.budget.shared_ledger import SharedLedger
 from tacit.budget.store import Draft, Row, Store
-from tacit.budget.targets import in_words, reached, target_spec
-from tacit.errors import BudgetExceeded, InvalidInput, Refused
-from tacit.mechanisms import Compose, Mechanism, Parallel
+from tacit.budget.targets import in_words, target_spec
+from tacit.budget.totals import check_caps, check_left, curve_of, total_of
+from tacit.errors import InvalidInput
+from tacit.mechanisms import Mechanism
 from tacit.signing import new_id
-from tacit.standing import Standing
 from tacit.tradeoff import Target, TradeOff, check_target
 
 SCOPES = ("fixed", "adaptive")
-LOOKED = (
-    "The settings of later runs on these records (noise, sampling rate, steps) were chosen without looking at the "
-    "results of earlier ones"
-)
-"""The assumption of a total over runs that were not declared fixed beforehand (budgets of adaptively chosen runs)."""
 _TRIES = 3  # compositions on a snapshot, before one is made while others wait
-_FALLBACKS = ("rdp", "zcdp", "optimal", "naive")  # proven accountants, where the exact one has no answer
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run asks to have reserved.
+
+    Attributes:
+        id: of the reservation.
+        label: of the run.
+        scope: of the run.
+        steps: what to reserve.
+        block: identity of the process or run that may use it.
+        head: what its ledger says by now.
+        part: (split, index) where it reads one part of the records.
+    """
+
+    id: str
+    label: str
+    scope: str
+    steps: Steps
+    block: str = ""
+    head: dict[str, Any] = field(default_factory=dict)
+    part: tuple[str, int] | None = None
+
+    def draft(self, dataset: str) -> Draft:
+        """The row of it."""
+        rows = [{**json.loads(text), "steps": steps} for text, steps in self.steps.items()]
+        said = {"label": self.label, "scope": self.scope, "block": self.block, "who": _who(), "head": self.head}
+        part = {} if self.part is None else {"part": list(self.part)}
+        return Draft(dataset, "reserve", self.id, said | {"mechanisms": rows} | part)
 
 
 class DatasetBudget:
@@ -59,8 +85,8 @@ class DatasetBudget:
     def __init__(self, store: Store, name: str):
         self._store = store
         self.name = name
-        self._cached: tuple[int, Known] | None = None
-        self.known  # noqa: B018  raises where there is none
+        store.refresh()
+        self._cached = len(store.rows), self._find(store.rows)
 
     def __reduce__(self) -> Any:
         return DatasetBudget, (self._store, self.name)
@@ -75,7 +101,7 @@ class DatasetBudget:
         """What the registry says of the data set by now."""
         self._store.refresh()
         rows = self._store.rows
-        if self._cached is None or self._cached[0] != len(rows):
+        if self._cached[0] != len(rows):
             self._cached = len(rows), self._find(rows)
         return self._cached[1]
 
@@ -90,12 +116,23 @@ class DatasetBudget:
         return self.known.unit
 
     @property
+    def scope(self) -> Scope:
+        """What the total is proven for."""
+        return self.known.scope
+
+    @property
     def caps(self) -> tuple[Target, ...]:
         """The caps in force."""
         return tuple(self.known.caps.values())
 
     def cap(self, target: Target) -> None:
-        """Set a cap; it replaces an earlier one of the same kind, which stays in the history."""
+        """Set a cap; it replaces an earlier one of the same kind, which stays in the history.
+
+        Raises `InvalidInput` under a filter, whose budget was fixed before its first run.
+        """
+        if self.scope.is_filter:
+            hint = "A filter's budget is fixed before its first run."
+            raise check.fail("cap", f"the budget of the {self.scope.says}, as declared", in_words(target), hint)
         self._append("", "cap", target_spec(check_target(target)))
 
     def held(self, id: str) -> Held:
@@ -133,14 +170,17 @@ class DatasetBudget:
         if part is not None:
             self._check_part(part, records)
         made = Reservation(self, new_id())
-        self.append_reserve(made.id, check.text("label", label), scope, steps, made.block, {}, part)
+        self.append_reserve(Wanted(made.id, check.text("label", label), scope, steps, made.block, {}, part))
         return made
 
     def check(self, planned: Planned, label: str = "run") -> None:
         """Raise `BudgetExceeded` where `planned` would cross a cap; nothing is reserved."""
-        draft = self._draft("", label, "adaptive", self._steps(planned), "", {}, None)
         self._store.refresh()
-        self._check_caps(draft, self._store.rows)
+        self._check_caps(Wanted("", label, "adaptive", self._steps(planned)).draft(self.name), self._store.rows)
+
+    def check_left(self, label: str = "run") -> None:
+        """Raise `BudgetExceeded` where no run at all is left under a cap, however noisy; nothing is reserved."""
+        check_left(self.known, label)
 
     def _steps(self, planned: Planned) -> Steps:
         if isinstance(planned, Ledger):
@@ -163,11 +203,11 @@ class DatasetBudget:
 
     def total(self) -> Ledger:
         """A ledger of everything that was reserved, with what the runs said of facts and standing."""
-        return self._total(self.known)
+        return total_of(self.known)
 
     def spent(self) -> TradeOff:
         """The total by the exact accountant; by the best other proven one where that has no answer."""
-        return _curve(self.total(), self.caps[0] if self.caps else None)
+        return curve_of(self.total(), self.caps[0] if self.caps else None)
 
     def history(self) -> list[Row]:
         """Every row about the data set, oldest first."""
@@ -223,28 +263,9 @@ class DatasetBudget:
                 return True
         return False
 
-    def append_reserve(
-        self,
-        id: str,
-        label: str,
-        scope: str,
-        missing: Steps,
-        block: str,
-        head: dict[str, Any],
-        part: tuple[str, int] | None,
-    ) -> None:
-        """Append a row that reserves `missing`, after a check of every cap.
-
-        Args:
-            id: of the reservation.
-            label: of the run.
-            scope: of the run.
-            missing: what to reserve.
-            block: identity of the process or run that may use it.
-            head: what its ledger says by now.
-            part: as in `reserve`.
-        """
-        draft = self._draft(id, label, scope, missing, block, head, part)
+    def append_reserve(self, wanted: Wanted) -> None:
+        """Append a row that reserves `wanted`, after a check of every cap, or of the filter."""
+        draft = wanted.draft(self.name)
         self._store.refresh()
         for attempt in range(_TRIES):
             seen = self._relevant(self._store.rows)
@@ -259,19 +280,19 @@ class DatasetBudget:
             if self._store.append(make):
                 return
 
-    def _draft(
-        self,
-        id: str,
-        label: str,
-        scope: str,
-        missing: Steps,
-        block: str,
-        head: dict[str, Any],
-        part: tuple[str, int] | None,
-    ) -> Draft:
-        rows = [{**json.loads(text), "steps": steps} for text, steps in missing.items()]
-        body = {"label": label, "scope": scope, "block": block, "who": _who(), "head": head, "mechanisms": rows}
-        return Draft(self.name, "reserve", id, body | ({} if part is None else {"part": list(part)}))
+    def reserve_more(self, held: Held, missing: Steps, block: str, head: dict[str, Any]) -> None:
+        """Reserve more for a run that has a reservation.
+
+        Args:
+            held: the reservation.
+            missing: what to reserve.
+            block: identity of the process or run that may use it.
+            head: what its ledger says by now.
+
+        Raises:
+            BudgetExceeded: a cap would be crossed; nothing was reserved.
+        """
+        self.append_reserve(Wanted(held.id, held.label, held.scope, missing, block, head, held.part))
 
     def append(self, reservation: str, kind: str, body: dict[str, Any]) -> None:
         """Append a row about a reservation."""
@@ -285,21 +306,9 @@ class DatasetBudget:
         return max((row.number for row in rows if row.dataset == self.name), default=0)
 
     def _check_caps(self, draft: Draft, rows: tuple[Row, ...]) -> None:
-        if not draft.body["mechanisms"]:
-            return
-        ahead = Row(draft.dataset, draft.kind, draft.reservation, draft.body, len(rows) + 1, "", "")
-        before, known = self._find(rows), self._find((*rows, ahead))
-        for cap in known.caps.values():
-            after = _curve(self._total(known), cap)
-            if not cap.met(after):
-                raise BudgetExceeded(self._exceeded(cap, after, draft.body["label"], before))
-
-    def _exceeded(self, cap: Target, after: TradeOff, label: str, before: Known) -> str:
-        now = _curve(self._total(before), cap)
-        return (
-            f"budget of {self.name!r} must stay within {in_words(cap)}; run {label!r} would take it from "
-            f"{reached(cap, now):.4g} to {reached(cap, after):.4g}. {left_in_words(cap, self._total(before))}"
-        )
+        if draft.body["mechanisms"]:
+            ahead = Row(draft.dataset, draft.kind, draft.reservation, draft.body, len(rows) + 1, "", "")
+            check_caps(self._find(rows), self._find((*rows, ahead)), draft.body["label"])
 
     def _find(self, rows: tuple[Row, ...]) -> Known:
         known = read_rows(rows)
@@ -323,71 +332,6 @@ class DatasetBudget:
 
     def _parts(self, name: str, parts: int) -> Parts:
         return Parts(self._store.key, f"{self._store.id} {self.name} {name}", parts)
-
-    def _total(self, known: Known) -> Ledger:
-        found = Ledger(relation=known.relation, unit=known.unit)
-        counted = [held for held in known.held.values() if held.status != ABANDONED]
-        for held in counted:
-            alone = held.ledger(known.relation, known.unit)
-            found.absorb_marks(alone)
-            if held.part is None:
-                for entry in alone.entries:
-                    found.add(entry.mechanism, entry.steps, held.label)
-        for number, split in enumerate(sorted({held.part[0] for held in counted if held.part is not None})):
-            found.add(_parallel(counted, split, known.splits[split], number), note=f"parts of {split}")
-        if any(held.scope != "fixed" for held in counted[1:]):
-            found.assume(LOOKED)
-            found._marked = Standing.weakest(found._marked, Standing.CONDITIONAL)
-        for label in known.untracked:
-            found.assume(f"Run {label!r} read these records without being charged; this total does not hold it.")
-            found._marked = Standing.CLAIMED
-        return found
-
-
-def left_in_words(cap: Target, total: Ledger) -> str:
-    """What one more release may cost under `cap`, as the noise of a single Gaussian release."""
-    from tacit.calibration import smallest
-    from tacit.mechanisms import Gaussian
-
-    def after(noise_multiplier: float) -> Ledger:
-        trial = total.copy()
-        trial.add(Gaussian(noise_multiplier))
-        return trial
-
-    if total.entries and not cap.met(_curve(total, cap)):
-        return "Nothing is left."
-    try:
-        found = smallest("noise_multiplier", after, cap, relation=total.relation).value
-    except (InvalidInput, Refused):
-        return "Nothing is left."
-    alone = reached(cap, _curve(Ledger.of(Gaussian(found), relation=total.relation), cap))
-    return f"Left: one Gaussian release of noise multiplier {found:.4g} ({alone:.4g} by itself)."
-
-
-def _parallel(counted: list[Held], split: str, parts: int, number: int) -> Mechanism:
-    """The runs on the parts of one division: each record is in one part (McSherry 2009, Theorem 4)."""
-    branches = []
-    for index in range(parts):
-        steps: Steps = sum((held.steps for held in counted if held.part == (split, index)), Steps())
-        branches.append(Compose.of(*mechanisms(steps)))
-    used = [branch for branch in branches if branch.steps]
-    return Parallel(tuple(used), number) if len(used) > 1 else used[0]
-
-
-def _curve(ledger: Ledger, target: Target | None) -> TradeOff:
-    """The total by `pld`; where it refuses, by the proven accountant with the least number at `target`."""
-    try:
-        return accounting.accountant("pld")(ledger)
-    except Refused as refusal:
-        found = []
-        for name in _FALLBACKS:
-            try:
-                found.append(accounting.accountant(name)(ledger))
-            except Refused:
-                continue
-        if not found:
-            raise refusal from None
-        return found[0] if target is None else min(found, key=target.excess)
 
 
 def _who() -> str:

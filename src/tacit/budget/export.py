@@ -10,8 +10,10 @@ from typing import Any
 from tacit import __version__, check
 from tacit.budget.dataset import DatasetBudget
 from tacit.budget.records import mechanisms
+from tacit.budget.scopes import Scope
 from tacit.budget.store import Row
 from tacit.budget.targets import in_words, reached
+from tacit.budget.totals import odometer_in_words
 from tacit.serialization import json_text
 from tacit.tradeoff import Epsilon
 
@@ -57,6 +59,7 @@ def totals(dataset: DatasetBudget) -> dict[str, Any]:
         "unit": known.unit,
         "relation": known.relation,
         "public_facts": known.facts,
+        "scope": known.scope.spec() | {"says": known.scope.says, "statement": odometer_in_words(known)},
         "caps": [
             {"cap": in_words(cap), "spent": reached(cap, spent), "met": cap.met(spent)} for cap in known.caps.values()
         ],
@@ -88,7 +91,9 @@ def history_rows(dataset: DatasetBudget) -> list[dict[str, Any]]:
 def _says(row: Row, labels: dict[str, str]) -> str:
     body, label = row.body, labels.get(row.reservation, "")
     if row.kind == "declare":
-        return f"{body['relation']}, unit {body['unit']}"
+        scope = Scope.from_spec(body.get("scope", {"kind": "adaptive"}))
+        within = "" if scope.budget is None else f" of {in_words(scope.budget)}"
+        return f"{body['relation']}, unit {body['unit']}, scope {scope.says}{within}"
     if row.kind == "cap":
         from tacit.budget.targets import target_from_spec
 
@@ -203,7 +208,11 @@ def _parameters(total: dict[str, Any]) -> str:
 
 def _composition(found: dict[str, Any]) -> str:
     scopes = sorted({each["scope"] for each in found["reservations"] if each["status"] != "abandoned"})
-    return f"exact composition by {found['total']['accountant']}; scope of the runs: {', '.join(scopes) or 'none'}"
+    scope = found["scope"]["says"]
+    if scope.startswith("filter"):
+        return f"{scope}: every run was admitted before it ran, whatever it followed; {found['total']['accountant']}"
+    told = f"exact composition by {found['total']['accountant']}; scope {scope}"
+    return f"{told}; declared of the runs: {', '.join(scopes) or 'none'}"
 
 
 def _mechanisms(found: dict[str, Any]) -> list[str]:

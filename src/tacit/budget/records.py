@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tacit.accounting import Ledger
+from tacit.accounting.adaptivity import FOLLOWING
 from tacit.accounting.facts import Facts
+from tacit.budget.scopes import Scope
 from tacit.budget.store import Row
 from tacit.budget.targets import target_from_spec
 from tacit.mechanisms import Mechanism, from_spec
@@ -18,6 +20,7 @@ from tacit.tradeoff import Target
 
 Steps = Counter[str]
 """How often each mechanism, given by its JSON text, may run."""
+_FOLLOWING = {part for sentence in FOLLOWING for part in sentence.split("; ")}
 PLANNED, RESERVED, SETTLED, ABANDONED = "planned", "reserved", "settled", "abandoned"
 
 
@@ -54,13 +57,19 @@ class Held:
         """Everything that it may run."""
         return sum((each for each in self.blocks.values()), Counter())
 
-    def ledger(self, relation: str, unit: str) -> Ledger:
-        """What it may have run, with what its ledgers said of it."""
+    def ledger(self, relation: str, unit: str, *, covered: bool = False) -> Ledger:
+        """What it may have run, with what its ledgers said of it.
+
+        Args:
+            relation: neighbouring relation.
+            unit: privacy unit.
+            covered: whether a filter covers what its settings followed.
+        """
         found = Ledger(relation=relation, unit=unit)
         for mechanism, steps in mechanisms(self.steps):
             found.add(mechanism, steps, self.label)
         for head in self.heads.values():
-            take_head(found, head)
+            take_head(found, _covered(head) if covered else head)
         return found
 
 
@@ -75,17 +84,20 @@ class Known:
         facts: what is public about it.
         caps: per kind of target, the one in force.
         held: reservations by identity, in the order they were made.
+        scope: what the total is proven for.
+        reserved: identities of reservations, one for each row that reserved something, oldest first.
         fingerprints: digests of keyed hashes of its records.
         splits: number of parts of each division of its records.
         untracked: labels of runs on these records that were not charged.
-        assumed: sentences about what the registry does not know.
     """
 
     name: str
     relation: str
     unit: str
     facts: dict[str, Any]
+    scope: Scope = field(default_factory=Scope)
     caps: dict[str, Target] = field(default_factory=dict)
+    reserved: list[str] = field(default_factory=list)
     held: dict[str, Held] = field(default_factory=dict)
     fingerprints: list[str] = field(default_factory=list)
     splits: dict[str, int] = field(default_factory=dict)
@@ -96,12 +108,18 @@ def read_rows(rows: Iterable[Row]) -> dict[str, Known]:
     """Every data set by its name."""
     known: dict[str, Known] = {}
     for row in rows:
-        body = row.body
         if row.kind == "declare":
-            known[row.dataset] = Known(row.dataset, body["relation"], body["unit"], body["facts"])
+            known[row.dataset] = _declared(row)
         else:
             _READERS[row.kind](known[row.dataset], row)
     return known
+
+
+def _declared(row: Row) -> Known:
+    body = row.body
+    scope = Scope.from_spec(body.get("scope", {"kind": "adaptive"}))  # Absent before there were scopes.
+    caps: dict[str, Target] = {} if scope.budget is None else {"epsilon": scope.budget}
+    return Known(row.dataset, body["relation"], body["unit"], body["facts"], scope, caps)
 
 
 def mechanisms(steps: Steps) -> list[tuple[Mechanism, int]]:
@@ -136,6 +154,16 @@ def take_head(ledger: Ledger, head: dict[str, Any]) -> None:
         ledger._marked = Standing.weakest(ledger._marked, standing)
 
 
+def _covered(head: dict[str, Any]) -> dict[str, Any]:
+    """What a head says but for settings that may have followed outputs, which a filter covers."""
+    kept = [
+        fact
+        for fact in head["facts"]
+        if fact["id"] != "settings" or fact["how"] != "assumed" or set(fact["says"].split("; ")) - _FOLLOWING
+    ]
+    return head | {"facts": kept}
+
+
 def _reserve(known: Known, row: Row) -> None:
     body = row.body
     found = known.held.setdefault(
@@ -150,6 +178,8 @@ def _reserve(known: Known, row: Row) -> None:
             "steps"
         ]
     found.blocks[body["block"]] = found.blocks.get(body["block"], Counter()) + added
+    if added:
+        known.reserved.append(row.reservation)
     if body["head"]:
         found.heads[body["block"]] = body["head"]
 

@@ -12,6 +12,7 @@ from tacit import check
 from tacit.budget.dataset import DatasetBudget
 from tacit.budget.fingerprint import record_hashes
 from tacit.budget.records import read_rows
+from tacit.budget.scopes import Scope
 from tacit.budget.store import VARIABLE, Draft, Row, Store
 from tacit.errors import InvalidInput
 from tacit.relation import Relation
@@ -69,6 +70,7 @@ class Registry:
         unit: str = "record",
         relation: Relation | str = Relation.ADD_REMOVE,
         facts: Mapping[str, Any] | None = None,
+        scope: Scope | str = "adaptive",
     ) -> DatasetBudget:
         """Declare a data set of which nothing has been spent.
 
@@ -77,6 +79,7 @@ class Registry:
             unit: the privacy unit.
             relation: neighbouring relation of its total, hence of every run that is charged.
             facts: what is public about it, such as {"records": 32561}.
+            scope: what may follow earlier outputs: "adaptive", "fixed", "odometer", or a `Scope` such as a filter's.
 
         Raises:
             InvalidInput: there is one of that name.
@@ -86,6 +89,7 @@ class Registry:
             "unit": check.text("unit", unit),
             "relation": Relation.parse(relation).value,
             "facts": dict(facts or {}),
+            "scope": (scope if isinstance(scope, Scope) else Scope(scope)).spec(),
         }
 
         def make(rows: tuple[Row, ...]) -> list[Draft]:

@@ -85,7 +85,7 @@ class Reservation:
         missing = wanted - self.held.blocks.get(self.block, Counter())
         if missing:
             held = self.held
-            self.dataset.append_reserve(self.id, held.label, held.scope, missing, self.block, head or {}, held.part)
+            self.dataset.reserve_more(held, missing, self.block, head or {})
 
     def state(self, ledger: Ledger) -> None:
         """Keep what `ledger` says of facts, assumptions and standing by now, where that is news."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tacit import check
 from tacit.accounting import Entry, Ledger
+from tacit.accounting.adaptivity import LATER
 from tacit.budget.records import Steps, head_of, mechanisms, steps_of, take_head
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Mechanism
@@ -68,6 +69,13 @@ class SharedLedger(Ledger):
         """As of every ledger, with what other processes said."""
         self._read_others()
         return super().standing
+
+    def chosen_after_outputs(self, why: str) -> None:
+        """Claimed, as of every ledger; conditional where a filter of the data set admits what was chosen."""
+        if self._reservation.dataset.scope.is_filter:
+            self.may_follow_outputs(LATER)
+        else:
+            super().chosen_after_outputs(why)
 
     def prepare(self, planned: Iterable[tuple[Mechanism, int]]) -> None:
         """Reserve a whole run before it begins, beside what is recorded already.
@@ -142,11 +150,11 @@ class SharedLedger(Ledger):
                 if block != self._reservation.block:
                     take_head(self, head)
 
-    def __deepcopy__(self, memo: object) -> SharedLedger:  # type: ignore[override]
+    def __deepcopy__(self, memo: object) -> Self:
         return self
 
-    def __copy__(self) -> SharedLedger:  # type: ignore[override]
+    def __copy__(self) -> Self:
         return self
 
-    def __reduce_ex__(self, protocol: object) -> Any:
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         return type(self), (self._reservation,)

@@ -11,7 +11,7 @@ from tacit import check
 from tacit.serialization import json_text, write_text
 
 if TYPE_CHECKING:
-    from tacit.budget import DatasetBudget, Registry
+    from tacit.budget import DatasetBudget, Registry, Scope
     from tacit.tradeoff import Target
 
 NOT_TRACKED = (
@@ -44,6 +44,17 @@ def init(
     delta: Number = None,
     advantage: Number = None,
     mu: Number = None,
+    scope: Annotated[
+        str,
+        typer.Option(
+            help="What may follow earlier outputs: adaptive, fixed, odometer, or the filter renyi, gaussian, pure or "
+            "zcdp, whose budget is epsilon and delta."
+        ),
+    ] = "adaptive",
+    plan: Annotated[
+        Path | None, typer.Option(help="With --scope renyi: SPEC of what is meant to run, as for tacit account.")
+    ] = None,
+    order: Annotated[float | None, typer.Option(help="With --scope odometer: Renyi order, above 1.")] = None,
     registry: Where = None,
 ) -> None:
     """Declare a data set, and make the registry in this folder where there is none."""
@@ -53,6 +64,7 @@ def init(
 
     cap = _target(epsilon, delta, advantage, mu)
     Relation.parse(relation)
+    declared = _scope(scope, cap, plan, order)
     records = None if data is None else _training_records(data, data_dir)
     found = find_registry(registry) if registry is None else None
     book = found if found is not None else Registry.create(registry if registry is not None else FILE)
@@ -62,10 +74,10 @@ def init(
             hint = f"Use --budget {known[0]}: the same people have one budget."
             raise check.fail("data", "records that no data set has yet", known[0], hint)
     facts = {} if records is None else {"records": len(records.y_train)}
-    dataset = book.declare(name, unit=unit, relation=relation, facts=facts)
+    dataset = book.declare(name, unit=unit, relation=relation, facts=facts, scope=declared)
     if records is not None:
         dataset.register(records.x_train, records.y_train)
-    if cap is not None:
+    if cap is not None and not declared.is_filter:
         dataset.cap(cap)
     print(f"Registry: {book.store.place}")
     print(total_sentence(dataset))
@@ -74,7 +86,7 @@ def init(
 @app.command()
 def show(name: SomeName = None, registry: Where = None, json: Json = False) -> None:
     """Show caps, the exact total and what is left of each data set."""
-    from tacit.budget.dataset import left_in_words
+    from tacit.budget.totals import left_in_words, odometer_in_words
 
     book = _registry(registry)
     rows = []
@@ -83,7 +95,9 @@ def show(name: SomeName = None, registry: Where = None, json: Json = False) -> N
         if not json:
             print(total_sentence(dataset))
             for cap in dataset.caps:
-                print(f"  {left_in_words(cap, dataset.total())}")
+                print(f"  {left_in_words(dataset.known, cap)}")
+            if dataset.scope.kind == "odometer":
+                print(f"  {odometer_in_words(dataset.known)}")
             for sentence in dataset.total().assumptions:
                 print(f"  Assumed: {sentence}")
     if json:
@@ -153,14 +167,12 @@ def total_sentence(dataset: DatasetBudget | None) -> str:
     """What was spent on `dataset` by now, of what, and on which grounds."""
     if dataset is None:
         return NOT_TRACKED
-    from tacit.budget.targets import in_words, reached
+    from tacit.budget.totals import spent_in_words
 
-    known, spent = dataset.known, dataset.spent()
+    known = dataset.known
     runs = sum(held.status != "abandoned" and bool(held.steps) for held in known.held.values())
-    told = [f"{reached(cap, spent):.4g} of {in_words(cap)}" for cap in known.caps.values()]
-    cost = "; ".join(told) or f"epsilon {float(spent.epsilon(1e-5)):.4g} at delta 1e-05, no cap"
     many = "1 run" if runs == 1 else f"{runs} runs"
-    return f"Budget {dataset.name}: {many} spent {cost} ({spent.source}, {spent.standing.value})."
+    return f"Budget {dataset.name}: {many} {spent_in_words(known)}."
 
 
 def charged_name(budget: str | None, no_budget: bool) -> str | None:
@@ -198,6 +210,21 @@ def _target(epsilon: float | None, delta: float | None, advantage: float | None,
     if epsilon is delta is advantage is mu is None:
         return None
     return target_of(epsilon=epsilon, delta=delta, advantage=advantage, mu=mu)
+
+
+def _scope(kind: str, cap: Target | None, plan: Path | None, order: float | None) -> Scope:
+    """The scope of a data set; a filter's budget is the cap."""
+    from tacit.accounting import Ledger
+    from tacit.accounting.filters import KINDS
+    from tacit.budget import Scope
+    from tacit.tradeoff import Epsilon
+
+    meant = None if plan is None else Ledger.load(plan).mechanism
+    if kind not in KINDS:
+        return Scope(kind, plan=meant, order=order)
+    if not isinstance(cap, Epsilon):
+        raise check.fail("cap", "given by --epsilon and --delta for a filter, whose budget it is", cap)
+    return Scope(kind, cap, meant, order)
 
 
 def _training_records(data: str, data_dir: Path | None) -> Any:

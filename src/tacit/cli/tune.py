@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,11 @@ from tacit import check
 from tacit.cli.console import ShowValues
 from tacit.errors import InvalidInput
 from tacit.serialization import json_text
+
+_BEGUN = (
+    "Tuning {preset}: the noise of a trial is solved from the total, then a secret number of trials is trained. How "
+    "many, and how far each is, is not shown."
+)
 
 
 def command(
@@ -31,10 +37,16 @@ def command(
     unsafe_seed: Annotated[int | None, typer.Option(help="Repeatable search, not private.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the winner's run.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Data set of the registry that the search is charged to.")] = None,
+    no_budget: Annotated[
+        bool, typer.Option("--no-budget", help="Charge no registry: across runs the number is only claimed.")
+    ] = False,
     show_values: ShowValues = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Train a preset with random settings a random number of times; keep the best, and nothing of the others."""
+    print(_BEGUN.format(preset=preset), file=sys.stderr, flush=True)  # Before slow imports.
+    from tacit.cli.budget import charged_name, total_sentence
     from tacit.cli.console import progress_bars, screen
     from tacit.reports import account_table
     from tacit.runs import read_config
@@ -55,6 +67,7 @@ def command(
             data_dir=data_dir,
             out=out,
             overrides={name: value for name, value in given.items() if value is not None},
+            budget=charged_name(budget, no_budget),
             on_progress=on_progress,
         )
     card, total = tuned.run.card, tuned.tradeoff.epsilon(at)
@@ -84,6 +97,7 @@ def command(
     )
     console.print(f"Trials: {tuned.law}; exactly one with probability {tuned.law.once:.2f}. Their number stays secret.")
     console.print(account_table(tuned.run.account, card.ledger))
+    console.print(total_sentence(tuned.run.budget), soft_wrap=True)
     console.print(f"Card: {tuned.run.folder / 'card.html'}", soft_wrap=True)
 
 

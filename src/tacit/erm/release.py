@@ -44,11 +44,13 @@ class Terms:
     read: tuple[str, ...] = ()
     sized: bool = False
     weakened: bool = False
+    _after: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         for name in self.read:
             self.ledger.read_from_data(name)
         _mark_seeded(self.ledger, self.stream)
+        object.__setattr__(self, "_after", bool(self.ledger.entries))
 
     @property
     def relation(self) -> Relation:
@@ -74,7 +76,8 @@ class Terms:
             note: what it is for.
             exact: whether all of its noise is `noisy`, or drawn by another exact sampler.
         """
-        self.ledger.begin(*one_shot_facts(unit=self.ledger.unit, secure=self.stream.secure, exact=exact))
+        with self.ledger.planned(after=self._after):  # The charges of one release are planned together.
+            self.ledger.begin(*one_shot_facts(unit=self.ledger.unit, secure=self.stream.secure, exact=exact))
         for part, steps in mechanism.parts():
             self.ledger.add(part, steps, note)
 

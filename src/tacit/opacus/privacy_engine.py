@@ -314,6 +314,8 @@ class PrivacyEngine:
         if missing:
             raise check.fail("path", f"a checkpoint with {missing[0]}", str(path), "Save it with that part.")
         self._advance(Ledger.from_spec(state.pop("ledger")))
+        if isinstance(module, PrivateModel):
+            module.session.run.goes_on(self.ledger)
         with module.session.checks.restored() if isinstance(module, PrivateModel) else nullcontext():
             module.load_state_dict(state.pop("module_state_dict"), **(module_load_dict_kwargs or {}))
         for name, part in parts.items():

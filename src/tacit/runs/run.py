@@ -163,7 +163,8 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
     else:
         write_text(folder / "config.json", json_text(config.settings()))
         job.sign()
-    trained = trained_model(job, method)
+    with job.ledger.planned():  # The configuration was there before the first release.
+        trained = trained_model(job, method)
     job.ledger.save(folder / "ledger.json")
     config = trained.config or config
     if trained.config is not None:

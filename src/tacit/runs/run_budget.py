@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,7 @@ UNTRACKED = (
     "across runs"
 )
 """The assumption of a run that no registry is charged for."""
+Planned = Callable[[int | None], Mechanism | None]
 _KIND = "run budget"
 _LOOP = {"clip", "noise", "sampling"}
 
@@ -45,21 +46,26 @@ class RunBudget:
         registry: of the project; None without one.
         dataset: that is charged; None where none is.
         off: whether the user asked for no charge.
+        planned: the run on so many records, None where only the data tell; that of the configuration by default.
         reservation: of the run, once it is reserved.
+        recognised: whether the records were looked at.
     """
 
     registry: Registry | None
     dataset: DatasetBudget | None
     off: bool
+    planned: Planned | None = None
     reservation: Reservation | None = field(default=None)
+    recognised: bool = False
 
     @classmethod
-    def find(cls, config: Config, name: str | None) -> RunBudget:
+    def find(cls, config: Config, name: str | None, planned: Planned | None = None) -> RunBudget:
         """The registry and the data set called `name`, checked before any data are read.
 
         Args:
             config: of the run.
             name: of the data set; `NONE` charges none, None the one that the records are recognised as.
+            planned: as in the attribute.
 
         Raises:
             BudgetExceeded: the run would cross a cap.
@@ -68,10 +74,10 @@ class RunBudget:
         name = name if name is not None else os.environ.get(DATASET) or None
         registry = find_registry()
         if name in (None, NONE):
-            return cls(registry, None, name == NONE)
+            return cls(registry, None, name == NONE, planned)
         if registry is None:
             raise check.fail("budget", "the name of a data set in a registry", name, "Run tacit budget init NAME.")
-        found = cls(registry, registry.dataset(name), False)
+        found = cls(registry, registry.dataset(name), False, planned)
         found._check(config)
         return found
 
@@ -81,8 +87,9 @@ class RunBudget:
         Raises:
             InvalidInput: they are those of another data set than the one that was named, or of several.
         """
-        if self.registry is None:
+        if self.registry is None or self.recognised:
             return
+        self.recognised = True
         known = self.registry.recognise(data.x_train, data.y_train)
         if self.off:
             for name in known:
@@ -108,9 +115,12 @@ class RunBudget:
         if known.relation != config.relation:
             rule = f"{known.relation}, that of data set {self.dataset.name!r}"
             raise check.fail("relation", rule, config.relation)
-        planned = planned_run(config, known.facts.get("records"))
+        records = known.facts.get("records")
+        planned = planned_run(config, records) if self.planned is None else self.planned(records)
         if planned is not None:
             self.dataset.check(planned, config.name)
+        else:
+            self.dataset.check_left(config.name)
 
     def sentence(self) -> str:
         """The assumption of a run that is not charged; empty for one that is."""

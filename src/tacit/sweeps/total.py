@@ -25,7 +25,9 @@ def sweep_totals(results: Sequence[Result]) -> dict[Group, Ledger]:
             continue
         ledger = Ledger.from_spec(result.value[LEDGER])
         group = (_records(result.settings), ledger.relation.value, ledger.unit)
-        totals.setdefault(group, Ledger(relation=ledger.relation, unit=ledger.unit)).absorb(ledger)
+        total = totals.setdefault(group, Ledger(relation=ledger.relation, unit=ledger.unit))
+        with total.planned():  # A grid is fixed before its first run.
+            total.absorb(ledger)
     return totals
 
 

@@ -174,12 +174,14 @@ class PrivateTicket:
         if self.plan.mode == "paper":
             ledger.mark_unsafe("unsafe_ticket_of_private_data", Standing.CLAIMED)
         if self.plan.mode != "T4":
-            yield ledger
+            with ledger.planned():
+                yield ledger
             return
         ledger.add(planned, note=note)
         inner = Ledger(relation=ledger.relation, unit=ledger.unit)
         try:
-            yield inner
+            with inner.planned():
+                yield inner
         finally:
             ledger.absorb_marks(inner)
 

@@ -119,6 +119,7 @@ class Private(NamedTuple):
         """
         self.model.session.check_between("weights must be loaded")
         self.ledger.advance(ledger)
+        self.model.session.run.goes_on(ledger)
         with self.model.session.checks.restored():
             self.model.load_state_dict(state)
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tacit import accounting, check
 from tacit.accounting import EXACT_STEPS, PUBLIC_SIZE, Accountant, Fact, How, Ledger, common_facts, exact_steps
+from tacit.accounting.adaptivity import CHANGED_NOISE, RESUMED
 from tacit.budget.shared_ledger import SharedLedger
 from tacit.clipping import Clip, FlatClip
 from tacit.errors import BudgetExceeded, InvalidInput, TrainingMisuse
@@ -26,12 +27,7 @@ from tacit.training.draw_check import check_draws
 from tacit.training.release import NoisyMean, Release
 from tacit.training.release_monitor import ReleaseMonitor
 
-CHANGED_NOISE = (
-    "noise_multiplier was changed during the run, which the accountants take for fixed beforehand: plan it with a "
-    'noise schedule, or declare it: ledger.facts.declare("settings", "noise schedule fixed beforehand")'
-)
 WHAT_IS_LEFT = "a run spends what earlier runs left of a target (natural filter); reserve slots, or declare the scope"
-"""Why a total is claimed that no theorem covers: the noise or length of a run follows what ran before it."""
 NOT_TAKEN = "planned, not taken: the run could end by what it had released"
 
 
@@ -289,21 +285,27 @@ class PrivateRun:
             self._enter(state.get("series", 0))
         self._resolve_budget()
 
+    def goes_on(self, earlier: Ledger) -> None:
+        """Record that this plan goes on with that of `earlier`; one of other steps may have been chosen after it."""
+        planned = [_but_series(mechanism) for mechanism, _ in self.plan.runs]
+        if any(_but_series(entry.mechanism) not in planned for entry in earlier.entries):
+            self.ledger.may_follow_outputs(RESUMED)
+
     def change_noise(self, noise_multiplier: float) -> None:
         """Use another noise multiplier from the next step on; refused where a budget was planned with this one."""
         now = self.plan.noise_at(self.taken)
         if noise_multiplier == now:
             return
-        every = self.plan.sampling.steps_alike(self.plan.records, self.plan.sample_rate)
-        if self._affordable is not None or (self.taken - self._pass_start) % every:
-            why = "which the budget was planned with" if self._affordable is not None else f"for {every} steps (a pass)"
+        every, planned = self.plan.sampling.steps_alike(self.plan.records, self.plan.sample_rate), self._affordable
+        if planned is not None or (self.taken - self._pass_start) % every:
+            why = "which the budget was planned with" if planned is not None else f"for {every} steps (a pass)"
             raise TrainingMisuse(
                 f"noise_multiplier must stay {now:g}, {why}; got {noise_multiplier!r}. "
                 "Change it between passes, and give noise_multiplier instead of a target."
             )
         self.plan = replace(self.plan, noise_multiplier=noise_multiplier)
-        if self.taken:
-            self.ledger.facts.missing("settings", CHANGED_NOISE)
+        if self.taken or self.ledger.entries:
+            self.ledger.may_follow_outputs(CHANGED_NOISE)
 
     def record_plan(self) -> None:
         """Record the planned steps that were not taken: a run that may end by what it released costs its whole plan."""
@@ -347,6 +349,11 @@ class PrivateRun:
                 f"step {self.taken + 1} would cross the privacy budget; it was not taken. It allows {self._affordable} "
                 f"steps such as {self.plan.mechanism_at(self.taken)}; use more noise or fewer steps."
             )
+
+
+def _but_series(mechanism: Mechanism) -> dict[str, Any]:
+    """What a step is, whichever series of disjoint batches it belongs to."""
+    return {name: value for name, value in mechanism.spec().items() if name != "series"}
 
 
 def unit_ids_of(batch: Batch) -> UnitIds | None:

@@ -26,6 +26,7 @@ from tacit.runs.builders import clip_of, dataset_of, stream_of
 from tacit.runs.methods import Job, Method, Trained, method_of
 from tacit.runs.methods.base import MODEL, Predict, Progress
 from tacit.runs.run import train_by
+from tacit.runs.run_budget import RunBudget
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon, TradeOff
 from tacit.training.resolve_plan import resolve_steps
@@ -100,6 +101,7 @@ def tune(
     data_dir: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
     overrides: Mapping[str, Any] | None = None,
+    budget: str | None = None,
     on_progress: Progress = lambda stage, done, total: None,
 ) -> Tuned:
     """Train `preset` with random settings of `space`, K ~ `law` times, and keep the run of the best noisy score.
@@ -120,9 +122,12 @@ def tune(
         data_dir: folder of the original data files.
         out: folder of the winner's run.
         overrides: settings of every trial that differ from the preset's.
+        budget: data set of the registry (`tacit budget`) that the whole search is charged to; "-" for none. By default
+            the one that the records are recognised as.
         on_progress: called with (stage, done, total); it is told nothing of single trials.
 
     Raises:
+        BudgetExceeded: the search would cross a cap; where a data set is named, before any record is read.
         InvalidInput: an argument breaks its rule, or the configuration is none whose trials can be compared: a
             classification by method "gradient" with Poisson sampling and constant noise.
     """
@@ -131,7 +136,17 @@ def tune(
     check.probability("validation_share", validation_share, open_low=True, open_high=True)
     config = _config(preset, {"epsilon": target.epsilon, "delta": target.delta, **(overrides or {})})
     drawn_from, chosen = space_of(config, space), law_of(law, trials=trials)
+    aside = validation_share if validation == "private" else 0.0
+
+    def whole(records: int | None) -> Mechanism | None:
+        if records is None:
+            return None
+        kept = max(1, round(records * (1 - aside)))
+        return plan_search(config, drawn_from, chosen, target, kept, private=aside > 0).mechanism
+
+    charged = RunBudget.find(config, budget, whole)
     dataset = dataset_of(config, data_dir, on_progress)
+    charged.recognise(config, dataset)
     if dataset.task != "classification":
         raise check.fail("preset", "one of a classification, whose scores are counts", dataset.task)
     stream = stream_of(config) or SecureStream()
@@ -140,7 +155,7 @@ def tune(
     search = plan_search(config, drawn_from, chosen, target, len(split.training.y_train), private=split.private)
     on_progress("noise", 1, 1)
     method = _Tuning(config, search, split, stream)
-    run = train_by(method, config, split.training, data_dir=data_dir, out=out, on_progress=on_progress)
+    run = train_by(method, config, split.training, charged=charged, data_dir=data_dir, out=out, on_progress=on_progress)
     tradeoff = accountant("pld")(run.card.ledger)
     return Tuned(run, method.settings_drawn, tradeoff, chosen, search.noise_multiplier, search.score_noise)
 
@@ -224,7 +239,8 @@ class _Tuning(Method[Any]):
         ledger.assume(_OWN_COIN if self._split.private else _PUBLIC)
         if isinstance(self._stream, SeededStream):
             ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
-        # The whole search is in the file before its first trial: a search that is killed has spent it.
+        # The whole search is in the registry and the file before its first trial: one that is killed has spent it.
+        job.write_ahead((self._search.mechanism, 1))
         for part, steps in self._search.mechanism.parts():
             ledger.add(part, steps, NOTE)
         ledger.save(job.folder / "ledger.json")
@@ -282,7 +298,7 @@ class _Trials:
         folder = self._place / str(self._count)
         folder.mkdir()
         ledger = Ledger(relation=self._job.ledger.relation)
-        job = replace(self._job, config=config, folder=folder, ledger=ledger, on_progress=_silent, sign=_nothing)
+        job = replace(self._job, config=config, folder=folder, ledger=ledger, **_ALONE)
         method = method_of(config)
         method.check(job)
         trained = method.train(job)
@@ -345,9 +361,17 @@ def _config(preset: str | Config, overrides: Mapping[str, Any]) -> Config:
     return config
 
 
+def _unreserved(ledger: Ledger) -> None:
+    """The search is reserved as a whole."""
+
+
 def _silent(stage: str, done: int, total: int) -> None:
     """Progress of single trials tells how many there are."""
 
 
 def _nothing() -> None:
     """Folders of trials are not signed: they never leave the search."""
+
+
+_ALONE: dict[str, Any] = {"on_progress": _silent, "sign": _nothing, "reserve": _unreserved}
+"""What a trial's job tells nobody."""
