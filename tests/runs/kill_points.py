@@ -144,7 +144,7 @@ def _write_releases(path: Path) -> None:
     private, concealed = tacit.tickets.private, tacit.variational.concealed
     after(private, "choose", lambda scores, epsilon, *_, method="exponential", **__: (_choice(method, epsilon), 1))
     cost: list[Mechanism] = []
-    path_cost, gaussian = concealed.path_cost, concealed.gaussian
+    path_cost, noise = concealed.path_cost, concealed.rounded_gaussian
 
     def remembered(**settings: Any) -> Any:
         found = path_cost(**settings)
@@ -154,9 +154,9 @@ def _write_releases(path: Path) -> None:
     def drawn(*args: Any, **kwargs: Any) -> Any:
         while cost:  # The whole path is one release, which begins with the first draw.
             made(cost.pop())
-        return gaussian(*args, **kwargs)
+        return noise(*args, **kwargs)
 
-    concealed.path_cost, concealed.gaussian = remembered, drawn
+    concealed.path_cost, concealed.rounded_gaussian = remembered, drawn
 
 
 def _choice(method: str, epsilon: float) -> Mechanism:
