@@ -3,7 +3,8 @@
     python -m tests.runs.kill_points --runs 1000 --log kills.jsonl --save benchmarks/results/kill_points.json
 
 takes about an hour on one core; `--log` keeps what is done, so that it can be stopped, and `--part 0/2` leaves every
-second run to another process. `--first N` begins at run N and adds to the counts of the first N that `--save` holds. tests/runs/test_kill_points.py runs a few.
+second run to another process; `--first N` adds to the counts of the first N runs that `--save` holds.
+tests/runs/test_kill_points.py runs a few.
 
 A child process ends without any clean-up (os._exit) at its k-th event: a write, a rename, a removal, a record in a
 ledger or a draw from the stream; k is uniform over the events of a whole run, or over those of its files alone. What it
