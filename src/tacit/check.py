@@ -8,13 +8,14 @@ import functools
 import math
 import numbers
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar
 
-from tacit.errors import InvalidInput, RenamedWarning
+from tacit.errors import InvalidInput, RenamedWarning, TacitError
 
 Kind = TypeVar("Kind")
 Parameters = ParamSpec("Parameters")
@@ -65,6 +66,44 @@ def private_values(values: Iterable[object]) -> object:
         values that only --show-values shows
     """
     return list(values)[:5] if values_shown() else _NotShown()
+
+
+@contextmanager
+def reading(name: str, rule: str, *, keep: tuple[str, ...] = ()) -> Iterator[None]:
+    """Context in which private data are converted: no error of another package leaves it with what it quotes of them.
+
+    Args:
+        name: of the data.
+        rule: follows "must be".
+        keep: beginnings of messages that quote no value but in a dump of an array, which is cut out of them.
+
+    Raises:
+        InvalidInput: the conversion failed; nothing of the message of another package stays but the error's type.
+
+    Example:
+        >>> try:
+        ...     with reading("X", "a table of numbers"):
+        ...         float("John Smith")
+        ... except InvalidInput as error:
+        ...     print(error)
+        X must be a table of numbers; got values that only --show-values shows. They raise ValueError.
+    """
+    try:
+        yield
+    except TacitError:
+        raise
+    except Exception as error:
+        if values_shown():
+            raise
+        told = str(error)
+        if isinstance(error, TypeError | ValueError) and told.startswith(keep or "\0"):
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(_DUMP.sub("", told)) from None
+        raise fail(name, rule, private_values([]), f"They raise {type(error).__name__}.") from None
+
+
+# What scikit-learn quotes of an array: after "array=" up to the advice, and all that follows "Complex data ...".
+_DUMP = re.compile(r"\narray=.*(?=\nReshape)|\narray=.*|(?<=Complex data not supported)\n.*", re.DOTALL)
 
 
 class _NotShown:

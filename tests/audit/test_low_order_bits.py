@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from benchmarks.low_order_bits import CASES, measured
 
 from tacit.attacks import Scores
 from tacit.audit import LowOrderBits, audit_scores, reachable
@@ -43,3 +44,18 @@ def test_many_coordinates_refute_a_claim_about_real_numbers():
 def test_bad_arguments_are_refused():
     with pytest.raises(InvalidInput, match="std must be"):
         reachable(np.zeros(1, np.float32), 0.0, std=0.0, divisor=1.0)
+
+
+EXACT = ["input perturbation, epsilon .1", "training step, noise 8", "randomised response", "output chaudhuri"]
+
+
+@pytest.mark.parametrize("name", [*EXACT, "objective pure", "count, discrete Laplace"])
+def test_low_order_bits_of_exact_releases_tell_nothing_beyond_what_is_certified(name):
+    """A slice of `benchmarks/low_order_bits.py`; false alarms below 1e-6 each."""
+    case = CASES[name]()
+    assert measured(case, 100, confidence=1 - 1e-6) <= case.certified
+
+
+def test_the_same_scores_refute_noise_in_floating_point():
+    """The noise of a certified epsilon of 1."""
+    assert measured(CASES["input perturbation, epsilon 1, floats"](), 400) > 1.0

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import binom, chisquare
 
 from tacit.accounting import How, Ledger
@@ -12,14 +13,19 @@ from tacit.erm.gradient import clipped_sum
 from tacit.erm.input import Aggregate, Local
 from tacit.erm.losses import Logistic
 from tacit.erm.objective import ObjectiveGaussian
-from tacit.erm.output import GaussianOutput
-from tacit.erm.rounding import gradient_rounding, step_rounding, sum_rounding
+from tacit.erm.objective_published import ApproximateMinima
+from tacit.erm.objective_pure import ChaudhuriObjective, KiferPureObjective, PureObjective
+from tacit.erm.output import GaussianOutput, GradientDescentOutput, OutputPerturbation
+from tacit.erm.rounding import descent_rounding, gradient_rounding, step_rounding, sum_rounding
 from tacit.erm.solver import Problem, minimise
 from tacit.noise import SecureStream
 from tacit.noise.rounded_gaussian import grid_of
 from tacit.tradeoff import Epsilon
+from tacit.variational import LogisticLikelihood, Schedule, infer_concealed, posterior_samples, sgld
 from tacit.variational.linear import noisy_statistics
 from tests.erm.cases import problem, terms
+
+PURE = (PureObjective(), ChaudhuriObjective(), KiferPureObjective(), OutputPerturbation())
 
 
 def on_grid(values, std):
@@ -29,8 +35,8 @@ def on_grid(values, std):
 
 def test_released_parameters_are_multiples_of_the_grid():
     case = problem(Logistic(), records=60)
-    for method in (GaussianOutput(), ObjectiveGaussian()):
-        given = terms(1.0, 1e-5)
+    for method in (GaussianOutput(), ObjectiveGaussian(), ApproximateMinima(), GradientDescentOutput(), *PURE):
+        given = terms(1.0, 0.0 if method.pure else 1e-5)
         theta = method.release(case, given).theta
         # Whatever the standard deviation is, the grid is a power of two not far below it.
         assert on_grid(theta, 2.0**-24)
@@ -87,6 +93,33 @@ def test_the_solvers_gradient_errs_by_less_than_its_bound():
     slopes = np.array(case.loss.slopes(case.features @ theta, case.targets), dtype=np.longdouble)
     exact = case.features.astype(np.longdouble).T @ slopes + np.longdouble(2.0) * theta
     assert float(np.linalg.norm(case.gradient(theta) - exact)) <= gradient_rounding(case, 1.0)
+
+
+def test_iterates_err_by_less_than_their_bound():
+    """Gradient descent in extended precision, from the same data."""
+    case, method = problem(Logistic(), records=300, width=4), GradientDescentOutput(steps=40)
+    rows, theta = case.features.astype(np.longdouble), np.zeros(case.shape, np.longdouble)
+    eta, signs = np.longdouble(method.step_size(case)), (2 * case.targets - 1)[:, None]
+    for _ in range(40):
+        slopes = -signs / (1 + np.exp(signs * (rows @ theta)))
+        theta = theta - eta / case.records * (rows.T @ slopes + np.longdouble(case.strength) * theta)
+    error = float(np.linalg.norm(method.iterate(case) - theta))
+    assert error <= descent_rounding(case, 1.0, 40, method.step_size(case)) < 1e-6
+
+
+def test_samples_and_states_are_multiples_of_their_grids():
+    """Posterior samples, and what a Langevin step adds to a state that is known: (state' - state) + drift."""
+    case = problem(Logistic(), records=60, strength=20.0)
+    drawn = posterior_samples(Logistic(), case.features, case.targets, strength=20.0, std=0.3, count=50)
+    assert on_grid(drawn.samples, 0.3)
+    assert drawn.ledger.facts["arithmetic"].how is How.ENFORCED
+    settings = {"clip_norm": 1.0, "steps": 3, "sample_rate": 0.2, "noise_multiplier": 5.0, "learning_rate": 0.05}
+    x, y = torch.randn(50, 2), torch.arange(50) % 2
+    found = infer_concealed(LogisticLikelihood(), x, y, **settings)
+    assert on_grid(found.path, found.std / 2)
+    assert found.ledger.facts["arithmetic"].how is How.ENFORCED
+    chain = sgld(case, Schedule(1.0, 1e-5, 1.0, 1.0), batch_size=60)
+    assert chain.ledger.facts["arithmetic"].how is How.ENFORCED
 
 
 def test_rounding_costs_little():

@@ -24,14 +24,7 @@ from tests.erm.cases import problem, terms
 
 ALL = [kind() for family in METHODS.values() for kind in family.values()]
 PROVEN = [method for method in ALL if method.standing is Standing.PROVEN]
-# Radial noise, one of two noises, or iterates whose rounding no bound covers: drawn or added in floating point.
-FLOATING = [("objective", "pure"), ("objective", "chaudhuri"), ("objective", "kifer_pure"), ("objective", "amp")]
-FLOATING += [("output", "chaudhuri"), ("output", "zhang")]
 CONVEX = [method for method in ALL if method.family in ("objective", "output") and method.name != "zhang"]
-
-
-def floating(method):
-    return (method.family, method.name) in FLOATING
 
 
 def run(method, case, epsilon=1.0, delta=1e-5, relation="add_remove", stream=None):
@@ -45,7 +38,7 @@ def run(method, case, epsilon=1.0, delta=1e-5, relation="add_remove", stream=Non
 @pytest.mark.parametrize("method", PROVEN, ids=lambda m: m.name)
 def test_the_guarantee_meets_the_target_and_the_ledger_agrees(method, epsilon, relation):
     result, given, delta = run(method, problem(Logistic(), records=60), epsilon, relation=relation)
-    assert result.guarantee.standing is (Standing.CONDITIONAL if floating(method) else Standing.PROVEN)
+    assert result.guarantee.standing is Standing.PROVEN
     assert float(result.guarantee.epsilon(delta)) <= epsilon * (1 + 1e-6)
     assert result.guarantee.relation is result.relation
     assert given.ledger.mechanism == Ledger.of(result.mechanism).mechanism

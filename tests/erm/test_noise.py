@@ -15,10 +15,9 @@ from tacit.erm.input_published import Fukuchi, PaperInput, perturbed
 from tacit.erm.losses import Logistic
 from tacit.erm.objective import ObjectiveGaussian
 from tacit.erm.objective_published import ApproximateMinima, KiferObjective
-from tacit.erm.objective_pure import ChaudhuriObjective, KiferPureObjective, PureObjective, radial
+from tacit.erm.objective_pure import ChaudhuriObjective, KiferPureObjective, PureObjective
 from tacit.erm.output import GaussianOutput, GradientDescentOutput, OutputPerturbation
 from tacit.erm.solver import Problem
-from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_mu
@@ -68,16 +67,6 @@ def test_pure_output(relation, s):
     draws = OutputPerturbation().release(blank(DRAWS), terms(EPSILON, 0.0, relation=relation)).theta
     # E b_j^2 = (d + 1) / rate^2; ||b|| is Gamma(d), of relative deviation 1 / sqrt(d) like the variance of Gaussians.
     matches(draws, (DRAWS + 1) * (s / 3 / EPSILON) ** 2)
-
-
-def test_radial_noise_in_few_dimensions():
-    stream, rate, count = SeededStream(1), 2.5, 20_000
-    draws = np.array([radial(stream, (3,), rate=rate) for _ in range(count)])
-    norms = np.linalg.norm(draws, axis=1)
-    assert norms.mean() == pytest.approx(3 / rate, abs=5 * math.sqrt(3) / rate / math.sqrt(count))
-    assert norms.var() == pytest.approx(3 / rate**2, rel=0.05)
-    # Kurtosis of a coordinate is E||b||^4 E u^4 / (E||b||^2 E u^2)^2 = 4.5: deviation of the variance sqrt(3.5 / N).
-    assert np.mean(draws**2, axis=0) == pytest.approx([4 / rate**2] * 3, rel=5 * math.sqrt(3.5 / count))
 
 
 def linear_term(theta, case, strength):
@@ -143,8 +132,9 @@ def test_gradient_descent(relation, s):
 def test_noisy_sgd():
     method, case = NoisySGD(steps=1, batch_size=1.0), Problem(np.zeros((2, DRAWS)), np.ones(2), Logistic(), 3.0)
     result = method.release(case, terms(EPSILON, DELTA))
-    step = Gaussian(result.facts["noise_std"]).poisson(0.5)
-    assert result.mechanism.steps == ((step, 1),)
+    step = result.mechanism.steps[0][0].base
+    assert step.noise_multiplier == pytest.approx(result.facts["noise_std"], rel=1e-8)
+    assert result.mechanism.steps == ((step.poisson(0.5), 1),)
     assert float(result.guarantee.epsilon(DELTA)) == pytest.approx(EPSILON, rel=1e-4)
     eta = 1 / (3.0 + 0.25 * 2)
     matches(result.theta, (eta * result.facts["noise_std"] / 0.5) ** 2)
@@ -165,8 +155,9 @@ def test_svrg():
     method = Svrg(rounds=1, inner=1, batch_size=1.0)
     case = Problem(np.zeros((2, DRAWS)), np.ones(2), Logistic(), 0.0)
     result = method.release(case, terms(EPSILON, DELTA))
-    std = result.facts["noise_std"]
-    assert result.mechanism.steps == ((Gaussian(std), 1), (Gaussian(std).poisson(0.5), 1))
+    std, step = result.facts["noise_std"], result.mechanism.steps[0][0]
+    assert step.noise_multiplier == pytest.approx(std, rel=1e-8)
+    assert result.mechanism.steps == ((step, 1), (step.poisson(0.5), 1))
     assert float(result.guarantee.epsilon(DELTA)) == pytest.approx(EPSILON, rel=1e-4)
     eta = 1 / 0.25
     matches(result.theta, (eta / 2) ** 2 * ((2 * std / 0.5) ** 2 + std**2))

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.stats import kstest
 
 from tacit.noise import NORMAL_ERROR, SeededStream, near_gaussian
-from tacit.noise.rounded_gaussian import _INNER, _box_muller, _by_extension, _Cell, _inside
+from tacit.noise.box_muller import INNER, Cell, box_muller, by_extension, inside
 
 
 def ends(word, angle, sine):
@@ -26,13 +26,13 @@ def ends(word, angle, sine):
 
 def test_values_lie_within_the_bound_over_their_whole_cell():
     draw = np.random.default_rng(0)
-    words = draw.integers(_INNER + 1, 2**64 - _INNER - 1, 300, dtype=np.uint64)
+    words = draw.integers(INNER + 1, 2**64 - INNER - 1, 300, dtype=np.uint64)
     # Cells near both ends of the range that float64 decides are the widest.
-    words[:50] = _INNER + 1 + np.arange(50, dtype=np.uint64)
-    words[50:100] = np.uint64(2**64 - _INNER - 1) - np.arange(50, dtype=np.uint64)
+    words[:50] = INNER + 1 + np.arange(50, dtype=np.uint64)
+    words[50:100] = np.uint64(2**64 - INNER - 1) - np.arange(50, dtype=np.uint64)
     angles = draw.integers(-(2**63), 2**63 - 1, 300, dtype=np.int64)
-    assert _inside(words).all()
-    radius, turns = _box_muller(words, angles)
+    assert inside(words).all()
+    radius, turns = box_muller(words, angles)
     for place in range(300):
         for sine, value in ((False, np.cos(turns[place])), (True, np.sin(turns[place]))):
             normal = float(radius[place] * value)
@@ -41,8 +41,8 @@ def test_values_lie_within_the_bound_over_their_whole_cell():
 
 def test_cells_at_the_ends_are_refined():
     stream = SeededStream(3)
-    for word in (0, 1, _INNER - 1, 2**64 - _INNER, 2**64 - 1):
-        cosine, sine = _by_extension(_Cell(word, 2**61), stream)
+    for word in (0, 1, INNER - 1, 2**64 - INNER, 2**64 - 1):
+        cosine, sine = by_extension(Cell(word, 2**61), stream)
         corners = [abs(end) for end in ends(max(word, 1), 2**61, True)] if word else [9.4]
         assert abs(cosine) <= 14
         assert sine >= 0

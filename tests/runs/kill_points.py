@@ -3,7 +3,8 @@
     python -m tests.runs.kill_points --runs 1000 --log kills.jsonl --save benchmarks/results/kill_points.json
 
 takes about an hour on one core; `--log` keeps what is done, so that it can be stopped, and `--part 0/2` leaves every
-second run to another process. tests/runs/test_kill_points.py runs a few.
+second run to another process; `--first N` adds to the counts of the first N runs that `--save` holds.
+tests/runs/test_kill_points.py runs a few.
 
 A child process ends without any clean-up (os._exit) at its k-th event: a write, a rename, a removal, a record in a
 ledger or a draw from the stream; k is uniform over the events of a whole run, or over those of its files alone. What it
@@ -144,7 +145,7 @@ def _write_releases(path: Path) -> None:
     private, concealed = tacit.tickets.private, tacit.variational.concealed
     after(private, "choose", lambda scores, epsilon, *_, method="exponential", **__: (_choice(method, epsilon), 1))
     cost: list[Mechanism] = []
-    path_cost, gaussian = concealed.path_cost, concealed.gaussian
+    path_cost, noise = concealed.path_cost, concealed.rounded_gaussian
 
     def remembered(**settings: Any) -> Any:
         found = path_cost(**settings)
@@ -154,9 +155,9 @@ def _write_releases(path: Path) -> None:
     def drawn(*args: Any, **kwargs: Any) -> Any:
         while cost:  # The whole path is one release, which begins with the first draw.
             made(cost.pop())
-        return gaussian(*args, **kwargs)
+        return noise(*args, **kwargs)
 
-    concealed.path_cost, concealed.gaussian = remembered, drawn
+    concealed.path_cost, concealed.rounded_gaussian = remembered, drawn
 
 
 def _choice(method: str, epsilon: float) -> Mechanism:
@@ -232,6 +233,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="the first run; `--save` holds the counts of those before")
     parser.add_argument("--part", default="0/1", help="k/n: only every n-th run, from the k-th on")
     parser.add_argument("--log", type=Path, help="file of finished runs, which are not run again")
     parser.add_argument("--save", type=Path, help="file for the counts of every method")
@@ -244,7 +246,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root:
         os.environ["XDG_CONFIG_HOME"] = f"{root}/configuration"
         for number in range(first, given.runs, every):
-            if number in done:
+            if number in done or number < given.first:
                 continue
             method = list(METHODS)[number % len(METHODS)]
             if method not in events:
@@ -257,7 +259,13 @@ def main() -> None:
             if given.log is not None:
                 with given.log.open("a") as log:
                     log.write(json.dumps(done[number]) + "\n")
-    rows = counts([row for row in done.values() if row[0] < given.runs])
+    rows = counts([row for row in done.values() if given.first <= row[0] < given.runs])
+    if given.first:
+        earlier = json.loads(given.save.read_text())
+        if earlier["runs"] != given.first:
+            raise SystemExit(f"--first must be {earlier['runs']}, the number of runs in --save")
+        for method, row in earlier["methods"].items():
+            rows[method] = {name: rows[method][name] + count for name, count in row.items()}
     for method, row in rows.items():
         print(f"{method}: {row['runs']} runs, {row['kills']} kills, {row['wrong']} went wrong")
     if given.save is not None:

@@ -62,7 +62,7 @@ def test_concealed_parameters_are_accounted_as_claimed_and_as_proven(tmp_path, c
     assert main([*arguments, "--out", str(tmp_path), "--json"]) == 0
     card = json.loads(capsys.readouterr().out)
     proven = next(each for each in card["guarantees"] if each["accountant"] == "pld")
-    assert proven["standing"] == "conditional"
+    assert proven["standing"] == "proven"
     assert 0 < card["metrics"]["claimed_epsilon"] < proven["epsilon"] / 2
     assert 0 < card["metrics"]["bayesian_epsilon"] < proven["epsilon"]
     ledger = Ledger.load(tmp_path / "ledger.json")

@@ -1,6 +1,7 @@
 """Marks of every phase reach the ledger that the user holds, and `find` records all that it costs."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from tacit.errors import InvalidInput
 from tacit.mechanisms import alternatives
 from tacit.noise import SecureStream, SeededStream
 from tacit.relation import Relation
+from tacit.signing import Origin
 from tacit.standing import Standing
 from tacit.tickets import PrivateTicket, TicketPlan, count_scores, log_probabilities
 from tests.tickets.test_private import SMALL, paper_tickets
@@ -93,3 +95,12 @@ def test_find_refuses_a_ledger_of_another_relation():
     """The rate of the choice follows from the relation: half of it under replace_one."""
     with pytest.raises(InvalidInput, match="ledger must be of relation add_remove"):
         made("T2", SecureStream()).find(Ledger(relation="replace_one"))
+
+
+def test_a_ticket_that_nobody_vouches_for_makes_its_run_claimed():
+    """Its provenance, no private data, is what T1 rests on, and anybody can write it into a file."""
+    ledger, plan = Ledger(), TicketPlan("T1", **(SMALL | {"epochs": 1}))
+    foreign = replace(ticket(), origin=Origin.FOREIGN)
+    PrivateTicket(network, data(600), plan, candidates=[foreign], stream=SecureStream()).find(ledger)
+    assert ledger.standing is Standing.CLAIMED
+    assert "unsafe_ticket_of_unknown_origin" in ledger.unsafe

@@ -8,10 +8,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from tacit import models
 from tacit.errors import InvalidInput
 from tacit.gradients import clipped_sum
+from tacit.signing import Origin
 from tacit.tickets import (
     Ticket,
     by_magnitude,
@@ -252,3 +255,47 @@ def test_bad_tickets(change, sentence):
     with pytest.raises(InvalidInput, match=sentence):
         Ticket(**(good | change))
     assert np.isclose(Ticket(**good).sparsity, 0.0)
+
+
+def rewritten(path, change):
+    """The file with its header changed, as anyone can write it."""
+    with safe_open(str(path), "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        described = file.metadata()
+    change(described, tensors)
+    save_file(tensors, str(path), described)
+
+
+def flip(described, tensors):
+    tensors[next(name for name in tensors if name.startswith("mask"))].view(-1)[0] ^= 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda described, tensors: described.update(provenance="public"),
+        lambda described, tensors: described.update(measured='{"accuracy": 1.0}'),
+        lambda described, tensors: described.update(signature="no JSON"),
+        lambda described, tensors: described.update(signature="{}"),
+        flip,
+    ],
+)
+def test_a_ticket_that_was_changed_after_it_was_signed_is_refused(tmp_path, change):
+    path = tmp_path / "ticket.safetensors"
+    ticket(provenance="paper").save(path)
+    assert Ticket.load(path).trusted
+    rewritten(path, change)
+    with pytest.raises(InvalidInput, match="as it was signed"):
+        Ticket.load(path)
+
+
+def test_a_ticket_without_a_signature_is_read_but_vouched_for_by_nobody(tmp_path):
+    path = tmp_path / "ticket.safetensors"
+    ticket(provenance="public").save(path)
+    rewritten(path, lambda described, tensors: described.pop("signature"))
+    loaded = Ticket.load(path)
+    assert loaded.origin is Origin.UNSIGNED
+    again = tmp_path / "again.safetensors"
+    transfer(loaded, network()).save(again)
+    # What is made of it, or written again, does not become this user's own.
+    assert Ticket.load(again).origin is Origin.UNSIGNED

@@ -87,7 +87,7 @@ def test_standings_and_the_order_of_the_three_numbers():
     assert found.claimed.standing is Standing.CLAIMED
     assert found.bayesian.standing is Standing.BAYESIAN
     proven = accountant("pld")(found.ledger)
-    assert proven.standing is Standing.CONDITIONAL
+    assert proven.standing is Standing.PROVEN
     assert float(found.claimed.epsilon(1e-5)) < float(proven.epsilon(1e-5)) / 2
     assert float(found.bayesian.epsilon(1e-5)) < float(proven.epsilon(1e-5))
     published = Ledger.of(Gaussian(20.0).poisson(0.1) * 50)

@@ -11,7 +11,7 @@ from tacit.accounting.facts import FACTS, FLOATING, Fact, Facts, How
 from tacit.accounting.filters import Filter, Odometer
 from tacit.accounting.ledger import PUBLIC_SIZE, Ledger
 from tacit.accounting.registry import ACCOUNTANTS, ALIASES, Account, Result, account, accountant
-from tacit.accounting.release_facts import EXACT_STEPS, common_facts, exact_steps, one_shot_facts
+from tacit.accounting.release_facts import EXACT_STEPS, common_facts, exact_path, exact_steps, one_shot_facts
 from tacit.mechanisms.spec import read_spec
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "account",
     "accountant",
     "common_facts",
+    "exact_path",
     "exact_steps",
     "one_shot_facts",
     "read_spec",

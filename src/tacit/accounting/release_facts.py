@@ -33,6 +33,26 @@ def exact_steps(slack: float) -> Fact:
     )
 
 
+def exact_path(slack: float) -> Fact:
+    """The fact `arithmetic` of exact noise around a state that clipped sums move step by step.
+
+    Args:
+        slack: share by which states of neighbours may lie further apart in a step than the sensitivity says.
+
+    Example:
+        >>> exact_path(0.004).how.value
+        'enforced'
+    """
+    return Fact(
+        "arithmetic",
+        How.ENFORCED,
+        says="noise is drawn and added exactly (rounded Gaussian mechanism). Rounding lets a step of neighbouring "
+        f"records lie up to nu = {slack:.2%} further apart than the clipping norm, that of the state included; the "
+        "noise is larger by as much. nu is derived for sums in any order; it takes IEEE arithmetic, AES-CTR, and "
+        "kernels that give a row the same values in every batch",
+    )
+
+
 EXACT_RELEASE = Fact(
     "arithmetic",
     How.ENFORCED,
@@ -70,13 +90,14 @@ def common_facts(*, unit: str, secure: bool, arithmetic: Fact | None = None) -> 
     )
 
 
-def one_shot_facts(*, unit: str, secure: bool, exact: bool = False) -> tuple[Fact, ...]:
+def one_shot_facts(*, unit: str, secure: bool, exact: bool | Fact = False) -> tuple[Fact, ...]:
     """Facts of a release that a function of this library computes from its arguments, without a loop of the user's.
 
     Args:
         unit: the privacy unit.
         secure: whether noise and batches come from a secure stream.
-        exact: whether noise is drawn and added exactly and covers the rounding of what it is added to.
+        exact: whether noise is drawn and added exactly and covers the rounding of what it is added to; or the fact
+            that says how.
 
     Returns:
         `common_facts`, and what holds because no code of the user sees private values.
@@ -96,4 +117,5 @@ def one_shot_facts(*, unit: str, secure: bool, exact: bool = False) -> tuple[Fac
         "one_process": "one process computes the release",
     }
     own = (Fact(name, How.ENFORCED, says=says) for name, says in enforced.items())
-    return (*own, *common_facts(unit=unit, secure=secure, arithmetic=EXACT_RELEASE if exact else None))
+    arithmetic = exact if isinstance(exact, Fact) else EXACT_RELEASE if exact else None
+    return (*own, *common_facts(unit=unit, secure=secure, arithmetic=arithmetic))

@@ -103,7 +103,9 @@ def from_arrays(
 def _part(
     part: str, x: ArrayLike | None, y: ArrayLike | None, feature_names: Sequence[str] | None, kind: type
 ) -> tuple[np.ndarray, np.ndarray]:
-    features, answers = _numbers(f"x_{part}", x, feature_names, kind), np.asarray(y)
+    features = _numbers(f"x_{part}", x, feature_names, kind)
+    with check.reading(f"y_{part}", "one label for each row"):
+        answers = np.asarray(y)
     if answers.ndim != 1:
         raise check.fail(f"y_{part}", "one label for each row, shape (rows,)", answers.shape)
     if len(features) != len(answers):
@@ -113,7 +115,8 @@ def _part(
 
 
 def _numbers(name: str, given: ArrayLike | None, feature_names: Sequence[str] | None, kind: type) -> np.ndarray:
-    array = np.asarray(given)
+    with check.reading(name, "an array of numbers"):
+        array = np.asarray(given)
     if array.dtype.kind not in "biuf":
         raise check.fail(name, "an array of numbers", f"dtype {array.dtype}", "Encode text columns first.")
     if kind is np.int64 and array.dtype.kind not in "iu":

@@ -179,15 +179,28 @@ def default_delta(records: int) -> float:
     return min(LARGEST_DELTA, float(records) ** DELTA_POWER)
 
 
+QUOTES_NOTHING = (
+    "Expected 2D array",
+    "Expected a 2-dimensional container",
+    "Found array with",
+    "Found input variables",
+    "Complex data not supported",
+    "Sparse data was passed",
+    "X has ",
+    "The feature names should match",
+    "Feature names ",
+    "y should be a 1d array",
+    "setting an array element with a sequence",
+    "float() argument must be",
+    "'<' not supported",
+)
+"""Beginnings of messages of scikit-learn and numpy that name shapes and types, and values in a dump at most."""
+
+
 def checked_rows(estimator: BaseEstimator, X: object, *, reset: bool) -> Array:
     """X as float64 (rows, columns), its shape and names checked; cells that are not finite are named."""
-    try:
+    with check.reading("X", "a table of numbers", keep=QUOTES_NOTHING):
         array: Array = validate_data(estimator, X, reset=reset, dtype=np.float64, ensure_all_finite=False)  # type: ignore[assignment]
-    except ValueError as error:
-        if "could not convert" not in str(error) or check.values_shown():
-            raise
-        # numpy quotes the cell.
-        raise check.fail("X", "a table of numbers", check.private_values([]), "Encode text columns first.") from None
     finite = np.isfinite(array)
     if not finite.all():
         rows, places = np.nonzero(~finite)
@@ -204,7 +217,10 @@ def indices_of(y: Array, classes: Sequence[object] | Array | None, *, strict: bo
     Raises:
         InvalidInput: a label is outside the classes, or there is one class only.
     """
-    found = np.unique(y)
+    with check.reading("y", "labels that can be compared", keep=QUOTES_NOTHING):
+        found = np.unique(y)
+        labels = found.tolist()
+        hash(tuple(labels))
     if classes is None:
         report("classes", "Pass classes=[...] from public knowledge.", strict=strict, stacklevel=6)
         known = found
@@ -216,7 +232,7 @@ def indices_of(y: Array, classes: Sequence[object] | Array | None, *, strict: bo
     if len(known) < 2:
         only = known.tolist() if classes is not None else check.private_values(known.tolist())
         raise check.fail("classes", "at least two", only, "A model of one class learns nothing.")
-    unknown = [label for label in found.tolist() if label not in set(known.tolist())]
+    unknown = [label for label in labels if label not in set(known.tolist())]
     if unknown:
         # Ten classes are enough to recognise a wrong column.
         raise check.fail("y", f"labels of the declared classes {known.tolist()[:10]}", check.private_values(unknown))

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from tacit import check
 from tacit.data.dataset import report
-from tacit.erm.base import PUBLIC, PUBLIC_SIZE, PrivateEstimator, checked_rows
+from tacit.erm.base import PUBLIC, PUBLIC_SIZE, QUOTES_NOTHING, PrivateEstimator, checked_rows
 from tacit.erm.design import Design, declared_bounds, largest_norm, smallest_ball
 from tacit.erm.losses import Loss
 from tacit.erm.methods import method_of
@@ -146,7 +146,8 @@ class PrivateModel(PrivateEstimator, ABC):
         if y is None:
             raise InvalidInput(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         X = checked_rows(self, X, reset=reset)
-        answers = column_or_1d(y, warn=True)
+        with check.reading("y", "one answer for each row", keep=QUOTES_NOTHING):
+            answers = column_or_1d(y, warn=True)
         if len(X) != len(answers):
             raise check.fail("y", f"of length {len(X)}, one answer for each row of X", len(answers))
         return X, answers

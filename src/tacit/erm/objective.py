@@ -16,7 +16,7 @@ import numpy as np
 from tacit import check
 from tacit.calibration import smallest
 from tacit.erm.losses import Loss
-from tacit.erm.release import Method, Release, Terms, lipschitz
+from tacit.erm.release import Method, Release, Terms, lipschitz, log_volume
 from tacit.erm.rounding import gradient_rounding
 from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.mechanisms import Compose, Gaussian, ObjectivePerturbation
@@ -65,7 +65,7 @@ class ObjectiveGaussian(Method):
         """The problem with its final strength, and the mechanism that releases its minimiser."""
         least = strength_for(problem.loss, self.volume_share * terms.pure_epsilon())
         raised = problem.with_strength(max(problem.strength, least))
-        volume = raised.loss.log_volume(raised.strength)
+        volume = log_volume(raised)
 
         def build(multiplier: float) -> Compose:
             return with_rounding(ObjectivePerturbation(multiplier, volume, problem.loss.corners))

@@ -12,10 +12,9 @@ from typing import ClassVar
 
 from tacit import check
 from tacit.erm.objective import pulled_strength, rounded_minimiser
-from tacit.erm.release import Method, Release, Terms, lipschitz
-from tacit.erm.solver import TOLERANCE, Problem, minimise
+from tacit.erm.release import Method, Release, Terms, lipschitz, log_volume
+from tacit.erm.solver import TOLERANCE, Problem
 from tacit.mechanisms import Compose, Gaussian, ObjectivePerturbation
-from tacit.noise import gaussian
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_mu
 
@@ -103,7 +102,8 @@ class ApproximateMinima(Method):
     for replace-one; for add/remove and zero-out G stands for 2 G in s1. The published Gaussian bound needs
     e1 - e3 < 1, e2 < 1 and scores of one output; beyond, the exact one stands in for epsilon, and d1 is shared among
     the corners of `ObjectivePerturbation`. s2 takes the diameter 2 tolerance / strength of the error where the paper
-    has its radius, which covers both data sets. The ledger records what ran, at its exact cost.
+    has its radius, which covers both data sets, and what rounding adds to the tolerance (`rounded_minimiser`). The
+    ledger records what ran, at its exact cost.
 
     Args:
         tolerance: > 0, of the gradient's norm; may be large, for a cheap solver.
@@ -158,21 +158,18 @@ class ApproximateMinima(Method):
         epsilon, delta = terms.approximate(self.name)
         strength, s1, s2 = self.scales(problem, epsilon, delta, terms.relation)
         raised = problem.with_strength(strength)
-        # Mu of b2 is 2 tolerance / strength / s2 under every relation; accountants widen a Gaussian step by s.
+        # Mu of b2 is 2 error / strength / s2 under every relation; accountants widen a Gaussian step by s.
         multiplier = terms.relation.sensitivity * s2 * strength / (2 * self.tolerance)
         mechanism = exact_cost(raised, s1, multiplier)
-        terms.charge(mechanism, "approximate minima perturbation")
-        linear = gaussian(terms.stream, problem.shape, std=s1)
-        found = minimise(raised, linear=linear, tolerance=self.tolerance)
-        theta = found.theta + gaussian(terms.stream, problem.shape, std=s2)
+        terms.charge(mechanism, "approximate minima perturbation", exact=True)
+        theta = rounded_minimiser(raised, terms, s1, tolerance=self.tolerance, noise_multiplier=multiplier)
         return terms.release(theta, mechanism, {"noise_std": s1, "output_std": s2, "strength": strength})
 
 
 def exact_cost(problem: Problem, std: float, rounding: float) -> Compose:
     """What ran: noise of `std` on the linear term of `problem`, then a Gaussian step of multiplier `rounding`."""
-    loss = problem.loss
-    volume = loss.log_volume(problem.strength)
-    objective = ObjectivePerturbation(std / lipschitz(problem, "exact_cost"), volume, loss.corners)
+    bound = lipschitz(problem, "exact_cost")
+    objective = ObjectivePerturbation(std / bound, log_volume(problem), problem.loss.corners)
     return Compose.of((objective, 1), (Gaussian(rounding), 1))
 
 

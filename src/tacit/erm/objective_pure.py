@@ -1,4 +1,4 @@
-"""Objective perturbation under pure epsilon-DP, and its noise: `radial`, of density proportional to e^{-rate ||b||_2}.
+"""Objective perturbation under pure epsilon-DP: a linear term of density proportional to e^{-rate ||b||_2}.
 
 Sources: Chaudhuri, Monteleoni & Sarwate (JMLR 2011); Kifer, Smith & Thakurta (COLT 2012).
 """
@@ -9,15 +9,14 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from tacit import check
 from tacit.erm.objective import pulled_strength, strength_for
 from tacit.erm.objective_published import ROUNDING_SHARE
-from tacit.erm.release import Method, Release, Terms, lipschitz
+from tacit.erm.release import Method, Release, Terms, lipschitz, log_volume
+from tacit.erm.rounding import ROUNDED_DOWN, gradient_rounding
 from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.mechanisms import Approximate
-from tacit.noise import Stream, gaussian
+from tacit.noise import longest_radial, near_radial, radial_error
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,9 @@ class PureObjective(Method):
 
     s = 1 for add/remove, 2 for replace-one. By the change of variables b = -grad F(theta) the loss is at most
     rate * s G + log_volume, so epsilon' = epsilon - log_volume(strength); the strength is raised to where log_volume is
-    `volume_share` of epsilon if it would be more. A thousandth of epsilon pays for the solver's tolerance: a radial
-    noise of rate epsilon / 1000 per 2 tolerance / strength (see `rounded_minimiser`).
+    `volume_share` of epsilon if it would be more. A thousandth of epsilon pays for the solver's tolerance and for
+    rounding: an exact radial noise of rate epsilon / 1000 per 2 e / strength, e their sum (see `rounded_minimiser`).
+    Values of b of probability 2^-128 are left out of account (`longest_radial`).
 
     Args:
         volume_share: in (0, 1).
@@ -53,7 +53,7 @@ class PureObjective(Method):
     def budget(self, problem: Problem, epsilon: float) -> tuple[float, float]:
         """Epsilon' for the linear term, and the strength that leaves it."""
         strength = max(problem.strength, strength_for(problem.loss, self.volume_share * epsilon))
-        return epsilon - problem.loss.log_volume(strength), strength
+        return epsilon - log_volume(problem.with_strength(strength)), strength
 
     def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
         """`pulled_strength` for E ||b|| = p k / rate."""
@@ -67,12 +67,14 @@ class PureObjective(Method):
         epsilon = terms.pure_epsilon()
         left, strength = self.budget(problem, epsilon * (1 - ROUNDING_SHARE))
         mechanism = Approximate(epsilon, 0.0)
-        terms.charge(mechanism, "objective perturbation")
-        linear = radial(terms.stream, problem.shape, rate=left / bound)
-        found = minimise(problem.with_strength(strength), linear=linear, tolerance=self.tolerance)
-        rate = ROUNDING_SHARE * epsilon * strength / (2 * self.tolerance)
-        theta = found.theta + radial(terms.stream, problem.shape, rate=rate)
-        return terms.release(theta, mechanism, {"rate": left / bound, "strength": strength})
+        terms.charge(mechanism, "objective perturbation", exact=True)
+        raised, rate, size = problem.with_strength(strength), left / bound, problem.dimension
+        linear = near_radial(terms.stream, problem.shape, rate=rate)
+        found = minimise(raised, linear=linear, tolerance=self.tolerance)
+        rounding = gradient_rounding(raised, lipschitz(problem, self.name), longest_radial(size, rate))
+        error = self.tolerance + rounding + radial_error(size, rate)
+        theta = terms.radial(found.theta, rate=ROUNDED_DOWN * ROUNDING_SHARE * epsilon * strength / (2 * error))
+        return terms.release(theta, mechanism, {"rate": rate, "strength": strength})
 
 
 @dataclass(frozen=True)
@@ -128,22 +130,3 @@ def _rank_one(problem: Problem, method: str) -> None:
         raise check.fail(
             "classes", f"two for objective perturbation by {method!r}", problem.loss.outputs, "Use 'pure'."
         )
-
-
-def coordinate_variance(dimension: int, rate: float) -> float:
-    """Variance of one coordinate of radial noise: E ||b||^2 / d = (d + 1) / rate^2."""
-    return float((np.float64(dimension) + 1) / rate**2)
-
-
-def radial(stream: Stream, shape: tuple[int, ...], *, rate: float) -> np.ndarray:
-    """Radial noise: b with a uniform direction and ||b|| ~ Gamma(shape d, scale 1 / rate), d the number of entries.
-
-    The norm is a sum of d exponentials. Each coordinate has variance (d + 1) / rate^2.
-
-    Source: Chaudhuri, Monteleoni & Sarwate 2011, Section 3.2.
-    """
-    check.positive("rate", rate)
-    size = math.prod(shape)
-    direction = gaussian(stream, size, std=1.0)
-    norm = -np.log(stream.uniform(size)).sum() / rate
-    return (direction * (norm / np.linalg.norm(direction))).reshape(shape)

@@ -13,9 +13,8 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import check
-from tacit.erm.objective_pure import radial
 from tacit.erm.release import Method, Release, Terms, lipschitz
-from tacit.erm.rounding import gradient_rounding
+from tacit.erm.rounding import ROUNDED_DOWN, descent_rounding, gradient_rounding
 from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.errors import Refused
 from tacit.mechanisms import Approximate, Gaussian
@@ -87,14 +86,15 @@ class OutputPerturbation(Method):
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """Release theta* plus radial noise of rate epsilon / S."""
-        sensitivity = minimiser_sensitivity(problem, terms.relation, self.tolerance, self.name)
+        tolerance = self.tolerance + gradient_rounding(problem, lipschitz(problem, self.name))
+        sensitivity = minimiser_sensitivity(problem, terms.relation, tolerance, self.name)
         epsilon = terms.pure_epsilon()
-        rate = epsilon / sensitivity
+        rate = ROUNDED_DOWN * epsilon / sensitivity
         _check_rate(rate, problem, terms.relation, epsilon)
         mechanism = Approximate(epsilon, 0.0)
         best = minimise(problem, tolerance=self.tolerance).theta
-        terms.charge(mechanism, "output perturbation")
-        theta = best + radial(terms.stream, problem.shape, rate=rate)
+        terms.charge(mechanism, "output perturbation", exact=True)
+        theta = terms.radial(best, rate=rate)
         return terms.release(theta, mechanism, {"sensitivity": sensitivity, "rate": rate})
 
 
@@ -195,10 +195,12 @@ class GradientDescentOutput(Method):
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """Release theta_T plus Gaussian noise."""
-        unit = self.sensitivity(problem)
+        # The ledger multiplies by s itself: s S + 2 error <= s (S + 2 error).
+        error = descent_rounding(problem, lipschitz(problem, self.name), self.steps, self.step_size(problem))
+        unit = self.sensitivity(problem) + 2 * error
         mechanism = Gaussian(terms.gaussian())
         last = self.iterate(problem)
-        terms.charge(mechanism, "output perturbation of gradient descent")
+        terms.charge(mechanism, "output perturbation of gradient descent", exact=True)
         return _with_gaussian_noise(last, unit, mechanism, terms, {"steps": self.steps})
 
 

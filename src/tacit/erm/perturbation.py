@@ -115,7 +115,9 @@ def randomised_labels(
         >>> randomised_labels([0, 1, 1], classes=[0, 1], epsilon=9.0, ledger=Ledger(), stream=SeededStream(0)).tolist()
         [0, 1, 1]
     """
-    known, places = indices_of(np.asarray(y), classes, strict=True)
+    with check.reading("y", "one label for each record"):
+        labels = np.asarray(y)
+    known, places = indices_of(labels, classes, strict=True)
     check.positive("epsilon", epsilon)
     source = stream if stream is not None else SecureStream()
     terms = Terms(target_for(None, epsilon, 0.0, len(places)), ledger, source)

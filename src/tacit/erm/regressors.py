@@ -12,7 +12,7 @@ from sklearn.utils import Tags
 from tacit import check
 from tacit.data.dataset import report
 from tacit.data.places import bad_cells
-from tacit.erm.base import checked_rows
+from tacit.erm.base import QUOTES_NOTHING, checked_rows
 from tacit.erm.linear_model import ConvexModel, LinearModel
 from tacit.erm.losses import Loss, Squared
 from tacit.erm.release import Method, Terms
@@ -48,7 +48,8 @@ class PrivateRegressor(RegressorMixin, LinearModel):
 
     def _records(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
         X, answers = self._rows_and_answers(X, y, reset=reset)
-        answers = np.asarray(answers, dtype=np.float64)
+        with check.reading("y", "numbers", keep=QUOTES_NOTHING):
+            answers = np.asarray(answers, dtype=np.float64)
         if not np.isfinite(answers).all():
             raise bad_cells("y", "finite, without NaN or inf", np.flatnonzero(~np.isfinite(answers)), ["y"])
         if reset:

@@ -11,13 +11,13 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import ndtri
 
-from tacit.accounting import Ledger, accountant, one_shot_facts
+from tacit.accounting import Fact, Ledger, accountant, one_shot_facts
 from tacit.calibration import smallest
-from tacit.erm.records import check_unit_rows
+from tacit.erm.records import NORM_SLACK, check_unit_rows
 from tacit.erm.solver import Problem
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Approximate, Gaussian, Mechanism, ObjectivePerturbation
-from tacit.noise import SecureStream, Stream, rounded_gaussian
+from tacit.noise import SecureStream, Stream, rounded_gaussian, rounded_radial
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import Curve, Epsilon, GaussianCurve, Target, TradeOff
@@ -74,7 +74,7 @@ class Terms:
         Args:
             mechanism: what is about to be released.
             note: what it is for.
-            exact: whether all of its noise is `noisy`, or drawn by another exact sampler.
+            exact: whether all of its noise is `noisy` or `radial`, or drawn by another exact sampler.
         """
         with self.ledger.planned(after=self._after):  # The charges of one release are planned together.
             self.ledger.begin(*one_shot_facts(unit=self.ledger.unit, secure=self.stream.secure, exact=exact))
@@ -90,6 +90,15 @@ class Terms:
             rounding: what the sensitivity of the computed values exceeds that by, as a share; see `rounding`.
         """
         return rounded_gaussian(values, self.stream, std=std * (1 + rounding))
+
+    def radial(self, values: Array, *, rate: float) -> Array:
+        """`values` plus radial noise, as they may be released: on the grid of `rounded_radial`.
+
+        Args:
+            values: float64, of any shape.
+            rate: epsilon over the sensitivity of the computed values, > 0.
+        """
+        return rounded_radial(values, self.stream, rate=rate)
 
     def release(
         self,
@@ -303,7 +312,9 @@ class Method(ABC):
         """
 
 
-def ledger_and_stream(ledger: Ledger | None, stream: Stream | None, *, exact: bool = False) -> tuple[Ledger, Stream]:
+def ledger_and_stream(
+    ledger: Ledger | None, stream: Stream | None, *, exact: bool | Fact = False
+) -> tuple[Ledger, Stream]:
     """The given ledger and stream, or a new ledger and the secure stream, for a release in one call.
 
     A seeded stream marks the ledger; the facts of such a release are written into it.
@@ -311,7 +322,7 @@ def ledger_and_stream(ledger: Ledger | None, stream: Stream | None, *, exact: bo
     Args:
         ledger: of the release.
         stream: source of its noise.
-        exact: whether all of its noise is drawn and added exactly.
+        exact: whether all of its noise is drawn and added exactly; see `one_shot_facts`.
     """
     ledger = ledger if ledger is not None else Ledger()
     stream = stream if stream is not None else SecureStream()
@@ -328,6 +339,8 @@ def _mark_seeded(ledger: Ledger, stream: Stream) -> None:
 def lipschitz(problem: Problem, method: str) -> float:
     """Lipschitz constant of one record's loss in theta: that of the loss in its scores, for rows of norm <= 1.
 
+    `NORM_SLACK`, by which a row may be longer, is included.
+
     Raises:
         InvalidInput: the gradient of one record is unbounded, or a row is longer than 1.
     """
@@ -338,4 +351,9 @@ def lipschitz(problem: Problem, method: str) -> float:
             f"loss must have bounded gradients for {method}; got {problem.loss}. "
             "Give residual_bound, or use method='input', variant='aggregate'."
         )
-    return bound
+    return bound * (1 + NORM_SLACK)
+
+
+def log_volume(problem: Problem) -> float:
+    """What one record adds at most to log det of the Hessian; rows may be longer than 1 by `NORM_SLACK`."""
+    return problem.loss.log_volume(problem.strength / (1 + NORM_SLACK) ** 2)

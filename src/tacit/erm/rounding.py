@@ -11,11 +11,13 @@ import numpy as np
 
 from tacit import check
 from tacit.erm.records import NORM_SLACK
-from tacit.erm.solver import Array, Problem
+from tacit.erm.solver import BLOCK_ROWS, Array, Problem
 
 _UNIT = 2.0**-53
 # Rounding of one contribution and of its norm: a few dozen operations on each of its entries.
 _ELEMENTWISE = 2.0**-40
+ROUNDED_DOWN = 1 - 2.0**-40
+"""Factor that keeps a rate below its real value, which a few operations in double precision compute."""
 
 
 def gamma(terms: int) -> float:
@@ -59,9 +61,9 @@ def step_rounding(problem: Problem, theta: Array, bound: float) -> float:
 def gradient_rounding(problem: Problem, bound: float, linear_norm: float = 0.0) -> float:
     """Bound on the error of the computed gradient of F + <linear, theta> wherever the solver accepts its answer.
 
-    Sums err by gamma_n n G, G = `bound`. A score errs by gamma_p ||theta||, which moves the gradient by c n times that,
-    c the smoothness. The regulariser and the linear term err by a few units. At an accepted point strength ||theta|| is
-    at most n G + ||linear|| + 1, so that no term follows the records' values.
+    Sums err by gamma_h n G, G = `bound` and h the roundings of `blocked_sum`. A score errs by gamma_p ||theta||, which
+    moves the gradient by c n times that, c the smoothness. The regulariser and the linear term err by a few units. At
+    an accepted point strength ||theta|| is at most n G + ||linear|| + 1, so that no term follows the records' values.
 
     Args:
         problem: F, with a positive strength.
@@ -75,4 +77,30 @@ def gradient_rounding(problem: Problem, bound: float, linear_norm: float = 0.0) 
     n, p = problem.most_records, problem.dimension
     pull = n * bound + linear_norm + 1.0
     scores = problem.loss.smoothness * n * gamma(p + 2) * pull / problem.strength
-    return gamma(n + 2) * n * bound + _ELEMENTWISE * n * bound + scores + 8 * _UNIT * (pull + linear_norm)
+    return gamma(_roundings(n)) * n * bound + _ELEMENTWISE * n * bound + scores + 8 * _UNIT * (pull + linear_norm)
+
+
+def descent_rounding(problem: Problem, bound: float, steps: int, step_size: float) -> float:
+    """Bound on the distance between the computed last iterate of gradient descent from 0 and the real one.
+
+    A step contracts, so errors of steps add up at most. After t steps ||theta|| is at most t times step_size * bound,
+    and a computed step errs by step_size / n times the error of its gradient (see `gradient_rounding`), and by a few
+    units of theta and of the step.
+
+    Args:
+        problem: F; n is its number of records.
+        bound: on the gradient of one record.
+        steps: T >= 1.
+        step_size: of the mean, so that one record moves a step by at most step_size * bound / n.
+    """
+    n, p = problem.records, problem.dimension
+    # Twice the norm that a real iterate can have: computed ones are within a few units of it.
+    longest = 2 * steps * step_size * bound
+    scores = problem.loss.smoothness * gamma(p + 2) * longest
+    gradient = (gamma(_roundings(n)) + _ELEMENTWISE) * bound + scores + 8 * _UNIT * problem.strength / n * longest
+    return steps * (step_size * gradient + 8 * _UNIT * longest)
+
+
+def _roundings(records: int) -> int:
+    """Roundings that a value of `blocked_sum` meets, and those of its product and of the regulariser."""
+    return min(records, BLOCK_ROWS) + records // BLOCK_ROWS + 4

@@ -27,6 +27,8 @@ _ROWS_AT_ONCE = 65536
 _STEPS = 500
 # L-BFGS's own tolerance, per record: Newton steps finish from there.
 _ROUGH_TOLERANCE = 1e-9
+BLOCK_ROWS = 1024
+"""Records whose gradients one product adds up: the error of a sum grows with them and with the number of blocks."""
 # Records may be so many times the declared size.
 MOST_RECORDS = 2
 # Doublings and halvings of a step length: enough to reach one bit of a double.
@@ -129,7 +131,7 @@ class Problem:
 
     def gradient_at(self, scores: Array, theta: Array) -> Array:
         """The gradient of F, (p, k), where the scores (n, k) of theta are known already."""
-        return self.features.T @ self.loss.slopes(scores, self.targets) + self.strength * theta
+        return blocked_sum(self.features, self.loss.slopes(scores, self.targets)) + self.strength * theta
 
     def contributions(self, theta: Array) -> Array:
         """Per-sample gradients of the loss, (n, p, k), for checks by brute force."""
@@ -139,6 +141,18 @@ class Problem:
     def mean_gap(self, theta: Array, best: Array) -> float:
         """Mean optimality gap (F(theta) - F(best)) / n."""
         return (self.value(theta) - self.value(best)) / self.records
+
+
+def blocked_sum(features: Array, slopes: Array) -> Array:
+    """sum_i x_i slope_i^T, (p, k): blocks of `BLOCK_ROWS` records, added one after another.
+
+    Every value meets at most `BLOCK_ROWS` + n / `BLOCK_ROWS` + 1 roundings; see `tacit.erm.rounding`.
+    """
+    total = np.zeros((features.shape[1], slopes.shape[1]))
+    for start in range(0, len(features), BLOCK_ROWS):
+        block = slice(start, start + BLOCK_ROWS)
+        total += features[block].T @ slopes[block]
+    return total
 
 
 @dataclass(frozen=True)

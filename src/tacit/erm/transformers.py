@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, v
 
 from tacit import check
 from tacit.data.places import bad_cells
-from tacit.erm.base import PUBLIC, PUBLIC_SIZE, PrivateEstimator, checked_rows
+from tacit.erm.base import PUBLIC, PUBLIC_SIZE, QUOTES_NOTHING, PrivateEstimator, checked_rows
 from tacit.erm.design import declared_bounds
 from tacit.erm.release import Terms, guarantee_of
 from tacit.erm.rounding import sum_rounding
@@ -101,7 +101,7 @@ class PublicOneHot(TransformerMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> PublicOneHot:
         """Check the shape of X and the declared categories."""
-        X = validate_data(self, X, dtype=None, ensure_all_finite=False)
+        X = self._cells(X, reset=True)
         check.choice("unknown", self.unknown, ("error", "zero"))
         if self.categories is None:
             hint = "Pass the values of every column from public knowledge; reading them from the data would leak."
@@ -116,13 +116,18 @@ class PublicOneHot(TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> Array:
         """Indicator columns, float64 (n, all categories)."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=None, ensure_all_finite=False)
-        blocks = [X[:, [place]] == np.array(known, dtype=X.dtype) for place, known in enumerate(self.categories_)]
+        X = self._cells(X, reset=False)
+        with check.reading("X", "cells that can be compared with the categories"):
+            blocks = [X[:, [place]] == np.array(known, dtype=X.dtype) for place, known in enumerate(self.categories_)]
         missed = np.stack([~block.any(axis=1) for block in blocks], axis=1)
         if self.unknown == "error" and missed.any():
             rows, places = np.nonzero(missed)
             raise bad_cells("X", "one of the declared categories in every cell", rows, np.unique(places))
         return np.hstack([block - (1 / block.shape[1] if self.centered else 0.0) for block in blocks]).astype(float)
+
+    def _cells(self, X: Any, *, reset: bool) -> Array:
+        with check.reading("X", "a table of cells", keep=QUOTES_NOTHING):
+            return validate_data(self, X, reset=reset, dtype=None, ensure_all_finite=False)  # type: ignore[return-value]
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of the form column_category."""

@@ -22,15 +22,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from mpmath.ctx_iv import MPIntervalContext
 from numpy.typing import NDArray
 
 from tacit import check
 from tacit.errors import InvalidInput
-from tacit.noise.stream import Size, Stream
+from tacit.noise.box_muller import Cell, box_muller, floor_of, inside, interval
+from tacit.noise.stream import Stream
 
 _BLOCK = 2**15  # values at a time, whose pairs are both in the block: every buffer stays in the second-level cache
 _PART = 2**14  # values of the first tier at a time, whose buffers stay in that cache too
@@ -41,7 +40,6 @@ _FAR = 1 << 38  # words of U below this (radius above 6, probability 2^-26) have
 _MARGIN_1 = 2.0**-11
 # Tier 2. The cell is at most 2^-29.5 wide where the word of U is inside [2^44, 2^64 - 2^44]; float64 adds 2^-40.
 _MARGIN_2 = 2.0**-26
-_INNER = 1 << 44
 _RANGE_2 = 2.0**52
 
 
@@ -197,90 +195,20 @@ def _in_double(
     extension = (stream.bits(len(unique)) >> np.uint64(32)).view(np.int64)
     angles = (draw.angle_words[unique].astype(np.int64) << 32) | extension
     words = draw.radius_words[unique]
-    radius, turns = _box_muller(words, angles)
+    radius, turns = box_muller(words, angles)
     normal = np.where(sines, np.sin(turns)[back], np.cos(turns)[back]) * radius[back]
     noisy = rests.astype(np.float64) + scale * normal
     nearest = np.rint(noisy)
-    sure = (np.abs(noisy - nearest) < 0.5 - _MARGIN_2) & _inside(words)[back]
-    refined: dict[int, _Cell] = {}
+    sure = (np.abs(noisy - nearest) < 0.5 - _MARGIN_2) & inside(words)[back]
+    refined: dict[int, Cell] = {}
     for at in np.flatnonzero(~sure):
         pair = int(back[at])
-        cell = refined.setdefault(pair, _Cell(int(words[pair]), int(angles[pair])))
+        cell = refined.setdefault(pair, Cell(int(words[pair]), int(angles[pair])))
         nearest[at] = _by_intervals(Fraction(float(rests[at])), cell, bool(sines[at]), scale, stream)
     return nearest
 
 
-def _box_muller(
-    words: NDArray[np.uint64], angles: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Radius and angle of each pair, in float64 at the midpoint of its cell of U."""
-    uniform = (words >> np.uint64(1)).view(np.int64).astype(np.float64) * 2.0**-63
-    return np.sqrt(-2.0 * np.log(uniform + 2.0**-64)), angles.astype(np.float64) * (math.pi * 2.0**-63)
-
-
-def _inside(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Whether float64 knows the radius to 2^-29.5, its cell included."""
-    return (words > np.uint64(_INNER)) & (words < np.uint64(2**64 - _INNER))
-
-
-NORMAL_ERROR = 2.0**-29
-"""Bound on the error of a value of `near_gaussian`, in units of its standard deviation."""
-
-
-def near_gaussian(stream: Stream, size: Size, *, std: float) -> NDArray[np.float64]:
-    """Values in float64, each within `NORMAL_ERROR` * std of independent N(0, std^2) reals.
-
-    For noise inside of a computation, whose error the release pays for. It must not be released itself, nor added to
-    what is: `rounded_gaussian` is for that.
-
-    Args:
-        stream: source of the bits.
-        size: shape of the values.
-        std: >= 0.
-
-    Example:
-        >>> from tacit.noise import SeededStream
-        >>> near_gaussian(SeededStream(0), (2, 3), std=1.0).shape
-        (2, 3)
-    """
-    shape = size if isinstance(size, tuple) else (size,)
-    count = math.prod(shape)
-    pairs = (count + 1) // 2
-    words, angles = stream.bits(pairs), stream.bits(pairs).view(np.int64)
-    radius, turns = _box_muller(words, angles)
-    normals = np.stack([radius * np.cos(turns), radius * np.sin(turns)])
-    for pair in np.flatnonzero(~_inside(words)):
-        normals[:, pair] = _by_extension(_Cell(int(words[pair]), int(angles[pair])), stream.refinement())
-    return (normals.reshape(-1)[:count] * check.real("std", std, low=0.0)).reshape(shape)
-
-
-def _by_extension(cell: _Cell, stream: Stream) -> tuple[float, float]:
-    """Both normals of a cell near an end of U, after more bits."""
-    cell.extend(stream)
-    while cell.radius >> 44 == 0:
-        cell.extend(stream)
-    context, radius, turn = _interval(cell)
-    cosine, sine = ((radius * part(turn)).mid for part in (context.cos, context.sin))
-    return float(cosine), float(sine)
-
-
-@dataclass
-class _Cell:
-    """U in [radius, radius + 1) 2^-bits and V in [angle, angle + 1) 2^(1 - bits)."""
-
-    radius: int
-    angle: int
-    bits: int = 64
-
-    def extend(self, stream: Stream) -> None:
-        """Draw 64 more bits of each."""
-        more = stream.bits(2)
-        self.radius = (self.radius << 64) | int(more[0])
-        self.angle = (self.angle << 64) | int(more[1])
-        self.bits += 64
-
-
-def _by_intervals(rest: Fraction, cell: _Cell, sine: bool, scale: float, stream: Stream) -> int:
+def _by_intervals(rest: Fraction, cell: Cell, sine: bool, scale: float, stream: Stream) -> int:
     """Tier 3: RN(rest + scale N) by interval arithmetic; ends with probability one."""
     while True:
         low, high = _ends(rest, cell, sine, scale)
@@ -289,30 +217,12 @@ def _by_intervals(rest: Fraction, cell: _Cell, sine: bool, scale: float, stream:
         cell.extend(stream)
 
 
-def _ends(rest: Fraction, cell: _Cell, sine: bool, scale: float) -> tuple[int, int]:
+def _ends(rest: Fraction, cell: Cell, sine: bool, scale: float) -> tuple[int, int]:
     """The integers to which the ends of the interval of rest + scale N round."""
     if cell.radius == 0:
         # log 0 is unbounded: more bits are needed.
         return 0, 1
-    context, radius, turn = _interval(cell)
+    context, radius, turn = interval(cell)
     normal = radius * (context.sin(turn) if sine else context.cos(turn))
     value = context.mpf(rest.numerator) / rest.denominator + context.mpf(scale) * normal + context.mpf(0.5)
-    return _floor(value.a), _floor(value.b)
-
-
-def _interval(cell: _Cell) -> tuple[Any, Any, Any]:
-    """Interval arithmetic of enough precision for a cell, and the intervals of its radius and angle."""
-    context: Any = MPIntervalContext()
-    context.prec = 2 * cell.bits + 96
-    unit = context.mpf(2) ** -cell.bits
-    square = -2 * context.log(context.mpf([cell.radius, cell.radius + 1]) * unit)
-    radius = context.sqrt(context.mpf([max(square.a, 0), square.b]))
-    return context, radius, context.mpf([cell.angle, cell.angle + 1]) * unit * 2 * context.pi
-
-
-def _floor(end: Any) -> int:
-    """The largest integer at most the end of an interval, exactly."""
-    low, _ = end._mpi_
-    sign, mantissa, exponent, _ = low
-    number = Fraction(int(mantissa)) * Fraction(2) ** int(exponent)
-    return math.floor(-number if sign else number)
+    return floor_of(value.a), floor_of(value.b)

@@ -53,6 +53,7 @@ def described(ticket: Ticket) -> dict[str, Any]:
     return {
         "provenance": ticket.provenance,
         "note": ticket.note,
+        "origin": None if ticket.origin is None else ticket.origin.value,
         "weights": sum(layer["weights"] for layer in layers),
         "kept": sum(layer["kept"] for layer in layers),
         "density": ticket.density,

@@ -172,7 +172,7 @@ class Search:
         reached = float(accuracy(self.model))
         masks = by_magnitude({name: self.model.get_parameter(name) for name in now.masks}, now.masks, self._shares)
         self.tickets[-1] = replace(now, measured=dict(now.measured) | {"accuracy": reached})
-        self.tickets.append(replace(self._fresh, masks=masks, measured={"before": reached}))
+        self.tickets.append(replace(now, masks=masks, measured={"before": reached}))
         _keep(self._folder, self.tickets, round_)
 
 

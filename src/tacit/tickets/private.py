@@ -173,6 +173,9 @@ class PrivateTicket:
             ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
         if self.plan.mode == "paper":
             ledger.mark_unsafe("unsafe_ticket_of_private_data", Standing.CLAIMED)
+        if not all(ticket.trusted for ticket in self.candidates):
+            # Its provenance, on which the guarantee rests, is the word of whoever wrote the file.
+            ledger.mark_unsafe("unsafe_ticket_of_unknown_origin", Standing.CLAIMED)
         if self.plan.mode != "T4":
             with ledger.planned():
                 yield ledger

@@ -17,8 +17,12 @@ from torch.nn.utils import parametrize
 from tacit import check
 from tacit import serialization as atomic
 from tacit.errors import InvalidInput
+from tacit.signing import Origin, origin_of, signature_of
+from tacit.training.checkpoint import digest_of
 
 PROVENANCES = ("public", "private", "paper")
+_KIND = "ticket"
+_DESCRIBED = ("provenance", "note", "measured")
 # Patterns of the names of weights, in modules at any depth; biases do not fit.
 WEIGHTS = ("*.weight", "weight")
 
@@ -34,6 +38,8 @@ class Ticket:
             in a ledger) or "paper" (read off private data as the paper does, which protects nothing).
         note: how it was made.
         measured: accuracies by name, in [0, 1]: `accuracy` after training, `before` that of the network it came from.
+        origin: of the file that it was loaded from, or that a ticket was which it is made of; None for one made here.
+            What another wrote says nothing that a guarantee can rest on: runs with such a ticket are only claimed.
 
     Example:
         >>> from tacit.tickets import random_masks
@@ -48,6 +54,7 @@ class Ticket:
     provenance: str
     note: str = ""
     measured: Mapping[str, float] = field(default_factory=dict)
+    origin: Origin | None = None
 
     def __post_init__(self) -> None:
         check.choice("provenance", self.provenance, PROVENANCES)
@@ -73,6 +80,11 @@ class Ticket:
         """Pruned weights over all weights that may be pruned: 1 - density."""
         return 1.0 - self.density
 
+    @property
+    def trusted(self) -> bool:
+        """Whether it was made here, or loaded as this user's key signed it."""
+        return self.origin is None or self.origin.trusted
+
     def apply(self, model: nn.Module) -> nn.Module:
         """`model` at the ticket's start with its masks in place: pruned weights are zero and get no gradient.
 
@@ -93,15 +105,17 @@ class Ticket:
         return model
 
     def save(self, path: str | Path) -> None:
-        """Write one safetensors file, atomically; masks as bytes."""
+        """Write one safetensors file, atomically; masks as bytes. This user's key signs what it made."""
         tensors = {f"mask.{name}": mask.to(torch.uint8) for name, mask in self.masks.items()}
         tensors |= {f"start.{name}": value.detach().cpu().contiguous() for name, value in self.start.items()}
         described = {"provenance": self.provenance, "note": self.note, "measured": json.dumps(dict(self.measured))}
+        signature = signature_of(_KIND, _digest(described, tensors)) if self.trusted else None
+        described |= {} if signature is None else {"signature": json.dumps(signature)}
         atomic.write_bytes(path, save(tensors, described))
 
     @classmethod
     def load(cls, path: str | Path) -> Ticket:
-        """Read what `save` wrote; raises `InvalidInput` when the file is not a complete ticket."""
+        """Read what `save` wrote; raises `InvalidInput` for an incomplete file, or one changed after it was signed."""
         if not Path(path).exists():
             raise check.fail("path", "a ticket file that exists", str(path))
         try:
@@ -110,13 +124,29 @@ class Ticket:
                 described = file.metadata() or {}
         except (OSError, SafetensorError) as error:
             raise InvalidInput(f"path must be a complete ticket file; got {str(path)!r}. {error}") from None
+        origin = _origin(described, tensors)
+        if origin.refused:
+            raise check.fail("path", "a ticket file as it was signed", str(path), "It was changed since: make it anew.")
         masks = {n.removeprefix("mask."): t.float() for n, t in tensors.items() if n.startswith("mask.")}
         start = {n.removeprefix("start."): t for n, t in tensors.items() if n.startswith("start.")}
         try:
             measured = json.loads(described.get("measured", "{}"))
         except ValueError as error:
             raise InvalidInput(f"measured must be JSON; got a damaged ticket file {str(path)!r}. {error}") from None
-        return cls(masks, start, described.get("provenance", ""), described.get("note", ""), measured)
+        return cls(masks, start, described.get("provenance", ""), described.get("note", ""), measured, origin)
+
+
+def _digest(described: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    return digest_of(json.dumps({name: described.get(name, "") for name in _DESCRIBED}), tensors)
+
+
+def _origin(described: Mapping[str, str], tensors: Mapping[str, Tensor]) -> Origin:
+    """Where a file came from; a signature that is no JSON counts as changed."""
+    try:
+        signature = json.loads(described.get("signature", "null"))
+    except ValueError:
+        signature = {}
+    return origin_of(_KIND, _digest(described, tensors), signature)
 
 
 class Mask(nn.Module):
@@ -203,4 +233,4 @@ def transfer(ticket: Ticket, model: nn.Module) -> Ticket:
         raise check.fail("model", "one that shares a masked layer with the ticket", type(model).__name__)
     masks |= {name: torch.ones_like(own[name]) for name in ticket.masks.keys() & own.keys() - masks.keys()}
     start = own | {name: ticket.start[name] for name in shared}
-    return Ticket(masks, start, ticket.provenance, f"{ticket.note}; transferred", ticket.measured)
+    return Ticket(masks, start, ticket.provenance, f"{ticket.note}; transferred", ticket.measured, ticket.origin)

@@ -87,9 +87,9 @@ class Checkpoint:
             "state": packed(dict(self.state), tensors, "state"),
         }
         text = json.dumps(form)
-        digest = _digest(text, tensors)
+        digest = digest_of(text, tensors)
         signature = signature_of(_KIND, digest, id=self.id, count=self.count)
-        header = {"tacit": text, "sha256": _digest(text), "content": digest, "signature": json.dumps(signature)}
+        header = {"tacit": text, "sha256": digest_of(text), "content": digest, "signature": json.dumps(signature)}
         serialization.write_bytes(path, save(tensors, header))
         if self.id:
             raise_count(self.id, self.count, path)
@@ -151,7 +151,7 @@ def _content(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     text = header.get("tacit")
     if text is None:
         raise check.fail("checkpoint", "one that fit(..., checkpoint=...) wrote", str(path), "It may be a model file.")
-    if _digest(text) != header.get("sha256"):
+    if digest_of(text) != header.get("sha256"):
         raise InvalidInput(f"checkpoint must be as it was written; got {str(path)!r}, whose header was edited.")
     return header, tensors
 
@@ -163,7 +163,7 @@ def _signature(path: Path, header: Mapping[str, str], tensors: Mapping[str, Tens
     except ValueError:
         signature = header.get("signature")
     content = header.get("content")
-    digest = _digest(header["tacit"], tensors)
+    digest = digest_of(header["tacit"], tensors)
     origin = origin_of(_KIND, digest, signature)
     if content not in (None, digest) or origin is Origin.EDITED:
         raise InvalidInput(f"checkpoint must be as it was written; got {str(path)!r}, whose content was edited.")
@@ -183,8 +183,8 @@ def read_safetensors(name: str, path: str | Path, kind: str = "file") -> tuple[d
         raise InvalidInput(f"{name} must be a complete safetensors file; got {str(path)!r}. {error}") from None
 
 
-def _digest(text: str, tensors: Mapping[str, Tensor] | None = None) -> str:
-    """SHA-256 of the header's form, and of name, type, shape and bytes of every tensor where they are given."""
+def digest_of(text: str, tensors: Mapping[str, Tensor] | None = None) -> str:
+    """SHA-256 of a header's form, and of name, type, shape and bytes of every tensor where they are given."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors or {}):
         tensor = (tensors or {})[name].detach().cpu()

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from tacit import check
-from tacit.accounting import Ledger, accountant
+from tacit.accounting import Ledger, accountant, exact_path
 from tacit.accounting.bayesian import Bayesian
 from tacit.clipping import FlatClip
 from tacit.erm.release import ledger_and_stream
 from tacit.gradients import ClippedSum
 from tacit.mechanisms import Approximate, Gaussian, Mechanism
-from tacit.noise import Stream, gaussian
+from tacit.noise import Stream, rounded_gaussian
 from tacit.relation import Relation
 from tacit.sampling import PoissonSampler
 from tacit.tradeoff import TradeOff
@@ -93,6 +93,7 @@ def infer_concealed(
     every later sample, so that sample t differs by up to as many such shifts as batches the record was in. The ledger
     records that (`path_cost`), which is exact up to the worst order of those batches; `claimed` and `bayesian` are the
     paper's.
+    Noise is exact, and larger by what rounding adds to a shift (`state_rounding`, `ClippedSum.slack`).
     (The paper also learns s. Then nothing finite is proven at all, because s depends on the data, too.)
 
     Args:
@@ -145,7 +146,9 @@ def infer_concealed(
         x, y = held_out
         both = {"inputs": x, "targets": y}
         observer = _HeldOutAccountant(Pairs(point, both, y, loss=first, count=pairs, clip_norm=clip_norm, seed=seed))
-    ledger, stream = ledger_and_stream(ledger, stream)
+    clipped = ClippedSum(point, FlatClip(clip_norm), expected_batch_size=rate * n)
+    nu = clipped.slack + state_rounding(planned, n, pull)
+    ledger, stream = ledger_and_stream(ledger, stream, exact=exact_path(nu))
     if public_size is None and ledger.relation is Relation.ADD_REMOVE:
         ledger.facts.missing("settings", UNDECLARED_SIZE)
     check_captured(likelihood, (inputs, targets), ledger)
@@ -153,11 +156,11 @@ def infer_concealed(
         on_plan(paid.mechanism)
     for part, times in paid.mechanism.parts():
         ledger.add(part, times, "samples around concealed parameters")
-    sampler, clipped = PoissonSampler(len(targets), rate, stream), ClippedSum(point, FlatClip(clip_norm))
+    sampler = PoissonSampler(len(targets), rate, stream)
     phi, path = torch.zeros(size, dtype=torch.float64), []
 
     def released() -> Tensor:
-        return phi + torch.from_numpy(gaussian(stream, size, std=std))
+        return torch.from_numpy(rounded_gaussian(phi.numpy(), stream, std=std * (1 + nu)))
 
     for taken in range(planned):
         point.place(released())
@@ -254,6 +257,27 @@ def path_cost(
         return float(np.sqrt(np.sum(shifts[:-1] ** 2) + check.count("samples", samples) * shifts[-1] ** 2)) / sigma
 
     return PathCost(mu(k), float(tails[k]) * _ROUNDED_UP, mu(steps))
+
+
+def state_rounding(steps: int, records: int, pull: float) -> float:
+    """What rounding of the state phi adds to the distance of neighbours, as a share of the shift of one step.
+
+    An update errs by 3 units of ||phi||, in double precision, which m = min(steps, 1 / pull) times records shifts
+    bound, and errors add up to m of them; neighbours may err in opposite directions. Before a record's first batch
+    nothing differs, and after it the shift of one step is the least that the accounting takes.
+
+    Args:
+        steps: >= 1.
+        records: n, which bounds a batch.
+        pull: of the prior, in [0, 1].
+
+    Example:
+        >>> state_rounding(1000, 60_000, 0.0) < 1e-4
+        True
+    """
+    lasting = min(float(steps), 1 / pull) if pull else float(steps)
+    # Twice the norm that a real state can have: computed ones are within a share of it.
+    return 2 * 3 * 2.0**-53 * lasting**2 * 2 * records
 
 
 class Point(nn.Module):

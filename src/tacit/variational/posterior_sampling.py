@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,10 +12,11 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.erm.losses import Loss
 from tacit.erm.records import check_unit_rows, finite_records
-from tacit.erm.release import ledger_and_stream
+from tacit.erm.release import ledger_and_stream, lipschitz
+from tacit.erm.rounding import gamma, gradient_rounding
 from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.mechanisms import Gaussian, Mechanism
-from tacit.noise import Stream
+from tacit.noise import Stream, rounded_gaussian
 
 Array = np.ndarray
 # Nodes of Gauss-Hermite quadrature: exact for polynomials of degree 31, below rounding for these smooth losses.
@@ -103,7 +105,8 @@ def posterior_samples(
 
     One record moves m* by at most G / strength, so one sample is exactly mu-GDP with mu = G / (strength std), and K
     independent ones have sqrt(K) times that (improved accounting, V4). The minimiser is found to a gradient norm t,
-    and 2 t is added to G. With the prior of a standard normal, strength 1, this is useless: strength must grow with n.
+    and 2 t is added to G, t with its rounding. With the prior of a standard normal, strength 1, this is useless:
+    strength must grow with n.
 
     Args:
         loss: of single scores, with a finite Lipschitz constant.
@@ -129,12 +132,15 @@ def posterior_samples(
         raise check.fail("loss", "of one score with bounded gradients", str(loss))
     features, targets = finite_records(features, targets)
     check_unit_rows(features)
-    ledger, stream = ledger_and_stream(ledger, stream)
+    ledger, stream = ledger_and_stream(ledger, stream, exact=True)
     smeared = Smeared(loss, check.positive("std", std) * np.linalg.norm(features, axis=1)[:, None])
     problem = Problem(features, targets, smeared, check.positive("strength", strength))
     best = minimise(problem).theta[:, 0]
-    unit = (loss.lipschitz + 2 * TOLERANCE) / strength
+    bound = lipschitz(problem, "posterior_samples")
+    # A shifted score errs by a unit of it; no node is further out than 2 sqrt(nodes) spreads, and rows have norm <= 1.
+    shifts = problem.records * loss.smoothness * gamma(_NODES) * 2 * math.sqrt(_NODES) * std
+    unit = (bound + 2 * (TOLERANCE + gradient_rounding(problem, bound) + shifts)) / strength
     mechanism = Gaussian(std / unit)
     ledger.add(mechanism, check.count("count", count), "posterior samples")
-    samples = best + std * stream.normal((count, len(best)))
+    samples = rounded_gaussian(np.tile(best, (count, 1)), stream, std=std)
     return Sampled(samples, mechanism * count, ledger)

@@ -11,9 +11,10 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.erm.gradient import clipped_sum, poisson_sample
 from tacit.erm.release import ledger_and_stream
+from tacit.erm.rounding import step_rounding
 from tacit.erm.solver import Problem
 from tacit.mechanisms import Gaussian
-from tacit.noise import Stream
+from tacit.noise import Stream, rounded_gaussian
 from tacit.sampling import PoissonSampler
 
 Array = np.ndarray
@@ -92,6 +93,8 @@ def sgld(
 
     The published guarantee needs ||g_i|| <= L, which the published code does not enforce; here gradients are clipped,
     so the step releases a sum of sensitivity eta L / q with noise sqrt(v_t): noise multiplier sqrt(v_t) q / (eta L).
+    Noise is added to the sum itself, exactly, and covers its rounding (`tacit.erm.rounding`); the rest of a step is
+    post-processing.
     The ledger's exact cost is the guarantee; the schedule's epsilon is only claimed.
 
     Args:
@@ -111,7 +114,7 @@ def sgld(
         >>> sgld(problem, Schedule(1.0, 1e-5, 1.0, 1.0), batch_size=5).states.shape
         (4, 1)
     """
-    ledger, stream = ledger_and_stream(ledger, stream)
+    ledger, stream = ledger_and_stream(ledger, stream, exact=True)
     n = problem.records
     rate = check.real("batch_size", batch_size, low=0.0, high=n, open_low=True) / n
     sampler = PoissonSampler(n, rate, stream)
@@ -122,8 +125,9 @@ def sgld(
         multiplier = math.sqrt(variance) * rate / (eta * schedule.lipschitz)
         ledger.add(Gaussian(multiplier).poisson(rate), note="langevin step")
         rows = poisson_sample(problem, sampler)
-        drift = clipped_sum(rows, theta, schedule.lipschitz) / rate + problem.strength * theta
-        theta = theta - eta * drift + math.sqrt(variance) * stream.normal(theta.shape)
+        paid = multiplier * schedule.lipschitz * (1 + step_rounding(problem, theta, schedule.lipschitz))
+        noisy = rounded_gaussian(clipped_sum(rows, theta, schedule.lipschitz), stream, std=paid)
+        theta = theta - eta * (noisy / rate + problem.strength * theta)
         if radius is not None:
             theta = theta * min(1.0, radius / max(float(np.linalg.norm(theta)), _LEAST_NORM))
         states.append(theta[:, 0].copy())
