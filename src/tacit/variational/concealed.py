@@ -31,6 +31,8 @@ from tacit.variational.posterior import Samples
 _LARGEST_MU = 50.0
 # The tail of the binomial is computed to a few units of the last place.
 _ROUNDED_UP = 1 + 1e-9
+# Records, in units of the public size, that the allowance for rounding of the state holds for.
+_MOST_RECORDS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +131,8 @@ def infer_concealed(
         torch.Size([3, 2])
     """
     n = len(targets) if public_size is None else check.count("public_size", public_size)
+    if len(targets) > _MOST_RECORDS * n:
+        raise check.fail("public_size", "near the number of records", public_size, "Declare a public number like it.")
     size = likelihood.size(inputs.shape[1])
     sigma = check.positive("noise_multiplier", noise_multiplier)
     rate = check.probability("sample_rate", sample_rate, open_low=True, hint="Use batch_size / n.")
@@ -147,7 +151,7 @@ def infer_concealed(
         both = {"inputs": x, "targets": y}
         observer = _HeldOutAccountant(Pairs(point, both, y, loss=first, count=pairs, clip_norm=clip_norm, seed=seed))
     clipped = ClippedSum(point, FlatClip(clip_norm), expected_batch_size=rate * n)
-    nu = clipped.slack + state_rounding(planned, n, pull)
+    nu = clipped.slack + state_rounding(planned, _MOST_RECORDS * n, pull)
     ledger, stream = ledger_and_stream(ledger, stream, exact=exact_path(nu))
     if public_size is None and ledger.relation is Relation.ADD_REMOVE:
         ledger.facts.missing("settings", UNDECLARED_SIZE)
