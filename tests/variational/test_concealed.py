@@ -83,7 +83,9 @@ def test_the_bound_is_attained():
 def test_standings_and_the_order_of_the_three_numbers():
     x, y = data()
     held = data(200, seed=1)
-    found = infer_concealed(LogisticLikelihood(), x, y, held_out=held, pairs=20, stream=None, **LENGTH)
+    found = infer_concealed(
+        LogisticLikelihood(), x, y, held_out=held, pairs=20, stream=None, public_size=len(y), **LENGTH
+    )
     assert found.claimed.standing is Standing.CLAIMED
     assert found.bayesian.standing is Standing.BAYESIAN
     proven = accountant("pld")(found.ledger)
