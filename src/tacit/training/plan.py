@@ -158,6 +158,7 @@ class PrivateRun:
     Attributes:
         clip: the clip of the next step.
         taken: steps taken so far.
+        processes, writes: how many train together, and whether this one writes the files of the run.
 
     Raises:
         InvalidInput: `ledger` has another relation or unit than the sampling of `plan`.
@@ -168,6 +169,9 @@ class PrivateRun:
         >>> run.charge(run.issue()), run.left, run.ledger.steps
         (1.0, 4, 1)
     """
+
+    processes: int = 1
+    writes: bool = True
 
     @check.renamed(using="accountant")
     def __init__(
@@ -208,6 +212,10 @@ class PrivateRun:
         """How many of the planned steps may still be taken."""
         allowed = self.plan.steps if self._affordable is None else min(self.plan.steps, self._affordable)
         return allowed - self.taken
+
+    def drawn(self, batch: Batch) -> int:
+        """Number of records of the logical batch that `batch` is, or is this process's share of."""
+        return len(batch)
 
     def cover_rounding(self, slack: float) -> None:
         """Record that the noise covers the rounding of the sums to come, `slack` times the sensitivity."""
@@ -346,9 +354,7 @@ def warn_about_delta(delta: float | None, records: int) -> None:
     """Warn when delta >= 1/n: a mechanism that publishes one random record would satisfy it."""
     if delta is not None and check.delta(delta) >= 1.0 / records:
         warnings.warn(
-            f"delta={delta:g} is not below 1/n for n={records}: use a value below {1 / records:.2g}.",
-            PrivacyWarning,
-            stacklevel=3,
+            f"delta={delta:g} is not below 1/n for n={records}: use a value below {1 / records:.2g}.", PrivacyWarning, 3
         )
 
 
