@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import distributed as dist
 from torch.utils.data import DataLoader, TensorDataset
 
+from tacit.accounting import Ledger
 from tacit.noise import SeededStream
 from tacit.training import make_private
 from tacit.training.run_file import RunFile
@@ -33,6 +34,8 @@ def train(batch_size=20.0, seed=3, steps=8, lost=None, file=None, resume=False, 
     stream = SeededStream(seed) if seed is not None else None
     named = {"clip_norm": 1.0, "noise_multiplier": 1.0, "steps": steps, "stream": stream} | arguments
     named |= {"sample_rate": batch_size / len(inputs), "expected_batch_size": batch_size}
+    if named.get("sampling") == "fixed_size":
+        named["ledger"] = Ledger(relation="replace_one")
     loader = DataLoader(TensorDataset(inputs, targets), batch_size=20)
     private = make_private(model, plain_sgd(model), loader, **named)
     written = None

@@ -8,6 +8,7 @@ from whichever checkpoint, takes over what the file of the run holds, so that no
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tacit import check
 from tacit.clipping import clip_from_spec
@@ -69,6 +70,8 @@ class RunFile:
             TrainingMisuse: the run has begun.
         """
         saved = read_checkpoint(copy)
+        if not saved.state:
+            raise check.fail("checkpoint", "the copy in a checkpoint of the trainer", str(copy))
         if self._run.taken:
             raise TrainingMisuse("a run must be resumed before its first step; got one after it.")
         check_same_run(saved, self._run.plan, self._fingerprint)
@@ -105,7 +108,7 @@ class RunFile:
         """
         self._private.model.session.check_between("a checkpoint must be taken")
         if self._run.writes:
-            self._write(Path(copy))
+            self._write(Path(copy), {"run": self._run.state(), "clip": self._run.clip.spec()})
         # Last, so that the file of the run is the latest version of the two.
         self._replace()
 
@@ -128,10 +131,11 @@ class RunFile:
                     f"ledger of the run must be written by one process; got {str(self._path)!r} from another. "
                     "This run has ended; the other one goes on."
                 )
-            self._write(self._path)
+            # No state: a batch may be open, whose records must stay secret, and runs resume from copies.
+            self._write(self._path, {})
             self._identity = file_identity(self._path)
 
-    def _write(self, path: Path) -> None:
+    def _write(self, path: Path, state: dict[str, Any]) -> None:
         run, ledger = self._run, self._run.ledger
         self._count = max(self._count, latest_count(self._id)) + 1
         spent = ledger.copy()
@@ -145,7 +149,7 @@ class RunFile:
             ledger=ledger,
             spent=spent,
             stopped="",
-            state={"run": run.state(), "clip": run.clip.spec()},
+            state=state,
             id=self._id,
             count=self._count,
         ).write(path)
