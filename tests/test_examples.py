@@ -7,16 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.architectures.zoo import define_torchvision_operators
+
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 # Libraries of examples that no extra of the tests installs.
-OPTIONAL = ("accelerate",)
+OPTIONAL = ("accelerate", "lightning", "transformers")
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_example_runs_and_prints_a_result(script, tmp_path, monkeypatch, capsys):
     for library in OPTIONAL:
         if f"import {library}" in script.read_text(encoding="utf-8"):
+            define_torchvision_operators()
             pytest.importorskip(library)
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings():

@@ -51,7 +51,8 @@ def test_a_search_costs_the_same_for_any_number_of_jobs(dataset, jobs):
         for entry in alone.entries:
             expected.add(entry.mechanism, entry.steps)
     assert float(dataset.spent().epsilon(DELTA)) == pytest.approx(float(accountant("pld")(expected).epsilon(DELTA)))
-    assert ledger.standing is Standing.PROVEN
+    # The last fit takes the epsilon that scored best: no theorem composes exactly what follows outputs.
+    assert ledger.standing is Standing.CONDITIONAL
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -178,6 +178,11 @@ class Facts:
         return [fact for fact in self if fact.how is How.ASSUMED]
 
     @property
+    def found_missing(self) -> list[Fact]:
+        """The facts that this run found not to be known, and that nobody declared since."""
+        return [fact for fact in self.assumed if fact.id in self._missing]
+
+    @property
     def standing(self) -> Standing:
         """`conditional` where a fact is assumed, else `proven`."""
         return Standing.CONDITIONAL if self.assumed else Standing.PROVEN

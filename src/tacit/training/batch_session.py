@@ -68,7 +68,7 @@ class BatchSession:
     @property
     def drawn(self) -> int | None:
         """Number of records of the logical batch; None where none is open."""
-        return len(self._batch) if self._batch is not None else None
+        return self.run.drawn(self._batch) if self._batch is not None else None
 
     @property
     def complete(self) -> bool:

@@ -33,7 +33,7 @@ from tacit.standing import Standing
 from tacit.training.batch_session import BatchSession, PhysicalBatch
 from tacit.training.collation import MIXED, MixedRecords, collated, collation_of
 from tacit.training.dataset_probe import dataset_probe
-from tacit.training.processes import check_one_process
+from tacit.training.processes import check_processes
 
 _PROCESS_KEY = os.urandom(16)  # hashes of records are compared in this process only
 _ROWS = 1024  # evenly spaced rows that are hashed: as good as all of them to recognise a table, and quick
@@ -197,7 +197,7 @@ class PrivateLoader:
     def _begin_pass(self) -> None:
         """Check that one process trains, and once before the first batch that the data set keeps records apart."""
         checks = self._session.checks
-        check_one_process(checks.model.model)
+        check_processes(checks.model.model, self._session.run.processes)
         if not self._probed and not self._session.run.taken:
             if dataset_probe(self.dataset):
                 checks.facts.checked("rows", says="entries of other records replaced in the data set")

@@ -28,6 +28,7 @@ from tacit.training.optimizers import refuse_other_steps, steps_allowed
 from tacit.training.plan import PrivateRun
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.private_step import CHECK_EVERY, PROBED_STEPS
+from tacit.training.ranks import note_processes
 from tacit.training.replay import check_cotangents, check_input
 from tacit.training.state_guard import COMPARED, StateGuard, elsewhere
 from tacit.training.step_check import settings_of
@@ -81,7 +82,7 @@ class LoopChecks:
         refuse_other_steps(optimizer)
         for name in ("rows", "model_rows", "model_state", "loss_rows", "numbers_read", "weights"):
             self.facts.note(name, How.ASSUMED, "no step of the loop has been checked yet")
-        self.facts.note("one_process", How.ENFORCED, "several processes and parallel wrappers are refused")
+        note_processes(run)
         for name, value in (public or {}).items():
             self.public(value, name)
         moved = WeakMethod(self._weights_now)

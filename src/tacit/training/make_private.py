@@ -25,8 +25,10 @@ from tacit.training.collation import assumptions_of
 from tacit.training.loader import PrivateLoader, Transform, records_of, tell_of_other_loaders
 from tacit.training.loop_checks import LoopChecks
 from tacit.training.private_step import CHECK_EVERY, check_optimizer
-from tacit.training.processes import check_one_process
+from tacit.training.processes import check_processes, replica_of
+from tacit.training.ranks import Ranks
 from tacit.training.resolve_plan import PlanOptions, resolve_plan
+from tacit.training.run_fingerprint import plan_in_words
 from tacit.training.schedules import Noise
 from tacit.training.step_check import DryRun, Step, check_step, reading, rows_to_check, unchanged
 from tacit.training.wrappers import PrivateModel, PrivateOptimizer
@@ -149,6 +151,7 @@ def make_private(
     check_every: int = CHECK_EVERY,
     expected_batch_size: float | None = None,
     public_size: int | None = None,
+    distributed: bool = False,
 ) -> Private:
     """Private model, optimizer, loader and ledger for an ordinary training loop.
 
@@ -182,6 +185,9 @@ def make_private(
         expected_batch_size: public divisor of the noisy sum, > 0; with `sample_rate` it or `public_size` is needed, as
             the number of records is private when neighbours differ by one record.
         public_size: public number of records, >= 1: the divisor is sample_rate times it.
+        distributed: this process is one of the initialised process group, and each holds the whole model and data set.
+            Rank 0 draws batches of all records, adds noise once and keeps the ledger, of which other ranks have copies;
+            each rank clips its own part of the records. `batch_size` is that of the union.
 
     Returns:
         The private counterparts of the three, and the ledger.
@@ -208,7 +214,9 @@ def make_private(
         >>> private.ledger.steps
         5
     """
-    records = validate_parts(model, optimizer, loader)
+    ranks = Ranks() if distributed else None
+    model = replica_of(model) if ranks is not None else model
+    records = validate_parts(model, optimizer, loader, 1 if ranks is None else ranks.size)
     if sample_rate is None and loader.batch_size is None:
         raise check.fail("sample_rate", "given for a loader without batch_size", None, "Use batch_size / n.")
     options = PlanOptions(
@@ -227,13 +235,17 @@ def make_private(
         expected_batch_size=expected_batch_size,
         public_size=public_size,
     )
-    ledger = ledger if ledger is not None else Ledger()
+    ledger = (ledger if ledger is not None else Ledger()) if ranks is None else ranks.ledger(ledger)
     if options.divides_by_records(ledger.relation):
         raise InvalidInput(
             "expected_batch_size or public_size must be given with sample_rate; got neither. The noise scales with the "
             "divisor, which would tell the number of records. Give batch_size by the loader, or a public number."
         )
-    session = BatchSession(options.start(resolve_plan(options, records, ledger), ledger, stream))
+    plan = resolve_plan(options, records, ledger)
+    if ranks is not None:
+        ranks.replicate(model)
+        ranks.check_same(plan_in_words(plan))
+    session = BatchSession(options.start(plan, ledger, stream, ranks))
     return wrap(
         model,
         optimizer,
@@ -246,8 +258,19 @@ def make_private(
     )
 
 
-def validate_parts(model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]) -> int:
-    """Number of records of `loader`, after a check that the three can be trained privately together."""
+def validate_parts(model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any], processes: int = 1) -> int:
+    """Number of records of `loader`, after a check that the three can be trained privately together.
+
+    Args:
+        model: the original model.
+        optimizer: of its trainable parameters.
+        loader: the original loader.
+        processes: how many train together, >= 1.
+
+    Raises:
+        TrainingMisuse: one of them is private already, or another number of processes runs.
+        InvalidInput: the loader has no length, or a sampler of its own.
+    """
     if isinstance(model, PrivateModel) or isinstance(optimizer, PrivateOptimizer):
         raise TrainingMisuse(
             "model and optimizer must be the original ones; got one that is private already. "
@@ -255,7 +278,7 @@ def validate_parts(model: nn.Module, optimizer: Optimizer, loader: DataLoader[An
         )
     records = records_of(loader)
     examine(model)
-    check_one_process(model)
+    check_processes(model, processes)
     check_optimizer(model, optimizer)
     return records
 

@@ -156,6 +156,7 @@ class PrivateRun:
         clip: the clip of the next step.
         taken: steps taken so far.
         monitor: measures what is released against the ledger.
+        processes, writes: how many train together, and whether this one writes the files of the run.
 
     Raises:
         InvalidInput: `ledger` has another relation or unit than the sampling of `plan`.
@@ -166,6 +167,9 @@ class PrivateRun:
         >>> run.charge(run.issue()), run.left, run.ledger.steps
         (1.0, 4, 1)
     """
+
+    processes: int = 1
+    writes: bool = True
 
     @check.renamed(using="accountant")
     def __init__(
@@ -209,6 +213,10 @@ class PrivateRun:
         """How many of the planned steps may still be taken."""
         allowed = self.plan.steps if self._affordable is None else min(self.plan.steps, self._affordable)
         return allowed - self.taken
+
+    def drawn(self, batch: Batch) -> int:
+        """Number of records of the logical batch that `batch` is, or is this process's share of."""
+        return len(batch)
 
     def cover_rounding(self, slack: float) -> None:
         """Record that the noise covers the rounding of the sums to come, `slack` times the sensitivity."""

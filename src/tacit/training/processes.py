@@ -16,25 +16,44 @@ _PARALLEL = frozenset(
 
 
 def check_one_process(model: nn.Module) -> None:
-    """Raise `TrainingMisuse` where a run would be one of several.
+    """Raise `TrainingMisuse` where a run would be one of several; see `check_processes`.
+
+    Example:
+        >>> check_one_process(nn.Linear(2, 1))
+    """
+    check_processes(model, 1)
+
+
+def replica_of(model: nn.Module) -> nn.Module:
+    """The module inside of `DistributedDataParallel`, or `model` itself.
+
+    The wrapper would average what it hooks; the ranks of a private run exchange clipped sums instead.
+    """
+    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+
+
+def check_processes(model: nn.Module, processes: int) -> None:
+    """Raise `TrainingMisuse` where a run would be one of others than its own `processes`.
 
     Args:
         model: the module to train; none of its submodules may be a wrapper for several devices or processes.
+        processes: how many train together by one plan and one ledger, >= 1.
 
     Raises:
         TrainingMisuse: the process group or the environment has more than one rank, or a wrapper is found.
 
     Example:
-        >>> check_one_process(nn.Linear(2, 1))
+        >>> check_processes(nn.Linear(2, 1), 1)
     """
     wrapper = next((name for inner in model.modules() if (name := _parallel(inner))), None)
     ranks = _ranks()
-    if wrapper is None and ranks == 1:
+    if wrapper is None and ranks == processes:
         return
     got = f"{wrapper} around a module" if wrapper is not None else f"{ranks} ranks"
     raise TrainingMisuse(
         f"private training must run in one process on one device; got {got}. Each replica would draw its own batches "
-        "and noise, and count only itself. Start one process (WORLD_SIZE=1) and set CUDA_VISIBLE_DEVICES to one device."
+        "and noise, and count only itself. Use make_private(..., distributed=True) with the whole module on each rank, "
+        "or start one process (WORLD_SIZE=1) on one device."
     )
 
 

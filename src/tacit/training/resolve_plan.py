@@ -15,6 +15,7 @@ from tacit.relation import Relation
 from tacit.sampling import Sampling, sampling_of
 from tacit.tradeoff import Epsilon, Target
 from tacit.training.plan import Plan, PrivateRun, ledger_after
+from tacit.training.ranks import RankedRun, Ranks
 from tacit.training.schedules import Noise, resolve_noise
 
 UNDECLARED_SIZE = (
@@ -72,8 +73,17 @@ class PlanOptions:
         """Delta of an `Epsilon` target, else `delta`."""
         return self.target.delta if isinstance(self.target, Epsilon) else self.delta
 
-    def start(self, plan: Plan, ledger: Ledger, stream: Stream | None = None) -> PrivateRun:
-        """The run of `plan` that records in `ledger` and takes no step past `target`."""
+    def start(self, plan: Plan, ledger: Ledger, stream: Stream | None = None, ranks: Ranks | None = None) -> PrivateRun:
+        """The run of `plan` that records in `ledger` and takes no step past `target`.
+
+        Args:
+            plan: what runs.
+            ledger: where its steps are recorded.
+            stream: source of sampling and noise; a new secure one by default.
+            ranks: the processes that run it together; this one alone by default.
+        """
+        if ranks is not None:
+            return RankedRun(plan, ranks, stream=stream, ledger=ledger, budget=self.target, accountant=self.accountant)
         return PrivateRun(plan, stream=stream, ledger=ledger, budget=self.target, accountant=self.accountant)
 
 

@@ -112,7 +112,7 @@ class CheckpointWriter:
         ahead = 0 if finished else min(self._run.left, self._every - loop.taken % self._every)
         spent = ledger.copy()
         if ahead:
-            _reserve(spent, self._run.plan, loop.taken, ahead)
+            reserve_ahead(spent, self._run.plan, loop.taken, ahead)
         return Checkpoint(
             step=loop.taken,
             steps=loop.steps,
@@ -181,7 +181,7 @@ class CheckpointWriter:
         }
 
 
-def _reserve(ledger: Ledger, plan: Plan, taken: int, ahead: int) -> None:
+def reserve_ahead(ledger: Ledger, plan: Plan, taken: int, ahead: int) -> None:
     """Record that the `ahead` steps after `taken` may run and be lost.
 
     Where batches are disjoint within a pass, a broken pass costs what a whole one does: each that is touched counts.

@@ -32,13 +32,18 @@ def run_fingerprint(
         scheduler: the learning-rate schedule, if there is one.
         callbacks: all callbacks of the run.
     """
-    words = {field.name: _word(getattr(plan, field.name)) for field in fields(plan)}
+    words = plan_in_words(plan)
     words |= {f"model {name}": f"{value.dtype} {tuple(value.shape)}" for name, value in model.state_dict().items()}
     words["optimizer"] = type(optimizer).__name__
     words["scheduler"] = type(scheduler).__name__ if scheduler is not None else "none"
     words[_GROUPS] = _grouping(plan, os.urandom(_KEY_BYTES))
     words["callbacks"] = ", ".join(type(callback).__name__ for callback in stateful(callbacks)) or "none"
     return words
+
+
+def plan_in_words(plan: Plan) -> dict[str, str]:
+    """Every field of the plan, in words."""
+    return {field.name: _word(getattr(plan, field.name)) for field in fields(plan)}
 
 
 def check_same_run(saved: Checkpoint, plan: Plan, fingerprint: dict[str, str]) -> None:

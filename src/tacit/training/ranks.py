@@ -1,0 +1,244 @@
+"""Training on several processes, each with a replica of the model: one sampler, one noise, one ledger, at rank 0.
+
+One step releases
+
+    (sum_r S_r + Z) / divisor,   S_r = sum of the clipped gradients of the batch's records on rank r,
+
+with Z ~ N(0, (noise_multiplier sensitivity)^2 I). Rank 0 draws the batch over all records, charges the ledger,
+adds the sums of all ranks and Z once. Every record is on one rank, so this is the mechanism of one process, and its
+accounting is the same. What one process enforces and several cannot: that all of them run the same loop, and that the
+hosts and links between them are trusted with sums before noise; the ledger states this as assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+
+from tacit.accounting import How, Ledger
+from tacit.clipping import clip_from_spec
+from tacit.errors import TacitError, TrainingMisuse
+from tacit.gradients import FlatGradient
+from tacit.sampling import Batch
+from tacit.standing import Standing
+from tacit.training.plan import Plan, PrivateRun
+from tacit.training.release import Release
+
+TRUSTED = "the processes of the job run the same loop, and are trusted with clipped sums before noise"
+Answer = TypeVar("Answer")
+
+
+class Ranks:
+    """Messages between the processes of one run.
+
+    All of them go over the processor (gloo), whatever the devices of the models: noise is drawn there.
+
+    Raises:
+        TrainingMisuse: no process group is initialised.
+
+    Attributes:
+        rank: of this process, 0 first.
+        size: number of processes.
+    """
+
+    def __init__(self) -> None:
+        if not (dist.is_available() and dist.is_initialized()):
+            raise TrainingMisuse(
+                "distributed=True must be used in an initialised process group; got none. "
+                'Start by torchrun and call torch.distributed.init_process_group("gloo") first.'
+            )
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self._group: Any = dist.new_group(backend="gloo")
+
+    def decided(self, decide: Callable[[], Answer]) -> Answer:
+        """What `decide` returns at rank 0, which alone calls it; what it raises there is raised everywhere."""
+        box: list[Any] = [None, None]
+        failure: Exception | None = None
+        if not self.rank:
+            try:
+                box[0] = decide()
+            except Exception as error:
+                failure = error
+                told = str(error) if isinstance(error, TacitError) else f"rank 0 failed with {type(error).__name__}."
+                box[1] = type(error) if isinstance(error, TacitError) else TrainingMisuse, told
+        dist.broadcast_object_list(box, src=0, group=self._group)
+        if failure is not None:
+            raise failure
+        if box[1] is not None:
+            kind, told = box[1]
+            raise kind(told)
+        return box[0]
+
+    def everyone(self, value: Answer) -> list[Answer]:
+        """The values of all ranks, in their order."""
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, value, group=self._group)
+        return found
+
+    def check_same(self, words: Mapping[str, str]) -> None:
+        """Raise `TrainingMisuse`, on every rank, that names the first entry in which ranks differ."""
+        others = self.everyone(dict(words))
+        for name in {name: None for theirs in others for name in theirs}:
+            if len({theirs.get(name) for theirs in others}) > 1:
+                raise TrainingMisuse(
+                    f"{name} must be the same on all ranks; got different ones. Build data set, model, optimizer and "
+                    "the arguments of make_private alike in every process."
+                )
+
+    def summed(self, values: Tensor) -> Tensor:
+        """At rank 0 the sum of the vectors of all ranks, in double precision; another rank gets its own."""
+        total = values.detach().to("cpu", torch.float64, copy=True)
+        dist.reduce(total, dst=0, op=dist.ReduceOp.SUM, group=self._group)
+        return total
+
+    def copied(self, values: Tensor) -> Tensor:
+        """The values of rank 0, on the device of `values`."""
+        here = values.detach().to("cpu", copy=True).contiguous()
+        dist.broadcast(here, src=0, group=self._group)
+        return here.to(values.device)
+
+    def replicate(self, model: nn.Module) -> None:
+        """Give every rank the parameters and buffers of rank 0, whose names and shapes must be those of all."""
+        values = [*model.named_parameters(), *model.named_buffers()]
+        self.check_same({f"shape of {name}": f"{value.dtype} {tuple(value.shape)}" for name, value in values})
+        with torch.no_grad():
+            for _, value in values:
+                value.copy_(self.copied(value))
+
+    def ledger(self, ledger: Ledger | None) -> Ledger:
+        """The ledger of rank 0; other ranks get a copy that says the same, and write no file."""
+        own = ledger if ledger is not None else Ledger()
+        spec = self.decided(own.spec)
+        return Ledger.from_spec(spec) if self.rank else own
+
+
+def share_of(batch: Batch, rank: int, size: int) -> Batch:
+    """The records of `batch` that rank `rank` of `size` holds: those of its units.
+
+    A unit goes by the number of its first record, whatever else is in the batch, so that one more or less changes the
+    sum of one rank alone.
+
+    Example:
+        >>> share_of(Batch(np.array([0, 3, 4, 7])), 1, 2).indices.tolist()
+        [3, 7]
+    """
+    if batch.owners is None:
+        return Batch(batch.indices[batch.indices % size == rank])
+    first = np.full(int(batch.owners.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, batch.owners, batch.indices)
+    mine = first[batch.owners] % size == rank
+    owners = np.unique(batch.owners[mine], return_inverse=True)[1].astype(np.int64)
+    return Batch(batch.indices[mine], owners, batch.average)
+
+
+class RankedRun(PrivateRun):
+    """A running plan over several processes; see the module.
+
+    Args:
+        plan: what runs, for all records of the union.
+        ranks: the processes.
+        **named: as `PrivateRun`, at rank 0; other ranks follow it.
+    """
+
+    def __init__(self, plan: Plan, ranks: Ranks, **named: Any):
+        super().__init__(plan, **named)
+        self.ranks = ranks
+        self.processes, self.writes = ranks.size, not ranks.rank
+        self._whole: Batch | None = None
+        self._share = Batch(np.empty(0, np.int64))
+        self._drawn = 0
+
+    def drawn(self, batch: Batch) -> int:
+        """Number of records of the logical batch that `batch` is the share of."""
+        return self._drawn
+
+    def issue(self) -> Batch:
+        """This rank's share of the next batch, which rank 0 draws.
+
+        Raises:
+            BudgetExceeded: on every rank, when no further step may be taken.
+        """
+        found = self.ranks.decided(self._draw)
+        if found is not None:
+            self._share, self._drawn = share_of(found, self.ranks.rank, self.ranks.size), len(found)
+        return self._share
+
+    def _draw(self) -> Batch | None:
+        """The batch at rank 0; None where it is the one before, which was not stepped on."""
+        whole = super().issue()
+        if whole is self._whole:
+            return None
+        self._whole = whole
+        return whole
+
+    def release(self, batch: Batch, total: FlatGradient, norms: Tensor) -> Release:
+        """Noisy mean of the sums of all ranks, equal on all of them.
+
+        The ledger is charged before any rank sends its sum. A process that is lost afterwards leaves the step counted.
+        """
+        if batch is not self._share:
+            raise TrainingMisuse("batch must be the share that was issued last; got another. Use the private loader.")
+        gathered = self.clip.statistics or self.clip.of_mean
+        reports = self.ranks.everyone((self._findings(), norms.detach().cpu() if gathered else None))
+        for findings, _ in reports:
+            self._take(findings)
+        noise_multiplier = self.ranks.decided(self._charge_whole)
+        if self.ranks.rank:
+            step, self.taken = self.taken, self.taken + 1
+            self.ledger.add(self.plan.mechanism_at(step), note="training")
+            self._known_steps = self.ledger.steps
+        union = replace(total, flat=self.ranks.summed(total.flat))
+        if gathered:
+            norms = torch.cat([theirs for _, theirs in reports if theirs is not None])
+        return self._spread(total, union, norms, noise_multiplier)
+
+    def _charge_whole(self) -> float:
+        assert self._whole is not None
+        whole, self._whole = self._whole, None
+        return self.charge(whole)
+
+    def _spread(self, total: FlatGradient, union: FlatGradient, norms: Tensor, noise_multiplier: float) -> Release:
+        """The release of rank 0 on every rank."""
+        kind = total.released_in or total.flat.dtype
+        made: list[Tensor] = []
+
+        def release() -> tuple[float, Any]:
+            flat = FlatGradient.of(union.flat, total.parts)
+            flat = replace(flat, slack=total.slack, released_in=kind)
+            found = self._noisy_mean(self.clip, flat, norms, noise_multiplier, self.plan.expected_batch_size)
+            made.append(found.mean.flat)
+            return found.noise_std, found.clip.spec()
+
+        noise_std, clip = self.ranks.decided(release)
+        mean = made[0] if made else torch.empty(total.flat.shape, dtype=kind)
+        mean = self.ranks.copied(mean).to(total.flat.device)
+        self.clip = clip_from_spec(clip)
+        return Release(FlatGradient.of(mean, total.parts), noise_std, self.clip)
+
+    def _findings(self) -> tuple[list[tuple[str, str]], list[str], str]:
+        """What the checks of this rank found missing, and the marks of its ledger."""
+        found = [(fact.id, fact.says) for fact in self.ledger.facts.found_missing]
+        return found, list(self.ledger.unsafe), self.ledger.standing.value
+
+    def _take(self, findings: tuple[list[tuple[str, str]], list[str], str]) -> None:
+        missing, unsafe, standing = findings
+        for name, says in missing:
+            if all(fact.id != name for fact in self.ledger.facts.found_missing):
+                self.ledger.facts.missing(name, says)
+        for switch in unsafe:
+            if switch not in self.ledger.unsafe:
+                self.ledger.mark_unsafe(switch, Standing(standing))
+
+
+def note_processes(run: PrivateRun) -> None:
+    """Note in the ledger of `run` how it is known that no process trains beside it."""
+    if run.processes > 1:
+        run.ledger.facts.note("one_process", How.ASSUMED, TRUSTED)
+    else:
+        run.ledger.facts.note("one_process", How.ENFORCED, "several processes and parallel wrappers are refused")
