@@ -118,6 +118,7 @@ class Sampling(ABC):
         unit: the privacy unit, which is sampled and protected as a whole.
         relations: neighbouring relations under which a mechanism covers it.
         assumptions: facts that its accounting assumes besides the code, for the ledger.
+        separates: whether it keeps a record's steps apart, as correlated noise needs; its mechanism is one of a run.
 
     Example:
         >>> from tacit.sampling import sampling_of
@@ -129,6 +130,7 @@ class Sampling(ABC):
     unit: ClassVar[str] = "record"
     relations: ClassVar[tuple[Relation, ...]] = tuple(Relation)
     assumptions: ClassVar[tuple[str, ...]] = ()
+    separates: ClassVar[bool] = False
 
     def grouping(self, key: bytes) -> str:
         """Keyed hash of which records form a unit; empty where every record is its own."""
@@ -144,6 +146,10 @@ class Sampling(ABC):
 
     def in_series(self, number: int) -> Sampling:
         """This sampling as series `number` of its kind on a ledger; the same unless the order of batches matters."""
+        return self
+
+    def for_bands(self, bands: int) -> Sampling:
+        """This sampling with a record's steps so far apart, where that was left open."""
         return self
 
     def units(self, records: int) -> int:
