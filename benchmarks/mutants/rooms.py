@@ -52,6 +52,13 @@ _ROOMS = {
         "tests/opacus/test_engine.py",
         "tests/training/test_wrapped.py",
     ],
+    "training/private_run.py": [
+        "tests/training/test_fit.py",
+        "tests/training/test_variants.py",
+        "tests/training/test_fit_resume.py",
+        "tests/opacus/test_engine.py",
+        "tests/training/test_wrapped.py",
+    ],
     "training/resume.py": ["tests/training/test_fit_resume.py"],
     "training/resolve_plan.py": ["tests/training/test_fit.py", "tests/training/test_variants.py", *_LOOP[2:3]],
     "training/batch_session.py": _LOOP,

@@ -169,7 +169,7 @@ def test_slots_cover_what_they_dominate_and_nothing_else() -> None:
 def test_spending_what_an_earlier_run_left_is_claimed_unless_declared_fixed(scope, standing) -> None:
     from tacit.noise import SecureStream
     from tacit.training import Plan
-    from tacit.training.plan import PrivateRun
+    from tacit.training.private_run import PrivateRun
 
     ledger = Ledger(scope=scope)
     plan = Plan(records=100, sample_rate=0.1, clip=1.0, noise_multiplier=2.0, steps=4)
@@ -185,7 +185,7 @@ def test_spending_what_an_earlier_run_left_is_claimed_unless_declared_fixed(scop
 
 def test_a_run_beside_which_another_one_writes_is_claimed() -> None:
     from tacit.training import Plan
-    from tacit.training.plan import PrivateRun
+    from tacit.training.private_run import PrivateRun
 
     ledger = Ledger()
     plan = Plan(records=100, sample_rate=0.1, clip=1.0, noise_multiplier=2.0, steps=4)
@@ -199,7 +199,7 @@ def _later_runs():
     """Name -> a second run on `ledger`, after the first one has released something."""
     from tacit.accounting import one_shot_facts
     from tacit.training import Plan
-    from tacit.training.plan import PrivateRun
+    from tacit.training.private_run import PrivateRun
 
     plan = Plan(records=100, sample_rate=0.1, clip=1.0, noise_multiplier=2.0, steps=2)
 

@@ -9,6 +9,7 @@ import pytest
 from tacit import mechanisms, noise
 from tacit.mechanisms import (
     Approximate,
+    BallsAndBins,
     BoundedRange,
     CyclicAllocation,
     CyclicPoisson,
@@ -21,6 +22,7 @@ from tacit.mechanisms import (
     MatrixGaussian,
     Mechanism,
     Menu,
+    MinSeparation,
     ObjectivePerturbation,
     Parallel,
     RandomAllocation,
@@ -28,6 +30,7 @@ from tacit.mechanisms import (
     Selection,
     Shuffled,
     ToeplitzStrategy,
+    TreeStrategy,
     TruncatedPoisson,
 )
 from tacit.mechanisms.spec import TYPES
@@ -62,6 +65,9 @@ MECHANISMS = [
     MatrixGaussian(2.0, ToeplitzStrategy(20, (1.0, 0.5))),
     CyclicPoisson(MatrixGaussian(2.0, ToeplitzStrategy(20, (1.0, 0.5))), 4, 0.3),
     CyclicAllocation(MatrixGaussian(2.0, ToeplitzStrategy(20, (1.0, 0.5))), 4, 5),
+    BallsAndBins(Gaussian(2.0), 20, 3),
+    MinSeparation(MatrixGaussian(2.0, ToeplitzStrategy(20, normalised=False, buffers=((0.5, 0.25),))), 4, 5),
+    MinSeparation(MatrixGaussian(4.0, TreeStrategy(20)), 4, 5),
     Gaussian(1.0) * 3 + Laplace(2.0),
     Parallel.of(Gaussian(1.0), Laplace(2.0)),
     Menu.of([Gaussian(2.0), Laplace(3.0)], [Gaussian(4.0)]),

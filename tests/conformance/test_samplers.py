@@ -8,7 +8,10 @@ import pytest
 
 from tacit import sampling
 from tacit.sampling import (
+    BallsAndBinsSampling,
     Batch,
+    CyclicAllocationSampling,
+    CyclicPoissonSampling,
     FixedSizeSampling,
     GroupedPoissonSampling,
     PoissonSampler,
@@ -27,6 +30,9 @@ SAMPLINGS = {
     "fixed_size": (FixedSizeSampling(), {}),
     "shuffled": (ShuffledSampling(), {}),
     "random_allocation": (RandomAllocationSampling(), {}),
+    "balls_and_bins": (BallsAndBinsSampling(), {}),
+    "cyclic_poisson": (CyclicPoissonSampling(3), {}),
+    "cyclic_allocation": (CyclicAllocationSampling(2), {"sample_rate": 1 / 6}),
     "truncated_poisson": (TruncatedPoissonSampling(13), {}),
     "truncated_poisson_far": (TruncatedPoissonSampling(25), {}),
     "users": (GroupedPoissonSampling(USERS), {"records": 120, "units": USERS}),

@@ -37,7 +37,7 @@ from tacit.runs import read_config, resume, train
 from tacit.runs.resumption import SavedLedger
 from tacit.runs.run_signature import origin_of_run
 from tacit.serialization import json_text, write_text
-from tacit.training.plan import PrivateRun
+from tacit.training.private_run import PrivateRun
 
 SHORT = {"dataset": "iris", "epochs": 2.0, "batch_size": 30, "attacks": (), "delta": 1e-3}
 METHODS: dict[str, dict[str, Any]] = {

@@ -26,6 +26,13 @@ def command(
     ] = None,
     sample_rate: Annotated[float, typer.Option(help="Its Poisson sampling rate, in (0, 1].")] = 1.0,
     steps: Annotated[int, typer.Option(help="Its number of steps.")] = 1,
+    records: Annotated[
+        int | None,
+        typer.Option(help="With --batch-size and --epochs: compare samplers and noises."),
+    ] = None,
+    batch_size: Annotated[float | None, typer.Option(help="Of that comparison: expected size of a batch.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Of that comparison: expected passes over the data.")] = None,
+    bands: Annotated[int, typer.Option(help="Of that comparison: bands of banded noise.")] = 8,
     relation: Annotated[str, typer.Option(help="Its neighbouring relation.")] = "add_remove",
     delta: Annotated[float | None, typer.Option(help="Compute epsilon at this delta (default 1e-5).")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Compute delta at this epsilon instead.")] = None,
@@ -49,6 +56,10 @@ def command(
     """
     from tacit.accounting import account
 
+    if any(each is not None for each in (records, batch_size, epochs)):
+        given = {"noise_multiplier": noise_multiplier, "records": records, "batch_size": batch_size, "epochs": epochs}
+        _compare(given, delta=1e-5 if delta is None else delta, relation=relation, bands=bands, json=json)
+        return
     if delta is None and epsilon is None:
         delta = 1e-5
     if claim is not None:
@@ -80,6 +91,28 @@ def command(
         plot_account(ledgers[0][1], found[0], delta=1e-5 if delta is None else delta, path=plot)
     if claim is not None and delta is not None:
         _check_claim(ledgers, claim, delta)
+
+
+def _compare(given: dict[str, Any], *, delta: float, relation: str, bands: int, json: bool) -> None:
+    """Print what each sampler and noise costs at this noise multiplier, and its error."""
+    from tacit.accounting.comparison import check_compared, compare
+
+    check_compared(given)
+    rows = compare(**given, delta=delta, relation=relation, bands=bands)
+    if json:
+        print(json_text({"delta": delta, "compared": [row.row() for row in rows]}))
+        return
+    from tacit.cli.console import screen
+    from tacit.reports import plain_table, words
+
+    table = []
+    for row in rows:
+        low, high = row.epsilon if row.epsilon is not None else (None, None)
+        cost = "refused" if high is None else words.upward(high)
+        named = {"sampling": row.sampling, "noise": row.noise, f"epsilon at delta {delta:g}": cost}
+        table.append(named | {"at least": words.downward(low), "error of prefix sums": f"{row.error:.4g}"})
+    screen().print(plain_table(table))
+    screen().print("Groups and bins of correlated noise count as known. Errors are in units of the clipping norm.")
 
 
 def _group(unit: str, records_per_user: int | None, group: int, ledgers: list[tuple[str, Ledger]]) -> int:

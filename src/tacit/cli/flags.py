@@ -49,7 +49,9 @@ def _parameters() -> tuple[list[inspect.Parameter], Places]:
             name = name if section is None else f"{section}_{name}"
             flag, repeated = _type(hints[each.name])
             text = each.metadata["help"].rstrip(".") + (" (repeatable)." if repeated else ".")
-            parameters.append(_parameter(name, flag, typer.Option(help=text)))
+            short = each.metadata.get("short")
+            written = (f"--{name.replace('_', '-')}", f"--{short}") if short else ()
+            parameters.append(_parameter(name, flag, typer.Option(*written, help=text)))
             places[name] = (section, each.name)
             for old in [old for old, new in RENAMED.items() if section is None and new == each.name]:
                 parameters.append(_parameter(old, flag, typer.Option(hidden=True)))

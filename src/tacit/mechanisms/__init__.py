@@ -1,13 +1,13 @@
 """Descriptions of randomised steps: mechanisms, their composition, and privacy amplification by subsampling."""
 
-from tacit.mechanisms.allocation import RandomAllocation
+from tacit.mechanisms.allocation import BallsAndBins, RandomAllocation
 from tacit.mechanisms.base import Compose, Mechanism, Poisson
 from tacit.mechanisms.discrete_gaussian import DiscreteGaussian
 from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedResponse
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Approximate, Generic
 from tacit.mechanisms.laplace import Laplace
-from tacit.mechanisms.matrix import CyclicAllocation, CyclicPoisson, MatrixGaussian
+from tacit.mechanisms.matrix import CyclicAllocation, CyclicPoisson, MatrixGaussian, MinSeparation, Strategy
 from tacit.mechanisms.menu import Menu
 from tacit.mechanisms.objective import ObjectivePerturbation
 from tacit.mechanisms.parallel import Parallel, alternatives
@@ -15,10 +15,12 @@ from tacit.mechanisms.selection import Selection
 from tacit.mechanisms.spec import from_spec
 from tacit.mechanisms.subsampling import FixedSize, Shuffled, TruncatedPoisson
 from tacit.mechanisms.toeplitz import ToeplitzStrategy
+from tacit.mechanisms.tree import TreeStrategy
 from tacit.mechanisms.trial_laws import NegativeBinomial, PoissonTrials, TrialLaw, law_of
 
 __all__ = [
     "Approximate",
+    "BallsAndBins",
     "BoundedRange",
     "Compose",
     "CyclicAllocation",
@@ -32,6 +34,7 @@ __all__ = [
     "MatrixGaussian",
     "Mechanism",
     "Menu",
+    "MinSeparation",
     "NegativeBinomial",
     "ObjectivePerturbation",
     "Parallel",
@@ -41,7 +44,9 @@ __all__ = [
     "RandomizedResponse",
     "Selection",
     "Shuffled",
+    "Strategy",
     "ToeplitzStrategy",
+    "TreeStrategy",
     "TrialLaw",
     "TruncatedPoisson",
     "alternatives",

@@ -21,7 +21,15 @@ from tacit.relation import Relation
 
 SUBSAMPLED = (
     *("poisson", "compose", "fixed_size", "shuffled", "truncated_poisson", "random_allocation"),
-    *("matrix_gaussian", "cyclic_poisson", "cyclic_allocation", "selection", "menu"),
+    *(
+        "balls_and_bins",
+        "matrix_gaussian",
+        "cyclic_poisson",
+        "cyclic_allocation",
+        "min_separation",
+        "selection",
+        "menu",
+    ),
 )
 """Types of mechanism that are composed or have a sampling of their own, and take no second one."""
 

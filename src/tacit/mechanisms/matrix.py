@@ -10,6 +10,9 @@ from tacit.errors import InvalidInput
 from tacit.mechanisms.base import Mechanism
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.toeplitz import ToeplitzStrategy
+from tacit.mechanisms.tree import TreeStrategy
+
+Strategy = ToeplitzStrategy | TreeStrategy
 
 
 @dataclass(frozen=True)
@@ -34,10 +37,11 @@ class MatrixGaussian(Mechanism):
 
     type: ClassVar[str] = "matrix_gaussian"
     noise_multiplier: float
-    strategy: ToeplitzStrategy
+    strategy: Strategy
 
     def __post_init__(self) -> None:
-        check.instance("strategy", self.strategy, ToeplitzStrategy, "a ToeplitzStrategy")
+        if not isinstance(self.strategy, Strategy):
+            raise check.fail("strategy", "a ToeplitzStrategy or a TreeStrategy", type(self.strategy).__name__)
         Gaussian(self.noise_multiplier)
 
     def min_separation(self, participations: int, separation: int) -> Gaussian:
@@ -55,7 +59,62 @@ class MatrixGaussian(Mechanism):
         return {"type": self.type, "noise_multiplier": self.noise_multiplier} | described
 
     def __str__(self) -> str:
-        return f"MatrixGaussian({self.noise_multiplier:g}, {self.strategy.bands} bands of {self.strategy.iterations})"
+        kind = "a tree" if isinstance(self.strategy, TreeStrategy) else f"{self.strategy.bands} bands"
+        return f"MatrixGaussian({self.noise_multiplier:g}, {kind} of {self.strategy.iterations})"
+
+
+@dataclass(frozen=True)
+class MinSeparation(Mechanism):
+    """A step of a run whose records take part at most `participations` times, at least `separation` steps apart.
+
+    Who takes part when counts as known: nothing is amplified, and any strategy will do. The run is the Gaussian
+    mechanism on C x, whose sensitivity is the strategy's over all such patterns. It does not split into steps, so a run
+    that was begun costs the whole of it.
+
+    Args:
+        base: the run.
+        participations: k >= 1.
+        separation: s >= 1, steps between the starts of two participations.
+        series: >= 0, number of the run that the step belongs to.
+
+    Example:
+        >>> run = MatrixGaussian(2.0, ToeplitzStrategy(100, (1.0, 0.5)))
+        >>> print(*MinSeparation(run, participations=4, separation=25).accounted(7))
+        Gaussian(1) 1
+    """
+
+    type: ClassVar[str] = "min_separation"
+    base: MatrixGaussian
+    participations: int
+    separation: int
+    series: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check_base(self.type, self.base)
+        check.count("series", self.series, minimum=0)
+        self.base.min_separation(self.participations, self.separation)
+
+    def series_taken(self) -> int:
+        """Return one above the highest number of a series in the mechanism."""
+        return self.series + 1
+
+    def accounted(self, steps: int) -> tuple[Mechanism, int]:
+        """(the Gaussian mechanism that a run equals, runs begun)."""
+        whole = self.base.min_separation(self.participations, self.separation)
+        return whole, -(-steps // self.base.strategy.iterations)
+
+    def spec(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        named = {"participations": self.participations, "separation": self.separation}
+        return self.base.spec() | {"sampling": self.type} | named | ({"series": self.series} if self.series else {})
+
+    def __str__(self) -> str:
+        return f"{self.base}.min_separation({self.participations} times, {self.separation} apart)"
+
+
+def _check_base(kind: str, base: object) -> None:
+    if not isinstance(base, MatrixGaussian):
+        raise InvalidInput(f"{kind} must be applied to a matrix_gaussian mechanism; got {base}.")
 
 
 @dataclass(frozen=True)
@@ -78,9 +137,10 @@ class _Cyclic(Mechanism):
         return self.base.unsafe
 
     def _check(self) -> None:
-        if not isinstance(self.base, MatrixGaussian):
-            raise InvalidInput(f"{self.type} must be applied to a matrix_gaussian mechanism; got {self.base}.")
+        _check_base(self.type, self.base)
         strategy = self.base.strategy
+        if not isinstance(strategy, ToeplitzStrategy):
+            raise check.fail("strategy", f"banded for {self.type} batches", type(strategy).__name__)
         if check.count("groups", self.groups) < strategy.bands:
             raise check.fail("groups", f"at least the {strategy.bands} bands of the strategy", self.groups)
         last = (strategy.iterations - 1) // self.groups * self.groups
@@ -103,7 +163,7 @@ class _Cyclic(Mechanism):
     @property
     def _noise(self) -> Gaussian:
         """The noise of one eligible step, at its largest column."""
-        return Gaussian(self.base.noise_multiplier / float(self.base.strategy.column_norms.max()))
+        return Gaussian(self.base.noise_multiplier / self.base.strategy.sensitivity())
 
     def spec(self) -> dict[str, Any]:
         """Return the JSON form."""

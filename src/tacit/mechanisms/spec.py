@@ -6,20 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from tacit import check
-from tacit.mechanisms.allocation import RandomAllocation
+from tacit.mechanisms.allocation import BallsAndBins, RandomAllocation
 from tacit.mechanisms.base import Compose, Mechanism
 from tacit.mechanisms.discrete_gaussian import DiscreteGaussian
 from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedResponse
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Approximate, Generic
 from tacit.mechanisms.laplace import Laplace
-from tacit.mechanisms.matrix import CyclicAllocation, CyclicPoisson, MatrixGaussian
+from tacit.mechanisms.matrix import CyclicAllocation, CyclicPoisson, MatrixGaussian, MinSeparation, Strategy
 from tacit.mechanisms.menu import Menu
 from tacit.mechanisms.objective import ObjectivePerturbation
 from tacit.mechanisms.parallel import Parallel
 from tacit.mechanisms.selection import Selection
 from tacit.mechanisms.subsampling import FixedSize, Shuffled, TruncatedPoisson
 from tacit.mechanisms.toeplitz import ToeplitzStrategy
+from tacit.mechanisms.tree import TreeStrategy
 from tacit.mechanisms.trial_laws import law_from_spec
 from tacit.serialization import json_table
 
@@ -37,8 +38,18 @@ TYPES: dict[str, type[Mechanism]] = {
         ObjectivePerturbation,
     )
 }
-_SAMPLING = ("sample_rate", "sampling", "records", "batch_size", "cap", "series", "drop_last", "steps_per_epoch")
-_SAMPLINGS = ("poisson", "fixed_size", "shuffled", "truncated_poisson", "random_allocation")
+_SAMPLING = (
+    "sample_rate",
+    "sampling",
+    "records",
+    "batch_size",
+    "cap",
+    "series",
+    "drop_last",
+    "steps_per_epoch",
+    "epochs",
+)
+_SAMPLINGS = ("poisson", "fixed_size", "shuffled", "truncated_poisson", "random_allocation", "balls_and_bins")
 _LEDGER = ("steps", "note", "hash")
 
 
@@ -126,15 +137,8 @@ def _matrix(entry: dict[str, Any]) -> Mechanism:
     """A run of correlated noise, with its cyclic sampling or, without any, of one participation."""
     own = ("noise_multiplier", "iterations", "strategy")
     _need(entry, own, MatrixGaussian.type)
-    form = check.instance("strategy", entry["strategy"], dict, "a table")
-    check.keys("a strategy", form, ["kind", "coefficients", "normalised"])
-    check.choice("kind of strategy", form.get("kind"), ["toeplitz"])
-    values = check.instance("coefficients", form.get("coefficients"), list, "a list of numbers")
-    run = MatrixGaussian(
-        entry["noise_multiplier"],
-        ToeplitzStrategy(entry["iterations"], tuple(values), form.get("normalised", True)),
-    )
-    kinds = {kind.type: kind for kind in (CyclicPoisson, CyclicAllocation)}
+    run = MatrixGaussian(entry["noise_multiplier"], _strategy(entry["strategy"], entry["iterations"]))
+    kinds = {kind.type: kind for kind in (CyclicPoisson, CyclicAllocation, MinSeparation)}
     if "sampling" not in entry:
         check.keys("a matrix_gaussian mechanism", entry.keys() - {"type"}, [*own, *_LEDGER])
         return run
@@ -143,6 +147,21 @@ def _matrix(entry: dict[str, Any]) -> Mechanism:
     check.keys(f"a {kind.type} mechanism", entry.keys() - {"type", "sampling"}, [*own, *names, *_LEDGER])
     _need(entry, tuple(name for name in names if name != "series"), kind.type)
     return kind(run, **{name: entry[name] for name in names if name in entry})
+
+
+def _strategy(value: object, iterations: int) -> Strategy:
+    form: dict[str, Any] = check.instance("strategy", value, dict, "a table")
+    keys = {"toeplitz": ("coefficients", "normalised"), "buffered_toeplitz": ("buffers",), "tree": ()}
+    kind = check.choice("kind of strategy", form.get("kind"), keys)
+    check.keys(f"a {kind} strategy", form.keys() - {"kind"}, keys[kind])
+    if kind == "tree":
+        return TreeStrategy(iterations)
+    values: list[Any] = check.instance(keys[kind][0], form.get(keys[kind][0]), list, "a list")
+    if kind == "toeplitz":
+        return ToeplitzStrategy(iterations, tuple(values), form.get("normalised", True))
+    if not values or not all(isinstance(pair, list) and len(pair) == 2 for pair in values):
+        raise check.fail("buffers", "a list of pairs of a decay and a weight", values)
+    return ToeplitzStrategy(iterations, normalised=False, buffers=tuple((pair[0], pair[1]) for pair in values))
 
 
 _NESTED: dict[str, Callable[[dict[str, Any]], Mechanism]] = {
@@ -158,10 +177,10 @@ def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> 
     base = kind(**{key: entry[key] for key in own if key in entry})
     sampling = check.choice("sampling", entry.get("sampling", "poisson"), _SAMPLINGS)
     if sampling == "poisson":
-        _refuse(entry, ("records", "batch_size", "cap", "series", "drop_last", "steps_per_epoch"), "poisson")
+        _refuse(entry, ("records", "batch_size", "cap", "series", "drop_last", "steps_per_epoch", "epochs"), "poisson")
         return base.poisson(entry["sample_rate"]) if "sample_rate" in entry else base
     if sampling == "truncated_poisson":
-        _refuse(entry, ("batch_size", "series", "drop_last", "steps_per_epoch"), sampling)
+        _refuse(entry, ("batch_size", "series", "drop_last", "steps_per_epoch", "epochs"), sampling)
         _need(entry, ("sample_rate", "records", "cap"), sampling)
         return TruncatedPoisson(base, entry["sample_rate"], entry["records"], entry["cap"])  # type: ignore[arg-type]
     _refuse(entry, ("sample_rate", "cap"), sampling)
@@ -169,8 +188,13 @@ def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> 
     if sampling == "random_allocation":
         _refuse(entry, ("records", "batch_size", "drop_last"), sampling)
         _need(entry, ("steps_per_epoch",), sampling)
+        _refuse(entry, ("epochs",), sampling)
         return RandomAllocation(base, entry["steps_per_epoch"], series)
-    _refuse(entry, ("steps_per_epoch",), sampling)
+    if sampling == "balls_and_bins":
+        _refuse(entry, ("records", "batch_size", "drop_last"), sampling)
+        _need(entry, ("steps_per_epoch", "epochs"), sampling)
+        return BallsAndBins(base, entry["steps_per_epoch"], entry["epochs"], series)
+    _refuse(entry, ("steps_per_epoch", "epochs"), sampling)
     _need(entry, ("records", "batch_size"), sampling)
     records, batch_size = (check.count(name, entry[name]) for name in ("records", "batch_size"))
     if sampling == "shuffled":

@@ -28,6 +28,8 @@ class ToeplitzStrategy:
         iterations: n >= 1, steps of the run.
         coefficients: c_0 > 0, c_1, ..., at most n numbers.
         normalised: whether every column is scaled by itself.
+        buffers: (theta_i, omega_i) of a buffered linear Toeplitz matrix, c_0 = 1 and c_k = sum_i omega_i theta_i^{k-1}
+            for all k < n, theta_i in [0, 1) and omega_i >= 0; `coefficients` then follow from them, and are left out.
 
     Raises:
         InvalidInput: a field breaks its rule.
@@ -38,11 +40,14 @@ class ToeplitzStrategy:
     """
 
     iterations: int
-    coefficients: tuple[float, ...]
+    coefficients: tuple[float, ...] = ()
     normalised: bool = True
+    buffers: tuple[tuple[float, float], ...] = ()
 
     def __post_init__(self) -> None:
         check.count("iterations", self.iterations)
+        if self.buffers:
+            self._check_buffers()
         object.__setattr__(self, "coefficients", tuple(float(value) for value in self.coefficients))
         check.instance("normalised", self.normalised, bool, "true or false")
         if not 1 <= len(self.coefficients) <= self.iterations:
@@ -50,6 +55,19 @@ class ToeplitzStrategy:
         check.positive("first of coefficients", self.coefficients[0])
         if not np.isfinite(self.coefficients).all():
             raise InvalidInput("coefficients must be finite numbers.")
+
+    def _check_buffers(self) -> None:
+        pairs = tuple((float(decay), float(weight)) for decay, weight in self.buffers)
+        if self.normalised or not all(0 <= decay < 1 and 0 <= weight < np.inf for decay, weight in pairs):
+            raise InvalidInput(
+                "buffers must be decays in [0, 1) with weights >= 0, of a matrix that is not normalised."
+            )
+        decays, weights = (np.array(values) for values in zip(*pairs, strict=True))
+        found = (1.0, *(weights @ decays[:, None] ** np.arange(self.iterations - 1)).tolist())
+        if self.coefficients not in ((), found):
+            raise InvalidInput("coefficients must be left out where buffers are given; they follow from them.")
+        object.__setattr__(self, "buffers", pairs)
+        object.__setattr__(self, "coefficients", found)
 
     @property
     def bands(self) -> int:
@@ -128,7 +146,21 @@ class ToeplitzStrategy:
 
     def spec(self) -> dict[str, Any]:
         """Return the JSON form, without the number of iterations."""
+        if self.buffers:
+            return {"kind": "buffered_toeplitz", "buffers": [list(pair) for pair in self.buffers]}
         return {"kind": "toeplitz", "coefficients": list(self.coefficients), "normalised": self.normalised}
+
+    def over(self, iterations: int) -> ToeplitzStrategy:
+        """The strategy of a run of so many steps, with these coefficients."""
+        if self.buffers:
+            return ToeplitzStrategy(iterations, normalised=False, buffers=self.buffers)
+        return ToeplitzStrategy(iterations, self.coefficients[:iterations], self.normalised)
+
+    def row_norms(self) -> np.ndarray:
+        """Norm of every row of C^-1: the standard deviation of the noise on every step at sigma 1."""
+        impulse = np.zeros(self.iterations)
+        impulse[0] = 1.0
+        return np.sqrt(np.cumsum(solved(self.coefficients, impulse) ** 2)) * self.scales
 
 
 def solved(coefficients: Sequence[float] | np.ndarray, values: np.ndarray) -> np.ndarray:

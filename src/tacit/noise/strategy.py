@@ -13,10 +13,46 @@ from scipy.optimize import minimize
 from scipy.signal import lfilter
 
 from tacit import check
+from tacit.mechanisms.matrix import Strategy
 from tacit.mechanisms.toeplitz import ToeplitzStrategy, solved
+from tacit.mechanisms.tree import TreeStrategy, honaker_variances
 
 _SCALE = 100.0  # Coefficients are optimised in this unit: L-BFGS's first step is of length 1 and must stay stable.
 _UNSTABLE = 1e12  # Value of the objective where the recursion overflows.
+
+
+INDEPENDENT, AUTO = "independent", "banded:auto"
+_NAMED = "independent, banded:B, banded:auto, blt:B, square_root or tree"
+
+
+def strategy_of(noise: str | Strategy, iterations: int) -> Strategy | None:
+    """The strategy of a name such as "banded:8", "blt:4", "square_root" or "tree"; None for "independent".
+
+    Args:
+        noise: the name; or a strategy of as many iterations, which is itself.
+        iterations: n >= 1, steps of the run.
+
+    Raises:
+        InvalidInput: there is no such strategy.
+
+    Example:
+        >>> strategy_of("banded:8", 100).bands
+        8
+    """
+    if isinstance(noise, Strategy):
+        if noise.iterations != iterations:
+            raise check.fail("noise", f"a strategy of {iterations} iterations, the steps", noise.iterations)
+        return noise
+    kind, _, number = check.text("noise", noise).partition(":")
+    if noise == INDEPENDENT:
+        return None
+    if noise in ("square_root", "tree"):
+        return square_root(iterations) if noise == "square_root" else TreeStrategy(iterations)
+    if kind not in ("banded", "blt") or not number.isdecimal() or int(number) < 1:
+        raise check.fail("noise", _NAMED, noise, "B is a number, as in banded:8.")
+    if kind == "banded":
+        return banded(iterations, check.count("bands of noise", int(number), maximum=iterations))
+    return buffered(iterations, int(number))
 
 
 @dataclass(frozen=True)
@@ -169,8 +205,8 @@ def buffered(iterations: int, buffers: int) -> ToeplitzStrategy:
     half = np.linspace(1.0, np.log(n), buffers) if buffers > 1 else np.array([np.log(n) / 2])
     start = np.concatenate([half, np.log(0.25 / 2 ** np.arange(buffers))])
     found = minimize(loss, start, method="L-BFGS-B", options={"maxiter": 500, "ftol": 1e-12, "gtol": 1e-8})
-    c = coefficients(*parameters(found.x))
-    return ToeplitzStrategy(n, tuple(c / np.linalg.norm(c)), normalised=False)
+    decays, sizes = parameters(found.x)
+    return ToeplitzStrategy(n, normalised=False, buffers=tuple(zip(decays.tolist(), sizes.tolist(), strict=True)))
 
 
 def tree_error(iterations: int, *, honaker: bool = True) -> PrefixError:
@@ -190,7 +226,7 @@ def tree_error(iterations: int, *, honaker: bool = True) -> PrefixError:
     n = check.count("iterations", iterations)
     levels = n.bit_length()
     height = np.arange(levels)
-    variance = 2.0**height / (2.0 ** (height + 1) - 1) if honaker else np.ones(levels)
+    variance = honaker_variances(levels) if honaker else np.ones(levels)
     bits = (np.arange(1, n + 1)[:, None] >> height) & 1
     errors = bits @ variance
     mean, largest, last = (float(value) ** 0.5 for value in (errors.mean(), errors.max(), errors[-1]))

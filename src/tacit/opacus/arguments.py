@@ -17,7 +17,7 @@ from tacit.clipping import Clip, FlatClip, GroupClip, PerLayerClip
 from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.noise import SecureStream, SeededStream, Stream
 from tacit.opacus.adaptive_clipping import Adaptive
-from tacit.sampling import PoissonSampling, Sampling, ShuffledSampling
+from tacit.sampling import Sampling, ShuffledSampling, sampling_of
 from tacit.training.plan import Plan
 
 MODES = ("hooks", "functorch", "ew", "ghost")
@@ -80,6 +80,7 @@ class Arguments:
         poisson_sampling: False for shuffled batches.
         noise_generator: makes the noise repeatable; None for secure noise.
         execution: how the loop is run.
+        drawing: (sampling, noise), as in `tacit.fit`.
 
     Raises:
         InvalidInput: a field breaks its rule.
@@ -95,6 +96,7 @@ class Arguments:
     poisson_sampling: bool
     noise_generator: torch.Generator | None
     execution: Execution
+    drawing: tuple[str, str] = ("poisson", "independent")
 
     def __post_init__(self) -> None:
         check.choice("clipping", self.clipping, CLIPPING)
@@ -128,9 +130,11 @@ class Arguments:
         return GroupClip([(escape(names[id(parameter)]), bound) for parameter, bound in pairs])
 
     def sampling(self) -> Sampling:
-        """Poisson sampling, or shuffled batches with a warning about their privacy cost."""
+        """The sampling that is named, or shuffled batches with a warning about their privacy cost."""
         if self.poisson_sampling:
-            return PoissonSampling()
+            return sampling_of(self.drawing[0])
+        if self.drawing[0] != "poisson":
+            raise check.fail("poisson_sampling", f"True with sampling={self.drawing[0]!r}", False)
         warnings.warn(
             "poisson_sampling=False trains on shuffled batches, which are accounted without amplification by sampling: "
             "every pass costs as much as one step on all records. Leave it True for far smaller an epsilon.",

@@ -9,8 +9,10 @@ from typing import Any
 
 from safetensors.torch import save
 from torch import Tensor
+from torch.optim import Optimizer
 
 from tacit import check, serialization
+from tacit.opacus.schedulers import Scheduler
 from tacit.training.checkpoint import packed, read_safetensors, unpacked
 
 # Header entry that tells these files from model files and from the checkpoints of `fit`.
@@ -31,3 +33,15 @@ def read(path: str | Path) -> dict[str, Any]:
         hint = "Checkpoints of Opacus hold pickled code and are not read; save with this engine."
         raise check.fail("path", "a checkpoint that save_checkpoint wrote", str(path), hint)
     return unpacked(json.loads(header["state"]), tensors)
+
+
+def named_parts(
+    optimizer: Optimizer | None, noise_scheduler: Scheduler | None, grad_clip_scheduler: Scheduler | None
+) -> dict[str, Any]:
+    """The parts that are given, under the names that they have in a checkpoint."""
+    parts = {
+        "optimizer_state_dict": optimizer,
+        "noise_scheduler_state_dict": noise_scheduler,
+        "grad_clip_scheduler_state_dict": grad_clip_scheduler,
+    }
+    return {name: part for name, part in parts.items() if part is not None}

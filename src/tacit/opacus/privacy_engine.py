@@ -86,6 +86,9 @@ class PrivacyEngine:
         min_clipbound: float = 1e-9,
         unclipped_num_std: float | None = None,
         unsafe_no_noise: bool = False,
+        sampling: str = "poisson",
+        noise: str = "independent",
+        epochs: int = 1,
     ) -> Parts:
         """Private (module, optimizer, loader), or (module, optimizer, criterion, loader) in ghost mode.
 
@@ -116,6 +119,9 @@ class PrivacyEngine:
             min_clipbound: of clipping="adaptive".
             unclipped_num_std: of clipping="adaptive".
             unsafe_no_noise: allows noise_multiplier=0.
+            sampling: how batches are drawn, as in `tacit.fit`.
+            noise: independent, or correlated over the steps of the planned epochs, as in `tacit.fit`.
+            epochs: planned passes over the loader, >= 1; a run with correlated noise ends with them.
 
         Raises:
             InvalidInput: for an argument without a meaning here (batch_first=False, wrap_model=False,
@@ -136,8 +142,10 @@ class PrivacyEngine:
             poisson_sampling,
             noise_generator,
             Execution(loss_reduction, grad_sample_mode, batch_first, wrap_model, rand_on_empty),
+            (sampling, noise),
         )
-        return self._private(arguments, 1, noise_multiplier=noise_multiplier, unsafe_no_noise=unsafe_no_noise)
+        epochs = check.count("epochs", epochs)
+        return self._private(arguments, epochs, noise_multiplier=noise_multiplier, unsafe_no_noise=unsafe_no_noise)
 
     def make_private_with_epsilon(
         self,
@@ -162,6 +170,8 @@ class PrivacyEngine:
         max_clipbound: float = 1e12,
         min_clipbound: float = 1e-9,
         unclipped_num_std: float | None = None,
+        sampling: str = "poisson",
+        noise: str = "independent",
     ) -> Parts:
         """`make_private` with the smallest noise multiplier after which the engine's whole ledger meets the target.
 
@@ -190,6 +200,8 @@ class PrivacyEngine:
             max_clipbound: of clipping="adaptive".
             min_clipbound: of clipping="adaptive".
             unclipped_num_std: of clipping="adaptive".
+            sampling: how batches are drawn, as in `tacit.fit`.
+            noise: independent, or correlated over the steps, as in `tacit.fit`.
 
         Raises:
             InvalidInput: as `make_private`.
@@ -209,6 +221,7 @@ class PrivacyEngine:
             poisson_sampling,
             noise_generator,
             Execution(loss_reduction, grad_sample_mode, batch_first, wrap_model),
+            (sampling, noise),
         )
         target = Epsilon(target_epsilon, target_delta)
         return self._private(arguments, check.count("epochs", epochs), target=target)
@@ -270,7 +283,7 @@ class PrivacyEngine:
             "module_state_dict": dict(module.state_dict(**(module_state_dict_kwargs or {}))),
             "ledger": self.ledger.spec(),
         }
-        parts = _named_parts(optimizer, noise_scheduler, grad_clip_scheduler)
+        parts = checkpoint.named_parts(optimizer, noise_scheduler, grad_clip_scheduler)
         checkpoint.write(path, state | {name: part.state_dict() for name, part in parts.items()})
         self._saved_steps = self.ledger.steps
 
@@ -309,7 +322,7 @@ class PrivacyEngine:
         if torch_load_kwargs:
             raise check.fail("torch_load_kwargs", "None", torch_load_kwargs, "The file is safetensors, not a pickle.")
         state = checkpoint.read(path)
-        parts = _named_parts(optimizer, noise_scheduler, grad_clip_scheduler)
+        parts = checkpoint.named_parts(optimizer, noise_scheduler, grad_clip_scheduler)
         missing = [name for name in parts if name not in state]
         if missing:
             raise check.fail("path", f"a checkpoint with {missing[0]}", str(path), "Save it with that part.")
@@ -350,6 +363,7 @@ class PrivacyEngine:
         options = PlanOptions(
             clipping=arguments.clip(),
             sampling=sampling,
+            noise=arguments.drawing[1],
             noise_multiplier=noise_multiplier,
             target=target,
             accountant=self.accountant.native if target is None else self._proven_accountant(),
@@ -378,15 +392,3 @@ class PrivacyEngine:
             stacklevel=4,
         )
         return OpacusAccountant("prv", self.ledger).native
-
-
-def _named_parts(
-    optimizer: Optimizer | None, noise_scheduler: Scheduler | None, grad_clip_scheduler: Scheduler | None
-) -> dict[str, Any]:
-    """The parts that are given, under the names that they have in a checkpoint."""
-    parts = {
-        "optimizer_state_dict": optimizer,
-        "noise_scheduler_state_dict": noise_scheduler,
-        "grad_clip_scheduler_state_dict": grad_clip_scheduler,
-    }
-    return {name: part for name, part in parts.items() if part is not None}

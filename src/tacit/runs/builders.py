@@ -20,7 +20,13 @@ from tacit.models.named import module_at
 from tacit.noise import SeededStream, Stream
 from tacit.runs.config import Config, TableConfig
 from tacit.runs.metrics import metric_of
-from tacit.sampling import GroupedPoissonSampling, Sampling, TruncatedPoissonSampling
+from tacit.sampling import (
+    CyclicAllocationSampling,
+    CyclicPoissonSampling,
+    GroupedPoissonSampling,
+    Sampling,
+    TruncatedPoissonSampling,
+)
 from tacit.sampling import sampling_of as named_sampling
 from tacit.training import schedules
 from tacit.training.optimizers import AdamBC
@@ -166,6 +172,9 @@ def sampling_of(config: Config, dataset: Dataset) -> Sampling:
         names = dataset.feature_names or ()
         column = check.choice("users of [sampling]", section.users, names)
         return GroupedPoissonSampling(dataset.x_train[:, names.index(column)], average=bool(section.average))
+    if section.groups is not None:
+        kinds = {"cyclic_poisson": CyclicPoissonSampling, "cyclic_allocation": CyclicAllocationSampling}
+        return kinds[section.type](section.groups)
     return named_sampling(section.type)
 
 

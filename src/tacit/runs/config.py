@@ -13,7 +13,7 @@ from tacit import check
 from tacit.attacks import ATTACKS
 from tacit.errors import InvalidInput
 from tacit.relation import Relation
-from tacit.runs.loop_settings import LOOP_SETTINGS
+from tacit.runs.loop_settings import LOOP_SETTINGS, SHORT_FORMS
 from tacit.runs.method_settings import METHOD_SETTINGS
 from tacit.runs.settings import known, setting
 from tacit.tradeoff import Epsilon
@@ -231,6 +231,8 @@ def _keys() -> list[str]:
 
 
 def _section(name: str, value: object) -> Mapping[str, Any]:
+    if isinstance(value, str) and name in SHORT_FORMS:
+        return {SHORT_FORMS[name]: value}
     if not isinstance(value, Mapping):
         raise check.fail(name, f"a [{name}] section", value)
     return value

@@ -13,7 +13,10 @@ from tacit import check
 from tacit.errors import InvalidInput
 from tacit.runs.settings import setting
 
-SAMPLINGS = ("poisson", "fixed_size", "shuffled", "truncated_poisson", "grouped_poisson", "random_allocation")
+SAMPLINGS = (
+    *("poisson", "fixed_size", "shuffled", "truncated_poisson", "grouped_poisson", "random_allocation"),
+    *("balls_and_bins", "cyclic_poisson", "cyclic_allocation"),
+)
 NOISE_SHAPES = {
     "constant": (),
     "linear": ("end",),
@@ -48,30 +51,44 @@ class ClipSettings(_Section):
 class SamplingSettings(_Section):
     """The [sampling] section: how batches are drawn, and thus what one privacy unit is."""
 
-    type: str = setting("poisson", f"{', '.join(SAMPLINGS[:-1])} or {SAMPLINGS[-1]}.")
+    type: str = setting("poisson", f"{', '.join(SAMPLINGS[:-1])} or {SAMPLINGS[-1]}.", short="sampling")
     cap: int | None = setting(None, "Of truncated_poisson: the largest batch.")
     users: str | None = setting(None, "Of grouped_poisson: the feature that says which user a record belongs to.")
+    groups: int | None = setting(None, "Of the cyclic ones: groups that take turns; the bands of the noise by default.")
     average: bool | None = setting(None, "Of grouped_poisson: the mean of a user's gradients instead of their sum.")
 
     def __post_init__(self) -> None:
         check.choice("type of [sampling]", self.type, SAMPLINGS)
-        own = {"truncated_poisson": ("cap",), "grouped_poisson": ("users", "average")}.get(self.type, ())
-        _check_settings(self, "sampling", own, required=set(own) - {"average"})
+        kinds: dict[str, tuple[str, ...]] = {"truncated_poisson": ("cap",), "grouped_poisson": ("users", "average")}
+        kinds |= dict.fromkeys(("cyclic_poisson", "cyclic_allocation"), ("groups",))
+        own = kinds.get(self.type, ())
+        _check_settings(self, "sampling", own, required=set(own) - {"average", "groups"})
 
 
 @dataclass(frozen=True)
 class NoiseSettings(_Section):
-    """The [noise] section: the schedule of noise_multiplier, whose value is that of the first step."""
+    """The [noise] section: correlation over the steps, or the schedule of noise_multiplier from the first step on."""
 
+    correlation: str = setting(
+        "independent", "independent, banded:B, banded:auto, blt:B, square_root or tree.", short="noise"
+    )
     type: str = setting("constant", "constant, linear, exponential, cosine or step.")
     end: float | None = setting(None, "Of linear, exponential and cosine: the noise multiplier of the last step.")
     factor: float | None = setting(None, "Of step: factor by which the noise multiplier changes.")
     every: int | None = setting(None, "Of step: steps between two changes.")
 
     def __post_init__(self) -> None:
+        check.text("correlation of [noise]", self.correlation)
         own = NOISE_SHAPES[check.choice("type of [noise]", self.type, NOISE_SHAPES)]
         _check_settings(self, "noise", own, required=set(own))
 
+    def given(self) -> dict[str, Any]:
+        """The settings of the schedule that were given."""
+        return {name: value for name, value in super().given().items() if name != "correlation"}
+
+
+SHORT_FORMS = {"sampling": "type", "noise": "correlation"}
+"""The setting of a section that its name alone stands for: `noise = "banded:8"`, `--noise banded:8`."""
 
 LOOP_SETTINGS: dict[str, type] = {"clip": ClipSettings, "sampling": SamplingSettings, "noise": NoiseSettings}
 """Section of the training loop by name."""

@@ -9,9 +9,17 @@ from typing import Any
 from tacit import check
 
 
-def setting(default: Any, help: str, *, flag: str | None = None) -> Any:
-    """A field with its `default` and its one line of `help`; `flag` where the flag is not the field's name."""
-    return field(default=default, metadata={"help": help} | ({"flag": flag} if flag else {}))
+def setting(default: Any, help: str, *, flag: str | None = None, short: str | None = None) -> Any:
+    """A field with its `default` and its one line of `help`.
+
+    Args:
+        default: of the field.
+        help: one line.
+        flag: where the flag is not the field's name.
+        short: a second flag, where its section's name alone stands for the field.
+    """
+    named = {"flag": flag, "short": short}
+    return field(default=default, metadata={"help": help} | {key: value for key, value in named.items() if value})
 
 
 def known(kind: type, given: Mapping[str, Any], *, where: str, required: Iterable[str] = ()) -> dict[str, Any]:

@@ -2,6 +2,13 @@
 
 from tacit.sampling.allocation import RandomAllocationSampler, RandomAllocationSampling
 from tacit.sampling.base import Batch, Sampler, Sampling
+from tacit.sampling.cyclic import (
+    BallsAndBinsSampling,
+    CyclicAllocationSampler,
+    CyclicAllocationSampling,
+    CyclicPoissonSampler,
+    CyclicPoissonSampling,
+)
 from tacit.sampling.fixed_size import FixedSizeSampler, FixedSizeSampling
 from tacit.sampling.poisson import PoissonSampler, PoissonSampling, TruncatedPoissonSampler, TruncatedPoissonSampling
 from tacit.sampling.registry import SAMPLINGS, sampling_of
@@ -10,7 +17,12 @@ from tacit.sampling.users import GroupedPoissonSampler, GroupedPoissonSampling
 
 __all__ = [
     "SAMPLINGS",
+    "BallsAndBinsSampling",
     "Batch",
+    "CyclicAllocationSampler",
+    "CyclicAllocationSampling",
+    "CyclicPoissonSampler",
+    "CyclicPoissonSampling",
     "FixedSizeSampler",
     "FixedSizeSampling",
     "GroupedPoissonSampler",

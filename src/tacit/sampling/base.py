@@ -119,6 +119,7 @@ class Sampling(ABC):
         relations: neighbouring relations under which a mechanism covers it.
         assumptions: facts that its accounting assumes besides the code, for the ledger.
         uniform: whether all records take part, with equal chances, so that the batches of a run can be tested for it.
+        separates: whether it keeps a record's steps apart, as correlated noise needs; its mechanism is one of a run.
 
     Example:
         >>> from tacit.sampling import sampling_of
@@ -131,6 +132,7 @@ class Sampling(ABC):
     relations: ClassVar[tuple[Relation, ...]] = tuple(Relation)
     assumptions: ClassVar[tuple[str, ...]] = ()
     uniform: ClassVar[bool] = False
+    separates: ClassVar[bool] = False
 
     def grouping(self, key: bytes) -> str:
         """Keyed hash of which records form a unit; empty where every record is its own."""
@@ -146,6 +148,10 @@ class Sampling(ABC):
 
     def in_series(self, number: int) -> Sampling:
         """This sampling as series `number` of its kind on a ledger; the same unless the order of batches matters."""
+        return self
+
+    def for_bands(self, bands: int) -> Sampling:
+        """This sampling with a record's steps so far apart, where that was left open."""
         return self
 
     def units(self, records: int) -> int:

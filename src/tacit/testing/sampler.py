@@ -12,7 +12,20 @@ from scipy.stats import binom, chi2
 
 from tacit.accounting import accountant
 from tacit.errors import InvalidInput, Refused, TrainingMisuse
-from tacit.mechanisms import FixedSize, Gaussian, Mechanism, Poisson, RandomAllocation, Shuffled, TruncatedPoisson
+from tacit.mechanisms import (
+    BallsAndBins,
+    CyclicAllocation,
+    CyclicPoisson,
+    FixedSize,
+    Gaussian,
+    MatrixGaussian,
+    Mechanism,
+    Poisson,
+    RandomAllocation,
+    Shuffled,
+    ToeplitzStrategy,
+    TruncatedPoisson,
+)
 from tacit.noise import SeededStream
 from tacit.relation import Relation
 from tacit.sampling import Batch, Sampler, Sampling
@@ -35,8 +48,9 @@ def check_sampler(
     """Check that a sampling issues the batches that its mechanism accounts for.
 
     - Inclusion law, by chi-square tests: how often every unit is in a batch, how large batches are, and how often a
-      unit is in two consecutive batches, as `sampling.mechanism(...)` says (Poisson, truncated Poisson, fixed-size or
-      shuffled; random allocation). A sampling with another mechanism must have equal inclusion probabilities.
+      unit is in two consecutive batches, as `sampling.mechanism(...)` says: Poisson, truncated Poisson, fixed-size or
+      shuffled; random allocation; groups that take turns, and bins. A sampling with another mechanism must have equal
+      inclusion probabilities.
     - Batches: each record at most once, whole units only, issued until redeemed, redeemed once, no checkpoint while
       one is open.
     - Equal seeds give equal batches, and a checkpoint goes on with the batches that would have come.
@@ -61,7 +75,10 @@ def check_sampler(
     count = int(owners.max()) + 1
     require(sampling.units(records) == count, f"units must be {count}; got {sampling.units(records)}.")
     drawn = _draw(sampling.sampler(records, sample_rate, SeededStream(seed)), _BATCHES, owners)
-    mechanism = sampling.mechanism(Gaussian(1.0), records, sample_rate)
+    # Of bins that are kept over all batches: so much noise that their whole run has an exact account.
+    run = MatrixGaussian(50.0, ToeplitzStrategy(_BATCHES, (1.0,)))
+    base = run if sampling.separates else Gaussian(1.0)
+    mechanism = sampling.mechanism(base, records, sample_rate)
     _check_mechanism(sampling, mechanism, records, sample_rate)
     if isinstance(mechanism, Shuffled):
         sizes = np.full(-(-records // mechanism.batch_size), mechanism.batch_size)
@@ -70,6 +87,16 @@ def check_sampler(
     elif isinstance(mechanism, RandomAllocation):
         _check_passes(np.full(mechanism.steps_per_epoch, 1 / mechanism.steps_per_epoch), drawn, false_alarm)
         _check_pairs_of_places(mechanism.steps_per_epoch, drawn, false_alarm)
+    elif isinstance(mechanism, CyclicPoisson):
+        turns = _turns(mechanism.groups, drawn, false_alarm)
+        p = mechanism.sample_rate
+        _require_law([int((~turns).sum()), int(turns.sum())], np.array([1 - p, p]), "turns taken", false_alarm)
+    elif isinstance(mechanism, CyclicAllocation):
+        turns = _turns(mechanism.groups, drawn, false_alarm)
+        _check_passes(np.full(mechanism.steps_per_block, 1 / mechanism.steps_per_block), turns, false_alarm)
+        _check_pairs_of_places(mechanism.steps_per_block, turns, false_alarm)
+    elif isinstance(mechanism, BallsAndBins):
+        require(_turns(mechanism.steps_per_epoch, drawn, false_alarm).all(), "a record must be in its bin every epoch.")
     else:
         _check_law(mechanism, drawn, sample_rate, false_alarm)
     _check_issue(sampling, records, sample_rate)
@@ -206,6 +233,16 @@ def _check_pairs_of_places(length: int, drawn: NDArray[np.bool_], false_alarm: f
     ):
         counts = np.bincount(first * length + second, minlength=length**2)
         _require_law(counts.tolist(), law, what, false_alarm)
+
+
+def _turns(groups: int, drawn: NDArray[np.bool_], false_alarm: float) -> NDArray[np.bool_]:
+    """Which unit was in the batch at which turn of its group, after a check that it was in no other, (turns, units)."""
+    drawn = drawn[: len(drawn) // groups * groups].reshape(-1, groups, drawn.shape[1])
+    touched = drawn.any(axis=0)
+    require((touched.sum(axis=0) <= 1).all(), f"a record must be in batches {groups} steps apart only.")
+    group = touched.argmax(axis=0)
+    _require_law(np.bincount(group, minlength=groups).tolist(), np.full(groups, 1 / groups), "groups", false_alarm)
+    return drawn[:, group, np.arange(drawn.shape[2])]
 
 
 def _passes(length: int, drawn: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -10,7 +10,8 @@ from tacit.training.fit import Fit, fit
 from tacit.training.make_private import Private, make_private
 from tacit.training.nonprivate_baseline import fit_nonprivate
 from tacit.training.optimizers import AdamBC
-from tacit.training.plan import Plan, PrivateRun
+from tacit.training.plan import Plan
+from tacit.training.private_run import PrivateRun
 from tacit.training.private_step import private_step
 from tacit.training.schedules import CosineNoise, ExponentialNoise, LinearNoise, NoiseSchedule, StepNoise
 

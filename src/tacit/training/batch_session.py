@@ -12,7 +12,7 @@ from tacit.gradients import FlatGradient, UnitIds
 from tacit.gradients.flat_gradient import Total
 from tacit.sampling import Batch
 from tacit.training.loop_checks import LoopChecks
-from tacit.training.plan import PrivateRun, unit_ids_of
+from tacit.training.private_run import PrivateRun, unit_ids_of
 from tacit.training.release import Release
 from tacit.training.step_check import DryRun
 from tacit.training.trace import Trace

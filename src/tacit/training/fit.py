@@ -18,6 +18,7 @@ from tacit.accounting import Accountant, Ledger
 from tacit.clipping import Clip
 from tacit.errors import Refused, TacitError
 from tacit.gradients.inputs import Loss
+from tacit.mechanisms import Strategy
 from tacit.noise import Stream
 from tacit.sampling import Sampling
 from tacit.tradeoff import Target
@@ -26,7 +27,8 @@ from tacit.training.collation import assumptions_of, collation_of
 from tacit.training.execution_record import ExecutionRecord
 from tacit.training.fit_facts import FitChecks
 from tacit.training.loop import Evaluate, Loop
-from tacit.training.plan import Plan, unit_ids_of
+from tacit.training.plan import Plan
+from tacit.training.private_run import unit_ids_of
 from tacit.training.private_step import ENGINES, PrivateUpdate, computed_in
 from tacit.training.processes import check_one_process
 from tacit.training.resolve_plan import UNDECLARED_SIZE, PlanOptions, resolve_plan
@@ -77,6 +79,7 @@ def fit(
     clip_norm: float | None = None,
     clipping: Clip | None = None,
     sampling: str | Sampling = "poisson",
+    noise: str | Strategy = "independent",
     noise_multiplier: Noise | None = None,
     target: Target | None = None,
     accountant: Accountant | str = "pld",
@@ -123,7 +126,10 @@ def fit(
         optimizer: any `torch.optim` optimizer of the model's trainable parameters.
         clip_norm: bound on the L2 norm of one record's gradient, > 0; or give `clipping`.
         clipping: another way to bound contributions, such as `PerLayerClip(1.0)`; its sensitivity is clip_norm below.
-        sampling: how batches are drawn: "poisson", "fixed_size", "shuffled", "random_allocation" or a `Sampling`.
+        sampling: how batches are drawn: a `Sampling` or its name: "poisson", "fixed_size", "shuffled",
+            "random_allocation", "balls_and_bins", "cyclic_poisson" or "cyclic_allocation".
+        noise: "independent", or correlated over the steps: "banded:8" (with one of the cyclic samplings or
+            "balls_and_bins"), "banded:auto", or with "balls_and_bins" "blt:4", "square_root" or "tree".
         noise_multiplier: noise std / clip_norm, one for all steps, a list of one for each, or a `NoiseSchedule`; None
             to calibrate it to `target`.
         target: with `noise_multiplier`, a budget: the step that would cross it is not taken. Without, what to meet.
@@ -194,6 +200,7 @@ def fit(
         clip_norm=clip_norm,
         clipping=clipping,
         sampling=sampling,
+        noise=noise,
         noise_multiplier=noise_multiplier,
         target=target,
         accountant=accountant,
@@ -216,7 +223,15 @@ def fit(
     for assumption in assumptions_of(collation_of(inputs)):
         ledger.assume(assumption)
     update = PrivateUpdate(
-        model, optimizer, loss, plan.clip, plan.expected_batch_size, engine, run.stream, max_physical_batch_size
+        model,
+        optimizer,
+        loss,
+        plan.clip,
+        plan.expected_batch_size,
+        engine,
+        run.stream,
+        max_physical_batch_size,
+        run.correlation,
     )
     run.cover_rounding(update.slack)
     update.full_precision = precision == "float32"

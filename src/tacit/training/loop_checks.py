@@ -25,8 +25,8 @@ from tacit.gradients.inputs import Inputs
 from tacit.gradients.module_state import same
 from tacit.standing import Standing
 from tacit.training.optimizers import refuse_other_steps, steps_allowed
-from tacit.training.plan import PrivateRun
 from tacit.training.private_outputs import PrivateOutputs
+from tacit.training.private_run import PrivateRun
 from tacit.training.private_step import CHECK_EVERY, PROBED_STEPS
 from tacit.training.ranks import note_processes
 from tacit.training.replay import check_cotangents, check_input

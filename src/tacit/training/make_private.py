@@ -17,6 +17,7 @@ from tacit.clipping import Clip
 from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.gradients import examine
 from tacit.gradients.model_probe import restored_generators
+from tacit.mechanisms import Strategy
 from tacit.noise import Stream
 from tacit.sampling import Sampling
 from tacit.tradeoff import Target
@@ -135,6 +136,7 @@ def make_private(
     clip_norm: float | None = None,
     clipping: Clip | None = None,
     sampling: str | Sampling = "poisson",
+    noise: str | Strategy = "independent",
     noise_multiplier: Noise | None = None,
     target: Target | None = None,
     accountant: Accountant | str = "pld",
@@ -166,6 +168,7 @@ def make_private(
         clip_norm: bound on the L2 norm of one record's gradient, > 0; or give `clipping`.
         clipping: another way to bound contributions, as in `fit`.
         sampling: how batches are drawn, as in `fit`.
+        noise: independent or correlated over the planned steps, as in `fit`; the loop then ends with the plan.
         noise_multiplier: noise std / clip_norm, as in `fit`; None to calibrate it to `target`.
         target: what to meet, or with `noise_multiplier` the budget; no step goes past it.
         accountant: the accountant that measures `target`.
@@ -223,6 +226,7 @@ def make_private(
         clip_norm=clip_norm,
         clipping=clipping,
         sampling=sampling,
+        noise=noise,
         noise_multiplier=noise_multiplier,
         target=target,
         accountant=accountant,

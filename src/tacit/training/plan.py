@@ -1,34 +1,18 @@
-"""The plan of a private run, and the run itself: sampler, clip, noise and ledger as one object."""
+"""`Plan`: sampler, clip, noise and length of a private run, as one object that the accountants read."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, groupby
-from typing import Any
 
-from torch import Tensor
-
-from tacit import accounting, check
-from tacit.accounting import EXACT_STEPS, PUBLIC_SIZE, Accountant, Fact, How, Ledger, common_facts, exact_steps
-from tacit.accounting.adaptivity import CHANGED_NOISE, RESUMED
-from tacit.budget.shared_ledger import SharedLedger
+from tacit import check
+from tacit.accounting import Ledger
 from tacit.clipping import Clip, FlatClip
-from tacit.errors import BudgetExceeded, InvalidInput, TrainingMisuse
-from tacit.gradients import FlatGradient, UnitIds
-from tacit.mechanisms import Mechanism
-from tacit.noise import SecureStream, SeededStream, Stream
-from tacit.root_finding import bisect_integers
-from tacit.sampling import Batch, PoissonSampling, Sampling
-from tacit.standing import Standing
-from tacit.tradeoff import Target, check_target
-from tacit.training.draw_check import check_draws
-from tacit.training.release import NoisyMean, Release
-from tacit.training.release_monitor import ReleaseMonitor
-
-WHAT_IS_LEFT = "a run spends what earlier runs left of a target (natural filter); reserve slots, or declare the scope"
-NOT_TAKEN = "planned, not taken: the run could end by what it had released"
+from tacit.errors import InvalidInput
+from tacit.mechanisms import Gaussian, MatrixGaussian, Mechanism, Strategy, ToeplitzStrategy
+from tacit.sampling import PoissonSampling, Sampling
 
 
 @dataclass(frozen=True)
@@ -48,6 +32,8 @@ class Plan:
         unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
         sampling: how batches are drawn.
         divisor: of the noisy sum, a public number > 0; None for the mean number of units in a batch.
+        strategy: C of noise that is correlated over the steps; None for independent noise. The sampling must keep a
+            record's steps apart, and noise and clip stay the same: the run is one matrix mechanism.
 
     Raises:
         InvalidInput: a field breaks its rule.
@@ -66,6 +52,7 @@ class Plan:
     unsafe_no_noise: bool = False
     sampling: Sampling = field(default_factory=PoissonSampling)
     divisor: float | None = None
+    strategy: Strategy | None = None
 
     def __post_init__(self) -> None:
         check.count("records", self.records)
@@ -75,11 +62,34 @@ class Plan:
             object.__setattr__(self, "clip", FlatClip(self.clip))
         if isinstance(self.noise_multiplier, tuple) and len(self.noise_multiplier) != self.steps:
             raise check.fail("noise_multiplier", f"a list of {self.steps}", f"{len(self.noise_multiplier)} values")
+        if self.sampling.separates and self.strategy is None:
+            object.__setattr__(self, "strategy", ToeplitzStrategy(self.steps, (1.0,)))
+        if self.strategy is not None:
+            self._check_strategy(self.strategy)
         every = self.sampling.steps_alike(self.records, self.sample_rate)
         odd = [start for start in self._starts[:-1] if start % every]
         if odd:
             rule = f"the same for {every} steps (a pass) with {self.sampling.type} sampling"
             raise check.fail("noise_multiplier", rule, f"a change at step {odd[0]}", f"Use StepNoise(every={every}).")
+
+    def _check_strategy(self, strategy: Strategy) -> None:
+        """Raise `InvalidInput` for what is not proven with correlated noise."""
+        if strategy.iterations > self.steps:
+            raise check.fail("strategy", f"one of at most {self.steps} steps", f"{strategy.iterations}")
+        if not self.sampling.separates:
+            hint = 'Use sampling="cyclic_poisson" or "cyclic_allocation" for bands, "balls_and_bins" for any noise.'
+            raise check.fail("sampling", "one that keeps a record's steps apart", self.sampling.type, hint)
+        if isinstance(self.noise_multiplier, tuple):
+            raise check.fail("noise_multiplier", "one number for correlated noise", "a schedule")
+        base = self.clip.mechanism(self.noise_multiplier, self.unsafe_no_noise)
+        if self.clip.statistics or self.clip.of_mean or type(base) is not Gaussian or base.unsafe:
+            rule = "a fixed bound on each record, with noise, where steps are correlated or kept apart"
+            raise check.fail("clipping", rule, self.clip.spec()["type"], "Use clip_norm=...")
+
+    @property
+    def correlation(self) -> Strategy | None:
+        """`strategy`, unless it makes noise that is independent from step to step."""
+        return self.strategy if self.strategy is not None and self.strategy.bands > 1 else None
 
     @cached_property
     def runs(self) -> tuple[tuple[Mechanism, int], ...]:
@@ -139,234 +149,9 @@ class Plan:
 
     def _described(self, noise_multiplier: float) -> Mechanism:
         base = self.clip.mechanism(noise_multiplier, self.unsafe_no_noise)
+        if self.strategy is not None:
+            base = MatrixGaussian(noise_multiplier, self.strategy)
         return self.sampling.mechanism(base, self.records, self.sample_rate)
-
-
-class PrivateRun:
-    """A running plan: one object draws the batches, adds the noise and writes the ledger, so the three cannot disagree.
-
-    Args:
-        plan: what runs.
-        stream: source of sampling and noise; a `SeededStream` marks the ledger as unsafe.
-        ledger: where to record the steps (a new one by default).
-        budget: no step is taken after which the whole ledger would miss this target.
-        accountant: measures the budget; its name or itself.
-
-    Attributes:
-        clip: the clip of the next step.
-        taken: steps taken so far.
-        monitor: measures what is released against the ledger.
-        processes, writes: how many train together, and whether this one writes the files of the run.
-
-    Raises:
-        InvalidInput: `ledger` has another relation or unit than the sampling of `plan`.
-
-    Example:
-        >>> from tacit.noise import SeededStream
-        >>> run = PrivateRun(Plan(100, 0.1, clip=1.0, noise_multiplier=1.0, steps=5), stream=SeededStream(0))
-        >>> run.charge(run.issue()), run.left, run.ledger.steps
-        (1.0, 4, 1)
-    """
-
-    processes: int = 1
-    writes: bool = True
-
-    @check.renamed(using="accountant")
-    def __init__(
-        self,
-        plan: Plan,
-        *,
-        stream: Stream | None = None,
-        ledger: Ledger | None = None,
-        budget: Target | None = None,
-        accountant: Accountant | str = "pld",
-    ):
-        self.plan = plan
-        self.clip = plan.clip
-        self.ledger = ledger if ledger is not None else Ledger(unit=plan.sampling.unit)
-        _check_ledger(plan, self.ledger)
-        self.ledger.check_grouping(plan.sampling.grouping)
-        for sentence in (PUBLIC_SIZE, *plan.sampling.assumptions):
-            self.ledger.assume(sentence)
-        self.stream = stream if stream is not None else SecureStream()
-        drawn = Fact("batches", How.ENFORCED, says="the private sampler draws each batch, and it is stepped on once")
-        known = common_facts(unit=plan.sampling.unit, secure=self.stream.secure, arithmetic=EXACT_STEPS)
-        self.ledger.begin(drawn, *known)
-        self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
-        self._noisy_mean = NoisyMean(self.stream)
-        self.monitor = ReleaseMonitor(self.ledger, plan.records, self.stream, uniform=plan.sampling.uniform)
-        self.taken = self._pass_start = 0
-        self._limit = None if budget is None else check_target(budget), accountant
-        if budget is not None and self.ledger.entries:
-            self.ledger.chosen_after_outputs(WHAT_IS_LEFT)
-        self._resolve_budget()
-        if not self.stream.secure:
-            self.ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
-        else:
-            check_draws(plan.sampling, plan.records, plan.sample_rate)
-        if plan.unsafe_no_noise:
-            self.ledger.mark_unsafe("unsafe_no_noise")
-        self._reserved = False
-
-    @property
-    def left(self) -> int:
-        """How many of the planned steps may still be taken."""
-        allowed = self.plan.steps if self._affordable is None else min(self.plan.steps, self._affordable)
-        return allowed - self.taken
-
-    def drawn(self, batch: Batch) -> int:
-        """Number of records of the logical batch that `batch` is, or is this process's share of."""
-        return len(batch)
-
-    def cover_rounding(self, slack: float) -> None:
-        """Record that the noise covers the rounding of the sums to come, `slack` times the sensitivity."""
-        fact = exact_steps(slack)
-        self.ledger.facts.note(fact.id, fact.how, fact.says)
-
-    def issue(self) -> Batch:
-        """The next batch; raises `BudgetExceeded` when no further step may be taken."""
-        self._check_budget()
-        self.reserve()
-        batch = self.sampler.issue()
-        self.monitor.issued(batch, self.taken + 1)
-        return batch
-
-    def reserve(self) -> None:
-        """Reserve the rest of the plan in the registry of the ledger, where it has one; once, before the first batch.
-
-        Raises:
-            BudgetExceeded: a cap of the data set would be crossed.
-        """
-        if not self._reserved and isinstance(self.ledger, SharedLedger):
-            planned = Ledger(relation=self.ledger.relation, unit=self.ledger.unit)
-            self.plan.record(planned, steps=self.plan.steps - self.taken, start=self.taken)
-            self.ledger.prepare((entry.mechanism, entry.steps) for entry in planned.entries)
-        self._reserved = True
-
-    def charge(self, batch: Batch) -> float:
-        """Redeem `batch` and record its step, before anything of it is released; its noise multiplier."""
-        self._check_budget()
-        self.sampler.redeem(batch)
-        step, before = self.taken, self.ledger.steps
-        self.taken += 1
-        self.ledger.add(self.plan.mechanism_at(step), note="training")
-        self._known_steps = self.ledger.steps
-        noise = self.plan.noise_at(step)
-        self.monitor.charged(batch, noise, self.clip, before)
-        return noise
-
-    def release(self, batch: Batch, total: FlatGradient, norms: Tensor) -> Release:
-        """Noisy mean of the clipped sum of `batch`, made in place after the charge; `clip` moves on."""
-        noise_multiplier = self.charge(batch)
-        self.monitor.summed(self.clip, total, len(norms))
-        released = self._noisy_mean(self.clip, total, norms, noise_multiplier, self.plan.expected_batch_size)
-        self.monitor.released(released, self.plan.expected_batch_size)
-        self.clip = released.clip
-        return released
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps besides the ledger; of the stream only the position of a seeded one."""
-        stream = self.stream.state() if isinstance(self.stream, SeededStream) else None
-        return {"taken": self.taken, "series": self._series, "sampler": self.sampler.state(), "stream": stream}
-
-    def restore(self, state: dict[str, Any], *, ledger: Ledger, spent: Ledger) -> None:
-        """Continue where `state` was taken; a secure stream draws from its new key.
-
-        Args:
-            state: from `state` of a run of the same plan.
-            ledger: what had run by then.
-            spent: `ledger` and what a process that was killed may have run since, and shown in its logs. All of it
-                counts, except for a seeded stream, which repeats those steps exactly: one release.
-        """
-        if isinstance(self.stream, SeededStream) and state["stream"] is not None:
-            self.stream.restore(state["stream"])
-            self.monitor.resumed(self.stream.state() == state["stream"])
-            self.ledger.advance(ledger)
-        else:
-            self.ledger.advance(spent)
-        self.sampler.restore(state["sampler"])
-        self.taken = state["taken"]
-        if self.sampler.interrupted:
-            self._begin_new_pass()
-        else:
-            # Checkpoints from before batch series were numbered belong to the first series.
-            self._enter(state.get("series", 0))
-        self._resolve_budget()
-
-    def goes_on(self, earlier: Ledger) -> None:
-        """Record that this plan goes on with that of `earlier`; one of other steps may have been chosen after it."""
-        planned = [_but_series(mechanism) for mechanism, _ in self.plan.runs]
-        if any(_but_series(entry.mechanism) not in planned for entry in earlier.entries):
-            self.ledger.may_follow_outputs(RESUMED)
-
-    def change_noise(self, noise_multiplier: float) -> None:
-        """Use another noise multiplier from the next step on; refused where a budget was planned with this one."""
-        now = self.plan.noise_at(self.taken)
-        if noise_multiplier == now:
-            return
-        every, planned = self.plan.sampling.steps_alike(self.plan.records, self.plan.sample_rate), self._affordable
-        if planned is not None or (self.taken - self._pass_start) % every:
-            why = "which the budget was planned with" if planned is not None else f"for {every} steps (a pass)"
-            raise TrainingMisuse(
-                f"noise_multiplier must stay {now:g}, {why}; got {noise_multiplier!r}. "
-                "Change it between passes, and give noise_multiplier instead of a target."
-            )
-        self.plan = replace(self.plan, noise_multiplier=noise_multiplier)
-        if self.taken or self.ledger.entries:
-            self.ledger.may_follow_outputs(CHANGED_NOISE)
-
-    def record_plan(self) -> None:
-        """Record the planned steps that were not taken: a run that may end by what it released costs its whole plan."""
-        if self.left > 0:
-            self.plan.record(self.ledger, NOT_TAKEN, self.left, start=self.taken)
-
-    def change_clip(self, clip_norm: float) -> None:
-        """Clip at another bound from the next step on; the noise follows it, so the cost of a step is the same."""
-        if "clip_norm" not in {field.name for field in fields(self.clip)}:  # type: ignore[arg-type]
-            raise check.fail("clip_norm", "left as it is for bounds by group", clip_norm)
-        self.clip = replace(self.clip, clip_norm=clip_norm)  # type: ignore[type-var]
-
-    def _begin_new_pass(self) -> None:
-        """Count the steps to come as a series of their own, whose first pass begins here."""
-        if len(self.plan.runs) > 1:
-            raise check.fail("checkpoint", "at the end of a pass where noise_multiplier changes", f"step {self.taken}")
-        self._enter(self.ledger.free_series)
-        self._pass_start = self.taken
-
-    def _enter(self, series: int) -> None:
-        """Record the steps to come in this series of batches."""
-        self._series = series
-        self.plan = replace(self.plan, sampling=self.plan.sampling.in_series(series))
-
-    def _resolve_budget(self) -> None:
-        """Find a series of its own for a run that has yet to begin, and count how far the budget reaches now."""
-        if not self.taken:
-            self._enter(self.ledger.free_series)
-        self._advances = self.ledger.advances
-        self._affordable = _affordable_steps(self.ledger, self.plan, *self._limit, self.taken)
-        self._known_steps = self.ledger.steps
-
-    def _check_budget(self) -> None:
-        if self.ledger.steps != self._known_steps:
-            # Another run wrote into the same ledger, or a checkpoint was read.
-            if self._limit[0] is not None and self.ledger.advances == self._advances:
-                self.ledger.chosen_after_outputs(WHAT_IS_LEFT)
-            self._resolve_budget()
-        if self._affordable is not None and self.taken >= self._affordable:
-            raise BudgetExceeded(
-                f"step {self.taken + 1} would cross the privacy budget; it was not taken. It allows {self._affordable} "
-                f"steps such as {self.plan.mechanism_at(self.taken)}; use more noise or fewer steps."
-            )
-
-
-def _but_series(mechanism: Mechanism) -> dict[str, Any]:
-    """What a step is, whichever series of disjoint batches it belongs to."""
-    return {name: value for name, value in mechanism.spec().items() if name != "series"}
-
-
-def unit_ids_of(batch: Batch) -> UnitIds | None:
-    """Privacy unit of every record of `batch`; None where every record is a unit of its own."""
-    return None if batch.owners is None else UnitIds(batch.owners, average=batch.average)
 
 
 def ledger_after(ledger: Ledger, plan: Plan, steps: int, *, start: int = 0) -> Ledger:
@@ -381,30 +166,3 @@ def ledger_after(ledger: Ledger, plan: Plan, steps: int, *, start: int = 0) -> L
     trial = ledger.copy()
     plan.record(trial, "training", steps, start=start)
     return trial
-
-
-def _check_ledger(plan: Plan, ledger: Ledger) -> None:
-    """The ledger's relation and unit are those that the sampler's accounting is proven for."""
-    plan.sampling.check_relation(ledger.relation)
-    if ledger.unit != plan.sampling.unit:
-        if ledger.entries or isinstance(ledger, SharedLedger):
-            rule = f"{plan.sampling.unit!r} for {plan.sampling.type} sampling"
-            raise check.fail("unit of ledger", rule, ledger.unit, "Start a new ledger.")
-        ledger.unit = plan.sampling.unit
-
-
-def _affordable_steps(
-    ledger: Ledger, plan: Plan, budget: Target | None, accountant: Accountant | str, taken: int
-) -> int | None:
-    """How many steps of the plan keep `budget` met, the `taken` ones that the ledger holds among them; None without.
-
-    The guarantee worsens with every step, so bisection finds it.
-    """
-    if budget is None:
-        return None
-    measure = accounting.accountant(accountant)
-
-    def met(steps: int) -> bool:
-        return budget.met(measure(ledger_after(ledger, plan, steps - taken, start=taken)))
-
-    return plan.steps if met(plan.steps) else bisect_integers(met, taken, plan.steps)

@@ -20,6 +20,7 @@ from tacit.gradients import ClippedSum, UnitIds, first_batch_check
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
+from tacit.training.correlation import Correlation
 from tacit.training.optimizers import AdamBC, apply_gradients
 from tacit.training.release import NoisyMean, Release
 from tacit.training.release_monitor import ReleaseMonitor
@@ -109,6 +110,7 @@ class PrivateUpdate:
         engine: one of `ENGINES`.
         stream: source of the noise.
         max_physical_batch_size: records that go through the model at a time, >= 1.
+        correlation: of the run's noise; None for noise that is independent from step to step.
 
     Attributes:
         clip: the clip of the next step.
@@ -125,10 +127,11 @@ class PrivateUpdate:
         engine: str,
         stream: Stream,
         max_physical_batch_size: int | None = None,
+        correlation: Correlation | None = None,
     ):
         check_optimizer(model, optimizer)
         self._model, self._optimizer, self._loss = model, optimizer, loss
-        self._noisy_mean = NoisyMean(stream)
+        self._noisy_mean = NoisyMean(stream, correlation=correlation)
         self._expected = expected_batch_size
         self._clipped = ClippedSum(
             model, clip, max_physical_batch_size=max_physical_batch_size, expected_batch_size=expected_batch_size

@@ -27,7 +27,8 @@ from tacit.errors import TacitError, TrainingMisuse
 from tacit.gradients import FlatGradient
 from tacit.sampling import Batch
 from tacit.standing import Standing
-from tacit.training.plan import Plan, PrivateRun
+from tacit.training.plan import Plan
+from tacit.training.private_run import PrivateRun
 from tacit.training.release import Release
 
 TRUSTED = "the processes of the job run the same loop, and are trusted with clipped sums before noise"
@@ -167,6 +168,7 @@ class RankedRun(PrivateRun):
         found = self.ranks.decided(self._draw)
         if found is not None:
             self._share, self._drawn = share_of(found, self.ranks.rank, self.ranks.size), len(found)
+        self.monitor.issued(self._share, self.taken + 1)
         return self._share
 
     def _draw(self) -> Batch | None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from tacit.clipping import Clip
 from tacit.gradients import FlatGradient
 from tacit.noise import NormalDraw, SecureStream, Stream, rounded_gaussian
+from tacit.training.correlation import Correlation
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,11 @@ class NoisyMean:
     Args:
         stream: source of the noise.
         ahead: whether a second thread draws the bits of the next step; None to do so where it saves time.
+        correlation: that of the run; None for noise that is independent from step to step.
     """
 
-    def __init__(self, stream: Stream, *, ahead: bool | None = None):
-        self._stream = stream
+    def __init__(self, stream: Stream, *, ahead: bool | None = None, correlation: Correlation | None = None):
+        self._stream, self._correlation = stream, correlation
         self._draws = DrawAhead(stream, ahead=ahead)
 
     def __call__(
@@ -66,6 +68,8 @@ class NoisyMean:
         """
         clip.finish(total.flat, len(norms))
         std, divisor = scales(clip, noise_multiplier, expected_batch_size)
+        if self._correlation is not None:
+            return self._correlated(self._correlation, clip, total, std, divisor)
         std *= 1 + total.slack
         self._add_noise(total.flat, std)
         total = total.as_released()
@@ -75,6 +79,18 @@ class NoisyMean:
             self._add_noise(count, clip.statistic_std(noise_multiplier))
             clip = clip.after(float(count), expected_batch_size)
         return Release(total, std / divisor, clip)
+
+    def _correlated(
+        self, correlation: Correlation, clip: Clip, total: FlatGradient, std: float, divisor: float
+    ) -> Release:
+        """The estimate of this sum from all rows that were released; see `tacit.noise.correlated`."""
+        std *= 1 + correlation.slack(total.slack)
+        rows = correlation.encode(total.flat, std)
+        self._add_noise(rows, std)
+        estimate, spread = correlation.decode(rows)
+        kept = total.released_in if total.released_in is not None else total.flat.dtype
+        mean = FlatGradient.of(estimate.div_(divisor).to(total.flat.device, kept), total.parts)
+        return Release(mean, std * spread / divisor, clip)
 
     def _add_noise(self, values: Tensor, std: float) -> None:
         """Overwrite `values` with what may be released of them; as they are without noise."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tacit import check
@@ -10,11 +11,14 @@ from tacit.accounting import Accountant, Ledger
 from tacit.calibration import smallest
 from tacit.clipping import Clip, clip_of
 from tacit.errors import InvalidInput, PrivacyWarning
+from tacit.mechanisms import Strategy, ToeplitzStrategy
 from tacit.noise import Stream
+from tacit.noise.strategy import AUTO, banded, prefix_error, strategy_of
 from tacit.relation import Relation
 from tacit.sampling import Sampling, sampling_of
 from tacit.tradeoff import Epsilon, Target
-from tacit.training.plan import Plan, PrivateRun, ledger_after
+from tacit.training.plan import Plan, ledger_after
+from tacit.training.private_run import PrivateRun
 from tacit.training.ranks import RankedRun, Ranks
 from tacit.training.schedules import Noise, resolve_noise
 
@@ -32,6 +36,7 @@ class PlanOptions:
         clip_norm: bound on the L2 norm of one record's gradient, > 0; None if `clipping` is given.
         clipping: another way to bound contributions; its sensitivity replaces clip_norm.
         sampling: how batches are drawn: a name or a `Sampling`.
+        noise: "independent", a name as in `fit`, or a strategy of as many steps.
         noise_multiplier: noise std / clip_norm: a number, one for each step or a schedule; None to calibrate it.
         target: what calibration meets, and the budget that no step crosses.
         accountant: measures `target`.
@@ -48,6 +53,7 @@ class PlanOptions:
     clip_norm: float | None = None
     clipping: Clip | None = None
     sampling: str | Sampling = "poisson"
+    noise: str | Strategy = "independent"
     noise_multiplier: Noise | None = None
     target: Target | None = None
     accountant: Accountant | str = "pld"
@@ -105,8 +111,35 @@ def resolve_plan(options: PlanOptions, records: int, ledger: Ledger) -> Plan:
     sampling.check_relation(ledger.relation)
     noise = 1.0 if options.noise_multiplier is None else resolve_noise(options.noise_multiplier, steps)
     divisor = resolve_divisor(sample_rate, options)
-    plan = Plan(records, sample_rate, clip, noise, steps, options.unsafe_no_noise, sampling, divisor)
-    return plan if options.noise_multiplier is not None else _calibrated(plan, options, ledger)
+
+    def planned(strategy: Strategy | None) -> Plan:
+        drawn = sampling.for_bands(strategy.bands if strategy is not None else 1)
+        plan = Plan(records, sample_rate, clip, noise, steps, options.unsafe_no_noise, drawn, divisor, strategy)
+        return plan if options.noise_multiplier is not None else _calibrated(plan, options, ledger)
+
+    if options.noise == AUTO:
+        return _of_least_error(planned, options, steps, sample_rate)
+    return planned(strategy_of(options.noise, steps))
+
+
+def _of_least_error(
+    planned: Callable[[Strategy | None], Plan], options: PlanOptions, steps: int, sample_rate: float
+) -> Plan:
+    """Of 1, 2, 4, ... bands, as many as a group's batch allows, the plan of least error at the target.
+
+    With one band this is Poisson sampling or random allocation with independent noise.
+    """
+    if options.target is None or options.noise_multiplier is not None:
+        hint = "Bands are compared at one target; name their number otherwise, as banded:8."
+        raise check.fail("noise", "a number of bands unless a target calibrates the noise", AUTO, hint)
+    most = min(steps, int(1 / sample_rate * (1 + 1e-9)))
+    plans = [planned(banded(steps, 2**power)) for power in range(most.bit_length())]
+
+    def error(plan: Plan) -> float:
+        assert isinstance(plan.strategy, ToeplitzStrategy)
+        return plan.noise_at(0) * prefix_error(plan.strategy).rmse
+
+    return min(plans, key=error)
 
 
 def resolve_sample_rate(units: int, sample_rate: float | None, batch_size: float | None) -> float:

@@ -19,7 +19,8 @@ from tacit.standing import Standing
 from tacit.training.callbacks import stateful
 from tacit.training.checkpoint import Checkpoint, read_checkpoint
 from tacit.training.loop import Loop
-from tacit.training.plan import Plan, PrivateRun
+from tacit.training.plan import Plan
+from tacit.training.private_run import PrivateRun
 from tacit.training.private_step import PrivateUpdate
 
 LOST = "lost in an interruption"

@@ -71,6 +71,7 @@ class Gradient(Method[GradientSettings]):
             optimizer=optimizer,
             clipping=clip_of(config),
             sampling=sampling_of(config, dataset),
+            noise=config.section("noise").correlation,
             noise_multiplier=noise_of(config),
             target=None if config.epsilon is None else Epsilon(config.epsilon, config.delta),
             sample_rate=self._sample_rate(job),
