@@ -19,9 +19,11 @@ from tacit.cli import (
     calibrate,
     data,
     doctor,
+    predict,
     reproduce,
     results,
     sweep,
+    table,
     tickets,
     train,
     tune,
@@ -44,6 +46,7 @@ for _name, _module in {
     "account": account,
     "calibrate": calibrate,
     "audit": audit,
+    "predict": predict,
     "data": data,
     "doctor": doctor,
     "reproduce": reproduce,
@@ -62,6 +65,7 @@ def _print_version(wanted: bool) -> None:
 
 
 app.add_typer(budget.app, name="budget")
+app.add_typer(table.app, name="table")
 
 
 @app.callback()

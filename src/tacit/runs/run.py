@@ -24,6 +24,7 @@ from tacit.runs.config import Config
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import CHECKPOINT, MODEL, Method, Progress
 from tacit.runs.metrics import constant_test, metric_of
+from tacit.runs.prediction import write_preprocessing
 from tacit.runs.resumption import TRAINED, SavedLedger, keep_trained, trained_model
 from tacit.runs.run_budget import NONE, RunBudget, read_budget
 from tacit.runs.run_signature import check_resumable, origin_of_run, sign_run
@@ -131,6 +132,9 @@ def train_by(
         ledger.mark_unsafe(f"unsafe_run: {unsigned}", Standing.CLAIMED)
     job = Job(config, dataset, ledger, folder, resume, on_progress, data_dir, sign, charged.cover)
     method.check(job)
+    if not method.takes_weights and (config.class_weights or dataset.weights is not None):
+        hint = "It would train without the weights."
+        raise check.fail("method", "gradient for weighted records or classes", config.method, hint)
     _check_delta(config, len(dataset.y_train))
     folder.mkdir(parents=True, exist_ok=True)
     with locked("out", folder):
@@ -200,6 +204,7 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
         # How long a search took would tell how many trials it made.
         wall_seconds=0.0 if method.hides_time else coarse_seconds(time.perf_counter() - started),
     )
+    write_preprocessing(folder, config, dataset)
     write_card(card, folder)
     sign_run(folder, config.model)
     _remove_states(folder)
