@@ -1,4 +1,4 @@
-"""`tacit.load` and `tacit predict`: the model of a run with its preprocessing, and nothing that a folder could smuggle in."""
+"""`tacit.load` and `tacit predict`: the model of a run with its preprocessing, and nothing of the folder runs."""
 
 import csv
 import json

@@ -22,6 +22,7 @@ from tacit.cli import (
     predict,
     reproduce,
     results,
+    runs,
     sweep,
     table,
     tickets,
@@ -29,8 +30,16 @@ from tacit.cli import (
     tune,
     verify,
 )
+from tacit.cli.console import Interrupted
 from tacit.errors import CodeWarning, LeakWarning, PrivacyWarning, RenamedWarning, TacitError
 
+_GO_ON = {
+    "audit": "The same command goes on with the shadow models and repeats that RUN/audit keeps.",
+    "sweep": "The same command goes on with the tasks that have no result yet.",
+    "reproduce": "The same command goes on with the runs that have no result yet.",
+    "train": "No run had begun: nothing was released.",
+}
+_AGAIN = "Run the same command again."
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
 
 app = typer.Typer(
@@ -65,6 +74,7 @@ def _print_version(wanted: bool) -> None:
 
 
 app.add_typer(budget.app, name="budget")
+app.add_typer(runs.app, name="runs")
 app.add_typer(table.app, name="table")
 
 
@@ -93,8 +103,10 @@ def _run(arguments: list[str]) -> int:
         if code == _INTERRUPTED:
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
+    except Interrupted as stop:
+        return _fail(f"interrupted. {stop}", 1)
     except (typer.Abort, KeyboardInterrupt):
-        return _fail("interrupted.", 1)
+        return _fail(f"interrupted. {_GO_ON.get(arguments[0], _AGAIN)}", 1)
     except TyperException as error:
         return _fail(error.format_message(), 2)
     except TacitError as error:

@@ -21,6 +21,7 @@ from tacit.reports import Card, coarse_seconds, write_card
 from tacit.runs.attacks import attack_model, claim_of
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
+from tacit.runs.decision_metrics import calibration_of, decision_metrics
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import CHECKPOINT, MODEL, Method, Progress
 from tacit.runs.metrics import constant_test, metric_of
@@ -178,7 +179,7 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
     answers = account(job.ledger, delta=config.delta)
     on_progress("accounting", 1, 1)
     audits = attack_model(config, dataset, trained.predict, claim_of(job.ledger), on_progress)
-    metric = metric_of(dataset)
+    metric, predicted = metric_of(dataset), trained.predict(dataset.x_test)
     card = Card(
         dataset=dataset.name,
         model=trained.model,
@@ -186,11 +187,13 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
         records=trained.units or len(dataset.y_train),
         measure=metric.name,
         metrics={
-            "test": metric(trained.predict(dataset.x_test), dataset.y_test),
+            "test": metric(predicted, dataset.y_test),
             "nonprivate_test": baseline[-1]["test"] if baseline else None,
             "constant_test": constant_test(dataset),
+            **decision_metrics(dataset, predicted),
             **trained.metrics,
         },
+        calibration=calibration_of(dataset, predicted),
         account=answers,
         ledger=job.ledger,
         leaks=dataset.leaks,
