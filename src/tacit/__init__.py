@@ -16,6 +16,7 @@ _HOMES = {
     "tacit.mechanisms": ("Exponential", "Gaussian", "Laplace", "Mechanism", "Menu"),
     "tacit.opacus": ("PrivacyEngine",),
     "tacit.relation": ("Relation",),
+    "tacit.runs": ("load",),
     "tacit.standing": ("Standing",),
     "tacit.tradeoff": ("Advantage", "Epsilon", "Errors", "Mu", "Target", "TradeOff"),
     "tacit.tuning": ("PrivateSearchCV", "Tuned", "tune"),

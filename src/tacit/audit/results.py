@@ -222,6 +222,13 @@ class Report:
     audited_steps: int = 0
     refusals: Sequence[str] = ()
 
+    def __le__(self, claim: TradeOff) -> bool:
+        """`report <= claim`: whether every result of an attack is compatible with `claim`, each at its own confidence.
+
+        Raises `InvalidInput` where the claim is about another relation.
+        """
+        return all(result <= claim for result in self.results)
+
     @property
     def audited(self) -> bool:
         """Whether what ran was repeated: canaries trained by the run's own execution record and ledger."""

@@ -19,16 +19,27 @@ from tacit.cli import (
     calibrate,
     data,
     doctor,
+    predict,
     reproduce,
     results,
+    runs,
     sweep,
+    table,
     tickets,
     train,
     tune,
     verify,
 )
+from tacit.cli.console import Interrupted
 from tacit.errors import CodeWarning, LeakWarning, PrivacyWarning, RenamedWarning, TacitError
 
+_GO_ON = {
+    "audit": "The same command goes on with the shadow models and repeats that RUN/audit keeps.",
+    "sweep": "The same command goes on with the tasks that have no result yet.",
+    "reproduce": "The same command goes on with the runs that have no result yet.",
+    "train": "No run had begun: nothing was released.",
+}
+_AGAIN = "Run the same command again."
 _INTERRUPTED = 130  # what typer makes of Ctrl-C
 
 app = typer.Typer(
@@ -44,6 +55,7 @@ for _name, _module in {
     "account": account,
     "calibrate": calibrate,
     "audit": audit,
+    "predict": predict,
     "data": data,
     "doctor": doctor,
     "reproduce": reproduce,
@@ -62,6 +74,8 @@ def _print_version(wanted: bool) -> None:
 
 
 app.add_typer(budget.app, name="budget")
+app.add_typer(runs.app, name="runs")
+app.add_typer(table.app, name="table")
 
 
 @app.callback()
@@ -89,8 +103,10 @@ def _run(arguments: list[str]) -> int:
         if code == _INTERRUPTED:
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
+    except Interrupted as stop:
+        return _fail(f"interrupted. {stop}", 1)
     except (typer.Abort, KeyboardInterrupt):
-        return _fail("interrupted.", 1)
+        return _fail(f"interrupted. {_GO_ON.get(arguments[0], _AGAIN)}", 1)
     except TyperException as error:
         return _fail(error.format_message(), 2)
     except TacitError as error:

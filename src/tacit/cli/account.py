@@ -66,6 +66,9 @@ def command(
         check.epsilon(claim)
         if epsilon is not None:
             raise InvalidInput("claim must be asked at a delta; got epsilon as well. Leave out --epsilon.")
+    if plot is not None:
+        # Before the computation, which may take minutes.
+        check.choice("ending of the plot file", plot.suffix, [".svg", ".png", ".pdf"])
     ledgers = _ledgers(specs, noise_multiplier, sample_rate, steps, relation)
     group = _group(unit, records_per_user, group, ledgers)
     if plot is not None and len(ledgers) > 1:

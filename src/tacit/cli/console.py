@@ -19,6 +19,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+
+class Interrupted(Exception):
+    """Ctrl-C in a command that says how to go on: its message; typer would drop that of a `KeyboardInterrupt`."""
+
+
 ShowValues = Annotated[bool, typer.Option("--show-values", help="Error messages may quote values of the data.")]
 """The flag of commands that read data; `tacit.cli.main` acts on it for the whole command."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import wraps
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -48,7 +48,7 @@ def _parameters() -> tuple[list[inspect.Parameter], Places]:
             name = each.metadata.get("flag", each.name)
             name = name if section is None else f"{section}_{name}"
             flag, repeated = _type(hints[each.name])
-            text = each.metadata["help"].rstrip(".") + (" (repeatable)." if repeated else ".")
+            text = each.metadata["help"].rstrip(".") + (" (repeatable)." if repeated else ".") + _default(each.default)
             short = each.metadata.get("short")
             written = (f"--{name.replace('_', '-')}", f"--{short}") if short else ()
             parameters.append(_parameter(name, flag, typer.Option(*written, help=text)))
@@ -57,6 +57,14 @@ def _parameters() -> tuple[list[inspect.Parameter], Places]:
                 parameters.append(_parameter(old, flag, typer.Option(hidden=True)))
                 places[old] = (None, old)
     return parameters, places
+
+
+def _default(value: Any) -> str:
+    """The default of a setting in words, which a preset or a TOML file replaces; empty where there is none."""
+    if value is None or value == "" or isinstance(value, bool) or value is MISSING:
+        return ""
+    shown = ", ".join(map(str, value)) if isinstance(value, tuple) else value
+    return f" [default: {shown}]"
 
 
 def _parameter(name: str, flag: Any, option: Any) -> inspect.Parameter:

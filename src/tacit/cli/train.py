@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit import check
-from tacit.cli.console import ShowValues
+from tacit.cli.console import Interrupted, ShowValues
 from tacit.cli.flags import with_settings
 from tacit.serialization import json_text
 
@@ -49,19 +48,21 @@ def command(
         run = _trained(preset, resume, data_dir, out, trust_code, (budget, no_budget), overrides)
     except KeyboardInterrupt as stop:
         if stop.args:
-            print(stop, file=sys.stderr)
+            raise Interrupted(str(stop)) from None
         raise
     if json:
         print(json_text(card_table(run.card)))
         return
     from tacit.cli.console import screen
     from tacit.reports import account_table, audit_table
-    from tacit.reports.words import MEASURES, OUTSIDE, measured, reserve
+    from tacit.reports.words import MEASURES, OUTSIDE, measured, reserve, told_against
 
     console, card = screen(), run.card
     found, nonprivate = (measured(card.metrics.get(name), card.measure) for name in ("test", "nonprivate_test"))
     name = MEASURES[card.measure]
     console.print(f"{card.dataset}, {card.model}: {name[0].lower()}{name[1:]} {found}, without privacy {nonprivate}")
+    if against := told_against(card.metrics, card.measure):
+        console.print(against)
     console.print(OUTSIDE, style="dim")
     console.print(account_table(run.account, run.card.ledger))
     if card.leaks:

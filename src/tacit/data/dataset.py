@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tacit import check
+from tacit.data.schema import Schema
 from tacit.errors import LeakWarning
 
 Bounds = tuple[float | np.ndarray, float | np.ndarray]
@@ -35,6 +36,9 @@ class Dataset:
         leaks: what was read from the data without a privacy cost; empty where every fact is declared.
         task: "classification", "ratings" (classes that are numbers) or "regression".
         target_range: lowest and highest value that the answer of a regression can have, declared.
+        schema: how the columns of a table became features; None for other data.
+        weights: of the training rows in the loss, float32 in [0, 1], shares of a declared bound; None for equal ones.
+        units: number of the privacy unit (user) of each training row, int64; None where every record is one.
     """
 
     name: str
@@ -50,9 +54,17 @@ class Dataset:
     leaks: tuple[str, ...] = ()
     task: str = "classification"
     target_range: tuple[float, float] = (0.0, 1.0)
+    schema: Schema | None = None
+    weights: np.ndarray | None = None
+    units: np.ndarray | None = None
 
     def resplit(self, *, test_fraction: float = 0.2, seed: int = 0) -> "Dataset":
-        """The same rows, pooled and split anew by `split`; for repeated runs over random splits."""
+        """The same rows, pooled and split anew by `split`; for repeated runs over random splits.
+
+        Raises `InvalidInput` for a data set with weights or users, which the test rows have none of.
+        """
+        if self.weights is not None or self.units is not None:
+            raise check.fail("a data set that is split anew", "one without weights and users", self.name)
         x = np.concatenate([self.x_train, self.x_test])
         y = np.concatenate([self.y_train, self.y_test])
         train, test = split(len(y), test_fraction=test_fraction, seed=seed)

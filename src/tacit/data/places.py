@@ -14,7 +14,9 @@ def listed(names: Iterable[object], most: int = 5) -> str:
     return ", ".join(every[:most]) + rest
 
 
-def bad_cells(name: str, rule: str, rows: np.ndarray, columns: Iterable[object]) -> InvalidInput:
+def bad_cells(
+    name: str, rule: str, rows: np.ndarray, columns: Iterable[object], hint: str = "Remove or fill these cells."
+) -> InvalidInput:
     """The error that names the rows and columns, at most five of each, whose cells break `rule`.
 
     Args:
@@ -22,6 +24,7 @@ def bad_cells(name: str, rule: str, rows: np.ndarray, columns: Iterable[object])
         rule: what every cell must be, as a noun.
         rows: numbers of the rows, counted from 0.
         columns: names or numbers of the columns.
+        hint: what to do, a sentence.
     """
     got = f"cells in rows {listed(np.unique(rows))}, columns {listed(columns)}, that are not"
-    return InvalidInput(f"{name} must be {rule}; got {got}. Remove or fill these cells; rows count from 0.")
+    return InvalidInput(f"{name} must be {rule}; got {got}. {hint.rstrip('.')}; rows count from 0.")

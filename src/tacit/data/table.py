@@ -1,12 +1,7 @@
-"""`table`: a CSV or Parquet file as a `Dataset`, and `read_columns`, its columns by name."""
+"""`table`: a CSV or Parquet file as a `Dataset`, encoded by declared public knowledge."""
 
-import bz2
-import csv
-import gzip
-import lzma
+import hashlib
 import os
-import zlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,95 +11,12 @@ import numpy as np
 from tacit import check
 from tacit.data import labels
 from tacit.data.arrays import from_arrays
-from tacit.data.dataset import Dataset, report
-from tacit.data.files import optional
-from tacit.data.labels import text
-from tacit.data.places import listed
-from tacit.data.tabular import encode, numbers
-from tacit.errors import MissingData
-
-_OPEN = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
-_CSV = (".csv", *(f".csv{ending}" for ending in _OPEN))
-_PARQUET = (".parquet", ".pq")
-
-
-def read_columns(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """The columns of a table by name: float64 where the file stores numbers, texts otherwise.
-
-    CSV (comma, one header line, UTF-8, plain or compressed) stores texts only; spaces around a cell are
-    dropped. Missing cells are NaN or "". Parquet needs pandas and pyarrow.
-
-    Raises:
-        MissingData: no such file.
-        InvalidInput: another format, no rows, lines of different widths, or a column name used twice.
-        TacitError: pandas or pyarrow is not installed.
-    """
-    file = Path(path)
-    if not file.is_file():
-        raise MissingData(f"path must be an existing CSV or Parquet file; got {str(file)!r}. Check the spelling.")
-    if not file.name.lower().endswith((*_CSV, *_PARQUET)):
-        endings = ", ".join((*_CSV, *_PARQUET))
-        raise check.fail("path", f"a file whose name ends in {endings}", str(file))
-    columns = _parquet(file) if file.name.lower().endswith(_PARQUET) else _csv(file)
-    if not columns or not len(next(iter(columns.values()))):
-        raise check.fail("table", "at least one row and one column", f"no rows in {file}")
-    return columns
-
-
-def _csv(file: Path) -> dict[str, np.ndarray]:
-    opened = _OPEN.get(file.suffix.lower(), open)
-    try:
-        with opened(file, "rt", encoding="utf-8-sig", newline="") as stream:
-            # Strict, because a lost quotation mark would otherwise swallow rows without a word.
-            header, *rows = [row for row in csv.reader(stream, skipinitialspace=True, strict=True) if row] or [[]]
-    except UnicodeDecodeError as error:
-        raise check.fail("table", "UTF-8 text", f"{error.reason} at byte {error.start}") from None
-    except (csv.Error, OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise check.fail("table", "well-formed CSV", str(error)) from None
-    if len(header) == 1 and any(separator in header[0] for separator in ";\t|"):
-        hint = "The header has another separator in it, such as a semicolon: save the file with commas."
-        raise check.fail("table", "separated by commas", "one column", hint)
-    uneven = [place for place, row in enumerate(rows) if len(row) != len(header)]
-    if uneven:
-        got = f"{len(rows[uneven[0]])} in rows {listed(uneven)}"
-        raise check.fail("table", f"as many fields in every row as the header's {len(header)}", got)
-    names = _unique([cell.strip() for cell in header])
-    columns = [np.array([cell.strip() for cell in column], dtype=object) for column in zip(*rows, strict=True)]
-    return dict(zip(names, columns, strict=True)) if rows else {}
-
-
-def _parquet(file: Path) -> dict[str, np.ndarray]:
-    pandas = optional("pandas", "to read a Parquet file")
-    parquet = optional("pyarrow.parquet", "to read a Parquet file")
-    try:
-        frame = parquet.read_table(file).to_pandas()
-    except (OSError, ValueError) as error:
-        told = check.private_values([str(error)])
-        raise check.fail("table", "a Parquet file", told, type(error).__name__ + ".") from None
-    numeric = pandas.api.types.is_numeric_dtype
-    columns = {}
-    for place, name in enumerate(_unique([str(label) for label in frame.columns])):
-        column = frame.iloc[:, place]
-        if numeric(column.dtype):
-            columns[name] = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        else:
-            missing = column.isna().to_numpy()
-            columns[name] = np.array(
-                ["" if absent else text(cell) for cell, absent in zip(column, missing, strict=True)], dtype=object
-            )
-    return columns
-
-
-def _unique(names: Sequence[str]) -> Sequence[str]:
-    twice = sorted(name for name, count in Counter(names).items() if count > 1)
-    if twice:
-        raise check.fail("table", "a table whose columns have different names", twice)
-    return names
-
-
-# A column of identifiers or free text would otherwise become one feature for each record.
-_MOST_UNDECLARED_CATEGORIES = 256
-_KINDS = {"bounds": "(low, high)", "categories": "[...]"}
+from tacit.data.dataset import Dataset, report, rows_fact, split, split_note
+from tacit.data.declarations import Declarations, names_of, schema_of, undeclared_hint
+from tacit.data.delimited import TableFormat, read_columns
+from tacit.data.encoding import numbers
+from tacit.data.places import bad_cells
+from tacit.data.schema import missing_cells
 
 
 def table(
@@ -112,9 +24,20 @@ def table(
     *,
     target: str,
     classes: Sequence[object] | None = None,
-    bounds: Mapping[str, tuple[float, float]] | None = None,
+    task: str = "classification",
+    target_range: Sequence[float] | None = None,
+    bounds: Mapping[str, Sequence[float]] | None = None,
     categories: Mapping[str, Sequence[object]] | None = None,
+    dates: Mapping[str, Sequence[object]] | None = None,
+    missing: Sequence[str] = (),
+    fill: Mapping[str, object] | None = None,
+    indicator: Sequence[str] = (),
     drop: Sequence[str] = (),
+    user: str | None = None,
+    weights: str | None = None,
+    weight_bound: float | None = None,
+    read_from_data: Sequence[str] = (),
+    form: TableFormat | None = None,
     test_fraction: float = 0.2,
     seed: int = 0,
     name: str | None = None,
@@ -122,16 +45,29 @@ def table(
 ) -> Dataset:
     """A `Dataset` from a CSV or Parquet file, encoded by declared public knowledge.
 
-    Numeric columns are clipped to their bounds and scaled to [0, 1]; columns with categories become one 0/1
-    column for each category. Values outside the bounds saturate silently: to count them would leak.
+    Numeric columns are clipped to their bounds and scaled to [0, 1], dates likewise; columns with categories become
+    one 0/1 column for each category. Values outside the bounds saturate silently: to count them would leak.
+    Declarations are by column or by pattern ("lab_*"); a name counts before a pattern, a longer one before a shorter.
 
     Args:
-        path: `.csv` (comma separated, header line, also compressed) or `.parquet`.
+        path: `.csv` (also compressed) or `.parquet`.
         target: the column with the labels.
-        classes: every label that can occur.
+        classes: every label that can occur; of ratings, numbers.
+        task: "classification", "regression", or "ratings" of items by users (two columns of features besides).
+        target_range: of a regression: (low, high) of its answers.
         bounds: column -> (low, high) with low < high.
         categories: column -> every value that can occur; "" among them admits missing cells.
+        dates: column -> (first, last), as dates or ISO 8601 texts, and a format of `strptime` where cells are others.
+        missing: texts or numbers that stand for a missing cell, besides an empty one.
+        fill: column -> public constant for a missing number or date; without one a missing cell is an error.
+        indicator: columns of `fill` that get a further 0/1 feature, 1 where the cell was missing.
         drop: columns to leave out, such as record numbers.
+        user: the column that says whose record it is: the unit that grouped sampling protects. No feature, except of
+            ratings; users are held out as a whole, each by its own name and `seed`.
+        weights: the column of the records' weights in the loss, >= 0.
+        weight_bound: largest weight, public; larger ones count as this one.
+        read_from_data: which of the declarations somebody read off the data: a leak.
+        form: how a text file is written; commas, "." and a header line in UTF-8 by default.
         test_fraction: share of the rows held out, in (0, 1); see `split`.
         seed: of that split; public.
         name: for cards and tables; the file's name without its ending by default.
@@ -140,90 +76,178 @@ def table(
 
     Raises:
         MissingData: no such file.
-        InvalidInput: what `from_arrays` refuses; unknown columns; a cell that is no finite number or no
+        InvalidInput: what `from_arrays` refuses; unknown columns; a cell that is no finite number, date or
             declared category (rows and columns are named).
         TacitError: pandas and pyarrow, which Parquet needs, are not installed.
     """
-    columns = read_columns(path)
-    _check_target(target, columns)
-    for unwanted in drop:
-        if unwanted not in columns:
-            check.choice("drop", unwanted, columns)
-    answers = columns.pop(target)
-    dropped = set(drop)
-    columns = {column: values for column, values in columns.items() if column not in dropped}
-    if not columns:
-        raise check.fail("table", "at least one column besides the target", f"only {target!r}")
-    limits, kinds = _declared(bounds or {}, categories or {}, columns)
-    found = _read_undeclared({column: columns[column] for column in columns.keys() - limits.keys() - kinds.keys()})
-    leaks = tuple(_leak(what, sorted(read), strict) for what, read in zip(_KINDS, found, strict=True) if read)
-    x, names = encode(columns, bounds=limits | found[0], categories=kinds | found[1])
-    dataset = from_arrays(
-        x,
-        y_train=answers,
+    declared = Declarations(
+        target=target,
         classes=classes,
-        bounds=(0.0, 1.0),
-        feature_names=names,
-        name=Path(path).name.split(".")[0] if name is None else name,
-        notes=(f"source: {Path(path).name}, target column {target}",),
+        task=task,
+        target_range=target_range,
+        bounds=bounds or {},
+        categories=categories or {},
+        dates=dates or {},
+        missing=missing,
+        fill=fill or {},
+        indicator=indicator,
+        drop=drop,
+        user=user,
+        weights=weights,
+        weight_bound=weight_bound,
+        read_from_data=read_from_data,
         test_fraction=test_fraction,
         seed=seed,
+    )
+    return dataset_from(path, declared, form=form or TableFormat(), name=name, strict=strict)
+
+
+def dataset_from(
+    path: str | os.PathLike[str],
+    declared: Declarations,
+    *,
+    form: TableFormat,
+    name: str | None = None,
+    strict: bool = False,
+    toml: bool = False,
+) -> Dataset:
+    """`table` by `declared` in one object.
+
+    Args:
+        path: of the file.
+        declared: about it.
+        form: how it is written.
+        name: of the data set.
+        strict: refuse what is not declared.
+        toml: whether messages speak of the keys of a TOML file.
+
+    Raises:
+        MissingData, InvalidInput, TacitError: as `table`.
+    """
+    columns = read_columns(path, form)
+    schema, read = schema_of(declared, columns, toml=toml)
+    leaks = []
+    for what, names in read.items():
+        if names:
+            leaks.append(f"{what} of {names_of(names)}")
+            report(leaks[-1], undeclared_hint(what, sorted(names), toml=toml), strict=strict, stacklevel=4)
+    for what in declared.read_from_data:
+        leaks.append(check.text("each of read_from_data", what))
+        hint = "Replace it by public knowledge, then take it off read_from_data."
+        report(what, hint, strict=strict, stacklevel=4)
+    x = schema.encode(columns, toml=toml)
+    y = _answers(columns[declared.target], declared)
+    weights = None if declared.weights is None else _weights(columns[declared.weights], declared)
+    units = None if declared.user is None else _units(columns[declared.user], declared)
+    train, test, how = _split(len(x), declared, None if declared.user is None else columns[declared.user])
+    classes, span = declared.classes, declared.span
+    if span is None and classes is None:
+        what, form_of = ("target_range", "[low, high]") if declared.task == "regression" else ("classes", "[...]")
+        hint = f"In [table] declare {what} = {form_of} from public knowledge." if toml else ""
+        report(what, hint or f"Pass {what}={form_of} from public knowledge.", strict=strict, stacklevel=4)
+        leaks.append(what)
+        if declared.task == "regression":
+            span = _read_span(y)
+        else:
+            classes = labels.read_classes(y)
+    dataset = from_arrays(
+        x[train],
+        y_train=y[train],
+        x_test=x[test],
+        y_test=y[test],
+        classes=classes,
+        task=declared.task,
+        target_range=span,
+        bounds=_bounds(schema.codes, [column.size - 1 for column in schema.columns]),
+        codes=schema.codes,
+        feature_names=schema.features,
+        name=Path(path).name.split(".")[0] if name is None else name,
+        notes=(f"source: {Path(path).name}, target column {declared.target}", how),
         strict=strict,
     )
-    public = [f"{what} of {', '.join(given)}" for what, given in zip(_KINDS, (limits, kinds), strict=True) if given]
-    facts = tuple(fact for fact in dataset.public_facts if fact != "bounds")
-    return replace(dataset, public_facts=(*facts, *public), leaks=(*leaks, *dataset.leaks))
+    public = [what for what in ("classes", "target_range") if what in dataset.public_facts and what not in leaks]
+    public += [f"{what} of {', '.join(names)}" for what, names in _kinds(schema, read).items() if names]
+    return replace(
+        dataset,
+        public_facts=(rows_fact(len(train), len(test)), *public),
+        leaks=tuple(leaks),
+        schema=schema,
+        weights=None if weights is None else weights[train],
+        units=None if units is None else units[train],
+    )
 
 
-def _check_target(target: str, columns: Mapping[str, np.ndarray]) -> None:
-    """The target is a column; a message lists the names unless they may be the first record of a file without names."""
-    if target not in columns and any(labels.is_number(name) for name in columns):
-        hint = "The first line must name the columns; in this file it holds numbers."
-        raise check.fail("target", "one of the columns", target, hint)
-    check.choice("target", target, columns)
+def _bounds(codes: bool, highest: Sequence[int]) -> tuple:
+    return (np.zeros(len(highest)), np.array(highest)) if codes else (0.0, 1.0)
 
 
-def _declared(
-    bounds: Mapping[str, tuple[float, float]],
-    categories: Mapping[str, Sequence[object]],
-    columns: Mapping[str, np.ndarray],
-) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[str, ...]]]:
-    check.keys("bounds", bounds, columns)
-    check.keys("categories", categories, columns)
-    both = sorted(bounds.keys() & categories.keys())
-    if both:
-        raise check.fail("a column", "declared either by bounds or by categories", both)
-    kinds = {column: labels.declared(f"categories of {column}", given) for column, given in categories.items()}
-    return {column: _pair(column, given) for column, given in bounds.items()}, kinds
+def _kinds(schema, read: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The columns whose bounds, dates and categories are declared."""
+    known = {name for names in read.values() for name in names}
+    found: dict[str, list[str]] = {"bounds": [], "dates": [], "categories": []}
+    for column in schema.columns:
+        if column.name not in known:
+            what = "categories" if column.categories else "dates" if column.kind == "date" else "bounds"
+            found[what].append(column.name)
+    return found
 
 
-def _pair(column: str, given: object) -> tuple[float, float]:
-    name = f"bounds of {column}"
-    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
-        raise check.fail(name, "a pair (low, high)", given)
-    low = check.real(f"low of {name}", given[0])
-    return low, check.real(f"high of {name}", given[1], low=low, open_low=True)
+def _answers(values: np.ndarray, declared: Declarations) -> np.ndarray:
+    """The target column; of a regression as numbers."""
+    if declared.task != "regression":
+        return values
+    answers = numbers(values)
+    answers = np.where(missing_cells(values, declared.codes), np.nan, answers)
+    bad = ~np.isfinite(answers)
+    if bad.any():
+        hint = "Remove these rows, because a record without an answer teaches nothing"
+        raise bad_cells("table", "finite numbers in the target column", np.flatnonzero(bad), [declared.target], hint)
+    return answers.astype(np.float32)
 
 
-def _read_undeclared(
-    columns: Mapping[str, np.ndarray],
-) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[str, ...]]]:
-    limits, kinds = {}, {}
-    for column, values in columns.items():
-        texts, _ = labels.distinct(values)
-        if all(not value or labels.is_number(value) for value in texts):
-            finite = [value for value in numbers(np.array(texts)) if np.isfinite(value)]
-            limits[column] = (min(finite, default=0.0), max(finite, default=0.0))
-        elif len(texts) > _MOST_UNDECLARED_CATEGORIES:
-            rule = f"declared: at most {_MOST_UNDECLARED_CATEGORIES} categories are read from a column"
-            raise check.fail(column, rule, f"{len(texts)} different texts", "Pass categories=... or drop=[...].")
-        else:
-            kinds[column] = tuple(value for value in texts if value)
-    return limits, kinds
+def _read_span(y: np.ndarray) -> tuple[float, float]:
+    low, high = float(y.min()), float(y.max())
+    if high <= low:
+        raise check.fail("the target column", "of at least two different values", "one value")
+    return low, high
 
 
-def _leak(what: str, columns: Sequence[str], strict: bool) -> str:
-    read = f"{what} of {listed(columns)}"
-    how = f"Pass {what}={{{columns[0]!r}: {_KINDS[what]}, ...}} from public knowledge."
-    report(read, how, strict=strict, stacklevel=5)
-    return read
+def _weights(values: np.ndarray, declared: Declarations) -> np.ndarray:
+    """Weights as shares of the declared bound, in [0, 1]: no record counts more than the bound."""
+    assert declared.weight_bound is not None
+    found = numbers(values)
+    bad = ~(np.isfinite(found) & (found >= 0))
+    if bad.any():
+        hint = "Correct these cells"
+        raise bad_cells("table", "finite weights >= 0", np.flatnonzero(bad), [str(declared.weights)], hint)
+    return (np.minimum(found, declared.weight_bound) / declared.weight_bound).astype(np.float32)
+
+
+def _units(values: np.ndarray, declared: Declarations) -> np.ndarray:
+    """A number for each user, int64 (rows,)."""
+    bad = missing_cells(values, declared.codes)
+    if bad.any():
+        hint = "A record of nobody is protected as nobody's: name its user, or remove it"
+        raise bad_cells("table", "users in every row", np.flatnonzero(bad), [str(declared.user)], hint)
+    return labels.distinct(values)[1].astype(np.int64)
+
+
+def _split(rows: int, declared: Declarations, users: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, str]:
+    """Training rows, test rows, and how they were drawn."""
+    if users is None or declared.task == "ratings":
+        train, test = split(rows, test_fraction=declared.test_fraction, seed=declared.seed)
+        return train, test, split_note(declared.test_fraction, declared.seed)
+    check.probability("test_fraction", declared.test_fraction, open_low=True, open_high=True)
+    seed = check.count("seed", declared.seed, minimum=0)
+    found, inverse = labels.distinct(users)
+    held = np.array([_share(seed, user) < declared.test_fraction for user in found])[inverse]
+    if held.all() or not held.any():
+        raise check.fail("test_fraction", "one that leaves users for training and for testing", declared.test_fraction)
+    note = f"split: users held out as a whole, each with probability {declared.test_fraction:.0%} by seed {seed}"
+    return np.flatnonzero(~held), np.flatnonzero(held), note
+
+
+def _share(seed: int, user: str) -> float:
+    """A number in [0, 1) that follows from seed and user alone: whether one is held out tells nothing of others."""
+    digest = hashlib.sha256(f"{seed} {user}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.data import labels
 from tacit.data.arrays import from_arrays
 from tacit.data.dataset import Dataset
+from tacit.data.encoding import numbers, one_hot, scaled
 from tacit.data.files import File
 from tacit.data.places import bad_cells
 from tacit.data.source import Source
@@ -46,34 +46,6 @@ def encode(
         blocks.append(block)
     _refuse(bad, bounds)
     return np.hstack(blocks), tuple(names)
-
-
-def numbers(values: np.ndarray) -> np.ndarray:
-    """`values` as float64, NaN where a text is no number."""
-    if values.dtype.kind in "biuf":
-        return values.astype(np.float64)
-    found, inverse = labels.distinct(values)
-    return np.array([_number(value) for value in found])[inverse]
-
-
-def scaled(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """(clip(value, low, high) - low) / (high - low) as float32 (rows, 1); NaN where a value is not finite.
-
-    Equal bounds, which only a constant undeclared column has, give 0.
-    """
-    finite = np.where(np.isfinite(values), values, np.nan)
-    return ((np.clip(finite, low, high) - low) / ((high - low) or 1.0)).astype(np.float32)[:, None]
-
-
-def one_hot(values: np.ndarray, categories: Sequence[str]) -> np.ndarray:
-    """float32 (rows, categories) with a single 1 in each row; no 1 where the value is none of them."""
-    found, inverse = labels.distinct(values)
-    hot = np.array([[value == category for category in categories] for value in found], dtype=np.float32)
-    return hot[inverse]
-
-
-def _number(value: str) -> float:
-    return float(value) if labels.is_number(value) else float("nan")
 
 
 def _refuse(bad: Mapping[str, np.ndarray], bounds: Mapping[str, object]) -> None:

@@ -35,6 +35,7 @@ class Card:
         leaks: what was read from the data without a privacy cost, named beside every guarantee.
         audits: what attacks found.
         measure: "accuracy", in [0, 1], or "rmse", in the units of the answers.
+        calibration: of two classes: mean predicted chance of the second, its share and the rows of each bin.
         training_curve: `measure` after each epoch under `private` and `nonprivate`.
         settings: what the run was configured with, single values only.
         versions: of the programs that ran.
@@ -54,6 +55,7 @@ class Card:
     wall_seconds: float
     leaks: Sequence[str] = ()
     audits: Sequence[AuditResult] = ()
+    calibration: Sequence[Mapping[str, float]] = ()
     training_curve: Mapping[str, Sequence[float]] = field(default_factory=dict)
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -98,6 +100,7 @@ def card_table(card: Card) -> dict[str, Any]:
             "method": card.method,
             "measure": card.measure,
             "metrics": {"nonprivate_test": None} | dict(card.metrics),
+            "calibration": [dict(row) for row in card.calibration],
             "unit": card.ledger.unit,
             "relation": card.ledger.relation.value,
             "guarantees": [result.row() for result in card.account.results],

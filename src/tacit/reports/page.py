@@ -71,6 +71,7 @@ def _context(card: Card) -> dict[str, Any]:
         "audits": [_audit(card, audit) for audit in card.audits],
         "together": words.together([audit.confidence for audit in card.audits]),
         "meaning": words.MEANING,
+        "against": words.told_against(card.metrics, card.measure),
         "measure": words.MEASURES[card.measure],
         "not_a_bound": words.NOT_A_BOUND,
         "legend": _legend(drawn, card.audits),

@@ -38,7 +38,9 @@ def account_table(account: Account, ledger: Ledger | None = None, *, group: int 
     refusals = [f"{name} does not apply: {why}" for name, why in account.refused]
     ground = [] if ledger is None else [line for line in (facts.rests_on(ledger), facts.rounding_of(ledger)) if line]
     caption = Text("\n".join([*ground, words.NOT_A_BOUND, *refusals]), style="dim")
-    table = Table("accountant", "standing", box=None, caption=caption, caption_justify="left")
+    table = Table(box=None, caption=caption, caption_justify="left")
+    table.add_column("accountant", overflow="fold")
+    table.add_column("standing", overflow="fold", min_width=8)
     if ledger is not None:
         table.title, table.title_justify = (
             Text(f"{facts.of_what(ledger)}\n{words.neighbourhood(ledger, group)}"),
@@ -47,7 +49,7 @@ def account_table(account: Account, ledger: Ledger | None = None, *, group: int 
     of_delta = any(result.delta_lower is not None for result in account.results)
     lower_heading = "proven lower delta" if of_delta else "proven lower epsilon"
     for heading in ("epsilon", lower_heading, "delta", "mu", "advantage"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for result in account.results:
         standing = result.tradeoff.standing
         numbers = [words.leakage(value, standing) for value in (result.epsilon, result.mu, result.advantage)]
@@ -74,9 +76,11 @@ def audit_table(audits: Sequence[AuditResult]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("attack", "bounds by", "confidence", box=None)
+    table = Table(box=None)
+    for heading in ("attack", "bounds by", "confidence"):
+        table.add_column(heading, overflow="fold")
     for heading in ("advantage", "ppv", "epsilon at least", "mu at least", "detects epsilon (Gaussian DP)"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for audit in audits:
         table.add_row(
             Text(audit.attack),
@@ -126,9 +130,23 @@ def plain_table(rows: Sequence[Mapping[str, object]]) -> Table:
     headings = list(dict.fromkeys(key for row in rows for key in row))
     table = Table(box=None)
     for heading in headings:
-        table.add_column(Text(heading))
+        table.add_column(Text(heading), overflow="fold")
     for row in rows:
         table.add_row(*(Text(words.setting(row[key]) if row.get(key) is not None else "–") for key in headings))
+    return table
+
+
+def pairs_table(values: Mapping[str, object]) -> Table:
+    """Names and values, one line each; values that are not there are left out."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False)
+    table.add_column(style="bold", overflow="fold")
+    table.add_column(overflow="fold")
+    for name, value in values.items():
+        if value is not None:
+            table.add_row(Text(name), Text(words.setting(value)))
     return table
 
 

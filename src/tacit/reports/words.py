@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
 from typing import Any
 
@@ -75,6 +75,22 @@ def percent(value: float | None) -> str:
 def measured(value: float | None, measure: str) -> str:
     """A test result: accuracies as percentages, anything else to four digits."""
     return percent(value) if measure == "accuracy" else nearest(value)
+
+
+def told_against(metrics: Mapping[str, float | None], measure: str) -> str:
+    """What a test result is to be read against: its interval, the best constant answer, and how well classes rank."""
+    told = []
+    if metrics.get("test_low") is not None:
+        ends = [measured(metrics.get(name), measure) for name in ("test_low", "test_high")]
+        told.append(f"95 % interval {ends[0]} to {ends[1]}")
+    if metrics.get("constant_test") is not None:
+        answer = "always the commonest class" if measure == "accuracy" else "always the mean"
+        told.append(f"{answer}: {measured(metrics['constant_test'], measure)}")
+    if metrics.get("auroc") is not None:
+        told.append(f"AUROC {nearest(metrics['auroc'], 3)}")
+    if metrics.get("r2") is not None:
+        told.append(f"R² {nearest(metrics['r2'], 3)}")
+    return "; ".join(told)
 
 
 def percent_upward(value: float) -> str:

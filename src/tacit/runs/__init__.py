@@ -11,15 +11,18 @@ from tacit.runs.config import Config, TableConfig, config_from_table, preset_nam
 if TYPE_CHECKING:
     from tacit.runs.attacks import audit
     from tacit.runs.audits import audit_run
+    from tacit.runs.prediction import LoadedModel, load
     from tacit.runs.run import Run, resume, train
 
 __all__ = [
     "Config",
+    "LoadedModel",
     "Run",
     "TableConfig",
     "audit",
     "audit_run",
     "config_from_table",
+    "load",
     "preset_names",
     "read_config",
     "resume",
@@ -27,6 +30,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "LoadedModel": "tacit.runs.prediction",
+    "load": "tacit.runs.prediction",
     "Run": "tacit.runs.run",
     "audit_run": "tacit.runs.audits",
     "audit": "tacit.runs.attacks",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -13,12 +12,13 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 
 from tacit import check, models
 from tacit.clipping import Clip, clip_from_spec
-from tacit.data import Dataset, load, table
+from tacit.data import Dataset, load
+from tacit.data.table import dataset_from
 from tacit.errors import InvalidInput
 from tacit.gradients import examine
 from tacit.models.named import module_at
 from tacit.noise import SeededStream, Stream
-from tacit.runs.config import Config, TableConfig
+from tacit.runs.config import Config
 from tacit.runs.metrics import metric_of
 from tacit.sampling import (
     CyclicAllocationSampling,
@@ -50,14 +50,10 @@ def dataset_of(
 def _dataset(config: Config, data_dir: str | os.PathLike[str] | None) -> Dataset:
     if config.table is None:
         return load(config.dataset, data_dir=data_dir, strict=config.strict)
-    given = {name: value for name, value in asdict(config.table).items() if value not in (None, (), {})}
-    del given["path"]
-    return table(table_path(config.table, data_dir), strict=config.strict, **given)
-
-
-def table_path(section: TableConfig, data_dir: str | os.PathLike[str] | None) -> str:
-    """Where the file of a [table] section lies: relative to `data_dir`, where one is given."""
-    return section.path if data_dir is None else os.path.join(data_dir, section.path)
+    section = config.table
+    return dataset_from(
+        section.file(data_dir), section.declarations, form=section.form, strict=config.strict, toml=True
+    )
 
 
 def network_of(config: Config, dataset: Dataset) -> nn.Module:
@@ -168,6 +164,8 @@ def sampling_of(config: Config, dataset: Dataset) -> Sampling:
     section = config.section("sampling")
     if section.cap is not None:
         return TruncatedPoissonSampling(section.cap)
+    if section.users is not None and dataset.units is not None:
+        return GroupedPoissonSampling(dataset.units, average=bool(section.average))
     if section.users is not None:
         names = dataset.feature_names or ()
         column = check.choice("users of [sampling]", section.users, names)
@@ -188,12 +186,57 @@ def noise_of(config: Config) -> schedules.Noise | None:
     return getattr(schedules, f"{section.type.capitalize()}Noise")(start, **section.given())
 
 
-def loss_of(dataset: Dataset) -> Callable[[Tensor, Tensor], Tensor]:
-    """One value per example, shape (batch,): cross-entropy, or squared error on a regression's unit scale."""
-    if dataset.task != "regression":
-        return cross_entropy
-    low, high = dataset.target_range
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def loss_of(dataset: Dataset, config: Config | None = None) -> Loss:
+    """One value per example, shape (batch,): cross-entropy, or squared error on a regression's unit scale.
+
+    It is multiplied by the weight of the record and of its class, where there are weights; the gradient is clipped
+    after that, so no weight moves a clipped sum by more than the clipping norm.
+    """
+    loss = cross_entropy if dataset.task != "regression" else _squared_error(dataset.target_range)
+    weights = {} if config is None else config.class_weights
+    if weights:
+        if dataset.task != "classification":
+            raise check.fail("class_weights", "left out for data without classes", sorted(weights))
+        check.keys("class_weights", weights, dataset.classes)
+        loss = _by_class(loss, [weights.get(name, 1.0) for name in dataset.classes])
+    return loss if dataset.weights is None else _by_record(loss, classes=dataset.task != "regression")
+
+
+def targets_of(dataset: Dataset) -> np.ndarray:
+    """What `loss_of` takes as targets of the training rows: labels or values, with their weights beside them."""
+    if dataset.weights is None:
+        return dataset.y_train
+    return np.stack([dataset.y_train.astype(np.float32), dataset.weights], axis=1)
+
+
+def _squared_error(span: tuple[float, float]) -> Loss:
+    low, high = span
     return lambda outputs, targets: (outputs.squeeze(-1) - (targets - low) / (high - low)) ** 2
+
+
+def _by_class(loss: Loss, weights: Sequence[float]) -> Loss:
+    """`loss` times the weight of the class; the weights are public numbers, no tensor."""
+
+    def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
+        factor = sum(weight * (targets == place) for place, weight in enumerate(weights))
+        return loss(outputs, targets) * factor
+
+    return weighted
+
+
+def _by_record(loss: Loss, *, classes: bool) -> Loss:
+    """`loss` times the weight beside each target; targets without weights, of an attack, count as they are."""
+
+    def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
+        if targets.dim() == 1:
+            return loss(outputs, targets)
+        answers = targets[:, 0].long() if classes else targets[:, 0]
+        return loss(outputs, answers) * targets[:, 1]
+
+    return weighted
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from tacit.relation import Relation
 from tacit.runs.loop_settings import LOOP_SETTINGS, SHORT_FORMS
 from tacit.runs.method_settings import METHOD_SETTINGS
 from tacit.runs.settings import known, setting
+from tacit.runs.table_settings import TableConfig, table_config
 from tacit.tradeoff import Epsilon
 
 PRESETS = Path(__file__).parent / "presets"
@@ -39,30 +40,13 @@ _OWN_MODEL = re.compile(r"(?!.*\.py:)[\w.]+:\w+")
 
 
 @dataclass(frozen=True)
-class TableConfig:
-    """The [table] section: a CSV or Parquet file and what is declared about it; see `tacit.data.table`."""
-
-    path: str
-    target: str
-    classes: tuple[str | int | float, ...] | None = None
-    bounds: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    categories: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    drop: tuple[str, ...] = ()
-    test_fraction: float = 0.2
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check.text("path of [table]", self.path)
-        check.text("target of [table]", self.target)
-
-
-@dataclass(frozen=True)
 class Config:
     """Settings of `tacit train`; TOML keys, command-line flags and these fields have the same names.
 
     Settings that belong together stand in a section, a table of its own: [clip], [sampling] and [noise] for the
     training loop, and one for each method that has settings of its own. `sections` holds those that were given,
-    `section` gives any of them, `method_settings` the one of the chosen method.
+    `section` gives any of them, `method_settings` the one of the chosen method. `class_weights` is a table of its own:
+    class -> weight > 0 in the loss, 1 where none is given; a gradient is clipped after the weight.
     """
 
     name: str = "custom"
@@ -97,6 +81,7 @@ class Config:
     unsafe_delta: bool = setting(False, "Accept a delta of 1/n or more, at which publishing a record may be private.")
     strict: bool = setting(False, "Values read from private data unpaid are errors, not warnings.")
     table: TableConfig | None = None
+    class_weights: Mapping[str, float] = field(default_factory=dict)
     sections: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -124,12 +109,28 @@ class Config:
                 raise check.fail(name, "a list", getattr(self, name))
         for attack in self.attacks:
             check.choice("attack", attack, ATTACKS)
+        if self.table is not None and self.table.user is not None:
+            self._protect_users(self.table.user)
         for name in ("strict", "count_padding", "unsafe_delta"):
             if not isinstance(getattr(self, name), bool):
                 raise check.fail(name, "true or false", getattr(self, name))
         Relation.parse(self.relation)
 
+    def _protect_users(self, user: str) -> None:
+        """With a user column whole users are sampled; methods that protect records only are refused."""
+        hint = "[table] names a user column, and what is protected is a whole user; without it, a record."
+        if self.method != "gradient":
+            raise check.fail("method", "gradient", self.method, hint)
+        given = self.sections.get("sampling")
+        if given is None:
+            users = SECTIONS["sampling"](type="grouped_poisson", users=user)
+            object.__setattr__(self, "sections", {**self.sections, "sampling": users})
+        elif given.type != "grouped_poisson" or given.users != user:
+            raise check.fail("type of [sampling]", f"grouped_poisson with users = {user!r}", given.type, hint)
+
     def _check_numbers(self) -> None:
+        for name, weight in check.instance("class_weights", self.class_weights, Mapping, "a table").items():
+            check.positive(f"weight of class {name!r} of [class_weights]", weight)
         for width in self.hidden:
             check.count("hidden", width)
         for name in ("learning_rate", "epochs", "clip_norm", "adam_floor"):
@@ -206,6 +207,9 @@ def _from_toml(path: Path) -> dict[str, Any]:
         raise check.fail("configuration", "a file that exists", str(path)) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidInput(f"configuration must be a TOML file; got {str(path)!r}. {error}") from None
+    if isinstance(table.get("table"), dict):
+        # A relative path is one from the file on, wherever the command runs.
+        table["table"] = {"folder": str(path.resolve().parent)} | table["table"]
     return {"name": path.stem} | table
 
 
@@ -216,8 +220,7 @@ def config_from_table(table: Mapping[str, Any]) -> Config:
     flat = {key: value for key, value in table.items() if key not in SECTIONS}
     values = known(Config, flat, where="the configuration")
     if not isinstance(values.get("table"), TableConfig | None):
-        section = _section("table", values["table"])
-        values["table"] = TableConfig(**known(TableConfig, section, where="[table]", required=("path", "target")))
+        values["table"] = table_config(_section("table", values["table"]))
     values["sections"] = {
         name: kind(**known(kind, _section(name, table[name]), where=f"[{name}]"))
         for name, kind in SECTIONS.items()

@@ -163,7 +163,7 @@ class PrivilegedAttacks:
             raise check.fail("attack", "another one for this run", GradientNorm.name, "It needs a network's weights.")
         model = network_of(self.config, self.dataset)
         load_model(model, home / MODEL)
-        clipped, loss = ClippedSum(model, FlatClip(self.config.clip_norm)), loss_of(self.dataset)
+        clipped, loss = ClippedSum(model, FlatClip(self.config.clip_norm)), loss_of(self.dataset, self.config)
         inputs, labels = (torch.as_tensor(values) for values in examples)
         parts = [slice(start, start + _ROWS_AT_ONCE) for start in range(0, len(labels), _ROWS_AT_ONCE)]
         return torch.cat([clipped(loss, inputs[rows], labels[rows])[1] for rows in parts]).double().numpy()

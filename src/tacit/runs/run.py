@@ -21,9 +21,11 @@ from tacit.reports import Card, coarse_seconds, write_card
 from tacit.runs.attacks import attack_model, claim_of
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
+from tacit.runs.decision_metrics import calibration_of, decision_metrics
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import CHECKPOINT, MODEL, Method, Progress
 from tacit.runs.metrics import constant_test, metric_of
+from tacit.runs.prediction import write_preprocessing
 from tacit.runs.resumption import TRAINED, SavedLedger, keep_trained, trained_model
 from tacit.runs.run_budget import NONE, RunBudget, read_budget
 from tacit.runs.run_signature import check_resumable, origin_of_run, sign_run
@@ -131,6 +133,9 @@ def train_by(
         ledger.mark_unsafe(f"unsafe_run: {unsigned}", Standing.CLAIMED)
     job = Job(config, dataset, ledger, folder, resume, on_progress, data_dir, sign, charged.cover)
     method.check(job)
+    if not method.takes_weights and (config.class_weights or dataset.weights is not None):
+        hint = "It would train without the weights."
+        raise check.fail("method", "gradient for weighted records or classes", config.method, hint)
     _check_delta(config, len(dataset.y_train))
     folder.mkdir(parents=True, exist_ok=True)
     with locked("out", folder):
@@ -175,7 +180,7 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
     answers = account(job.ledger, delta=config.delta)
     on_progress("accounting", 1, 1)
     audits = attack_model(config, dataset, trained.predict, claim_of(job.ledger), on_progress)
-    metric = metric_of(dataset)
+    metric, predicted = metric_of(dataset), trained.predict(dataset.x_test)
     card = Card(
         dataset=dataset.name,
         model=trained.model,
@@ -183,11 +188,13 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
         records=trained.units or len(dataset.y_train),
         measure=metric.name,
         metrics={
-            "test": metric(trained.predict(dataset.x_test), dataset.y_test),
+            "test": metric(predicted, dataset.y_test),
             "nonprivate_test": baseline[-1]["test"] if baseline else None,
             "constant_test": constant_test(dataset),
+            **decision_metrics(dataset, predicted),
             **trained.metrics,
         },
+        calibration=calibration_of(dataset, predicted),
         account=answers,
         ledger=job.ledger,
         leaks=dataset.leaks,
@@ -201,6 +208,7 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
         # How long a search took would tell how many trials it made.
         wall_seconds=0.0 if method.hides_time else coarse_seconds(time.perf_counter() - started),
     )
+    write_preprocessing(folder, config, dataset)
     write_card(card, folder)
     sign_run(folder, config.model)
     _remove_states(folder)

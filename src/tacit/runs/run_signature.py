@@ -18,7 +18,9 @@ from tacit.training.checkpoint import checkpoint_id
 
 SIGNATURE = "signature.json"
 """The file in a run's folder with the signature of the others."""
-SIGNED = ("config.json", "ledger.json", "card.json", "card.html", "execution.json", MODEL)
+PREPROCESSING = "preprocessing.json"
+"""The file in a run's folder with what turns rows into features, and outputs into answers."""
+SIGNED = ("config.json", "ledger.json", "card.json", "card.html", "execution.json", MODEL, PREPROCESSING)
 """The files of a run that its signature covers, those of them that are there."""
 _KIND = "run"
 

@@ -267,8 +267,11 @@ class TradeOff:
 
         Raises:
             NotABound: the left side is no measured result.
-            InvalidInput: the two are about different relations.
+            InvalidInput: the two are about different relations, or the claim is no trade-off function.
         """
+        if not isinstance(claim, TradeOff):
+            hint = "E.g. tacit.accountant('pld')(ledger), or the .tradeoff of a result of tacit.account."
+            raise check.fail("claim", "a TradeOff", type(claim).__name__, hint)
         if self.standing is not Standing.MEASURED or not isinstance(self.curve, ErrorPoints):
             raise NotABound("audit <= claim must have a measured result on its left side.")
         if claim.relation is not self.relation:

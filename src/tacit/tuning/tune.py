@@ -216,6 +216,8 @@ class _Split:
             dataset,
             x_train=dataset.x_train[~aside],
             y_train=dataset.y_train[~aside],
+            weights=None if dataset.weights is None else dataset.weights[~aside],
+            units=None if dataset.units is None else dataset.units[~aside],
             public_facts=(rows_fact(int((~aside).sum()), len(dataset.y_test)), *dataset.public_facts[1:]),
         )
         return cls(kept, dataset.x_train[aside], dataset.y_train[aside], private=True)

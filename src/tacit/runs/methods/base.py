@@ -102,6 +102,7 @@ class Method(ABC, Generic[Settings]):
         keeps_checkpoints: whether `train` goes on from the checkpoint in the folder; otherwise it begins anew, and what
             was written ahead counts as lost.
         hides_time: whether the card leaves out how long the run took.
+        takes_weights: whether records and classes may have weights in the loss.
         saves_releases: whether the ledger is on disk before every release; otherwise `train` writes it ahead.
     """
 
@@ -109,6 +110,7 @@ class Method(ABC, Generic[Settings]):
     keeps_checkpoints: ClassVar[bool] = False
     saves_releases: ClassVar[bool] = False
     hides_time: ClassVar[bool] = False
+    takes_weights: ClassVar[bool] = False
 
     def __init__(self, settings: Settings):
         self.settings = settings

@@ -22,6 +22,7 @@ from tacit.runs.builders import (
     sampling_of,
     scheduler_of,
     stream_of,
+    targets_of,
 )
 from tacit.runs.config import Config
 from tacit.runs.execution import store_execution
@@ -39,6 +40,7 @@ class Gradient(Method[GradientSettings]):
     """DP-SGD: clipped and noised gradients, by the keys of the configuration itself."""
 
     keeps_checkpoints: ClassVar[bool] = True
+    takes_weights: ClassVar[bool] = True
 
     def units(self, job: Job) -> int:
         """The number of records, or of users where whole users are sampled."""
@@ -66,8 +68,8 @@ class Gradient(Method[GradientSettings]):
         fitted = fit(
             model,
             dataset.x_train,
-            dataset.y_train,
-            loss=loss_of(dataset),
+            targets_of(dataset),
+            loss=loss_of(dataset, config),
             optimizer=optimizer,
             clipping=clip_of(config),
             sampling=sampling_of(config, dataset),
@@ -113,8 +115,8 @@ class Gradient(Method[GradientSettings]):
         return fit_nonprivate(
             model,
             dataset.x_train,
-            dataset.y_train,
-            loss=loss_of(dataset),
+            targets_of(dataset),
+            loss=loss_of(dataset, job.config),
             optimizer=optimizer,
             sample_rate=self._sample_rate(job),
             epochs=job.config.epochs,

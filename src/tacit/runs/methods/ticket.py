@@ -12,7 +12,7 @@ import torch
 from tacit import check
 from tacit.data import Dataset, load, made_of, same_records
 from tacit.errors import InvalidInput
-from tacit.runs.builders import evaluator, network_of, predictor, stream_of, table_path
+from tacit.runs.builders import evaluator, network_of, predictor, stream_of
 from tacit.runs.method_settings import GradientSettings, TicketSettings
 from tacit.runs.methods.base import MODEL, Job, Method, Predict, Scalar, Trained
 from tacit.runs.methods.gradient import Gradient
@@ -163,7 +163,7 @@ def _same_records(job: Job, name: str) -> bool:
     section = job.config.table
     if section is None:
         return same_records(name, job.config.dataset)
-    return made_of(name, table_path(section, job.data_dir))
+    return made_of(name, section.file(job.data_dir))
 
 
 def _tensors(dataset: Dataset) -> tuple:

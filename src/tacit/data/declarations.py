@@ -1,0 +1,302 @@
+"""`Declarations`: what is declared about a table, by column or by pattern, and `schema_of`, what it makes of a file."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tacit import check
+from tacit.data import labels
+from tacit.data.delimited import HEADERLESS
+from tacit.data.encoding import numbers
+from tacit.data.places import listed
+from tacit.data.schema import CATEGORY, CODE, DATE, NUMBER, Column, Schema, day_of, is_pattern, missing_cells
+
+Value = TypeVar("Value")
+# A column of identifiers or free text would otherwise become one feature for each record.
+MOST_UNDECLARED_CATEGORIES = 256
+READ = {"bounds": "(low, high)", "categories": "[...]"}
+"""What can be read off the data where it is not declared, and its form in Python."""
+
+
+@dataclass(frozen=True)
+class Declarations:
+    """What is declared about a table; see `tacit.data.table` for the meaning of each.
+
+    Keys of the mappings are names of columns, or patterns with * and ?. A name counts before a pattern, a longer
+    pattern before a shorter one.
+    """
+
+    target: str
+    classes: Sequence[object] | None = None
+    task: str = "classification"
+    target_range: Sequence[float] | None = None
+    bounds: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    categories: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    dates: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    missing: Sequence[str] = ()
+    fill: Mapping[str, object] = field(default_factory=dict)
+    indicator: Sequence[str] = ()
+    drop: Sequence[str] = ()
+    user: str | None = None
+    weights: str | None = None
+    weight_bound: float | None = None
+    read_from_data: Sequence[str] = ()
+    test_fraction: float = 0.2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check.text("target", self.target)
+        check.choice("task", self.task, labels.TASKS)
+        for name in ("missing", "drop", "indicator", "read_from_data"):
+            given = getattr(self, name)
+            if isinstance(given, str) or not isinstance(given, Sequence):
+                raise check.fail(name, "a list", given)
+        for name in ("bounds", "categories", "dates", "fill"):
+            check.instance(name, getattr(self, name), Mapping, "a table of columns")
+        if self.task == "regression" and self.classes is not None:
+            raise check.fail("classes", "left out for a regression, which has a target_range", list(self.classes))
+        if self.task != "regression" and self.target_range is not None:
+            rule = "left out where answers are classes; a regression has task = 'regression'"
+            raise check.fail("target_range", rule, list(self.target_range))
+        if (self.weights is None) != (self.weight_bound is None):
+            hint = "No record counts more than weight_bound, whatever its weight says."
+            raise check.fail("weights", "given together with weight_bound", self.weights or self.weight_bound, hint)
+        if self.weight_bound is not None:
+            check.positive("weight_bound", self.weight_bound)
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The texts of missing cells."""
+        return tuple(labels.text(value) for value in self.missing)
+
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """The declared range of a regression's answers."""
+        return None if self.target_range is None else pair("target_range", self.target_range)
+
+
+def schema_of(
+    declared: Declarations, table: Mapping[str, np.ndarray], *, toml: bool
+) -> tuple[Schema, dict[str, list[str]]]:
+    """The schema of the features of `table`, and the names of the columns whose bounds or categories were read off it.
+
+    Args:
+        declared: about the table.
+        table: its columns by name.
+        toml: whether messages speak of the keys of a TOML file.
+
+    Raises:
+        InvalidInput: a declaration names no column, or two contradict each other; an undeclared column is free text.
+    """
+    features = _features(declared, table)
+    chosen = {name: _matched(getattr(declared, name), features, name) for name in ("bounds", "categories", "dates")}
+    for column in features:
+        _one_kind(column, {name: found[column] for name, found in chosen.items() if column in found})
+    fills = _matched(declared.fill, features, "fill")
+    flags = _matched(dict.fromkeys(declared.indicator, True), features, "indicator")
+    read: dict[str, list[str]] = {name: [] for name in READ}
+    columns = []
+    for name in features:
+        kinds = {kind: found[name] for kind, found in chosen.items() if name in found}
+        kind = next(iter(sorted(kinds, key=lambda each: _rank(name, kinds[each][0]), reverse=True)), None)
+        given = None if kind is None else kinds[kind][1]
+        coded = declared.task == "ratings"
+        if kind is None:
+            kind, given = read_off(name, table[name], declared.codes, toml=toml)
+            read[kind].append(name)
+            column = _read_column(name, kind, given, coded=coded)
+        else:
+            column = _column(name, kind, given, coded=coded)
+        columns.append(_with_missing(column, declared, fills.get(name), name in flags))
+    if declared.task == "ratings" and len(columns) != 2:
+        hint = "Leave the other columns out by drop = [...]."
+        raise check.fail("ratings", "of a table with two columns of features, user and item", features, hint)
+    return Schema(tuple(columns)), read
+
+
+def _features(declared: Declarations, table: Mapping[str, np.ndarray]) -> list[str]:
+    """The columns that become features, in their order."""
+    _check_names(declared, table)
+    dropped = set(_matched(dict.fromkeys(declared.drop, True), list(table), "drop"))
+    special = {declared.target, declared.weights}
+    # A user of ratings is a feature, and the unit of privacy where that is asked for.
+    special |= {declared.user} if declared.task != "ratings" else set()
+    features = [name for name in table if name not in dropped | special]
+    if not features:
+        raise check.fail("table", "at least one column besides the target", f"only {declared.target!r}")
+    return features
+
+
+def _check_names(declared: Declarations, table: Mapping[str, np.ndarray]) -> None:
+    """The columns that are named are there; the names are listed unless they may be the first record of the file."""
+    single = {"target": declared.target, "user": declared.user, "weights": declared.weights}
+    exact = {key for each in (declared.bounds, declared.categories, declared.dates) for key in each}
+    known = any(name in table for name in (*filter(None, single.values()), *exact))
+    for what, name in single.items():
+        if name is not None and name not in table:
+            if not known or any(labels.is_number(each) for each in table):
+                numeric = "it holds numbers" if any(map(labels.is_number, table)) else "no declared name is in it"
+                hint = f"The first line must name the columns; in this file {numeric}. {HEADERLESS}"
+                raise check.fail(what, "one of the columns", name, hint)
+            check.choice(what, name, table)
+
+
+def _matched(given: Mapping[str, Value], features: Sequence[str], name: str) -> dict[str, tuple[str, Value]]:
+    """Column -> (key, value) of the declaration that counts for it; every key must be of some column."""
+    known = set(features)
+    found: dict[str, tuple[str, Value]] = {}
+    for key in given:
+        if key in known:
+            found[key] = (key, given[key])
+    for key in sorted((key for key in given if key not in known), key=len, reverse=True):
+        if not is_pattern(key):
+            check.keys(name, [key], features) if name not in ("drop", "indicator") else check.choice(
+                name, key, features
+            )
+        columns = [column for column in features if fnmatchcase(column, key)]
+        if not columns:
+            near = difflib.get_close_matches(key.strip("*?"), features, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else "Leave it out."
+            raise check.fail(f"pattern of {name}", "one that some column matches", key, hint)
+        for column in columns:
+            before = found.get(column)
+            if before is None:
+                found[column] = (key, given[key])
+            elif _rank(column, before[0]) == _rank(column, key) and before[0] != key:
+                rule = f"clear for column {column!r}: two patterns of one length match it"
+                raise check.fail(name, rule, [before[0], key], "Name the column itself.")
+    return found
+
+
+def _rank(column: str, key: str) -> tuple[bool, int]:
+    """Which of two keys for `column` counts: its own name first, then the longest pattern."""
+    return key == column, len(key)
+
+
+def _one_kind(column: str, kinds: Mapping[str, tuple[str, Any]]) -> None:
+    ranks = [_rank(column, key) for key, _ in kinds.values()]
+    if len(ranks) > 1 and sorted(ranks)[-1] == sorted(ranks)[-2]:
+        raise check.fail("a column", f"declared either by {' or by '.join(kinds)}", [column])
+
+
+def _read_column(name: str, kind: str, given: Any, *, coded: bool) -> Column:
+    """A column whose bounds or categories were read off the data; equal bounds, of a constant column, encode as 0."""
+    if kind == "categories":
+        return Column(name, CODE if coded else CATEGORY, categories=tuple(given))
+    low, high = given
+    if coded and not (low.is_integer() and high.is_integer()):
+        raise check.fail(
+            f"column {name!r}", "of integers or texts, as users and items are", check.private_values(given)
+        )
+    return Column(name, CODE if coded else NUMBER, low, high)
+
+
+def _column(name: str, kind: str, given: Any, *, coded: bool) -> Column:
+    if kind == "categories":
+        kinds = labels.declared(f"categories of {name}", given)
+        return Column(name, CODE if coded else CATEGORY, categories=kinds)
+    if kind == "dates":
+        low, high, how = _dates(name, given)
+        return Column(name, DATE, low, high, date_format=how)
+    low, high = pair(f"bounds of {name}", given)
+    if coded and not (low.is_integer() and high.is_integer()):
+        raise check.fail(f"bounds of {name}", "integers for a column of users or items", list(given))
+    return Column(name, CODE if coded else NUMBER, low, high)
+
+
+def _with_missing(column: Column, declared: Declarations, fill: tuple[str, Any] | None, indicator: bool) -> Column:
+    if column.kind not in (NUMBER, DATE):
+        if fill is not None and not is_pattern(fill[0]):
+            hint = 'Declare "" as one of its categories instead.'
+            raise check.fail(f"fill of {column.name}", "left out for a column of categories", fill[1], hint)
+        return replace(column, missing=declared.codes)
+    if indicator and fill is None:
+        rule = "given for every column with an indicator"
+        raise check.fail(f"fill of {column.name}", rule, None, "It is the constant that stands for a missing cell.")
+    value = None if fill is None else _constant(column, fill[1])
+    return replace(column, missing=declared.codes, fill=value, indicator=indicator)
+
+
+def _constant(column: Column, given: Any) -> float:
+    """The fill of a column, inside of its declared bounds."""
+    name = f"fill of {column.name}"
+    if column.kind == DATE:
+        value = day_of(given, column.date_format)
+        if not column.low <= value <= column.high:
+            raise check.fail(name, "a date in the declared range", str(given))
+        return value
+    return check.real(name, given, low=column.low, high=column.high, hint="It must be inside of the column's bounds.")
+
+
+def _dates(column: str, given: object) -> tuple[float, float, str]:
+    name = f"dates of {column}"
+    rule = (
+        "a list [first, last] of dates such as 2015-01-01, and a format such as '%d.%m.%Y' where they are not ISO 8601"
+    )
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) not in (2, 3):
+        raise check.fail(name, rule, given)
+    how = given[2] if len(given) == 3 else ""
+    if not isinstance(how, str):
+        raise check.fail(name, rule, list(given))
+    low, high = (day_of(end, how) for end in given[:2])
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise check.fail(name, f"{rule}, first before last", [str(each) for each in given])
+    return low, high, how
+
+
+def pair(name: str, given: object) -> tuple[float, float]:
+    """A pair of finite numbers low < high."""
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
+        raise check.fail(name, "a pair (low, high)", given)
+    low = check.real(f"low of {name}", given[0])
+    return low, check.real(f"high of {name}", given[1], low=low, open_low=True)
+
+
+def read_off(name: str, values: np.ndarray, codes: Sequence[str], *, toml: bool) -> tuple[str, Any]:
+    """("bounds", (low, high)) or ("categories", names) of a column that nothing is declared about: a leak.
+
+    Args:
+        name: of the column.
+        values: its cells.
+        codes: texts of missing cells.
+        toml: whether messages speak of the keys of a TOML file.
+
+    Raises:
+        InvalidInput: there are more than 256 different texts.
+    """
+    present = values[~missing_cells(values, codes)]
+    texts, _ = labels.distinct(present)
+    if all(labels.is_number(value) for value in texts):
+        finite = [value for value in numbers(np.array(texts)) if np.isfinite(value)]
+        low, high = min(finite, default=0.0), max(finite, default=0.0)
+        return "bounds", (low, high)
+    if len(texts) > MOST_UNDECLARED_CATEGORIES:
+        rule = f"declared: at most {MOST_UNDECLARED_CATEGORIES} categories are read from a column"
+        hint = "Pass categories=... or drop=[...]."
+        if toml:
+            hint = f"Leave it out by drop = [{name!r}] of [table], or list its values under [table.categories]."
+        raise check.fail(name, rule, f"{len(texts)} different texts", hint)
+    return "categories", tuple(texts)
+
+
+def undeclared_hint(what: str, columns: Iterable[str], *, toml: bool) -> str:
+    """What to declare in place of the bounds or categories that were read off `columns`."""
+    first = next(iter(columns))
+    if not toml:
+        return f"Pass {what}={{{first!r}: {READ[what]}, ...}} from public knowledge."
+    form = "[low, high]" if what == "bounds" else "[...]"
+    key = first if first.replace("_", "").isalnum() and first.isascii() else f'"{first}"'
+    more = ' A pattern such as "lab_*" stands for many columns.' if what == "bounds" else ""
+    return f"Under [table.{what}] declare {key} = {form}, ... from public knowledge.{more}"
+
+
+def names_of(columns: Sequence[str]) -> str:
+    """At most five of the names of columns."""
+    return listed(sorted(columns))

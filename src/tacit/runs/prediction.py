@@ -1,0 +1,234 @@
+"""`load`: the model of a finished run with its preprocessing, as an object with scikit-learn's methods.
+
+Nothing of the folder is executed: the weights are safetensors, the rest is JSON. A file that was changed after the
+run signed it is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit import check
+from tacit.accounting import Ledger
+from tacit.data import Dataset
+from tacit.data.delimited import TableFormat, frame_columns, is_parquet, read_columns, table_file
+from tacit.data.files import optional
+from tacit.data.schema import Schema
+from tacit.errors import InvalidInput
+from tacit.runs.config import Config
+from tacit.runs.methods import Job, method_of
+from tacit.runs.methods.base import MODEL, Predict
+from tacit.runs.run_signature import PREPROCESSING, origin_of_run
+from tacit.runs.stored_run import stored_config, warn_of_origin
+from tacit.serialization import json_table, json_text, write_text
+
+_VERSION = 1
+
+
+def write_preprocessing(folder: Path, config: Config, dataset: Dataset) -> None:
+    """Write `preprocessing.json`: what turns rows of a file into features, and outputs into answers.
+
+    It holds declarations and shapes alone; of a table whose bounds were read off the data those too, as its model does.
+    """
+    table = None
+    if dataset.schema is not None and config.table is not None:
+        table = {"columns": dataset.schema.spec(), "format": config.table.form.spec(), "target": config.table.target}
+    content = {
+        "version": _VERSION,
+        "dataset": dataset.name,
+        "task": dataset.task,
+        "classes": list(dataset.classes),
+        "target_range": list(map(float, dataset.target_range)),
+        "shape": list(dataset.x_train.shape[1:]),
+        "codes": dataset.x_train.dtype.kind == "i",
+        "highest": np.broadcast_to(np.asarray(dataset.bounds[1], float), dataset.x_train.shape[1:]).ravel().tolist()
+        if dataset.x_train.dtype.kind == "i"
+        else [],
+        "feature_names": None if dataset.feature_names is None else list(dataset.feature_names),
+        "table": table,
+    }
+    write_text(folder / PREPROCESSING, json_text(content))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LoadedModel:
+    """The model of a run: rows in, answers out.
+
+    Attributes:
+        folder: of the run.
+        task: "classification", "ratings" or "regression".
+        classes_: names of the classes; empty for a regression.
+        feature_names_in_: names of the features after encoding, or None.
+        schema: how the columns of a table become features; None for data that are no own table.
+        form: how text files are written.
+        target: the column that was predicted; empty for data that are no own table.
+        ledger: what the model cost.
+    """
+
+    folder: Path
+    task: str
+    classes_: np.ndarray
+    feature_names_in_: np.ndarray | None
+    schema: Schema | None
+    form: TableFormat
+    target: str
+    ledger: Ledger
+    _shape: tuple[int, ...]
+    _codes: bool
+    _predict: Predict
+
+    @property
+    def n_features_in_(self) -> int:
+        """The number of features after encoding."""
+        return int(np.prod(self._shape))
+
+    def predict(self, rows: Any) -> np.ndarray:
+        """The answers, (n,): names of classes, values of a regression, expected ratings.
+
+        Args:
+            rows: a path to a file like the one of the run, a data frame or a mapping of its columns; or an array of
+                encoded features, (n, ...).
+
+        Raises:
+            InvalidInput: a column is missing, or a cell breaks the declarations of the run.
+        """
+        outputs = self._outputs(rows)
+        if self.task == "regression":
+            return outputs
+        if self.task == "ratings":
+            return outputs @ self.classes_.astype(float)
+        return self.classes_[outputs.argmax(axis=1)]
+
+    def predict_proba(self, rows: Any) -> np.ndarray:
+        """Class probabilities, (n, classes); raises `InvalidInput` for a regression, which has none."""
+        if self.task == "regression":
+            raise check.fail("the run", "one with classes", "a regression", "Use predict.")
+        return self._outputs(rows)
+
+    def features(self, rows: Any) -> np.ndarray:
+        """The encoded features of `rows`, as `predict` takes them."""
+        if isinstance(rows, str | os.PathLike):
+            rows = self._read(Path(rows))
+        elif not isinstance(rows, Mapping) and hasattr(rows, "columns"):
+            rows = frame_columns(rows, optional("pandas", "to read a data frame"))
+        if isinstance(rows, Mapping):
+            if self.schema is None:
+                hint = "Columns by name belong to a table of one's own; give an array of features."
+                raise check.fail("rows", f"an array of shape (rows, {self._said})", "columns", hint)
+            return self.schema.encode({name: np.asarray(values) for name, values in rows.items()}, toml=True)
+        return self._checked(rows)
+
+    def __repr__(self) -> str:
+        return f"LoadedModel({str(self.folder)!r}, {self.task}, features={self.n_features_in_})"
+
+    @property
+    def _said(self) -> str:
+        return ", ".join(map(str, self._shape))
+
+    def _outputs(self, rows: Any) -> np.ndarray:
+        return self._predict(self.features(rows))
+
+    def _checked(self, rows: Any) -> np.ndarray:
+        try:
+            array = np.asarray(rows)
+            array = array.astype(np.int64 if self._codes and array.dtype.kind in "iu" else np.float32)
+        except (TypeError, ValueError):
+            raise check.fail("rows", "numbers", "other values", "Give the table's columns by name.") from None
+        if array.shape[1:] != self._shape or not len(array) or (self._codes and array.dtype.kind != "i"):
+            kind = "integers" if self._codes else "numbers"
+            raise check.fail("rows", f"{kind} of shape (rows, {self._said})", array.shape)
+        if not np.isfinite(array).all():
+            raise check.fail("rows", "finite numbers", "NaN or inf among them")
+        return array
+
+    def _read(self, file: Path) -> Any:
+        if file.suffix == ".npy" and file.is_file():
+            try:
+                return np.load(file, allow_pickle=False)
+            except (ValueError, OSError, EOFError):
+                raise check.fail("FILE", "a NumPy file of numbers", str(file)) from None
+        if self.schema is None:
+            hint = f"Of this run it holds an array of shape (rows, {self._said})."
+            raise check.fail("FILE", "an existing .npy file for a run on no table of one's own", str(file), hint)
+        file = table_file(file)
+        return read_columns(file, None if is_parquet(file) else self.form)
+
+
+def load(run: str | os.PathLike[str], *, trust_code: bool = False) -> LoadedModel:
+    """The model of the finished run in the folder `run`, with its preprocessing; no data are read.
+
+    Warns with `PrivacyWarning` where this user's key did not sign the run.
+
+    Args:
+        run: folder of a finished `tacit train`.
+        trust_code: run the code that a received run names as its model; its file and hash are shown.
+
+    Raises:
+        InvalidInput: the folder is no finished run of this version, a file of it was changed after the run signed it,
+            or its model is code that nobody vouches for.
+    """
+    folder = Path(run)
+    config = stored_config(folder, {}, trust_code=trust_code)
+    for name in (MODEL, "card.json", PREPROCESSING):
+        if not (folder / name).is_file():
+            raise check.fail("RUN", f"the folder of a finished `tacit train`, with {name} in it", str(folder))
+    changed = origin_of_run(folder).changed()
+    if changed:
+        told = ", ".join(changed)
+        raise InvalidInput(f"RUN must be as the run wrote it; got {told} changed. `tacit verify RUN` tells more.")
+    warn_of_origin(folder)
+    content = json_table(PREPROCESSING, folder / PREPROCESSING)
+    try:
+        return _loaded(folder, config, content)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise check.fail(PREPROCESSING, "as a run wrote it", type(error).__name__) from None
+
+
+def _loaded(folder: Path, config: Config, content: Mapping[str, Any]) -> LoadedModel:
+    table = content["table"]
+    blank = _blank(content)
+    ledger = Ledger.load(folder / "ledger.json")
+    names: Sequence[str] | None = content["feature_names"]
+    return LoadedModel(
+        folder=folder,
+        task=blank.task,
+        classes_=np.array(blank.classes, dtype=object),
+        feature_names_in_=None if names is None else np.array(names, dtype=object),
+        schema=None if table is None else Schema.from_spec(table["columns"]),
+        form=TableFormat() if table is None else TableFormat.from_spec(table["format"]),
+        target="" if table is None else str(table["target"]),
+        ledger=ledger,
+        _shape=blank.x_train.shape[1:],
+        _codes=bool(content["codes"]),
+        _predict=method_of(config).load(Job(config, blank, ledger, folder)),
+    )
+
+
+def _blank(content: Mapping[str, Any]) -> Dataset:
+    """A data set of the run's shapes with one record of zeros in each part, from which a method builds its model."""
+    shape = tuple(check.count("each of shape", size) for size in content["shape"])
+    codes = bool(content["codes"])
+    rows = np.zeros((1, *shape), dtype=np.int64 if codes else np.float32)
+    regression = content["task"] == "regression"
+    answers = np.zeros(1, dtype=np.float32 if regression else np.int64)
+    low, high = content["target_range"]
+    highest = np.array(content["highest"], dtype=float).reshape(shape) if codes else 1.0
+    return Dataset(
+        name=str(content["dataset"]),
+        x_train=rows,
+        y_train=answers,
+        x_test=rows,
+        y_test=answers,
+        classes=tuple(map(str, content["classes"])),
+        bounds=(np.zeros(shape) if codes else 0.0, highest),
+        task=check.choice("task", content["task"], ("classification", "ratings", "regression")),
+        target_range=(float(low), float(high)),
+    )

@@ -1,0 +1,55 @@
+"""The commands of docs/tables.md run in their order, on made data."""
+
+import csv
+import random
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tacit.cli import main
+
+PAGE = (Path(__file__).parents[1] / "docs" / "tables.md").read_text(encoding="utf-8")
+COMMANDS = [line for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+
+
+def made(folder):
+    """The files that the page is about, and the configurations that stand on it."""
+    draw = random.Random(0)
+    for name, text in re.findall(r"```toml (\S+)\n(.*?)```", PAGE, re.DOTALL):
+        (folder / name).write_text(text, encoding="utf-8")
+    lines = [re.search(r"```csv patients.csv\n(.*?)\n", PAGE)[1]]
+    for row in range(400):
+        age = draw.randint(20, 90)
+        labs = [draw.choice(["", "NA", f"{draw.uniform(10, 150):.1f}".replace(".", ",")]) for _ in range(2)]
+        day = f"2020-{draw.randint(1, 12):02d}-{draw.randint(1, 28):02d}"
+        sick = "yes" if age > 75 else "no"
+        lines.append(";".join([f"p{row // 2}", day, draw.choice("AB"), str(age), *labs, sick]))
+    (folder / "patients.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    areas = [draw.uniform(20, 250) for _ in range(300)]
+    houses = [f"{area:.1f},{3 * area + draw.uniform(0, 50):.1f}\n" for area in areas]
+    (folder / "houses.csv").write_text("area,price\n" + "".join(houses), encoding="utf-8")
+    stars = [f"{draw.randint(1, 40)}\t{draw.randint(1, 20)}\t{draw.randint(1, 5)}\t9\n" for _ in range(400)]
+    (folder / "u.data").write_text("".join(stars), encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_journeys_of_tables_end_in_cards_and_predictions(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made(tmp_path)
+    assert len(COMMANDS) >= 8
+    for line in COMMANDS:
+        assert main(shlex.split(line.removeprefix("$ tacit "))) == 0, line
+    rows = list(csv.DictReader((tmp_path / "predictions.csv").open()))
+    assert len(rows) == 400
+    assert {row["prediction"] for row in rows} <= {"no", "yes"}
+    assert all((tmp_path / "runs" / name / "card.html").exists() for name in ("patients", "price", "ratings"))
+
+
+def test_the_configurations_of_the_page_are_valid(tmp_path):
+    from tacit.runs import read_config
+
+    made(tmp_path)
+    for name in ("finished.toml", "price.toml", "ratings.toml"):
+        assert read_config(str(tmp_path / name), {}).table is not None
