@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tacit import check
 from tacit.accounting import Account, Ledger
@@ -32,13 +32,12 @@ def account_table(account: Account, ledger: Ledger | None = None, *, group: int 
     With the `ledger` that they are about, the title says whether that is a run, which data sets are neighbours (`group`
     of its units apart) and how batches were drawn, and the caption what it rests on.
     """
-    from rich.table import Table
     from rich.text import Text
 
     refusals = [f"{name} does not apply: {why}" for name, why in account.refused]
     ground = [] if ledger is None else [line for line in (facts.rests_on(ledger), facts.rounding_of(ledger)) if line]
     caption = Text("\n".join([*ground, words.NOT_A_BOUND, *refusals]), style="dim")
-    table = Table("accountant", "standing", box=None, caption=caption, caption_justify="left")
+    table = _folding("accountant", "standing", caption=caption, caption_justify="left")
     if ledger is not None:
         table.title, table.title_justify = (
             Text(f"{facts.of_what(ledger)}\n{words.neighbourhood(ledger, group)}"),
@@ -47,7 +46,7 @@ def account_table(account: Account, ledger: Ledger | None = None, *, group: int 
     of_delta = any(result.delta_lower is not None for result in account.results)
     lower_heading = "proven lower delta" if of_delta else "proven lower epsilon"
     for heading in ("epsilon", lower_heading, "delta", "mu", "advantage"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for result in account.results:
         standing = result.tradeoff.standing
         numbers = [words.leakage(value, standing) for value in (result.epsilon, result.mu, result.advantage)]
@@ -58,12 +57,21 @@ def account_table(account: Account, ledger: Ledger | None = None, *, group: int 
     return table
 
 
+def _folding(*headings: str, **options: Any) -> Table:
+    """A table whose cells fold where the terminal is narrow: nothing in them is cut."""
+    from rich.table import Table
+
+    table = Table(box=None, **options)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
 def facts_table(ledger: Ledger) -> Table:
     """What the guarantee of a run rests on: verified facts, then declared, then assumed ones."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table("kind", "what must hold", "how it is known", box=None)
+    table = _folding("kind", "what must hold", "how it is known")
     for kind, what, known in facts.fact_rows(ledger.facts):
         table.add_row(kind, Text(what), Text(known))
     return table
@@ -71,12 +79,11 @@ def facts_table(ledger: Ledger) -> Table:
 
 def audit_table(audits: Sequence[AuditResult]) -> Table:
     """Each attack's result, its lower bounds, and the least epsilon that it could detect."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table("attack", "bounds by", "confidence", box=None)
+    table = _folding("attack", "bounds by", "confidence")
     for heading in ("advantage", "ppv", "epsilon at least", "mu at least", "detects epsilon (Gaussian DP)"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for audit in audits:
         table.add_row(
             Text(audit.attack),
