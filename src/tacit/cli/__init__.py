@@ -22,6 +22,7 @@ from tacit.cli import (
     doctor,
     reproduce,
     results,
+    serve,
     sweep,
     tickets,
     train,
@@ -51,6 +52,7 @@ for _name, _module in {
     "reproduce": reproduce,
     "sweep": sweep,
     "results": results,
+    "serve": serve,
     "tickets": tickets,
     "verify": verify,
 }.items():

@@ -55,7 +55,7 @@ def export_card(table: Table, path: str | Path, *, reserve: str = "") -> Path:
 
 def card_markdown(table: Table, *, reserve: str = "") -> str:
     """The card as Markdown: headline, four facts, then every table; characters that Markdown reads are escaped."""
-    _check_card(table)
+    check_card(table)
     lines = [f"# {_escaped(table['model'])} on {_escaped(table['dataset'])}", "", _escaped(table["method"]), ""]
     lines += [f"**{_escaped(_parameters(table))}**", "", *([_escaped(reserve), ""] if reserve else [])]
     for heading, rows in _sections(table):
@@ -73,7 +73,7 @@ def card_claims(table: Table, *, reserve: str = "") -> dict[str, Any]:
     Each has the claim, the value, the evidence on the card, and whether its hazard is open. What the card does not
     state is open.
     """
-    _check_card(table)
+    check_card(table)
     best = _best(table)
     standing = best["standing"] if best else "none"
     standing = f"{standing}; {reserve}" if reserve else standing
@@ -119,7 +119,7 @@ def card_pdf(table: Table, *, reserve: str = "") -> bytes:
         ) from error
     import matplotlib
 
-    _check_card(table)
+    check_card(table)
     fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     pdf = FPDF(format="A4")
     pdf.add_font("DejaVu", fname=fonts / "DejaVuSans.ttf")
@@ -187,7 +187,7 @@ def _sections(table: Table) -> list[tuple[str, list[list[str]]]]:
     ]
 
 
-def _check_card(table: Table) -> None:
+def check_card(table: Table) -> None:
     """Raise `InvalidInput` unless `table` has the form of a card.json: a received file may hold anything."""
     for name in _NEEDED:
         if name not in table:
