@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tacit.cli import main
 
@@ -33,3 +34,17 @@ def test_the_commands_of_the_page(tmp_path, monkeypatch, capsys):
     assert found == {"verify claim.json": 3, "audit --scores": 3, "verify --trainer": 0}
     assert "central limit theorem" in capsys.readouterr().out
     assert json.loads(spec)["claim"]["records"] == 25600
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_on_the_workbench(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[1] / "docs" / "workbench.md").read_text(encoding="utf-8")
+    commands = [line.split()[1:] for line in re.findall(r"^tacit .*$", page, re.MULTILINE)]
+    done = [main(arguments) for arguments in commands if arguments[0] != "serve"]
+    assert len(done) == 8
+    assert not any(done)
+    assert Path("card.pdf").read_bytes().startswith(b"%PDF-")
+    text = capsys.readouterr().out
+    assert "## Four facts" in text
+    assert "Its numbers are those of a run" in text

@@ -25,7 +25,7 @@ from tacit.standing import Standing
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """A folder's name that the workbench takes: no separators, no leading dot."""
-ALPHA = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 48)])
+ALPHA = np.concatenate([[0.0], np.geomspace(1e-4, 1e-2, 16), np.linspace(0.02, 1.0, 50)])
 """Type I errors of a drawn curve."""
 MOST_COMPARED = 6
 """Runs of one picture: as many as there are line styles that a reader tells apart."""
