@@ -81,4 +81,4 @@ def test_figures_show_a_mark_for_every_run_and_a_bar_for_every_count():
     assert three.count("<use") > one.count("<use")
     assert "mathdefault" not in three
     assert advantage_svg([(math.inf, result)], delta=1e-5).startswith("<svg")
-    assert overlap_svg(OVERLAPS["loss_threshold"]).count('id="patch_') == 2 + 4 + 2
+    assert overlap_svg(OVERLAPS["loss_threshold"]).count('class="patch_') == 2 + 4 + 2

@@ -6,6 +6,7 @@ theorem and the classical composition theorems.
 
 from tacit.accounting.adaptivity import Slots
 from tacit.accounting.base import Accountant
+from tacit.accounting.claims import Claim
 from tacit.accounting.entry import Entry, unpaid
 from tacit.accounting.facts import FACTS, FLOATING, Fact, Facts, How
 from tacit.accounting.filters import Filter, Odometer
@@ -23,6 +24,7 @@ __all__ = [
     "PUBLIC_SIZE",
     "Account",
     "Accountant",
+    "Claim",
     "Entry",
     "Fact",
     "Facts",

@@ -5,6 +5,8 @@ from tacit.audit.canaries import LikelihoodRatio, ReleaseDifferences
 from tacit.audit.claim_families import Family, Refuted, gaussian_family, noise_family, refute_family
 from tacit.audit.credible import audit_bayesian
 from tacit.audit.estimators import ESTIMATORS, ErrorBand
+from tacit.audit.foreign_scores import audit_foreign_scores
+from tacit.audit.foreign_trainer import replay_trainer
 from tacit.audit.game import CanaryRun, Trial, many_runs, one_run
 from tacit.audit.low_order_bits import LowOrderBits, reachable
 from tacit.audit.noise_monitor import ALARM, NoiseMonitor
@@ -48,6 +50,7 @@ __all__ = [
     "Trial",
     "Trials",
     "audit_bayesian",
+    "audit_foreign_scores",
     "audit_multisplit",
     "audit_normal",
     "audit_one_run",
@@ -67,5 +70,6 @@ __all__ = [
     "ranks",
     "reachable",
     "refute_family",
+    "replay_trainer",
     "separation",
 ]

@@ -14,6 +14,7 @@ from tacit.serialization import json_text
 if TYPE_CHECKING:
     from tacit.accounting import Account, Ledger
 
+PLOT_ENDINGS = [".svg", ".png", ".pdf"]
 _REFUTED = 3  # Exit code of a claim below what is proven to leak.
 
 
@@ -73,6 +74,8 @@ def command(
     group = _group(unit, records_per_user, group, ledgers)
     if plot is not None and len(ledgers) > 1:
         raise InvalidInput(f"plot must be of one SPEC; got {len(ledgers)}. Name one file.")
+    if plot is not None:
+        check.choice("ending of the plot file", plot.suffix, PLOT_ENDINGS)
     found = [account(each, delta=delta, epsilon=epsilon, accountants=accountant, group=group) for _, each in ledgers]
     if json:
         tables = [_table(each, answer) for (_, each), answer in zip(ledgers, found, strict=True)]

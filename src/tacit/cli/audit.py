@@ -1,11 +1,12 @@
 """`tacit audit`: attack the model of an earlier run."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tacit.cli.console import ShowValues
+from tacit.errors import InvalidInput
 from tacit.serialization import json_text
 
 if TYPE_CHECKING:
@@ -16,7 +17,9 @@ REFUTED = 3
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished `tacit train`.", metavar="RUN")],
+    run: Annotated[
+        Path | None, typer.Argument(help="Folder of a finished `tacit train`; or --scores instead.", metavar="[RUN]")
+    ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
     attack: Annotated[
         list[str] | None,
@@ -32,13 +35,38 @@ def command(
     trust_code: Annotated[
         bool, typer.Option("--trust-code", help="Run the model's own code that RUN names; shows its file and hash.")
     ] = False,
+    scores: Annotated[
+        Path | None, typer.Option(help="Instead of RUN: a CSV file of scores of any attack on any model.")
+    ] = None,
+    member: Annotated[str, typer.Option(help="Its column of members: 1 or 0.")] = "member",
+    score: Annotated[str, typer.Option(help="Its column of scores: higher means trained on.")] = "score",
+    claim: Annotated[
+        Path | None, typer.Option(help="With --scores: SPEC, ledger or card.json of the claim under test.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="With --scores: delta, where the claim states none.")] = None,
+    trials: Annotated[
+        str, typer.Option(help="With --scores: records of one model, or independent training runs.")
+    ] = "records",
+    coins: Annotated[
+        bool, typer.Option("--coins", help="With --scores: each record was in or out by its own fair coin.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="With --scores: folder to write audit.html and audit.json into.")
+    ] = None,
     show_values: ShowValues = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Attack the model of RUN and write the results there: audit.html and audit.json.
+    """Attack the model of RUN and write the results there (audit.html, audit.json), or judge --scores of another model.
 
     Exit code 3 where the claim is refuted at 99.9 %, 0 otherwise.
     """
+    if (run is None) == (scores is None):
+        raise InvalidInput("RUN must be given, or --scores instead; got both or neither. Name one of them.")
+    if scores is not None:
+        options = {"member": member, "score": score, "claim": claim, "delta": delta, "trials": trials, "coins": coins}
+        _audit_scores(scores, options, confidence=0.95 if confidence is None else confidence, out=out, json=json)
+        return
+    assert run is not None
     from tacit.cli.console import progress_bars
     from tacit.reports import audit_table_of, write_audit
     from tacit.runs import audit_run
@@ -64,13 +92,52 @@ def command(
         raise typer.Exit(REFUTED)
 
 
-def _print(report: "Report", page: Path) -> None:
+def _audit_scores(path: Path, options: dict[str, Any], *, confidence: float, out: Path | None, json: bool) -> None:
+    """Judge the scores of a file; raises `typer.Exit(3)` where they refute the claim."""
+    from tacit.accounting import Ledger
+    from tacit.accounting.claims import claims_of, states_claim
+    from tacit.attacks.score_files import read_scores
+    from tacit.audit import audit_foreign_scores
+    from tacit.reports import audit_table_of, write_audit
+    from tacit.runs.attacks import claim_of
+
+    found = read_scores(path, member=options["member"], score=options["score"])
+    claim, delta = None, options["delta"]
+    if options["claim"] is not None:
+        if states_claim(options["claim"]):
+            stated = claims_of(options["claim"])[0]
+            claim, delta = stated.tradeoff, stated.delta if delta is None else delta
+        else:
+            claim = claim_of(Ledger.load(options["claim"]))
+            if claim is None:
+                raise InvalidInput('claim must be mechanisms that `pld` accounts for, or a table "claim"; got neither.')
+    report = audit_foreign_scores(
+        found,
+        delta=1e-5 if delta is None else delta,
+        claim=claim,
+        trials=options["trials"],
+        coins=options["coins"],
+        confidence=confidence,
+        relation="add_remove" if claim is None else claim.relation,
+    )
+    page = None if out is None else write_audit(report, out, title=path.stem)
+    if json:
+        print(json_text(audit_table_of(report)))
+    else:
+        _print(report, page)
+    if report.refuted:
+        raise typer.Exit(REFUTED)
+
+
+def _print(report: "Report", page: Path | None) -> None:
     from tacit.cli.console import screen
     from tacit.reports import audit_table, words
     from tacit.reports.audit_page import audited_sentence, finding_table, overlap_table
 
     console = screen()
     console.print(audited_sentence(report), style="bold")
+    if report.claim is not None:
+        console.print(f"Claim: epsilon {words.upward(float(report.claim.epsilon(report.delta)))} at {report.delta:g}.")
     console.print(audit_table(report.results))
     if report.findings:
         console.print(finding_table(report.findings))
@@ -87,4 +154,5 @@ def _print(report: "Report", page: Path) -> None:
         console.print(f"The releases of the repeated run refute the claim: {sentence}", style="bold red")
     for attack in report.refuted_by or ():
         console.print(f"{attack} refutes the claim at 99.9 %.", style="bold red")
-    console.print(str(page), style="dim", soft_wrap=True)
+    if page is not None:
+        console.print(str(page), style="dim", soft_wrap=True)

@@ -1,18 +1,100 @@
-"""`tacit verify`: where the files of a run came from, and whether they are as they were written."""
+"""`tacit verify`: files of a run, a claim of somebody else, or somebody else's trainer, against what they say."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tacit.errors import InvalidInput
 from tacit.serialization import json_text
+
+REFUTED = 3
+"""Exit code of a refuted claim, and of files that were changed."""
 
 
 def command(
-    path: Annotated[Path, typer.Argument(help="Folder of a run, or a ledger.json.", metavar="RUN|SPEC")],
+    path: Annotated[
+        Path | None,
+        typer.Argument(help="Folder of a run, a ledger.json, SPEC.json or card.json.", metavar="[RUN|SPEC]"),
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The epsilon that is claimed for SPEC.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Its delta.")] = None,
+    trainer: Annotated[
+        str | None,
+        typer.Option(
+            help="Replay this trainer on constructed neighbours instead. Its code runs: name only what you trust.",
+            metavar="MODULE:FUNCTION",
+        ),
+    ] = None,
+    noise_multiplier: Annotated[float, typer.Option(help="With --trainer: the claimed noise multiplier.")] = 1.1,
+    sample_rate: Annotated[float, typer.Option(help="With --trainer: the claimed rate of Poisson sampling.")] = 0.05,
+    clip_norm: Annotated[float, typer.Option(help="With --trainer: the claimed clipping norm.")] = 1.0,
+    relation: Annotated[str, typer.Option(help="With --trainer: the claimed relation.")] = "add_remove",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """What the signatures of RUN or SPEC say; exit code 3 where a file was changed or an older one was put back."""
+    """Say where RUN came from, whether the claim of SPEC or a card holds, or whether a trainer does what is claimed.
+
+    Exit code 3 where a file was changed, a claim is refuted or a trainer does otherwise, 0 otherwise.
+    """
+    if (path is None) == (trainer is None):
+        raise InvalidInput("SPEC must be given, or --trainer instead; got both or neither. Name one of them.")
+    if trainer is not None:
+        claimed = {"noise_multiplier": noise_multiplier, "sample_rate": sample_rate, "clip_norm": clip_norm}
+        _verify_trainer(trainer, claimed, relation, json=json)
+    elif path is not None:
+        if path.is_dir():
+            _verify_files(path, json=json)
+        else:
+            _verify_spec(path, epsilon, delta, json=json)
+
+
+def _verify_spec(path: Path, epsilon: float | None, delta: float | None, *, json: bool) -> None:
+    from tacit.accounting.claims import Verdict, claims_of, examine, states_claim
+
+    if epsilon is None and delta is None and not states_claim(path):
+        _verify_files(path, json=json)
+        return
+    found = [examine(claim) for claim in claims_of(path, epsilon=epsilon, delta=delta)]
+    # A card's numbers that are stated as no bounds are no claims; the verdict on it is of those that are.
+    judged = [each for each in found if each.claim.standing in ("", "proven", "conditional")]
+    worst = min((each.verdict for each in judged), key=list(Verdict).index, default=Verdict.CONSISTENT)
+    if json:
+        print(json_text({"verdict": worst.value, "claims": [each.row() for each in found]}))
+    else:
+        for each in found:
+            by = f" by {each.claim.accountant}" if each.claim.accountant else ""
+            stated = f" ({each.claim.standing})" if each.claim.standing else ""
+            print(f"epsilon {each.claim.epsilon:.6g} at delta {each.claim.delta:g}{by}{stated}: {each.verdict.value}")
+            for sentence in (*each.refutations, *each.objections):
+                print(f"  {sentence}")
+        best = found[0]
+        low = "nothing is" if best.lower is None else f"{best.lower:.6g} is"
+        print(f"Recomputed: {low} proven to leak, {best.upper:.6g} is proven to be enough ({best.by}).")
+        print("The claim's mechanisms are taken as stated: nothing here shows that they ran.")
+    if worst is Verdict.REFUTED:
+        raise typer.Exit(REFUTED)
+
+
+def _verify_trainer(where: str, claimed: dict[str, float], relation: str, *, json: bool) -> None:
+    from tacit.audit import replay_trainer
+    from tacit.models.named import function_at
+
+    found = replay_trainer(function_at(where), relation=relation, **claimed)
+    if json:
+        rows = [{"part": part, "says": says} for part, says in found.violations]
+        print(json_text({"claim": claimed | {"relation": relation}, "violations": rows, "checks": found.checked}))
+    else:
+        for part, says in found.violations:
+            print(f"{part}: {says}")
+        told = "otherwise than claimed" if found.refuted else "nothing found that contradicts the claim"
+        print(f"{found.checked} checks: {told}.")
+        if not found.refuted:
+            print("That is no proof: a trainer may behave otherwise on records that were not tried.")
+    if found.refuted:
+        raise typer.Exit(REFUTED)
+
+
+def _verify_files(path: Path, *, json: bool) -> None:
     rows, of = _of_run(path) if path.is_dir() else _of_ledger(path)
     if json:
         print(json_text({"of": of, "files": [{"file": name, "is": found} for name, found, _ in rows]}))
@@ -27,7 +109,7 @@ def command(
         if of == "run" and (said := _rounding(path)):
             print(said)
     if any(refused for *_, refused in rows):
-        raise typer.Exit(3)
+        raise typer.Exit(REFUTED)
 
 
 def _of_run(folder: Path) -> tuple[list[tuple[str, str, bool]], str]:

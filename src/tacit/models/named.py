@@ -6,11 +6,12 @@ import copy
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from torch import nn
 
@@ -26,15 +27,8 @@ def module_at(where: str) -> nn.Module:
     Raises:
         InvalidInput: there is no such module or class, or it makes no `torch.nn.Module` without arguments.
     """
-    source, _, name = where.partition(":")
-    if not source or not name:
-        raise check.fail("MODULE:CLASS", "a module and a class", where, "E.g. package.module:Class or file.py:Class.")
-    try:
-        found = _module(source)
-    except (Exception, SystemExit) as error:
-        raise check.fail("MODULE", "importable", source, told(error)) from error
-    check.choice(f"CLASS of {source}", name, sorted(key for key in vars(found) if not key.startswith("_")))
-    made = getattr(found, name)
+    name = where.partition(":")[2]
+    made = _object_at(where, "CLASS")
     if isinstance(made, nn.Module):
         return copy.deepcopy(made)
     try:
@@ -45,6 +39,32 @@ def module_at(where: str) -> nn.Module:
     if not isinstance(made, nn.Module):
         raise check.fail("CLASS", "a torch.nn.Module or a function that returns one", type(made).__name__)
     return made
+
+
+def function_at(where: str) -> Callable[..., Any]:
+    """The function at MODULE:FUNCTION or FILE.py:FUNCTION, which the user named: the code at `where` runs.
+
+    Raises:
+        InvalidInput: there is no such module or function.
+    """
+    found = _object_at(where, "FUNCTION")
+    if not callable(found):
+        raise check.fail("FUNCTION", "callable", type(found).__name__)
+    return found
+
+
+def _object_at(where: str, kind: str) -> Any:
+    """What MODULE calls by the name after the colon; `kind` is how messages call it."""
+    source, _, name = where.partition(":")
+    if not source or not name:
+        hint = f"E.g. package.module:{kind.title()} or file.py:{kind.title()}."
+        raise check.fail(f"MODULE:{kind}", f"a module and a {kind.lower()}", where, hint)
+    try:
+        found = _module(source)
+    except (Exception, SystemExit) as error:
+        raise check.fail("MODULE", "importable", source, told(error)) from error
+    check.choice(f"{kind} of {source}", name, sorted(key for key in vars(found) if not key.startswith("_")))
+    return getattr(found, name)
 
 
 def home_of(where: str) -> Path | None:

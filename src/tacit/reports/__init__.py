@@ -2,6 +2,7 @@
 
 from tacit.reports.audit_page import audit_table_of, write_audit
 from tacit.reports.card import Card, card_table, coarse_seconds
+from tacit.reports.exports import card_claims, card_markdown, card_pdf, export_card
 from tacit.reports.page import write_card
 from tacit.reports.tables import account_table, audit_table, facts_table, plain_table, reproduction_table, sweep_table
 
@@ -10,8 +11,12 @@ __all__ = [
     "account_table",
     "audit_table",
     "audit_table_of",
+    "card_claims",
+    "card_markdown",
+    "card_pdf",
     "card_table",
     "coarse_seconds",
+    "export_card",
     "facts_table",
     "plain_table",
     "reproduction_table",

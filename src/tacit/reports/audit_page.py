@@ -11,7 +11,7 @@ import numpy as np
 from tacit.attacks import Overlap, approximate_bound, gaussian_bound, pure_bound
 from tacit.audit import AuditResult, Finding, Report
 from tacit.reports import words
-from tacit.reports.page import TRIVIAL_ADVANTAGE, environment
+from tacit.reports.page import environment, said_of_figures
 from tacit.reports.plots import axes_of, detections_svg, errors_svg
 from tacit.reports.svg import INK, inline_svg, settings
 from tacit.serialization import json_text, plain_values, write_text
@@ -78,9 +78,11 @@ def finding_table(findings: Sequence[Finding]) -> Table:
     from rich.text import Text
 
     caption = Text("\n".join(f"{found.estimator}: valid when {found.valid_when}" for found in findings), style="dim")
-    table = Table("attack", "bounds by", box=None, caption=caption, caption_justify="left")
+    table = Table(box=None, caption=caption, caption_justify="left")
+    for heading in ("attack", "bounds by"):
+        table.add_column(heading, overflow="fold")
     for heading in ("epsilon at least", "mu at least", "mu it could have found (Gaussian DP)"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for found in findings:
         numbers = (words.downward(found.epsilon_lower, 3), words.downward(found.mu_lower, 3))
         table.add_row(
@@ -98,7 +100,7 @@ def overlap_table(name: str, rows: Sequence[Overlap]) -> Table:
 
     table = Table("runs", title=name, box=None, title_justify="left")
     for heading in ("members", "non-members", "PPV", "share by chance"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for row in rows:
         table.add_row(
             f">= {row.runs}",
@@ -153,7 +155,7 @@ def audit_page(report: Report, *, title: str) -> str:
     from markupsafe import Markup
 
     claim = report.claim
-    drawn = [claim] if claim is not None and claim.advantage() < TRIVIAL_ADVANTAGE else []
+    drawn = [claim] if claim is not None and claim.advantage() < words.TRIVIAL_ADVANTAGE else []
     epsilon = float("inf") if claim is None else float(claim.epsilon(report.delta))
     points = [(epsilon, result) for result in report.results]
     context = {
@@ -164,6 +166,7 @@ def audit_page(report: Report, *, title: str) -> str:
         "detections": Markup(detections_svg(drawn, report.results)),
         "advantage": Markup(advantage_svg(points, delta=report.delta, claim=claim)),
         "overlaps": {name: Markup(overlap_svg(rows)) for name, rows in report.overlaps.items()},
+        "said_of_figures": said_of_figures(drawn, report.results),
         "audited": audited_sentence(report),
         "together": words.together(report.confidences),
         "statements": list(dict.fromkeys(result.statement for result in report.results)),

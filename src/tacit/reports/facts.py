@@ -59,6 +59,16 @@ def fact_rows(facts: Iterable[Fact]) -> list[tuple[str, str, str]]:
     ]
 
 
+def known_by_kind(facts: Iterable[Fact]) -> list[tuple[str, str]]:
+    """(kind, what) of "verified", "declared" and "assumed": how many facts, and in short which; none is said too."""
+    known = list(facts)
+    rows = []
+    for kind, ways in KINDS.items():
+        names = [fact.id.replace("_", " ") for fact in known if fact.how in ways]
+        rows.append((kind, f"{_counted(len(names), 'fact')}: {', '.join(names)}" if names else "nothing"))
+    return rows
+
+
 def _known_by(fact: Fact) -> str:
     words = fact.how.value
     if fact.times:

@@ -12,12 +12,10 @@ from tacit.reports import facts, words
 from tacit.reports.card import Card, card_table, refuted
 from tacit.serialization import json_text, write_text
 from tacit.standing import Standing
+from tacit.tradeoff import TradeOff
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-TRIVIAL_ADVANTAGE = 0.99
-"""Advantage from which a trade-off curve lies on the axes and is not drawn."""
 
 
 def write_card(card: Card, folder: str | Path) -> Path:
@@ -56,18 +54,24 @@ def _context(card: Card) -> dict[str, Any]:
     sentence, detail = words.headline(card.account.results, card.ledger.unit)
     results = words.by_trust(card.account.results)
     standing = results[0].tradeoff.standing if results else None
-    drawn = [result for result in results if result is results[0] or result.advantage < TRIVIAL_ADVANTAGE]
+    telling = [result for result in results if words.says_something(result)]
+    drawn = [result for result in results if result is results[0] or result.advantage < words.TRIVIAL_ADVANTAGE]
     return {
         "card": card,
         "sentence": sentence,
         "detail": detail,
+        "number": words.headline_number(card.account.results),
+        "guaranteed": words.guarantee(results),
+        "found": words.strongest(card.audits),
+        "known": facts.known_by_kind(card.ledger.facts),
         "reserve": words.reserve(card.leaks),
         "standing": standing,
         "rests_on": facts.rests_on(card.ledger),
         "facts": facts.fact_rows(card.ledger.facts),
         "best": results[0] if standing is Standing.PROVEN else None,
         "neighbours": words.NEIGHBOURS[card.ledger.relation].format(unit=card.ledger.unit),
-        "guarantees": [_guarantee(result) for result in results],
+        "informative": [_guarantee(result, best=result is results[0]) for result in telling],
+        "others": [_guarantee(result) for result in results if result not in telling],
         "audits": [_audit(card, audit) for audit in card.audits],
         "together": words.together([audit.confidence for audit in card.audits]),
         "meaning": words.MEANING,
@@ -76,13 +80,41 @@ def _context(card: Card) -> dict[str, Any]:
         "not_a_bound": words.NOT_A_BOUND,
         "legend": _legend(drawn, card.audits),
         "figures": _figures(drawn, card),
+        "said_of_figures": said_of_figures([result.tradeoff for result in drawn], card.audits),
         "left_out": [result.tradeoff.source for result in results if result not in drawn],
     }
 
 
-def _guarantee(result: Result) -> dict[str, Any]:
+def said_of_figures(tradeoffs: Sequence[TradeOff], audits: Sequence[AuditResult]) -> str:
+    """What the pictures show, read off the curves that are drawn: the caption claims nothing that they contradict."""
+    from tacit.reports.plots import enters
+
+    proven = [tradeoff for tradeoff in tradeoffs if tradeoff.standing is Standing.PROVEN]
+    said = ["The shaded region is proven to be out of reach of every attack."] if proven else []
+    if audits:
+        said.append(
+            "The line of an attack is what it reached on the records scored, its band where the true rates lie with "
+            "the stated confidence; both end where the data end, at one false alarm and one missed member."
+        )
+    inside = {audit.attack: [enters(audit, tradeoff) for tradeoff in proven] for audit in audits}
+    lines = [name for name, found in inside.items() if any(line for line, _ in found)]
+    bands = [name for name, found in inside.items() if any(band for _, band in found)]
+    if proven and audits and not lines:
+        said.append("No line reaches into the shaded region.")
+    if lines:
+        said.append(
+            f"The line of {', '.join(lines)} reaches into the shaded region: that refutes the proof only where the "
+            "whole band does, which the verdicts tell."
+        )
+    if bands:
+        said.append("A band may reach into the shaded region where there are too few records to tell.")
+    return " ".join(said)
+
+
+def _guarantee(result: Result, *, best: bool = False) -> dict[str, Any]:
     standing = result.tradeoff.standing
     return {
+        "best": best,
         "accountant": result.tradeoff.source,
         "standing": standing,
         "epsilon": words.leakage(result.epsilon, standing),

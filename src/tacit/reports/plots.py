@@ -123,25 +123,51 @@ def _shade_impossible(axes: Any, edge: np.ndarray, floor: float) -> None:
 def _draw_audit(axes: Any, audit: AuditResult, height: Any) -> None:
     x, y = _band_outline(audit)
     axes.fill(x, height(y), color=INK["measured"], alpha=0.2, linewidth=0)
-    kept = _few(audit.fpr + audit.tpr)
-    axes.plot(audit.fpr[kept], height(1 - audit.tpr[kept]), color=INK["measured"], linewidth=1.3)
+    fpr, fnr = observed(audit)
+    marker = "o" if len(fpr) == 1 else None
+    axes.plot(fpr, height(fnr), color=INK["measured"], linewidth=1.3, marker=marker, markersize=3)
+
+
+def observed(audit: AuditResult) -> tuple[np.ndarray, np.ndarray]:
+    """(FPR, FNR) of the empirical curve where the data resolve it: one false alarm and one missed member at least.
+
+    Without a false alarm the records say only that the rate is below about 1 / non-members; a line there would be
+    drawn by nothing but the axes. Both arrays are empty where the attack separates all records.
+    """
+    inside = (audit.fpr > 0) & (audit.tpr < 1)
+    fpr, tpr = audit.fpr[inside], audit.tpr[inside]
+    kept = _few(fpr + tpr) if len(fpr) else slice(0, 0)
+    return fpr[kept], 1 - tpr[kept]
+
+
+def enters(audit: AuditResult, claim: TradeOff) -> tuple[bool, bool]:
+    """Whether the drawn curve, and whether the drawn band of `audit` reaches below the trade-off curve of `claim`."""
+    fpr, fnr = observed(audit)
+    x, y = _band_outline(audit)
+    return bool(np.any(fnr < claim.curve.beta(fpr) - 1e-9)), bool(np.any(y < claim.curve.beta(x) - 1e-9))
 
 
 def _band_outline(audit: AuditResult) -> tuple[np.ndarray, np.ndarray]:
-    """The polygon around the band: the box of one threshold, or the outer edge there and the inner edge back."""
+    """The polygon around the band: the box of one threshold, or the outer edge there and the inner edge back.
+
+    It ends where the data end, at one false alarm and one missed member.
+    """
     band = audit.band
+    least_fpr, least_fnr = 1 / audit.non_members, 1 / audit.members
     if len(band.fpr_low) == 1:
         left, right, low, high = band.fpr_low[0], band.fpr_high[0], band.fnr_low[0], band.fnr_high[0]
-        return np.array([left, right, right, left]), np.array([low, low, high, high])
-    kept = _few(band.fpr_high - band.fnr_high + 1)
-    x = np.concatenate([band.fpr_high[kept], band.fpr_low[kept][::-1]])
-    return x, np.concatenate([band.fnr_high[kept], band.fnr_low[kept][::-1]])
+        x, y = np.array([left, right, right, left]), np.array([low, low, high, high])
+    else:
+        kept = _few(band.fpr_high - band.fnr_high + 1)
+        x = np.concatenate([band.fpr_high[kept], band.fpr_low[kept][::-1]])
+        y = np.concatenate([band.fnr_high[kept], band.fnr_low[kept][::-1]])
+    return np.maximum(x, least_fpr), np.maximum(y, least_fnr)
 
 
 def _few(reach: np.ndarray) -> np.ndarray:
     """Which points of a long curve to draw, dense where few records are flagged; `reach` grows along it from 0 to 2."""
     targets = np.concatenate([np.geomspace(1e-5, 2, 250), np.linspace(0, 2, 250)])
-    return np.unique(np.append(np.searchsorted(reach, targets), 0).clip(max=len(reach) - 1))
+    return np.unique(np.append(np.searchsorted(reach, targets), [0, len(reach) - 1]).clip(max=len(reach) - 1))
 
 
 def plot_account(ledger: Ledger, answer: Account, *, delta: float, path: str | Path) -> None:

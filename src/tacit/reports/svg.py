@@ -57,6 +57,7 @@ def inline_svg(figure: Figure, *, description: str) -> str:
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     for name, colour in INK.items():
         text = text.replace(colour, f"var(--{name})")
+    text = text.replace('<g id="', '<g class="')  # Two figures of a page must not share an id.
     text = re.sub(r"""font: ([\d.]+px) [^;"]*""", r"font-size: \1", text)
     text = re.sub(r"""font-family: [^;"]*;? ?""", "", text)
     view = re.search(r'viewBox="[^"]*"', text)

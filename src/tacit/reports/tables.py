@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tacit import check
 from tacit.accounting import Account, Ledger
@@ -32,14 +32,12 @@ def account_table(account: Account, ledger: Ledger | None = None, *, group: int 
     With the `ledger` that they are about, the title says whether that is a run, which data sets are neighbours (`group`
     of its units apart) and how batches were drawn, and the caption what it rests on.
     """
-    from rich.table import Table
     from rich.text import Text
 
     refusals = [f"{name} does not apply: {why}" for name, why in account.refused]
     ground = [] if ledger is None else [line for line in (facts.rests_on(ledger), facts.rounding_of(ledger)) if line]
     caption = Text("\n".join([*ground, words.NOT_A_BOUND, *refusals]), style="dim")
-    table = Table(box=None, caption=caption, caption_justify="left")
-    table.add_column("accountant", overflow="fold")
+    table = _folding("accountant", caption=caption, caption_justify="left")
     table.add_column("standing", overflow="fold", min_width=8)
     if ledger is not None:
         table.title, table.title_justify = (
@@ -60,12 +58,21 @@ def account_table(account: Account, ledger: Ledger | None = None, *, group: int 
     return table
 
 
+def _folding(*headings: str, **options: Any) -> Table:
+    """A table whose cells fold where the terminal is narrow: nothing in them is cut."""
+    from rich.table import Table
+
+    table = Table(box=None, **options)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
 def facts_table(ledger: Ledger) -> Table:
     """What the guarantee of a run rests on: verified facts, then declared, then assumed ones."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table("kind", "what must hold", "how it is known", box=None)
+    table = _folding("kind", "what must hold", "how it is known")
     for kind, what, known in facts.fact_rows(ledger.facts):
         table.add_row(kind, Text(what), Text(known))
     return table
@@ -73,12 +80,9 @@ def facts_table(ledger: Ledger) -> Table:
 
 def audit_table(audits: Sequence[AuditResult]) -> Table:
     """Each attack's result, its lower bounds, and the least epsilon that it could detect."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None)
-    for heading in ("attack", "bounds by", "confidence"):
-        table.add_column(heading, overflow="fold")
+    table = _folding("attack", "bounds by", "confidence")
     for heading in ("advantage", "ppv", "epsilon at least", "mu at least", "detects epsilon (Gaussian DP)"):
         table.add_column(heading, justify="right", overflow="fold")
     for audit in audits:

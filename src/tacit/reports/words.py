@@ -8,6 +8,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
 from typing import Any
 
 from tacit.accounting import ACCOUNTANTS, Ledger, Result
+from tacit.audit import AuditResult
 from tacit.relation import Relation
 from tacit.standing import Standing
 
@@ -31,6 +32,8 @@ OUTSIDE = (
 )
 """The sentence beside results that are measured on held-out or private records."""
 FALSE_ALARMS = 0.05
+TRIVIAL_ADVANTAGE = 0.99
+"""Advantage from which a trade-off curve lies on the axes and is not drawn."""
 MEASURES = {"accuracy": "Test accuracy", "rmse": "Test RMSE"}
 
 
@@ -174,6 +177,43 @@ def headline(results: Sequence[Result], unit: str) -> tuple[str, str]:
         f"with probability at most {percent_upward(found)} when false alarms are held to {percent(FALSE_ALARMS)}."
     )
     return sentence, f"Blind guessing reaches {percent(FALSE_ALARMS)}. {detail} {SCOPE}"
+
+
+def headline_number(results: Sequence[Result]) -> tuple[str, str] | None:
+    """(number, what it counts) beside the headline of a proven guarantee; None where nothing finite is proven."""
+    best = by_trust(results)[0] if results else None
+    if best is None or best.tradeoff.standing is not Standing.PROVEN or math.isinf(best.epsilon):
+        return None
+    chance, found = percent(FALSE_ALARMS), percent_upward(float(best.tradeoff.tpr(FALSE_ALARMS)))
+    return f"≤ {found}", f"chance that a member is found, at {chance} false alarms (blind guessing: {chance})"
+
+
+def guarantee(results: Sequence[Result]) -> str:
+    """Epsilon of the best result with its sign, or "none"."""
+    if not results:
+        return "none"
+    best = by_trust(results)[0]
+    standing = best.tradeoff.standing
+    sign = "≤" if standing in (Standing.PROVEN, Standing.CONDITIONAL) else "≈"
+    return f"ε {sign} {leakage(best.epsilon, standing)}"
+
+
+def says_something(result: Result) -> bool:
+    """Whether a result is a proven bound that excludes any attack worth naming: advantage below `TRIVIAL_ADVANTAGE`."""
+    return result.tradeoff.standing is Standing.PROVEN and result.advantage < TRIVIAL_ADVANTAGE
+
+
+def strongest(audits: Sequence[AuditResult]) -> tuple[str, str]:
+    """(result, detail) of the attack with the largest lower bound on epsilon, then the largest advantage."""
+    if not audits:
+        return "not attacked", "no attack was run"
+    best = max(audits, key=lambda audit: (audit.epsilon_lower, audit.advantage))
+    low, high = best.advantage_interval
+    detail = (
+        f"by {best.attack}; advantage {nearest(best.advantage, 3)} ({downward(low, 3)} to {upward(high, 3)}), "
+        f"strongest of {len(audits)}; could have detected ε {upward(best.detectable_epsilon, 3)}"
+    )
+    return f"ε ≥ {downward(best.epsilon_lower, 3)}", detail
 
 
 def reserve(leaks: Sequence[str]) -> str:

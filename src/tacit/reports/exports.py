@@ -1,0 +1,270 @@
+"""A card in other forms: Markdown, PDF and the claim table of NIST SP 800-226, all made from `card.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit import check
+from tacit.errors import InvalidInput
+from tacit.reports import words
+from tacit.serialization import json_text, write_bytes, write_text
+from tacit.standing import Standing
+
+if TYPE_CHECKING:
+    from fpdf import FPDF
+
+FORMS = {".md": "Markdown", ".pdf": "PDF", ".json": "claims of NIST SP 800-226"}
+"""Ending of an exported file -> what it holds."""
+_STANDINGS = [standing.value for standing in Standing]
+_HEADS = ["accountant", "standing", "ε", "proven lower ε", "δ", "μ", "advantage"]
+_UNKNOWN = "not stated on the card"
+_NUMBERS = ("epsilon", "epsilon_lower", "delta", "mu", "advantage")
+_GUARANTEE = ("accountant", "standing", *_NUMBERS)
+_AUDIT = ("attack", "confidence", "advantage", "epsilon_lower")
+_FACT = ("id", "how")
+_KINDS = {"enforced": "verified", "checked": "verified", "declared": "declared", "assumed": "assumed"}
+_NEEDED = (
+    *("dataset", "model", "method", "measure", "metrics", "unit", "relation", "guarantees", "audits", "mechanisms"),
+    *("ledger_hash", "assumptions", "leaks", "unsafe"),
+)
+
+Table = Mapping[str, Any]
+"""The content of a `card.json`."""
+
+
+def export_card(table: Table, path: str | Path, *, reserve: str = "") -> Path:
+    """Write the card to `path` in the form that its ending names (`FORMS`), atomically; returns the path.
+
+    `reserve` stands beside the guarantee, where nobody vouches for the file of the card.
+
+    Raises:
+        InvalidInput: the ending is another, the table is no card, or a PDF is asked for without the extra `pdf`.
+    """
+    path = Path(path)
+    ending = check.choice("ending of the exported file", path.suffix.lower(), FORMS)
+    if ending == ".md":
+        write_text(path, card_markdown(table, reserve=reserve))
+    elif ending == ".json":
+        write_text(path, json_text(card_claims(table, reserve=reserve)))
+    else:
+        write_bytes(path, card_pdf(table, reserve=reserve))
+    return path
+
+
+def card_markdown(table: Table, *, reserve: str = "") -> str:
+    """The card as Markdown: headline, four facts, then every table; characters that Markdown reads are escaped."""
+    check_card(table)
+    lines = [f"# {_escaped(table['model'])} on {_escaped(table['dataset'])}", "", _escaped(table["method"]), ""]
+    lines += [f"**{_escaped(_parameters(table))}**", "", *([_escaped(reserve), ""] if reserve else [])]
+    for heading, rows in _sections(table):
+        lines += [f"## {heading}", ""]
+        if rows:
+            lines += [_row(rows[0]), _row(["---"] * len(rows[0])), *(_row(cells) for cells in rows[1:]), ""]
+        else:
+            lines += ["None.", ""]
+    return "\n".join(lines)
+
+
+def card_claims(table: Table, *, reserve: str = "") -> dict[str, Any]:
+    """Claims in the order of the layers of NIST SP 800-226 (March 2025), from the guarantee down to data collection.
+
+    Each has the claim, the value, the evidence on the card, and whether its hazard is open. What the card does not
+    state is open.
+    """
+    check_card(table)
+    best = _best(table)
+    standing = best["standing"] if best else "none"
+    standing = f"{standing}; {reserve}" if reserve else standing
+    weak = standing != "proven" or bool(table["unsafe"])
+    evidence = f"ledger {table['ledger_hash']}"
+
+    def row(claim: str, value: str, proof: str, *, is_open: bool) -> dict[str, Any]:
+        return {"claim": claim, "value": value, "evidence": proof, "standing": standing, "open": is_open}
+
+    mechanisms = sorted({str(each.get("type")) for each in table["mechanisms"]})
+    found = [f"{each['attack']}: epsilon at least {_number(each['epsilon_lower'])}" for each in table["audits"]]
+    audits = "; ".join(found)
+    assumed = [each["id"] for each in table.get("facts", ()) if each["how"] == "assumed"]
+    return {
+        "dataset": table["dataset"],
+        "claims": [
+            row("privacy parameters", _parameters(table), evidence, is_open=weak),
+            row("unit of privacy", f"{table['unit']}, {table['relation']}", "facts of the run", is_open=False),
+            row("mechanisms", ", ".join(mechanisms) or "none", evidence, is_open=bool(table["unsafe"])),
+            row("composition over releases", "this run alone", evidence, is_open=True),
+            row("implementation", f"assumed: {', '.join(assumed) or 'nothing'}", "facts", is_open=bool(assumed)),
+            row("empirical tests", audits or "no attack was run", "audits of the card", is_open=not audits),
+            row("utility and bias", f"test {_number(table['metrics'].get('test'))}; bias {_UNKNOWN}", "", is_open=True),
+            row("trust model", "central: the curator sees the records", "package", is_open=False),
+            row("access to raw data", _UNKNOWN, "", is_open=True),
+            row("side channels", "timing is outside of every theorem", "", is_open=True),
+            row("data collection", _UNKNOWN, "", is_open=True),
+        ],
+    }
+
+
+def card_pdf(table: Table, *, reserve: str = "") -> bytes:
+    """The card as PDF: the same sections as in Markdown, with a font that has the field's Greek letters.
+
+    Raises:
+        InvalidInput: the extra `pdf` is not installed.
+    """
+    try:
+        from fpdf import FPDF
+    except ImportError as error:
+        raise InvalidInput(
+            "fpdf2 must be installed to write a PDF; got none. Run `pip install 'tacit[pdf]'`."
+        ) from error
+    import matplotlib
+
+    check_card(table)
+    fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    pdf = FPDF(format="A4")
+    pdf.add_font("DejaVu", fname=fonts / "DejaVuSans.ttf")
+    pdf.add_font("DejaVu", style="B", fname=fonts / "DejaVuSans-Bold.ttf")
+    pdf.add_page()
+    _paragraph(pdf, f"{table['model']} on {table['dataset']}", size=16, bold=True)
+    _paragraph(pdf, str(table["method"]), size=9)
+    _paragraph(pdf, _parameters(table), size=12, bold=True)
+    if reserve:
+        _paragraph(pdf, reserve, size=9)
+    for heading, rows in _sections(table):
+        _paragraph(pdf, heading, size=11, bold=True)
+        if not rows:
+            _paragraph(pdf, "None.", size=8)
+            continue
+        pdf.set_font("DejaVu", size=7)
+        with pdf.table(line_height=4.2, text_align="LEFT", first_row_as_headings=True) as drawn:
+            for cells in rows:
+                drawn.row([str(cell) for cell in cells])
+        pdf.ln(3)
+    return bytes(pdf.output())
+
+
+def _paragraph(pdf: FPDF, text: str, *, size: int, bold: bool = False) -> None:
+    pdf.set_font("DejaVu", style="B" if bold else "", size=size)
+    pdf.multi_cell(0, size * 0.55, text, new_x="LMARGIN", new_y="NEXT")
+    pdf.ln(2)
+
+
+def _sections(table: Table) -> list[tuple[str, list[list[str]]]]:
+    """(heading, rows with the heads first) of the card; no rows where it has none."""
+    guarantees = sorted(table["guarantees"], key=lambda row: (_STANDINGS.index(row["standing"]), _size(row["epsilon"])))
+    found = [[row["accountant"], row["standing"], *(_bound(row, name) for name in _NUMBERS)] for row in guarantees]
+    audits = [
+        [row["attack"], _number(row["confidence"]), _number(row["advantage"]), _number(row["epsilon_lower"])]
+        for row in table["audits"]
+    ]
+    facts = [[_KINDS[row["how"]], row["id"], row.get("says", "")] for row in table.get("facts", ())]
+    facts.sort(key=lambda row: ("verified", "declared", "assumed").index(row[0]))
+    ran = [[str(row.get("type")), _setting(row), str(row.get("steps", 1))] for row in table["mechanisms"]]
+    said = [[sentence] for sentence in (*table["assumptions"], *table["leaks"])]
+    metrics = table["metrics"]
+    facts_of_card = [
+        ["guarantee", _parameters(table)],
+        ["protected", f"every {table['unit']}, {words.NEIGHBOURS[_relation(table)].format(unit=table['unit'])}"],
+        [
+            table["measure"],
+            f"{_number(metrics.get('test'))}; without privacy {_number(metrics.get('nonprivate_test'))}",
+        ],
+        ["attacks found", "; ".join(f"{row[0]}: ε ≥ {row[3]}" for row in audits) or "no attack was run"],
+    ]
+    unsafe = [[str(switch)] for switch in table["unsafe"]]
+    return [
+        *([("Unsafe switches", [["switch"], *unsafe])] if unsafe else []),
+        ("Four facts", [["fact", "value"], *facts_of_card]),
+        ("Verified, declared, assumed", [["kind", "fact", "how it is known"], *facts] if facts else []),
+        (
+            "Guarantees by accountant",
+            [["accountant", "standing", "ε", "proven lower ε", "δ", "μ", "advantage"], *found],
+        ),
+        ("Attacks", [["attack", "confidence", "advantage", "ε at least"], *audits] if audits else []),
+        ("What ran", [["mechanism", "settings", "times"], *ran] if ran else []),
+        ("Assumptions, and statistics read without a privacy cost", [["sentence"], *said] if said else []),
+        ("Not covered", [["sentence"], [words.OUTSIDE], [words.NOT_A_BOUND]]),
+    ]
+
+
+def check_card(table: Table) -> None:
+    """Raise `InvalidInput` unless `table` has the form of a card.json: a received file may hold anything."""
+    for name in _NEEDED:
+        if name not in table:
+            raise check.fail("card", f"the content of a card.json, with {name}", sorted(map(str, table))[:3])
+    for name in ("guarantees", "audits", "mechanisms", "assumptions", "leaks", "unsafe"):
+        check.instance(name, table[name], list, "one as in card.json")
+    check.instance("metrics", table["metrics"], Mapping, "one as in card.json")
+    for name, keys in (("guarantees", _GUARANTEE), ("audits", _AUDIT), ("mechanisms", ("type",)), ("facts", _FACT)):
+        for row in table.get(name, ()):
+            if not isinstance(row, Mapping) or any(key not in row for key in keys):
+                raise check.fail(f"each of {name}", f"a table with {', '.join(keys)}", type(row).__name__)
+            for key in set(keys) & {*_NUMBERS, "confidence"}:
+                _check_number(f"{name}.{key}", row[key])
+    for row in table["guarantees"]:
+        check.choice("standing", row["standing"], _STANDINGS)
+    for row in table.get("facts", ()):
+        check.choice("how", row["how"], _KINDS)
+    for value in table["metrics"].values():
+        _check_number("metrics", value)
+
+
+def _check_number(name: str, value: object) -> None:
+    known = value is None or value == "inf" or (isinstance(value, int | float) and not isinstance(value, bool))
+    if not known or value != value:
+        raise check.fail(name, 'a number, "inf" or null', value if isinstance(value, str) else type(value).__name__)
+
+
+def _best(table: Table) -> Table | None:
+    rows = table["guarantees"]
+    return min(rows, key=lambda row: (_STANDINGS.index(row["standing"]), _size(row["epsilon"])), default=None)
+
+
+def _relation(table: Table) -> Any:
+    from tacit.relation import Relation
+
+    return Relation.parse(table["relation"])
+
+
+def _parameters(table: Table) -> str:
+    best = _best(table)
+    if best is None:
+        return "No guarantee: no accountant applies to what ran."
+    sign = "≤" if best["standing"] in ("proven", "conditional") else "≈"
+    return f"ε {sign} {_bound(best, 'epsilon')} at δ = {best['delta']:g}, {best['standing']}, by {best['accountant']}"
+
+
+def _bound(row: Table, name: str) -> str:
+    value = _value(row.get(name))
+    if value is None:
+        return "–"
+    if name == "epsilon_lower":
+        return words.downward(value)
+    return f"{value:g}" if name == "delta" else words.leakage(value, Standing(row["standing"]))
+
+
+def _number(value: object) -> str:
+    return words.nearest(_value(value))
+
+
+def _value(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float | str) else None
+
+
+def _size(value: object) -> float:
+    found = _value(value)
+    return float("inf") if found is None else found
+
+
+def _setting(row: Table) -> str:
+    return ", ".join(f"{name} {value}" for name, value in row.items() if name not in ("type", "steps", "hash", "note"))
+
+
+def _row(cells: Sequence[object]) -> str:
+    return "| " + " | ".join(_escaped(cell) if cell != "---" else "---" for cell in cells) + " |"
+
+
+def _escaped(text: object) -> str:
+    """`text` on one line, with the characters that Markdown or HTML in it would act on made plain."""
+    plain = " ".join(str(text).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return "".join(f"\\{letter}" if letter in "\\`*_{}[]|#!" else letter for letter in plain)

@@ -1,0 +1,110 @@
+"""Trainings and audits that the workbench starts: a process of their own each, watched through a file."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tacit import check
+from tacit.errors import TacitError
+from tacit.runs import preset_names, read_config
+from tacit.serialization import json_table, json_text, write_text
+from tacit.workbench.runs import folder_of
+
+FOLDER = ".workbench"
+"""Folder of the jobs' files, beside the runs."""
+_ID = re.compile(r"[0-9a-f]{16}")
+_SETTINGS = ("epsilon", "noise_multiplier", "epochs")
+
+
+def start(root: Path, form: Mapping[str, str]) -> str:
+    """Start the job that the form asks for; returns its identifier.
+
+    Presets and runs of the list alone are taken: a form names no file and no code.
+    """
+    kind = check.choice("kind", form.get("kind"), ("train", "audit"))
+    number = secrets.token_hex(8)
+    if kind == "audit":
+        task = {"kind": kind, "run": folder_of(root, form.get("run", "")).name}
+    else:
+        preset = check.choice("preset", form.get("preset"), preset_names())
+        given = {name: _real(name, form[name]) for name in _SETTINGS if form.get(name, "").strip()}
+        read_config(preset, given)
+        task = {
+            "kind": kind,
+            "preset": preset,
+            "settings": given,
+            "run": f"{preset}-{time.strftime('%Y%m%d-%H%M%S')}-{number[:4]}",
+        }
+    home = root / FOLDER
+    home.mkdir(parents=True, exist_ok=True)
+    write_text(home / f"{number}.json", json_text(task))
+    with (home / f"{number}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tacit.workbench.worker", str(root.resolve()), number],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    _children[number] = process
+    return number
+
+
+_children: dict[str, subprocess.Popen[bytes]] = {}  # so that a finished child is waited for
+
+
+def state(root: Path, number: str) -> dict[str, Any]:
+    """What job `number` does: task, stage, done, total and status (running, finished, failed or stopped)."""
+    if not _ID.fullmatch(number) or not (root / FOLDER / f"{number}.json").is_file():
+        raise check.fail("job", "one of the list", number[:20])
+    home = root / FOLDER
+    found: dict[str, Any] = {"job": number, "status": "running", "stage": "starting", "done": 0, "total": 0, "says": ""}
+    found |= json_table("job", home / f"{number}.json")
+    progress = home / f"{number}.state"
+    if progress.is_file():
+        found |= json_table("job", progress)
+    if found["status"] == "running" and not _alive(number, found.get("process")):
+        found["status"] = "stopped"
+    return found
+
+
+def list_jobs(root: Path) -> list[dict[str, Any]]:
+    """The latest twenty jobs, of every server on this folder."""
+    paths = sorted((root / FOLDER).glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    found = []
+    for path in paths[:20]:
+        try:
+            found.append(state(root, path.stem))
+        except TacitError:
+            continue
+    return found
+
+
+def _alive(number: str, process: object) -> bool:
+    child = _children.get(number)
+    if child is not None:
+        return child.poll() is None
+    if not isinstance(process, int):
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _real(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise check.fail(name, "a number", text[:20]) from None

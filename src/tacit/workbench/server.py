@@ -1,0 +1,237 @@
+"""The server of the workbench: pages, and what lets no other site and no other user in."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from tacit import check
+from tacit.errors import TacitError
+from tacit.reports import words
+from tacit.runs import preset_names
+from tacit.workbench import jobs, runs
+from tacit.workbench.calculator import SAMPLERS, SOLVED, calculate
+from tacit.workbench.pictures import swatch_svg, tradeoff_svg
+
+HOST = "127.0.0.1"
+_HERE = Path(__file__).parent
+_LARGEST_BODY = 20_000  # bytes of a form; the largest has a dozen fields
+_POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'"
+)
+_CARD_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'"
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_FILES = {"workbench.css": "text/css", "workbench.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_FORM = {
+    "records": "10000",
+    "batch_size": "100",
+    "noise_multiplier": "1.1",
+    "epochs": "10",
+    "epsilon": "3",
+    "delta": "1e-5",
+}
+
+
+def application(root: str | Path, *, token: str, port: int) -> Starlette:
+    """The workbench of the runs in `root` as an ASGI application.
+
+    Everything but /healthz takes `?token=`, a Host header of this computer and, where it changes something, an Origin
+    of this server.
+
+    Example:
+        >>> len(application("runs", token="secret", port=8765).routes) > 5
+        True
+    """
+    pages = _Pages(Path(root), token)
+    made = Starlette(
+        routes=[
+            Route("/healthz", lambda _: PlainTextResponse("ok")),
+            Route("/", pages.list_page),
+            Route("/compare", pages.compare_page),
+            Route("/calculator", pages.calculator_page),
+            Route("/calculator/answer", pages.calculator_answer),
+            Route("/jobs", pages.jobs_page),
+            Route("/jobs", pages.start_job, methods=["POST"]),
+            Route("/jobs/{number}", pages.job_state),
+            Route("/budgets", pages.budgets_page),
+            Route("/runs/{name}/{page}", pages.run_file),
+            Route("/static/{name}", pages.static_file),
+        ],
+        exception_handlers={TacitError: pages.bad_input},
+    )
+    made.add_middleware(_Gate, token=token, port=port)
+    return made
+
+
+def serve(root: str | Path = "runs", *, port: int = 8765, open_browser: bool = False) -> None:
+    """Serve the workbench on 127.0.0.1 until interrupted; prints its address, which holds the token.
+
+    Example:
+        >>> serve.__name__  # blocks: run `tacit serve`
+        'serve'
+    """
+    import uvicorn
+
+    port = check.count("port", port, maximum=65535)
+    token = secrets.token_urlsafe(24)
+    address = f"http://{HOST}:{port}/?token={token}"
+    print(f"Workbench: {address}", flush=True)
+    if open_browser:
+        import webbrowser
+
+        webbrowser.open(address)
+    uvicorn.run(application(root, token=token, port=port), host=HOST, port=port, log_level="error", access_log=False)
+
+
+class _Gate(BaseHTTPMiddleware):
+    """Refuses foreign hosts, requests without the token and forms of other sites; sets the headers of every answer."""
+
+    def __init__(self, app: Any, *, token: str, port: int):
+        super().__init__(app)
+        self._token = token
+        self._hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
+
+    async def dispatch(self, request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        refused = self._refusal(request)
+        response = await call_next(request) if refused is None else PlainTextResponse(refused[1], refused[0])
+        for name, value in _HEADERS.items():
+            response.headers.setdefault(name, value)
+        return response
+
+    def _refusal(self, request: Request) -> tuple[int, str] | None:
+        if request.headers.getlist("host") not in [[host] for host in self._hosts]:
+            return 421, "host must be 127.0.0.1 with the port of the workbench."
+        if request.url.path == "/healthz":
+            return None
+        given = request.query_params.get("token", "")
+        if not hmac.compare_digest(given.encode(), self._token.encode()):
+            return 403, "token must be the one in the address that `tacit serve` printed."
+        own = {f"http://{host}" for host in self._hosts}
+        if request.method not in ("GET", "HEAD") and request.headers.get("origin") not in own:
+            return 403, "origin must be the workbench itself."
+        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return 403, "requests of other sites are refused."
+        return None
+
+
+class _Pages:
+    """The pages; each reads what is stored and keeps nothing but a cache of curves."""
+
+    def __init__(self, root: Path, token: str):
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+
+        self._root = root
+        self._token = token
+        loader = PackageLoader("tacit.workbench", "templates")
+        self._templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+        self._templates.globals["link"] = self._link
+
+    def _link(self, path: str, **query: str) -> str:
+        more = "".join(f"&{quote(name)}={quote(value)}" for name, value in query.items())
+        return f"{quote(path)}?token={quote(self._token)}{more}"
+
+    def _page(self, name: str, status: int = 200, **content: Any) -> Response:
+        return HTMLResponse(self._templates.get_template(name).render(token=self._token, **content), status)
+
+    def bad_input(self, request: Request, error: Exception) -> Response:
+        """One sentence on a page of its own, with status 400."""
+        return self._page("error.html.j2", 400, title="Bad input", sentence=str(error))
+
+    async def list_page(self, request: Request) -> Response:
+        query = request.query_params.get("q", "")[:200]
+        found = await run_in_threadpool(runs.list_runs, self._root, query=query)
+        return self._page("runs.html.j2", title="Runs", runs=found, query=query)
+
+    async def compare_page(self, request: Request) -> Response:
+        names = list(dict.fromkeys(request.query_params.getlist("run")))
+        if not 1 <= len(names) <= runs.MOST_COMPARED:
+            raise check.fail("runs", f"1 to {runs.MOST_COMPARED} of the list", len(names), "Tick them and compare.")
+        return await run_in_threadpool(self._compared, names)
+
+    def _compared(self, names: list[str]) -> Response:
+        from markupsafe import Markup
+
+        drawn, left_out = [], []
+        listed = {row.name: row for row in runs.list_runs(self._root)}
+        for name in names:
+            found = runs.curve_of(runs.folder_of(self._root, name))
+            if found is None:
+                left_out.append(name)
+            else:
+                drawn.append((name, found[1]))
+        rows = [(Markup(swatch_svg(index)), listed[name]) for index, (name, _) in enumerate(drawn) if name in listed]
+        picture = Markup(tradeoff_svg(drawn))
+        return self._page("compare.html.j2", title="Compare", picture=picture, rows=rows, left_out=left_out)
+
+    async def calculator_page(self, request: Request) -> Response:
+        form = _FORM | {"solve": "epsilon", "sampler": "poisson"} | dict(request.query_params)
+        content = await run_in_threadpool(self._answer, form)
+        return self._page(
+            "calculator.html.j2", title="Calculator", form=form, solved=SOLVED, samplers=SAMPLERS, **content
+        )
+
+    async def calculator_answer(self, request: Request) -> Response:
+        content = await run_in_threadpool(self._answer, dict(request.query_params))
+        return self._page("answer.html.j2", **content)
+
+    def _answer(self, form: dict[str, str]) -> dict[str, Any]:
+        from markupsafe import Markup
+
+        try:
+            found = calculate(form)
+        except TacitError as error:
+            return {"answer": None, "picture": "", "sentence": str(error), "words": words}
+        picture = Markup(tradeoff_svg([("these settings", found.beta)]))
+        return {"answer": found, "picture": picture, "sentence": "", "words": words}
+
+    async def jobs_page(self, request: Request) -> Response:
+        found, listed = await run_in_threadpool(lambda: (jobs.list_jobs(self._root), runs.list_runs(self._root)))
+        return self._page("jobs.html.j2", title="Jobs", jobs=found, presets=preset_names(), runs=listed)
+
+    async def start_job(self, request: Request) -> Response:
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > _LARGEST_BODY:
+                raise check.fail("form", f"of at most {_LARGEST_BODY} bytes", "more")
+        form = dict(parse_qsl(body.decode("utf-8", "replace")))
+        await run_in_threadpool(jobs.start, self._root, form)
+        return RedirectResponse(self._link("/jobs"), 303)
+
+    async def job_state(self, request: Request) -> Response:
+        return JSONResponse(await run_in_threadpool(jobs.state, self._root, request.path_params["number"]))
+
+    async def budgets_page(self, request: Request) -> Response:
+        return self._page(
+            "budgets.html.j2", title="Budgets", budgets=await run_in_threadpool(runs.budgets), words=words
+        )
+
+    async def run_file(self, request: Request) -> Response:
+        page = check.choice("page", request.path_params["page"], ("card.html", "audit.html"))
+        path = runs.folder_of(self._root, request.path_params["name"]) / page
+        if path.is_symlink() or not path.is_file():
+            raise check.fail("page", "one that the run has", page)
+        return HTMLResponse(path.read_bytes(), headers={"Content-Security-Policy": _CARD_POLICY})
+
+    async def static_file(self, request: Request) -> Response:
+        name = check.choice("file", request.path_params["name"], _FILES)
+        return Response((_HERE / "static" / name).read_bytes(), media_type=_FILES[name])

@@ -1,0 +1,202 @@
+"""The workbench over plain HTTP: what it shows, and what it lets nobody do."""
+
+import json
+import re
+import time
+from urllib.parse import unquote
+
+import pytest
+from starlette.testclient import TestClient
+
+from tacit.accounting import Ledger, accountant
+from tacit.mechanisms import Gaussian
+from tacit.reports import card_table
+from tacit.workbench import application, jobs, runs
+from tacit.workbench.calculator import calculate
+from tests.reports.test_card import a_card
+from tests.workbench.conftest import AT, PORT, TOKEN
+
+
+def test_every_page_answers_and_loads_nothing_from_elsewhere(client):
+    for path in ("/", "/calculator", "/jobs", "/budgets", "/compare"):
+        reply = client.get(path, params={"run": ["first", "second", "third"]})
+        assert reply.status_code == 200, path
+        assert "<h1>" in reply.text
+        assert not re.findall(r"https?://", reply.text)
+        links = re.findall(r'(?:href|src|action)="([^"]*)"', reply.text)
+        assert all(link.startswith(("/", "#")) for link in links)
+        assert "default-src 'none'" in reply.headers["content-security-policy"]
+        assert "unsafe" not in reply.headers["content-security-policy"]
+
+
+def test_runs_are_listed_filtered_and_compared_on_one_picture(client):
+    text = client.get("/").text
+    assert all(f'value="{name}"' in text for name in ("first", "second", "third"))
+    assert "not signed" in text
+    found = client.get("/", params={"q": "second digits"}).text
+    assert 'value="second"' in found
+    assert 'value="first"' not in found
+    picture = client.get("/compare", params={"run": ["first", "second", "third"]}).text
+    assert picture.count('class="curve curve-') == 6  # three lines and their swatches
+    assert len(set(re.findall(r'<polyline[^>]*points="(4[^"]*)"', picture))) == 3
+
+
+def test_the_calculator_agrees_with_the_accountants():
+    form = {"records": "60000", "batch_size": "256", "noise_multiplier": "1.1", "epochs": "10", "delta": "1e-5"}
+    found = calculate(form)
+    mechanism = Gaussian(1.1).poisson(256 / 60000) * found.steps
+    assert found.epsilon == float(accountant("pld")(Ledger.of(mechanism)).epsilon(1e-5))
+    target = {"epsilon": str(found.epsilon)}
+    noise = calculate(form | target | {"solve": "noise_multiplier"})
+    assert noise.epsilon <= found.epsilon
+    assert noise.noise_multiplier == pytest.approx(1.1, rel=0.05)
+    epochs = calculate(form | target | {"solve": "epochs"})
+    assert epochs.epsilon <= found.epsilon
+    assert epochs.epochs == pytest.approx(10, rel=0.05)
+    assert calculate(form | {"sampler": "shuffled"}).epsilon > 2 * found.epsilon
+
+
+@pytest.mark.parametrize("field", ["records", "batch_size", "noise_multiplier", "epochs", "delta"])
+@pytest.mark.parametrize("value", ["-1", "nan", "inf", "x", "1e30", "0"])
+def test_bad_fields_of_the_calculator_give_a_sentence(client, field, value):
+    reply = client.get("/calculator/answer", params={"token": TOKEN, field: value})
+    assert reply.status_code == 200
+    assert 'role="alert"' in reply.text
+    assert "must be" in reply.text
+
+
+def test_cards_are_shown_where_no_script_of_theirs_runs(client):
+    reply = client.get("/runs/first/card.html")
+    assert reply.status_code == 200
+    assert reply.headers["content-security-policy"].startswith("sandbox;")
+    assert client.get("/runs/first/audit.html").status_code == 400
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", f"127.0.0.1:{PORT + 1}", f"evil.example:{PORT}", ""])
+def test_a_wrong_host_header_is_refused(client, host):
+    assert client.get("/", headers={"host": host}).status_code == 421
+    assert client.get("/healthz", headers={"host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("token", [None, "", "a-token", TOKEN + "x", "é"])
+def test_nothing_but_health_answers_without_the_token(stored, token):
+    with TestClient(application(stored, token=TOKEN, port=PORT), base_url=AT) as other:
+        params = {} if token is None else {"token": token}
+        for path in ("/", "/calculator", "/jobs", "/static/workbench.css", "/runs/first/card.html", "/none"):
+            reply = other.get(path, params=params)
+            assert reply.status_code == 403, path
+            assert "first" not in reply.text
+        assert other.post("/jobs", params=params).status_code == 403
+        assert other.get("/healthz").text == "ok"
+
+
+@pytest.mark.parametrize(
+    "origin", [None, "null", "http://evil.example", f"https://127.0.0.1:{PORT}", "http://127.0.0.1"]
+)
+def test_forms_of_other_sites_are_refused(client, origin):
+    headers = {} if origin is None else {"origin": origin}
+    assert client.post("/jobs", headers=headers, data={"kind": "train", "preset": "digits"}).status_code == 403
+
+
+def test_requests_of_other_sites_are_refused(client):
+    assert client.get("/", headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    assert client.get("/", headers={"sec-fetch-site": "same-site"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["..", "../first", "%2e%2e%2fsecret", "..%5csecret", ".hidden", "link", "first%00", "-rf", "a" * 200, "none"],
+)
+def test_a_path_in_the_name_of_a_run_reaches_nothing(client, stored, name):
+    secret = stored.parent / "secret"
+    secret.mkdir(exist_ok=True)
+    (secret / "card.json").write_text("{}")
+    (secret / "card.html").write_text("the secret")
+    if not (stored / "link").exists():
+        (stored / "link").symlink_to(secret)
+    for path, params in ((f"/runs/{name}/card.html", {}), ("/compare", {"run": unquote(name)})):
+        reply = client.get(path, params=params)
+        assert reply.status_code in (400, 404), path
+        assert "the secret" not in reply.text
+    assert client.get("/static/..%2fserver.py").status_code in (400, 404)
+    assert "secret" not in client.get("/").text.replace(TOKEN, "")
+
+
+def test_markup_in_names_and_queries_is_escaped(client, stored):
+    folder = stored / "hostile"
+    folder.mkdir(exist_ok=True)
+    (folder / "card.json").write_text(json.dumps(card_table(a_card(dataset="<script>x</script>", model='"><img>'))))
+    try:
+        text = client.get("/", params={"q": '<script>"'}).text + client.get("/").text
+    finally:
+        (folder / "card.json").unlink()
+        folder.rmdir()
+    assert "<script>x" not in text
+    assert "<img>" not in text
+    assert "&lt;script&gt;" in text
+
+
+@pytest.mark.parametrize("card", ["", "[]", "{", '{"guarantees": 3}', '{"guarantees": [1], "metrics": 5}', "\x00"])
+def test_a_damaged_card_hides_no_other_run(client, stored, card):
+    folder = stored / "damaged"
+    folder.mkdir(exist_ok=True)
+    (folder / "card.json").write_text(card)
+    reply = client.get("/")
+    (folder / "card.json").unlink()
+    folder.rmdir()
+    assert reply.status_code == 200
+    assert 'value="first"' in reply.text
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {},
+        {"kind": "shell"},
+        {"kind": "train", "preset": "../x.toml"},
+        {"kind": "train", "preset": "digits", "epsilon": "-1"},
+        {"kind": "train", "preset": "digits", "epsilon": "x"},
+        {"kind": "train", "preset": "digits", "epochs": "0"},
+        {"kind": "audit", "run": "../first"},
+        {"kind": "audit", "run": ""},
+        {"kind": "train", "preset": "d" * 30_000},
+    ],
+)
+def test_bad_forms_start_nothing(client, stored, form):
+    reply = client.post("/jobs", headers={"origin": AT}, data=form)
+    assert reply.status_code == 400
+    assert not list((stored / jobs.FOLDER).glob("*.json"))
+    assert client.get("/jobs/..%2f..%2fx").status_code in (400, 404)
+    assert client.get("/jobs/0123456789abcdef").status_code == 400
+
+
+def test_two_servers_on_one_store_see_each_others_jobs(tmp_path, monkeypatch):
+    class Child:
+        def poll(self):
+            return None
+
+    monkeypatch.setattr(jobs.subprocess, "Popen", lambda *_, **__: Child())
+    servers = [
+        TestClient(application(tmp_path, token=TOKEN, port=port), base_url=f"http://127.0.0.1:{port}")
+        for port in (1, 2)
+    ]
+    for port, one in enumerate(servers, 1):
+        headers = {"origin": f"http://127.0.0.1:{port}"}
+        given = {"params": {"token": TOKEN}, "headers": headers, "data": {"kind": "train", "preset": "digits"}}
+        assert one.post("/jobs", follow_redirects=False, **given).status_code == 303
+    for one in servers:
+        assert one.get("/jobs", params={"token": TOKEN}).text.count("data-job=") == 2
+    assert len({job["run"] for job in jobs.list_jobs(tmp_path)}) == 2
+
+
+@pytest.mark.slow
+def test_a_training_is_started_watched_and_listed(tmp_path):
+    number = jobs.start(tmp_path, {"kind": "train", "preset": "digits", "epochs": "1"})
+    for _ in range(600):
+        found = jobs.state(tmp_path, number)
+        if found["status"] != "running":
+            break
+        time.sleep(0.2)
+    assert found["status"] == "finished", found
+    (row,) = runs.list_runs(tmp_path)
+    assert row.name == found["run"]
