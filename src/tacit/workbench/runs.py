@@ -12,9 +12,9 @@ import numpy as np
 
 from tacit import check
 from tacit.accounting import Ledger, accountant
-from tacit.budget.dataset import left_in_words
 from tacit.budget.export import totals
 from tacit.budget.registry import find_registry
+from tacit.budget.totals import left_in_words
 from tacit.errors import Refused, TacitError
 from tacit.reports import words
 from tacit.reports.exports import check_card
@@ -131,6 +131,6 @@ def budgets() -> list[dict[str, Any]]:
     for name in registry.names:
         dataset = registry.dataset(name)
         table = totals(dataset)
-        left = [left_in_words(cap, dataset.total()) for cap in dataset.caps]
+        left = [left_in_words(dataset.known, cap) for cap in dataset.caps]
         found.append(table | {"left": left or ["No cap is set."]})
     return found
