@@ -52,6 +52,7 @@ def test_the_folder_has_everything(run):
         "execution.json",
         "ledger.json",
         "model.safetensors",
+        "preprocessing.json",
         "signature.json",
     }
 
@@ -267,7 +268,7 @@ def test_every_setting_has_a_flag(tmp_path, capsys):
     card = json.loads((folder / "card.json").read_text())
     assert card["guarantees"][0]["relation"] == "replace_one"
     assert card["guarantees"][0]["epsilon"] <= 9
-    flags = set(inspect.signature(command).parameters) | {"attacks", "name", "table", "sections"}
+    flags = set(inspect.signature(command).parameters) | {"attacks", "name", "table", "sections", "class_weights"}
     assert {field.name for field in fields(Config)} <= flags
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy as torch_cross_entropy
 from torch.utils.data import Dataset, TensorDataset
 
-from tacit.accounting import FACTS, How, accountant
+from tacit.accounting import FACTS, How, Ledger, accountant
 from tacit.errors import InvalidInput, UnsupportedModel
 from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream
@@ -195,8 +195,6 @@ def test_a_callback_that_stops_costs_the_whole_plan():
 
 
 def test_a_callback_that_raises_costs_the_whole_plan():
-    from tacit.accounting import Ledger
-
     class Stop(Exception):
         pass
 
@@ -212,6 +210,7 @@ def test_a_callback_that_raises_costs_the_whole_plan():
 
 
 def test_the_facts_hold_for_two_runs_on_one_ledger():
-    first = run(loss=with_global)
+    first = run(loss=with_global, ledger=Ledger(scope="fixed"))
     second = run(ledger=first.ledger)
     assert assumed(second) == ["loss_rows"]
+    assert assumed(run(ledger=run().ledger)) == ["settings"]

@@ -120,6 +120,8 @@ class Choices(ABC):
 
     def __init__(self) -> None:
         self._covers: list[Cover] = []
+        self._covered: Mechanism | None = None  # The mechanism recorded last, where a cover paid for it.
+        self.covered_steps = 0
         self._planned_after: bool | None = None  # In a context of planned runs: whether entries were there before it.
 
     @property
@@ -158,6 +160,17 @@ class Choices(ABC):
         """Record that the cost of a run may have followed earlier outputs: conditional, unless that is covered."""
         if not self.is_covered:
             self.facts.missing("settings", why)
+
+    def _is_paid_for(self, mechanism: Mechanism, steps: int) -> bool:
+        """Whether a cover pays for these steps, which are then at no further cost."""
+        paid = any(cover.take(mechanism, steps) for cover in self._covers)
+        self._covered, self.covered_steps = (mechanism if paid else None), self.covered_steps + paid * steps
+        return paid
+
+    @property
+    def latest(self) -> Mechanism:
+        """The mechanism recorded last, by an entry or at the expense of a cover; the ledger must not be empty."""
+        return self.entries[-1].mechanism if self._covered is None else self._covered
 
     @contextmanager
     def planned(self, *, after: bool | None = None) -> Iterator[None]:

@@ -155,7 +155,7 @@ class Ledger(Choices):
         if self._closed:
             raise InvalidInput("ledger must be open; got a closed copy, whose entries would reach nobody. Fit again.")
         with self._lock:
-            if any(cover.take(mechanism, steps) for cover in self._covers):
+            if self._is_paid_for(mechanism, steps):
                 return
             if self._covers:
                 self.chosen_after_outputs(OUTSIDE)

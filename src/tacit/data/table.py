@@ -150,6 +150,8 @@ def dataset_from(
             span = _read_span(y)
         else:
             classes = labels.read_classes(y)
+            if len(classes) < 2:
+                raise check.fail("target", "a column of at least two different values", "one value")
     dataset = from_arrays(
         x[train],
         y_train=y[train],

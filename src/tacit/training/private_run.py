@@ -137,7 +137,7 @@ class PrivateRun:
         if self.correlation is not None:
             self.correlation.charge()
         self.sampler.redeem(batch)
-        step, before = self.taken, self.ledger.steps
+        step, before = self.taken, self.ledger.steps + self.ledger.covered_steps
         self.taken += 1
         self.ledger.add(self.plan.mechanism_at(step), note="training")
         self._known_steps = self.ledger.steps

@@ -91,16 +91,16 @@ class ReleaseMonitor:
             batch: the batch.
             noise_multiplier: that its noise will have.
             clip: of the step.
-            steps: that the ledger had before.
+            steps: that the ledger had before, or that were covered.
 
         Raises:
             Refused: the ledger does not hold this step, or the batches are not those that it states.
         """
         self._step += 1
-        if self._ledger.steps != steps + 1:
+        if self._ledger.steps + self._ledger.covered_steps != steps + 1:
             self._refuse("every step must be in the ledger; one is missing.")
             return
-        mechanism = self._ledger.entries[-1].mechanism
+        mechanism = self._ledger.latest
         self._noise_multiplier = self._stated_noise(noise_multiplier, mechanism, clip)
         if said := self._batches.add(batch, mechanism):
             self._refuse(f"batches must be those that the ledger states; they {said}.")

@@ -186,6 +186,12 @@ def reserve_ahead(ledger: Ledger, plan: Plan, taken: int, ahead: int) -> None:
     """Record that the `ahead` steps after `taken` may run and be lost.
 
     Where batches are disjoint within a pass, a broken pass costs what a whole one does: each that is touched counts.
+
+    Args:
+        ledger: that takes the entry.
+        plan: of the run.
+        taken: steps taken so far, >= 0.
+        ahead: steps to reserve, >= 1.
     """
     every = plan.sampling.steps_alike(plan.records, plan.sample_rate)
     for number in range(taken // every, (taken + ahead - 1) // every + 1):
