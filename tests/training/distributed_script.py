@@ -74,6 +74,10 @@ def main(out, **arguments):
     found["now"] = flat(private.model.module).tolist()
     found["missing"] = [fact.id for fact in private.ledger.facts.found_missing]
     Path(out, f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
+    if arguments.get("lost") is None:
+        dist.destroy_process_group()  # else a thread of gloo may outlive the interpreter, which aborts
+    else:
+        os._exit(0)  # the other rank is gone, and waiting for it would end in a timeout
 
 
 if __name__ == "__main__":
