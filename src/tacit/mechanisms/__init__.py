@@ -1,6 +1,7 @@
 """Descriptions of randomised steps: mechanisms, their composition, and privacy amplification by subsampling."""
 
-from tacit.mechanisms.allocation import BallsAndBins, RandomAllocation
+from tacit.mechanisms.allocation import RandomAllocation
+from tacit.mechanisms.balls_and_bins import BallsAndBins
 from tacit.mechanisms.base import Compose, Mechanism, Poisson
 from tacit.mechanisms.discrete_gaussian import DiscreteGaussian
 from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedResponse

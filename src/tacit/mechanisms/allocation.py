@@ -1,8 +1,8 @@
-"""Random allocation: every record in one step of each epoch, chosen uniformly and independently (balls and bins)."""
+"""Random allocation: every record in one step of each epoch, drawn anew for every epoch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,8 +17,31 @@ LEAST_NOISE = 0.06
 """Smallest noise multiplier of an exact account: below it e^{1 / sigma^2} and its like leave the range of doubles."""
 
 
+class AllocatedSteps(Mechanism):
+    """Steps of a Gaussian mechanism in series, each record in one of `steps_per_epoch`; base of such mechanisms."""
+
+    base: Mechanism
+    steps_per_epoch: int
+    series: int
+
+    @property
+    def unsafe(self) -> tuple[str, ...]:
+        """Return the `unsafe_` switches of the mechanism inside."""
+        return self.base.unsafe
+
+    def series_taken(self) -> int:
+        """Return one above the highest number of a series in the mechanism."""
+        return self.series + 1
+
+    def _check(self) -> None:
+        if self.base.type != "gaussian":
+            raise InvalidInput(f"{self.type} must be applied to a Gaussian mechanism; got {self.base}.")
+        check.count("steps_per_epoch", self.steps_per_epoch)
+        check.count("series", self.series, minimum=0)
+
+
 @dataclass(frozen=True)
-class RandomAllocation(Mechanism):
+class RandomAllocation(AllocatedSteps):
     """One step of an epoch of `steps_per_epoch` steps; each record is in one of them, drawn anew for every epoch.
 
     Steps of one series are consecutive and start at an epoch's beginning; the epochs begun are what counts. Two series,
@@ -40,24 +63,12 @@ class RandomAllocation(Mechanism):
     steps_per_epoch: int
     series: int = 0
 
-    @property
-    def unsafe(self) -> tuple[str, ...]:
-        """Return the `unsafe_` switches of the mechanism inside."""
-        return self.base.unsafe
-
     def __post_init__(self) -> None:
-        if self.base.type != "gaussian":
-            raise InvalidInput(f"{self.type} must be applied to a Gaussian mechanism; got {self.base}.")
-        check.count("steps_per_epoch", self.steps_per_epoch)
-        check.count("series", self.series, minimum=0)
+        self._check()
 
     def accounted(self, steps: int) -> tuple[Mechanism, int]:
         """(one epoch, epochs begun): what an epoch leaves out is post-processing of the whole."""
         return AllocationEpoch(self.base, self.steps_per_epoch), -(-steps // self.steps_per_epoch)
-
-    def series_taken(self) -> int:
-        """Return one above the highest number of a series in the mechanism."""
-        return self.series + 1
 
     def spec(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -67,63 +78,6 @@ class RandomAllocation(Mechanism):
     def __str__(self) -> str:
         named = f", series {self.series}" if self.series else ""
         return f"{self.base}.allocated({self.steps_per_epoch}{named})"
-
-
-@dataclass(frozen=True)
-class BallsAndBins(Mechanism):
-    """One step of a run in which each record is in the same one of `steps_per_epoch` steps of every epoch.
-
-    The releases of a record's steps have a sufficient statistic: their mean, one epoch of random allocation with noise
-    sigma / sqrt(epochs). A gradient may follow earlier releases: the loss of a bin is then one of the same law. Random
-    allocation, which draws anew every epoch, costs far less. A run that was begun costs the whole of it.
-
-    Args:
-        base: a Gaussian mechanism.
-        steps_per_epoch: T >= 1, steps among which a record's is drawn uniformly, once for the run.
-        epochs: >= 1, epochs of the run, an unfinished one included.
-        series: >= 0, number of the run that the step belongs to.
-
-    Example:
-        >>> from tacit.mechanisms import Gaussian
-        >>> print(*BallsAndBins(Gaussian(2.0), steps_per_epoch=100, epochs=4).accounted(250))
-        Gaussian(1).allocated(100) for an epoch 1
-    """
-
-    type: ClassVar[str] = "balls_and_bins"
-    base: Mechanism
-    steps_per_epoch: int
-    epochs: int
-    series: int = 0
-
-    @property
-    def unsafe(self) -> tuple[str, ...]:
-        """Return the `unsafe_` switches of the mechanism inside."""
-        return self.base.unsafe
-
-    def __post_init__(self) -> None:
-        if self.base.type != "gaussian":
-            raise InvalidInput(f"{self.type} must be applied to a Gaussian mechanism; got {self.base}.")
-        for name in ("steps_per_epoch", "epochs"):
-            check.count(name, getattr(self, name))
-        check.count("series", self.series, minimum=0)
-
-    def accounted(self, steps: int) -> tuple[Mechanism, int]:
-        """(one epoch with the noise of the whole run, runs begun)."""
-        noise: float = getattr(self.base, "noise_multiplier", 0.0)
-        of_run = replace(self.base, noise_multiplier=noise / self.epochs**0.5)  # type: ignore[call-arg]
-        return AllocationEpoch(of_run, self.steps_per_epoch), -(-steps // (self.steps_per_epoch * self.epochs))
-
-    def series_taken(self) -> int:
-        """Return one above the highest number of a series in the mechanism."""
-        return self.series + 1
-
-    def spec(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        named = {"sampling": self.type, "steps_per_epoch": self.steps_per_epoch, "epochs": self.epochs}
-        return self.base.spec() | named | ({"series": self.series} if self.series else {})
-
-    def __str__(self) -> str:
-        return f"{self.base}.balls_and_bins({self.steps_per_epoch}, {self.epochs} epochs)"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tacit import check
-from tacit.mechanisms.allocation import BallsAndBins, RandomAllocation
+from tacit.mechanisms.allocation import RandomAllocation
+from tacit.mechanisms.balls_and_bins import BallsAndBins
 from tacit.mechanisms.base import Compose, Mechanism
 from tacit.mechanisms.discrete_gaussian import DiscreteGaussian
 from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedResponse

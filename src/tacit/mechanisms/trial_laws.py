@@ -47,6 +47,11 @@ class TrialLaw(ABC):
     def slope(self, u: np.ndarray) -> np.ndarray:
         """phi'(1 - u), u in [0, 1]."""
 
+    @property
+    @abstractmethod
+    def slope_units(self) -> float:
+        """Relative error of `slope` in rounding units, the mean left out."""
+
     @abstractmethod
     def found(self, u: np.ndarray) -> np.ndarray:
         """1 - phi(1 - u): the probability that some trial hits an event that each hits with probability u."""
@@ -103,6 +108,11 @@ class NegativeBinomial(TrialLaw):
     def slope(self, u: np.ndarray) -> np.ndarray:
         """Return E K (gamma / (gamma + (1 - gamma) u))^{shape + 1}."""
         return self.mean * (self.gamma / (self.gamma + (1 - self.gamma) * u)) ** (self.shape + 1)
+
+    @property
+    def slope_units(self) -> float:
+        """Return (shape + 1) (4 + log(1/gamma)) + 10: four operations and the exponent's own, and one power."""
+        return (self.shape + 1) * (4 - math.log(self.gamma)) + 10
 
     def found(self, u: np.ndarray) -> np.ndarray:
         """Return the probability that some trial hits an event of probability u."""
@@ -163,6 +173,11 @@ class PoissonTrials(TrialLaw):
     def slope(self, u: np.ndarray) -> np.ndarray:
         """Return m e^{-m u}."""
         return self.average * np.exp(-self.average * u)
+
+    @property
+    def slope_units(self) -> float:
+        """Return the mean, which an exponent's rounding is multiplied by, and 10."""
+        return self.average + 10
 
     def found(self, u: np.ndarray) -> np.ndarray:
         """Return 1 - e^{-m u}."""

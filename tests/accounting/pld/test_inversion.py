@@ -16,7 +16,8 @@ from tacit.accounting.pld.dispatch import Dispatch
 from tacit.accounting.pld.fft import Convolution
 from tacit.accounting.pld.intervals import Contradiction, intersection
 from tacit.accounting.pld.inversion import SaddleLine
-from tacit.accounting.pld.step_cumulants import SampledGaussianCumulant, Unsuitable
+from tacit.accounting.pld.sampled_cumulant import SampledGaussianCumulant
+from tacit.accounting.pld.step_cumulants import Unsuitable
 from tacit.accounting.pld.tail_split import TailSplitter
 from tacit.mechanisms import Gaussian
 from tacit.mechanisms.pairs import (

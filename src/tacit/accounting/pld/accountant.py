@@ -147,6 +147,10 @@ class Bounds(Protocol):
         """Return bounds on the smallest epsilon that meets `delta`."""
         ...
 
+    def ceiling(self, delta: float) -> float:
+        """Return an upper bound on that epsilon that is quick and rough."""
+        ...
+
     def near(self, epsilon: float) -> Delta:
         """Return bounds on delta that are quick, and narrow around `epsilon`."""
         ...
@@ -173,7 +177,13 @@ class Bracket:
 
     def epsilon(self, delta: float) -> tuple[float, float]:
         """Return bounds on the smallest epsilon that meets `delta`."""
-        return _largest([direction.epsilon(delta) for direction in self._directions])
+        first, *others = self._directions
+        low, high = first.epsilon(delta)
+        for other in others:
+            # A direction that is known to need less is not looked at any closer.
+            if not other.ceiling(delta) <= low:
+                low, high = _largest([(low, high), other.epsilon(delta)])
+        return low, high
 
     def near(self, epsilon: float) -> Delta:
         """Return bounds on delta that are narrow around `epsilon`."""

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.accounting.pld.decay import log_decay
-from tacit.accounting.pld.quadrature import log1p, moment_rounding, shifted_sum
-from tacit.accounting.pld.rounding import UNIT
+from tacit.accounting.pld.node_sums import SMALL_MOMENT, NodeUnits, direct_moment, moment_rounding, shifted_sum
+from tacit.accounting.pld.rounding import FUNCTION, MASS, UNIT, mass_units
+from tacit.accounting.pld.sampled_cumulant import SampledGaussianCumulant
 from tacit.accounting.pld.step_cumulants import (
-    SampledGaussianCumulant,
     StepCumulant,
     Unsuitable,
+    logarithm_of,
 )
 from tacit.mechanisms.pairs import Nodes, Pair
 from tacit.mechanisms.pairs.quadrature import LOG_TOLERANCE, exponential_tilt, weighted_mean_and_variance
@@ -45,6 +46,7 @@ class DiscreteLoss:
         return log_total, *weighted_mean_and_variance(weights, self.losses)
 
 
+_MIXED = 2 * (MASS + FUNCTION)  # Units of a mixture's logarithm besides those of its two.
 _MOST = 40_000  # Nodes at most.
 _FIRST = 256  # Frequencies that share one set of nodes at least.
 _EDGES = 600  # Bins in the bound of the decay.
@@ -87,9 +89,8 @@ class DiscreteCumulant(StepCumulant):
         loss, p, _ = self.real.columns
         direct = self.real.log_moment(theta)
         with np.errstate(divide="ignore"):
-            top = float((np.log(p) + theta * loss).max())
-        if abs(direct) > 0.5 or top > 0:
-            return direct
+            if direct_moment(np.log(p), loss, theta, direct):
+                return direct
         with np.errstate(over="ignore", invalid="ignore"):
             small = float((p * (np.expm1(theta * loss) + theta * np.expm1(-loss))).sum())
         p_lost, q_lost = self.pair.infinity_mass + self._ignored[0], self.pair.negative_infinity_mass + self._ignored[1]
@@ -99,7 +100,15 @@ class DiscreteCumulant(StepCumulant):
     def rounding(self) -> float:
         """Return `moment_rounding` of the nodes that have mass."""
         loss, p, _ = self.real.columns
-        return moment_rounding(np.log(p[p > 0]), loss[p > 0], self.theta, self.moment)
+        quadrature = float(np.exp(LOG_TOLERANCE)) * (3 + 3 * self.theta)
+        return quadrature + moment_rounding(
+            np.log(p[p > 0]), loss[p > 0], self.theta, self.moment, self._units(p[p > 0], loss)
+        )
+
+    def _units(self, p: np.ndarray, loss: np.ndarray) -> NodeUnits:
+        """What masses and losses of the pair's nodes lose: those of its tables or closed forms."""
+        moved = self.pair.edge_error(float(np.abs(loss).max(initial=0.0))) / UNIT
+        return NodeUnits(mass_units(p), moved)
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
         """Return `log_moment` with its first two derivatives."""
@@ -111,20 +120,20 @@ class DiscreteCumulant(StepCumulant):
         return self.mean, self.variance
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
-        """By cells of outcomes merged into one, whose tilted variance is at most that of the outcomes themselves."""
+        """Return an upper bound on log |phi| over each [t_j, t_{j+1}], by the tilted masses of bins.
+
+        A bin of masses p and q has the tilted mass E_Q[e^{(theta + 1) L}] >= q (p / q)^(theta + 1), as that is convex.
+        """
         deviation = self.variance**0.5
         near = self.mean + deviation * np.linspace(-8, 8, _EDGES)
         edges = np.unique(np.concatenate([near, np.sort(self.real.loss)[:: max(len(self.real.loss) // _EDGES, 1)]]))
-        if self._kept is not None:
+        if self._kept is not None:  # Atoms that the law leaves out would make it look as if it decayed.
             edges = np.append(edges[edges < self.real.loss[-1]], self.real.loss[-1])
-        p, q = self.pair.bin_masses(edges)
-        keep = (p > 0) & (q > 0)
-        if self._kept is not None:
-            keep[-1] = False  # An atom that the law leaves out would make it look as if it decayed.
-        loss = np.log(p[keep] / q[keep])
-        order = np.argsort(loss)
-        weights = np.exp(np.log(p[keep]) + self.theta * loss - self.moment)
-        decay = log_decay(loss[order], weights[order], None, t)
+        p, q = (mass[1:-1] for mass in self.pair.bin_masses(edges))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            weights = np.exp(np.log(p) + self.theta * np.log(p / q) - self.moment)
+        moved = self.pair.edge_error(float(np.abs(edges).max()))
+        decay = log_decay(edges, np.where((p > 0) & (q > 0), weights, 0.0), t * (1 + moved))
         decay[-1] = 0.0  # Nothing is claimed for the frequencies beyond, which the last cell stands for.
         return decay
 
@@ -139,16 +148,18 @@ class DiscreteCumulant(StepCumulant):
         while start < len(t):
             stop = max(int(np.searchsorted(t, 2 * t[start])), start + _FIRST)
             nodes = self._nodes(float(t[min(stop, len(t)) - 1]))
-            with np.errstate(divide="ignore"):
-                weights = np.exp(np.log(nodes.p) + self.theta * nodes.loss - self.moment)
+            kept = nodes.p > 0
+            log_p, loss = np.log(nodes.p[kept]), nodes.loss[kept]
+            weights = np.exp(log_p + self.theta * loss - self.moment)
+            units = self._units(nodes.p[kept], loss)
+            relative = units.of_weights(log_p, loss, self.theta, self.moment)
             block = slice(start, stop)
-            value[block], size[block] = shifted_sum(weights, nodes.loss - self.mean, t[block], float(t[1]))
+            value[block], size[block] = shifted_sum(
+                weights, loss - self.mean, t[block], float(t[1]), relative, units.loss + 2 * abs(self.mean)
+            )
             start = stop
-        error = 16 * UNIT * size
-        modulus = np.maximum(np.abs(1 + value) - error, 1e-300)
-        logarithm = log1p(value)
-        relative = error / modulus + 4 * UNIT * np.abs(logarithm)
-        return self.steps * logarithm, -self.steps * np.log1p(-np.minimum(relative, 0.5))
+        error = size + 2 * float(np.exp(LOG_TOLERANCE)) + np.abs(value) * self.rounding()
+        return logarithm_of(value, error, self.steps)
 
 
 def _without_far_tail(pair: Pair, largest: float, log_ignored: float) -> Nodes | None:
@@ -177,6 +188,7 @@ class MixtureCumulant(StepCumulant):
         self._cumulants, self._shares = (usual, rare), np.array([1 - share, share])
         self.steps, self.theta = usual.steps, usual.theta
         self.largest = min(usual.largest, rare.largest)
+        self.left_out = (1 - share) * usual.left_out + share * rare.left_out
         self.moment = self.log_moment(self.theta)
         self.mean = self.cumulant_derivatives(self.theta)[1]
 
@@ -187,13 +199,20 @@ class MixtureCumulant(StepCumulant):
     def log_moment(self, theta: float) -> float:
         """Return log E_P e^{theta L} of one step."""
         moments = np.array([cumulant.log_moment(theta) for cumulant in self._cumulants])
-        if moments.max() > 0.5:
+        return self._mixed(moments)
+
+    def _mixed(self, moments: np.ndarray) -> float:
+        if moments.max() > SMALL_MOMENT:
             return float(np.logaddexp(*(np.log(self._shares) + moments)))
         return float(np.log1p(self._shares @ np.expm1(moments)))
 
+    def log_moment_bound(self, theta: float) -> float:
+        """Return the mixture of the bounds of both."""
+        return self._mixed(np.array([cumulant.log_moment_bound(theta) for cumulant in self._cumulants]))
+
     def rounding(self) -> float:
         """Return the larger of the two, with units for the mixture itself."""
-        return max(each.rounding() for each in self._cumulants) + 4 * UNIT * abs(self.moment)
+        return max(each.rounding() for each in self._cumulants) + UNIT * _MIXED * (1 + abs(self.moment))
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
         """Return `log_moment` with its first two derivatives."""
@@ -224,6 +243,4 @@ class MixtureCumulant(StepCumulant):
             value, miss = cumulant.change(t, self.mean)
             change += weight * value
             error += weight * miss
-        logarithm = log1p(change)
-        relative = error / np.maximum(np.abs(1 + change) - error, 1e-300) + 4 * UNIT * np.abs(logarithm)
-        return self.steps * logarithm, -self.steps * np.log1p(-np.minimum(relative, 0.5))
+        return logarithm_of(change, error + np.abs(change) * UNIT * _MIXED, self.steps)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 
 from tacit.accounting.pld.cumulants import cumulants_of
 from tacit.accounting.pld.exact import ROUGHLY, Double, Enumerated, Single
-from tacit.accounting.pld.fft import Bracket, Convolution
+from tacit.accounting.pld.fft import Convolution
 from tacit.accounting.pld.intervals import (
     ALLOWANCE,
     LocalBounds,
@@ -28,8 +28,10 @@ from tacit.root_finding import bisect
 
 _POINTS = 20_000  # Points of one saddle line: about 10 ms.
 _ROUGH = 1 << 12  # Lattice points of the cross-check, whose bounds are wide but independent of the line's.
+_ROUGH_GROUPS = 6  # Its unlike noises at most.
 _WIDE = 2e-7  # Relative width of delta from which a tail split is worth trying.
 _AGREED = 1e-6  # Relative distance of delta within which two answers need no closer look.
+_UNDECIDED = 3  # Epsilons of a search about which no engine says enough, before it ends.
 _AT_TOP = 1e-12  # Relative distance from the largest loss up to which an atom counts as it.
 _LEAST_LOG = -700.0  # log of the least mass of a loss.
 _LOOSE = 1e-3  # Relative width from which another engine is worth trying.
@@ -67,6 +69,21 @@ class Dispatch:
     def epsilon(self, delta: float) -> tuple[float, float]:
         """Return bounds on the smallest epsilon >= 0 at which delta is at most `delta`."""
         return self._checked_epsilon(delta)
+
+    @_IGNORE_OVERFLOW
+    def ceiling(self, delta: float) -> float:
+        """Return an upper bound on that epsilon, by the largest loss or the lattice of the cross-check."""
+        if delta <= self.general.infinity_mass:
+            return np.inf
+        if self._tables or not self._top > 0:
+            return self._top * (1 + ALLOWANCE)
+        bracket = self._rough.bracket(self.general.saddle_for_delta(delta))
+        return min(inverted(bracket, delta)[1], self._top * (1 + ALLOWANCE))
+
+    @cached_property
+    def _rough(self) -> Convolution:
+        """A small lattice of the same composition, many unlike noises in groups."""
+        return Convolution(self.parts, largest=_ROUGH, groups=_ROUGH_GROUPS)
 
     @_IGNORE_OVERFLOW
     def delta_on_line(self, epsilon: float) -> tuple[float, float] | None:
@@ -153,9 +170,15 @@ class Dispatch:
             return max(narrow[0], floor), min(narrow[1], top)
         local = self._near_delta(delta)
         low, high = intersection(inverted(local, delta), (floor, top), self.parts, f"epsilon({delta!r})")
-        if self._splits(local) and high - low > self._wide * high > 1e-6 * self._wide:
-            low, high = self._between(delta, low, high)
-        return (low, high) if high - low <= _LOOSE * high else self._searched(delta, low, high)
+        low, high = self._apart(local, delta, low, high)
+        if high - low <= _LOOSE * high:
+            return low, high
+        return self._apart(local, delta, *self._searched(delta, low, high))
+
+    def _apart(self, local: LocalBounds, delta: float, low: float, high: float) -> tuple[float, float]:
+        """The bounds, or those with the runs of a large loss apart where they are wide."""
+        wide = self._splits(local) and high - low > self._wide * high > 1e-6 * self._wide
+        return self._between(delta, low, high) if wide else (low, high)
 
     def _splits(self, local: LocalBounds) -> bool:
         """Whether runs of a large loss may be taken apart."""
@@ -167,19 +190,21 @@ class Dispatch:
         They save the large lattice where they are narrow; None where they are not.
         """
         local = self._near_delta_roughly(delta)
-        if not isinstance(local, Bracket) or self.general.exact or not self._splits(local):
+        if self.general.exact or not self._splits(local):
+            return None
+        if isinstance(local, SaddleLine) and looseness(local, local.epsilon) <= _LOOSE:
             return None
         low, high = inverted(local, delta)
-        if not 0 < low < high < np.inf:
+        if not 0 <= low < high < np.inf:
             return None
         low, high = self._between(delta, low, high)
         return (low, high) if high - low <= self._wide * high else None
 
     def _searched(self, delta: float, low: float, high: float) -> tuple[float, float]:
         """Bounds from single epsilons, each by the engine that suits it, where none that suits delta is narrow."""
-        guess = high
+        guess, undecided = high, 0
         for _ in range(24):
-            if guess <= 1.1 * low or guess <= 0 or not np.isfinite(guess):
+            if guess <= 1.1 * low or guess <= 0 or not np.isfinite(guess) or undecided > _UNDECIDED:
                 break
             middle = float((max(low, 1e-4 * guess) * guess) ** 0.5)
             floor, ceiling = self.delta(middle)
@@ -187,6 +212,7 @@ class Dispatch:
                 low = middle
             else:
                 guess, high = middle, middle if ceiling <= delta else high
+                undecided += ceiling > delta
         if not 0 < low < guess < np.inf:
             return low, high
         local = self._near_epsilon(float((low * guess) ** 0.5))
@@ -288,6 +314,11 @@ class Dispatch:
         self._compare(line, bracket)
         return bracket if looseness(bracket, saddle.epsilon) < looseness(line, saddle.epsilon) else line
 
+    @cached_property
+    def _enumerated(self) -> Enumerated | None:
+        """All outcomes of the composition, where there are few; they are the same for every question."""
+        return Enumerated.of(self.parts, 1.0, 0.0)
+
     def _few(self, saddle: Saddle, *, rough: bool) -> Single | Double | Enumerated | None:
         """The engine of one step, of two, or of a few with tables."""
         pair = self.parts[0][0]
@@ -295,9 +326,8 @@ class Dispatch:
         if count == 1:
             return Single(pair)
         theta, epsilon = saddle.theta, max(saddle.epsilon, 0.0)
-        found = Enumerated.of(self.parts, theta, epsilon)
-        if found or count > 2:
-            return found
+        if self._enumerated or count > 2:
+            return self._enumerated and self._enumerated.searched_from(theta, epsilon)
         close = {"close": ROUGHLY} if rough else {}
         return Double(pair, self.parts[-1][0], self.general.coarse_losses[0], theta, epsilon, **close)
 
@@ -337,8 +367,7 @@ class Dispatch:
 
     def _agreed(self, line: SaddleLine, saddle: Saddle) -> SaddleLine:
         """The line, once a coarse lattice of the same composition has bounds that overlap with its own."""
-        rough = Convolution(self.parts, largest=_ROUGH, coarse_losses=self.general.coarse_losses)
-        self._compare(line, rough.bracket(saddle))
+        self._compare(line, self._rough.bracket(saddle))
         return line
 
     def _compare(self, line: SaddleLine, bracket: LocalBounds) -> None:

@@ -99,6 +99,10 @@ class FixedMemberLowerBound:
         theta = self._upper.general.saddle_for_delta(delta).theta
         return max(direction.epsilon(delta)[0] for direction in self._candidates(theta)), np.inf
 
+    def ceiling(self, delta: float) -> float:
+        """Return infinity."""
+        return np.inf
+
     def near(self, epsilon: float) -> Callable[[float], tuple[float, float]]:
         """`delta`, which is quick everywhere."""
         return self.delta
@@ -130,6 +134,10 @@ class AdaptiveLowerBound:
         if self._at(0.0) <= delta or delta <= 0:
             return 0.0, np.inf
         return bracketed_root(lambda epsilon: self._at(epsilon) - delta, 0.0, top, relative=1e-9) * (1 - 1e-8), np.inf
+
+    def ceiling(self, delta: float) -> float:
+        """Return infinity."""
+        return np.inf
 
     def near(self, epsilon: float) -> Callable[[float], tuple[float, float]]:
         """`delta`, which is quick everywhere."""

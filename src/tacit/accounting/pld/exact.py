@@ -12,6 +12,7 @@ order in the width of the bins, which are halved where the two differ most.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -266,6 +267,12 @@ class Enumerated:
         return (
             cls(halves[0], halves[1], left_out, theta, epsilon) if max(len(h.loss) for h in halves) <= _MOST else None
         )
+
+    def searched_from(self, theta: float, epsilon: float) -> Enumerated:
+        """The same composition, searched from another tilt and epsilon."""
+        found = copy.copy(self)
+        found.theta, found.epsilon = theta, epsilon
+        return found
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta(epsilon).

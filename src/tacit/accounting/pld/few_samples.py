@@ -53,6 +53,10 @@ class FewSamples:
         low, high = (ProfileCurve(bound).epsilon(delta) for bound in (self._lower, self._upper))
         return low * (1 - _ALLOWANCE), high * (1 + _ALLOWANCE)
 
+    def ceiling(self, delta: float) -> float:
+        """Return the upper bound, which is quick."""
+        return self.epsilon(delta)[1]
+
     def near(self, epsilon: float) -> Callable[[float], tuple[float, float]]:
         """`delta`, which is quick everywhere."""
         return self.delta

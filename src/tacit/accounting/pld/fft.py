@@ -63,7 +63,7 @@ class Convolution:
         parts: dominating pairs with the number of steps of each.
         gap: relative width that the bracket of delta aims at, > 0.
         largest: points of the finest lattice.
-        coarse_losses: losses of every part on a coarse lattice; computed by default.
+        groups: sampled Gaussians of a kind that are taken one by one; more are grouped. None for a few dozen.
     """
 
     def __init__(
@@ -72,16 +72,16 @@ class Convolution:
         *,
         gap: float = 2e-7,
         largest: int = _LARGEST,
-        coarse_losses: Sequence[DiscreteLoss] | None = None,
+        groups: int | None = None,
     ):
         self.parts = parts
         self.gap = gap
         self.largest = largest
         self.infinity_mass = -np.expm1(sum(steps * _log1m(pair.infinity_mass) for pair, steps in parts))
-        self.lower_parts, self.upper_parts = thinned(parts)
+        self.lower_parts, self.upper_parts = thinned(parts, groups) if groups else thinned(parts)
         self.exact = _common(parts) > 0
         """Whether all losses lie on one lattice, where nothing is rounded."""
-        self.coarse_losses = coarse_losses or [_coarse_loss(pair, steps) for pair, steps in self.upper_parts]
+        self.coarse_losses = [_coarse_loss(pair, steps) for pair, steps in self.upper_parts]
 
     def saddle_for_delta(self, delta: float) -> Saddle:
         """The approximate saddle where delta(epsilon) = delta > `infinity_mass`."""
@@ -217,10 +217,12 @@ def _common(parts: Sequence[tuple[Pair, int]]) -> float:
 
 
 def _distance(pair: Pair) -> float:
+    if pair.table is None and not pair.discrete:
+        return 0.0
     if pair.table is not None:
         losses = pair.table[0] if len(pair.table[0]) < _COARSE else np.zeros(0)
     else:
-        losses = np.unique(pair.atoms) if pair.discrete else np.zeros(0)
+        losses = np.unique(pair.atoms)
     gaps = np.diff(losses)
     if not len(gaps) or np.ptp(gaps) > 1e-12 * np.abs(losses).max():
         return 0.0

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtr
 
+from tacit.accounting.pld.rounding import UNIT
 from tacit.tradeoff.gaussian import gaussian_delta, gaussian_mu
 
 Interval = tuple[float, float]
@@ -32,7 +33,9 @@ _MISSES = 8  # How often a larger mu may turn out to be needed before a candidat
 # Relative widths of delta from which bounds around another epsilon are asked for: anywhere, and where mu is decided.
 _WIDE, _NARROW = 1e-3, 1e-8
 _CENTRES = 6  # Epsilons around which bounds are asked for at most: each costs some hundredths of a second.
-_ROUNDING = 1e-12  # Relative error of `gaussian_delta`: some thirty rounding units near 1, fewer elsewhere.
+_DENSITY, _SLOPE = 64.0, 8.0  # Units of a density and a Mills ratio at t: 64 + 8 t^2 (Theorem 10.2).
+_PLACE = 4.0  # Units of epsilon / mu and mu / 2 that their difference t loses.
+_DOWN = (1e-13, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4)  # Relative steps down from a computed mu, till its delta is certain.
 
 
 class Chart:
@@ -68,6 +71,31 @@ class Chart:
         return max(low, floor), min(high, ceiling)
 
 
+def gaussian_bounds(epsilon: float, mu: float) -> Interval:
+    """Lower and upper bound on the delta of `gaussian_delta`, phi(t) (R(t) - R(t + mu)), t = epsilon / mu - mu / 2.
+
+    phi(t) and R lose 64 + 8 t^2 units of the larger term phi R(t) <= Phi(-t), and an error of t moves delta by the
+    smaller one times mu (THEORY.md, Theorem 10.2).
+    """
+    value = gaussian_delta(epsilon, mu)
+    if not 0.0 < mu < math.inf:
+        return value, value
+    t = epsilon / mu - mu / 2
+    terms = 2 * float(ndtr(-t)) * (_DENSITY + _SLOPE * t * t)
+    place = mu * float(ndtr(-t)) * _PLACE * (epsilon / mu + mu)
+    unsure = UNIT * (terms + place)
+    return max(value - unsure, 0.0), value + unsure
+
+
+def _mu_below(epsilon: float, delta: float) -> float:
+    """A mu at which the Gaussian delta is certainly at most `delta`, close to the largest one."""
+    mu = gaussian_mu(epsilon, delta)
+    if not 0.0 < mu < math.inf:
+        return mu
+    below = (mu * (1 - share) for share in _DOWN)
+    return next((each for each in below if gaussian_bounds(epsilon, each)[1] <= delta), 0.0)
+
+
 def mu_floor(slack: float, epsilons: np.ndarray, chart: Chart) -> float:
     """A lower bound on mu: the largest that one of the epsilons, and those near the best of them, needs.
 
@@ -77,14 +105,14 @@ def mu_floor(slack: float, epsilons: np.ndarray, chart: Chart) -> float:
         chart: bounds on delta.
     """
     chart.around(float(epsilons[3 * len(epsilons) // 4]))
-    needed = [gaussian_mu(e, chart(e)[0] - slack) for e in epsilons.tolist()]
+    needed = [_mu_below(e, chart(e)[0] - slack) for e in epsilons.tolist()]
     best = int(np.argmax(needed))
     if not 0 < needed[best] < math.inf:
         return needed[best]
     ends = float(epsilons[max(best - 1, 0)]), float(epsilons[min(best + 1, len(epsilons) - 1)])
     low, high = chart(float(epsilons[best]))
     bounds = chart.around(float(epsilons[best])) if high - low > _NARROW * high else chart
-    return max(needed[best] * (1 - _ROUNDING), _largest(slack, *ends, bounds))
+    return max(needed[best], _largest(slack, *ends, bounds))
 
 
 def _largest(slack: float, left: float, right: float, bounds: Delta) -> float:
@@ -94,7 +122,7 @@ def _largest(slack: float, left: float, right: float, bounds: Delta) -> float:
         return -gaussian_mu(epsilon, bounds(epsilon)[0] - slack)
 
     found: Any = minimize_scalar(loss, bounds=(left, right), method="bounded", options={"xatol": 1e-5 * (right - left)})
-    return -float(found.fun) * (1 - _ROUNDING)
+    return _mu_below(float(found.x), bounds(float(found.x))[0] - slack)
 
 
 def mu_bounds(floor: float, slack: float, epsilons: np.ndarray, chart: Chart) -> Interval:
@@ -142,11 +170,13 @@ def _covered(mu: float, left: float, right: float, slack: float, chart: Chart) -
     if at_left <= 0.0:
         return True
     middle = (left + right) / 2
-    value = gaussian_delta(middle, mu) * (1 - _ROUNDING)
-    fall = math.exp(min(middle + float(log_ndtr(-middle / mu - mu / 2)), 0.0)) * (1 + _ROUNDING)
-    if at_left > value - fall * math.expm1(left - middle) * (1 - 2 * _ROUNDING):
+    value = gaussian_bounds(middle, mu)[0]
+    fall = math.exp(min(middle + float(log_ndtr(-middle / mu - mu / 2)), 0.0))
+    t = middle / mu + mu / 2
+    loose = UNIT * (_DENSITY + _SLOPE * t * t + _PLACE * middle)  # Of the tangent's slope, relative.
+    if at_left > value - fall * math.expm1(left - middle) * (1 - loose):
         return False
-    return chart(right)[1] - slack <= value - fall * math.expm1(min(right - middle, 700.0))
+    return chart(right)[1] - slack <= value - fall * math.expm1(min(right - middle, 700.0)) * (1 + loose)
 
 
 def regret_ceiling(mu: float, epsilons: np.ndarray, chart: Chart) -> float:
@@ -162,7 +192,7 @@ def regret_ceiling(mu: float, epsilons: np.ndarray, chart: Chart) -> float:
         chart: bounds on delta.
     """
     x = np.expm1(epsilons)
-    gaussian = np.array([gaussian_delta(e, mu) for e in epsilons.tolist()]) * (1 + _ROUNDING)
+    gaussian = np.array([gaussian_bounds(e, mu)[1] for e in epsilons.tolist()])
     low, high = np.array([chart(e) for e in epsilons.tolist()]).T
     best = float(gaussian[-1] / (2 + x[-1]))
     for i in range(len(x) - 1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -15,7 +15,7 @@ class GroupedDispatch:
     """delta and epsilon of one direction, as (lower, upper)."""
 
     def __init__(self, parts: Parts, lower: Parts, upper: Parts):
-        self._exact, self._lower, self._upper = Dispatch(parts), Dispatch(lower), Dispatch(upper)
+        self._exact, self._groups = Dispatch(parts), (lower, upper)
         self._known_delta = lru_cache(maxsize=32)(self._delta)
         self._known_epsilon = lru_cache(maxsize=32)(self._epsilon)
 
@@ -27,6 +27,14 @@ class GroupedDispatch:
         lower, upper = grouped_by_noise(parts, distinct)
         return cls(parts, lower, upper) if len(upper) < len(parts) else None
 
+    @cached_property
+    def _lower(self) -> Dispatch:
+        return Dispatch(self._groups[0])
+
+    @cached_property
+    def _upper(self) -> Dispatch:
+        return Dispatch(self._groups[1])
+
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Return lower and upper bound at this epsilon."""
         return self._known_delta(epsilon)
@@ -34,6 +42,10 @@ class GroupedDispatch:
     def epsilon(self, delta: float) -> tuple[float, float]:
         """Return bounds on the smallest epsilon >= 0 at which delta is at most `delta`."""
         return self._known_epsilon(delta)
+
+    def ceiling(self, delta: float) -> float:
+        """Return an upper bound on that epsilon that is quick and rough."""
+        return self._exact.ceiling(delta)
 
     def _delta(self, epsilon: float) -> tuple[float, float]:
         found = self._exact.delta_on_line(epsilon)

@@ -17,7 +17,6 @@ ALLOWANCE = 1e-9
 That is less than 1e-12: the last sums of an answer, the inversion of delta and its own widening.
 """
 
-TINY = 1e-33  # Below it a line may leave out outcomes that matter (THEORY.md, Section 12.1), and the hull is answered.
 _LEAST = 2.3e-308  # The smallest normal double stands for a bound of 0, whose logarithm would be infinite.
 _UNKNOWN = -500.0  # log of a bound relative to delta below which it says nothing, and its slope leads nowhere.
 _REACHES = (20.0, 0.5)  # log of how much delta may change in the first step of a search, the second where that fails.
@@ -76,8 +75,6 @@ def intersection(
         return low, high
     if low * (1 - ALLOWANCE) <= high * (1 + ALLOWANCE):
         return high, low  # Both hold what was asked up to rounding, and so do these two ends.
-    if low <= TINY:
-        return min(one[0], other[0]), max(one[1], other[1])
     raise Contradiction(question, parts, one, other)
 
 

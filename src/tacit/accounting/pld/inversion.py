@@ -32,7 +32,7 @@ _RATIO = 1.15  # Ratio of neighbouring frequencies where the decay is bounded.
 _GAPS = (1e-7, 4e-7, 9e-7, 3e-6, 1e-5, 1e-4)
 _MOST_SMOOTHING = 0.1  # Largest variance, so that e^{v / 8} stays near 1.
 _SMOOTHED_POINTS = 600_000  # Points of a smoothed line, which decays slowly.
-_SMOOTHED_COST = 1e9  # Points times nodes that a smoothed line may cost: some seconds.
+_SMOOTHED_COST = 1.5e8  # Points times nodes that a smoothed line may cost: less than a second.
 _SMALL = 1e-20  # Relative size below which a term goes into the error.
 
 
@@ -120,7 +120,9 @@ class SaddleLine:
         error += 2 * exponent * below
         above, unknown = 2 * above, 2 * unknown  # Twice, for the rounding of the moments in Chernoff's bounds.
         low = _exp(log_scale - exponent) * max(value - error - above - below - smoothed, 0.0)
-        high = _exp(log_scale + exponent) * max(value + error - below + unknown, 0.0) + self.left_out
+        # The copies below lack the mass that was left out as well.
+        left_out = self.left_out / -float(np.expm1(-self.theta * self.period))
+        high = _exp(log_scale + exponent) * max(value + error - below + unknown, 0.0) + left_out
         finite = 1 - self.infinity_mass
         return self.infinity_mass + min(low, finite), self.infinity_mass + min(high, finite)
 
@@ -164,7 +166,7 @@ def _line(loss_sum: LossSum, saddle: Saddle, budget: int, smoothing: float, infi
     theta = saddle.theta
     log_moment = loss_sum.log_moment(theta)
     log_value = saddle.log_delta - (log_moment - theta * saddle.epsilon)
-    aliases = Aliases.of(loss_sum.log_moment, theta, largest=loss_sum.largest)
+    aliases = Aliases.of(loss_sum.log_moment_bound, theta, largest=loss_sum.largest)
     period = period_for(aliases, saddle.epsilon, saddle.log_delta + _TOLERANCE, 4 * saddle.spread)
     tolerance, most = (_SMOOTHED, _SMOOTHED_POINTS) if smoothing else (_TOLERANCE, budget)
     found = _points(loss_sum, 2 * np.pi / period, log_value + tolerance, most)
@@ -197,7 +199,8 @@ def _points(
     """
     if not loss_sum.variance > 0:
         raise Unsuitable
-    t = loss_sum.variance**-0.5 * _RATIO ** np.arange(160)
+    # The grid begins at a power of its ratio, so that a little smoothing leaves it as it is (`LossSum.log_decay`).
+    t = _RATIO ** (np.floor(-0.5 * np.log(loss_sum.variance) / np.log(_RATIO)) + np.arange(161))
     log_phi = loss_sum.log_decay(t)
     low, high = t, np.append(t[1:], np.inf)
     with np.errstate(under="ignore"):

@@ -17,16 +17,15 @@ Parts = Sequence[tuple[Pair, int]]
 SampledGaussians = list[tuple[SampledGaussian, int]]
 
 _FEW = 32  # So many unlike parts a lattice transforms one by one; each costs it two transforms.
-_CELLS = 40  # Groups of a kind on a lattice, a little more than `_FEW`.
 
 
-def thinned(parts: Parts) -> tuple[Parts, Parts]:
+def thinned(parts: Parts, few: int = _FEW) -> tuple[Parts, Parts]:
     """Return (lower, upper) parts with more than a few sampled Gaussians of a kind grouped by noise and rate."""
     kinds, others = _kinds(parts, by_rate=False)
     groups = [
         group
         for members in kinds
-        for group in (_groups(members, _CELLS) if len(members) > _FEW else [[member] for member in members])
+        for group in (_groups(members, few) if len(members) > few else [[member] for member in members])
     ]
     return _bounds(groups, others)
 
@@ -41,12 +40,11 @@ def grouped_by_noise(parts: Parts, distinct: int) -> tuple[Parts, Parts]:
 
 def _kinds(parts: Parts, *, by_rate: bool) -> tuple[list[SampledGaussians], list[tuple[Pair, int]]]:
     """Return the sampled Gaussians, those of one kind (and rate) together, and all other parts."""
-    kinds: dict[Pair, SampledGaussians] = {}
+    kinds: dict[tuple[SampledGaussian, float], SampledGaussians] = {}
     others: list[tuple[Pair, int]] = []
     for pair, steps in parts:
         if isinstance(pair, SampledGaussian):
-            kind = replace(pair.kind, rate=pair.rate) if by_rate else pair.kind
-            kinds.setdefault(kind, []).append((pair, steps))
+            kinds.setdefault((pair.kind, pair.rate if by_rate else 1.0), []).append((pair, steps))
         else:
             others.append((pair, steps))
     return list(kinds.values()), others

@@ -23,6 +23,7 @@ from functools import cached_property
 import numpy as np
 
 from tacit.accounting.pld.profile_pairs import Parts, Profile, ProfilePair, profiles_of, reach_of
+from tacit.accounting.pld.rounding import FUNCTION, UNIT
 from tacit.mechanisms import TrialLaw
 from tacit.tradeoff import Curve, GaussianCurve
 
@@ -36,7 +37,8 @@ _FINE = (
 )
 _LEAST = 1e-13  # Smallest event: below it phi' is that of u = 0 but for E K 1e-13.
 _INFINITE = 64.0  # Largest epsilon of lines where a trial may lose everything.
-_ROUNDING = 1e-9  # Relative widening of R.
+_LINE = 40.0  # Units that a line below f loses: all its terms are at most 1 where it is positive (Theorem 10.4).
+_FOUND = 128.0  # Units of the four probabilities of an attack besides those of the sums of masses in them.
 _FIRST, _NEXT = 160, 800  # Thresholds of H and of M in the attack.
 _KEPT = 6  # Attacks that stand for all in compositions.
 _SHOWN = 1e-13  # Share of an attack in compositions that shows nothing, above the rounding of its masses.
@@ -161,9 +163,9 @@ def log_ratio(epsilons: np.ndarray, deltas: np.ndarray, law: TrialLaw) -> float:
     for each in (best[at], best[at + 1]):  # Every line is below; those that are best nearby are close.
         low = np.maximum(low, np.exp(-epsilons[each]) * (u - deltas[each]))
     low = np.maximum(low, np.max(_reverse_lines(u, epsilons, deltas), axis=0))
-    above = law.slope(np.concatenate([[0.0], low]) * (1 - _ROUNDING))
-    below = law.slope(np.append(u, 1.0) * (1 + _ROUNDING))
-    return float(np.log(np.max(above / below))) * (1 + _ROUNDING) + _ROUNDING
+    above = law.slope(np.maximum(np.concatenate([[0.0], low]) - _LINE * UNIT, 0.0))
+    below = law.slope(np.append(u, 1.0))
+    return float(np.log(np.max(above / below))) * (1 + _LINE * UNIT) + 2 * (law.slope_units + FUNCTION) * UNIT
 
 
 def _reverse_lines(u: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np.ndarray:
@@ -198,8 +200,9 @@ def _attacks(trial: ProfilePair, law: TrialLaw) -> tuple[np.ndarray, np.ndarray]
         above = np.concatenate([np.cumsum(mass[::-1])[::-1], [0.0]])
         h, m = below[first][:, None], above[following][None, :]
         found.append((law.found(np.minimum(h + m, 1.0)) - law.found(np.minimum(h, 1.0))).ravel())
-    # Differences of probabilities near 1 lose their digits.
-    return found[0] - 1e-14, found[1] + 1e-14
+    # Differences of probabilities near 1 lose their digits; x found'(x) <= found(x) <= 1, as it is concave.
+    unsure = UNIT * (4 * len(p) + _FOUND)
+    return found[0] - unsure, found[1] + unsure
 
 
 def _attack_pairs(trial: ProfilePair, law: TrialLaw) -> Iterator[ProfilePair]:

@@ -12,11 +12,9 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from tacit.accounting.pld.decay import log_decay
-from tacit.accounting.pld.quadrature import TailWeight, choose_line, log1p, moment_rounding, on_line, shifted_sum, slope
-from tacit.accounting.pld.rounding import UNIT
-from tacit.mechanisms.pairs import SampledGaussian
-from tacit.mechanisms.pairs.quadrature import exponential_tilt, weighted_mean_and_variance
+from tacit.accounting.pld.node_sums import VOID
+from tacit.accounting.pld.quadrature import log1p
+from tacit.accounting.pld.rounding import COMPLEX_LOGARITHM, UNIT
 
 
 class LossSum(ABC):
@@ -38,6 +36,10 @@ class LossSum(ABC):
     @abstractmethod
     def log_moment(self, theta: float) -> float:
         """Return log E e^{theta L}."""
+
+    def log_moment_bound(self, theta: float) -> float:
+        """Return an upper bound on it, rounding of at most log 2 left out."""
+        return self.log_moment(theta)
 
     @abstractmethod
     def log_decay(self, t: np.ndarray) -> np.ndarray:
@@ -71,8 +73,12 @@ class IndependentSum(LossSum):
         """Return log E_P e^{theta L} of one step."""
         return sum(part.steps * part.log_moment(theta) for part in self.parts)
 
+    def log_moment_bound(self, theta: float) -> float:
+        """Return the sum of those of the steps."""
+        return sum(part.steps * part.log_moment_bound(theta) for part in self.parts)
+
     def log_decay(self, t: np.ndarray) -> np.ndarray:
-        """Return an upper bound on log |phi| over each [t_j, t_{j+1}]."""
+        """Return an upper bound on log |phi| over each [t_j, t_{j+1}], and for the last beyond."""
         return sum((part.steps * part.log_decay(t) for part in self.parts), np.zeros(len(t) - 1))
 
     def transform(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -83,7 +89,7 @@ class IndependentSum(LossSum):
             log_phi += value
             slack += error
         phi = np.exp(log_phi)
-        return phi, np.abs(phi) * np.expm1(np.minimum(slack, 50.0))
+        return phi, grown(np.real(log_phi), slack)
 
     def nodes(self, frequency: float) -> int:
         """Return the finite losses with their masses."""
@@ -92,11 +98,6 @@ class IndependentSum(LossSum):
     def smoothed(self, variance: float) -> LossSum:
         """Return the sum with a Gaussian step of this variance."""
         return IndependentSum([*self.parts, GaussianCumulant(variance**0.5, self.theta)], self.theta)
-
-
-_MOST_NODES = 20_000  # More nodes cost more than a lattice.
-_HEIGHTS = np.array([0.3, 0.7, 1.2, 1.8])  # Heights of the raised lines; any choice gives a bound.
-_MARGIN = 1.01  # Safe side of the trapezoid sum of a positive smooth function.
 
 
 class Unsuitable(Exception):
@@ -118,6 +119,10 @@ class StepCumulant(ABC):
     @abstractmethod
     def log_moment(self, theta: float) -> float:
         """Return log E_P e^{theta L} of one step, for any real theta that the saddle needs."""
+
+    def log_moment_bound(self, theta: float) -> float:
+        """Return an upper bound on `log_moment`, rounding left out."""
+        return self.log_moment(theta)
 
     @abstractmethod
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
@@ -167,7 +172,7 @@ class GaussianCumulant(StepCumulant):
         return self.log_moment(theta), (theta + 0.5) * self.mu**2, self.mu**2
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
-        """Return an upper bound on log |phi| over each [t_j, t_{j+1}]."""
+        """Return an upper bound on log |phi| over each [t_j, t_{j+1}], which falls."""
         return -((self.mu * t[:-1]) ** 2) / 2
 
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -204,6 +209,10 @@ class BandLimitedCumulant(StepCumulant):
         """Return mean and variance of the tilted loss."""
         return self._cumulant.mean_and_variance()
 
+    def log_moment_bound(self, theta: float) -> float:
+        """Return that of the continuous step."""
+        return self._cumulant.log_moment_bound(theta)
+
     def log_decay(self, t: np.ndarray) -> np.ndarray:
         """Return an upper bound on log |phi| over each [t_j, t_{j+1}]."""
         return np.where(t[1:] <= self.limit, self._cumulant.log_decay(t), 0.0)
@@ -219,106 +228,18 @@ class BandLimitedCumulant(StepCumulant):
         return self._cumulant.log_phi(t)
 
 
-class SampledGaussianCumulant(StepCumulant):
-    """A Poisson-subsampled Gaussian step by the trapezoid rule over its noise."""
+def grown(log_size: np.ndarray, slack: np.ndarray) -> np.ndarray:
+    """e^{log_size + slack} - e^{log_size} at most, also where the sizes underflow."""
+    small = np.exp(np.minimum(log_size, VOID)) * np.expm1(np.minimum(slack, 1.0))
+    return np.where(slack < 1.0, small, np.exp(np.minimum(log_size + slack, VOID)))
 
-    def __init__(
-        self,
-        pair: SampledGaussian,
-        steps: int,
-        theta: float,
-        largest: float,
-        ends: tuple[float, float],
-        *,
-        step: float = 0.0,
-        tail_weight: TailWeight | None = None,
-        log_moment: float = 0.0,
-    ):
-        self.pair, self.steps, self.theta, self.largest, self.ends, self.tail_weight = (
-            pair,
-            steps,
-            theta,
-            largest,
-            ends,
-            tail_weight,
-        )
-        self.log_tolerance = -36.0 - np.log(steps)
-        step = step or choose_line(pair, theta, log_moment, self.ends, 0.0, self.log_tolerance, tail_weight)[0]
-        if step <= 0 or (ends[1] - ends[0]) / step > _MOST_NODES:
-            raise Unsuitable
-        u = np.arange(self.ends[0], self.ends[1] + step, step)
-        self.real = on_line(pair, u, step, 0.0, tail_weight=tail_weight)
-        self.moment = self.log_moment(theta)
-        _, self.weights = exponential_tilt(self.real.log_mass, self.real.loss, theta)
-        self.mean = float(self.weights @ self.real.loss)
 
-    def log_moment(self, theta: float) -> float:
-        """E_P[e^{theta L} - 1 + theta (e^{-L} - 1)] keeps the digits of small moments, as E_P e^{-L} = 1."""
-        loss = self.real.loss
-        direct, _ = exponential_tilt(self.real.log_mass, loss, theta)
-        top = float((self.real.log_mass + theta * loss).max())
-        if self.tail_weight or abs(direct) > 0.5 or top > 0 or float(np.max(self.real.log_mass - loss)) > 0:
-            return direct
-        with np.errstate(over="ignore", invalid="ignore"):
-            small = np.exp(self.real.log_mass) * (np.expm1(theta * loss) + theta * np.expm1(-loss))
-        total = float(small.sum())
-        return float(np.log1p(total)) if np.isfinite(total) else direct
-
-    def rounding(self) -> float:
-        """Return `moment_rounding` of the nodes."""
-        return moment_rounding(self.real.log_mass, self.real.loss, self.theta, self.moment)
-
-    def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
-        """Return `log_moment` with its first two derivatives."""
-        _, weights = exponential_tilt(self.real.log_mass, self.real.loss, theta)
-        return self.log_moment(theta), *weighted_mean_and_variance(weights, self.real.loss)
-
-    def log_decay(self, t: np.ndarray) -> np.ndarray:
-        """Return an upper bound on log |phi| over each [t_j, t_{j+1}]."""
-        density = self.weights / self.real.step / slope(self.pair, self.real.u)
-        order = slice(None, None, -1) if self.real.loss[0] > self.real.loss[-1] else slice(None)
-        decay = log_decay(self.real.loss[order], self.weights[order], density[order], t)
-        return np.minimum(decay, self._raised_decay(t[:-1]))
-
-    def _raised_decay(self, t: np.ndarray) -> np.ndarray:
-        """Return log int |e^{(theta + it) L}| dP on lines with Im L >= 0: it bounds log |phi| and falls with t."""
-        bound = np.zeros(len(t))
-        for height in np.minimum(_HEIGHTS, 0.9 * np.pi * self.pair.sigma * _HEIGHTS / _HEIGHTS[-1]):
-            line = on_line(
-                self.pair, self.real.u, self.real.step, self.pair.loss_sign * height, tail_weight=self.tail_weight
-            )
-            exponent = np.real(line.log_mass) + self.theta * np.real(line.loss) - self.moment
-            size = np.exp(np.minimum(exponent - np.multiply.outer(t, np.imag(line.loss)), 700.0)).sum(axis=1)
-            bound = np.minimum(bound, np.log(_MARGIN * size + 1e-300))
-        return bound
-
-    def nodes(self, frequency: float) -> int:
-        """Return the finite losses with their masses."""
-        return 2 * len(self.real.u)
-
-    def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return log phi of all steps at each t, and a bound on its error."""
-        change, error = self.change(t, self.mean)
-        modulus = np.maximum(np.abs(1 + change) - error, 1e-300)
-        value = log1p(change)
-        relative = error / modulus + 4 * UNIT * np.abs(value)
-        return self.steps * value, -self.steps * np.log1p(-np.minimum(relative, 0.5))
-
-    def change(self, t: np.ndarray, mean: float) -> tuple[np.ndarray, np.ndarray]:
-        """E_theta e^{it(L - mean)} - 1 of one step, and a bound on its error."""
-        step, height = choose_line(
-            self.pair, self.theta, self.moment, self.ends, float(t[-1]), self.log_tolerance, self.tail_weight
-        )
-        if step <= 0 or (self.ends[1] - self.ends[0]) / step > _MOST_NODES:
-            raise Unsuitable
-        keep = np.flatnonzero(self.weights > np.exp(self.log_tolerance - 12.0))
-        low, high = float(self.real.u[keep[0]]), float(self.real.u[keep[-1]])
-        line = on_line(
-            self.pair, np.arange(low - step, high + 2 * step, step), step, height, tail_weight=self.tail_weight
-        )
-        weights = np.exp(line.log_mass + self.theta * line.loss - self.moment)
-        change, size = shifted_sum(weights, line.loss - mean, t, float(t[1]))
-        return change, 2 * np.exp(self.log_tolerance) + 16 * UNIT * size
+def logarithm_of(change: np.ndarray, error: np.ndarray, steps: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log of `steps` factors 1 + change that are known up to `error`, and a bound on its error (Lemma 6.3)."""
+    value = log1p(change)
+    relative = np.minimum(error / np.maximum(np.abs(1 + change), np.finfo(float).tiny), np.finfo(float).max)
+    slack = np.log1p(relative) + UNIT * COMPLEX_LOGARITHM * (np.abs(value) + np.abs(change / (1 + change)))
+    return steps * value, steps * slack
 
 
 class Summand(Protocol):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.accounting.pld.discrete_cumulants import DiscreteCumulant, DiscreteLoss
+from tacit.accounting.pld.intervals import looseness
 from tacit.accounting.pld.inversion import SaddleLine, saddle_line
 from tacit.accounting.pld.quadrature import SampledGaussian, TailWeight, on_line
 from tacit.accounting.pld.saddle_point import Saddle, log_chernoff, saddle_for_epsilon
@@ -23,14 +24,12 @@ from tacit.accounting.pld.tail_split_laws import SplitGaussian, SplitStep, Split
 from tacit.mechanisms.pairs import GaussianPair, Nodes, Pair
 from tacit.root_finding import bisect
 
-_ROUNDING = 2e-14
-"""Relative rounding of a split step's moment, which the power of its steps multiplies; under 1e-14 where measured."""
-
 Parts = Sequence[tuple[Pair, int]]
 
 _CUTS = ((0.5, 0.1), (0.5, 0.05), (1 / 3, 0.1), (1 / 3, 0.05), (0.2, 0.1))
 """Thresholds as a share of epsilon, and how softly the weights set in, in standard deviations of the noise."""
 
+_LOOSE = 1e-3  # Relative width from which another threshold is tried.
 _NEGLIGIBLE = -24.0  # log of a share of delta that does not matter: e^-24 = 4e-11.
 
 
@@ -39,11 +38,10 @@ class TailSplit:
     """delta of the runs with a large loss, that of the runs without one, and the mass of what both leave out."""
 
     tail: SaddleLine
-    core: SaddleLine | tuple[float, float]
-    """A line, or a rate with the log of the moment there, where a Chernoff bound is enough."""
+    core: SaddleLine | tuple[float, float, float]
+    """A line, or a rate with the log of the moment there and the mass left out, where a Chernoff bound is enough."""
 
     left_out: float
-    steps: int
 
     @property
     def theta(self) -> float:
@@ -61,9 +59,9 @@ class TailSplit:
         if isinstance(self.core, SaddleLine):
             core = self.core.bounds(epsilon)
         else:
-            core = 0.0, float(np.exp(min(log_chernoff(*self.core, epsilon), 0.0)))
-        rounding = _ROUNDING * self.steps
-        return (low + core[0]) * (1 - rounding), min((high + core[1]) * (1 + rounding) + self.left_out, 1.0)
+            rate, value, lost = self.core
+            core = 0.0, 2 * float(np.exp(min(log_chernoff(rate, value, epsilon), 0.0))) + lost  # Twice, for rounding.
+        return low + core[0], min(high + core[1] + self.left_out, 1.0)
 
 
 class TailSplitter:
@@ -85,11 +83,9 @@ class TailSplitter:
 
     def _log_delta(self, epsilon: float) -> float:
         core, tail = _split(self._coarse_losses, _CUTS[0][0] * epsilon)
-        value = (
-            saddle_for_epsilon(CompositionCumulant(core), epsilon).log_delta
-            if all(len(part.losses) for part in core)
-            else 0.0
-        )
+        if not all(len(part.losses) for part in core):
+            return 0.0
+        value = saddle_for_epsilon(CompositionCumulant(core), epsilon).log_delta
         if any(len(part.losses) for part in tail):
             coarse_loss = _CoarseSplit(core, tail)
             value = np.logaddexp(value, _saddle(coarse_loss, coarse_loss.tilt_for(epsilon), epsilon).log_delta)
@@ -97,14 +93,17 @@ class TailSplitter:
 
     def at(self, epsilon: float, log_delta: float) -> TailSplit | None:
         """Around `epsilon`, where delta is about e^log_delta; None where all or none of a step's losses are large."""
+        best: TailSplit | None = None
         for share, softness in _CUTS:
             try:
                 found = self._at(epsilon, log_delta, share * epsilon, softness)
             except Unsuitable:
                 continue
-            if found:
-                return found
-        return None
+            if found and (best is None or looseness(found, epsilon) < looseness(best, epsilon)):
+                best = found
+            if best and looseness(best, epsilon) <= _LOOSE:
+                break
+        return best
 
     def _at(self, epsilon: float, log_delta: float, threshold: float, softness: float) -> TailSplit | None:
         core_parts, jump_parts = _split(self._coarse_losses, threshold)
@@ -125,7 +124,7 @@ class TailSplitter:
                 left_out += steps * float(np.exp(tail_weight.beyond(1 / pair.sigma)))
             elif pair.table is not None:
                 left_out += steps * float(pair.table[1][_far(pair, steps, log_delta)].sum())
-        return TailSplit(line, core, left_out, sum(steps for _, steps in self._parts))
+        return TailSplit(line, core, left_out)
 
     def _tail_weight(
         self, pair: Pair, steps: int, threshold: float, softness: float, log_delta: float
@@ -139,39 +138,40 @@ class TailSplitter:
     def _tail(
         self, theta: float, threshold: float, tail_weights: Sequence[TailWeight | None], log_delta: float
     ) -> TailSum:
-        largest = 3 * theta + 5
+        largest, ignored = 3 * theta + 5, log_delta + _NEGLIGIBLE
         found: list[SplitStep] = []
         plain: list[StepCumulant] = []
         for (pair, steps), tail_weight in zip(self._parts, tail_weights, strict=True):
             if isinstance(pair, GaussianPair):
                 plain.append(BandLimitedCumulant(GaussianCumulant(pair.mu * steps**0.5, theta), self._limit))
             elif tail_weight and isinstance(pair, SampledGaussian):
-                found.append(SplitGaussian(pair, steps, theta, largest, tail_weight, self._limit))
+                found.append(SplitGaussian(pair, steps, theta, largest, tail_weight, self._limit, ignored))
             elif pair.table is not None:
                 keep = ~_far(pair, steps, log_delta)
-                found.append(SplitTable(pair.table[0][keep], pair.table[1][keep], steps, theta, threshold))
+                moved = pair.edge_error(float(np.abs(pair.table[0][keep]).max()))
+                found.append(SplitTable(pair.table[0][keep], pair.table[1][keep], steps, theta, threshold, moved))
             else:
                 raise Unsuitable
         return TailSum(found, plain, theta, largest)
 
     def _core(
         self, saddle: Saddle, threshold: float, tail_weights: Sequence[TailWeight | None], log_delta: float
-    ) -> SaddleLine | tuple[float, float] | None:
+    ) -> SaddleLine | tuple[float, float, float] | None:
         for _ in range(3):
-            cumulants = self._core_cumulants(saddle.theta, threshold, tail_weights)
-            value = sum(cumulant.steps * cumulant.log_moment(saddle.theta) for cumulant in cumulants)
+            cumulants = self._core_cumulants(saddle.theta, threshold, tail_weights, log_delta)
+            value = sum(cumulant.steps * cumulant.log_moment_bound(saddle.theta) for cumulant in cumulants)
             if log_chernoff(saddle.theta, value, saddle.epsilon) < log_delta + _NEGLIGIBLE:
-                return saddle.theta, value
+                return saddle.theta, value, sum(cumulant.left_out for cumulant in cumulants)
             refined = saddle_for_epsilon(CompositionCumulant.around(cumulants, saddle.theta), saddle.epsilon)
             close = abs(np.log(refined.theta / saddle.theta)) < 0.3
             saddle = refined
             if close:
                 break
-        cumulants = self._core_cumulants(saddle.theta, threshold, tail_weights)
+        cumulants = self._core_cumulants(saddle.theta, threshold, tail_weights, log_delta)
         return saddle_line(IndependentSum(cumulants, saddle.theta), saddle, self._budget, 0.0)
 
     def _core_cumulants(
-        self, theta: float, threshold: float, tail_weights: Sequence[TailWeight | None]
+        self, theta: float, threshold: float, tail_weights: Sequence[TailWeight | None], log_delta: float
     ) -> list[StepCumulant]:
         cumulants: list[StepCumulant] = []
         for (pair, steps), tail_weight in zip(self._parts, tail_weights, strict=True):
@@ -179,8 +179,9 @@ class TailSplitter:
                 cumulants.append(BandLimitedCumulant(GaussianCumulant(pair.mu * steps**0.5, theta), self._limit))
             elif tail_weight and isinstance(pair, SampledGaussian):
                 below = weighted_cumulant(
-                    pair, steps, theta, 1.5 * theta, TailWeight(tail_weight.place, tail_weight.softness)
-                )
+                    pair, steps, theta, 1.5 * theta, TailWeight(tail_weight.place, tail_weight.softness),
+                    log_delta + _NEGLIGIBLE,
+                )  # fmt: skip
                 cumulants.append(BandLimitedCumulant(below, self._limit))
             elif pair.table is None:
                 raise Unsuitable
@@ -195,6 +196,10 @@ class _Below(Pair):
 
     base: Pair
     threshold: float
+
+    def edge_error(self, size: float) -> float:
+        """Return that of the table."""
+        return self.base.edge_error(size)
 
     def nodes(self, theta: float, frequency: float) -> Nodes:
         """Return the finite losses with their masses."""
@@ -279,7 +284,7 @@ class _CoarseSplit:
         def value(theta: float) -> float:
             return self.log_moment(theta) - theta * epsilon - float(np.log(theta) + np.log1p(theta))
 
-        a, b = float(np.log(0.01 / epsilon)), float(np.log(1e3 / epsilon))
+        a, b = float(np.log(1e-6 / epsilon)), float(np.log(1e3 / epsilon))
         for _ in range(40):
             left, right = a + 0.382 * (b - a), a + 0.618 * (b - a)
             a, b = (a, right) if value(float(np.exp(left))) < value(float(np.exp(right))) else (left, b)

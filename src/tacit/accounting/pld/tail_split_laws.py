@@ -15,16 +15,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from tacit.accounting.pld.quadrature import SampledGaussian, TailWeight, log1p, shifted_sum, weighted_reach
-from tacit.accounting.pld.rounding import UNIT
+from tacit.accounting.pld.node_sums import NodeUnits, shifted_sum
+from tacit.accounting.pld.quadrature import SampledGaussian, TailWeight, log1p, weighted_reach
+from tacit.accounting.pld.rounding import COMPLEX_LOGARITHM, FUNCTION, MASS, UNIT, mass_units, pairwise_units
+from tacit.accounting.pld.saddle_point import SMALLEST
+from tacit.accounting.pld.sampled_cumulant import SampledGaussianCumulant
 from tacit.accounting.pld.step_cumulants import (
     GaussianCumulant,
     LossSum,
-    SampledGaussianCumulant,
     StepCumulant,
     Unsuitable,
 )
 from tacit.mechanisms.pairs.quadrature import exponential_tilt
+
+_LIGHT = 1e-25  # Tilted mass of an atom below which it is dropped, and added to the error.
 
 
 class SplitStep(ABC):
@@ -36,6 +40,17 @@ class SplitStep(ABC):
     @abstractmethod
     def log_moments(self, theta: float) -> tuple[float, float]:
         """Return log E[e^{theta L}; no tail_weight] and log E[e^{theta L}; tail_weight]."""
+
+    @abstractmethod
+    def rounding(self) -> float:
+        """Return a bound on the error of both log moments at the tilt (Lemma 8.2)."""
+
+    left_out: float = 0.0
+    """P-mass of the runs with an outcome that neither side holds."""
+
+    def miss(self, theta: float) -> float:
+        """Return by how much a quadrature may make a log moment at `theta` too low."""
+        return 0.0
 
     @abstractmethod
     def changes(self, t: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -55,8 +70,9 @@ class SplitGaussian(SplitStep):
     """A Poisson-subsampled Gaussian step; the tail_weights are a smooth function of its noise."""
 
     def __init__(
-        self, pair: SampledGaussian, steps: int, theta: float, largest: float, tail_weight: TailWeight, limit: float
-    ):
+        self, pair: SampledGaussian, steps: int, theta: float, largest: float, tail_weight: TailWeight, limit: float,
+        log_ignored: float,
+    ):  # fmt: skip
         """Nothing is claimed for frequencies beyond `limit`.
 
         Args:
@@ -66,22 +82,29 @@ class SplitGaussian(SplitStep):
             largest: largest tilt that will be asked for.
             tail_weight: share of every outcome that is taken.
             limit: largest frequency.
+            log_ignored: log of the P-mass of all runs that may be left out, < 0.
         """
         self.steps, self._limit = steps, limit
         self.sides = [
-            weighted_cumulant(pair, steps, theta, largest, share)
+            weighted_cumulant(pair, steps, theta, largest, share, log_ignored)
             for share in (replace(tail_weight, end=None), tail_weight)
         ]
         self.mean = self.sides[0].mean
-        self._tail_mass = float(np.exp(self.sides[1].log_moment(0.0)))
+        self.theta = theta
+        self.left_out = sum(side.left_out for side in self.sides)
 
     def log_moments(self, theta: float) -> tuple[float, float]:
         """Return the log moments of the core and of the tail."""
         low, high = (side.log_moment(theta) for side in self.sides)
-        if abs(low) > 0.5:
-            return low, high
-        core = self.sides[0].real
-        return float(np.log1p(np.exp(core.log_mass) @ np.expm1(theta * core.loss) - self._tail_mass)), high
+        return low, high
+
+    def rounding(self) -> float:
+        """Return the larger of both sides'."""
+        return max(side.rounding() for side in self.sides)
+
+    def miss(self, theta: float) -> float:
+        """Return the larger of both sides'."""
+        return max(side.log_moment_bound(theta) - side.log_moment(theta) for side in self.sides)
 
     def changes(self, t: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return phi - 1 of the core and of the tail, with bounds on the errors."""
@@ -100,7 +123,7 @@ class SplitGaussian(SplitStep):
 
 
 def weighted_cumulant(
-    pair: SampledGaussian, steps: int, theta: float, largest: float, tail_weight: TailWeight
+    pair: SampledGaussian, steps: int, theta: float, largest: float, tail_weight: TailWeight, log_ignored: float
 ) -> SampledGaussianCumulant:
     """Return a step under a weight; raises `Unsuitable` where the tilt makes outcomes matter that it leaves out.
 
@@ -110,8 +133,10 @@ def weighted_cumulant(
         theta: tilt of the saddle point, > 0.
         largest: largest tilt that will be asked for.
         tail_weight: share of every outcome that is taken.
+        log_ignored: log of the P-mass of all runs that may be left out, < 0.
     """
-    found = weighted_reach(pair, (theta, largest), tail_weight, -40.0 - np.log(steps))
+    log_steps = float(np.log(steps))
+    found = weighted_reach(pair, (theta, largest), tail_weight, -40.0 - log_steps, log_ignored - log_steps)
     if found is None:
         raise Unsuitable
     ends, log_moment = found
@@ -121,10 +146,24 @@ def weighted_cumulant(
 class SplitTable(SplitStep):
     """A step with many atoms; losses above a threshold are its tail."""
 
-    def __init__(self, loss: np.ndarray, p: np.ndarray, steps: int, theta: float, threshold: float):
+    def __init__(self, loss: np.ndarray, p: np.ndarray, steps: int, theta: float, threshold: float, moved: float):
+        """A table split at a threshold.
+
+        Args:
+            loss: losses of the atoms, shape (atoms,).
+            p: their P-masses, shape (atoms,).
+            steps: independent repetitions, >= 1.
+            theta: tilt of the saddle point, > 0.
+            threshold: loss above which an atom belongs to the tail.
+            moved: bound on the error of each loss.
+
+        Raises:
+            Unsuitable: all atoms or none belong to the tail.
+        """
         self.steps, self.theta = steps, theta
         keep = p > 0
         self.loss, self.log_p = loss[keep], np.log(p[keep])
+        self._units = NodeUnits(mass_units(p[keep]), moved / UNIT)
         self.tail_weights = self.loss > threshold
         if self.tail_weights.all() or not self.tail_weights.any():
             raise Unsuitable
@@ -137,20 +176,31 @@ class SplitTable(SplitStep):
     def log_moments(self, theta: float) -> tuple[float, float]:
         """Return the log moments of the core and of the tail."""
         low, high = (self._tilted(theta, where)[0] for where in (~self.tail_weights, self.tail_weights))
-        if abs(low) > 0.5:
-            return low, high
-        p, loss = np.exp(self.log_p), self.loss
-        small = p[~self.tail_weights] @ np.expm1(theta * loss[~self.tail_weights])
-        return float(np.log1p(small - p[self.tail_weights].sum())), high
+        return low, high
+
+    def rounding(self) -> float:
+        """Return the average of the atoms' units under either tilt, and those of the sum."""
+        found = []
+        for where in (~self.tail_weights, self.tail_weights):
+            log_moment, weights = self._tilted(self.theta, where)
+            units = NodeUnits(self._units.mass[where], self._units.loss)
+            relative = units.of_weights(self.log_p[where], self.loss[where], self.theta, log_moment)
+            found.append(float(weights @ relative) + 2 * pairwise_units(len(weights)))
+        return UNIT * max(found)
 
     def changes(self, t: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return phi - 1 of the core and of the tail, with bounds on the errors."""
         found = []
         for where in (~self.tail_weights, self.tail_weights):
-            _, weights = self._tilted(self.theta, where)
-            keep = weights > 1e-25
-            value, size = shifted_sum(weights[keep], self.loss[where][keep] - self.mean, t, float(t[1]))
-            found.append((value, 16 * UNIT * size + 1e-20))
+            log_moment, weights = self._tilted(self.theta, where)
+            keep = weights > _LIGHT
+            units = NodeUnits(self._units.mass[where], self._units.loss)
+            relative = units.of_weights(self.log_p[where], self.loss[where], self.theta, log_moment)
+            value, error = shifted_sum(
+                weights[keep], self.loss[where][keep] - self.mean, t, float(t[1]), relative[keep],
+                self._units.loss + 2 * abs(self.mean),
+            )  # fmt: skip
+            found.append((value, error + 2 * float(weights[~keep].sum()) + np.abs(value) * self.rounding()))
         return found
 
     @property
@@ -171,6 +221,7 @@ class TailSum(LossSum):
         step = 1e-3 * min(theta, largest - theta)
         below, value, above = (self.log_moment(theta + k * step) for k in (-1, 0, 1))
         self.variance = max((above - 2 * value + below) / step**2, 0.0)
+        self.left_out = sum(step_kind.left_out for step_kind in split_steps)
         self.mean = sum(step_kind.steps * step_kind.mean for step_kind in split_steps)
         self.mean += sum(part.steps * part.mean_and_variance()[0] for part in plain)
 
@@ -178,6 +229,16 @@ class TailSum(LossSum):
         """Return log E_P e^{theta L} of one step."""
         base, rise = self._logs(theta)
         return base + _log_expm1(rise)
+
+    @property
+    def rounding(self) -> float:  # type: ignore[override]
+        """Return a bound on the error of `log_moment` at the tilt: the core's, and that of the rise, relative to it."""
+        found = sum(part.steps * part.rounding() for part in self.plain)
+        for step_kind in self.split_steps:
+            core, tail = step_kind.log_moments(self.theta)
+            each = step_kind.rounding() + UNIT * FUNCTION * (abs(core) + abs(tail))
+            found += step_kind.steps * each + 2 * each + UNIT * MASS
+        return found
 
     def _logs(self, theta: float) -> tuple[float, float]:
         base = sum(part.steps * part.log_moment(theta) for part in self.plain)
@@ -187,6 +248,11 @@ class TailSum(LossSum):
             base += step_kind.steps * core
             rise += step_kind.steps * float(np.logaddexp(0.0, tail - core))
         return base, rise
+
+    def log_moment_bound(self, theta: float) -> float:
+        """Return an upper bound on it: with c and j larger by a factor, it grows by its power of the steps."""
+        more = sum(part.steps * (part.log_moment_bound(theta) - part.log_moment(theta)) for part in self.plain)
+        return self.log_moment(theta) + more + sum(step.steps * step.miss(theta) for step in self.split_steps)
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
         """Return an upper bound on log |phi| over each [t_j, t_{j+1}]."""
@@ -200,28 +266,38 @@ class TailSum(LossSum):
         return sum((part.steps * part.log_decay(t) for part in self.plain), fall)
 
     def transform(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return phi at each t, and a bound on its error."""
-        log_core, rise = np.zeros(len(t), dtype=complex), np.zeros(len(t), dtype=complex)
-        slack, unsure = np.zeros(len(t)), np.zeros(len(t))
+        """Return phi at each t, and a bound on its error (Lemma 8.2)."""
+        phi, size, most = _Difference(len(t)), _Difference(len(t)), _Difference(len(t))
+        slack = np.zeros(len(t))
         for step_kind in self.split_steps:
-            (core, core_error), (tail, jump_error) = step_kind.changes(t)
+            (core, core_error), (tail, tail_error) = step_kind.changes(t)
             log_c, log_j = step_kind.log_moments(self.theta)
             odds = float(np.exp(log_j - log_c))
-            size = np.maximum(np.abs(1 + core) - core_error, 1e-300)
-            ratio = odds * (1 + tail) / (1 + core)
-            log_core += step_kind.steps * log1p(core)
-            slack += step_kind.steps * (core_error / size + 4 * UNIT * np.abs(log1p(core)))
-            rise += step_kind.steps * log1p(ratio)
-            miss = (odds * jump_error + np.abs(ratio) * (core_error + 8 * UNIT)) / size
-            unsure += step_kind.steps * miss / np.maximum(np.abs(1 + ratio) - miss, 1e-300)
+            core, jump = 1 + core, odds * (1 + tail)
+            # A core that is not told from zero may be any number of that size.
+            core_error = core_error + UNIT
+            least = core_error + SMALLEST
+            small = np.abs(core) < least
+            core, core_error = np.where(small, least, core), np.where(small, 2 * least, core_error)
+            phi.multiply(core, jump, step_kind.steps)
+            size.multiply(np.abs(core), np.abs(jump), step_kind.steps)
+            own = 2 * step_kind.rounding() + UNIT * 2 * MASS
+            tail_error = tail_error + UNIT * MASS
+            most.multiply(np.abs(core) + core_error, np.abs(jump) * (1 + own) + odds * tail_error, step_kind.steps)
+            turned = np.minimum(np.abs(jump / core), 1 + np.abs(np.log(np.maximum(np.abs(core + jump), SMALLEST))))
+            slack += 4 * step_kind.steps * UNIT * COMPLEX_LOGARITHM * (np.abs(np.log(core)) + turned)
         for part in self.plain:
             value, error = part.log_phi(t)
-            log_core += value
+            phi.log_core += value
+            size.log_core += np.real(value)
+            most.log_core += np.real(value) + error
             slack += error
         scale = _log_expm1(self._logs(self.theta)[1])
-        phi = np.exp(log_core - scale) * np.expm1(rise)
-        error = np.abs(phi) * np.expm1(np.minimum(slack, 50.0))
-        return phi, error + np.abs(np.exp(log_core + rise - scale)) * np.expm1(np.minimum(2 * unsure, 50.0))
+        bound, largest = (np.real(each.value(scale)) for each in (size, most))
+        rounded = 4 * UNIT * (COMPLEX_LOGARITHM + MASS + abs(scale))
+        return phi.value(scale), np.maximum(largest - bound, 0.0) + largest * (
+            np.expm1(np.minimum(slack, 1.0)) + rounded
+        )
 
     def nodes(self, frequency: float) -> int:
         """Return the finite losses with their masses."""
@@ -232,6 +308,32 @@ class TailSum(LossSum):
         return TailSum(
             self.split_steps, [*self.plain, GaussianCumulant(variance**0.5, self.theta)], self.theta, self.largest
         )
+
+
+class _Difference:
+    """The difference prod (c + j)^T - prod c^T, factor by factor.
+
+    It is prod c^T (e^{sum T log(1 + j / c)} - 1), which keeps the digits of small j.
+    """
+
+    def __init__(self, count: int):
+        """Begin with no factor at each of `count` frequencies."""
+        self.log_core, self._rise = np.zeros(count, dtype=complex), np.zeros(count, dtype=complex)
+
+    def multiply(self, core: np.ndarray, jump: np.ndarray, steps: int) -> None:
+        """Take the factors of `steps` steps; no core may be zero."""
+        log_core, large = np.log(core + 0j), np.abs(jump) > 0.5 * np.abs(core)
+        with np.errstate(divide="ignore"):
+            rise = np.log(np.where(large, core + jump, 1.0) + 0j) - log_core
+        self.log_core += steps * log_core
+        self._rise += steps * np.where(large, rise, log1p(np.where(large, 0.0, jump / core) + 0j))
+
+    def value(self, log_scale: float) -> np.ndarray:
+        """Return the difference over e^log_scale."""
+        base, large = self.log_core - log_scale, np.real(self._rise) > 1.0
+        with np.errstate(under="ignore"):
+            whole, core = np.exp(np.where(large, base + self._rise, 0.0)), np.exp(base)
+            return np.where(large, whole - core, core * np.expm1(np.where(large, 0.0, self._rise)))
 
 
 def _log_expm1(x: float) -> float:

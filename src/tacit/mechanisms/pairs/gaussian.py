@@ -58,7 +58,7 @@ class SampledGaussian(Pair):
         terms = 1 + size - float(np.log(self.rate)) + self.sigma**-2
         return LOSS_UNIT * (size + 4 * min(1.0, self.rate + size) * terms)
 
-    @property
+    @cached_property
     def kind(self) -> SampledGaussian:
         """The pair with unit parameters, the same for all steps of one kind under one relation and direction."""
         return replace(self, sigma=1.0, rate=1.0)

@@ -1,0 +1,225 @@
+"""The cumulant of Poisson-subsampled Gaussian steps of unlike noises, all on the nodes of one rule (Lemma 6.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from tacit.accounting.pld.decay import ROUNDED, log_decay
+from tacit.accounting.pld.node_sums import shifted_sums
+from tacit.accounting.pld.rounding import FUNCTION, UNIT, pairwise_units
+from tacit.accounting.pld.saddle_point import SMALLEST
+from tacit.accounting.pld.schedule import Schedule, SharedRule, raised_rule, real_rule
+from tacit.accounting.pld.step_cumulants import StepCumulant, Unsuitable, logarithm_of
+from tacit.accounting.pld.trapezoid import midpoints
+from tacit.mechanisms.pairs import SampledGaussian
+
+_MOST_NODES = 20_000  # More nodes cost more than a lattice.
+_LOG_TOLERANCE = -32.0  # log of the relative error of all steps at which a rule aims; what it misses is bounded.
+_SPARE = 10.0  # Nodes lighter than that by e^-10 are dropped, and added to the error.
+_LARGEST_EXPONENT = 600.0  # Beyond it exponentials of losses overflow, and steps are taken one by one.
+_EDGES = 200  # Cells of the places in the bound of the decay at low frequencies.
+_BLOCKS = 64  # Blocks of neighbours in that bound; any give one.
+_HEIGHTS = np.array([0.15, 0.35, 0.6, 0.9])  # Heights of the raised lines of that bound; any choice gives one.
+_HIGHEST, _DECAY = 1.5, -10.0  # Largest height, and log of the relative error of the rule on these lines.
+_VALUES = 1 << 20  # Characteristic functions of so many steps and frequencies at a time, which bounds the memory.
+
+
+class ScheduleCumulant(StepCumulant):
+    """All steps of a schedule as a single one."""
+
+    steps = 1
+
+    def __init__(
+        self,
+        members: Sequence[tuple[SampledGaussian, int]],
+        theta: float,
+        largest: float,
+        ends: Sequence[tuple[int, tuple[float, float]]],
+    ):
+        """Nodes between the places of `ends`.
+
+        Args:
+            members: pairs of one kind with the number of times that they run, best by growing noise.
+            theta: > 0, the tilt.
+            largest: the largest tilt that is asked.
+            ends: intervals of noise, in standard deviations, that some of the members need, with their indices.
+
+        Raises:
+            Unsuitable: nodes would be too many, or moments beyond the doubles.
+        """
+        self.schedule, self.theta, self.largest = Schedule.of(members), theta, largest
+        self.log_tolerance = _LOG_TOLERANCE - float(np.log(self.schedule.count.sum()))
+        places = [self.schedule.places(step, end) for step, end in ends]
+        self._ends = min(low for low, _ in places), max(high for _, high in places)
+        rule = real_rule(self.schedule, theta, self.log_tolerance)
+        self._y, self._rule = self._nodes(rule)
+        self._log_mass, self._loss = self.schedule.on_line(self._y, self._rule.step, 0.0)
+        if self._overflows(theta):
+            raise Unsuitable
+        self._mass = np.exp(self._log_mass)
+        self._at_ends = self.schedule.on_line(np.array(self._ends), 1.0, 0.0)
+        self._lost = self.schedule.masses_outside(self._ends)
+        self.left_out = float(self.schedule.count @ self._lost[0])
+        self.moment = self._moments(theta)
+        self._centre = float(self.cumulant_derivatives(theta)[1] / self.schedule.count.sum())
+
+    def _nodes(self, rule: SharedRule) -> tuple[np.ndarray, SharedRule]:
+        if (self._ends[1] - self._ends[0]) / rule.step > _MOST_NODES:
+            raise Unsuitable
+        y, step = midpoints(self._ends, rule.step)
+        return y, SharedRule(step, rule.depth, rule.height)
+
+    def _change(self, theta: float) -> np.ndarray:
+        """e^{theta L} - 1 + theta (e^{-L} - 1), whose expectation is that of e^{theta L} - 1."""
+        return np.expm1(theta * self._loss) + theta * np.expm1(-self._loss)
+
+    def _overflows(self, theta: float) -> bool:
+        return max(theta * float(self._loss.max()), -float(self._loss.min())) > _LARGEST_EXPONENT
+
+    def _moments(self, theta: float) -> np.ndarray:
+        """Log moment of each step."""
+        if self._overflows(theta):
+            exponent = self._log_mass + theta * self._loss
+            top = exponent.max(axis=1)
+            return top + np.log(np.exp(exponent - top[:, None]).sum(axis=1))
+        return np.log1p(self._expected(self._change(theta)))
+
+    def _expected(self, values: np.ndarray) -> np.ndarray:
+        """Sum of the P-masses of each step times values at the nodes."""
+        return self._mass @ values[0] if len(values) == 1 else (self._mass * values).sum(axis=1)
+
+    def log_moment(self, theta: float) -> float:
+        """Return the sum of the log moments of all steps."""
+        return float(self.schedule.count @ self._moments(theta))
+
+    def _miss(self, theta: float) -> np.ndarray:
+        """Bounds on the error of the rule in the moments at theta, absolute."""
+        relative = self._rule.relative(self.schedule, theta)
+        ends = self._rule.at_ends(self.schedule, theta) * self._end_masses(theta)
+        return (relative * np.exp(self._moments(theta)) + ends) / np.maximum(1 - relative, UNIT)
+
+    def _end_masses(self, theta: float) -> np.ndarray:
+        log_mass, loss = self._at_ends
+        return np.exp(np.minimum(log_mass + theta * loss, 700.0)).sum(axis=1)
+
+    def _unsure(self, theta: float) -> np.ndarray:
+        """What the rule misses, also where E_P 1 = E_P e^{-L} = 1 is used, and the masses outside of its ends."""
+        p_miss, q_miss = (self._miss(rate) + lost for rate, lost in zip((0.0, -1.0), self._lost, strict=True))
+        return self._miss(theta) + (1 + abs(theta)) * p_miss + abs(theta) * q_miss
+
+    def log_moment_bound(self, theta: float) -> float:
+        """Return an upper bound on `log_moment`, rounding left out."""
+        value = self._moments(theta)
+        return float(self.schedule.count @ (value + np.log1p(self._unsure(theta) * np.exp(-value))))
+
+    def rounding(self) -> float:
+        """Return the sum of the bounds on the rounding errors of all steps (Lemma 6.5)."""
+        return float(self.schedule.count @ self._roundings)
+
+    @property
+    def _roundings(self) -> np.ndarray:
+        mass, loss = self.schedule.units(self._y, self._rule.step, 0.0)
+        up, down = np.expm1(self.theta * self._loss), np.expm1(-self._loss)
+        units = mass + 2 * np.abs(self._log_mass) + FUNCTION + 2 * pairwise_units(len(self._y)) + 2 * len(self._y)
+        size = units * np.abs(up + self.theta * down) + self.theta * np.abs(up - down) * loss
+        size = size + 2 * (FUNCTION + 2) * (np.abs(up) + self.theta * np.abs(down))
+        summed = UNIT * ((self._mass * size).sum(axis=1) * np.exp(-self.moment) + FUNCTION * np.abs(self.moment))
+        summed += UNIT * len(self.moment) * np.abs(self.moment)  # The sum over the steps.
+        return summed + 2 * self._unsure(self.theta) * np.exp(-self.moment)
+
+    def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
+        """Return `log_moment` with its first two derivatives, the latter for searches only."""
+        value = self._moments(theta)
+        weights = np.exp(self._log_mass + theta * self._loss - value[:, None])
+        mean = (weights * self._loss).sum(axis=1)
+        square = (weights * self._loss**2).sum(axis=1)
+        count = self.schedule.count
+        return float(count @ value), float(count @ mean), float(count @ np.maximum(square - mean**2, 0.0))
+
+    def mean_and_variance(self) -> tuple[float, float]:
+        """Return the place around which `log_phi` is taken, and the variance."""
+        return float(self._centre * self.schedule.count.sum()), self.cumulant_derivatives(self.theta)[2]
+
+    def log_decay(self, t: np.ndarray) -> np.ndarray:
+        """Return an upper bound on log |phi| over each [t_j, t_{j+1}], and for the last beyond.
+
+        Where losses are shared, steps in blocks of neighbours count with the least of their masses.
+        """
+        y = np.linspace(*self._ends, _EDGES + 1)
+        p, q = self.schedule.cells(y)
+        loss = self.schedule.on_line(y, 1.0, 0.0)[1]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            weights = np.exp(np.log(p) + self.theta * np.log(p / q) - self.moment[:, None])
+        weights = np.where((p > SMALLEST) & (q > SMALLEST), weights, 0.0)
+        if loss[0, 0] > loss[0, -1]:
+            loss, weights = loss[:, ::-1], weights[:, ::-1]
+        if len(loss) == 1:
+            decay = log_decay(loss[0], np.minimum.reduceat(weights, self._blocks, axis=0), t)
+        else:
+            decay = np.array([log_decay(edges, row, t) for edges, row in zip(loss, weights, strict=True)])
+        decay[:, -1] = 0.0
+        return np.add.reduceat(self.schedule.count, self._blocks) @ np.minimum(decay, self._raised_decay(t[:-1]))
+
+    @cached_property
+    def _blocks(self) -> np.ndarray:
+        """The first step of each block: one for each step where losses are not shared."""
+        size = max(1, len(self.moment) // _BLOCKS) if self.schedule.shared else 1
+        return np.arange(0, len(self.moment), size)
+
+    def _raised_decay(self, t: np.ndarray) -> np.ndarray:
+        """Return log of the sums of |e^{(theta + it) L}| over raised nodes and of what the rules miss (Lemma 6.7)."""
+        bound = np.zeros((len(self._blocks), len(t)))
+        heights = _HEIGHTS if len(bound) == len(self.moment) else _HEIGHTS[::2]
+        for height in (heights * min(2 * float(np.median(self.schedule.variance)) ** 0.5, _HIGHEST)).tolist():
+            shape = SharedRule(1.0, height, self.schedule.kind.loss_sign * height)
+            need = float(shape.growth(self.schedule, self.theta).min()) - _DECAY
+            step = max(2 * np.pi * height / need, self._rule.step / 4)
+            y, rule = self._nodes(SharedRule(step, shape.depth, shape.height))
+            log_mass, loss = self.schedule.on_line(y, rule.step, rule.height)
+            sizes = np.exp(np.minimum(np.real(log_mass) + self.theta * np.real(loss) - self.moment[:, None], 700.0))
+            sizes = np.maximum.reduceat(sizes, self._blocks, axis=0)
+            falls = [np.exp(-np.multiply.outer(np.imag(row), t)) for row in loss]
+            size = sizes @ falls[0] if len(falls) == 1 else np.stack([a @ b for a, b in zip(sizes, falls, strict=True)])
+            miss = np.maximum.reduceat(self._missed(rule), self._blocks)[:, None] * (1 + ROUNDED)
+            bound = np.minimum(bound, np.log(size * (1 + ROUNDED) + miss + np.finfo(float).tiny))
+        return bound
+
+    def _missed(self, rule: SharedRule) -> np.ndarray:
+        """What a raised rule misses of each characteristic function, with what the moments themselves do."""
+        ends = rule.at_ends(self.schedule, self.theta) * self._end_masses(self.theta) * np.exp(-self.moment)
+        moment = 1 + self._unsure(self.theta) * np.exp(-self.moment)
+        return rule.relative(self.schedule, self.theta) * moment + ends
+
+    def nodes(self, frequency: float) -> int:
+        """Return the nodes of all steps."""
+        return 2 * self._mass.size
+
+    def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return log phi of all steps at each t, and a bound on its error."""
+        y, rule = self._nodes(raised_rule(self.schedule, self.theta, self.log_tolerance))
+        log_mass, loss = self.schedule.on_line(y, rule.step, rule.height)
+        exponent = log_mass + self.theta * loss - self.moment[:, None]
+        mass, unsure = self.schedule.units(y, rule.step, rule.height)
+        sizes = np.abs(log_mass) + self.theta * np.abs(loss) + np.abs(self.moment)[:, None]
+        mass = mass + self.theta * unsure + 2 * sizes + FUNCTION
+        unsure = unsure + 2 * abs(self._centre)
+        light = np.real(exponent) < self.log_tolerance - _SPARE
+        dropped = np.where(light, np.exp(np.real(exponent)), 0.0).sum(axis=1)
+        kept = ~light.all(axis=0)
+        dropped = dropped + 2 * self._missed(rule)
+        weights, offset = np.where(light, 0.0, np.exp(exponent))[:, kept], (loss - self._centre)[:, kept]
+        mass, unsure = np.broadcast_to(mass, light.shape)[:, kept], np.broadcast_to(unsure, loss.shape)[:, kept]
+        value, error = np.zeros(len(t), dtype=complex), np.zeros(len(t))
+        rows, roundings = max(1, _VALUES // len(t)) if len(offset) == 1 else 1, self._roundings
+        for start in range(0, len(weights), rows):
+            part = slice(start, start + rows)
+            own = part if len(offset) > 1 else slice(None)
+            change, miss = shifted_sums(weights[part], offset[own][0], t, float(t[1]), mass[part], unsure[own][0])
+            miss = miss + dropped[part, None] + np.abs(change) * roundings[part, None]
+            log_phi, slack = logarithm_of(change, miss, self.schedule.count[part, None])
+            value += log_phi.sum(axis=0)
+            error += (slack + UNIT * (len(weights) + 2) * np.abs(log_phi)).sum(axis=0)
+        return value, error
