@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from tacit.clipping import FlatClip
 from tacit.errors import InvalidInput, UnsupportedModel
 from tacit.gradients import ClippedSum, UnitIds, clipped_sum
+from tacit.gradients import clipped as clipped_module
 from tests.gradients.cases import cross_entropy, oracle, squared_error, total_norm
 
 
@@ -237,3 +238,39 @@ def test_the_old_name_of_unit_ids_still_works_with_a_warning():
     new = clipped(squared_error, x, y, unit_ids=unit_ids)
     assert torch.equal(old[0].flat, new[0].flat)
     assert torch.equal(old[1], new[1])
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["on capture", "after a part was summed"])
+def test_a_physical_batch_that_runs_out_of_memory_is_halved_and_counted_once(monkeypatch, late):
+    model, x, y = nn.Linear(4, 3), torch.randn(40, 4), torch.randn(40, 3)
+    # One record of a square that overflows is summed by the fallback first.
+    x[7] = 1e17
+    expected, norms = ClippedSum(model, FlatClip(1.0))(squared_error, x, y)
+    clipped = ClippedSum(model, FlatClip(1.0), max_physical_batch_size="auto")
+    clipped.fallback_reason(squared_error, x, y)
+    captured, sizes = clipped_module.capture_gradients, []
+
+    def limited(model, trainable, batch, *more):
+        sizes.append(len(batch))
+        if len(batch) > 10 and (not late or len(batch) % 2):
+            raise torch.OutOfMemoryError("out of memory")
+        return captured(model, trainable, batch, *more)
+
+    monkeypatch.setattr(clipped_module, "capture_gradients", limited)
+    found, again = clipped(squared_error, x, y)
+    assert max(sizes) > 10 > sizes[-1] or sizes[-1] == 10
+    torch.testing.assert_close(found.flat.float(), expected.flat.float())
+    torch.testing.assert_close(again, norms)
+    assert clipped(squared_error, x, y)[0].flat.isfinite().all()
+
+
+def test_other_errors_are_no_lack_of_memory(monkeypatch):
+    def failing(*given):
+        raise RuntimeError("shapes cannot be multiplied")
+
+    clipped = ClippedSum(nn.Linear(4, 3), FlatClip(1.0), max_physical_batch_size="auto")
+    x, y = torch.randn(6, 4), torch.randn(6, 3)
+    clipped.fallback_reason(squared_error, x, y)
+    monkeypatch.setattr(clipped_module, "capture_gradients", failing)
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        clipped(squared_error, x, y)

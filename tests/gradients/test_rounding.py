@@ -19,6 +19,7 @@ from tacit.gradients.rounding import (
     NORM_TERMS,
     SINGLE_SLACKS,
     blocks,
+    covering,
     norm_slack,
     raised,
     single_slack,
@@ -125,6 +126,26 @@ def test_gradients_that_cancel_over_positions_stay_within_the_bound(count, posit
     assert float((found.parts["matrix.weight"] - exact.sum(0)).norm()) <= single_slack() / 2 + 2e-6 * count
 
 
+@pytest.mark.parametrize(("positions", "width", "outputs"), [(12, 3000, 200), (300, 40, 60)])
+def test_norms_of_ordinary_records_are_not_raised(positions, width, outputs, monkeypatch):
+    """By Gram matrices of long rows, and by matrices that are made in parts."""
+    monkeypatch.setattr(per_sample_gradients, "_KEPT_VALUES", 40 * outputs)
+    draw = torch.Generator().manual_seed(positions)
+    x = torch.randn(6, positions, width, generator=draw)
+    y = torch.randn(6, positions, outputs, generator=draw) + 0.3
+    norms = ClippedSum(Positions(width, outputs), FlatClip(1.0))(inner, x, y)[1]
+    exact = torch.einsum("btp,btd->bpd", y.double(), x.double()).flatten(1).norm(dim=1)
+    assert float((norms.double() / exact - 1).abs().max()) <= 1e-6
+
+
+def test_norms_of_repeated_rows_are_not_raised():
+    draw = torch.Generator().manual_seed(4)
+    x, y = torch.randint(0, 3, (6, 600), generator=draw), torch.randn(6, 600, 5, generator=draw)
+    norms = ClippedSum(Table(), FlatClip(1.0))(inner, x, y)[1]
+    exact = torch.einsum("btp,btd->bpd", y.double(), nn.functional.one_hot(x, 3).double()).flatten(1).norm(dim=1)
+    assert float((norms.double() / exact - 1).abs().max()) <= 1e-6
+
+
 @pytest.mark.parametrize(
     ("count", "positions", "width", "outputs"), [(40, 12, 8, 6), (40, 12, 30, 20), (80, 12, 300, 200)]
 )
@@ -162,7 +183,18 @@ def test_blocks_keep_every_batch_within_the_bound(units, share, single):
 
 def test_raised_norms_cover_what_cancels():
     # |sum| is 0 in float32 where the terms differ in digits that float32 drops.
-    assert float(raised(torch.zeros(1), torch.tensor([1e4]), 100)) >= (100 * 2.0**-24 * 1e4) ** 2
+    share = 1 + norm_slack(torch.float32, 1)
+    assert float(raised(torch.zeros(1), torch.tensor([1e4]), 100)) * share**2 >= (100 * 2.0**-24 * 1e4) ** 2
+
+
+@given(computed=st.floats(0.0, 1e6), hidden=st.floats(0.0, 1e6), dtype=st.sampled_from([torch.float32, torch.float64]))
+def test_the_slack_of_norms_covers_what_is_not_raised(computed, hidden, dtype):
+    squares = torch.tensor([computed], dtype=dtype)
+    highest = squares + torch.tensor([hidden], dtype=dtype)
+    share = 1 + norm_slack(dtype, 1)
+    found = covering(squares, highest)
+    assert found >= squares
+    assert float(found) ** 0.5 * share >= float(highest) ** 0.5
 
 
 @pytest.mark.parametrize("engine", ["eager", "recorded"])

@@ -144,3 +144,44 @@ def test_weights_written_in_the_forward_pass_are_named():
 
     with pytest.raises(UnsupportedModel, match=r"writes the parameter '0\.weight'"):
         clipped_sum(nn.Sequential(Shrinking(5, 2)), squared_error, floats(6, 5), torch.zeros(6, 2), clip_norm=1.0)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_layer_at_two_names_keeps_its_parameters_after_the_slower_method(frozen):
+    """As the word table of prompt tuning has two names."""
+
+    class Prompted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.base = nn.ModuleDict({"table": nn.Embedding(9, 4).requires_grad_(not frozen)})
+            self.prompt, self.table = nn.Embedding(3, 4), self.base["table"]
+
+        def forward(self, x):
+            words = self.table(x)
+            return (self.prompt.weight @ words.transpose(1, 2)).cos() + words.sum(2).unsqueeze(1)
+
+    torch.manual_seed(0)
+    model = Prompted()
+    before = dict(model.named_parameters())
+    check(model, ints(9, 6, 5), torch.zeros(6), fast=False)
+    assert {name: id(value) for name, value in model.named_parameters()} == {n: id(v) for n, v in before.items()}
+
+
+@pytest.mark.parametrize("padding", [None, 0, 2])
+def test_a_table_indexed_without_the_batch_is_captured_in_any_arrangement(padding):
+    """As relative positions, prompts and position tables are; row 1 is looked up several times."""
+
+    class Positions(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.prompt = nn.Embedding(9, 4), nn.Embedding(3, 4, padding_idx=padding)
+            self.bias = nn.Embedding(4, 2)
+
+        def forward(self, x):
+            prompt = self.prompt(torch.tensor([[0, 1, 2, 1, 1]]))
+            bias = self.bias(torch.tensor([[0, 1, 3], [1, 1, 0]])).permute(2, 0, 1).unsqueeze(0)
+            words = self.words(x) + prompt
+            return torch.cat([prompt.repeat(len(x), 1, 1), words], 1).cos().sum(1)[:, :2, None, None] * bias
+
+    torch.manual_seed(0)
+    check(Positions(), ints(9, 6, 5), torch.zeros(6))

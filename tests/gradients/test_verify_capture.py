@@ -223,3 +223,28 @@ def test_another_loss_is_examined_anew():
     _, norms = clipped_sum(model, penalised, X, torch.zeros(6, 2), clip_norm=1.0)
     _, plain = clipped_sum(model, squared_error, X, torch.zeros(6, 2), clip_norm=1.0)
     assert not torch.allclose(norms, plain, rtol=1e-3)
+
+
+class AtTheKink(nn.Module):
+    """One of many activations is zero up to rounding: in single precision, its sign depends on the batch."""
+
+    def __init__(self, share=0.02):
+        super().__init__()
+        self.main, self.side, self.share = nn.Linear(4, 3), nn.Linear(4, 3), share
+
+    def forward(self, x):
+        side = self.side(x)
+        zero = side - side.detach()
+        if len(x) > 1 and x.dtype == torch.float32:
+            zero = zero + 1e-12
+        return self.main(x) + self.share * zero.relu()
+
+
+def test_an_activation_of_either_sign_by_rounding_does_not_cost_the_fast_path():
+    clipped = ClippedSum(AtTheKink(), FlatClip(1.0))
+    assert clipped.fallback_reason(squared_error, X, torch.randn(6, 3)) == ""
+
+
+def test_a_large_difference_in_single_precision_is_no_rounding():
+    clipped = ClippedSum(AtTheKink(share=1.0), FlatClip(1.0))
+    assert "side" in clipped.fallback_reason(squared_error, X, torch.randn(6, 3))

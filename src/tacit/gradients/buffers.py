@@ -35,6 +35,10 @@ class Buffers:
         """`view` laid out contiguously."""
         return view.contiguous() if recording() else self._take(name, view.shape, view).copy_(view)
 
+    def like(self, name: object, tensor: Tensor) -> Tensor:
+        """An uninitialised tensor of the shape, type and device of `tensor`."""
+        return torch.empty_like(tensor) if recording() else self._take(name, tensor.shape, tensor)
+
     def product(self, name: object, left: Tensor, right: Tensor) -> Tensor:
         """The product left @ right, for (B, G, p, T) and (B, G, T, d)."""
         if recording():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,7 @@ from tacit.gradients.fallback import add_clipped_rows
 from tacit.gradients.flat_gradient import FlatGradient, Total, wide
 from tacit.gradients.identity import identity_of
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size, call, form_of
+from tacit.gradients.memory import held_values, out_of_memory
 from tacit.gradients.model_probe import ModelProbe
 from tacit.gradients.privacy_units import PrivacyUnits, UnitIds
 from tacit.gradients.rounding import single_slack, slack
@@ -32,6 +35,8 @@ _HELD_VALUES = 2**26
 # Verifications of one model that are kept: one for each loss and input size, and training uses few of either.
 _KEPT_VERIFICATIONS = 256
 
+# Takes the sum of one physical batch.
+Add = Callable[[FlatGradient], None]
 _VERIFICATIONS: weakref.WeakKeyDictionary[nn.Module, dict[tuple[object, ...], Verification]] = (
     weakref.WeakKeyDictionary()
 )
@@ -88,7 +93,8 @@ class ClippedSum:
         model: any module whose layers treat records independently.
         clip: of the next batch; may be exchanged for another of the same groups between batches.
         max_physical_batch_size: records that go through the model at a time; the sum does not depend on it. A privacy
-            unit of several records is never split.
+            unit of several records is never split. "auto" takes as many as half of the free memory holds, and half as
+            many where memory runs out.
         expected_batch_size: units of a batch on average, which must be public: `slack` depends on it.
 
     Raises:
@@ -109,7 +115,7 @@ class ClippedSum:
         model: nn.Module,
         clip: Clip,
         *,
-        max_physical_batch_size: int | None = None,
+        max_physical_batch_size: int | Literal["auto"] | None = None,
         expected_batch_size: float | None = None,
     ):
         examine(model)
@@ -119,7 +125,8 @@ class ClippedSum:
             clip.groups(list(self.trainable)), single_slack=single_slack(expected_batch_size)
         )
         self._max_physical_batch_size = _HELD_VALUES
-        if max_physical_batch_size is not None:
+        self._auto = max_physical_batch_size == "auto"
+        if max_physical_batch_size is not None and max_physical_batch_size != "auto":
             self._max_physical_batch_size = check.count("max_physical_batch_size", max_physical_batch_size)
         self._buffers = Buffers()
         self.probe = ModelProbe(model)
@@ -204,56 +211,68 @@ class ClippedSum:
     def _add(self, batch: PhysicalBatch, verified: Verification, total: Total) -> Tensor:
         """Add the clipped gradients of all units, as many records at a time as may be held; their norms."""
         unit = batch.privacy_units.size
-        size = max(1, self._chunk(verified) // unit) * unit
-        if len(batch) <= size:
-            return self._add_chunk(batch, verified, total)
-        chunks = [batch.select(slice(start, start + size)) for start in range(0, len(batch), size)]
-        return torch.cat([self._add_chunk(chunk, verified, total) for chunk in chunks])
+        start, norms = 0, []
+        while start < len(batch) or not norms:
+            size = max(1, self._chunk(verified) // unit) * unit
+            chunk = batch if len(batch) <= size else batch.select(slice(start, start + size))
+            parts: list[FlatGradient] = []
+            try:
+                found = self._add_chunk(chunk, verified, parts.append)
+            except (RuntimeError, MemoryError) as error:
+                if not self._auto or len(chunk) <= unit or not out_of_memory(error):
+                    raise
+                self._max_physical_batch_size = len(chunk) // 2
+                continue
+            # Only now: a chunk that is tried again must not be in the sum already.
+            for part in parts:
+                total.add(part)
+            norms.append(found)
+            start += len(chunk)
+        return norms[0] if len(norms) == 1 else torch.cat(norms)
 
     def _chunk(self, verified: Verification) -> int:
         """Number of records that may go through the model at a time."""
         values = verified.trace.values_per_record if verified.trace is not None else 1
-        return max(1, min(self._max_physical_batch_size, _HELD_VALUES // max(1, values)))
+        held = held_values(next(iter(self.trainable.values())).device) if self._auto else _HELD_VALUES
+        return max(1, min(self._max_physical_batch_size, held // max(1, values)))
 
-    def _add_chunk(self, batch: PhysicalBatch, verified: Verification, total: Total) -> Tensor:
+    def _add_chunk(self, batch: PhysicalBatch, verified: Verification, add: Add) -> Tensor:
         if verified.trace is None:
-            return self._add_by_fallback(batch, verified, total)
+            return self._add_by_fallback(batch, verified, add)
         try:
             with without_gradients(self.trainable):
                 model = partial(call, self.model)
                 found = capture_gradients(model, self.trainable, batch, verified.trace, self._buffers)
         except Uncovered:
-            return self._add_by_fallback(batch, replace(verified, vectorised=False), total)
+            return self._add_by_fallback(batch, replace(verified, vectorised=False), add)
         except Exception:
             # Where the batch does not fit the model or the loss, they say so without capture as well.
             with torch.no_grad():
                 batch.checked_losses(self.model)
             raise
-        return self._add_captured(found, batch, verified, total)
+        return self._add_captured(found, batch, verified, add)
 
-    def _add_captured(
-        self, found: CapturedGradients, batch: PhysicalBatch, verified: Verification, total: Total
-    ) -> Tensor:
+    def _add_captured(self, found: CapturedGradients, batch: PhysicalBatch, verified: Verification, add: Add) -> Tensor:
         squared = found.squared_norms
         within = self.within_range(squared)
         if not within.all():
-            return self._add_by_range(within.all(0), batch, verified, total)
-        total.add(found.weighted_sum(self.trainable, self.factors(squared)))
+            return self._add_by_range(within.all(0), batch, verified, add)
+        add(found.weighted_sum(self.trainable, self.factors(squared)))
         return (squared[0] if len(squared) == 1 else squared.sum(0)).sqrt()
 
-    def _add_by_fallback(self, batch: PhysicalBatch, verified: Verification, total: Total) -> Tensor:
+    def _add_by_fallback(self, batch: PhysicalBatch, verified: Verification, add: Add) -> Tensor:
         gradient = FlatGradient.zeros(self.trainable, torch.float64)
         norms = add_clipped_rows(self.model, batch, self.clip, gradient.parts, vectorised=verified.vectorised)
-        total.add(gradient)
+        add(gradient)
         return norms
 
-    def _add_by_range(self, within: Tensor, batch: PhysicalBatch, verified: Verification, total: Total) -> Tensor:
+    def _add_by_range(self, within: Tensor, batch: PhysicalBatch, verified: Verification, add: Add) -> Tensor:
         """Units out of range go through the fallback, the others again without them: 0 times NaN is NaN."""
         norms = torch.empty(within.shape, dtype=self.dtype, device=within.device)
-        for chosen, add in ((~within, self._add_by_fallback), (within, self._add_chunk)):
+        for chosen, way in ((~within, self._add_by_fallback), (within, self._add_chunk)):
             if chosen.any():
                 index = chosen.repeat_interleave(batch.privacy_units.size).nonzero().flatten()
-                norms[chosen] = add(batch.select(index), verified, total).to(norms.dtype)
+                norms[chosen] = way(batch.select(index), verified, add).to(norms.dtype)
         return norms
 
     def _verification(self, loss: Loss, inputs: Inputs, targets: Tensor) -> Verification:

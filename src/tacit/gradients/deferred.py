@@ -170,7 +170,7 @@ class DeferredSum(ClippedSum):
         units = replace(self.privacy_units, drawn=len(cotangents) if drawn is None else drawn)
         batch = PhysicalBatch(recording.form.inner_product, recording.inputs, cotangents, units)
         if len(cotangents) and not recording.chunks:
-            norms = [self._add_by_fallback(batch, recording.verification, total)]
+            norms = [self._add_by_fallback(batch, recording.verification, total.add)]
         for chunk in recording.chunks:
             norms.append(self._add_recorded(chunk, batch.select(chunk.index), recording.verification, total))
         return self._result(total, norms)
@@ -214,7 +214,7 @@ class DeferredSum(ClippedSum):
             found = gradients_of_uses(chunk.capture, gradients, self.trainable, losses, Trace(), batch.privacy_units)
         except Overwritten:
             raise TrainingMisuse(f"the model's activations must {_UNTOUCHED}") from None
-        return self._add_captured(found, batch, verified, total)
+        return self._add_captured(found, batch, verified, total.add)
 
 
 _UNTOUCHED = "stay as they are until backward; got some that were written into. Work on copies."

@@ -17,8 +17,10 @@ from torch import (
     Tensor,
     _weight_norm,  # pyright: ignore[reportPrivateImportUsage]
 )
+from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
+from tacit.gradients.embedding_rows import EmbeddingRows
 from tacit.gradients.per_sample_gradients import DenseGradients, PerSampleGradients
 from tacit.gradients.rounding import Blocks
 
@@ -48,6 +50,7 @@ class Derived:
         mask: what the only source was multiplied by, if that is all.
         rearranged: whether it holds values of the only source, each at most once.
         flat_index: where the values of the only source stand in it, row by row, if everything else is constant.
+        rows: index of the row of the only source at each of its positions, if it is an embedding.
     """
 
     value: Tensor
@@ -56,6 +59,7 @@ class Derived:
     mask: Tensor | None = None
     rearranged: bool = False
     flat_index: Tensor | None = None
+    rows: Tensor | None = None
 
     def pullback(self, gradients: PerSampleGradients) -> list[PerSampleGradients]:
         """Per-sample gradients in the sources, given those in this tensor."""
@@ -64,11 +68,19 @@ class Derived:
             return [gradients.masked(names[0], self.mask)]
         if self.flat_index is not None:
             return [gradients.scattered(names[0], self.flat_index)]
+        if self.rows is not None:
+            return [self._rows_looked_up(names[0], gradients.dense())]
         if self.rearranged:
             return [RearrangedGradients(names[0], gradients, self.value, leaves[0])]
         dense = gradients.dense().reshape(-1, *self.value.shape)
         found = torch.autograd.grad(self.value, leaves, dense, is_grads_batched=True, retain_graph=True)
         return [DenseGradients(name, one) for name, one in zip(names, found, strict=True)]
+
+    def _rows_looked_up(self, name: str, gradients: Tensor) -> EmbeddingRows:
+        """Rows of the table `name`, the same ones for every record."""
+        assert self.rows is not None
+        gradients = gradients.reshape(len(gradients), self.rows.numel(), self.value.shape[-1])
+        return EmbeddingRows(name, self.rows.flatten().expand(gradients.shape[:2]), gradients, self.sources[name].shape)
 
 
 def derive(
@@ -111,12 +123,13 @@ def derive(
     rearranged = len(sources) == 1 and all(one.rearranged for one in inner) and _rearranges(func, given)
     mask = _mask(given, sources) if func in _MULTIPLYING and not inner and not named else None
     flat_index = _flat_index(func, given, sources, inner)
+    rows = given[0] if func is F.embedding and not inner and _looks_up_plainly(given, named) else None
     found: list[Derived] = []
 
     def detached(value: Any) -> Any:
         if not isinstance(value, Tensor) or not value.requires_grad:
             return value
-        found.append(Derived(value, value.detach(), dict(sources), mask, rearranged, flat_index))
+        found.append(Derived(value, value.detach(), dict(sources), mask, rearranged, flat_index, rows))
         return found[-1].detached
 
     return tree_map(detached, result), found
@@ -248,6 +261,14 @@ def _flat_index(
     base, dim, index, value = given
     fits = base.dim() == 1 and dim in (0, -1) and any(value is leaf for leaf in sources.values())
     return index if fits and len(sources) == 1 else None
+
+
+def _looks_up_plainly(given: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
+    """Whether an embedding gives each row of its table the sum of the gradients at its positions, without padding."""
+    names = ("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq")
+    options: dict[str, Any] = {**dict(zip(names, given[2:], strict=False)), **named}
+    unset = options.get("padding_idx") is None and options.get("max_norm") is None
+    return len(given) >= 2 and unset and not options.get("scale_grad_by_freq")
 
 
 def _batchable_weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:

@@ -38,15 +38,17 @@ class EmbeddingRows(PerSampleGradients):
         first = F.pad(~same, (1, 0), value=True)
         lengths = square_sums(self.gradient)
         mass = second_level(lengths.sqrt())
+        # Rows of single precision are added in double precision, and rounded once.
+        roundings = positions if self.gradient.dtype == torch.float64 else 0
         if recording():
             every = torch.arange(order.numel(), device=order.device)
-            return raised(self._run_squares(order, first, every), mass, positions)
+            return raised(self._run_squares(order, first, every), mass, roundings)
         # An index that a record looks up once needs no sum; the others are few in most data.
         repeated = F.pad(same, (1, 0)) | F.pad(same, (0, 1))
         unique = torch.ones_like(repeated).scatter_(1, order, ~repeated)
         squares = second_level(lengths * unique)
         chosen = repeated.flatten().nonzero().flatten()
-        return raised(squares + self._run_squares(order, first, chosen), mass, positions)
+        return raised(squares + self._run_squares(order, first, chosen), mass, roundings)
 
     def _run_squares(self, order: Tensor, first: Tensor, chosen: Tensor) -> Tensor:
         """Sum of squares of the sums over runs of equal indices, over the `chosen` places of the sorted indices."""
@@ -54,10 +56,10 @@ class EmbeddingRows(PerSampleGradients):
         record = chosen // positions
         run = first.flatten()[chosen].cumsum(0) - 1
         values = self.gradient.reshape(-1, self.shape[1])[record * positions + order.flatten()[chosen]]
-        sums = values.new_zeros(values.shape).index_add_(0, run, values)
+        sums = values.new_zeros(values.shape, dtype=torch.float64).index_add_(0, run, values.double())
         owner = torch.zeros_like(record).scatter_(0, run, record)
         total = torch.zeros(len(order), dtype=torch.float64, device=order.device)
-        return total.index_add_(0, owner, square_sums(sums).double()).to(values.dtype)
+        return total.index_add_(0, owner, square_sums(sums)).to(values.dtype)
 
     def dense(self) -> Tensor:
         """One table for each record."""

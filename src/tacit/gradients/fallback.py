@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import grad, vmap
 
 from tacit.clipping import Clip
 from tacit.gradients.checkpointing import without_checkpointing
 from tacit.gradients.flat_gradient import wide
 from tacit.gradients.inputs import Arguments, Inputs, PhysicalBatch, arguments_of, check_losses, map_tensors
+from tacit.gradients.module_state import call_with
 from tacit.gradients.privacy_units import RECORD_UNITS, PrivacyUnits
 from tacit.gradients.rounding import square_sums
 
@@ -84,7 +85,7 @@ def by_vmap(model: nn.Module, batch: PhysicalBatch) -> dict[str, Tensor]:
         arguments = map_tensors(lambda value: value.unsqueeze(0), with_rows(record))
         positional, named = arguments_of(arguments)
         with without_checkpointing():
-            outputs = functional_call(model, parameters | frozen, positional, named)
+            outputs = call_with(model, parameters | frozen, positional, named)
         return check_losses(batch.loss(outputs, target.unsqueeze(0)), 1)[0]
 
     per_sample = vmap(grad(one_loss), in_dims=(None, 0, 0), randomness="different")

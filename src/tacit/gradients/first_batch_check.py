@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,7 @@ from tacit.clipping import Clip, FlatClip
 from tacit.errors import UnsupportedModel
 from tacit.gradients.clipped import ClippedSum
 from tacit.gradients.fallback import clipped_rows, one_at_a_time
-from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, map_tensors
+from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, doubled
 from tacit.gradients.privacy_units import PrivacyUnits
 from tacit.gradients.verify_capture import NoDropout
 
@@ -99,15 +98,6 @@ def _loop_sum(model: nn.Module, clip: Clip, batch: PhysicalBatch, wider: bool) -
     _, clipped = clipped_rows({name: value.double() for name, value in gradients.items()}, clip, units)
     flat = torch.cat([value.flatten(1) for value in clipped.values()], 1)
     return flat.sum(0), float(flat.norm(dim=1).sum())
-
-
-def doubled(batch: PhysicalBatch) -> PhysicalBatch:
-    """`batch` in double precision."""
-    return replace(batch, inputs=map_tensors(_double, batch.inputs), targets=_double(batch.targets))
-
-
-def _double(value: Tensor) -> Tensor:
-    return value.double() if value.is_floating_point() else value
 
 
 def _random(model: nn.Module, batch: PhysicalBatch, again: Callable[[], None]) -> bool:

@@ -83,13 +83,13 @@ class Total:
 
     def add(self, part: FlatGradient) -> None:
         """Add `part`, which must not be used any more."""
-        self._parts += 1
         self._last = part
         if self._sum is None:
             self._sum = part.flat
-            return
-        self._sum = self._sum.double() if self._parts == 2 else self._sum
-        self._sum += part.flat
+        else:
+            self._sum = self._sum.double() if self._parts == 1 else self._sum
+            self._sum += part.flat
+        self._parts += 1
 
     def gradient(self) -> FlatGradient:
         """The sum of all parts; zero without any."""

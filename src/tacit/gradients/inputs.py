@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -200,3 +200,12 @@ def check_losses(losses: object, batch: int) -> Tensor:
     if losses.shape != (batch,):
         raise check.fail("loss", f"one value per example, shape ({batch},)", tuple(losses.shape), _FORM)
     return losses
+
+
+def doubled(batch: PhysicalBatch) -> PhysicalBatch:
+    """`batch` in double precision."""
+    return replace(batch, inputs=map_tensors(_double, batch.inputs), targets=_double(batch.targets))
+
+
+def _double(value: Tensor) -> Tensor:
+    return value.double() if value.is_floating_point() else value

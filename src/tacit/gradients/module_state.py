@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 State = dict[str, Any]
 
@@ -113,6 +114,36 @@ def _same_tensors(left: Tensor, right: Tensor) -> bool:
     if left.shape != right.shape or left.dtype != right.dtype or left.device != right.device:
         return False
     return torch.equal(left, right) or bool(((left == right) | ((left != left) & (right != right))).all())
+
+
+def call_with(module: nn.Module, values: Mapping[str, Tensor], positional: Any, named: Mapping[str, Any]) -> Any:
+    """`torch.func.functional_call`, after which the module holds its own parameters and buffers again.
+
+    Of a submodule that stands at two names, torch puts the given tensor back, not the parameter.
+
+    Args:
+        module: called with `values` in place of its parameters and buffers.
+        values: by name; a value that several names share may be given under one of them.
+        positional: arguments.
+        named: arguments.
+
+    Example:
+        >>> layer = nn.Linear(1, 1, bias=False)
+        >>> both = nn.Sequential(layer, layer)
+        >>> call_with(both, {"0.weight": torch.full((1, 1), 3.0)}, (torch.ones(1, 1),), {}).item()
+        9.0
+        >>> isinstance(layer.weight, nn.Parameter)
+        True
+    """
+    tables: list[dict[str, Any]] = [
+        table for inner in module.modules() for table in (inner._parameters, inner._buffers)
+    ]
+    before = [dict(table) for table in tables]
+    try:
+        return functional_call(module, dict(values), positional, dict(named))
+    finally:
+        for table, own in zip(tables, before, strict=True):
+            table.update(own)
 
 
 def copy_to_run(model: nn.Module) -> tuple[nn.Module, Callable[[], None]]:

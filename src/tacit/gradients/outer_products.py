@@ -57,14 +57,19 @@ class OuterProduct(PerSampleGradients):
         return replace(self, left=self.left[index], right=self.right[index])
 
     def add_in_blocks(self, gradient_sum: Tensor, factors: Tensor, blocks: Blocks) -> None:
-        """Blocks of one product are written over each other: a pass over memory less."""
-        if recording() or len(factors) <= blocks.rows:
+        """One product for each block, all but the first written over each other: a pass over memory less."""
+        if recording():
             super().add_in_blocks(gradient_sum, factors, blocks)
             return
-        part = torch.empty_like(gradient_sum)
-        for start in range(0, len(factors), blocks.rows):
-            index = slice(start, start + blocks.rows)
-            gradient_sum += torch.mm(*self.select(index).weighted(factors[index], part.dtype), out=part)
+        left, right = self.weighted(factors, gradient_sum.dtype)
+        count = len(factors)
+        # `gradient_sum` holds zeros: writing over them spares a pass over memory.
+        torch.mm(left[:, : blocks.rows], right[: blocks.rows], out=gradient_sum)
+        if count > blocks.rows:
+            part = self.buffers.like(("part", self.name), gradient_sum)
+            for start in range(blocks.rows, count, blocks.rows):
+                index = slice(start, start + blocks.rows)
+                gradient_sum += torch.mm(left[:, index], right[index], out=part)
 
     def over_positions(self) -> OuterProductSum:
         """The same as a sum over one position."""

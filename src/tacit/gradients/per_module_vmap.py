@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tacit.gradients.capture import Capture, Uncovered
+from tacit.gradients.module_state import call_with
 from tacit.gradients.per_sample_gradients import DenseGradients, PerSampleGradients
 
 
@@ -56,7 +57,7 @@ def _run(capture: Capture, module: nn.Module, args: Any, kwargs: Any) -> Any:
 
     def one(parameters: dict[str, Tensor], *parts: Any) -> list[Tensor]:
         positional, named = tree_unflatten(list(parts), form)
-        outputs, shape = tree_flatten(functional_call(module, parameters, positional, named))
+        outputs, shape = tree_flatten(call_with(module, parameters, positional, named))
         forms.append((outputs, shape))
         return [output for output in outputs if isinstance(output, Tensor)]
 

@@ -14,10 +14,14 @@ import torch
 from torch import Tensor
 
 from tacit.gradients.buffers import Buffers, recording, row_squares
-from tacit.gradients.rounding import Blocks, raised, square_sums
+from tacit.gradients.rounding import Blocks, covering, raised, square_sums
 
 # Per-sample matrices up to so many values (16 MB) stay from the norm to the weighted sum; larger ones are made twice.
 _KEPT_VALUES = 2**22
+# Positions that one product adds up; more are added part by part, which rounds less.
+_POSITIONS = 32
+# Values whose conversion to double precision takes less time than the operations of a few blocks.
+_FEW_VALUES = 2**14
 # Added to a square that is multiplied by another: far more than what float32 rounds to zero (1e-45), far below a norm.
 UNDERFLOW = 1e-30
 
@@ -97,9 +101,31 @@ class DenseGradients(PerSampleGradients):
         """One product of a matrix and a vector."""
         add_rows(gradient_sum, self.gradients.reshape(len(factors), -1), factors)
 
+    def add_in_blocks(self, gradient_sum: Tensor, factors: Tensor, blocks: Blocks) -> None:
+        """All at once in double precision where there are few values, which costs less than several blocks."""
+        if len(factors) <= blocks.rows or self.gradients.numel() > _FEW_VALUES:
+            super().add_in_blocks(gradient_sum, factors, blocks)
+            return
+        rows = self.gradients.reshape(len(factors), -1).double()
+        gradient_sum += torch.mv(rows.t(), factors.double()).view(gradient_sum.shape)
+
     def select(self, index: slice) -> DenseGradients:
         """The gradients in `index`."""
         return DenseGradients(self.name, self.gradients[index])
+
+
+def _long_product(left: Tensor, right: Tensor) -> Tensor:
+    """The product left @ right, so that no value is a sum of more than `_POSITIONS` terms and of so many parts."""
+    total = torch.matmul(left[..., :_POSITIONS], right[..., :_POSITIONS, :])
+    for start in range(_POSITIONS, left.shape[-1], _POSITIONS):
+        index = slice(start, start + _POSITIONS)
+        total += torch.matmul(left[..., index], right[..., index, :])
+    return total
+
+
+def _gram_precision(operand: Tensor) -> torch.dtype:
+    """Of Gram matrices: double on processors, where their cost is small beside the model's; graphics cards lack it."""
+    return operand.dtype if operand.is_cuda else torch.float64
 
 
 def add_rows(gradient_sum: Tensor, rows: Tensor, factors: Tensor) -> None:
@@ -156,8 +182,8 @@ class OuterProductSum(PerSampleGradients):
             return self._gram()
         size = max(1, _KEPT_VALUES // (groups * outputs * inputs))
         parts = zip(self.left.split(size), self.right.split(size), strict=True)
-        squares = torch.cat([row_squares(torch.matmul(left, right)) for left, right in parts])
-        return raised(squares, self._mass(), positions)
+        squares = torch.cat([row_squares(_long_product(left, right)) for left, right in parts])
+        return raised(squares, self._mass(), min(positions, _POSITIONS) + positions // _POSITIONS)
 
     def _mass(self) -> Tensor:
         """Sum of the lengths of the terms of each gradient."""
@@ -173,19 +199,27 @@ class OuterProductSum(PerSampleGradients):
         return ((left + underflow) * (right + underflow)).sum(1)
 
     def _gram(self) -> Tensor:
-        """Sum over t, u of <left_t, left_u> <right_t, right_u>, plus a bound on the rounding of its terms.
+        """Sum over t, u of <left_t, left_u> <right_t, right_u>, with what rounding may hide of it.
 
         The terms may cancel, their rounding does not: with p outputs, d inputs and T positions it is at most
         gamma_{p + d + 2T + 2} (sum_t |left_t| |right_t|)^2.
         """
-        left, right = self.left[:, 0], self.right[:, 0]
+        positions, width = self.left.shape[3], self.left.shape[2] + self.right.shape[3]
+        size = max(1, _KEPT_VALUES // (positions * (positions + width)))
+        parts = zip(self.left[:, 0].split(size), self.right[:, 0].split(size), strict=True)
+        return torch.cat([self._gram_of(left, right) for left, right in parts])
+
+    def _gram_of(self, left: Tensor, right: Tensor) -> Tensor:
+        exact = _gram_precision(left)
+        left, right = left.to(exact), right.to(exact)
         outer, inner = torch.bmm(left.mT, left), torch.bmm(right, right.mT)
         squares = [gram.diagonal(dim1=1, dim2=2) + self._underflow() for gram in (outer, inner)]
         magnitude = (squares[0].sqrt() * squares[1].sqrt()).sum(1).square()
         roundings = left.shape[1] + right.shape[2] + 2 * left.shape[2] + 8
         # A hundredth more covers the rounding of the bound itself.
-        allowance = 1.01 * roundings * torch.finfo(left.dtype).eps / 2 * magnitude
-        return outer.mul_(inner).sum(2).sum(1).clamp_(min=0.0).add_(allowance)
+        allowance = 1.01 * roundings * torch.finfo(exact).eps / 2 * magnitude
+        computed = outer.mul_(inner).sum(2).sum(1).clamp_(min=0.0)
+        return covering(computed.to(self.left.dtype), (computed + allowance).to(self.left.dtype))
 
     def _underflow(self) -> float:
         return UNDERFLOW * max(self.left.shape[2], self.right.shape[3])

@@ -4,8 +4,10 @@ Let c_i be the contribution of unit i as the operands of the machine define it: 
 and factors that were computed, read as real numbers. Two roundings follow.
 
 * **Norms.** A computed square sum of n terms is at least (1 - n u) of the exact one, u the unit roundoff, in any order
-  of summation. No norm here takes more than `NORM_TERMS` roundings in a row, because long sums have two levels; terms
-  that may cancel (Gram matrices, sums over positions) get an allowance instead. So ||c_i|| <= C (1 + `norm_slack`).
+  of summation. No norm here takes more than `NORM_TERMS` roundings in a row, because long sums have two levels. Terms
+  that may cancel (Gram matrices, sums over positions) have a bound of their own on what rounding hides: it is covered
+  by `POSITION_SHARE` of the norm where it is small, as it mostly is; otherwise the norm is raised. So
+  ||c_i|| <= C (1 + `norm_slack`).
 * **Sum.** With every value in at most h roundings, the error is at most gamma_h sum_i |c_i| in every coordinate,
   gamma_h = h u / (1 - h u) (Higham 2002, sections 3.1 and 4.2), so at most gamma_h b C in L2 norm for a batch of b
   units. `blocks` chooses h by b so that 2 h b u stays below the slack of sums whatever the batch.
@@ -13,9 +15,9 @@ and factors that were computed, read as real numbers. Two roundings follow.
 Neighbouring computed sums are then at most C (1 + nu) apart, nu = `slack`: a public number that neither the batch nor
 its size enters. It is chosen by the expected size, which is public too: a batch far above it costs time, not privacy.
 
-Sums over positions may cancel. Those of single precision are added in double precision, and norms are raised to a share
+Sums over positions may cancel. Those of single precision are added in double precision, and their norms cover a share
 of the sum of the terms' lengths, which bounds what cancels. Those of double precision are made unit by unit: what is
-added is then a function of the unit alone, rounding included, and its norm is raised by what that rounding may hide.
+added is then a function of the unit alone, rounding included, and its norm covers what that rounding may hide.
 """
 
 from __future__ import annotations
@@ -35,6 +37,12 @@ from tacit.errors import InvalidInput
 FIRST_LEVEL = 1024
 # Roundings in a row of any norm: two sums over a level and its parts for each side of an outer product, and products.
 NORM_TERMS = 4096
+POSITION_SHARE = 2.0**-14
+"""Share of a norm that covers what rounding hides of single-precision sums over positions.
+
+Norms of ordinary records are then those of float64 up to a few units of rounding; raised ones only shorten
+contributions.
+"""
 # Units of a batch times roundings of each value, at a slack of 1: 2^23 makes 2 h b u = 1 in single precision; a share
 # of it covers the denominator of gamma, and physical batches that are added in double precision.
 _WORK = 0.975 * 2**23
@@ -123,7 +131,7 @@ def norm_slack(dtype: torch.dtype, parameters: int) -> float:
     """Share by which the norm of a clipped contribution may exceed its bound, for a model of so many parameters."""
     unit = torch.finfo(dtype).eps / 2
     terms = NORM_TERMS + parameters
-    return 0.5 * terms * unit / (1 - terms * unit)
+    return (1 + _position_share(dtype)) * (1 + 0.5 * terms * unit / (1 - terms * unit)) - 1
 
 
 def slack(dtype: torch.dtype, parameters: int, single: float) -> float:
@@ -136,7 +144,7 @@ def slack(dtype: torch.dtype, parameters: int, single: float) -> float:
 
     Example:
         >>> [f"{slack(torch.float32, 8, single_slack(size)):.2%}" for size in (37, 4096)]
-        ['0.06%', '0.40%']
+        ['0.07%', '0.41%']
     """
     sums = single if dtype == torch.float32 else DOUBLE_SLACK
     return (1 + norm_slack(dtype, parameters)) * (1 + sums) - 1
@@ -158,7 +166,7 @@ def second_level(parts: Tensor) -> Tensor:
 
 
 def raised(squares: Tensor, mass: Tensor, positions: int) -> Tensor:
-    """Squared norms raised by what rounding may hide of gradients that are sums over `positions`.
+    """Squared norms that cover what rounding may hide of gradients that are sums over `positions`, see `covering`.
 
     Args:
         squares: computed squared norms.
@@ -167,7 +175,21 @@ def raised(squares: Tensor, mass: Tensor, positions: int) -> Tensor:
     """
     unit = torch.finfo(squares.dtype).eps / 2
     # A hundredth more covers the rounding of the mass itself.
-    return (squares.sqrt() + 1.01 * (positions + 2) * unit * mass).square()
+    return covering(squares, (squares.sqrt() + 1.01 * (positions + 2) * unit * mass).square())
+
+
+def covering(squares: Tensor, highest: Tensor) -> Tensor:
+    """`squares` where `POSITION_SHARE` of the norm covers all up to `highest`; there what it does not cover is added.
+
+    Args:
+        squares: computed squared norms.
+        highest: bounds on the true ones.
+    """
+    return torch.maximum(squares, highest * (1 + _position_share(squares.dtype)) ** -2)
+
+
+def _position_share(dtype: torch.dtype) -> float:
+    return 0.0 if dtype == torch.float64 else POSITION_SHARE
 
 
 @contextmanager

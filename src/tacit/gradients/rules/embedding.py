@@ -12,7 +12,7 @@ from tacit.gradients.capture import Capture, Uncovered, captures
 from tacit.gradients.embedding_rows import EmbeddingRows
 
 
-@captures(F.embedding)
+@captures(F.embedding, flexible=True)
 def embedding(
     capture: Capture,
     input: Tensor,
