@@ -13,7 +13,7 @@ from tacit.accounting import ACCOUNTANTS, Ledger, accountant
 from tacit.cli import main
 from tacit.cli.train import command
 from tacit.data import registry
-from tacit.errors import InvalidInput, MissingData
+from tacit.errors import InvalidInput, MissingData, TrainingMisuse
 from tacit.mechanisms import Gaussian
 from tacit.runs import Config, audit, read_config, train
 
@@ -326,3 +326,10 @@ def test_kinds_of_clipping_sampling_noise_and_optimizer(switches, tmp_path):
 def test_settings_of_another_kind_are_refused(arguments, sentence, capsys, tmp_path):
     assert main(["train", "digits", "--epochs", "0.1", "--out", str(tmp_path / "run"), *arguments]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_one_of_several_processes_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(TrainingMisuse, match="one process on one device; got 2 ranks"):
+        train(read_config("digits", {"epochs": 0.1}), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

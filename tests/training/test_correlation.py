@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tacit.accounting import account
-from tacit.errors import InvalidInput, TrainingMisuse
+from tacit.errors import InvalidInput, Refused, TrainingMisuse
 from tacit.mechanisms import CyclicAllocation, CyclicPoisson, Gaussian, MinSeparation, from_spec
 from tacit.noise import SecureStream, SeededStream
 from tacit.noise.correlated import CorrelatedNoise
@@ -13,7 +13,8 @@ from tacit.opacus import PrivacyEngine
 from tacit.sampling import BallsAndBinsSampling, CyclicAllocationSampling, CyclicPoissonSampling
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
-from tacit.training import fit, make_private, read_checkpoint
+from tacit.training import fit, make_private, read_checkpoint, release
+from tacit.training.correlation import Correlation
 from tests.training.cases import blobs, cross_entropy, flat, plain_sgd, small_model
 
 KINDS = [
@@ -27,8 +28,8 @@ KINDS = [
 ]
 
 
-def trained(noise, sampling, *, stream=None, **options):
-    model = small_model()
+def trained(noise, sampling, *, stream=None, model=None, **options):
+    model = small_model() if model is None else model
     inputs, targets = blobs()
     settings = {"clip_norm": 1.0, "noise_multiplier": 1.0, "batch_size": 20, "steps": 24} | options
     result = fit(
@@ -94,18 +95,20 @@ def test_the_noise_of_a_run_is_that_of_its_strategy(noise, sampling):
     assert np.abs(found.std(axis=1) / spread - 1).max() < 6 / np.sqrt(2 * found.shape[1]) + 0.002
 
 
-@pytest.mark.parametrize(("noise", "sampling"), KINDS)
-def test_seeded_runs_resume_bit_for_bit(noise, sampling, tmp_path):
-    whole, _ = trained(noise, sampling, stream=SeededStream(3))
-    path = tmp_path / "run.safetensors"
-
+def interrupted_after_14_steps(noise, sampling, **options):
     def stop(done, total):
         if done == 14:
             raise KeyboardInterrupt
 
-    options = {"checkpoint": path, "checkpoint_every": 5}
     with pytest.raises(KeyboardInterrupt):
-        trained(noise, sampling, stream=SeededStream(3), on_step=stop, **options)
+        trained(noise, sampling, on_step=stop, **options)
+
+
+@pytest.mark.parametrize(("noise", "sampling"), KINDS)
+def test_seeded_runs_resume_bit_for_bit(noise, sampling, tmp_path):
+    whole, _ = trained(noise, sampling, stream=SeededStream(3))
+    options = {"checkpoint": tmp_path / "run.safetensors", "checkpoint_every": 5}
+    interrupted_after_14_steps(noise, sampling, stream=SeededStream(3), **options)
     model, result = trained(noise, sampling, stream=SeededStream(3), resume=True, **options)
     assert torch.equal(flat(model), flat(whole))
     assert result.ledger.steps == 24
@@ -113,16 +116,9 @@ def test_seeded_runs_resume_bit_for_bit(noise, sampling, tmp_path):
 
 @pytest.mark.parametrize(("noise", "sampling"), KINDS[:5])
 def test_secure_checkpoints_hold_no_sums_and_resume_as_another_run(noise, sampling, tmp_path):
-    path = tmp_path / "run.safetensors"
-
-    def stop(done, total):
-        if done == 14:
-            raise KeyboardInterrupt
-
-    options = {"checkpoint": path, "checkpoint_every": 5}
-    with pytest.raises(KeyboardInterrupt):
-        trained(noise, sampling, on_step=stop, **options)
-    kept = read_checkpoint(path).state["run"]
+    options = {"checkpoint": tmp_path / "run.safetensors", "checkpoint_every": 5}
+    interrupted_after_14_steps(noise, sampling, **options)
+    kept = read_checkpoint(options["checkpoint"]).state["run"]
     assert "correlation" not in kept
     assert set(kept["sampler"]) == {"unfinished"}
     _, result = trained(noise, sampling, resume=True, **options)
@@ -276,3 +272,23 @@ def test_min_separation_costs_a_whole_run_from_its_first_step():
     assert mechanism.accounted(25)[1] == 2
     assert isinstance(mechanism.accounted(1)[0], Gaussian)
     assert CorrelatedNoise.of(result.plan.strategy).slack(0.0, 2**19) < 1e-4
+
+
+@pytest.mark.parametrize(("noise", "sampling"), [KINDS[0], KINDS[3], KINDS[4], KINDS[6]])
+def test_correlated_noise_of_another_size_ends_the_run(noise, sampling, monkeypatch):
+    rounded = release.rounded_gaussian
+    monkeypatch.setattr(release, "rounded_gaussian", lambda *given, std, **named: rounded(*given, std=std / 2, **named))
+    with pytest.raises(Refused, match=r"ledger states; it is of another size|lie on the grid"):
+        trained(noise, sampling)
+
+
+def test_noise_of_another_matrix_ends_the_run(monkeypatch):
+    monkeypatch.setattr(Correlation, "encode", lambda self, sums, std: sums.detach().double().cpu())
+    monkeypatch.setattr(Correlation, "decode", independent)
+    with pytest.raises(Refused, match="noise must be that which the ledger states"):
+        trained("banded:4", "cyclic_poisson", steps=64, model=torch.nn.Linear(4, 100))
+
+
+def independent(self, rows):
+    self._charged = False
+    return rows, 1.0

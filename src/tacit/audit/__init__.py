@@ -3,11 +3,13 @@
 from tacit.audit.bounds import band, clopper_pearson, dkw, ranks
 from tacit.audit.canaries import LikelihoodRatio, ReleaseDifferences
 from tacit.audit.claim_families import Family, Refuted, gaussian_family, noise_family, refute_family
+from tacit.audit.correlated_canaries import GroupedLikelihoodRatio
 from tacit.audit.credible import audit_bayesian
 from tacit.audit.estimators import ESTIMATORS, ErrorBand
 from tacit.audit.foreign_scores import audit_foreign_scores
 from tacit.audit.foreign_trainer import replay_trainer
 from tacit.audit.game import CanaryRun, Trial, many_runs, one_run
+from tacit.audit.group_monitor import GroupMonitor
 from tacit.audit.low_order_bits import LowOrderBits, reachable
 from tacit.audit.noise_monitor import ALARM, NoiseMonitor
 from tacit.audit.normal import audit_normal, normal_points, separation
@@ -36,6 +38,8 @@ __all__ = [
     "ErrorBand",
     "Family",
     "Finding",
+    "GroupMonitor",
+    "GroupedLikelihoodRatio",
     "Jumps",
     "Lane",
     "LikelihoodRatio",

@@ -18,10 +18,13 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from tacit import check
-from tacit.audit import LowOrderBits, NoiseMonitor, SamplerMonitor
+from tacit.audit import GroupMonitor, LowOrderBits, NoiseMonitor, SamplerMonitor
+from tacit.mechanisms import Strategy
 from tacit.noise import Stream
 from tacit.noise.rounded_gaussian import grid_of
-from tacit.sampling import Batch, PoissonSampler, PoissonSampling
+from tacit.noise.whitening import Whitening
+from tacit.sampling import Batch, PoissonSampling, Sampler, Sampling
+from tacit.sampling.cyclic import CyclicSampler
 from tacit.training.optimizers import is_plain
 
 KINDS = ("dirac", "gradient")
@@ -97,36 +100,55 @@ class LaneMonitors:
         sample_rate: as the ledger says.
         clip_norm: of the run. It decides the grid that the rounded Gaussian mechanism releases sums on.
         slack: share by which the noise is larger, to cover the rounding of sums.
+        drawn: the sampling of the run.
+        block: turns of a group in which each record has one, where `drawn` has groups; None for Poisson sampling.
+        strategy: of noise that is correlated over the steps; None for independent noise.
         noise: of all coordinates of the lane.
-        sampler: of all records and canaries; None before the run.
+        batches: of all records and canaries; None before the run.
         batch: the records of the latest batch.
+        group_of: the group of each record and canary, where `drawn` has groups; a secret of the run.
     """
 
     noise_multiplier: float
     sample_rate: float
     clip_norm: float
     slack: float = 0.0
+    drawn: Sampling = field(default_factory=PoissonSampling)
+    block: int | None = None
+    strategy: Strategy | None = None
     noise: NoiseMonitor = field(default_factory=NoiseMonitor)
-    sampler: SamplerMonitor | None = None
+    batches: SamplerMonitor | GroupMonitor | None = None
     batch: np.ndarray | None = None
+    group_of: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         self._draw = np.random.default_rng(0)  # spreads values over their grid cell; no secret
+        self._whitening: Whitening | None = None
 
     @property
-    def sampling(self) -> PoissonSampling:
-        """Poisson sampling whose samplers are those of the production path, and show here what they issue."""
-        return _WatchedPoisson(self)
+    def sampling(self) -> Sampling:
+        """`drawn`, whose samplers are those of the production path, and show here what they issue."""
+        return _watched(self.drawn, self)
 
     def begin(self, records: int) -> None:
         """Start anew for a run on so many records."""
-        self.noise, self.sampler = NoiseMonitor(), SamplerMonitor(records, self.sample_rate)
+        self.noise, self.batches, self.group_of = NoiseMonitor(), None, None
+        self._records = records
+        self._whitening = None if self.strategy is None else Whitening(self.strategy)
 
-    def take(self, batch: Batch) -> None:
-        """Count a batch that is about to be trained on."""
+    def take(self, batch: Batch, sampler: Sampler) -> None:
+        """Count a batch of `sampler` that is about to be trained on."""
         self.batch = batch.indices
-        if self.sampler is not None:
-            self.sampler.add(batch.indices)
+        if isinstance(sampler, CyclicSampler):
+            self.group_of = sampler.group_of()
+            if not isinstance(self.batches, GroupMonitor):
+                rate = min(1.0, sampler.groups * self.sample_rate)
+                self.batches = GroupMonitor(sampler.groups, rate=rate, block=self.block)
+            self.batches.add(batch.indices, self.group_of)
+            return
+        if not isinstance(self.batches, SamplerMonitor):
+            self.batches = SamplerMonitor(self._records, self.sample_rate)
+        self.batches.add(batch.indices)
 
     def observe(self, release: np.ndarray, real: int, chosen: np.ndarray) -> None:
         """Count a release in units of the clipping bound.
@@ -140,7 +162,10 @@ class LaneMonitors:
         if self.batch is not None:
             canaries = self.batch[self.batch >= real] - real
             before_noise[1:] = np.bincount(chosen[canaries], minlength=len(release) - 1)
-        self.noise.add(self._spread((release - before_noise) / (self.noise_multiplier * (1 + self.slack))))
+        noise = release - before_noise
+        if self._whitening is not None:
+            noise = self._whitening.add(noise)
+        self.noise.add(self._spread(noise / (self.noise_multiplier * (1 + self.slack))))
         self.batch = None
 
     def _spread(self, z: np.ndarray) -> np.ndarray:
@@ -154,25 +179,26 @@ class LaneMonitors:
 
     def verdicts(self) -> dict[str, bool]:
         """Whether each monitor passed."""
-        return {"noise": self.noise.passed, "sampler": self.sampler is not None and self.sampler.passed}
+        return {"noise": self.noise.passed, "sampler": self.batches is not None and self.batches.passed}
 
 
-@dataclass(frozen=True)
-class _WatchedPoisson(PoissonSampling):
-    """Poisson sampling that shows each batch as it is redeemed for its step."""
+def _watched(sampling: Sampling, monitors: LaneMonitors) -> Sampling:
+    """`sampling`, whose samplers show each batch as it is redeemed for its step."""
+    kind: Any = type(sampling)
 
-    watch: LaneMonitors = field(compare=False, repr=False)
+    class Watched(kind):
+        def sampler(self, records: int, sample_rate: float, stream: Stream) -> Sampler:
+            sampler = super().sampler(records, sample_rate, stream)
+            redeem = sampler.redeem
 
-    def sampler(self, records: int, sample_rate: float, stream: Stream) -> PoissonSampler:
-        sampler = super().sampler(records, sample_rate, stream)
-        redeem = sampler.redeem
+            def seen(batch: Batch) -> None:
+                redeem(batch)
+                monitors.take(batch, sampler)
 
-        def seen(batch: Batch) -> None:
-            redeem(batch)
-            self.watch.take(batch)
+            sampler.redeem = seen
+            return sampler
 
-        sampler.redeem = seen
-        return sampler
+    return Watched(**vars(sampling))
 
 
 class CanaryLane:
@@ -242,8 +268,8 @@ class CanaryLane:
             raise check.fail("included", f"of {self.width} Dirac canaries", len(included))
         model = WithLane(self._body(), self.kind, self.width + self._idle)
         optimizer = self._optimizer(model)
-        self._chosen = np.flatnonzero(included)
-        inputs, targets = self._records(self._chosen, directions)
+        self.chosen = np.flatnonzero(included)
+        inputs, targets = self._records(self.chosen, directions)
         unit = self._sample_rate * len(targets) / self._clip_norm
         if self._monitors is not None:
             self._monitors.begin(len(targets))
@@ -294,7 +320,7 @@ class CanaryLane:
     def _observe(self, seen: np.ndarray, directions: np.ndarray | None, gradient: Tensor | None = None) -> None:
         """Show a release on the lane, in units of the clipping bound and, as it is, as `gradient`."""
         if self._monitors is not None:
-            self._monitors.observe(seen, len(self._targets), self._chosen)
+            self._monitors.observe(seen, len(self._targets), self.chosen)
         for observer in self.observers:
             if isinstance(observer, LowOrderBits) and gradient is not None:
                 observer.add(gradient.detach().cpu().numpy().reshape(-1)[1 : self.width + 1])

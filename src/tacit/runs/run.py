@@ -33,6 +33,7 @@ from tacit.runs.stored_run import stored_config
 from tacit.serialization import json_text, remove_parts, write_text
 from tacit.signing import Origin
 from tacit.standing import Standing
+from tacit.training.processes import check_one_process
 
 _PACKAGES = ("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn")
 
@@ -115,8 +116,10 @@ def train_by(
 
     Raises:
         BudgetExceeded, InvalidInput, KeyboardInterrupt: as `train`.
+        TrainingMisuse: this is one of several processes.
     """
     started = time.perf_counter()
+    check_one_process()
     charged = charged if charged is not None else RunBudget.find(config, None)
     charged.recognise(config, dataset)
     folder = Path(out) if out is not None else Path("runs") / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -181,7 +181,7 @@ class BallsAndBinsSampling(Sampling):
         return replace(self, series=number)
 
 
-class _CyclicSampler(Sampler):
+class CyclicSampler(Sampler):
     """Groups drawn uniformly, each record's by itself, before the first batch; they take turns."""
 
     def __init__(self, records: int, groups: int, stream: Stream | None):
@@ -212,10 +212,14 @@ class _CyclicSampler(Sampler):
         state = super().state() | {"unfinished": bool(self._members)}
         if self._stream.secure or not self._members:
             return state
-        group_of = np.empty(self.records, np.int64)
+        return state | {"groups": self.group_of(), "turn": self._turn}
+
+    def group_of(self) -> NDArray[np.int64]:
+        """The group of each record, shape (records,), after the first batch; as private as the batches."""
+        found = np.empty(self.records, np.int64)
         for group, members in enumerate(self._members):
-            group_of[members] = group
-        return state | {"groups": group_of, "turn": self._turn}
+            found[members] = group
+        return found
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken: with the groups that it holds, else with new ones."""
@@ -227,7 +231,7 @@ class _CyclicSampler(Sampler):
         self.interrupted = state["unfinished"] and not self._members
 
 
-class CyclicPoissonSampler(_CyclicSampler):
+class CyclicPoissonSampler(CyclicSampler):
     """Poisson samples of groups in turn, their records in ascending order.
 
     Args:
@@ -252,7 +256,7 @@ class CyclicPoissonSampler(_CyclicSampler):
         return bernoulli(self._stream, len(self._members[group]), self.rate)
 
 
-class CyclicAllocationSampler(_CyclicSampler):
+class CyclicAllocationSampler(CyclicSampler):
     """Random allocation within groups in turn.
 
     Args:

@@ -23,12 +23,14 @@ from tacit.gradients import ClippedSum, FlatGradient
 from tacit.gradients.first_batch_check import TOLERANCE
 from tacit.gradients.inputs import PhysicalBatch
 from tacit.gradients.sum_check import difference_of_sum
-from tacit.mechanisms import Gaussian, Mechanism
+from tacit.mechanisms import Gaussian, MatrixGaussian, Mechanism, Strategy
 from tacit.noise import SecureStream, SeededStream, Stream
 from tacit.noise.rounded_gaussian import grid_of
+from tacit.noise.whitening import Whitening, whitened
 from tacit.sampling import Batch
 from tacit.standing import Standing
 from tacit.training.batch_statistics import BatchStatistics
+from tacit.training.correlation import Correlation
 from tacit.training.noise_statistics import NoiseStatistics
 from tacit.training.refusals import refuse
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 _WINDOW = 2**17  # coordinates of a release that are looked at, a stretch that is chosen anew for every run
 _LATER = 1024  # of so many later steps one more is looked at, of a run whose choices need not repeat
+_FULL = (torch.float32, torch.float64)
 _GROSS = 0.1  # relative difference of a clipped sum that no rounding makes; a smaller one must come twice
 
 
@@ -48,6 +51,7 @@ class ReleaseMonitor:
         records: number of records.
         stream: of the run; the law of other streams than the library's own is not tested.
         uniform: see `Sampling`; batches of other samplings are not tested for their law.
+        strategy: of correlated noise, see `begins`; None for noise that is independent from step to step.
 
     Example:
         >>> from tacit.noise import SeededStream
@@ -58,7 +62,9 @@ class ReleaseMonitor:
         True
     """
 
-    def __init__(self, ledger: Ledger, records: int, stream: Stream, *, uniform: bool = True):
+    def __init__(
+        self, ledger: Ledger, records: int, stream: Stream, *, uniform: bool = True, strategy: Strategy | None = None
+    ):
         self._ledger = ledger
         self._noise, self._batches = NoiseStatistics(), BatchStatistics(records)
         self._tested, self._secure = type(stream) in (SecureStream, SeededStream), stream.secure
@@ -72,6 +78,20 @@ class ReleaseMonitor:
         self._due = False
         self._batch: Batch | None = None
         self._said = 1
+        self._whitening: Whitening | None = None
+        self._correlated, self._width = strategy is not None, _WINDOW
+        if strategy is not None:
+            self.begins(strategy)
+
+    def begins(self, strategy: Strategy) -> None:
+        """Measure the noise of a run from its first step on, or of what is left of one, correlated by `strategy`."""
+        self._slack_of = Correlation(strategy).slack
+        self._width = max(1, _WINDOW // min(strategy.bands, _WINDOW))
+        self._whitening = Whitening(strategy) if whitened(strategy) else None
+
+    def goes_on(self) -> None:
+        """Leave correlated noise unmeasured: a seeded run goes on, and its earlier releases are not kept."""
+        self._whitening = None
 
     @property
     def due(self) -> bool:
@@ -97,7 +117,7 @@ class ReleaseMonitor:
             Refused: the ledger does not hold this step, or the batches are not those that it states.
         """
         self._step += 1
-        if self._ledger.steps + self._ledger.covered_steps != steps + 1:
+        if self._ledger.counted != steps + 1:
             self._refuse("every step must be in the ledger; one is missing.")
             return
         mechanism = self._ledger.latest
@@ -150,8 +170,7 @@ class ReleaseMonitor:
         flat = total.flat.clone() if clip.of_mean else total.flat
         if clip.of_mean:
             clip.finish(flat, units)
-        first = int(self._start * max(1, flat.numel() - _WINDOW + 1))
-        self._before = flat[first : first + _WINDOW].clone(), clip
+        self._before = self._part(flat).clone(), clip
 
     def released(self, release: Release, divisor: float) -> None:
         """Measure the noise that was added since `summed`.
@@ -167,13 +186,14 @@ class ReleaseMonitor:
         (before, clip), self._before = self._before, None
         self._released = self._step
         looks = self._looks
+        if self._correlated:
+            self._measure_estimate(self._part(release.mean.flat) * divisor, before, clip)
+            return
         std = self._noise_multiplier * clip.sensitivity * (1 + self._slack)
         if not std or not 2.0**-100 <= std <= 2.0**100:
             return
-        flat = release.mean.flat
-        first = int(self._start * max(1, flat.numel() - _WINDOW + 1))
         tau, grid = grid_of(std)
-        noisy = flat[first : first + _WINDOW].double() * (1.0 if clip.of_mean else divisor)
+        noisy = self._part(release.mean.flat).double() * (1.0 if clip.of_mean else divisor)
         largest = float(noisy.abs().max()) if noisy.numel() else 0.0
         # Where single precision resolves less than a thousandth of the grid, its rounding hides both.
         if not noisy.numel() or not largest * 2.0**-22 < 1e-3 * grid:
@@ -187,6 +207,28 @@ class ReleaseMonitor:
         # A rounded normal value has the variance of the cell besides its own.
         size = math.sqrt(1 + (grid / tau) ** 2 / 12) * tau
         self._noise.add(whole.mul_(grid).sub_(before).div_(size).float())
+        self._judge_noise(looks)
+
+    def _measure_estimate(self, noisy: Tensor, before: Tensor, clip: Clip) -> None:
+        """Measure correlated noise: that of the rows which the estimates so far are made of."""
+        if self._whitening is None or not self._tested:
+            return
+        std = self._noise_multiplier * clip.sensitivity * (1 + self._slack_of(self._slack))
+        largest = float(noisy.abs().max()) if noisy.numel() else 0.0
+        if not noisy.numel() or not largest * 2.0**-22 < 1e-3 * std or noisy.dtype not in _FULL:
+            # A row is made of all steps before it.
+            self._whitening = None
+            return
+        row = self._whitening.add((noisy.double() - before.double()).cpu().numpy())
+        self._noise.add(torch.from_numpy(row / std).float())
+        self._judge_noise(self._looks)
+
+    def _part(self, flat: Tensor) -> Tensor:
+        """The coordinates of a release that are looked at."""
+        first = int(self._start * max(1, flat.numel() - self._width + 1))
+        return flat[first : first + self._width]
+
+    def _judge_noise(self, looks: bool) -> None:
         if looks and (said := self._noise.alarm()):
             self._refuse(f"noise must be that which the ledger states; it is {said}.")
 
@@ -248,9 +290,9 @@ def _units(batch: Batch) -> int:
     return len(batch.indices) if batch.owners is None else len(np.unique(batch.owners))
 
 
-def _gaussian(mechanism: Mechanism) -> Gaussian | None:
+def _gaussian(mechanism: Mechanism) -> Gaussian | MatrixGaussian | None:
     """The Gaussian mechanism that runs on a sample."""
-    base = mechanism
-    while not isinstance(base, Gaussian) and hasattr(base, "base"):
-        base = base.base  # type: ignore[attr-defined]
-    return base if isinstance(base, Gaussian) else None
+    inner: object = mechanism
+    while isinstance(inner, Mechanism) and not isinstance(inner, Gaussian | MatrixGaussian):
+        inner = getattr(inner, "base", None)
+    return inner if isinstance(inner, Gaussian | MatrixGaussian) else None
