@@ -139,3 +139,19 @@ def test_a_sweep_prints_what_its_runs_cost_together(project, capsys):
     alone = train(config_from_table(SMALL), out=project / "alone").card.ledger.mechanism
     both = float(accountant("pld")(alone * 2).epsilon(1e-5))
     assert f"Total of 2 runs on digits: epsilon {both:.4g} at delta 1e-05" in told
+
+
+def test_a_sweep_over_the_cap_is_refused_before_its_first_run(project, capsys, monkeypatch):
+    assert main(["budget", "init", "survey", "--data", "digits", "--epsilon", "1.2", "--delta", "1e-5"]) == 0
+    monkeypatch.setattr("tacit.sweeps.run._local", lambda *_: pytest.fail("a run began"))
+    grid = project / "grid.toml"
+    fixed = "epochs = 0.5\ndelta = 1e-5\nepsilon = 1.0\nattacks = []\n"
+    grid.write_text(f'preset = "digits"\n[fixed]\n{fixed}[grid]\ninit_seed = [0, 1]\n')
+    capsys.readouterr()
+    assert main(["sweep", str(grid), "--workers", "1", "--budget", "survey"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "budget of 'survey' must stay within epsilon 1.2 at delta 1e-05; run 'grid' would take it from 0 to" in told
+    assert "Left: one Gaussian release" in told
+    registry = find_registry()
+    assert registry is not None
+    assert not registry.dataset("survey").known.held

@@ -10,9 +10,10 @@ from tacit.accounting.registry import ask
 from tacit.attacks import LossThreshold
 from tacit.audit import ESTIMATORS, audit_scores
 from tacit.errors import InvalidInput
-from tacit.mechanisms import Gaussian
+from tacit.mechanisms import Gaussian, Menu
 from tacit.relation import Relation
 from tacit.reports import Card, card_table, write_card
+from tacit.reports.exports import card_markdown
 from tacit.standing import Standing
 from tacit.tradeoff import EpsilonCurve, GaussianCurve, TradeOff
 
@@ -256,3 +257,15 @@ def test_the_same_card_gives_the_same_bytes(tmp_path):
 def test_bad_cards_are_refused(change, said):
     with pytest.raises(InvalidInput, match=said):
         a_card(**change)
+
+
+@pytest.mark.parametrize("scope", ["fixed", "menu"])
+def test_the_card_states_for_which_choices_its_number_holds(tmp_path, scope):
+    step = Gaussian(2.0)
+    ledger = Ledger.of(Menu.of([step, step * 2]) if scope == "menu" else step)
+    table, page = table_of(tmp_path, ledger=ledger), html_of(tmp_path, ledger=ledger)
+    assert table["scope"] == scope
+    for text in (page, card_markdown(table)):
+        assert f"{scope}: " in text
+    del table["scope"]  # a card from before there were scopes
+    assert "not stated on the card" in card_markdown(table)

@@ -67,7 +67,8 @@ def test_a_search_costs_its_target_and_its_folder_tells_nothing_of_other_trials(
     assert accountant("pld")(ledger).epsilon(1e-4) == total
     assert ledger.steps == 1
     names = {path.name for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    assert names <= {"card.html", "card.json", "config.json", "ledger.json", "model.safetensors", "signature.json"}
+    told = {"card.html", "card.json", "config.json", "ledger.json", "model.safetensors", "preprocessing.json"}
+    assert names <= told | {"signature.json"}
     card = json.loads((tmp_path / "run" / "card.json").read_text())
     assert card["wall_seconds"] == 0.0
     assert (

@@ -8,9 +8,10 @@ slots, a declared finite menu (`mechanisms.Menu`), and filters (`accounting.filt
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from tacit.accounting.entry import Entry
 from tacit.accounting.facts import Facts
@@ -34,6 +35,12 @@ CHANGED_NOISE = (
 RESUMED = "the noise and rate of the resumed run are not those that it began with, and did not follow its outputs"
 FOLLOWING = (LATER, CHANGED_NOISE, RESUMED)
 """What is missing of `settings` where only slots or a filter cover choices after outputs."""
+NOT_TAKEN = "planned, not taken: the run could end by what it had released"
+"""Note of planned steps that count although they did not run, because the rule that ends a run belongs to it."""
+PAST_PLAN = (
+    "the run has taken more steps than it planned, as if what it released had decided that: plan them all by steps or "
+    'epochs, reserve Slots or a Filter, or declare it: ledger.facts.declare("steps", "a limit fixed beforehand")'
+)
 OUTSIDE = "a step outside of the reserved slots was recorded at a cost of its own"
 _RESERVED = "reserved slots"
 
@@ -110,6 +117,17 @@ class Slots(Cover):
         return True
 
 
+class OpenRun(Protocol):
+    """A run that something outside of it may end at any time."""
+
+    def not_taken(self) -> list[tuple[Mechanism, int]]:
+        """Planned steps that count although they have not run, and are not in the ledger."""
+        ...
+
+    def pay_ahead(self) -> None:
+        """Take into account that they are in the ledger now."""
+
+
 class Choices(ABC):
     """What a ledger knows of choices after outputs: covers that pay for them, plans, and what neither covers."""
 
@@ -122,6 +140,8 @@ class Choices(ABC):
         self._covers: list[Cover] = []
         self._covered: Mechanism | None = None  # The mechanism recorded last, where a cover paid for it.
         self.covered_steps = 0
+        self._open: list[OpenRun] = []
+        self._owed: Counter[Mechanism] = Counter()  # Not taken by runs of another ledger that go on in this one.
         self._planned_after: bool | None = None  # In a context of planned runs: whether entries were there before it.
 
     @property
@@ -145,6 +165,53 @@ class Choices(ABC):
             for part, steps in cover.mechanism.parts():
                 self.add(part, steps, cover.note)
             self._covers = [*covers, cover]
+
+    @property
+    def counted(self) -> int:
+        """Number of steps that ran, at a cost of their own or under one that was recorded before."""
+        return sum(entry.steps for entry in self.entries) + self.covered_steps
+
+    def follow(self, run: OpenRun) -> None:
+        """Count the whole plan of `run` from its first step on."""
+        self._open.append(run)
+
+    @property
+    def not_taken(self) -> tuple[Entry, ...]:
+        """Planned steps that count although they have not run: the loops that plan them may end at any time."""
+        with self._lock:
+            parts = [*(+self._owed).items(), *(part for run in self._open for part in run.not_taken())]
+        return tuple(Entry(*part, NOT_TAKEN) for part in parts)
+
+    def _go_on(self, later: Choices) -> None:
+        """Owe what `later`, whose entries this ledger takes over, has not taken; runs that it broke off go on in it."""
+        self._owed = Counter({entry.mechanism: entry.steps for entry in later.not_taken})
+        self._open = [run for run in self._open if not run.not_taken()]
+
+    def owe(self, mechanism: Mechanism, steps: int) -> None:
+        """Count `steps` planned steps of a run that goes on here, until it has taken them."""
+        self._owed[mechanism] += steps
+
+    def owed(self, mechanism: Mechanism) -> int:
+        """How many steps of `mechanism` are owed."""
+        return self._owed[mechanism]
+
+    def _charge_not_taken(self) -> None:
+        """Make entries of `not_taken`."""
+        with self._lock:
+            for entry in self.not_taken:
+                self.add(entry.mechanism, entry.steps, NOT_TAKEN)
+            for run in self._open:
+                run.pay_ahead()
+            self._owed.clear()
+
+    def take_owed(self, mechanism: Mechanism) -> None:
+        """Have one step of `mechanism` owed no longer: it is about to be recorded."""
+        self._owed[mechanism] -= 1
+
+    def take_paid(self, mechanism: Mechanism) -> None:
+        """Record a step of `mechanism` whose cost is an entry already."""
+        with self._lock:
+            self._covered, self.covered_steps = mechanism, self.covered_steps + 1
 
     @property
     def is_covered(self) -> bool:

@@ -41,6 +41,7 @@ FACTS: dict[str, str] = {
     "weights": "weights change by private releases alone",
     "unit": "the privacy unit is the one that is named",
     "settings": "clipping norm, noise, learning rate and sizes are public",
+    "steps": "no output decided after how many steps the run ended",
     "randomness": "noise and batches come from a secure stream",
     "whole_ledger": "the ledger holds all that these records paid for in this run",
     "preprocessing": "preprocessing, model choice and settings come from public data",
@@ -146,6 +147,8 @@ class Facts:
         self._tallies: dict[str, _Tally] = {}
         self._earlier: dict[str, Fact] = {}
         self._missing: set[str] = set()
+        self._declared: set[tuple[str, int]] = set()
+        self.runs = 0  # How many have begun.
         self._live: list[tuple[str, Callable[[], str]]] = []
         self._lock = threading.RLock()
 
@@ -192,6 +195,7 @@ class Facts:
         with self._lock:
             self._earlier = _joined(self._earlier, self._facts)
             self._stated, self._tallies, self._missing = {}, {}, set()
+            self.runs += 1
 
     def note(self, name: str, how: How, says: str = "") -> None:
         """Set how `name` is known in this run, unless it was found missing."""
@@ -244,6 +248,11 @@ class Facts:
                 before = None
             self._facts[name] = _one(before, Fact(name, How.DECLARED, says=says))
             self._missing.discard(name)
+            self._declared.add((name, self.runs))
+
+    def is_declared(self, name: str, run: int) -> bool:
+        """Whether the user declared `name` while `run` was the value of `runs`."""
+        return (name, run) in self._declared
 
     def absorb(self, others: Facts) -> None:
         """Take in the facts of another run on the same records: of each the weaker way of knowing stays."""

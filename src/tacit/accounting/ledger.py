@@ -32,8 +32,6 @@ UNSTATED = (
 _KEYS = ("relation", "unit", "assumptions", "unsafe", "standing", "facts", "mechanisms", "hash", "signature")
 _KIND = "ledger"
 _STANDINGS = [standing.value for standing in Standing if standing is not Standing.MEASURED]
-
-
 _DETACHED = (
     "a ledger cannot be pickled or deep-copied: what its copy records, in another process say, never reaches it. Run "
     "in one process (n_jobs=1) with the ledger itself, or send ledger.spec() and absorb what comes back; ledger.copy() "
@@ -51,8 +49,8 @@ class Ledger(Choices):
     The file of a run is signed with this user's key; `origin` says what the signature of a loaded file tells. A ledger
     that was not made by this process, nor loaded with a valid signature, is saved without one.
 
-    A ledger cannot be pickled or deep-copied, because entries of a copy would never reach the original; `copy` makes
-    an independent one for planning. `add` may be called from several threads.
+    A ledger cannot be pickled or deep-copied, as entries of a copy would never reach the original; `copy` makes an
+    independent one. `add` may be called from several threads.
 
     Args:
         relation: neighbouring relation that the sensitivities were enforced for.
@@ -110,8 +108,8 @@ class Ledger(Choices):
 
     @property
     def mechanism(self) -> Compose:
-        """The composition of everything that ran."""
-        return Compose.of(*((entry.mechanism, entry.steps) for entry in self._entries))
+        """The composition of everything that ran, and of `not_taken`: what the accountants read."""
+        return Compose.of(*((entry.mechanism, entry.steps) for entry in (*self._entries, *self.not_taken)))
 
     @property
     def standing(self) -> Standing:
@@ -122,7 +120,7 @@ class Ledger(Choices):
     @property
     def scope(self) -> str:
         """What may have followed earlier outputs: "fixed", "menu", "filter(...)", or several of them."""
-        return scope_of(self._entries)
+        return scope_of(self.entries)
 
     @property
     def is_run(self) -> bool:
@@ -186,14 +184,16 @@ class Ledger(Choices):
         """Let nothing be recorded here any more: what a copy in another process records reaches nobody."""
         self._closed = True
 
-    def begin(self, *facts: Fact) -> None:
+    def begin(self, *facts: Fact, goes_on: bool = False) -> None:
         """Begin a run whose `facts` are known at its start; those of runs before it are closed.
 
-        The run goes on to `facts.note`, `facts.checked`, `facts.missing` and `facts.declare` as it learns more. A run
-        after another one, outside of `planned`, is conditional on settings that did not follow the outputs before.
+        It learns more by `facts.note` and the like. A run after another one, outside of `planned`, is conditional on
+        settings that did not follow the outputs before. One that `goes_on` with another takes over what that planned.
         """
         if self._unstated:
             self.assume(UNSTATED)
+        if not goes_on:
+            self._charge_not_taken()
         self.facts.begin()
         for fact in facts:
             self.facts.note(fact.id, fact.how, fact.says)
@@ -220,20 +220,23 @@ class Ledger(Choices):
 
     def copy(self) -> Ledger:
         """An independent ledger that says the same; what either records later does not reach the other."""
+        copied = self.resumable()
+        copied._entries += self.not_taken
+        return copied
+
+    def resumable(self) -> Ledger:
+        """A copy without `not_taken`, for the checkpoint of a run that goes on, or to plan the rest of one."""
         copied = Ledger(relation=self.relation, unit=self.unit)
         with self._lock:
-            copied._entries, copied.facts = list(self._entries), self.facts.copy()
+            copied._entries, copied.facts, copied.origin = list(self._entries), self.facts.copy(), self.origin
             copied._covers = [cover.copy() for cover in self._covers]
-            copied.origin = self.origin
             copied._take_marks(self)
         return copied
 
     def absorb(self, other: Ledger, note: str = "") -> None:
         """Record what ran under `other` on the same records: entries, marks, assumptions, facts and standing.
 
-        Args:
-            other: another ledger of the same relation and unit, which is left as it is.
-            note: reason of its entries that have none.
+        `note` is the reason of its entries that have none. `other` is left as it is.
 
         Raises:
             InvalidInput: relation or unit differ, or it is this very ledger.
@@ -244,7 +247,7 @@ class Ledger(Choices):
             raise InvalidInput(f"other must be {rule}; got {got}. Record both runs in one ledger from the start.")
         later = self._follows_another and bool(other.entries) and other.is_run
         with self._lock:
-            for entry in other.entries:
+            for entry in (*other.entries, *other.not_taken):
                 self.add(entry.mechanism, entry.steps, entry.note or note)
             self.absorb_marks(other)
             if later:
@@ -267,6 +270,7 @@ class Ledger(Choices):
             )
         with self._lock:
             self._entries = list(later._entries)
+            self._go_on(later)
             self.advances += 1
             self.facts.advance(later.facts)
             self._take_marks(later)
@@ -381,7 +385,8 @@ class Ledger(Choices):
         }
 
     def _rows(self) -> list[dict[str, Any]]:
-        return [entry.mechanism.spec() | {"steps": entry.steps, "note": entry.note} for entry in self._entries]
+        rows = (*self._entries, *self.not_taken)
+        return [entry.mechanism.spec() | {"steps": entry.steps, "note": entry.note} for entry in rows]
 
     def _chain(self) -> list[str]:
         links = [_digest(self._head())]

@@ -12,6 +12,12 @@ EXACT_STEPS = Fact(
 )
 
 
+_NU = (
+    "nu is derived for sums in any order; it takes IEEE arithmetic, AES-CTR, and kernels that give a row the same "
+    "values in every batch"
+)
+
+
 def exact_steps(slack: float) -> Fact:
     """The fact `arithmetic` of training whose noise is exact and covers the rounding of clipped sums.
 
@@ -27,9 +33,8 @@ def exact_steps(slack: float) -> Fact:
         How.CHECKED,
         says="noise is drawn and added exactly (rounded Gaussian mechanism). Rounding lets computed clipped sums of "
         f"neighbouring batches lie up to nu = {slack:.2%} further apart than the clipping norm; the noise is larger by "
-        "as much, so epsilon is that of its multiplier. nu is derived for sums in any order; it takes IEEE arithmetic, "
-        "AES-CTR, and kernels that give a row the same values in every batch. Clipped sums of some batches, the first "
-        "among them, are compared with float64 before they are released",
+        f"as much, so epsilon is that of its multiplier. {_NU}. Clipped sums of some batches, the first among them, "
+        "are compared with float64 before they are released",
     )
 
 
@@ -48,8 +53,7 @@ def exact_path(slack: float) -> Fact:
         How.ENFORCED,
         says="noise is drawn and added exactly (rounded Gaussian mechanism). Rounding lets a step of neighbouring "
         f"records lie up to nu = {slack:.2%} further apart than the clipping norm, that of the state included; the "
-        "noise is larger by as much. nu is derived for sums in any order; it takes IEEE arithmetic, AES-CTR, and "
-        "kernels that give a row the same values in every batch",
+        f"noise is larger by as much. {_NU}",
     )
 
 

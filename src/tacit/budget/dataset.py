@@ -185,7 +185,7 @@ class DatasetBudget:
     def _steps(self, planned: Planned) -> Steps:
         if isinstance(planned, Ledger):
             self.check_ledger(planned)
-            planned = [(entry.mechanism, entry.steps) for entry in planned.entries]
+            planned = planned.mechanism.parts()
         elif isinstance(planned, Mechanism):
             planned = planned.parts()
         return steps_of(planned)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tacit.accounting import Ledger
-from tacit.accounting.adaptivity import FOLLOWING
+from tacit.accounting.adaptivity import FOLLOWING, PAST_PLAN
 from tacit.accounting.facts import Facts
 from tacit.budget.scopes import Scope
 from tacit.budget.store import Row
@@ -20,7 +20,7 @@ from tacit.tradeoff import Target
 
 Steps = Counter[str]
 """How often each mechanism, given by its JSON text, may run."""
-_FOLLOWING = {part for sentence in FOLLOWING for part in sentence.split("; ")}
+_FOLLOWING = {part for sentence in (*FOLLOWING, PAST_PLAN) for part in sentence.split("; ")}
 PLANNED, RESERVED, SETTLED, ABANDONED = "planned", "reserved", "settled", "abandoned"
 
 
@@ -155,11 +155,12 @@ def take_head(ledger: Ledger, head: dict[str, Any]) -> None:
 
 
 def _covered(head: dict[str, Any]) -> dict[str, Any]:
-    """What a head says but for settings that may have followed outputs, which a filter covers."""
+    """What a head says but for settings and numbers of steps that may have followed outputs, which a filter covers."""
+    chosen = ("settings", "steps")
     kept = [
         fact
         for fact in head["facts"]
-        if fact["id"] != "settings" or fact["how"] != "assumed" or set(fact["says"].split("; ")) - _FOLLOWING
+        if fact["id"] not in chosen or fact["how"] != "assumed" or set(fact["says"].split("; ")) - _FOLLOWING
     ]
     return head | {"facts": kept}
 

@@ -77,7 +77,7 @@ class Reservation:
         """
         self.dataset.check_ledger(ledger)
         self._charged = True
-        self.extend(((entry.mechanism, entry.steps) for entry in ledger.entries), head_of(ledger))
+        self.extend(ledger.mechanism.parts(), head_of(ledger))
 
     def extend(self, entries: Iterable[tuple[Mechanism, int]], head: dict[str, object] | None = None) -> None:
         """Reserve what is missing for this process to run `entries` in all; see `cover`."""

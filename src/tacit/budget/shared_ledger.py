@@ -117,8 +117,10 @@ class SharedLedger(Ledger):
         begins = self.copy()
         begins.advance(later)
         with self._lock:
-            self._reserve([(entry.mechanism, entry.steps) for entry in later.entries], later)
+            ahead = (*later.entries, *later.not_taken)
+            self._reserve([(entry.mechanism, entry.steps) for entry in ahead], later)
             self._local = list(later.entries)
+            self._go_on(later)
             self.facts.advance(later.facts)
             self._take_marks(later)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from tacit import check
@@ -24,7 +23,7 @@ def target_spec(target: Target) -> dict[str, Any]:
     """
     for name, kind in _KINDS.items():
         if type(target) is kind:
-            return {"type": name, **_values(target)}
+            return {"type": name, **vars(target)}
     raise check.fail("cap", "an Epsilon, Advantage, Mu or Errors target", target)
 
 
@@ -45,7 +44,7 @@ def in_words(target: Target) -> str:
         return f"epsilon {target.epsilon:g} at delta {target.delta:g}"
     if isinstance(target, Errors):
         return f"type II error {target.beta:g} at type I error {target.alpha:g}"
-    return " ".join(f"{name} {value:g}" for name, value in _values(target).items())
+    return " ".join(f"{name} {value:g}" for name, value in vars(target).items())
 
 
 def reached(target: Target, tradeoff: Any) -> float:
@@ -58,8 +57,3 @@ def reached(target: Target, tradeoff: Any) -> float:
         return float(tradeoff.mu())
     assert isinstance(target, Errors)
     return float(tradeoff.beta(target.alpha))
-
-
-def _values(target: Target) -> dict[str, float]:
-    """Its fields; every target is a dataclass."""
-    return {each.name: getattr(target, each.name) for each in fields(target)}  # type: ignore[arg-type]

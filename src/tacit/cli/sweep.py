@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -30,25 +32,44 @@ def command(
     """Train every combination of a grid; stored combinations are not trained again."""
     from tacit.cli.budget import charged_name
     from tacit.cli.console import sweep_bar
-    from tacit.runs.run_budget import DATASET
-    from tacit.sweeps import Store, sweep
+    from tacit.sweeps import Store, stored, sweep
     from tacit.sweeps.grid import read_grid
-    from tacit.sweeps.total import total_sentences
+    from tacit.sweeps.total import check_affordable, total_sentences
 
     plan, opened = read_grid(grid), Store(store)
     name = charged_name(budget, no_budget)
-    if name is not None:
-        os.environ[DATASET] = name  # Worker processes inherit it.
-    with sweep_bar("runs") as on_progress:
-        results = sweep(
-            plan.name,
-            plan.tasks,
-            opened,
-            data_dir=data_dir,
-            workers=workers,
-            engine=engine,
-            on_progress=on_progress,
-        )
+    with _charged(name):
+        if name is not None:
+            before = stored(plan.tasks, opened, data_dir=data_dir)
+            missing = [task for task, result in zip(plan.tasks, before, strict=True) if result is None]
+            check_affordable(plan.name, missing, name)
+        with sweep_bar("runs") as on_progress:
+            results = sweep(
+                plan.name,
+                plan.tasks,
+                opened,
+                data_dir=data_dir,
+                workers=workers,
+                engine=engine,
+                on_progress=on_progress,
+            )
     show([replace(result, sweep=plan.name) for result in results], unfinished=opened.unfinished, json=json)
     for sentence in total_sentences(results):
         print(sentence, file=sys.stderr if json else sys.stdout)
+
+
+@contextmanager
+def _charged(name: str | None) -> Iterator[None]:
+    """Context in which runs, those of worker processes included, are charged to the data set `name`."""
+    from tacit.runs.run_budget import DATASET
+
+    before = os.environ.get(DATASET)
+    if name is not None:
+        os.environ[DATASET] = name
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(DATASET, None)
+        else:
+            os.environ[DATASET] = before

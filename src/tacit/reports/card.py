@@ -103,6 +103,7 @@ def card_table(card: Card) -> dict[str, Any]:
             "calibration": [dict(row) for row in card.calibration],
             "unit": card.ledger.unit,
             "relation": card.ledger.relation.value,
+            "scope": card.ledger.scope,
             "guarantees": [result.row() for result in card.account.results],
             "refused": [{"accountant": name, "why": why} for name, why in card.account.refused],
             "audits": [_audit_row(card, audit) for audit in card.audits],

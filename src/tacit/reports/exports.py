@@ -93,7 +93,7 @@ def card_claims(table: Table, *, reserve: str = "") -> dict[str, Any]:
             row("privacy parameters", _parameters(table), evidence, is_open=weak),
             row("unit of privacy", f"{table['unit']}, {table['relation']}", "facts of the run", is_open=False),
             row("mechanisms", ", ".join(mechanisms) or "none", evidence, is_open=bool(table["unsafe"])),
-            row("composition over releases", "this run alone", evidence, is_open=True),
+            row("composition over releases", f"this run alone; scope {_scope(table)}", evidence, is_open=True),
             row("implementation", f"assumed: {', '.join(assumed) or 'nothing'}", "facts", is_open=bool(assumed)),
             row("empirical tests", audits or "no attack was run", "audits of the card", is_open=not audits),
             row("utility and bias", f"test {_number(table['metrics'].get('test'))}; bias {_UNKNOWN}", "", is_open=True),
@@ -164,6 +164,7 @@ def _sections(table: Table) -> list[tuple[str, list[list[str]]]]:
     metrics = table["metrics"]
     facts_of_card = [
         ["guarantee", _parameters(table)],
+        ["scope", _scope(table)],
         ["protected", f"every {table['unit']}, {words.NEIGHBOURS[_relation(table)].format(unit=table['unit'])}"],
         [
             table["measure"],
@@ -218,6 +219,10 @@ def _check_number(name: str, value: object) -> None:
 def _best(table: Table) -> Table | None:
     rows = table["guarantees"]
     return min(rows, key=lambda row: (_STANDINGS.index(row["standing"]), _size(row["epsilon"])), default=None)
+
+
+def _scope(table: Table) -> str:
+    return words.scope(str(table["scope"])) if "scope" in table else _UNKNOWN  # Absent before scopes.
 
 
 def _relation(table: Table) -> Any:

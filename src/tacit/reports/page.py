@@ -69,6 +69,7 @@ def _context(card: Card) -> dict[str, Any]:
         "rests_on": facts.rests_on(card.ledger),
         "facts": facts.fact_rows(card.ledger.facts),
         "best": results[0] if standing is Standing.PROVEN else None,
+        "scope": words.scope(card.ledger.scope),
         "neighbours": words.NEIGHBOURS[card.ledger.relation].format(unit=card.ledger.unit),
         "informative": [_guarantee(result, best=result is results[0]) for result in telling],
         "others": [_guarantee(result) for result in results if result not in telling],

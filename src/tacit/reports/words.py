@@ -37,6 +37,21 @@ TRIVIAL_ADVANTAGE = 0.99
 MEASURES = {"accuracy": "Test accuracy", "rmse": "Test RMSE"}
 
 
+def scope(name: str) -> str:
+    """For which choices the number of a ledger with this scope holds.
+
+    Example:
+        >>> scope("fixed")
+        'fixed: settings and steps that follow no output'
+        >>> scope("menu")
+        'menu: choices after outputs, as it declares them'
+    """
+    holds = (
+        "settings and steps that follow no output" if name == "fixed" else "choices after outputs, as it declares them"
+    )
+    return f"{name}: {holds}"
+
+
 def neighbourhood(ledger: Ledger, group: int = 1) -> str:
     """One line: the neighbouring relation, the privacy unit, the size of groups and how batches were drawn."""
     neighbours = NEIGHBOURS[ledger.relation].format(unit=ledger.unit)

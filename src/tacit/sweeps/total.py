@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tacit import check
 from tacit.accounting import Ledger, accountant
+from tacit.budget import find_registry
 from tacit.errors import Refused
+from tacit.runs import config_from_table
+from tacit.runs.run_budget import NONE, planned_run
 from tacit.sweeps.store import LEDGER, Result
+from tacit.sweeps.task import Task
 from tacit.tradeoff import TradeOff
 
 Group = tuple[str, str, str]
@@ -29,6 +34,36 @@ def sweep_totals(results: Sequence[Result]) -> dict[Group, Ledger]:
         with total.planned():  # A grid is fixed before its first run.
             total.absorb(ledger)
     return totals
+
+
+def check_affordable(name: str, tasks: Sequence[Task], dataset: str) -> None:
+    """Refuse a sweep whose runs would cross a cap together, before the first of them begins and reads records.
+
+    What a run costs is known beforehand where the data set declares its number of records and the method is "gradient";
+    other runs are checked one by one as they begin.
+
+    Args:
+        name: of the sweep.
+        tasks: its runs that are to be made.
+        dataset: of the registry, to which they are charged; `NONE` for none.
+
+    Raises:
+        BudgetExceeded: with what is left.
+        InvalidInput: there is no registry, or no such data set in it.
+    """
+    registry = find_registry()
+    if dataset == NONE:
+        return
+    if registry is None:
+        raise check.fail("budget", "the name of a data set in a registry", dataset, "Run tacit budget init NAME.")
+    found = registry.dataset(dataset)
+    records, ahead = found.known.facts.get("records"), Ledger(relation=found.relation, unit=found.unit)
+    for task in {task.key(None): task for task in tasks}.values():
+        planned = planned_run(config_from_table({**task.settings, "unsafe_seed": None}), records)
+        if planned is not None:
+            ahead.add(planned)
+    if ahead.entries:
+        found.check(ahead, name)
 
 
 def total_sentences(results: Sequence[Result]) -> Iterator[str]:

@@ -52,6 +52,7 @@ class BatchSession:
 
     def __init__(self, run: PrivateRun, reduction: str = "none", divided: bool = True):
         self.run, self.reduction, self.divided = run, reduction, divided
+        run.open_ended = True
         self.backwards = 0
         self.trace: Trace | None = None
         self.dry_run: DryRun | None = None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from tacit import accounting, check
 from tacit.accounting import Accountant, Ledger
 from tacit.clipping import Clip
-from tacit.errors import Refused, TacitError
+from tacit.errors import Refused
 from tacit.gradients.inputs import Loss
 from tacit.mechanisms import Strategy
 from tacit.noise import Stream
@@ -103,7 +103,7 @@ def fit(
     resume: bool = False,
     stop_at_budget: bool = False,
     engine: str = "auto",
-    max_physical_batch_size: int | None = None,
+    max_physical_batch_size: int | Literal["auto"] | None = None,
     precision: str = "float32",
     device: str | torch.device | None = None,
     public: Mapping[str, object] | None = None,
@@ -156,6 +156,7 @@ def fit(
         stop_at_budget: end in order when the next step would cross `target`, instead of raising.
         engine: "eager", "recorded", "compiled" or "auto", as in `private_step`.
         max_physical_batch_size: records that go through the model at a time, >= 1; the result does not depend on it.
+            "auto" takes as many as half of the free memory holds, see `private_step`.
         precision: "float32", or "bfloat16" for the forward and backward pass only.
         device: that of the model, to have each batch moved there; by default data must lie there already.
         public: name -> tensor, array or module that `loss` reads besides its arguments and that does not follow the
@@ -173,7 +174,8 @@ def fit(
         UnsupportedModel: before any step, when a layer cannot be trained privately.
         TrainingMisuse: the model is in eval mode, or the optimizer or scheduler belongs to another model.
         BudgetExceeded: before the step that would cross `target`; the ledger records what ran.
-        KeyboardInterrupt: after the step in progress, and a last checkpoint.
+        KeyboardInterrupt: after the step in progress, and a last checkpoint. Whatever ends the run early, the ledger
+            counts the whole plan.
 
     Example:
         >>> import torch
@@ -217,7 +219,7 @@ def fit(
     fingerprint = run_fingerprint(plan, model, optimizer, schedule, callbacks)
     if saved is not None:
         check_same_run(saved, plan, fingerprint)
-    run = options.start(plan, ledger, stream)
+    run = options.start(plan, ledger, stream, goes_on=saved is not None)
     if options.divides_by_records(ledger.relation):
         ledger.facts.missing("settings", UNDECLARED_SIZE)
     for assumption in assumptions_of(collation_of(inputs)):
@@ -269,7 +271,7 @@ def fit(
         model,
         engine=engine,
         precision=precision,
-        max_physical_batch_size=max_physical_batch_size,
+        max_physical_batch_size=None if max_physical_batch_size == "auto" else max_physical_batch_size,
         scheduler=schedule,
         scheduler_per=scheduler_per,
     )
@@ -277,9 +279,10 @@ def fit(
         callback.on_plan(run.plan)
     try:
         loop.run()
-    except Exception as error:
-        # Whatever a callback or `evaluate` raises may follow what was released; a checkpoint can be resumed.
-        if checkpoint is None and not isinstance(error, TacitError):
+    except BaseException:
+        # Whoever interrupts may have seen the history, and what is raised may follow it; a checkpoint can be resumed.
+        run.open_ended = checkpoint is not None
+        if checkpoint is None and run.taken:
             run.record_plan()
         raise
     finally:

@@ -163,6 +163,6 @@ def ledger_after(ledger: Ledger, plan: Plan, steps: int, *, start: int = 0) -> L
         steps: number of steps.
         start: the first step, >= 0.
     """
-    trial = ledger.copy()
+    trial = ledger.resumable()
     plan.record(trial, "training", steps, start=start)
     return trial

@@ -120,9 +120,9 @@ def cotangents(
     a mean by the number of examples in this batch.
 
     Checked at every `turn`: the loss of an example depends on its own outputs only, and a number is the mean or the sum
-    of such losses. The loss is recomputed from one example alone, and at the first turn from several, with every other
-    tensor of the batch's length restricted alike; the gradients must agree. Outputs of another pass of the private
-    model over this batch are treated like the outputs; values from an earlier batch's outputs are refused.
+    of such losses. The loss is recomputed from one example alone, at the first turn from several alone and together,
+    with every other tensor of the batch's length restricted alike; the gradients must agree. Outputs of another pass of
+    the private model over this batch are treated like the outputs; values from an earlier batch's outputs are refused.
     All other values (inputs, targets, weights) are taken as one example's or public; see `replay` for those.
 
     Args:
@@ -166,6 +166,10 @@ def _check_rows(losses: Tensor, root: Tensor, found: Tensor) -> None:
         raise InvalidInput(_SENTENCES["none"])
 
 
+# Examples of the first batch whose losses are computed again from one record alone.
+_ALONE_AT_FIRST = 8
+
+
 def _check_alone(
     found: Tensor, made: TapeIndex, tape: Tape, reduction: str, turn: int, selections: list[RowSelection]
 ) -> None:
@@ -173,7 +177,9 @@ def _check_alone(
     chosen = [torch.tensor([turn % batch], device=found.device)]
     if turn == 0:
         chosen.append(torch.arange(batch // 2, batch, device=found.device))
-        chosen.append(torch.tensor([batch // 2], device=found.device))
+        # A mixing such as "losses above the median" changes the gradients of a part of the records alone.
+        spread = torch.arange(0, batch, max(1, batch // _ALONE_AT_FIRST), device=found.device)
+        chosen += list(spread[1 : _ALONE_AT_FIRST + 1].split(1))
     for index in chosen:
         if not any(_agrees(found, made, tape, reduction, index, selection) for selection in selections):
             raise InvalidInput(_SENTENCES[reduction])

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tacit import accounting, check
 from tacit.accounting import EXACT_STEPS, PUBLIC_SIZE, Accountant, Fact, How, Ledger, common_facts, exact_steps
-from tacit.accounting.adaptivity import CHANGED_NOISE, RESUMED
+from tacit.accounting.adaptivity import CHANGED_NOISE, NOT_TAKEN, PAST_PLAN, RESUMED
 from tacit.budget.shared_ledger import SharedLedger
 from tacit.errors import BudgetExceeded, TrainingMisuse
 from tacit.gradients import FlatGradient, UnitIds
@@ -26,7 +26,6 @@ from tacit.training.release import NoisyMean, Release
 from tacit.training.release_monitor import ReleaseMonitor
 
 WHAT_IS_LEFT = "a run spends what earlier runs left of a target (natural filter); reserve slots, or declare the scope"
-NOT_TAKEN = "planned, not taken: the run could end by what it had released"
 
 
 class PrivateRun:
@@ -38,10 +37,12 @@ class PrivateRun:
         ledger: where to record the steps (a new one by default).
         budget: no step is taken after which the whole ledger would miss this target.
         accountant: measures the budget; its name or itself.
+        goes_on: whether `restore` follows, with a checkpoint of the run that `ledger` ended with.
 
     Attributes:
         clip: the clip of the next step.
         taken: steps taken so far.
+        open_ended: whether something outside of this run decides when it ends, as a loop around `make_private` does.
         monitor: measures what is released against the ledger.
         processes, writes: how many train together, and whether this one writes the files of the run.
 
@@ -57,6 +58,8 @@ class PrivateRun:
 
     processes: int = 1
     writes: bool = True
+    open_ended: bool = False
+    _planned_before: int = 0  # Steps that the run before this one planned, where this one goes on with it.
 
     @check.renamed(using="accountant")
     def __init__(
@@ -67,6 +70,7 @@ class PrivateRun:
         ledger: Ledger | None = None,
         budget: Target | None = None,
         accountant: Accountant | str = "pld",
+        goes_on: bool = False,
     ):
         self.plan = plan
         self.clip = plan.clip
@@ -78,12 +82,21 @@ class PrivateRun:
         self.stream = stream if stream is not None else SecureStream()
         drawn = Fact("batches", How.ENFORCED, says="the private sampler draws each batch, and it is stepped on once")
         known = common_facts(unit=plan.sampling.unit, secure=self.stream.secure, arithmetic=EXACT_STEPS)
-        self.ledger.begin(drawn, *known)
+        length = Fact("steps", How.ENFORCED, says="as many as were planned, or all of them are charged")
+        self.ledger.begin(drawn, length, *known, goes_on=goes_on)
+        self._number = self.ledger.facts.runs
+        self.ledger.facts.watch("steps", self._exceeds)
+        self.ledger.follow(self)
         self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
         self.correlation = None if plan.correlation is None else Correlation(plan.correlation)
         self._noisy_mean = NoisyMean(self.stream, correlation=self.correlation)
-        self.monitor = ReleaseMonitor(self.ledger, plan.records, self.stream, uniform=plan.sampling.uniform)
+        self.monitor = ReleaseMonitor(
+            self.ledger, plan.records, self.stream, uniform=plan.sampling.uniform, strategy=plan.correlation
+        )
         self.taken = self._pass_start = 0
+        self._ahead = 0  # Steps to come that are in the ledger already.
+        self._owing = 0  # Steps to come that the ledger owes: an earlier run planned them.
+        self._earlier = 0  # Steps of this plan that an earlier run took.
         self._limit = None if budget is None else check_target(budget), accountant
         if budget is not None and self.ledger.entries:
             self.ledger.chosen_after_outputs(WHAT_IS_LEFT)
@@ -137,13 +150,25 @@ class PrivateRun:
         if self.correlation is not None:
             self.correlation.charge()
         self.sampler.redeem(batch)
-        step, before = self.taken, self.ledger.steps + self.ledger.covered_steps
+        step, before = self.taken, self.ledger.counted
         self.taken += 1
-        self.ledger.add(self.plan.mechanism_at(step), note="training")
-        self._known_steps = self.ledger.steps
+        self.count(step)
         noise = self.plan.noise_at(step)
         self.monitor.charged(batch, noise, self.clip, before)
         return noise
+
+    def count(self, step: int) -> None:
+        """Record step 0, 1, ... of the plan, before anything of it is released."""
+        mechanism = self.plan.mechanism_at(step)
+        if self._ahead:
+            self._ahead -= 1
+            self.ledger.take_paid(mechanism)
+        else:
+            if self._owing:
+                self._owing -= 1
+                self.ledger.take_owed(mechanism)
+            self.ledger.add(mechanism, note="training")
+        self._known_steps = self.ledger.steps
 
     def release(self, batch: Batch, total: FlatGradient, norms: Tensor) -> Release:
         """Noisy mean of the clipped sum of `batch`, made in place after the charge; `clip` moves on."""
@@ -182,6 +207,7 @@ class PrivateRun:
         kept = isinstance(self.stream, SeededStream) and "correlation" in state
         if self.correlation is not None and kept:
             self.correlation.restore(state["correlation"])
+            self.monitor.goes_on()
         if self.sampler.interrupted or (self.correlation is not None and not kept and self.taken):
             self._begin_new_pass()
         else:
@@ -194,6 +220,20 @@ class PrivateRun:
         planned = [_but_series(mechanism) for mechanism, _ in self.plan.runs]
         if any(_but_series(entry.mechanism) not in planned for entry in earlier.entries):
             self.ledger.may_follow_outputs(RESUMED)
+        self._take_over()
+
+    def _take_over(self) -> None:
+        """Take the steps that the run before this one planned and did not take: each is a slot for an equal one."""
+        self._resolve_budget()
+        (step, _), *others = self.plan.runs
+        same = [entry for entry in self.ledger.entries if entry.mechanism == step and not others]
+        self._ahead = sum(entry.steps for entry in same if entry.note == NOT_TAKEN)
+        self._owing = 0 if others else self.ledger.owed(step)
+        if self._ahead or self._owing:
+            self._earlier = sum(entry.steps for entry in same) - self._ahead - self.taken
+            self._planned_before = self._earlier + self.taken + self._ahead + self._owing
+            if self.plan.steps > self._planned_before:
+                self.ledger.may_follow_outputs(RESUMED)
 
     def change_noise(self, noise_multiplier: float) -> None:
         """Use another noise multiplier from the next step on; refused where a budget was planned with this one."""
@@ -218,6 +258,30 @@ class PrivateRun:
         if self.left > 0:
             self.plan.record(self.ledger, NOT_TAKEN, self.left, start=self.taken)
 
+    def not_taken(self) -> list[tuple[Mechanism, int]]:
+        """Planned steps that count although they have not run, unless it is declared or paid for why the run ends."""
+        paid, planned = self._ahead + self._owing, Ledger()
+        left = self.left - paid - self._earlier
+        if self.open_ended and self.taken and left > 0 and not self._may_end:
+            self.plan.record(planned, steps=left, start=self.taken + paid)
+        return [(entry.mechanism, entry.steps) for entry in planned.entries]
+
+    def pay_ahead(self) -> None:
+        """Take the steps to come from the ledger, which holds them now."""
+        self._ahead += sum(steps for _, steps in self.not_taken()) + self._owing
+        self._owing = 0
+        self._known_steps = self.ledger.steps
+
+    @property
+    def _may_end(self) -> bool:
+        """Whether the run may end at any time: a cover pays for that, or the user declared why."""
+        return self.ledger.is_covered or self.ledger.facts.is_declared("steps", self._number)
+
+    def _exceeds(self) -> str:
+        """What is missing where more steps ran than were planned; "" where nothing is."""
+        planned = max(self.plan.steps, self._planned_before)
+        return PAST_PLAN if self._earlier + self.taken > planned and not self._may_end else ""
+
     def change_clip(self, clip_norm: float) -> None:
         """Clip at another bound from the next step on; the noise follows it, so the cost of a step is the same."""
         if self.correlation is not None:
@@ -235,6 +299,7 @@ class PrivateRun:
             self.plan = replace(self.plan, strategy=left)
             if self.correlation is not None:
                 self.correlation.begin(left)
+                self.monitor.begins(left)
         self._enter(self.ledger.free_series)
         self._pass_start = self.taken
 
@@ -248,7 +313,7 @@ class PrivateRun:
         if not self.taken:
             self._enter(self.ledger.free_series)
         self._advances = self.ledger.advances
-        self._affordable = _affordable_steps(self.ledger, self.plan, *self._limit, self.taken)
+        self._affordable = _affordable_steps(self.ledger, self.plan, *self._limit, self.taken + self._ahead)
         self._known_steps = self.ledger.steps
 
     def _check_budget(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +44,7 @@ def private_step(
     noise_multiplier: float,
     expected_batch_size: float,
     engine: str = "auto",
-    max_physical_batch_size: int | None = None,
+    max_physical_batch_size: int | Literal["auto"] | None = None,
     stream: Stream | None = None,
     unsafe_no_noise: bool = False,
 ) -> Callable[[Inputs, Tensor], None]:
@@ -67,7 +67,8 @@ def private_step(
             over hundreds of steps of small models; "compiled", which also spends seconds on compiling each recording
             and pays over thousands; or "auto", which is eager.
         max_physical_batch_size: records that go through the model at a time, >= 1; a larger batch is processed in
-            several physical batches, and noise added once. The result does not depend on it.
+            several physical batches, and noise added once. The result does not depend on it. "auto" takes as many as
+            half of the free memory holds, and half as many where memory runs out; the eager engine only.
         stream: source of the noise; a new `SecureStream` by default.
         unsafe_no_noise: allows noise_multiplier 0.
 
@@ -109,8 +110,11 @@ class PrivateUpdate:
         expected_batch_size: > 0.
         engine: one of `ENGINES`.
         stream: source of the noise.
-        max_physical_batch_size: records that go through the model at a time, >= 1.
+        max_physical_batch_size: records that go through the model at a time, >= 1, or "auto".
         correlation: of the run's noise; None for noise that is independent from step to step.
+
+    Raises:
+        InvalidInput: `max_physical_batch_size` is "auto" with another engine than the eager one.
 
     Attributes:
         clip: the clip of the next step.
@@ -126,7 +130,7 @@ class PrivateUpdate:
         expected_batch_size: float,
         engine: str,
         stream: Stream,
-        max_physical_batch_size: int | None = None,
+        max_physical_batch_size: int | Literal["auto"] | None = None,
         correlation: Correlation | None = None,
     ):
         check_optimizer(model, optimizer)
@@ -143,6 +147,8 @@ class PrivateUpdate:
         if engine in ("recorded", "compiled"):
             from tacit.training.compile import CompiledSum
 
+            if max_physical_batch_size == "auto":
+                raise check.fail("max_physical_batch_size", f"a number with the {engine} engine", "auto")
             self._compiled = CompiledSum(
                 self._clipped, loss, expected_batch_size, max_physical_batch_size, compiler=engine == "compiled"
             )

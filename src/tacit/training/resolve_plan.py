@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tacit import check
 from tacit.accounting import Accountant, Ledger
@@ -79,7 +80,15 @@ class PlanOptions:
         """Delta of an `Epsilon` target, else `delta`."""
         return self.target.delta if isinstance(self.target, Epsilon) else self.delta
 
-    def start(self, plan: Plan, ledger: Ledger, stream: Stream | None = None, ranks: Ranks | None = None) -> PrivateRun:
+    def start(
+        self,
+        plan: Plan,
+        ledger: Ledger,
+        stream: Stream | None = None,
+        ranks: Ranks | None = None,
+        *,
+        goes_on: bool = False,
+    ) -> PrivateRun:
         """The run of `plan` that records in `ledger` and takes no step past `target`.
 
         Args:
@@ -87,10 +96,12 @@ class PlanOptions:
             ledger: where its steps are recorded.
             stream: source of sampling and noise; a new secure one by default.
             ranks: the processes that run it together; this one alone by default.
+            goes_on: whether a checkpoint is restored next.
         """
         if ranks is not None:
             return RankedRun(plan, ranks, stream=stream, ledger=ledger, budget=self.target, accountant=self.accountant)
-        return PrivateRun(plan, stream=stream, ledger=ledger, budget=self.target, accountant=self.accountant)
+        limit: dict[str, Any] = {"budget": self.target, "accountant": self.accountant}
+        return PrivateRun(plan, stream=stream, ledger=ledger, goes_on=goes_on, **limit)
 
 
 def resolve_plan(options: PlanOptions, records: int, ledger: Ledger) -> Plan:
@@ -102,6 +113,7 @@ def resolve_plan(options: PlanOptions, records: int, ledger: Ledger) -> Plan:
     Raises:
         InvalidInput: an option breaks its rule, or does not fit another option or the ledger.
     """
+    ledger = ledger.copy()  # With what runs in progress have planned.
     clip = clip_of(options.clip_norm, options.clipping)
     sampling = sampling_of(options.sampling).in_series(ledger.free_series)
     units = sampling.units(records)

@@ -111,7 +111,7 @@ class CheckpointWriter:
         loop, ledger = self._loop, self._run.ledger
         self._count = max(self._count, latest_count(self._id)) + 1
         ahead = 0 if finished else min(self._run.left, self._every - loop.taken % self._every)
-        spent = ledger.copy()
+        spent = ledger.resumable()
         if ahead:
             reserve_ahead(spent, self._run.plan, loop.taken, ahead)
         return Checkpoint(
@@ -119,7 +119,7 @@ class CheckpointWriter:
             steps=loop.steps,
             fingerprint=self._fingerprint,
             before=self._before,
-            ledger=ledger,
+            ledger=ledger.resumable(),
             spent=spent,
             stopped=loop.stopped,
             state=self._state(),

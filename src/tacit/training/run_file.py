@@ -138,7 +138,7 @@ class RunFile:
     def _write(self, path: Path, state: dict[str, Any]) -> None:
         run, ledger = self._run, self._run.ledger
         self._count = max(self._count, latest_count(self._id)) + 1
-        spent = ledger.copy()
+        spent = ledger.resumable()
         if self._covered > run.taken:
             reserve_ahead(spent, run.plan, run.taken, self._covered - run.taken)
         Checkpoint(
@@ -146,7 +146,7 @@ class RunFile:
             steps=run.plan.steps,
             fingerprint=self._fingerprint,
             before=self._before,
-            ledger=ledger,
+            ledger=ledger.resumable(),
             spent=spent,
             stopped="",
             state=state,

@@ -1,0 +1,79 @@
+"""The export for the deployments registry holds that registry's fields and no others.
+
+Names and values are those of schemas/deployments-schema.yaml of github.com/opendp/deployments-registry-data, commit
+3e9c812, which allows no further fields.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tacit.budget import Registry
+from tacit.budget.export import export_text
+from tacit.mechanisms import Gaussian, RandomizedResponse
+from tacit.tradeoff import Epsilon
+
+FIELDS: dict[str, Any] = {
+    "url_slug": str,
+    "status": ["Converted", "Draft", "Pending", "Changes Required", "Approved", "Approved (Update Requested)"],
+    "tier": [1, 2, 3],
+    "deployment": {
+        "basic": dict.fromkeys(
+            ("name", "data_curators", "description", "intended_use", "data_product_type", "data_product_region"), str
+        )
+        | {"publication_date": str, "data_product_sector": str},
+        "dp_variant": {
+            "variant_name": ["Pure DP", "Approximate DP", "Zero-concentrated DP", "Renyi DP", "Custom"],
+            "data_domain": str,
+            "unprotected_quantities": str,
+        },
+        "privacy_loss": {
+            "privacy_unit": str,
+            "privacy_unit_details": str,
+            "privacy_parameters": dict.fromkeys(("epsilon", "delta", "rho"), float),
+            "privacy_parameters_details": str,
+        },
+        "deployment_model": {
+            "model_name": ["Local", "Central", "Shuffle", "Federated", "Varies"],
+            "actors": str,
+            "release_type": ["One release", "Many releases"],
+            "data_source_type": ["Static", "Dynamic"],
+            "access_type": ["Interactive", "Non-interactive"],
+        }
+        | dict.fromkeys(
+            f"{each}_details" for each in ("model_name", "release_type", "data_source_type", "access_type")
+        ),
+        "accounting": {"post_processing": str, "composition": str},
+        "implementation": dict.fromkeys(
+            ("preprocessing_and_hyperparameter_tuning", "mechanisms", "justification"), str
+        ),
+        "administrative": dict.fromkeys(("registry_authors", "sources", "notes"), str),
+    },
+}
+
+
+def wrong(found: dict[str, Any], fields: dict[str, Any], at: str = "") -> Iterator[str]:
+    """Fields that the schema does not have, and values that it does not allow."""
+    for name, value in found.items():
+        rule = fields.get(name, "unknown")
+        if rule == "unknown" or isinstance(rule, dict) != isinstance(value, dict):
+            yield f"{at}{name}"
+        elif isinstance(rule, dict):
+            yield from wrong(value, rule, f"{at}{name}.")
+        elif (isinstance(rule, list) and value not in rule) or (isinstance(rule, type) and not isinstance(value, rule)):
+            yield f"{at}{name}: {value}"
+
+
+@pytest.mark.parametrize("ran", [[], [Gaussian(8.0)], [Gaussian(8.0)] * 2, [RandomizedResponse(0.5)]], ids=len)
+def test_every_field_is_one_of_the_registry(tmp_path, ran):
+    dataset = Registry.create(tmp_path / "budget.sqlite").declare("patients")
+    dataset.cap(Epsilon(3.0, 1e-6))
+    for mechanism in ran:
+        dataset.reserve(mechanism, label="release")
+    found = json.loads(export_text([dataset], "deployments"))
+    for row in found if isinstance(found, list) else [found]:
+        assert not list(wrong(row, FIELDS))
+        assert row["status"] == "Draft"
+        assert row["deployment"]["basic"] == {"name": "patients"}  # What only people know is never made up.
