@@ -11,11 +11,16 @@ from tests.architectures.zoo import define_torchvision_operators
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
-# Libraries of examples that no extra of the tests installs.
-OPTIONAL = ("accelerate", "lightning", "transformers")
+# Libraries of examples; the extra of the tests installs all but Ray, whose example takes a minute to start its cluster.
+OPTIONAL = ("accelerate", "lightning", "ray", "transformers")
+SLOW = ("ray_train",)
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def marked(script):
+    return pytest.param(script, id=script.stem, marks=[pytest.mark.slow] if script.stem in SLOW else [])
+
+
+@pytest.mark.parametrize("script", map(marked, SCRIPTS))
 def test_example_runs_and_prints_a_result(script, tmp_path, monkeypatch, capsys):
     for library in OPTIONAL:
         if f"import {library}" in script.read_text(encoding="utf-8"):

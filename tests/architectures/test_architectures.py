@@ -13,13 +13,10 @@ SLOWER = {
     "DebertaV2ForSequenceClassification", "MambaForCausalLM", "MixtralForCausalLM", "T5ForConditionalGeneration",
     "SwinForImageClassification", "DoRA on Llama",
 }  # fmt: skip
-REFUSED = ("prompt tuning on Llama",)
 
 
 def marked(architecture):
     marks = [] if architecture.name in QUICK else [pytest.mark.slow]
-    if architecture.name in REFUSED:
-        marks.append(pytest.mark.xfail(strict=True, reason="its embedding is taken for a replaced layer"))
     return pytest.param(architecture, id=architecture.name, marks=marks)
 
 

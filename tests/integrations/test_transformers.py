@@ -73,6 +73,7 @@ def test_logs_hold_epsilon_and_no_number_of_the_private_records(tmp_path):
     assert not {"loss", "train_loss", "grad_norm", "total_flos"} & shown
 
 
+@pytest.mark.slow
 def test_physical_batches_give_the_same_weights(tmp_path):
     found = []
     for limit in (None, 2):
@@ -118,6 +119,7 @@ def test_a_run_that_was_killed_and_resumed_counts_every_step_that_ran(tmp_path):
     assert ran >= 6
 
 
+@pytest.mark.slow
 def test_resuming_an_older_checkpoint_counts_what_ran_after_it(tmp_path):
     trainer_of(tmp_path).train()
     again = trainer_of(tmp_path)

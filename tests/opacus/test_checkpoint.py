@@ -72,7 +72,8 @@ def test_everything_goes_on(tmp_path):
     assert torch.equal(flat(reference), flat(model))
     assert again.ledger.entries == engine.ledger.entries
     assert again.ledger.assumptions == [*assumed, COMPLETE]
-    assert set(engine.ledger.assumptions) < set(assumed)  # and that of another run on these records
+    assert set(engine.ledger.assumptions) <= set(assumed)
+    assert any("Other runs" in each for each in assumed)
     assert (other.noise_multiplier, other.max_grad_norm) == (pytest.approx(1.17), 0.5)
     assert other.state_dict()["state"][0]["step"] == 10
     one_epoch(reference, other, batches)

@@ -462,7 +462,6 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("changes", "sentence"),
         [
-            ({"noise_multiplier": 0}, "noise_multiplier must be"),
             ({"noise_multiplier": -1.0}, "noise_multiplier must be"),
             ({"noise_multiplier": math.nan}, "noise_multiplier must be"),
             ({"noise_multiplier": "1"}, "noise_multiplier must be"),
@@ -514,3 +513,33 @@ class TestBadInput:
         for right, wrong in (("mean", "sum"), ("sum", "mean")):
             with pytest.raises(InvalidInput, match=f"loss must be the {right} over the batch"):
                 one_epoch(*made(loss_reduction=right), nn.CrossEntropyLoss(reduction=wrong))
+
+
+def test_training_without_noise_is_told_of_and_has_no_standing():
+    model = nn.Linear(3, 2)
+    engine = PrivacyEngine()
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(20, 3)), batch_size=5)
+    with pytest.warns(PrivacyWarning, match="noise_multiplier=0 trains without privacy"):
+        engine.make_private(
+            module=model,
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+            data_loader=loader,
+            noise_multiplier=0.0,
+            max_grad_norm=1.0,
+        )
+    assert engine.ledger.unsafe
+
+
+def test_batch_normalisation_becomes_what_is_asked_for():
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm2d(16))
+    groups, instances = ModuleValidator.fix(model, num_groups=4), ModuleValidator.fix(model, replace_bn_with_in=True)
+    assert groups[1].num_groups == 4
+    assert isinstance(instances[1], nn.InstanceNorm2d)
+    assert instances[1].weight.shape == (16,)
+    assert isinstance(model[1], nn.BatchNorm2d)
+    with pytest.raises(InvalidInput, match="num_groups must be None with replace_bn_with_in"):
+        ModuleValidator.fix(model, num_groups=4, replace_bn_with_in=True)
+    with pytest.raises(InvalidInput, match="num_groups must be a divisor of the 16 channels"):
+        ModuleValidator.fix(model, num_groups=5)
+    assert len(ModuleValidator.VALIDATORS[nn.BatchNorm2d](model[1])) == 1
+    assert isinstance(ModuleValidator.FIXERS[nn.BatchNorm2d](model[1]), nn.GroupNorm)

@@ -14,6 +14,7 @@ from torch import nn
 from torch.optim import SGD
 
 from tacit.audit import NoiseMonitor
+from tacit.errors import InvalidInput
 from tacit.gradients import clipped_sum
 from tacit.noise import SecureStream, SeededStream
 from tacit.training import private_step
@@ -93,3 +94,19 @@ def test_a_bad_record_contributes_no_more_than_any_other_in_every_lane(lane):
         bad = moved(x.clone().index_put_((torch.tensor(3), torch.tensor(1)), torch.tensor(value)))
         # The record is replaced: its old contribution goes and a new one comes, each of at most one bound.
         assert float((plain - bad).norm()) <= 2 * 2.5 / 37 * (1 + 1e-4), value
+
+
+def test_a_graph_has_a_size_that_is_given():
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(InvalidInput, match="max_physical_batch_size must be a number with the recorded engine"):
+        private_step(
+            model,
+            optimizer,
+            squared_error,
+            clip_norm=1.0,
+            noise_multiplier=1.0,
+            expected_batch_size=4,
+            engine="recorded",
+            max_physical_batch_size="auto",
+        )

@@ -3,6 +3,7 @@
 import bz2
 import csv
 import gzip
+import io
 import lzma
 import os
 import re
@@ -129,8 +130,11 @@ def is_parquet(file: Path) -> bool:
 
 def opened(file: Path, encoding: str) -> IO[str]:
     """The text of `file`, decompressed by the ending of its name."""
-    by = _OPEN.get(file.suffix.lower(), open)
-    return by(file, "rt", encoding="utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding, newline="")  # type: ignore[return-value]
+    by = _OPEN.get(file.suffix.lower())
+    stream = file.open("rb") if by is None else by(file)
+    # Spreadsheets begin UTF-8 files with a mark that belongs to no column.
+    named = "utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding
+    return io.TextIOWrapper(stream, encoding=named, newline="")
 
 
 def _csv(file: Path, form: TableFormat) -> dict[str, np.ndarray]:

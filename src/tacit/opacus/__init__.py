@@ -1,6 +1,7 @@
 """The interface of Opacus: its documented scripts run after their imports are changed to `tacit.opacus`."""
 
 from tacit.opacus.batch_memory_manager import BatchMemoryManager
+from tacit.opacus.layers import DPGRU, DPLSTM, DPRNN, DPMultiheadAttention
 from tacit.opacus.module_validator import ModuleValidator
 from tacit.opacus.privacy_engine import PrivacyEngine
 from tacit.opacus.schedulers import (
@@ -13,7 +14,11 @@ from tacit.opacus.schedulers import (
 )
 
 __all__ = [
+    "DPGRU",
+    "DPLSTM",
+    "DPRNN",
     "BatchMemoryManager",
+    "DPMultiheadAttention",
     "ExponentialGradClip",
     "ExponentialNoise",
     "LambdaGradClip",

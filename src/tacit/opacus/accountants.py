@@ -51,3 +51,16 @@ class OpacusAccountant:
                 stacklevel=3,
             )
         return answer
+
+
+def proven_accountant(chosen: OpacusAccountant) -> Accountant:
+    """The accountant of an engine for calibration; the exact one, with a warning, where it is not proven."""
+    if chosen.native.standing is Standing.PROVEN:
+        return chosen.native
+    warnings.warn(
+        f"accountant {chosen.native.name!r} is {chosen.native.standing.value}: noise for it would miss the target. "
+        'The exact accountant "prv" is used for the noise.',
+        PrivacyWarning,
+        stacklevel=4,
+    )
+    return accountant("pld")

@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
 from torch import nn
 
+from tacit import check
 from tacit.errors import UnsupportedModel
 from tacit.gradients import fix, problems
 
+_INSTANCE = {nn.BatchNorm1d: nn.InstanceNorm1d, nn.BatchNorm2d: nn.InstanceNorm2d, nn.BatchNorm3d: nn.InstanceNorm3d}
+_REPLACED = (*_INSTANCE, nn.SyncBatchNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+
+
+def _validated(layer: nn.Module) -> list[UnsupportedModel]:
+    return [UnsupportedModel(str(problem)) for problem in problems(layer)]
+
+
+def _fixed(layer: nn.Module) -> nn.Module:
+    return fix(layer).model if problems(layer) else layer
+
 
 class ModuleValidator:
-    """Checks whether a module can be trained privately, and replaces layers that mix examples."""
+    """Checks whether a module can be trained privately, and replaces layers that mix examples.
+
+    Attributes:
+        VALIDATORS: type of a layer -> function of the layer that gives one error for each of its problems.
+        FIXERS: type of a layer -> function that gives the layer that takes its place, or the layer itself.
+    """
+
+    VALIDATORS: ClassVar[Mapping[type[nn.Module], Callable[[nn.Module], list[UnsupportedModel]]]] = dict.fromkeys(
+        _REPLACED, _validated
+    )
+    FIXERS: ClassVar[Mapping[type[nn.Module], Callable[[nn.Module], nn.Module]]] = dict.fromkeys(_REPLACED, _fixed)
 
     @classmethod
     def validate(cls, module: nn.Module, *, strict: bool = False) -> list[UnsupportedModel]:
@@ -27,9 +53,24 @@ class ModuleValidator:
         return not cls.validate(module)
 
     @classmethod
-    def fix(cls, module: nn.Module) -> nn.Module:
-        """A copy of `module` in which layers that mix examples are replaced; see `tacit.gradients.fix`."""
-        return fix(module).model
+    def fix(cls, module: nn.Module, *, replace_bn_with_in: bool = False, num_groups: int | None = None) -> nn.Module:
+        """A copy of `module` in which layers that mix examples are replaced; see `tacit.gradients.fix`.
+
+        Args:
+            module: left as it is.
+            replace_bn_with_in: batch normalisation becomes instance normalisation, not group normalisation.
+            num_groups: of the group normalisations, >= 1; the largest power of two that fits by default.
+
+        Raises:
+            InvalidInput: both options are given, or `num_groups` does not divide the channels of a layer.
+            UnsupportedModel: a layer has no repair.
+        """
+        if replace_bn_with_in and num_groups is not None:
+            raise check.fail("num_groups", "None with replace_bn_with_in", num_groups, "Give one of the two.")
+        if not replace_bn_with_in and num_groups is None:
+            return fix(module).model
+        groups = None if num_groups is None else check.count("num_groups", num_groups)
+        return fix(_with_normalisation(copy.deepcopy(module), groups)).model
 
     @classmethod
     def fix_and_validate(cls, module: nn.Module) -> nn.Module:
@@ -37,3 +78,23 @@ class ModuleValidator:
         fixed = cls.fix(module)
         cls.validate(fixed, strict=True)
         return fixed
+
+
+def _with_normalisation(module: nn.Module, groups: int | None) -> nn.Module:
+    """`module` with its batch normalisations replaced by normalisations of `groups`, or of instances."""
+    for name, child in module.named_children():
+        setattr(module, name, _with_normalisation(child, groups))
+    kind = next((kind for kind in _INSTANCE if isinstance(module, kind)), None)
+    if kind is None:
+        return module
+    assert isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)
+    channels = module.num_features
+    if groups is None:
+        new: nn.Module = _INSTANCE[kind](channels, eps=module.eps, affine=module.affine)
+    elif channels % groups:
+        raise check.fail("num_groups", f"a divisor of the {channels} channels of a layer", groups)
+    else:
+        new = nn.GroupNorm(groups, channels, eps=module.eps, affine=module.affine)
+    if module.affine:
+        new.weight, new.bias = module.weight, module.bias
+    return new.train(module.training)

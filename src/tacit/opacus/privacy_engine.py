@@ -13,16 +13,16 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from tacit import check
-from tacit.accounting import Accountant, Ledger
+from tacit.accounting import Ledger
 from tacit.errors import InvalidInput, PrivacyWarning
+from tacit.mechanisms import from_spec
 from tacit.opacus import checkpoint
-from tacit.opacus.accountants import OpacusAccountant
+from tacit.opacus.accountants import OpacusAccountant, proven_accountant
 from tacit.opacus.adaptive_clipping import Adaptive
 from tacit.opacus.arguments import Arguments, Execution
 from tacit.opacus.criterion import PerExampleMean
 from tacit.opacus.module_validator import ModuleValidator
 from tacit.opacus.schedulers import Scheduler
-from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.training.batch_session import BatchSession
 from tacit.training.loader import PrivateLoader, batches_in_a_pass
@@ -37,6 +37,7 @@ Parts = (
 # Default of `criterion`, which only ghost mode uses; nothing changes it.
 _CROSS_ENTROPY = nn.CrossEntropyLoss()
 _COMPLETE = "Every step that any process took before a checkpoint was loaded is recorded in that checkpoint."
+OWN_LENGTH = "the loop takes a number of passes of its own, which no output decides; with epochs= the plan counts"
 
 
 class PrivacyEngine:
@@ -88,7 +89,7 @@ class PrivacyEngine:
         unsafe_no_noise: bool = False,
         sampling: str = "poisson",
         noise: str = "independent",
-        epochs: int = 1,
+        epochs: int | None = None,
     ) -> Parts:
         """Private (module, optimizer, loader), or (module, optimizer, criterion, loader) in ghost mode.
 
@@ -100,7 +101,7 @@ class PrivacyEngine:
             criterion: used in ghost mode, which returns it with a mean that is taken example by example.
             data_loader: its data set, `batch_size` and `collate_fn` are used; the sample rate is batch_size / n. With
                 a `collate_fn` that mixes records, as padding to the longest does, numbers are only `claimed`.
-            noise_multiplier: noise std / max_grad_norm, > 0.
+            noise_multiplier: noise std / max_grad_norm, > 0; with 0 training is not private, and the ledger says so.
             max_grad_norm: bound on the norm of one record's gradient, > 0; a list of one for each parameter with
                 clipping="per_layer".
             batch_first: True; the first axis is the batch.
@@ -118,10 +119,11 @@ class PrivacyEngine:
             max_clipbound: of clipping="adaptive".
             min_clipbound: of clipping="adaptive".
             unclipped_num_std: of clipping="adaptive".
-            unsafe_no_noise: allows noise_multiplier=0.
+            unsafe_no_noise: allows noise_multiplier=0 without a warning.
             sampling: how batches are drawn, as in `tacit.fit`.
             noise: independent, or correlated over the steps of the planned epochs, as in `tacit.fit`.
-            epochs: planned passes over the loader, >= 1; a run with correlated noise ends with them.
+            epochs: planned passes over the loader, >= 1, which count as a whole; a run with correlated noise ends with
+                them. None where the loop has a number of its own, which no output decides: the passes taken count.
 
         Raises:
             InvalidInput: for an argument without a meaning here (batch_first=False, wrap_model=False,
@@ -144,7 +146,13 @@ class PrivacyEngine:
             Execution(loss_reduction, grad_sample_mode, batch_first, wrap_model, rand_on_empty),
             (sampling, noise),
         )
-        epochs = check.count("epochs", epochs)
+        if epochs is not None:
+            check.count("epochs", epochs)
+        if noise_multiplier == 0 and not unsafe_no_noise:
+            warnings.warn(
+                "noise_multiplier=0 trains without privacy; the ledger says so.", PrivacyWarning, stacklevel=2
+            )
+            unsafe_no_noise = True
         return self._private(arguments, epochs, noise_multiplier=noise_multiplier, unsafe_no_noise=unsafe_no_noise)
 
     def make_private_with_epsilon(
@@ -281,11 +289,12 @@ class PrivacyEngine:
             optimizer.check_between_batches("a checkpoint must be taken")
         state = dict(checkpoint_dict or {}) | {
             "module_state_dict": dict(module.state_dict(**(module_state_dict_kwargs or {}))),
-            "ledger": self.ledger.spec(),
+            "ledger": self.ledger.resumable().spec(),
+            "not_taken": [entry.mechanism.spec() | {"steps": entry.steps} for entry in self.ledger.not_taken],
         }
         parts = checkpoint.named_parts(optimizer, noise_scheduler, grad_clip_scheduler)
         checkpoint.write(path, state | {name: part.state_dict() for name, part in parts.items()})
-        self._saved_steps = self.ledger.steps
+        self._saved_steps = self.ledger.counted
 
     def load_checkpoint(
         self,
@@ -327,6 +336,8 @@ class PrivacyEngine:
         if missing:
             raise check.fail("path", f"a checkpoint with {missing[0]}", str(path), "Save it with that part.")
         self._advance(Ledger.from_spec(state.pop("ledger")))
+        for mechanism, steps in map(from_spec, state.pop("not_taken", ())):  # Absent in files of earlier versions.
+            self.ledger.owe(mechanism, steps)
         if isinstance(module, PrivateModel):
             module.session.run.goes_on(self.ledger)
         with module.session.checks.restored() if isinstance(module, PrivateModel) else nullcontext():
@@ -337,7 +348,7 @@ class PrivacyEngine:
 
     def _advance(self, saved: Ledger) -> None:
         """Continue from `saved`; raises if this engine took steps that no checkpoint holds."""
-        unsaved = self.ledger.steps - self._saved_steps
+        unsaved = self.ledger.counted - self._saved_steps
         if unsaved:
             raise InvalidInput(
                 f"ledger must hold no steps since a checkpoint was last saved or loaded; got {unsaved}. "
@@ -345,12 +356,12 @@ class PrivacyEngine:
             )
         self.ledger.advance(saved)
         self.ledger.assume(_COMPLETE)
-        self._saved_steps = self.ledger.steps
+        self._saved_steps = self.ledger.counted
 
     def _private(
         self,
         arguments: Arguments,
-        epochs: int,
+        epochs: int | None,
         *,
         noise_multiplier: float | None = None,
         target: Epsilon | None = None,
@@ -366,29 +377,18 @@ class PrivacyEngine:
             noise=arguments.drawing[1],
             noise_multiplier=noise_multiplier,
             target=target,
-            accountant=self.accountant.native if target is None else self._proven_accountant(),
+            accountant=self.accountant.native if target is None else proven_accountant(self.accountant),
             sample_rate=sample_rate,
-            steps=epochs * batches_in_a_pass(sampling, self._records, sample_rate),
+            steps=(epochs or 1) * batches_in_a_pass(sampling, self._records, sample_rate),
             unsafe_no_noise=unsafe_no_noise,
         )
         plan = arguments.with_adaptive_clipping(resolve_plan(options, self._records, self.ledger))
         run = options.start(plan, self.ledger, arguments.stream(self.secure_mode))
+        if epochs is None:
+            self.ledger.facts.declare("steps", OWN_LENGTH)
         reduction = arguments.execution.loss_reduction
         session = BatchSession(run, reduction, divided=reduction == "mean")
         model, private_optimizer, private_loader, _ = wrap(module, optimizer, loader, session, strict=False)
         if arguments.execution.grad_sample_mode == "ghost":
             return model, private_optimizer, PerExampleMean(arguments.criterion, reduction), private_loader
         return model, private_optimizer, private_loader
-
-    def _proven_accountant(self) -> Accountant:
-        """The engine's accountant for calibration; the exact one, with a warning, where it is not proven."""
-        native = self.accountant.native
-        if native.standing is Standing.PROVEN:
-            return native
-        warnings.warn(
-            f"accountant {native.name!r} is {native.standing.value}: noise for it would miss the target. "
-            'The exact accountant "prv" is used for the noise.',
-            PrivacyWarning,
-            stacklevel=4,
-        )
-        return OpacusAccountant("prv", self.ledger).native

@@ -15,13 +15,13 @@ _PARALLEL = frozenset(
 )
 
 
-def check_one_process(model: nn.Module) -> None:
-    """Raise `TrainingMisuse` where a run would be one of several; see `check_processes`.
+def check_one_process(model: nn.Module | None = None) -> None:
+    """Raise `TrainingMisuse` where a run, of `model` if there is one yet, would be one of several.
 
     Example:
         >>> check_one_process(nn.Linear(2, 1))
     """
-    check_processes(model, 1)
+    check_processes(model if model is not None else nn.Module(), 1)
 
 
 def replica_of(model: nn.Module) -> nn.Module:

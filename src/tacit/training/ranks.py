@@ -193,8 +193,7 @@ class RankedRun(PrivateRun):
         noise_multiplier = self.ranks.decided(self._charge_whole)
         if self.ranks.rank:
             step, self.taken = self.taken, self.taken + 1
-            self.ledger.add(self.plan.mechanism_at(step), note="training")
-            self._known_steps = self.ledger.steps
+            self.count(step)
         union = replace(total, flat=self.ranks.summed(total.flat))
         if gathered:
             norms = torch.cat([theirs for _, theirs in reports if theirs is not None])

@@ -130,6 +130,11 @@ class PrivateModel(nn.Module):
         session.record(total, norms)
 
     @property
+    def _module(self) -> nn.Module:
+        """The module under the name that loops of Opacus use."""
+        return self.module
+
+    @property
     def session(self) -> BatchSession:
         """The session that the private model, optimizer and loader share."""
         return self._session
