@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from tests.architectures import zoo
+from tests.architectures.zoo import define_torchvision_operators
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -19,7 +21,7 @@ Batch = Tensor | tuple[Tensor, ...]
 class Case:
     """A model, a batch of `batch` examples for it, and its goals: time of the eager and compiled step, and memory.
 
-    Goals are ratios to plain eager PyTorch on the same batch.
+    Goals are ratios to plain eager PyTorch on the same batch. `library` is what the model is taken from, if anything.
     """
 
     build: Callable[[], nn.Module]
@@ -29,6 +31,7 @@ class Case:
     eager: float
     compiled: float
     memory: float
+    library: str = ""
 
 
 class Masked(nn.Linear):
@@ -142,6 +145,69 @@ def resnet() -> nn.Module:
     return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
 
 
+class UNet(nn.Module):
+    """Two levels of convolutions with group normalisation, joined across, and a classifier of the mean."""
+
+    def __init__(self, width: int = 16):
+        super().__init__()
+        self.first, self.down = _double(3, width), _double(width, 2 * width)
+        self.low = _double(2 * width, 4 * width)
+        self.ups = nn.ModuleList([nn.ConvTranspose2d(2 * n, n, 2, stride=2) for n in (2 * width, width)])
+        self.joined, self.last = _double(4 * width, 2 * width), _double(2 * width, width)
+        self.head = nn.Conv2d(width, 10, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.first(x)
+        down = self.down(F.max_pool2d(first, 2))
+        low = self.low(F.max_pool2d(down, 2))
+        joined = self.joined(torch.cat([down, self.ups[0](low)], 1))
+        return self.head(self.last(torch.cat([first, self.ups[1](joined)], 1))).mean((2, 3))
+
+
+def _double(before: int, after: int) -> nn.Module:
+    layers: list[nn.Module] = []
+    for inputs in (before, after):
+        layers += [nn.Conv2d(inputs, after, 3, padding=1), nn.GroupNorm(4, after), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+class Logits(nn.Module):
+    """The logits of a model of transformers; of a language model, their mean over positions."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.model(x).logits
+        return logits.mean(1) if logits.dim() == 3 else logits
+
+
+def hugging_face(name: str, **config: object) -> Callable[[], nn.Module]:
+    """A model of transformers with random weights: two layers of width 64, four heads, no dropout."""
+
+    def build() -> nn.Module:
+        define_torchvision_operators()
+        return Logits(zoo.hugging_face(name, **config)())
+
+    return build
+
+
+def vision_resnet() -> nn.Module:
+    """The ResNet-18 of torchvision with group normalisation in place of batch normalisation."""
+    define_torchvision_operators()
+    import torchvision
+
+    return zoo.without_batch_norm(torchvision.models.resnet18(num_classes=10, weights=None))
+
+
+_TEXT = {"vocab_size": 1000, "max_position_embeddings": 32, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_WIDTHS = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 256}
+_IMAGE = {"image_size": 32, "patch_size": 4, "num_labels": 10}
+_GPT2 = {"vocab_size": 1000, "n_positions": 32, "n_embd": 64, "n_layer": 2, "n_head": 4, "use_cache": False}
+_GPT2 |= {"bos_token_id": 1, "eos_token_id": 2}
+
+
 def words(high: int, length: int) -> Callable[[int], Tensor]:
     return lambda batch: torch.randint(high, (batch, length))
 
@@ -154,17 +220,28 @@ def ratings(batch: int) -> tuple[Tensor, Tensor]:
     return torch.randint(6040, (batch,)), torch.randint(3706, (batch,))
 
 
+def tiny(name: str, inputs: Callable[[int], Batch], classes: int, **config: object) -> Case:
+    """A model of transformers on 16 examples."""
+    return Case(hugging_face(name, **config), inputs, classes, 16, 1.3, 1.2, 1.2, "transformers")
+
+
 MODELS = {
     "adult": Case(lambda: mlp(123, 2), lambda n: (torch.rand(n, 123) < 0.1).float(), 2, 256, 1.5, 0.4, 1.2),
     "logistic": Case(lambda: linear(100, 100), values(100), 100, 200, 1.25, 0.6, 1.2),
     "mlp256": Case(lambda: mlp(100, 100, hidden=(256, 256)), values(100), 100, 200, 1.25, 0.95, 1.1),
     "mlp784": Case(lambda: mlp(784, 10, hidden=(300, 100)), values(784), 10, 400, 1.3, 1.05, 1.1),
     "mlp784-masked": Case(masked_mlp, values(784), 10, 400, 1.6, 1.3, 1.1),
-    "mnist": Case(convnet, values(1, 28, 28), 10, 256, 1.2, 0.75, 1.25),
-    "imdb": Case(Bag, words(10000, 256), 2, 512, 1.8, 0.65, 1.3),
+    "mnist": Case(convnet, values(1, 28, 28), 10, 256, 1.15, 0.75, 1.2),
+    "imdb": Case(Bag, words(10000, 256), 2, 512, 1.8, 0.65, 1.2),
     "ncf": Case(Ratings, ratings, 5, 10000, 1.2, 0.45, 1.1),
     "transformer": Case(Transformer, words(5000, 128), 5000, 8, 1.3, 1.25, 1.4),
     "transformer-lora": Case(adapted, words(5000, 128), 5000, 8, 1.08, 1.05, 1.2),
-    "resnet18": Case(resnet, values(3, 32, 32), 10, 8, 1.35, 1.2, 1.5),
+    "resnet18": Case(resnet, values(3, 32, 32), 10, 8, 1.35, 1.2, 1.2),
+    "resnet18-torchvision": Case(vision_resnet, values(3, 32, 32), 10, 16, 1.5, 1.2, 1.2, "torchvision"),
     "lstm": Case(Recurrent, words(5000, 40), 2, 64, 2.0, 1.5, 1.5),
+    "llama": tiny("LlamaForCausalLM", words(1000, 32), 1000, **_TEXT, **_WIDTHS, use_cache=False),
+    "vit": tiny("ViTForImageClassification", values(3, 32, 32), 10, **_IMAGE, **_WIDTHS),
+    "unet": Case(UNet, values(3, 32, 32), 10, 16, 1.3, 1.2, 1.2),
+    "bert": tiny("BertForSequenceClassification", words(1000, 32), 10, **_TEXT, **_WIDTHS, num_labels=10),
+    "gpt2": tiny("GPT2LMHeadModel", words(1000, 32), 1000, **_GPT2),
 }

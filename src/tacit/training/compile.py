@@ -10,11 +10,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import TreeSpec, tree_leaves, tree_structure, tree_unflatten
 
@@ -24,7 +24,9 @@ from tacit.gradients.buffers import fused
 from tacit.gradients.engine import Trace, capture_gradients
 from tacit.gradients.flat_gradient import Total
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, rows, tensors
+from tacit.gradients.module_state import call_with
 from tacit.gradients.rounding import precise_products
+from tacit.training.compile_cache import compiled_in_own_folder
 
 StepGraph = Callable[..., tuple[Tensor, Tensor]]
 # Most small tensors kept for later steps: weights by batch size, scales by noise; beyond it the cache starts anew.
@@ -137,7 +139,7 @@ class CompiledSum:
                 return replay(self._record(trace, form, drawn, plain, {}))
             with fused():
                 recorded = self._record(trace, form, drawn, plain, select_decomp_table())
-            return compile_graph(recorded, plain)  # type: ignore[return-value]
+            return compiled_in_own_folder(partial(compile_graph, recorded, plain))  # type: ignore[return-value]
         except Exception as error:
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             raise UnsupportedModel(f'the model cannot be compiled ({reason}). Use engine="eager".') from error
@@ -164,7 +166,7 @@ class CompiledSum:
         def model(given: Inputs) -> Tensor:
             positional, named = ((), given) if isinstance(given, dict) else (given, {})
             positional = positional if isinstance(positional, tuple) else (positional,)
-            return functional_call(self._clipped.model, trainable | constants, positional, named)
+            return call_with(self._clipped.model, trainable | constants, positional, named)
 
         units = replace(self._clipped.privacy_units, drawn=drawn)
         batch = PhysicalBatch(self._loss, inputs, targets, units)

@@ -1,0 +1,75 @@
+"""Table and picture of the stored training benchmark: python benchmarks/training_page.py
+
+Writes docs/pictures/speed.svg and prints the tables of docs/speed.md, from benchmarks/results/training.json and
+training_phases.json.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PICTURE = ROOT / "docs" / "pictures" / "speed.svg"
+WAYS = ("eager", "eager float", "recorded", "recorded float", "compiled", "opacus hooks", "opacus ghost")
+
+
+def rows() -> list[dict]:
+    """The stored rows."""
+    return json.loads((RESULTS / "training.json").read_text())["rows"]
+
+
+def table() -> str:
+    """One line for each model: ratios to the plain step, goals and the date."""
+    lines = [
+        f"| model (batch) | plain, ms | {' | '.join(WAYS)} | goals | measured |",
+        f"|---|---:|{'---:|' * len(WAYS)}---|---|",
+    ]
+    for row in rows():
+        ratios = " | ".join(f"{row['time'][way]:.2f}" if way in row["time"] else "-" for way in WAYS)
+        goals = f"{row['goals']['eager']} eager, {row['goals']['compiled']} recorded or compiled"
+        name = f"{row['model']} ({row['batch']})"
+        lines.append(f"| {name} | {row['plain_ms']:.2f} | {ratios} | {goals} | {row['date']} |")
+    return "\n".join(lines)
+
+
+def phases() -> str:
+    """One line for each phase of the eager step, one column for each model: shares of the plain step."""
+    found = json.loads((RESULTS / "training_phases.json").read_text())["shares_of_plain"]
+    names = [phase for phase in next(iter(found.values())) if phase != "batch"]
+    lines = [f"| phase | {' | '.join(found)} |", f"|---|{'---:|' * len(found)}"]
+    lines += [f"| {name} | {' | '.join(f'{row[name]:.2f}' for row in found.values())} |" for name in names]
+    return "\n".join(lines)
+
+
+def draw() -> None:
+    """One bar for each way and model, on a logarithmic axis."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    # The same bytes whenever the figures are the same.
+    mpl.rcParams["svg.hashsalt"] = "tacit"
+    import matplotlib.pyplot as plt
+
+    shown = {"eager": "eager", "recorded": "recorded", "opacus hooks": "Opacus, hooks", "opacus ghost": "Opacus, ghost"}
+    found = rows()
+    figure, axes = plt.subplots(figsize=(8, 0.55 * len(found) + 1.2))
+    for place, (way, label) in enumerate(shown.items()):
+        having = [(at, row["time"][way]) for at, row in enumerate(found) if way in row["time"]]
+        axes.barh([at + 0.2 * (place - 1.5) for at, _ in having], [value for _, value in having], 0.18, label=label)
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(found)), [row["model"] for row in found])
+    axes.invert_yaxis()
+    axes.set_xlabel("time of a step / time of a plain step of PyTorch")
+    axes.legend(fontsize="small")
+    figure.tight_layout()
+    figure.savefig(PICTURE, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    draw()
+    print(table())
+    print()
+    print(phases())
