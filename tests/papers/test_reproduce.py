@@ -7,7 +7,7 @@ import pytest
 from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.papers import PAPERS, Item, Paper, Row, estimate, items_of, reproduce
-from tacit.papers.base import published
+from tacit.papers.base import OUTCOMES, published
 from tacit.papers.page import page_text
 from tacit.papers.stored import read_item
 from tacit.standing import Standing
@@ -185,3 +185,14 @@ def test_the_reading_of_a_paper_holds_before_anything_has_run(key):
     text = page_text(PAPERS[key], [])
     assert text.startswith(f"# {PAPERS[key].title}")
     assert not {"{{", "{%", "}}"} & set(text.split())
+
+
+@pytest.mark.parametrize("key", PAPERS)
+def test_every_item_of_a_paper_has_an_outcome(key):
+    summary = PAPERS[key].summary
+    assert list(summary.outcomes) == [item.name for item in PAPERS[key].items]
+    assert {outcome for outcome, _ in summary.outcomes.values()} <= set(OUTCOMES)
+    assert summary.says
+    rows = [line for line in page_text(PAPERS[key], []).splitlines() if line.startswith("| `")]
+    assert len(rows) == len(PAPERS[key].items)
+    assert all("| not run |" in row for row in rows)

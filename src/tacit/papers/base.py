@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
@@ -90,6 +90,23 @@ class Item:
     partial: bool = False
 
 
+OUTCOMES = ("reproduced", "reproduced under another reading", "refuted", "not reproduced", "ours")
+"""What became of a table or figure; "ours" is of items that the paper does not have."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a paper says, and what became of each of its items.
+
+    Attributes:
+        says: the paper's own claims, in words.
+        outcomes: name of an item -> (one of `OUTCOMES`, why in one sentence).
+    """
+
+    says: str = ""
+    outcomes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Paper:
     """A paper by its key, with everything of it that is recomputed, and what a reader should make of it.
@@ -101,6 +118,7 @@ class Paper:
     title: str
     items: tuple[Item, ...]
     reading: str = ""
+    summary: Summary = field(default_factory=Summary)
 
 
 def unpublished_rows(
@@ -129,3 +147,9 @@ def published(package: str) -> dict[str, Any]:
 def reading(package: str) -> str:
     """What a reader should make of the paper: the template reading.md beside the code."""
     return resources.files(package).joinpath("reading.md").read_text(encoding="utf-8")
+
+
+def summary(package: str) -> Summary:
+    """The summary beside the code (summary.toml)."""
+    table = tomllib.loads(resources.files(package).joinpath("summary.toml").read_text(encoding="utf-8"))
+    return Summary(table["says"], {name: (outcome, why) for name, (outcome, why) in table["outcomes"].items()})

@@ -1,6 +1,7 @@
 """One page for each paper, generated from the stored results: no number in it is typed.
 
-The reading of a paper (`Paper.reading`) is a Jinja template. `{{ ours("table-1", "quantity") }}` and `published(...)`
+A page has three parts: what the paper says, what we measured with pictures first, and what follows, the reading of the
+paper. The reading (`Paper.reading`) is a Jinja template. `{{ ours("table-1", "quantity") }}` and `published(...)`
 stand for a number of a stored row, "not run" where the row or its number is missing; `ran("table-1", "quantity")` says
 whether it is there, and `passed("table-1")` how many compared rows of an item lie within their tolerance, as "3 of 4".
 """
@@ -18,7 +19,7 @@ from tacit.papers.registry import PAPERS
 from tacit.papers.stored import read_item, values_of
 from tacit.serialization import write_text
 
-_MOST_ROWS = 60
+_MOST_ROWS = 24
 
 
 def write_pages(results: str | os.PathLike[str], docs: str | os.PathLike[str], keys: Iterable[str]) -> list[Path]:
@@ -43,11 +44,28 @@ def _write_page(paper: Paper, results: Path, docs: Path) -> Path:
 
 def page_text(paper: Paper, items: Sequence[Mapping[str, Any]]) -> str:
     """The page in Markdown."""
-    parts = [f"# {paper.title}", reading(paper.reading, items), _overview(items), _legend()]
+    parts = [f"# {paper.title}", "## What the paper says", paper.summary.says.strip()]
+    parts += ["## What we measured", _overview(paper, items), _legend()]
     for item in items:
-        parts += [f"## {_capital(item['title'])} (`{item['item']}`)", _origin(item), _table(item["rows"])]
-        parts += [f"![{figure}]({paper.key}/{figure}.svg)\n\n*{figure}*" for figure in item["figures"]]
+        parts.append(f"### {_capital(item['title'])} (`{item['item']}`)")
+        parts += [
+            f"![{alternative(item['title'], figure)}]({paper.key}/{figure}.svg)\n\n*{figure}*"
+            for figure in item["figures"]
+        ]
+        parts += [_table(item["rows"]), _origin(item)]
+    parts += ["## What follows", reading(paper.reading, items)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def alternative(title: str, figure: str) -> str:
+    """What a picture shows, in words, for who cannot see it: the title of its item and the name of the figure.
+
+    Example:
+        >>> alternative("coverage", "figure-1_mnist")
+        'Drawing of coverage: figure 1 mnist'
+    """
+    words = figure.replace("-", " ").replace("_", " ")
+    return f"Drawing of {title.replace('[', '(').replace(']', ')')}: {words}"
 
 
 def reading(template: str, items: Sequence[Mapping[str, Any]]) -> str:
@@ -71,13 +89,17 @@ def reading(template: str, items: Sequence[Mapping[str, Any]]) -> str:
     return words.render(**columns, ran=ran, passed=passed)
 
 
-def _overview(items: Sequence[Mapping[str, Any]]) -> str:
-    head = "| item | size | runs done | within tolerance |\n|---|---|---|---|"
-    lines = [
-        f"| {item['item']} | {item['size']} | {len(item['runs'])} of {item['tasks']} | {_passed(item['rows'])} |"
-        for item in items
-    ]
-    return "\n".join([head, *lines]) if items else ""
+def _overview(paper: Paper, items: Sequence[Mapping[str, Any]]) -> str:
+    """One row for each item of the paper, those that have not run included."""
+    found = {item["item"]: item for item in items}
+    lines = ["| item | outcome | why | size | runs done | within tolerance |", "|---|---|---|---|---|---|"]
+    for name, (outcome, why) in paper.summary.outcomes.items():
+        state = "not run | | "
+        if name in found:
+            item = found[name]
+            state = f"{item['size']} | {len(item['runs'])} of {item['tasks']} | {_passed(item['rows'])}"
+        lines.append(f"| `{name}` | {outcome} | {why} | {state} |")
+    return "\n".join(lines)
 
 
 def _passed(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -1,6 +1,6 @@
 """Jayaraman & Evans: Evaluating Differentially Private Machine Learning in Practice."""
 
-from tacit.papers.base import Paper, reading
+from tacit.papers.base import Paper, reading, summary
 from tacit.papers.evaluating_dp import attribute_inference, batch_clipping, figures, privacy, table_theory, traces
 
 PAPER = Paper(
@@ -8,4 +8,5 @@ PAPER = Paper(
     "Evaluating Differentially Private Machine Learning in Practice (Jayaraman & Evans, USENIX Security 2019)",
     (*privacy.ITEMS, table_theory.ITEM, batch_clipping.ITEM, *figures.ITEMS, attribute_inference.ITEM, traces.ITEM),
     reading("tacit.papers.evaluating_dp"),
+    summary("tacit.papers.evaluating_dp"),
 )

@@ -1,6 +1,6 @@
 """Bu, Dong, Long & Su: Deep Learning with Gaussian Differential Privacy."""
 
-from tacit.papers.base import Paper, reading
+from tacit.papers.base import Paper, reading, summary
 from tacit.papers.gaussian_dp import curves, figure_2, figure_4, readings, tables
 
 PAPER = Paper(
@@ -8,4 +8,5 @@ PAPER = Paper(
     "Deep Learning with Gaussian Differential Privacy (Bu, Dong, Long & Su, arXiv 1911.11607)",
     (*tables.ITEMS, figure_2.ITEM, figure_4.ITEM, readings.ITEM, *curves.ITEMS),
     reading("tacit.papers.gaussian_dp"),
+    summary("tacit.papers.gaussian_dp"),
 )

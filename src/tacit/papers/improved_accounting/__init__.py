@@ -1,6 +1,6 @@
 """Triastcyn & Faltings: improved accounting for differentially private learning."""
 
-from tacit.papers.base import Paper, reading
+from tacit.papers.base import Paper, reading, summary
 from tacit.papers.improved_accounting import (
     accuracy,
     counterexamples,
@@ -26,4 +26,5 @@ PAPER = Paper(
         *counterexamples.ITEMS,
     ),
     reading("tacit.papers.improved_accounting"),
+    summary("tacit.papers.improved_accounting"),
 )

@@ -1,6 +1,6 @@
 """Kang, Liu, Niu, Tong, Zhang & Wang: Input Perturbation."""
 
-from tacit.papers.base import Paper, reading
+from tacit.papers.base import Paper, reading, summary
 from tacit.papers.input_perturbation import comparison, counter_examples, label_flip, theory
 
 PAPER = Paper(
@@ -9,4 +9,5 @@ PAPER = Paper(
     "(Kang, Liu, Niu, Tong, Zhang & Wang, arXiv 2002.08570)",
     (counter_examples.ITEM, label_flip.ITEM, theory.ITEM, *comparison.ITEMS),
     reading("tacit.papers.input_perturbation"),
+    summary("tacit.papers.input_perturbation"),
 )

@@ -1,6 +1,6 @@
 """Gondara, Wang & Carvalho: the differentially private lottery ticket mechanism."""
 
-from tacit.papers.base import Paper, reading
+from tacit.papers.base import Paper, reading, summary
 from tacit.papers.lottery_ticket import choice, margins, mask_attack, study
 
 PAPER = Paper(
@@ -8,4 +8,5 @@ PAPER = Paper(
     "The Differentially Private Lottery Ticket Mechanism (Gondara, Wang & Carvalho, arXiv 2002.11613)",
     (mask_attack.ITEM, choice.ITEM, *study.ITEMS, margins.ITEM),
     reading("tacit.papers.lottery_ticket"),
+    summary("tacit.papers.lottery_ticket"),
 )
