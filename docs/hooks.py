@@ -1,32 +1,81 @@
-"""Hooks of mkdocs: list the pages of papers and rooms, and put a table of the stored results into the index."""
+"""Hooks of mkdocs: list the pages of papers and rooms, put tables of stored results and the theory into pages."""
 
 from __future__ import annotations
 
 import csv
 import json
 import re
+import runpy
+import tomllib
 from html import escape
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PLACEHOLDER = "<!-- papers -->"
+PAPERS = ROOT / "src" / "tacit" / "papers"
+OUTCOMES = ("reproduced", "reproduced under another reading", "refuted", "not reproduced", "ours")
 THEORY = ROOT / "src" / "tacit" / "accounting" / "pld" / "THEORY.md"
 THEORY_PLACEHOLDER = "<!-- theory -->"
+COMPARE_PLACEHOLDER = "<!-- compare -->"
+BITS_PLACEHOLDER = "<!-- low-order bits -->"
+RESULTS = ROOT / "benchmarks" / "results"
+# Pages of reference name every word; a page that explains it is the better first answer of a search.
+REFERENCE_BOOST = 1e-3  # the theme gives a word of a title 1000 times the weight of one of the text
+# The dialog of the theme's search has no name, which axe-core's rule aria-dialog-name asks for.
+DIALOG = 'data-md-component="search" role="dialog"'
 
 
 def on_config(config: Any) -> Any:
-    """List docs/papers/*.md under Papers and docs/reference/*.md under Reference."""
-    found = {"Papers": _pages("papers"), "Reference": _pages("reference")}
+    """List docs/papers/*.md under Papers and docs/reference/*.md under Rooms, in sections at any depth."""
+    found = {"Papers": _pages("papers"), "Rooms": _pages("reference")}
     config.nav = [_filled(entry, found) for entry in config.nav]
     return config
 
 
 def on_page_markdown(markdown: str, page: Any, **given: Any) -> str:
-    """Replace the placeholders by the table of the papers and by the theory, with formulas as MathML."""
+    """Replace the placeholders by tables of stored results and by the theory, with formulas as MathML."""
+    if page is not None and page.file.src_uri.startswith("reference/"):
+        page.meta.setdefault("search", {"boost": REFERENCE_BOOST})
     if THEORY_PLACEHOLDER in markdown:
         markdown = markdown.replace(THEORY_PLACEHOLDER, with_formulas(THEORY.read_text(encoding="utf-8")))
+    if COMPARE_PLACEHOLDER in markdown:
+        markdown = markdown.replace(COMPARE_PLACEHOLDER, compared())
+    if BITS_PLACEHOLDER in markdown:
+        markdown = markdown.replace(BITS_PLACEHOLDER, low_order_bits())
     return markdown.replace(PLACEHOLDER, overview(ROOT / "results")) if PLACEHOLDER in markdown else markdown
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Name the search dialog, and describe the page to who shows a preview of a link to it."""
+    named = output.replace(DIALOG, f'{DIALOG} aria-label="Search"', 1)
+    told = {
+        "og:title": f"{page.title} - {config.site_name}",
+        "og:description": config.site_description,
+        "og:type": "article",
+    }
+    if config.site_url:  # a picture of a preview has an absolute address
+        told |= {"og:image": f"{config.site_url.rstrip('/')}/card.png", "og:image:alt": "A privacy card"}
+    tags = "".join(f'<meta property="{name}" content="{escape(str(words))}">' for name, words in told.items())
+    return named.replace("</head>", f"{tags}</head>", 1)
+
+
+def compared() -> str:
+    """What `python -m benchmarks.compare show` prints, and where it was measured."""
+    found = json.loads((RESULTS / "compare.json").read_text(encoding="utf-8"))
+    table = runpy.run_path(str(ROOT / "benchmarks" / "compare" / "table.py"))["table"]
+    return f"{table(found)}\n\nMeasured on {found['machine']}."
+
+
+def low_order_bits() -> str:
+    """The stored cases of training and of input perturbation: certified epsilon and what the lowest bits show."""
+    cases = json.loads((RESULTS / "low_order_bits.json").read_text(encoding="utf-8"))["cases"]
+    lines = ["| release | certified epsilon | found in the lowest bits |", "|---|---:|---:|"]
+    for name, case in cases.items():
+        if name.startswith(("training", "input")):
+            certified = "none: floats" if case["certified"] is None else f"{case['certified']:.2f}"
+            lines.append(f"| {name} | {certified} | {case['measured']:.2f} |")
+    return "\n".join(lines)
 
 
 def with_formulas(markdown: str) -> str:
@@ -49,8 +98,9 @@ def _mathml(formula: str, display: str) -> str:
 
 
 def overview(results: Path) -> str:
-    """A table with one row for each paper: its items, those complete at full size, and the compared rows that pass."""
-    head = "| paper | tables and figures | complete at full size | numbers within tolerance |\n|---|---:|---:|---:|"
+    """A table with one row for each paper: what became of its items, those complete at full size, rows that pass."""
+    columns = ["paper", *OUTCOMES, "complete at full size", "numbers within tolerance"]
+    head = f"| {' | '.join(columns)} |\n|---{'|---:' * (len(columns) - 1)}|"
     return "\n".join([head, *(_line(folder) for folder in sorted(results.iterdir()) if folder.is_dir())])
 
 
@@ -59,9 +109,10 @@ def _pages(folder: str) -> list[str]:
 
 
 def _filled(entry: Any, found: dict[str, list[str]]) -> Any:
-    """A section of the navigation with its pages; any other entry as it is."""
-    names = [name for name in found if isinstance(entry, dict) and name in entry]
-    return {names[0]: found[names[0]]} if names else entry
+    """A section of the navigation with its pages, and those within it; any other entry as it is."""
+    if not isinstance(entry, dict):
+        return entry
+    return {name: found.get(name) or [_filled(each, found) for each in pages] for name, pages in entry.items()}
 
 
 def _line(folder: Path) -> str:
@@ -70,7 +121,10 @@ def _line(folder: Path) -> str:
     compared = [row["pass"] for item in items for row in _rows(folder / f"{item['item']}.csv") if row["pass"]]
     passed = f"{compared.count('true')} of {len(compared)}" if compared else "nothing to compare"
     name = f"[{folder.name}](papers/{folder.name}.md)" if _page(folder.name).exists() else folder.name
-    return f"| {name} | {len(items)} | {complete} | {passed} |"
+    summary = PAPERS / folder.name.replace("-", "_") / "summary.toml"
+    outcomes = [outcome for outcome, _ in tomllib.loads(summary.read_text(encoding="utf-8"))["outcomes"].values()]
+    counts = " | ".join(str(outcomes.count(outcome)) for outcome in OUTCOMES)
+    return f"| {name} | {counts} | {complete} of {len(outcomes)} | {passed} |"
 
 
 def _rows(table: Path) -> list[dict[str, str]]:

@@ -1,7 +1,7 @@
 """One thread for each worker: two workers that both spread over all cores would only wait for each other.
 
 Where the original files lie: TACIT_DATA, else `../shared/data` beside the checkout. The signing key of the tests is one
-of their own, away from the user's.
+of their own, away from the user's, and so is the cache of compiled graphs.
 """
 
 import os
@@ -14,6 +14,8 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 _CONFIGURATION = tempfile.TemporaryDirectory(prefix="tacit-tests-")
 os.environ["XDG_CONFIG_HOME"] = _CONFIGURATION.name
+# Workers inherit the folder, so that each graph is compiled once.
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{_CONFIGURATION.name}/inductor")
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
-"""Every Python block of the readme and of the pages runs as printed."""
+"""Every Python block of the readme and of the pages runs as printed; links, pictures and stored tables are in order."""
 
+import json
 import re
 import runpy
 import tomllib
@@ -11,9 +12,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tacit"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# The blocks of a tutorial are cells of one notebook: tests/test_tutorials.py.
+SINGLE = [page for page in PAGES if page.parent.name != "tutorials"]
+KINDS = ("Tutorials", "How-to", "Explanation", "Reference")
 BLOCKS = {
     f"{page.relative_to(ROOT)} block {number}": block
-    for page in PAGES
+    for page in SINGLE
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
 }
 
@@ -84,3 +88,52 @@ def test_the_site_lists_every_page_of_a_paper():
     assert "papers/gaussian-dp.md" in pages
     index = hooks.on_page_markdown((ROOT / "docs" / "index.md").read_text(encoding="utf-8"), None)
     assert "| [gaussian-dp](papers/gaussian-dp.md) |" in index
+
+
+def test_the_navigation_keeps_four_kinds_of_pages_apart():
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    navigation = text[text.index("\nnav:\n") :]
+    assert tuple(re.findall(r"^  - (\S+):$", navigation, flags=re.MULTILINE)) == KINDS
+    listed = re.findall(r"- (\S+\.md)$", navigation, flags=re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    filled = ("papers/", "reference/")
+    names = [page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]]
+    assert sorted(listed) == sorted(name for name in names if not name.startswith(filled))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_picture_has_alternative_text(page):
+    text = page.read_text(encoding="utf-8")
+    for alternative, target in re.findall(r"!\[(.*?)\]\((.*?)\)", text):
+        assert len(alternative.split()) >= 3, target
+        assert (page.parent / target).exists(), target
+    for tag in re.findall(r"<img [^>]*>", text):
+        assert re.search(r'alt="[^"]{10,}"', tag), tag
+
+
+def test_the_table_of_the_readme_is_the_stored_comparison_and_a_peer_is_ahead_in_a_row():
+    parts = runpy.run_path(str(ROOT / "benchmarks" / "compare" / "table.py"))
+    found = json.loads(parts["STORED"].read_text(encoding="utf-8"))
+    assert parts["table"](found, parts["SHORT"]) in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert found["rows"]["private random forest"] == {"tacit": "no such class", "diffprivlib": "runs"}
+    assert "not installed" not in found["versions"].values()
+
+
+def test_placeholders_of_the_pages_are_replaced_by_stored_results():
+    hooks = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "hooks.py")))
+    for name, words in {
+        "compare": "| private k-means |",
+        "floating_point": "| training step, noise 2, floats |",
+    }.items():
+        page = (ROOT / "docs" / "explanation" / f"{name}.md").read_text(encoding="utf-8")
+        assert words in hooks.on_page_markdown(page, None)
+
+
+def test_the_readme_is_short_and_names_a_command_for_each_refuted_claim():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    table = text[text.index("| claim |") : text.index("Every privacy number")]
+    rows = [row for row in table.splitlines()[2:] if row.startswith("|")]
+    assert len(rows) >= 4
+    for row in rows:
+        assert re.search(r"`(tacit|python -m tacit)[^`]*` \|$", row), row

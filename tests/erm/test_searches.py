@@ -36,10 +36,26 @@ def dataset(tmp_path):
     return Registry.create(tmp_path / "budget.sqlite").declare("patients")
 
 
-@pytest.mark.parametrize("jobs", [(1, "loky"), (2, "loky"), (2, "threading")], ids=str)
-def test_a_search_costs_the_same_for_any_number_of_jobs(dataset, jobs):
+@pytest.fixture
+def ray_backend():
+    """The joblib backend of a local Ray cluster, which ends with the test."""
+    ray = pytest.importorskip("ray")
+    from ray.util.joblib import register_ray
+
+    register_ray()
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.parametrize(
+    "jobs", [(1, "loky"), (2, "loky"), (2, "threading"), pytest.param((2, "ray"), marks=pytest.mark.slow)], ids=str
+)
+def test_a_search_costs_the_same_for_any_number_of_jobs(dataset, jobs, request):
     ledger = dataset.ledger("search")
     number, backend = jobs
+    if backend == "ray":
+        request.getfixturevalue("ray_backend")
     with parallel_backend(backend):
         search = GridSearchCV(estimator(ledger=ledger), {"epsilon": [0.2, 0.4]}, cv=3, n_jobs=number).fit(X, Y)
     assert ledger.steps == FIT * (2 * 3 + 1)
@@ -91,7 +107,9 @@ def test_a_ledger_of_one_process_is_refused_by_another_and_shared_by_threads(bac
             assert search.fit(X, Y).best_estimator_.ledger_.steps == 7 * FIT
 
 
-@pytest.mark.parametrize("jobs", [(1, "loky"), (2, "loky"), (2, "threading")], ids=str)
+@pytest.mark.parametrize(
+    "jobs", [(1, "loky"), pytest.param((2, "loky"), marks=pytest.mark.slow), (2, "threading")], ids=str
+)
 def test_the_best_of_a_search_without_a_ledger_claims_only(jobs):
     number, backend = jobs
     with parallel_backend(backend), warnings.catch_warnings():

@@ -1,0 +1,1 @@
+"""What tacit and its peers run, state and take, measured by one command: see `__main__`."""
