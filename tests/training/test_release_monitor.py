@@ -215,7 +215,10 @@ def test_correct_laws_raise_no_alarm_in_many_runs():
 
 
 def test_sums_of_half_the_digits_are_refused(monkeypatch):
-    """bfloat16 keeps 8 binary digits: far less than the distance that any two ways of summing up have."""
+    """bfloat16 keeps 8 binary digits: far less than the distance that any two ways of summing up have.
+
+    The check of the first records, which allows a thousandth, sees it in some batches before the monitor does.
+    """
     add = ClippedSum.__call__
 
     def rounded(*given, **named):
@@ -224,7 +227,7 @@ def test_sums_of_half_the_digits_are_refused(monkeypatch):
         return total, norms
 
     monkeypatch.setattr(ClippedSum, "__call__", rounded)
-    with pytest.raises(Refused, match="clipped sum of a batch"):
+    with pytest.raises((Refused, UnsupportedModel), match=r"clipped (sum of a batch|gradients of the first records)"):
         run()
 
 

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl  # type: ignore[import-not-found]
+import lightning.pytorch as pl
 import torch
 from torch import nn
 from torch.optim import Optimizer

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-import transformers  # type: ignore[import-not-found]
+import transformers
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader

@@ -127,9 +127,10 @@ class CompiledSum:
     def _compiled(self, inputs: Inputs, targets: Tensor, arguments: list[Tensor], drawn: int) -> StepGraph:
         # The decompositions of pooling use `lowering` without importing it.
         import torch._inductor.lowering  # noqa: F401
-        from torch._inductor import compile as compile_graph
+        from torch import _inductor
         from torch._inductor.decomposition import select_decomp_table
 
+        compile_graph: Any = _inductor.compile  # Typed for every kind of graph; a recorded one is called like its step.
         # Autograd runs while the graph is recorded, never when it runs: the inputs of the graph are plain tensors.
         plain = [value.detach() for value in arguments]
         trace = self._clipped.trace(self._loss, inputs, targets)
@@ -139,7 +140,7 @@ class CompiledSum:
                 return replay(self._record(trace, form, drawn, plain, {}))
             with fused():
                 recorded = self._record(trace, form, drawn, plain, select_decomp_table())
-            return compiled_in_own_folder(partial(compile_graph, recorded, plain))  # type: ignore[return-value]
+            return compiled_in_own_folder(partial(compile_graph, recorded, plain))
         except Exception as error:
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             raise UnsupportedModel(f'the model cannot be compiled ({reason}). Use engine="eager".') from error

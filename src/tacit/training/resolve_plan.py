@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tacit import check
 from tacit.accounting import Accountant, Ledger
@@ -100,8 +99,9 @@ class PlanOptions:
         """
         if ranks is not None:
             return RankedRun(plan, ranks, stream=stream, ledger=ledger, budget=self.target, accountant=self.accountant)
-        limit: dict[str, Any] = {"budget": self.target, "accountant": self.accountant}
-        return PrivateRun(plan, stream=stream, ledger=ledger, goes_on=goes_on, **limit)
+        return PrivateRun(
+            plan, stream=stream, ledger=ledger, budget=self.target, accountant=self.accountant, goes_on=goes_on
+        )
 
 
 def resolve_plan(options: PlanOptions, records: int, ledger: Ledger) -> Plan:
