@@ -9,10 +9,8 @@ from torch.nn import functional as F
 
 from tacit.gradients.buffers import recording, row_squares
 from tacit.gradients.per_sample_gradients import PerSampleGradients, add_positions
+from tacit.gradients.pooled_rows import WHOLE_TABLE, Pooled, PooledRows
 from tacit.gradients.rounding import Blocks, raised, second_level, square_sums
-
-# Tables up to so many values (8 MB) are summed whole in double precision; of larger ones only the rows looked up.
-_WHOLE_TABLE = 2**20
 
 
 class EmbeddingRows(PerSampleGradients):
@@ -27,12 +25,38 @@ class EmbeddingRows(PerSampleGradients):
 
     def __init__(self, name: str, index: Tensor, gradient: Tensor, shape: torch.Size):
         self.name, self.index, self.gradient, self.shape = name, index, gradient, shape
+        self._pooled: PooledRows | None = None
+        self._examined = False
+
+    def _pooled_rows(self) -> PooledRows | None:
+        """The gradients of the records whose positions all get one; None without any, while recording, or on a GPU."""
+        if not self._examined and not recording() and self.gradient.device.type == "cpu" and self.index.shape[1] > 1:
+            found = Pooled.of(self.gradient)
+            self._pooled = None if found is None else PooledRows(found, self.index, self.shape[0])
+        self._examined = True
+        return self._pooled
+
+    def _chosen(self, records: Tensor | slice) -> EmbeddingRows:
+        return EmbeddingRows(self.name, self.index[records], self.gradient[records], self.shape)
 
     def squared_norms(self) -> Tensor:
         """Gradients at equal indices of one record are summed before they are squared."""
         positions = self.index.shape[1]
         if positions == 1:
             return row_squares(self.gradient)
+        found = self._pooled_rows()
+        if found is None:
+            return self._norms_by_position()
+        squares = found.squared_norms().to(self.gradient.dtype)
+        if found.all:
+            return squares
+        every = squares.new_empty(len(self.index))
+        every[found.records] = squares
+        every[~found.records] = self._chosen(~found.records)._norms_by_position()
+        return every
+
+    def _norms_by_position(self) -> Tensor:
+        positions = self.index.shape[1]
         ordered, order = _sorted(self.index)
         same = ordered[:, 1:] == ordered[:, :-1]
         first = F.pad(~same, (1, 0), value=True)
@@ -78,10 +102,18 @@ class EmbeddingRows(PerSampleGradients):
 
     def add_in_blocks(self, gradient_sum: Tensor, factors: Tensor, blocks: Blocks) -> None:
         """In double precision, as positions may cancel each other; those of double precision record by record."""
+        found = self._pooled_rows()
+        if found is None or not found.all:
+            rest = slice(None) if found is None else ~found.records
+            self._chosen(rest)._add_by_position(gradient_sum, factors[rest], blocks)
+        if found is not None:
+            found.add_weighted(gradient_sum.view(self.shape), factors[found.records])
+
+    def _add_by_position(self, gradient_sum: Tensor, factors: Tensor, blocks: Blocks) -> None:
         if self.gradient.dtype == torch.float64:
             self._merged().add_weighted(gradient_sum, factors)
             return
-        if recording() or gradient_sum.numel() <= _WHOLE_TABLE or gradient_sum.dtype == torch.float64:
+        if recording() or gradient_sum.numel() <= WHOLE_TABLE or gradient_sum.dtype == torch.float64:
             add_positions(self, gradient_sum, factors, blocks)
             return
         found, place = torch.unique(self.index, return_inverse=True)

@@ -65,7 +65,7 @@ class Config:
     momentum: float = setting(0.0, "Momentum of sgd, in [0, 1).")
     batch_size: int = setting(128, "Expected size of a Poisson batch; sampling rate batch_size / n.")
     epochs: float = setting(20.0, "Expected passes over the data; round(epochs * n / batch_size) steps.")
-    engine: str = setting("auto", "auto, eager, recorded or compiled.")
+    engine: str = setting("auto", "auto (recorded where that is safe and pays), eager, recorded or compiled.")
     precision: str = setting("float32", "float32, or bfloat16 for the forward and backward pass.")
     checkpoint_every: int | None = setting(None, "Steps between checkpoints; an epoch by default.")
     max_physical_batch_size: int | None = setting(None, "Most records in memory at once; changes no result.")

@@ -125,12 +125,6 @@ class CompiledSum:
         return self._graphs[key]
 
     def _compiled(self, inputs: Inputs, targets: Tensor, arguments: list[Tensor], drawn: int) -> StepGraph:
-        # The decompositions of pooling use `lowering` without importing it.
-        import torch._inductor.lowering  # noqa: F401
-        from torch import _inductor
-        from torch._inductor.decomposition import select_decomp_table
-
-        compile_graph: Any = _inductor.compile  # Typed for every kind of graph; a recorded one is called like its step.
         # Autograd runs while the graph is recorded, never when it runs: the inputs of the graph are plain tensors.
         plain = [value.detach() for value in arguments]
         trace = self._clipped.trace(self._loss, inputs, targets)
@@ -138,12 +132,22 @@ class CompiledSum:
         try:
             if not self._compiler:
                 return replay(self._record(trace, form, drawn, plain, {}))
-            with fused():
-                recorded = self._record(trace, form, drawn, plain, select_decomp_table())
-            return compiled_in_own_folder(partial(compile_graph, recorded, plain))
+            return self._by_inductor(trace, form, drawn, plain)
         except Exception as error:
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             raise UnsupportedModel(f'the model cannot be compiled ({reason}). Use engine="eager".') from error
+
+    def _by_inductor(self, trace: Trace, form: TreeSpec, drawn: int, plain: list[Tensor]) -> StepGraph:
+        # Importing inductor takes seconds, which a replayed graph need not wait for. The decompositions of pooling use
+        # `lowering` without importing it.
+        import torch._inductor.lowering  # noqa: F401
+        from torch import _inductor
+        from torch._inductor.decomposition import select_decomp_table
+
+        compile_graph: Any = _inductor.compile  # Typed for every kind of graph; a recorded one is called like its step.
+        with fused():
+            recorded = self._record(trace, form, drawn, plain, select_decomp_table())
+        return compiled_in_own_folder(partial(compile_graph, recorded, plain))
 
     def _record(
         self, trace: Trace, form: TreeSpec, drawn: int, arguments: list[Tensor], decompositions: Any

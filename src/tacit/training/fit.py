@@ -154,7 +154,8 @@ def fit(
         resume: go on from `checkpoint` if it is there. Steps that an earlier process may have taken after it are in
             the ledger as lost, so that nothing is understated. A secure stream draws from a new key.
         stop_at_budget: end in order when the next step would cross `target`, instead of raising.
-        engine: "eager", "recorded", "compiled" or "auto", as in `private_step`.
+        engine: "eager", "recorded" or "compiled", as in `private_step`; or "auto", which is recorded where one
+            recording stands for all steps and was measured to pay, once in a run without a seed, and eager otherwise.
         max_physical_batch_size: records that go through the model at a time, >= 1; the result does not depend on it.
             "auto" takes as many as half of the free memory holds, see `private_step`.
         precision: "float32", or "bfloat16" for the forward and backward pass only.
@@ -245,6 +246,9 @@ def fit(
         x, y = records.batch(batch)
         with computed_in(model, precision):
             checks.before_release(run.taken + 1, x, y)
+        if run.stream.secure and unit_ids_of(batch) is None:
+            # A seeded run repeats itself bit by bit, and must not follow a clock.
+            update.choose_engine(x, y, run.left)
         noise = run.charge(batch)
         # The first-batch check compares with float64: in full precision, where rounding hides nothing.
         update.check_first_batch(x, y)
@@ -267,14 +271,6 @@ def fit(
         if not loop.finished:
             # Before `on_plan` writes anything down: what is written has a checkpoint from which to go on.
             writer.save(False)
-    execution = ExecutionRecord.of(
-        model,
-        engine=engine,
-        precision=precision,
-        max_physical_batch_size=None if max_physical_batch_size == "auto" else max_physical_batch_size,
-        scheduler=schedule,
-        scheduler_per=scheduler_per,
-    )
     for callback in callbacks:
         callback.on_plan(run.plan)
     try:
@@ -289,6 +285,14 @@ def fit(
         checks.after_run()
     if loop.stopped:
         run.record_plan()
+    execution = ExecutionRecord.of(
+        model,
+        engine=update.engine,
+        precision=precision,
+        max_physical_batch_size=None if max_physical_batch_size == "auto" else max_physical_batch_size,
+        scheduler=schedule,
+        scheduler_per=scheduler_per,
+    )
     return Fit(run.plan, ledger, loop.history, loop.stopped, loop.taken, execution)
 
 

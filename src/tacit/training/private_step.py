@@ -119,6 +119,7 @@ class PrivateUpdate:
     Attributes:
         clip: the clip of the next step.
         full_precision: whether the model computes in the precision of its parameters, so that its sums can be compared.
+        engine: that of the next step, "eager", "recorded" or "compiled".
     """
 
     def __init__(
@@ -144,6 +145,8 @@ class PrivateUpdate:
         self._no_norms = torch.zeros(0)
         self._checked, self.full_precision = False, True
         self._compiled = None
+        self._chooses, self._max_physical_batch_size = engine == "auto", max_physical_batch_size
+        self.engine = "eager" if self._chooses else engine
         if engine in ("recorded", "compiled"):
             from tacit.training.compile import CompiledSum
 
@@ -172,6 +175,24 @@ class PrivateUpdate:
         if batch_size(inputs, targets) and not self._checked:
             first_batch_check(self._clipped, self._loss, inputs, targets)
             self._checked = True
+
+    def choose_engine(self, inputs: Inputs, targets: Tensor, steps: int) -> None:
+        """With the engine "auto", choose the one of the remaining steps, once; see `recorded_where_faster`.
+
+        Args:
+            inputs: of a batch.
+            targets: of a batch.
+            steps: that remain, >= 0.
+        """
+        size = self._max_physical_batch_size
+        if not self._chooses or size == "auto" or not self.full_precision or not batch_size(inputs, targets):
+            return
+        from tacit.training.engine_choice import recorded_where_faster
+
+        self._chooses = False
+        like = inputs, targets
+        self._compiled = recorded_where_faster(self._clipped, self._loss, like, self._expected, steps, size)
+        self.engine = "eager" if self._compiled is None else "recorded"
 
     def __call__(
         self,

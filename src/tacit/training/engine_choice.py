@@ -1,0 +1,117 @@
+"""Which engine runs under engine="auto": recorded where that is safe and was measured to pay, else eager.
+
+A recording stands for all steps only where nothing but tensors decides what a step computes. That is known of models
+made of torch's and the library's own layers, and of their losses; it is not known of a user's code, which may count its
+calls. Both engines are timed on random records of the public shape, so the choice follows no private value.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import TacitError
+from tacit.gradients import ClippedSum
+from tacit.gradients.inputs import Inputs, Loss, map_tensors
+from tacit.training.compile import CompiledSum
+
+_KNOWN = ("torch.nn.modules.", "tacit.models.")
+_KNOWN_LOSSES = ("torch.nn.functional", "tacit.")
+_ROUNDS = 3  # Timings of each engine, in turn; the quickest counts.
+_LEAST = 2.0  # Seconds of all remaining steps together below which nothing is tried.
+
+
+def recorded_where_faster(
+    clipped: ClippedSum, loss: Loss, like: tuple[Inputs, Tensor], expected_batch_size: float, steps: int,
+    max_physical_batch_size: int | None = None,
+) -> CompiledSum | None:  # fmt: skip
+    """The recorded clipped sum, if it saves more over the remaining steps than its recordings take; else None.
+
+    Args:
+        clipped: of the run.
+        loss: of the run.
+        like: inputs and targets of a batch; their shapes and types alone are read.
+        expected_batch_size: > 0.
+        steps: that remain, >= 0.
+        max_physical_batch_size: records that go through the model at a time, >= 1.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 3))
+        >>> from tacit.clipping import FlatClip
+        >>> batch = torch.zeros(8, 4), torch.zeros(8, dtype=torch.long)
+        >>> loss = lambda outputs, targets: outputs.sum(1)
+        >>> recorded_where_faster(ClippedSum(model, FlatClip(1.0)), loss, batch, 8.0, steps=10) is None
+        True
+    """
+    if not stands_for_all_steps(clipped, loss, like[1]):
+        return None
+    inputs, targets = random_batch(like, max(1, round(expected_batch_size)))
+    try:
+        with torch.random.fork_rng([]):
+            clipped(loss, inputs, targets)  # The first call examines the model.
+            eager = _seconds(lambda: clipped(loss, inputs, targets))
+            if eager * steps < _LEAST:
+                return None
+            recorded = CompiledSum(clipped, loss, expected_batch_size, max_physical_batch_size, compiler=False)
+            recorded(inputs, targets)  # Imports what recording needs.
+            others = random_batch(like, 2 * len(targets))
+            recording = _seconds(lambda: recorded(*others))
+            replayed = min(_seconds(lambda: recorded(inputs, targets)) for _ in range(_ROUNDS))
+            eager = min([eager, *(_seconds(lambda: clipped(loss, inputs, targets)) for _ in range(_ROUNDS - 1))])
+    except TacitError:
+        return None
+    return recorded if (eager - replayed) * steps > _sizes(expected_batch_size) * recording else None
+
+
+def _sizes(expected_batch_size: float) -> int:
+    """Sizes of padded batches that a run meets: eighths of the expected size within three deviations of it."""
+    return math.ceil(2 * 3 * 8 / math.sqrt(expected_batch_size)) + 1
+
+
+def stands_for_all_steps(clipped: ClippedSum, loss: Loss, targets: Tensor) -> bool:
+    """Whether one recording of the clipped sum computes what every step would.
+
+    Args:
+        clipped: of the run.
+        loss: of the run.
+        targets: of a batch, on the device of the run.
+    """
+    plain = not (clipped.clip.of_mean or clipped.clip.statistics or targets.is_cuda)
+    known = all(type(layer).__module__.startswith(_KNOWN) and not _hooked(layer) for layer in clipped.model.modules())
+    return plain and known and str(getattr(loss, "__module__", "")).startswith(_KNOWN_LOSSES)
+
+
+def _hooked(layer: nn.Module) -> bool:
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
+
+
+def random_batch(like: tuple[Inputs, Tensor], records: int) -> tuple[Inputs, Tensor]:
+    """Random inputs, and targets of zeros, of the shapes and types of `like`.
+
+    Integers are zeros, which is an index of every table and a class of every loss.
+
+    Example:
+        >>> inputs, targets = random_batch((torch.zeros(2, 3), torch.tensor([5, 6])), 4)
+        >>> inputs.shape, targets.tolist()
+        (torch.Size([4, 3]), [0, 0, 0, 0])
+    """
+    draw = torch.Generator().manual_seed(0)
+
+    def made(value: Tensor) -> Tensor:
+        shape = (records, *value.shape[1:])
+        if not value.is_floating_point():
+            return torch.zeros(shape, dtype=value.dtype)
+        return torch.rand(shape, generator=draw, dtype=value.dtype)
+
+    inputs, targets = like
+    return map_tensors(made, inputs), torch.zeros((records, *targets.shape[1:]), dtype=targets.dtype)
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
