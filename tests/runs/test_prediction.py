@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pandas
+import polars
 import pytest
 
 import tacit
@@ -60,6 +61,7 @@ def test_a_file_a_frame_and_encoded_rows_give_the_same_answers(run, tmp_path):
     encoded = np.array([[0.1, 1, 0], [0.5, 0, 1]])
     chances = model.predict_proba(frame)
     assert np.allclose(chances, model.predict_proba(tmp_path / "new.csv"))
+    assert np.array_equal(chances, model.predict_proba(polars.DataFrame({"ward": ["a", "b"], "age": [10.0, None]})))
     assert np.allclose(chances, model.predict_proba(encoded))
     assert np.allclose(chances.sum(axis=1), 1)
     assert set(model.predict(frame)) <= {"no", "yes"}

@@ -1,10 +1,11 @@
-"""`table`: a CSV or Parquet file as a `Dataset`, encoded by declared public knowledge."""
+"""`table`: a CSV or Parquet file or a data frame as a `Dataset`, encoded by declared public knowledge."""
 
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +16,13 @@ from tacit.data.dataset import Dataset, report, rows_fact, split, split_note
 from tacit.data.declarations import Declarations, names_of, schema_of, undeclared_hint
 from tacit.data.delimited import TableFormat, read_columns
 from tacit.data.encoding import numbers
+from tacit.data.frames import frame, is_frame
 from tacit.data.places import bad_cells
 from tacit.data.schema import missing_cells
 
 
 def table(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Any,
     *,
     target: str,
     classes: Sequence[object] | None = None,
@@ -43,14 +45,14 @@ def table(
     name: str | None = None,
     strict: bool = False,
 ) -> Dataset:
-    """A `Dataset` from a CSV or Parquet file, encoded by declared public knowledge.
+    """A `Dataset` from a CSV or Parquet file or a data frame, encoded by declared public knowledge.
 
     Numeric columns are clipped to their bounds and scaled to [0, 1], dates likewise; columns with categories become
     one 0/1 column for each category. Values outside the bounds saturate silently: to count them would leak.
     Declarations are by column or by pattern ("lab_*"); a name counts before a pattern, a longer one before a shorter.
 
     Args:
-        path: `.csv` (also compressed) or `.parquet`.
+        path: `.csv` (also compressed) or `.parquet`; or a table in memory, as `tacit.data.frames.frame` takes it.
         target: the column with the labels.
         classes: every label that can occur; of ratings, numbers.
         task: "classification", "regression", or "ratings" of items by users (two columns of features besides).
@@ -67,10 +69,10 @@ def table(
         weights: the column of the records' weights in the loss, >= 0.
         weight_bound: largest weight, public; larger ones count as this one.
         read_from_data: which of the declarations somebody read off the data: a leak.
-        form: how a text file is written; commas, "." and a header line in UTF-8 by default.
+        form: how a text file is written; commas, "." and a header line in UTF-8 by default. Of no use with a frame.
         test_fraction: share of the rows held out, in (0, 1); see `split`.
         seed: of that split; public.
-        name: for cards and tables; the file's name without its ending by default.
+        name: for cards and tables; the file's name without its ending, or "table", by default.
         strict: bounds, categories or classes that are read from the data are an error instead of a
             `LeakWarning`.
 
@@ -103,7 +105,7 @@ def table(
 
 
 def dataset_from(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Any,
     declared: Declarations,
     *,
     form: TableFormat,
@@ -114,7 +116,7 @@ def dataset_from(
     """`table` by `declared` in one object.
 
     Args:
-        path: of the file.
+        path: of the file, or a data frame.
         declared: about it.
         form: how it is written.
         name: of the data set.
@@ -124,7 +126,10 @@ def dataset_from(
     Raises:
         MissingData, InvalidInput, TacitError: as `table`.
     """
-    columns = read_columns(path, form)
+    if isinstance(path, str | os.PathLike):
+        columns, source = read_columns(path, form), Path(path).name
+    else:
+        columns, source = frame(path), "table in memory"
     schema, read = schema_of(declared, columns, toml=toml)
     leaks = []
     for what, names in read.items():
@@ -163,8 +168,8 @@ def dataset_from(
         bounds=_bounds(schema.codes, [column.size - 1 for column in schema.columns]),
         codes=schema.codes,
         feature_names=schema.features,
-        name=Path(path).name.split(".")[0] if name is None else name,
-        notes=(f"source: {Path(path).name}, target column {declared.target}", how),
+        name=name if name is not None else "table" if is_frame(path) else source.split(".")[0],
+        notes=(f"source: {source}, target column {declared.target}", how),
         strict=strict,
     )
     public = [what for what in ("classes", "target_range") if what in dataset.public_facts and what not in leaks]

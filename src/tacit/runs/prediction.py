@@ -17,8 +17,8 @@ import numpy as np
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.data import Dataset
-from tacit.data.delimited import TableFormat, frame_columns, is_parquet, read_columns, table_file
-from tacit.data.files import optional
+from tacit.data.delimited import TableFormat, is_parquet, read_columns, table_file
+from tacit.data.frames import frame, is_frame
 from tacit.data.schema import Schema
 from tacit.errors import InvalidInput
 from tacit.runs.config import Config
@@ -92,8 +92,8 @@ class LoadedModel:
         """The answers, (n,): names of classes, values of a regression, expected ratings.
 
         Args:
-            rows: a path to a file like the one of the run, a data frame or a mapping of its columns; or an array of
-                encoded features, (n, ...).
+            rows: a path to a file like the one of the run, a data frame (pandas, polars, Arrow, Hugging Face) or a
+                mapping of its columns; or an array of encoded features, (n, ...).
 
         Raises:
             InvalidInput: a column is missing, or a cell breaks the declarations of the run.
@@ -115,8 +115,8 @@ class LoadedModel:
         """The encoded features of `rows`, as `predict` takes them."""
         if isinstance(rows, str | os.PathLike):
             rows = self._read(Path(rows))
-        elif not isinstance(rows, Mapping) and hasattr(rows, "columns"):
-            rows = frame_columns(rows, optional("pandas", "to read a data frame"))
+        elif is_frame(rows) and not isinstance(rows, Mapping):
+            rows = frame(rows)
         if isinstance(rows, Mapping):
             if self.schema is None:
                 hint = "Columns by name belong to a table of one's own; give an array of features."
