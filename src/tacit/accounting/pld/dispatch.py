@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property, lru_cache
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,12 +20,12 @@ from tacit.accounting.pld.intervals import (
     valid_bounds,
 )
 from tacit.accounting.pld.inversion import SaddleLine, saddle_line
-from tacit.accounting.pld.rounding import UNIT, mass_units
-from tacit.accounting.pld.saddle_point import Saddle, log_chernoff, saddle_for_delta, saddle_for_epsilon
+from tacit.accounting.pld.saddle_point import Saddle, saddle_for_delta, saddle_for_epsilon
+from tacit.accounting.pld.simple_bounds import SimpleBounds
 from tacit.accounting.pld.step_cumulants import CompositionCumulant, IndependentSum, Unsuitable
 from tacit.accounting.pld.tail_split import TailSplitter
-from tacit.mechanisms.pairs import Nodes, Pair
-from tacit.root_finding import bisect
+from tacit.accounting.pld.truncation import TruncatedLattice, Truncation
+from tacit.mechanisms.pairs import Pair
 
 _POINTS = 20_000  # Points of one saddle line: about 10 ms.
 _ROUGH = 1 << 12  # Lattice points of the cross-check, whose bounds are wide but independent of the line's.
@@ -32,15 +33,16 @@ _ROUGH_GROUPS = 6  # Its unlike noises at most.
 _WIDE = 2e-7  # Relative width of delta from which a tail split is worth trying.
 _AGREED = 1e-6  # Relative distance of delta within which two answers need no closer look.
 _UNDECIDED = 3  # Epsilons of a search about which no engine says enough, before it ends.
-_AT_TOP = 1e-12  # Relative distance from the largest loss up to which an atom counts as it.
-_LEAST_LOG = -700.0  # log of the least mass of a loss.
 _LOOSE = 1e-3  # Relative width from which another engine is worth trying.
-_FEW_STEPS = (Single, Double, Enumerated)  # Engines that no other one beats.
+_NARROW = 2e-6  # Relative width of an answer up to which a truncated lattice gives it.
+_SETTLED = (Single, Double, Enumerated, TruncatedLattice)  # Engines that no other one is asked after.
 _IGNORE_OVERFLOW = np.errstate(
     over="ignore", invalid="ignore", divide="ignore"
 )  # `valid_bounds` takes nothing from such results.
 # Saddles of a profile; between two of them bounds stay narrow.
 _PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
+
+Checked = TypeVar("Checked", bound=LocalBounds)
 
 
 class Dispatch:
@@ -53,12 +55,16 @@ class Dispatch:
         self._coarse = Convolution(parts, gap=1e-3, largest=1 << 13)
         self._line_for_delta = lru_cache(maxsize=4)(self._line_to)
         self._tables = bool(parts) and all(pair.table is not None for pair, _ in parts)
-        self._top = max(float(sum(steps * pair.largest for pair, steps in parts)), 0.0)
+        self._simple = SimpleBounds(parts, self.general.infinity_mass)
+        self._top = self._simple.top
+        self._truncation = Truncation.of(parts, gap)
+        self._quick_for_delta = lru_cache(maxsize=4)(self._quick_to)
         self._near_delta = lru_cache(maxsize=32)(self._for_delta)
         self._near_delta_roughly = lru_cache(maxsize=2)(lambda delta: self._for_delta(delta, self._coarse))
         self._near_epsilon = lru_cache(maxsize=8)(self._for_epsilon)
         self._checked_delta = lru_cache(maxsize=32)(self._delta_within_bounds)
         self._checked_epsilon = lru_cache(maxsize=32)(self._epsilon_within_bounds)
+        self._ceiling = lru_cache(maxsize=4)(self._rough_ceiling)
 
     @_IGNORE_OVERFLOW
     def delta(self, epsilon: float) -> tuple[float, float]:
@@ -77,8 +83,10 @@ class Dispatch:
             return np.inf
         if self._tables or not self._top > 0:
             return self._top * (1 + ALLOWANCE)
-        bracket = self._rough.bracket(self.general.saddle_for_delta(delta))
-        return min(inverted(bracket, delta)[1], self._top * (1 + ALLOWANCE))
+        return min(self._ceiling(delta), self._top * (1 + ALLOWANCE))
+
+    def _rough_ceiling(self, delta: float) -> float:
+        return inverted(self._rough.bracket(self.general.saddle_for_delta(delta)), delta)[1]
 
     @cached_property
     def _rough(self) -> Convolution:
@@ -109,60 +117,35 @@ class Dispatch:
         found = self._delta(epsilon)
         if not self._tables:
             return found
-        return intersection(found, self._simple_delta(epsilon), self.parts, f"delta({epsilon!r})")
-
-    def _simple_delta(self, epsilon: float) -> tuple[float, float]:
-        """Bounds that need neither engine: what the worst step alone leaks, and Chernoff's of the whole composition.
-
-        They are far apart, and stand in where an engine has left the range of doubles.
-        """
-        floor = max(Single(pair).bounds(epsilon)[0] for pair, _ in self.parts)
-        best = 0.0
-        for rate in np.geomspace(0.01, 1e9, 80):
-            value = sum(steps * _log_table_moment(pair, rate) for pair, steps in self.parts)
-            best = min(best, log_chernoff(float(rate), value, epsilon))
-        ceiling = self.general.infinity_mass + 2 * float(np.exp(best))  # Twice, for the rounding of the moments.
-        return floor * (1 - ALLOWANCE), min(ceiling * (1 + ALLOWANCE) + 1e-12 * floor, 1.0)
+        return intersection(found, self._simple.delta(epsilon), self.parts, f"delta({epsilon!r})")
 
     def _delta(self, epsilon: float) -> tuple[float, float]:
         if epsilon >= self._top * (1 + ALLOWANCE):
-            return self._beyond_the_top()
+            return self._simple.beyond_the_top()
         local = self._near_epsilon(epsilon)
         low, high = valid_bounds(local, epsilon)
-        if not isinstance(local, _FEW_STEPS) and epsilon > 0 and high - low > self._wide * high > 1e-300:
+        if not isinstance(local, _SETTLED) and epsilon > 0 and high - low > self._wide * high > 1e-300:
             middle = float(np.log(max(high * low, high**2 * 1e-10)) / 2)
             split = None if self.general.infinity_mass else self._splitter(middle).at(epsilon, middle)
             other = valid_bounds(split, epsilon) if split else (0.0, 1.0)
             low, high = intersection((low, high), other, self.parts, f"delta({epsilon!r})")
         return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
 
-    def _beyond_the_top(self) -> tuple[float, float]:
-        """Delta where only infinite losses are left."""
-        return self.general.infinity_mass * (1 - ALLOWANCE), min(self.general.infinity_mass * (1 + ALLOWANCE), 1.0)
-
     def _epsilon_within_bounds(self, delta: float) -> tuple[float, float]:
         low, high = self._epsilon(delta)
         if not self._tables or not np.isfinite(high):
             return low, high
-        agrees = self._simple_delta(low)[1] >= delta * (1 - _AGREED) and self._simple_delta(high)[0] <= delta * (
+        agrees = self._simple.delta(low)[1] >= delta * (1 - _AGREED) and self._simple.delta(high)[0] <= delta * (
             1 + _AGREED
         )
         if agrees:
             return low, high
-        return intersection((low, high), self._simple_epsilon(delta), self.parts, f"epsilon({delta!r})")
-
-    def _simple_epsilon(self, delta: float) -> tuple[float, float]:
-        """`epsilon` from `_simple_delta` alone, by bisection."""
-        ends = []
-        for side in (0, 1):
-            top = max(self._top, 1e-12) if np.isfinite(self._top) else 1e6
-            ends.append(bisect(lambda epsilon, side=side: self._simple_delta(epsilon)[side] > delta, 0.0, top)[side])
-        return ends[0], ends[1]
+        return intersection((low, high), self._simple.epsilon(delta), self.parts, f"epsilon({delta!r})")
 
     def _epsilon(self, delta: float) -> tuple[float, float]:
         if delta < self.general.infinity_mass * (1 + ALLOWANCE) or delta == 0.0:
-            return self._at_the_end(delta)
-        floor, top = self._near_the_top(delta)
+            return self._simple.at_the_end(delta)
+        floor, top = self._simple.near_the_top(delta)
         if floor >= top * (1 - ALLOWANCE) < np.inf:
             return floor, top
         narrow = self._by_coarse_lattice(delta)
@@ -182,13 +165,15 @@ class Dispatch:
 
     def _splits(self, local: LocalBounds) -> bool:
         """Whether runs of a large loss may be taken apart."""
-        return not isinstance(local, _FEW_STEPS) and not self.general.infinity_mass
+        return not isinstance(local, _SETTLED) and not self.general.infinity_mass
 
     def _by_coarse_lattice(self, delta: float) -> tuple[float, float] | None:
         """Bounds with the runs of a large loss apart, from the rough ones of a small lattice where no line is narrow.
 
         They save the large lattice where they are narrow; None where they are not.
         """
+        if self._quick_for_delta(delta) is not None:
+            return None
         local = self._near_delta_roughly(delta)
         if self.general.exact or not self._splits(local):
             return None
@@ -247,7 +232,7 @@ class Dispatch:
 
         def delta(value: float) -> tuple[float, float]:
             if value >= self._top * (1 + ALLOWANCE):
-                return self._beyond_the_top()
+                return self._simple.beyond_the_top()
             low, high = valid_bounds(local(), value)
             return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
 
@@ -263,31 +248,14 @@ class Dispatch:
         bounds = np.array([valid_bounds(locals_[k], float(e)) for k, e in zip(nearest, epsilons, strict=True)])
         return bounds[:, 0] * (1 - ALLOWANCE), np.minimum(bounds[:, 1] * (1 + ALLOWANCE), 1.0)
 
-    def _near_the_top(self, delta: float) -> tuple[float, float]:
-        """Bounds from the largest loss alone: with P-mass m there, delta(epsilon) >= m (1 - e^{epsilon - largest})."""
-        top = self._top
-        if self.general.infinity_mass or not 0 < top < np.inf:
-            return 0.0, np.inf
-        log_mass = sum(steps * _log_mass_at_the_top(pair) for pair, steps in self.parts)
-        rounded = UNIT * sum(steps for _, steps in self.parts) * float(mass_units(np.exp(_LEAST_LOG)))
-        share = float(np.exp(min(np.log(delta) - log_mass + rounded, 1.0)))
-        floor = top * (1 - 2 * _AT_TOP) + float(np.log1p(-share)) if share < 1 else 0.0
-        return max(floor * (1 - ALLOWANCE / 4), 0.0), top * (1 + ALLOWANCE / 4)
-
-    def _at_the_end(self, delta: float) -> tuple[float, float]:
-        """Return epsilon where only infinite losses are left: the largest finite loss, or inf if that is too much."""
-        top = self._top
-        lost = self.general.infinity_mass
-        if delta < lost * (1 - ALLOWANCE):
-            return float("inf"), float("inf")
-        known = delta == 0.0 and lost == 0.0
-        return top * (1 - ALLOWANCE) if known else 0.0, top * (1 + ALLOWANCE) if known else float("inf")
-
     def _for_delta(self, delta: float, lattice: Convolution | None = None) -> LocalBounds:
         saddle = self.general.saddle_for_delta(delta)
         few = self._few(saddle, rough=lattice is not None)
         if few:
             return few.towards(delta) if isinstance(few, Double) else few
+        quick = self._quick_for_delta(delta) if lattice is None else None
+        if quick is not None:
+            return quick
         return self._narrower(self._line_for_delta(delta, saddle), lattice or self.general, saddle)
 
     def _for_epsilon(self, epsilon: float, lattice: Convolution | None = None) -> LocalBounds:
@@ -295,14 +263,42 @@ class Dispatch:
         few = self._few(saddle, rough=lattice is not None)
         if few:
             return few
+        quick = self._quick_at(epsilon, saddle) if lattice is None else None
+        if quick is not None:
+            return quick
         return self._narrower(self._line_for_epsilon(epsilon, saddle), lattice or self.general, saddle)
 
-    def _line_to(self, delta: float, saddle: Saddle) -> SaddleLine | None:
-        log_delta = float(np.log(delta - self.general.infinity_mass))
-        return self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, log_delta))
+    def _quick_to(self, delta: float) -> SaddleLine | TruncatedLattice | None:
+        """Where a record is rarely sampled, a line that needs no smoothing, or a truncated lattice that is narrow."""
+        if self._truncation is None:
+            return None
+        saddle = self.general.saddle_for_delta(delta)
+        line = self._line_for_delta(delta, saddle, smoothed=False)
+        if line is not None and looseness(line, line.epsilon) <= _LOOSE:
+            return line
+        found = self._truncation.near_delta(delta, saddle.epsilon)
+        if found is None:
+            return None
+        # The width of epsilon is that of log delta over its slope.
+        settled = looseness(found, found.epsilon) <= _NARROW * max(found.theta * found.epsilon, 1.0)
+        return self._agreed(found, saddle) if settled or valid_bounds(found, 0.0)[1] <= delta else None
 
-    def _line_for_epsilon(self, epsilon: float, saddle: Saddle) -> SaddleLine | None:
-        return self._line(saddle, lambda cumulant: saddle_for_epsilon(cumulant, epsilon))
+    def _quick_at(self, epsilon: float, saddle: Saddle) -> SaddleLine | TruncatedLattice | None:
+        """The same around an epsilon."""
+        if self._truncation is None:
+            return None
+        line = self._line_for_epsilon(epsilon, saddle, smoothed=False)
+        if line is not None and looseness(line, line.epsilon) <= _LOOSE:
+            return line
+        found = self._truncation.near_epsilon(epsilon)
+        return self._agreed(found, saddle) if found is not None and looseness(found, epsilon) <= _NARROW else None
+
+    def _line_to(self, delta: float, saddle: Saddle, *, smoothed: bool = True) -> SaddleLine | None:
+        log_delta = float(np.log(delta - self.general.infinity_mass))
+        return self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, log_delta), smoothed=smoothed)
+
+    def _line_for_epsilon(self, epsilon: float, saddle: Saddle, *, smoothed: bool = True) -> SaddleLine | None:
+        return self._line(saddle, lambda cumulant: saddle_for_epsilon(cumulant, epsilon), smoothed=smoothed)
 
     def _narrower(self, line: SaddleLine | None, lattice: Convolution, saddle: Saddle) -> LocalBounds:
         """The line, unless there is none or the lattice knows more where the line is meant to be evaluated."""
@@ -331,12 +327,14 @@ class Dispatch:
         close = {"close": ROUGHLY} if rough else {}
         return Double(pair, self.parts[-1][0], self.general.coarse_losses[0], theta, epsilon, **close)
 
-    def _line(self, saddle: Saddle, refine: Callable[[CompositionCumulant], Saddle]) -> SaddleLine | None:
+    def _line(
+        self, saddle: Saddle, refine: Callable[[CompositionCumulant], Saddle], *, smoothed: bool
+    ) -> SaddleLine | None:
         if self.general.exact:
             return None
         discrete = any(pair.gaussian_limit()[1] < np.inf for pair, _ in self.parts)
         for limited, widest in (
-            ((True, 4e-7), (False, 1e-5), (True, 1.0), (False, 1.0)) if discrete else ((False, 1.0),)
+            ((True, 4e-7), (False, 1e-5), (True, 1.0), (False, 1.0)) if discrete else ((False, float(smoothed)),)
         ):
             try:
                 line = self._refined_line(saddle, refine, widest, limited=limited)
@@ -365,27 +363,12 @@ class Dispatch:
             smoothing_range=(self._smoothing, widest),
         )
 
-    def _agreed(self, line: SaddleLine, saddle: Saddle) -> SaddleLine:
+    def _agreed(self, line: Checked, saddle: Saddle) -> Checked:
         """The line, once a coarse lattice of the same composition has bounds that overlap with its own."""
         self._compare(line, self._rough.bracket(saddle))
         return line
 
-    def _compare(self, line: SaddleLine, bracket: LocalBounds) -> None:
+    def _compare(self, line: LocalBounds, bracket: LocalBounds) -> None:
         """Raise `Contradiction` where line and lattice exclude each other at the line's epsilon."""
         question = f"delta({line.epsilon!r})"
         intersection(valid_bounds(line, line.epsilon), valid_bounds(bracket, line.epsilon), self.parts, question)
-
-
-def _log_table_moment(pair: Pair, rate: float) -> float:
-    """Return log E e^{rate L} of one step with a table of atoms; infinite losses are left out."""
-    assert pair.table is not None
-    return Nodes(*pair.table).log_moment(rate)
-
-
-def _log_mass_at_the_top(pair: Pair) -> float:
-    """Return log of the P-mass of the largest loss, -inf where it is not an atom."""
-    slack = _AT_TOP * abs(pair.largest)
-    nodes = pair.nodes(1.0, 0.0)
-    if nodes is None or not any(atom >= pair.largest - slack for atom in pair.atoms):
-        return -np.inf
-    return float(np.log(nodes.p[nodes.loss >= pair.largest - slack].sum()))

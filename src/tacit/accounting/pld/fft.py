@@ -52,8 +52,8 @@ class Bracket:
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta(epsilon)."""
-        low = self.lower.bounds(epsilon)[0] if self.lower else 0.0
-        return low, self.upper.bounds(epsilon)[1] if self.upper else 1.0
+        low = self.lower.floor(epsilon) if self.lower else 0.0
+        return low, self.upper.ceiling(epsilon) if self.upper else 1.0
 
 
 class Convolution:

@@ -15,6 +15,10 @@ _MISFIT = 1e-13  # Relative distance up to which a loss counts as a lattice poin
 _ON_POINT = 1e-9  # Distance in points up to which an atom counts as one; the lattice moves down by as much.
 _SPARE = 4  # Points below the lattice for cells that move down.
 _CHAIN = 60  # Cells on either side of the heaviest one whose edges are chained.
+_MOVES, _MATCHED = (
+    8,
+    1e-7,
+)  # Places of the lattice to try, and the miss of the heaviest cell that ends this.
 _FINE, _FINER = 64, 4096  # Grid points per cell of the chain, and near the heaviest cell.
 
 
@@ -179,7 +183,8 @@ def _chained(
     """Points and edges whose merged losses meet their points around the heaviest cell.
 
     Given its outer edge, a cell's inner edge follows from its point; errors shrink where the density rises, so the
-    chain runs from both sides towards the heaviest cell, and the whole lattice moves until that one fits too.
+    chain runs from both sides towards the heaviest cell, and the whole lattice moves until that one fits too: a root,
+    by secants, of which the best is kept.
     """
     p, _ = pair.bin_masses(edges)
     with np.errstate(divide="ignore"):
@@ -191,23 +196,28 @@ def _chained(
     closer = points[bulk] + pitch / _FINER * np.arange(-3 * _FINER, 3 * _FINER)
     fine = np.unique(np.concatenate([fine, closer]))
     p_fine, q_fine = (np.cumsum(mass[:-1]) for mass in pair.bin_masses(fine))
-    move = 0.0
-    inner = edges.copy()
-    for _ in range(14):
+    best, found = np.inf, (points, edges)
+    before, move = (0.0, 0.0), 0.0
+    for _ in range(_MOVES):
         inner = edges + move
         for index in range(right, bulk, -1):
             inner[index - 1] = _inner_edge(fine, p_fine, q_fine, inner[index], points[index] + move, -pitch)
         for index in range(left, bulk):
             inner[index] = _inner_edge(fine, p_fine, q_fine, inner[index - 1], points[index] + move, pitch)
-        low, high = inner[bulk - 1], inner[bulk]
-        p_cell, q_cell = (np.interp(high, fine, total) - np.interp(low, fine, total) for total in (p_fine, q_fine))
+        ends = inner[bulk - 1 : bulk + 1]
+        p_cell, q_cell = (float(np.diff(np.interp(ends, fine, total))[0]) for total in (p_fine, q_fine))
         if not (p_cell > 0 and q_cell > 0):
-            return points, edges
-        step = float(np.log(p_cell / q_cell)) - points[bulk] - move
-        if abs(step) < 1e-7 * pitch or abs(move + step) > pitch:
             break
-        move += step
-    return points + move, np.maximum.accumulate(inner)
+        miss = math.log(p_cell / q_cell) - float(points[bulk]) - move
+        if abs(miss) < best:
+            chain = np.maximum.accumulate(inner[left - 1 : right + 1])
+            inner[left - 1 : right + 1] = np.minimum(chain, inner[right])
+            best, found = abs(miss), (points + move, inner)
+        rise = (miss - before[1]) / (move - before[0]) if move != before[0] else -1.0
+        before, move = (move, miss), float(np.clip(move - miss / (rise or -1.0), -pitch, pitch))
+        if abs(miss) < _MATCHED * pitch or move == before[0]:
+            break
+    return found
 
 
 def _inner_edge(fine: np.ndarray, p: np.ndarray, q: np.ndarray, outer: float, point: float, reach: float) -> float:
@@ -238,10 +248,12 @@ def _miss(points: np.ndarray, edges: np.ndarray, p: np.ndarray, q: np.ndarray, p
 def _shift(miss: np.ndarray, weights: np.ndarray, pitch: float) -> float:
     """The common shift that costs least: itself, plus one pitch for the weight of all cells it does not cover."""
     short = np.clip(-miss, 0.0, pitch)
-    order = np.argsort(short)
-    share = np.cumsum(weights[order]) / weights.sum()
-    cost = short[order] + pitch * (1 - share)
-    return float(short[order][np.argmin(cost)])
+    below = np.flatnonzero(short)
+    order = below[np.argsort(short[below])]
+    total = weights.sum()
+    covered = np.cumsum(np.append(total - weights[below].sum(), weights[order])) / total
+    shifts = np.append(0.0, short[order])
+    return float(shifts[np.argmin(shifts + pitch * (1 - covered))])
 
 
 def _tilted(p: np.ndarray, points: np.ndarray, tilt: float) -> np.ndarray:

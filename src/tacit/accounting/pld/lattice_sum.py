@@ -140,17 +140,24 @@ class LatticeSum:
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta of the lattice composition itself."""
-        low, high = self.finite_bounds(epsilon)
-        finite = 1 - self.infinity_mass
-        return self.infinity_mass + min(low, finite), self.infinity_mass + min(high, finite)
+        return self.floor(epsilon), self.ceiling(epsilon)
 
-    def finite_bounds(self, epsilon: float) -> tuple[float, float]:
-        """The same without the infinite losses.
+    def floor(self, epsilon: float) -> float:
+        """Return the lower bound alone.
 
         delta falls with epsilon, and losses that are all off by at most d act as an epsilon that is.
         """
-        moved = self.loss_error + 4 * UNIT * (abs(self.origin) + abs(epsilon))
-        return self._finite_at(epsilon + moved)[0], self._finite_at(epsilon - moved)[1]
+        low = self._finite_at(epsilon + self._moved(epsilon))[0]
+        return self.infinity_mass + min(low, 1 - self.infinity_mass)
+
+    def ceiling(self, epsilon: float) -> float:
+        """Return the upper bound alone, likewise."""
+        high = self._finite_at(epsilon - self._moved(epsilon))[1]
+        return self.infinity_mass + min(high, 1 - self.infinity_mass)
+
+    def _moved(self, epsilon: float) -> float:
+        """How far any loss, or epsilon itself, may be off."""
+        return self.loss_error + 4 * UNIT * (abs(self.origin) + abs(epsilon))
 
     def _finite_at(self, epsilon: float) -> tuple[float, float]:
         """Bounds for losses that lie on the lattice without error."""

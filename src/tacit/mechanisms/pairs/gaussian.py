@@ -164,7 +164,9 @@ def _asinh_scaled(log_factor: float, half_loss: np.ndarray) -> np.ndarray:
 
 
 def _normal_cells(edges: np.ndarray) -> np.ndarray:
-    return between(ndtr(edges), ndtr(-edges))
+    """Normal masses between increasing edges, from the smaller tail at each: 1 less that one is the other to a unit."""
+    tail, above = ndtr(-np.abs(edges)), edges > 0
+    return between(np.where(above, 1 - tail, tail), np.where(above, tail, 1 - tail))
 
 
 @dataclass(frozen=True)

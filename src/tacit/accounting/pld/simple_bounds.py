@@ -1,0 +1,89 @@
+"""Bounds that need no engine: the largest loss of a composition, its worst step alone, and Chernoff's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tacit.accounting.pld.exact import Single
+from tacit.accounting.pld.intervals import ALLOWANCE
+from tacit.accounting.pld.rounding import UNIT, mass_units
+from tacit.accounting.pld.saddle_point import log_chernoff
+from tacit.mechanisms.pairs import Nodes, Pair
+from tacit.root_finding import bisect
+
+_AT_TOP = 1e-12  # Relative distance from the largest loss up to which an atom counts as it.
+_LEAST_LOG = -700.0  # log of the least mass of a loss.
+
+
+class SimpleBounds:
+    """What is known of a composition without inverting anything.
+
+    Args:
+        parts: dominating pairs with the number of times that they run.
+        infinity_mass: P-mass of runs with an infinite loss.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Pair, int]], infinity_mass: float):
+        self._parts, self._lost = parts, infinity_mass
+        self.top = max(float(sum(steps * pair.largest for pair, steps in parts)), 0.0)
+        """The largest finite loss, rounded, at least 0."""
+
+    def delta(self, epsilon: float) -> tuple[float, float]:
+        """Bounds on delta, for pairs with tables: what the worst step alone leaks, and Chernoff's of all.
+
+        They are far apart, and stand in where an engine has left the range of doubles.
+        """
+        floor = max(Single(pair).bounds(epsilon)[0] for pair, _ in self._parts)
+        best = 0.0
+        for rate in np.geomspace(0.01, 1e9, 80):
+            value = sum(steps * _log_table_moment(pair, rate) for pair, steps in self._parts)
+            best = min(best, log_chernoff(float(rate), value, epsilon))
+        ceiling = self._lost + 2 * float(np.exp(best))  # Twice, for the rounding of the moments.
+        return floor * (1 - ALLOWANCE), min(ceiling * (1 + ALLOWANCE) + 1e-12 * floor, 1.0)
+
+    def epsilon(self, delta: float) -> tuple[float, float]:
+        """The epsilons where those bounds cross `delta`, by bisection."""
+        ends = []
+        for side in (0, 1):
+            top = max(self.top, 1e-12) if np.isfinite(self.top) else 1e6
+            ends.append(bisect(lambda epsilon, side=side: self.delta(epsilon)[side] > delta, 0.0, top)[side])
+        return ends[0], ends[1]
+
+    def beyond_the_top(self) -> tuple[float, float]:
+        """Bounds on delta where only infinite losses are left."""
+        return self._lost * (1 - ALLOWANCE), min(self._lost * (1 + ALLOWANCE), 1.0)
+
+    def near_the_top(self, delta: float) -> tuple[float, float]:
+        """Bounds from the largest loss alone: with P-mass m there, delta(epsilon) >= m (1 - e^{epsilon - largest})."""
+        top = self.top
+        if self._lost or not 0 < top < np.inf:
+            return 0.0, np.inf
+        log_mass = sum(steps * _log_mass_at_the_top(pair) for pair, steps in self._parts)
+        rounded = UNIT * sum(steps for _, steps in self._parts) * float(mass_units(np.exp(_LEAST_LOG)))
+        share = float(np.exp(min(np.log(delta) - log_mass + rounded, 1.0)))
+        floor = top * (1 - 2 * _AT_TOP) + float(np.log1p(-share)) if share < 1 else 0.0
+        return max(floor * (1 - ALLOWANCE / 4), 0.0), top * (1 + ALLOWANCE / 4)
+
+    def at_the_end(self, delta: float) -> tuple[float, float]:
+        """Return epsilon where only infinite losses are left: the largest finite loss, or inf if that is too much."""
+        if delta < self._lost * (1 - ALLOWANCE):
+            return float("inf"), float("inf")
+        known = delta == 0.0 and self._lost == 0.0
+        return self.top * (1 - ALLOWANCE) if known else 0.0, self.top * (1 + ALLOWANCE) if known else float("inf")
+
+
+def _log_table_moment(pair: Pair, rate: float) -> float:
+    """Return log E e^{rate L} of one step with a table of atoms; infinite losses are left out."""
+    assert pair.table is not None
+    return Nodes(*pair.table).log_moment(rate)
+
+
+def _log_mass_at_the_top(pair: Pair) -> float:
+    """Return log of the P-mass of the largest loss, -inf where it is not an atom."""
+    slack = _AT_TOP * abs(pair.largest)
+    nodes = pair.nodes(1.0, 0.0)
+    if nodes is None or not any(atom >= pair.largest - slack for atom in pair.atoms):
+        return -np.inf
+    return float(np.log(nodes.p[nodes.loss >= pair.largest - slack].sum()))
