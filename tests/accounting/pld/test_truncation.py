@@ -12,7 +12,7 @@ from tacit.accounting.pld.truncation import TruncatedLattice, TruncatedPair, Tru
 from tacit.mechanisms import Gaussian
 from tacit.mechanisms.pairs import SampledGaussianPair
 
-RARE = [(0.41, 2e-5), (0.8, 4e-4), (2.0, 1e-3), (0.6, 0.05)]
+RARE = [(0.8, 4e-4), (2.0, 1e-3), (0.6, 0.05)]
 
 
 def losses(sigma: float, rate: float, noise: np.ndarray, sign: int) -> np.ndarray:
