@@ -1,5 +1,6 @@
 """Lottery tickets under differential privacy: prune, choose privately, train the winner privately."""
 
+from tacit.noise.choice import Scores, choice_mechanism, choose, log_probabilities
 from tacit.tickets.budget import MODES, Spending, TicketPlan, spend
 from tacit.tickets.compact import Compact, compact
 from tacit.tickets.iterative_pruning import iterative_tickets, stacked_tickets, train_masked, winning
@@ -11,16 +12,7 @@ from tacit.tickets.pruning import (
     start_magnitude_masks,
     synflow_masks,
 )
-from tacit.tickets.select import (
-    Explained,
-    Scores,
-    choice_mechanism,
-    choose,
-    count_scores,
-    explain,
-    log_probabilities,
-    paper_scores,
-)
+from tacit.tickets.select import Explained, count_scores, explain, paper_scores
 from tacit.tickets.stop import PrivateStop, PublicStop
 from tacit.tickets.ticket import Mask, Ticket, prunable, solid, transfer
 

@@ -13,9 +13,9 @@ from tacit import check
 from tacit.accounting import accountant
 from tacit.calibration import smallest
 from tacit.mechanisms import Approximate, Compose, Gaussian, Mechanism, Parallel
+from tacit.noise.choice import choice_mechanism
 from tacit.relation import Relation
 from tacit.root_finding import bisect_integers
-from tacit.tickets.select import choice_mechanism
 from tacit.tickets.stop import STOP_ON
 from tacit.tickets.ticket import WEIGHTS
 from tacit.tradeoff import Epsilon

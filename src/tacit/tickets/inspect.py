@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tacit import check
+from tacit.noise.choice import Scores
 from tacit.relation import Relation
-from tacit.tickets.select import Scores, count_scores, explain, paper_scores
+from tacit.tickets.select import count_scores, explain, paper_scores
 from tacit.tickets.ticket import Ticket
 
 # One point of accuracy.

@@ -15,13 +15,14 @@ from tacit.accounting import Ledger, one_shot_facts
 from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms import Mechanism, Parallel
 from tacit.noise import SecureStream, Stream
+from tacit.noise.choice import Scores, choice_mechanism, choose
 from tacit.sampling import PoissonSampling, Sampling
 from tacit.standing import Standing
 from tacit.tickets.budget import Phase, Spending, TicketPlan, spend, stopping_mechanism
 from tacit.tickets.compact import compact
 from tacit.tickets.partition_sampling import PartSampling
 from tacit.tickets.pruning import by_magnitude, dense_masks, paper_shares
-from tacit.tickets.select import Scores, choice_mechanism, choose, count_scores, paper_scores
+from tacit.tickets.select import count_scores, paper_scores
 from tacit.tickets.stop import PrivateStop, PublicStop, check_thresholds
 from tacit.tickets.ticket import Ticket, prunable, solid
 from tacit.tradeoff import Epsilon
