@@ -15,7 +15,7 @@ from tacit.runs import read_config
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.tuning import PrivateSearchCV, space_of, tune
-from tacit.tuning.trials import best_trial, draw_trials
+from tacit.tuning.trials import Standings, best_trial, draw_trials
 
 SHORT = {"epochs": 1.0, "attacks": ()}
 
@@ -28,7 +28,8 @@ def test_the_best_of_a_secret_number_of_trials_is_kept_and_every_other_one_forgo
         runs.append(score)
         return score, len(runs) - 1
 
-    best = best_trial(law_of("geometric", trials=12), stream, run, forgotten.append)
+    trials = draw_trials(law_of("geometric", trials=12), stream)
+    best = best_trial(Standings(trials), stream, run, forgotten.append)
     finite = [-np.inf if np.isnan(score) else score for score in runs]
     assert finite[best] == max(finite)
     assert sorted([*forgotten, best]) == list(range(len(runs)))
@@ -45,7 +46,7 @@ def test_ties_are_broken_by_a_fair_draw() -> None:
             made.append(len(made))
             return 1.0, made[-1]
 
-        firsts += best_trial(law, stream, run, lambda beaten: None) == 0
+        firsts += best_trial(Standings(draw_trials(law, stream)), stream, run, lambda beaten: None) == 0
         expected += 1 / len(made)
     assert abs(firsts - expected) < 5 * np.sqrt(expected)
 

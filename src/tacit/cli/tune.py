@@ -5,27 +5,39 @@ from __future__ import annotations
 import sys
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tacit import check
-from tacit.cli.console import ShowValues
+from tacit.cli.console import Interrupted, ShowValues
 from tacit.errors import InvalidInput
 from tacit.serialization import json_text
 
+if TYPE_CHECKING:
+    from tacit.tuning import Tuned
+
 _BEGUN = (
-    "Tuning {preset}: the noise of a trial is solved from the total, then a secret number of trials is trained. How "
-    "many, and how far each is, is not shown."
+    "Tuning {search}: the noise of a trial is solved from the total before the first of them. How many trials there "
+    "are, and how far each is, is not shown."
 )
 
 
 def command(
-    preset: Annotated[str, typer.Argument(help="A preset (adult, har, mnist, ...) or CONFIG.toml.")],
+    preset: Annotated[
+        str | None, typer.Argument(help="A preset (adult, har, mnist, ...) or CONFIG.toml; none with --resume.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Resume the stopped search in this folder.", metavar="RUN")
+    ] = None,
     trials: Annotated[float, typer.Option(help="Mean number of trials, above 1; the number itself stays secret.")] = 20,
     epsilon: Annotated[float, typer.Option("--epsilon", "--total-epsilon", help="Of everything together.")] = 3.0,
     delta: Annotated[float | None, typer.Option(help="Of everything together; the preset's by default.")] = None,
     law: Annotated[str, typer.Option(help="logarithmic, geometric, poisson, or a shape in (-1, 1].")] = "logarithmic",
+    selection: Annotated[
+        str,
+        typer.Option(help="random_trials; exponential or permute_and_flip: exactly so many trials, and a choice."),
+    ] = "random_trials",
     space: Annotated[
         Path | None, typer.Option(help="TOML file with a list of values for each setting to search.")
     ] = None,
@@ -37,6 +49,9 @@ def command(
     unsafe_seed: Annotated[int | None, typer.Option(help="Repeatable search, not private.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the winner's run.")] = None,
+    trust_code: Annotated[
+        bool, typer.Option("--trust-code", help="With --resume: run the model's own code that RUN names.")
+    ] = False,
     budget: Annotated[str | None, typer.Option(help="Data set of the registry that the search is charged to.")] = None,
     no_budget: Annotated[
         bool, typer.Option("--no-budget", help="Charge no registry: across runs the number is only claimed.")
@@ -45,57 +60,84 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Train a preset with random settings a random number of times; keep the best, and nothing of the others."""
-    print(_BEGUN.format(preset=preset), file=sys.stderr, flush=True)  # Before slow imports.
-    from tacit.cli.budget import charged_name, total_sentence
-    from tacit.cli.console import progress_bars, screen
-    from tacit.reports import account_table
+    print(_BEGUN.format(search=resume or preset), file=sys.stderr, flush=True)  # Before slow imports.
+    from tacit.cli.budget import charged_name
+    from tacit.cli.console import progress_bars
     from tacit.runs import read_config
     from tacit.tradeoff import Epsilon
-    from tacit.tuning import tune
+    from tacit.tuning import resume_tuning, tune
 
-    at = read_config(preset, {}).delta if delta is None else delta
-    given = {"epochs": epochs, "unsafe_seed": unsafe_seed}
-    with progress_bars() as on_progress:
-        tuned = tune(
-            preset,
-            None if space is None else _lists(space),
-            target=Epsilon(epsilon, at),
-            trials=trials,
-            law=_law(law),
-            validation=validation,
-            validation_share=validation_share,
-            data_dir=data_dir,
-            out=out,
-            overrides={name: value for name, value in given.items() if value is not None},
-            budget=charged_name(budget, no_budget),
-            on_progress=on_progress,
-        )
-    card, total = tuned.run.card, tuned.tradeoff.epsilon(at)
-    lower = tuned.tradeoff.floor.epsilon(at) if tuned.tradeoff.floor is not None else None
+    if (preset is None) == (resume is None):
+        raise check.fail("preset", "given, or --resume RUN", preset)
+    try:
+        with progress_bars() as on_progress:
+            given: dict[str, Any] = {"data_dir": data_dir, "on_progress": on_progress}
+            if resume is not None:
+                tuned = resume_tuning(resume, unsafe_seed=unsafe_seed, trust_code=trust_code, **given)
+            else:
+                assert preset is not None
+                at = read_config(preset, {}).delta if delta is None else delta
+                overrides = {"epochs": epochs, "unsafe_seed": unsafe_seed}
+                tuned = tune(
+                    preset,
+                    None if space is None else _lists(space),
+                    target=Epsilon(epsilon, at),
+                    trials=trials,
+                    law=_law(law),
+                    selection=selection,
+                    validation=validation,
+                    validation_share=validation_share,
+                    out=out,
+                    overrides={name: value for name, value in overrides.items() if value is not None},
+                    budget=charged_name(budget, no_budget),
+                    **given,
+                )
+    except KeyboardInterrupt as stop:
+        if stop.args:
+            raise Interrupted(str(stop)) from None
+        raise
     if json:
-        table = {
-            "settings": dict(tuned.settings),
-            "test": card.metrics["test"],
-            "epsilon": float(total),
-            "epsilon_lower": total.interval[0],
-            "delta": at,
-            "standing": tuned.tradeoff.standing.value,
-            "scope": card.ledger.scope,
-            "law": str(tuned.law),
-            "noise_multiplier": tuned.noise_multiplier,
-            "score_noise": tuned.score_noise,
-            "folder": str(tuned.run.folder),
-        }
-        print(json_text(table))
-        return
-    console = screen()
+        print(json_text(_table(tuned)))
+    else:
+        _show(tuned)
+
+
+def _table(tuned: Tuned) -> dict[str, Any]:
+    card, search = tuned.run.card, tuned.search
+    total = tuned.tradeoff.epsilon(tuned.target.delta)
+    return {
+        "settings": dict(tuned.settings),
+        "test": card.metrics["test"],
+        "epsilon": float(total),
+        "epsilon_lower": total.interval[0],
+        "delta": tuned.target.delta,
+        "standing": tuned.tradeoff.standing.value,
+        "scope": card.ledger.scope,
+        "search": search.told,
+        "noise_multiplier": search.noise_multiplier,
+        "folder": str(tuned.run.folder),
+    }
+
+
+def _show(tuned: Tuned) -> None:
+    from tacit.cli.budget import total_sentence
+    from tacit.cli.console import screen
+    from tacit.reports import account_table
+    from tacit.tuning import RandomTrials
+
+    console, card, search, at = screen(), tuned.run.card, tuned.search, tuned.target.delta
+    total = tuned.tradeoff.epsilon(at)
     console.print(f"Winner: {', '.join(f'{name} {value}' for name, value in tuned.settings.items())}")
     console.print(f"{card.dataset}: test {card.metrics['test']:.4f} (outside of the guarantee)")
     console.print(
         f"The whole search: epsilon {float(total):.4f} at delta {at:g}, {tuned.tradeoff.standing.value}; an attack "
-        f"reaches {lower:.4f}. Noise multiplier {tuned.noise_multiplier:.4f} in each trial."
+        f"reaches {total.interval[0]:.4f}. Noise multiplier {search.noise_multiplier:.4f} in each trial."
     )
-    console.print(f"Trials: {tuned.law}; exactly one with probability {tuned.law.once:.2f}. Their number stays secret.")
+    if isinstance(search, RandomTrials):
+        told = f"{search.law}; exactly one with probability {search.law.once:.2f}. Their number stays secret."
+    else:
+        told = f"{search.told['trials']}, all of them paid for; the winner by {search.told['selection']}."
+    console.print(f"Trials: {told}")
     console.print(account_table(tuned.run.account, card.ledger))
     console.print(total_sentence(tuned.run.budget), soft_wrap=True)
     console.print(f"Card: {tuned.run.folder / 'card.html'}", soft_wrap=True)

@@ -58,6 +58,18 @@ class Dataset:
     weights: np.ndarray | None = None
     units: np.ndarray | None = None
 
+    def without(self, aside: np.ndarray) -> "Dataset":
+        """The same data without the training rows where `aside`, shape (rows,), is True."""
+        kept = ~aside
+        return replace(
+            self,
+            x_train=self.x_train[kept],
+            y_train=self.y_train[kept],
+            weights=None if self.weights is None else self.weights[kept],
+            units=None if self.units is None else self.units[kept],
+            public_facts=(rows_fact(int(kept.sum()), len(self.y_test)), *self.public_facts[1:]),
+        )
+
     def resplit(self, *, test_fraction: float = 0.2, seed: int = 0) -> "Dataset":
         """The same rows, pooled and split anew by `split`; for repeated runs over random splits.
 

@@ -6,13 +6,14 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Mechanism
 from tacit.relation import Relation
-from tacit.runs.methods.base import MODEL, Job, Method, Trained
+from tacit.runs.methods.base import MODEL, Job, Method, Predict, Trained
 from tacit.serialization import json_table, json_text, write_text
 from tacit.signing import Origin, origin_of, signature_of
 from tacit.training.resume import LOST
@@ -90,11 +91,7 @@ def keep_trained(job: Job, method: Method, trained: Trained) -> None:
     """Write down what the card will say, so that a kill from here on costs nothing; not where checkpoints do that."""
     if method.keeps_checkpoints:
         return
-    named = {
-        each.name: getattr(trained, each.name) for each in fields(trained) if each.name not in ("predict", "config")
-    }
-    plain = {key: dict(value) if isinstance(value, Mapping) else value for key, value in named.items()}
-    table = json.loads(json_text(plain))
+    table = trained_table(trained)
     write_text(job.folder / TRAINED, json_text({"trained": table, "signature": signature_of(TRAINED, table)}))
     job.sign()
 
@@ -108,9 +105,24 @@ def _kept(job: Job, method: Method) -> Trained | None:
     table = check.instance(f"trained of {TRAINED}", content.get("trained"), dict, "a table")
     if origin_of(TRAINED, table, content.get("signature")) is Origin.EDITED:
         raise InvalidInput(f"{TRAINED} must be as the run wrote it; it was edited. Start anew in another folder.")
-    metrics = {name: None if value is None else float(value) for name, value in table.pop("metrics").items()}
-    history = [{name: float(value) for name, value in row.items()} for row in table.pop("history")]
-    return Trained(predict=method.load(job), history=history, metrics=metrics, **table)
+    return trained_from(table, method.load(job))
+
+
+def trained_table(trained: Trained) -> dict[str, Any]:
+    """What a card says of `trained`, as plain values."""
+    named = {
+        each.name: getattr(trained, each.name) for each in fields(trained) if each.name not in ("predict", "config")
+    }
+    plain = {key: dict(value) if isinstance(value, Mapping) else value for key, value in named.items()}
+    return json.loads(json_text(plain))
+
+
+def trained_from(table: Mapping[str, Any], predict: Predict) -> Trained:
+    """The model of a `trained_table` with its predictions."""
+    metrics = {name: None if value is None else float(value) for name, value in table["metrics"].items()}
+    history = [{name: float(value) for name, value in row.items()} for row in table["history"]]
+    rest = {name: value for name, value in table.items() if name not in ("metrics", "history")}
+    return Trained(predict=predict, history=history, metrics=metrics, **rest)
 
 
 def _earlier(path: Path) -> Ledger:

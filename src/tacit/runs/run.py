@@ -23,7 +23,7 @@ from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
 from tacit.runs.decision_metrics import calibration_of, decision_metrics
 from tacit.runs.methods import Job, method_of
-from tacit.runs.methods.base import CHECKPOINT, MODEL, Method, Progress
+from tacit.runs.methods.base import CHECKPOINT, MODEL, SEARCH, Method, Progress
 from tacit.runs.metrics import constant_test, metric_of
 from tacit.runs.prediction import write_preprocessing
 from tacit.runs.resumption import TRAINED, SavedLedger, keep_trained, trained_model
@@ -85,7 +85,7 @@ def train(
         InvalidInput, MissingData: before any training; also where `out` holds a run, whose ledger would be lost.
         KeyboardInterrupt: with the command that goes on as its message.
     """
-    charged = RunBudget.find(config, budget)
+    charged = RunBudget.find(config, budget, goes_on=resume)
     dataset = dataset_of(config, data_dir, on_progress)
     given = {"data_dir": data_dir, "out": out, "resume": resume, "on_progress": on_progress}
     return train_by(method_of(config), config, dataset, charged=charged, **given)
@@ -120,7 +120,7 @@ def train_by(
     """
     started = time.perf_counter()
     check_one_process()
-    charged = charged if charged is not None else RunBudget.find(config, None)
+    charged = charged if charged is not None else RunBudget.find(config, None, goes_on=resume)
     charged.recognise(config, dataset)
     folder = Path(out) if out is not None else Path("runs") / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     unsigned = check_resumable(folder) if resume else ""
@@ -150,7 +150,7 @@ def train_by(
         except KeyboardInterrupt:
             if not method.resumable:
                 raise
-            raise KeyboardInterrupt(f"Go on with: tacit train --resume {shlex.quote(str(folder))}") from None
+            raise KeyboardInterrupt(f"Go on with: {method.resumed_by} {shlex.quote(str(folder))}") from None
 
 
 def _check_delta(config: Config, records: int) -> None:
@@ -274,14 +274,14 @@ def _tidy(folder: Path) -> None:
 
 
 def _remove_states(folder: Path) -> None:
-    for name in (CHECKPOINT, TRAINED):
+    for name in (CHECKPOINT, TRAINED, SEARCH):
         (folder / name).unlink(missing_ok=True)
     remove_lock(folder / CHECKPOINT)
 
 
 def _check_free(folder: Path) -> None:
     """A run writes over no other: half of each would be left if it were killed."""
-    if any((folder / name).exists() for name in ("ledger.json", MODEL, "card.json", CHECKPOINT)):
+    if any((folder / name).exists() for name in ("ledger.json", MODEL, "card.json", CHECKPOINT, SEARCH)):
         hint = "Give another one, or go on with a run that was stopped by --resume."
         raise check.fail("out", "a folder without a run", str(folder), hint)
 

@@ -49,6 +49,7 @@ class RunBudget:
         planned: the run on so many records, None where only the data tell; that of the configuration by default.
         reservation: of the run, once it is reserved.
         recognised: whether the records were looked at.
+        goes_on: whether the run was reserved before it was stopped; what it needs beyond that is checked then.
     """
 
     registry: Registry | None
@@ -57,15 +58,19 @@ class RunBudget:
     planned: Planned | None = None
     reservation: Reservation | None = field(default=None)
     recognised: bool = False
+    goes_on: bool = False
 
     @classmethod
-    def find(cls, config: Config, name: str | None, planned: Planned | None = None) -> RunBudget:
+    def find(
+        cls, config: Config, name: str | None, planned: Planned | None = None, *, goes_on: bool = False
+    ) -> RunBudget:
         """The registry and the data set called `name`, checked before any data are read.
 
         Args:
             config: of the run.
             name: of the data set; `NONE` charges none, None the one that the records are recognised as.
             planned: as in the attribute.
+            goes_on: as in the attribute.
 
         Raises:
             BudgetExceeded: the run would cross a cap.
@@ -74,10 +79,10 @@ class RunBudget:
         name = name if name is not None else os.environ.get(DATASET) or None
         registry = find_registry()
         if name in (None, NONE):
-            return cls(registry, None, name == NONE, planned)
+            return cls(registry, None, name == NONE, planned, goes_on=goes_on)
         if registry is None:
             raise check.fail("budget", "the name of a data set in a registry", name, "Run tacit budget init NAME.")
-        found = cls(registry, registry.dataset(name), False, planned)
+        found = cls(registry, registry.dataset(name), False, planned, goes_on=goes_on)
         found._check(config)
         return found
 
@@ -115,6 +120,8 @@ class RunBudget:
         if known.relation != config.relation:
             rule = f"{known.relation}, that of data set {self.dataset.name!r}"
             raise check.fail("relation", rule, config.relation)
+        if self.goes_on:
+            return
         records = known.facts.get("records")
         planned = planned_run(config, records) if self.planned is None else self.planned(records)
         if planned is not None:

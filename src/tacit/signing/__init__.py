@@ -1,11 +1,13 @@
-"""Keyed signatures of the files that tacit writes, and the counters that notice when an older one is put back."""
+"""Keyed signatures and seals of the files that tacit writes, and the counters that notice when an older one is back."""
 
 from tacit.signing.counters import latest_count, latest_place, raise_count
 from tacit.signing.keys import SigningKey, configuration_folder, signing_key
+from tacit.signing.sealing import Sealed, seal, unseal
 from tacit.signing.signatures import Origin, code_digest, new_id, origin_of, signature_of
 
 __all__ = [
     "Origin",
+    "Sealed",
     "SigningKey",
     "code_digest",
     "configuration_folder",
@@ -14,6 +16,8 @@ __all__ = [
     "new_id",
     "origin_of",
     "raise_count",
+    "seal",
     "signature_of",
     "signing_key",
+    "unseal",
 ]

@@ -1,7 +1,20 @@
-"""Private tuning: a random number of trials of random settings, of which the best alone is released."""
+"""Private tuning: trials of random settings, of which one is released and everything is accounted for."""
 
+from tacit.tuning.plan import SELECTIONS, FixedTrials, RandomTrials, Search
 from tacit.tuning.search import PrivateSearchCV
-from tacit.tuning.space import Space, space_of
-from tacit.tuning.tune import Tuned, tune
+from tacit.tuning.space import Candidates, Space, space_of
+from tacit.tuning.tune import Tuned, resume_tuning, tune
 
-__all__ = ["PrivateSearchCV", "Space", "Tuned", "space_of", "tune"]
+__all__ = [
+    "SELECTIONS",
+    "Candidates",
+    "FixedTrials",
+    "PrivateSearchCV",
+    "RandomTrials",
+    "Search",
+    "Space",
+    "Tuned",
+    "resume_tuning",
+    "space_of",
+    "tune",
+]

@@ -22,7 +22,7 @@ from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.tuning.space import Space
-from tacit.tuning.trials import HIDDEN, best_trial
+from tacit.tuning.trials import HIDDEN, Standings, best_trial, draw_trials
 
 _SHARE_OF_DELTA = 0.9
 """Share of delta that all trials may lose together: the rest pays for a smaller log R of the whole-curve bound."""
@@ -99,7 +99,7 @@ class PrivateSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             right = int(np.count_nonzero(model.predict(features[aside]) == labels[aside]))
             return float(right + discrete_gaussian(stream, Fraction(noise) ** 2)), (model, parameters)
 
-        best = best_trial(law, stream, run, lambda beaten: None)
+        best = best_trial(Standings(draw_trials(law, stream)), stream, run, lambda beaten: None)
         if best is None:
             raise check.fail("law", "one that makes at least one trial", self.law)
         self.best_estimator_, self.best_params_ = best

@@ -1,11 +1,12 @@
-"""The search itself: a secret number of trials, the best one kept, everything else forgotten."""
+"""The trials of a search: how many there are, which one is kept, and that everything else is forgotten."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from tacit import check
 from tacit.mechanisms import NegativeBinomial, PoissonTrials, TrialLaw
@@ -15,6 +16,23 @@ from tacit.noise.discrete import poisson, truncated_negative_binomial, uniform_i
 Result = TypeVar("Result")
 HIDDEN = "The number of trials, and the time that they took, are not observed by those who see the result."
 """The assumption behind a search, for `Ledger.assume`."""
+
+
+@dataclass
+class Standings(Generic[Result]):
+    """Where a search stands between two trials: secret until it is over.
+
+    Attributes:
+        trials: how many there are in all.
+        done: how many are over.
+        kept: (score, result) of those that may still win.
+        tied: how many trials had the best score so far.
+    """
+
+    trials: int
+    done: int = 0
+    kept: list[tuple[float, Result]] = field(default_factory=list)
+    tied: int = 1
 
 
 def draw_trials(law: TrialLaw, stream: Stream) -> int:
@@ -36,26 +54,68 @@ def draw_trials(law: TrialLaw, stream: Stream) -> int:
 
 
 def best_trial(
-    law: TrialLaw, stream: Stream, run: Callable[[], tuple[float, Result]], forget: Callable[[Result], object]
+    standings: Standings[Result],
+    stream: Stream,
+    run: Callable[[], tuple[float, Result]],
+    forget: Callable[[Result], object],
+    save: Callable[[], object] = lambda: None,
 ) -> Result | None:
-    """The result of the highest score of a secret number of runs; ties by a fair draw; None where there was no run.
+    """The result of the highest score of all trials; ties by a fair draw; None where there was no trial.
 
     Args:
-        law: of the number of runs.
+        standings: at the start, or where an earlier process left off.
         stream: source of the randomness.
         run: draws a setting, trains and scores: (private score, result). A score that is not finite is the lowest.
         forget: called with every result but the best, as soon as it is beaten.
+        save: called after each trial, with `standings` as they are then.
     """
-    best: tuple[float, Result] | None = None
-    tied = 1
-    for _ in range(draw_trials(law, stream)):
+    while standings.done < standings.trials:
         score, result = run()
-        score = score if math.isfinite(score) else -math.inf
-        if best is None:
-            best = score, result
-            continue
-        tied = tied + (score == best[0]) if score <= best[0] else 1
-        better = score > best[0] or (score == best[0] and uniform_integer(stream, tied) == 0)
-        forget(best[1] if better else result)
-        best = (score, result) if better else best
-    return None if best is None else best[1]
+        _enter(standings, stream, score if math.isfinite(score) else -math.inf, result, forget)
+        standings.done += 1
+        save()
+    return standings.kept[0][1] if standings.kept else None
+
+
+def _enter(
+    standings: Standings[Result], stream: Stream, score: float, result: Result, forget: Callable[[Result], object]
+) -> None:
+    if not standings.kept:
+        standings.kept = [(score, result)]
+        return
+    ((best, holder),) = standings.kept
+    standings.tied = standings.tied + (score == best) if score <= best else 1
+    better = score > best or (score == best and uniform_integer(stream, standings.tied) == 0)
+    forget(holder if better else result)
+    if better:
+        standings.kept = [(score, result)]
+
+
+def chosen_trial(
+    standings: Standings[Result],
+    run: Callable[[], tuple[float, Result]],
+    choose: Callable[[list[float]], int],
+    forget: Callable[[Result], object],
+    save: Callable[[], object] = lambda: None,
+) -> Result:
+    """The result that a private choice picks once all trials are over.
+
+    Args:
+        standings: at the start, or where an earlier process left off; of at least one trial.
+        run: as for `best_trial`; the scores need no noise, because nobody but `choose` sees them.
+        choose: the index of one of the scores, privately.
+        forget: called with every other result.
+        save: called after each trial and after the choice, with `standings` as they are then.
+    """
+    while standings.done < standings.trials:
+        standings.kept.append(run())
+        standings.done += 1
+        save()
+    if len(standings.kept) > 1:
+        chosen = choose([score for score, _ in standings.kept])
+        for at, (_, result) in enumerate(standings.kept):
+            if at != chosen:
+                forget(result)
+        standings.kept = [standings.kept[chosen]]
+        save()
+    return standings.kept[0][1]

@@ -19,6 +19,8 @@ from tacit.runs.config import Config
 
 CHECKPOINT = "checkpoint.safetensors"
 """The file in a run's folder from which it can go on; gone once the run is finished."""
+SEARCH = "search.sealed"
+"""The file in a search's folder from which it can go on, sealed; gone once the search is finished."""
 MODEL = "model.safetensors"
 """The file in a run's folder with the private model."""
 Predict = Callable[[np.ndarray], np.ndarray]
@@ -99,6 +101,7 @@ class Method(ABC, Generic[Settings]):
 
     Attributes:
         resumable: whether a run that was stopped can go on to its card.
+        resumed_by: the command that goes on with it, before the name of its folder.
         keeps_checkpoints: whether `train` goes on from the checkpoint in the folder; otherwise it begins anew, and what
             was written ahead counts as lost.
         hides_time: whether the card leaves out how long the run took.
@@ -107,6 +110,7 @@ class Method(ABC, Generic[Settings]):
     """
 
     resumable: ClassVar[bool] = True
+    resumed_by: ClassVar[str] = "tacit train --resume"
     keeps_checkpoints: ClassVar[bool] = False
     saves_releases: ClassVar[bool] = False
     hides_time: ClassVar[bool] = False

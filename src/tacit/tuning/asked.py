@@ -1,0 +1,107 @@
+"""The arguments of a search, and what follows from them before and after the number of records is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tacit import check
+from tacit.mechanisms import Mechanism, TrialLaw
+from tacit.mechanisms.trial_laws import law_from_spec
+from tacit.noise import Stream
+from tacit.runs import Config
+from tacit.tradeoff import Epsilon
+from tacit.tuning.plan import RANDOM_TRIALS, SELECTIONS, Search, plan_search
+from tacit.tuning.space import Candidates, Space
+from tacit.tuning.trials import draw_trials
+
+VALIDATION = ("private", "public")
+"""Where scores are computed: on training records set aside, or on the test records, declared public."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The arguments of a search, all of them public.
+
+    Attributes:
+        space: of the settings.
+        target: of everything together.
+        trials: law of the number of trials; a fixed number for a selection by choice.
+        selection: one of SELECTIONS.
+        validation: one of VALIDATION.
+        validation_share: probability with which a record is set aside.
+    """
+
+    space: Space | Candidates
+    target: Epsilon
+    trials: TrialLaw | int
+    selection: str
+    validation: str
+    validation_share: float
+
+    def __post_init__(self) -> None:
+        check.choice("validation", self.validation, VALIDATION)
+        check.choice("selection", self.selection, SELECTIONS)
+        check.probability("validation_share", self.validation_share, open_low=True, open_high=True)
+        if self.selection != RANDOM_TRIALS and self.validation == "public":
+            raise check.fail("selection", f"{RANDOM_TRIALS} with public validation data", self.selection)
+
+    @property
+    def private(self) -> bool:
+        """Whether scores are computed on records set aside."""
+        return self.validation == "private"
+
+    def whole(self, config: Config, records: int | None) -> Mechanism | None:
+        """The whole search on so many records, as nearly as their number tells; None where that is not known."""
+        if records is None:
+            return None
+        kept = records * (1 - self.validation_share) if self.private else records
+        return self.plan(config, max(1, round(kept))).mechanism
+
+    def plan(self, config: Config, records: int) -> Search:
+        """The search with so many records to train on."""
+        return plan_search(
+            config, self.space, self.trials, self.target, records, selection=self.selection, private=self.private
+        )
+
+    def draw_aside(self, records: int, stream: Stream) -> np.ndarray:
+        """Which records are set aside, each by a coin of its own, shape (records,)."""
+        if not self.private:
+            return np.zeros(records, dtype=bool)
+        aside = stream.uniform(records) < self.validation_share
+        if not aside.any() or aside.all():
+            rule = "one that leaves records for training and for scores"
+            raise check.fail("validation_share", rule, self.validation_share)
+        return aside
+
+    def draw_trials(self, stream: Stream) -> int:
+        """How many trials are made."""
+        return self.trials if isinstance(self.trials, int) else draw_trials(self.trials, stream)
+
+    def table(self) -> dict[str, Any]:
+        """JSON form; `of` is its inverse."""
+        space = self.space
+        return {
+            "space": dict(space.values) if isinstance(space, Space) else [dict(each) for each in space.settings],
+            "target": [self.target.epsilon, self.target.delta],
+            "trials": self.trials if isinstance(self.trials, int) else self.trials.spec(),
+            "selection": self.selection,
+            "validation": self.validation,
+            "validation_share": self.validation_share,
+        }
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Asked:
+        """The arguments that `table` was made of."""
+        drawn, trials = table["space"], table["trials"]
+        return cls(
+            Candidates(tuple(drawn)) if isinstance(drawn, list) else Space(drawn),
+            Epsilon(*table["target"]),
+            trials if isinstance(trials, int) else law_from_spec(trials),
+            table["selection"],
+            table["validation"],
+            table["validation_share"],
+        )

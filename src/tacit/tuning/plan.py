@@ -1,0 +1,161 @@
+"""What a search is before any record is read: its space, its number of trials, and noise solved from the total."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tacit import check
+from tacit.calibration import smallest
+from tacit.mechanisms import DiscreteGaussian, Gaussian, Mechanism, Parallel, Selection, TrialLaw
+from tacit.noise import choice
+from tacit.noise.choice import choice_mechanism
+from tacit.runs import Config
+from tacit.tradeoff import Epsilon
+from tacit.training.resolve_plan import resolve_steps
+from tacit.tuning.space import Proposals
+
+RANDOM_TRIALS = "random_trials"
+"""The selection by the best of a secret number of trials."""
+SELECTIONS = (RANDOM_TRIALS, *choice.METHODS)
+"""How the winner of a search is selected."""
+
+
+@dataclass(frozen=True)
+class Search(ABC):
+    """A search that is planned.
+
+    Attributes:
+        space: of the settings.
+        rate: largest sampling rate of a setting.
+        steps: largest number of steps of a setting.
+        noise_multiplier: of every trial.
+    """
+
+    space: Proposals
+    rate: float
+    steps: int
+    noise_multiplier: float
+
+    @property
+    def training(self) -> Mechanism:
+        """One training. A setting of a lower rate and of fewer steps is dominated by it."""
+        return Gaussian(self.noise_multiplier).poisson(self.rate) * self.steps
+
+    @property
+    @abstractmethod
+    def mechanism(self) -> Mechanism:
+        """The whole search."""
+
+    @property
+    @abstractmethod
+    def private(self) -> bool:
+        """Whether scores are computed on private records."""
+
+    @property
+    @abstractmethod
+    def told(self) -> dict[str, float | str]:
+        """What the card says of it."""
+
+
+@dataclass(frozen=True)
+class RandomTrials(Search):
+    """The best of a secret number of trials (`mechanisms.Selection`).
+
+    Attributes:
+        law: of the number of trials.
+        score_noise: standard deviation of a score in records; None for public validation data.
+    """
+
+    law: TrialLaw
+    score_noise: float | None
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The best of trials, each a training and a noisy score of other records."""
+        if self.score_noise is None:
+            return Selection.of(self.training, law=self.law)
+        return Selection.of(Parallel.of(self.training, DiscreteGaussian(self.score_noise)), law=self.law)
+
+    @property
+    def private(self) -> bool:
+        """Whether scores have noise."""
+        return self.score_noise is not None
+
+    @property
+    def told(self) -> dict[str, float | str]:
+        """Law, and noise of the scores."""
+        told: dict[str, float | str] = {"law of trials": str(self.law), "P(one trial)": round(self.law.once, 3)}
+        return told | ({"score_noise": self.score_noise} if self.score_noise is not None else {})
+
+
+@dataclass(frozen=True)
+class FixedTrials(Search):
+    """A fixed number of trainings, all of them paid for, and one private choice on other records.
+
+    Attributes:
+        trials: number of trainings.
+        method: "exponential" or "permute_and_flip".
+        choice_epsilon: of the choice.
+    """
+
+    trials: int
+    method: str
+    choice_epsilon: float
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """All trainings for a record that is trained on, the choice for one that is set aside."""
+        return Parallel.of(self.training * self.trials, choice_mechanism(self.choice_epsilon, method=self.method))
+
+    @property
+    def private(self) -> bool:
+        """Return True: a choice on public records needs no mechanism."""
+        return True
+
+    @property
+    def told(self) -> dict[str, float | str]:
+        """Number of trials, and the choice."""
+        return {"trials": self.trials, "selection": self.method, "choice_epsilon": self.choice_epsilon}
+
+
+def plan_search(
+    config: Config,
+    space: Proposals,
+    law: TrialLaw | int,
+    target: Epsilon,
+    records: int,
+    *,
+    selection: str = RANDOM_TRIALS,
+    private: bool,
+) -> Search:
+    """The search of which everything together just meets `target`.
+
+    Args:
+        config: what trials have in common.
+        space: of the settings.
+        law: of the number of trials; a fixed number for a selection by choice.
+        target: of everything together.
+        records: of the training part.
+        selection: one of SELECTIONS.
+        private: whether scores are computed on private records.
+
+    Raises:
+        InvalidInput: a batch size is above the number of records, or no noise meets the target.
+    """
+    sizes = space.listed("batch_size", config.batch_size)
+    rate = max(check.real("batch_size", size, low=1, high=records) for size in sizes) / records
+    steps = resolve_steps(min(sizes) / records, None, max(space.listed("epochs", config.epochs)))
+    relation = config.relation
+
+    def solved(name: str, search: Callable[[float], Mechanism]) -> float:
+        return smallest(name, search, target, relation=relation).value
+
+    if isinstance(law, int):
+        noise = solved("noise_multiplier", lambda each: Gaussian(each).poisson(rate) * (steps * law))
+        choice_epsilon = 1 / solved("1 / choice_epsilon", lambda each: choice_mechanism(1 / each, method=selection))
+        return FixedTrials(space, rate, steps, noise, law, selection, choice_epsilon)
+    noise = solved("noise_multiplier", lambda each: Selection.of(Gaussian(each).poisson(rate) * steps, law=law))
+    score = solved("score_noise", lambda each: Selection.of(DiscreteGaussian(each), law=law)) if private else None
+    return RandomTrials(space, rate, steps, noise, law, score)
