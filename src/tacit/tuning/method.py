@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,8 @@ PUBLIC = "The records that scores were computed on are public, and none of them 
 """The assumption behind public scores."""
 INTERRUPTED = "The search was interrupted for reasons that followed neither the records nor the results of a trial."
 """The assumption behind a search that went on after it was stopped: the trial at work is lost, and made anew."""
+_TRIAL = "trial-"
+"""How the folder of the trial at work begins; one that was killed left no weights in it."""
 _NOTES = {
     RandomTrials: "tuning: the best of a secret number of trials",
     FixedTrials: "tuning: all trials, and a private choice",
@@ -89,6 +92,8 @@ class SearchMethod(Method[Any]):
         kept = SearchFile(job.folder, self._stream)
         if job.resume:
             self._state = kept.restore()
+            for lost in job.folder.glob(f"{_TRIAL}*"):
+                shutil.rmtree(lost)
         else:
             kept.save(self._state)
         # The whole search is in the registry and the file before its first trial: one that is killed has spent it. One
@@ -152,8 +157,8 @@ class SearchMethod(Method[Any]):
         seed = None if self._stream.secure else int(self._stream.bits(1)[0] >> np.uint64(33))
         config = replace(self._config_of_trials(job), unsafe_seed=seed, **settings)
         ledger = Ledger(relation=job.ledger.relation)
-        with tempfile.TemporaryDirectory(prefix="tacit-tune-") as place:
-            alone = replace(job, config=config, folder=Path(place), ledger=ledger, resume=False, **_ALONE)
+        with tempfile.TemporaryDirectory(prefix=_TRIAL, dir=job.folder) as place:
+            alone = replace(job, config=config, folder=Path(place), ledger=ledger, **_ALONE)
             method = method_of(config)
             method.check(alone)
             trained = method.train(alone)
@@ -210,5 +215,11 @@ def _nothing() -> None:
     """Folders of trials are not signed: they never leave the search."""
 
 
-_ALONE: dict[str, Any] = {"on_progress": _silent, "sign": _nothing, "reserve": _unreserved}
+_ALONE: dict[str, Any] = {
+    "on_progress": _silent,
+    "sign": _nothing,
+    "reserve": _unreserved,
+    "checkpoints": False,
+    "resume": False,
+}
 """What a trial's job tells nobody."""

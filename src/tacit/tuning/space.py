@@ -18,8 +18,8 @@ FREE = (
     *("batch_size", "epochs", "adam_floor", "count_padding"),
 )
 """Settings that may vary: none of them changes the data, the target or the noise."""
-_RATES = [Fraction(2) ** k for k in range(-2, 4)]
-_CLIPS = [Fraction(4) ** k for k in range(-2, 2)]
+_RATES = [Fraction(2) ** k for k in range(-1, 3)]
+_CLIPS = [Fraction(2) ** k for k in range(-1, 1)]
 
 
 class Proposals(Protocol):
@@ -122,7 +122,7 @@ class Candidates:
 
 
 def space_of(config: Config, values: Mapping[str, Sequence[Any]] | Candidates | None = None) -> Space | Candidates:
-    """The space around `config`: `values`, or learning rates from 1/4 to 8 times its own and bounds from 1/16 to 4.
+    """The space around `config`: `values`, or learning rates from 1/2 to 4 times its own and bounds of 1/2 and 1.
 
     Args:
         config: of every trial.
@@ -133,7 +133,7 @@ def space_of(config: Config, values: Mapping[str, Sequence[Any]] | Candidates | 
 
     Example:
         >>> space_of(Config(epsilon=3.0)).size
-        24
+        8
     """
     if values is None:
         rates = tuple(float(config.learning_rate * factor) for factor in _RATES)

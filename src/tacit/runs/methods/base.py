@@ -44,6 +44,7 @@ class Job:
         sign: signs the folder, so that a ledger that was written ahead cannot be taken away unnoticed.
         reserve: reserves what a ledger holds in the registry of the project; raises `BudgetExceeded` where a cap of the
             data set would be crossed.
+        checkpoints: whether a method that keeps checkpoints does so for this run.
     """
 
     config: Config
@@ -55,6 +56,7 @@ class Job:
     data_dir: str | os.PathLike[str] | None = None
     sign: Callable[[], None] = lambda: None
     reserve: Callable[[Ledger], None] = lambda ledger: None
+    checkpoints: bool = True
 
     def write_ahead(self, *planned: tuple[Mechanism, int]) -> None:
         """Save the ledger as it would stand after `planned`: a run killed later never understates what was spent."""

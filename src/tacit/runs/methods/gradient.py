@@ -85,7 +85,7 @@ class Gradient(Method[GradientSettings]):
             evaluate=evaluator(dataset),
             scheduler=scheduler,
             scheduler_per="step",
-            checkpoint=kept,
+            checkpoint=kept if job.checkpoints else None,
             checkpoint_every=config.checkpoint_every,
             resume=job.resume,
             # Steps that an interruption lost count: the budget may end before the last planned step.
