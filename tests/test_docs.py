@@ -9,16 +9,19 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.pages.commands import blocks
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tacit"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # The blocks of a tutorial are cells of one notebook: tests/test_tutorials.py.
-SINGLE = [page for page in PAGES if page.parent.name != "tutorials"]
+SINGLE = tuple(page for page in PAGES if page.parent.name != "tutorials")
 KINDS = ("Tutorials", "How-to", "Explanation", "Reference")
 BLOCKS = {
-    f"{page.relative_to(ROOT)} block {number}": block
+    f"{part.page} block {number}": part.text
     for page in SINGLE
-    for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
+    for number, part in enumerate(blocks("python", pages=(page,)))
+    if part.reason is None and not part.file
 }
 
 
@@ -119,7 +122,7 @@ def test_the_table_of_the_readme_is_the_stored_comparison_and_a_peer_is_ahead_in
     assert "not installed" not in found["versions"].values()
 
 
-def test_placeholders_of_the_pages_are_replaced_by_stored_results():
+def test_markers_in_the_pages_are_replaced_by_stored_results():
     hooks = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "hooks.py")))
     for name, words in {
         "compare": "| private k-means |",

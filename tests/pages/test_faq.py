@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from tacit.cli import main
+from tests.pages.commands import blocks, page, typed
 
-ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "explanation" / "faq.md").read_text(encoding="utf-8")
-COMMANDS = list(dict.fromkeys(re.findall(r"^\$ tacit (.*)$", PAGE, re.MULTILINE)))
+PAGE = page("explanation/faq").read_text(encoding="utf-8")
+COMMANDS = list(dict.fromkeys(command.removeprefix("tacit ") for command in typed("explanation/faq")))
 REFUTED = "verify paper.json"
 # Commands of more than a few seconds: a run, and the power function of groups.
 LONG = ("train digits", "--records-per-user")
@@ -20,11 +20,11 @@ LONG = ("train digits", "--records-per-user")
 def folder(tmp_path, monkeypatch):
     """The files of the page, the trainer of the page on claims, and scores of an attack that finds nothing."""
     monkeypatch.chdir(tmp_path)
-    for name, text in re.findall(r"```(?:json|python) (\S+)\n(.*?)```", PAGE, re.DOTALL):
-        Path(name).write_text(text)
-    claims = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", claims, re.DOTALL)
-    Path("trainer.py").write_text(code)
+    for part in blocks("json", "python", pages=(page("explanation/faq"),)):
+        if part.file:
+            Path(part.file).write_text(part.text)
+    (trainer,) = blocks("python", pages=(page("claims"),))
+    Path("trainer.py").write_text(trainer.text)
     draw = np.random.default_rng(0)
     Path("scores.csv").write_text("member,score\n" + "".join(f"{i % 2},{draw.normal():.5f}\n" for i in range(400)))
     monkeypatch.syspath_prepend(tmp_path)

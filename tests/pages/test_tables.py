@@ -2,24 +2,23 @@
 
 import csv
 import random
-import re
 import shlex
-from pathlib import Path
 
 import pytest
 
 from tacit.cli import main
+from tests.pages.commands import blocks, page, typed
 
-PAGE = (Path(__file__).parents[1] / "docs" / "tables.md").read_text(encoding="utf-8")
-COMMANDS = [line for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+PAGE = (page("tables"),)
 
 
 def made(folder):
     """The files that the page is about, and the configurations that stand on it."""
     draw = random.Random(0)
-    for name, text in re.findall(r"```toml (\S+)\n(.*?)```", PAGE, re.DOTALL):
-        (folder / name).write_text(text, encoding="utf-8")
-    lines = [re.search(r"```csv patients.csv\n(.*?)\n", PAGE)[1]]
+    for part in blocks("toml", pages=PAGE):
+        (folder / part.file).write_text(part.text, encoding="utf-8")
+    (head,) = blocks("csv", pages=PAGE)
+    lines = [head.text.strip()]
     for row in range(400):
         age = draw.randint(20, 90)
         labs = [draw.choice(["", "NA", f"{draw.uniform(10, 150):.1f}".replace(".", ",")]) for _ in range(2)]
@@ -38,9 +37,10 @@ def made(folder):
 def test_the_journeys_of_tables_end_in_cards_and_predictions(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made(tmp_path)
-    assert len(COMMANDS) >= 8
-    for line in COMMANDS:
-        assert main(shlex.split(line.removeprefix("$ tacit "))) == 0, line
+    commands = typed("tables")
+    assert len(commands) >= 8
+    for line in commands:
+        assert main(shlex.split(line.removeprefix("tacit "))) == 0, line
     rows = list(csv.DictReader((tmp_path / "predictions.csv").open()))
     assert len(rows) == 400
     assert {row["prediction"] for row in rows} <= {"no", "yes"}
