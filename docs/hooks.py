@@ -4,46 +4,46 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import runpy
 import tomllib
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PLACEHOLDER = "<!-- papers -->"
 PAPERS = ROOT / "src" / "tacit" / "papers"
 OUTCOMES = ("reproduced", "reproduced under another reading", "refuted", "not reproduced", "ours")
 THEORY = ROOT / "src" / "tacit" / "accounting" / "pld" / "THEORY.md"
-THEORY_PLACEHOLDER = "<!-- theory -->"
-COMPARE_PLACEHOLDER = "<!-- compare -->"
-BITS_PLACEHOLDER = "<!-- low-order bits -->"
 RESULTS = ROOT / "benchmarks" / "results"
 # Pages of reference name every word; a page that explains it is the better first answer of a search.
 REFERENCE_BOOST = 1e-3  # the theme gives a word of a title 1000 times the weight of one of the text
 # The dialog of the theme's search has no name, which axe-core's rule aria-dialog-name asks for.
 DIALOG = 'data-md-component="search" role="dialog"'
+# What a preview of a link shows: `tacit account docs/pictures/mnist.json --plot docs/pictures/preview.png` draws it.
+PREVIEW = "pictures/preview.png"
+PREVIEW_WORDS = "Trade-off curves of one MNIST run by several accountants, and epsilon step by step"
 
 
 def on_config(config: Any) -> Any:
-    """List docs/papers/*.md under Papers and docs/reference/*.md under Rooms, in sections at any depth."""
+    """List docs/papers/*.md under Papers, docs/reference/*.md under Rooms; offer other versions where mike builds."""
+    if os.environ.get("MIKE_DOCS_VERSION"):  # any other build would ask for a list of versions that is not there
+        config.extra["version"] = {"provider": "mike", "default": "latest"}
     found = {"Papers": _pages("papers"), "Rooms": _pages("reference")}
     config.nav = [_filled(entry, found) for entry in config.nav]
     return config
 
 
 def on_page_markdown(markdown: str, page: Any, **given: Any) -> str:
-    """Replace the placeholders by tables of stored results and by the theory, with formulas as MathML."""
+    """Replace each marker by what it stands for: stored results, or the theory with formulas as MathML."""
     if page is not None and page.file.src_uri.startswith("reference/"):
         page.meta.setdefault("search", {"boost": REFERENCE_BOOST})
-    if THEORY_PLACEHOLDER in markdown:
-        markdown = markdown.replace(THEORY_PLACEHOLDER, with_formulas(THEORY.read_text(encoding="utf-8")))
-    if COMPARE_PLACEHOLDER in markdown:
-        markdown = markdown.replace(COMPARE_PLACEHOLDER, compared())
-    if BITS_PLACEHOLDER in markdown:
-        markdown = markdown.replace(BITS_PLACEHOLDER, low_order_bits())
-    return markdown.replace(PLACEHOLDER, overview(ROOT / "results")) if PLACEHOLDER in markdown else markdown
+    for marker, written in MARKERS.items():
+        if marker in markdown:
+            markdown = markdown.replace(marker, written())
+    return markdown
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
@@ -53,9 +53,11 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
         "og:title": f"{page.title} - {config.site_name}",
         "og:description": config.site_description,
         "og:type": "article",
+        "twitter:card": "summary_large_image",
     }
     if config.site_url:  # a picture of a preview has an absolute address
-        told |= {"og:image": f"{config.site_url.rstrip('/')}/card.png", "og:image:alt": "A privacy card"}
+        picture = f"{config.site_url.rstrip('/')}/{PREVIEW}"
+        told |= {"og:url": page.canonical_url, "og:image": picture, "og:image:alt": PREVIEW_WORDS}
     tags = "".join(f'<meta property="{name}" content="{escape(str(words))}">' for name, words in told.items())
     return named.replace("</head>", f"{tags}</head>", 1)
 
@@ -134,3 +136,12 @@ def _rows(table: Path) -> list[dict[str, str]]:
 
 def _page(key: str) -> Path:
     return ROOT / "docs" / "papers" / f"{key}.md"
+
+
+# A line of a page -> what is written in its place.
+MARKERS: dict[str, Callable[[], str]] = {
+    "<!-- papers -->": lambda: overview(ROOT / "results"),
+    "<!-- theory -->": lambda: with_formulas(THEORY.read_text(encoding="utf-8")),
+    "<!-- compare -->": compared,
+    "<!-- low-order bits -->": low_order_bits,
+}

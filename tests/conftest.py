@@ -5,6 +5,7 @@ of their own, away from the user's, and so is the cache of compiled graphs.
 """
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -30,3 +31,16 @@ def original_files(data_dir: Path) -> Path:
     if not data_dir.is_dir():
         pytest.skip(f"no original data files: {data_dir} does not exist; set TACIT_DATA to a folder that has them")
     return data_dir
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium without a window; the test is skipped without playwright or Chromium."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield found
+        found.close()

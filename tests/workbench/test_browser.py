@@ -1,27 +1,19 @@
 """The workbench and the card in a real browser: themes, 390 px, keyboard alone, axe-core; skipped without Chromium."""
 
-import shutil
 import socket
 import threading
 import time
 
 import pytest
+import uvicorn
 
-pytest.importorskip("starlette", reason="the extra serve is not installed")
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+from tacit.workbench import application
+from tests.browser import THEMES, WIDTHS, check_pages
+from tests.workbench.conftest import TOKEN
 
-import uvicorn  # noqa: E402
-
-from tacit.workbench import application  # noqa: E402
-from tests.workbench.conftest import TOKEN  # noqa: E402
-
-CHROMIUM = shutil.which("chromium")
 PAGES = ("/", "/calculator", "/jobs", "/budgets", "/compare?run=first&run=second&run=third", "/runs/first/card.html")
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
-]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -40,33 +32,15 @@ def address(stored):
     thread.join()
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
-
-
 def url(address, path):
     return f"{address}{path}{'&' if '?' in path else '?'}token={TOKEN}"
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("width", WIDTHS)
 def test_pages_fit_and_break_no_rule_of_axe_and_ask_no_other_host(address, browser, width, theme):
-    axe = pytest.importorskip("axe_core_python.sync_playwright", reason="axe-core is not installed").Axe()
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, bypass_csp=True)
-    page = context.new_page()
-    asked = []
-    page.on("request", lambda request: asked.append(request.url))
-    for path in PAGES:
-        page.goto(url(address, path))
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-        found = axe.run(page)["violations"]
-        assert not found, (path, [(each["id"], [node["html"] for node in each["nodes"][:2]]) for each in found])
-    assert all(each.startswith(address) for each in asked)
-    context.close()
+    pages = [url(address, path) for path in PAGES]
+    check_pages(browser, pages, (address,), width=width, theme=theme, bypass_csp=True)
 
 
 def test_the_calculator_and_the_comparison_work_by_keyboard_alone(address, browser):
