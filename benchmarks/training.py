@@ -17,6 +17,7 @@ With --json, rows of an earlier run stay in the file unless their model is measu
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import platform
@@ -202,7 +203,7 @@ def memory(name: str, way: str, device: str) -> float | None:
 
 def _measure_memory(name: str, way: str, device: str) -> float:
     if way.startswith("opacus"):
-        import opacus.optimizers  # noqa: F401
+        importlib.import_module("opacus.optimizers")
     MODELS[name].build()
     prepared("adult", way if "compiled" in way else "plain", device)()
     before = _resident("VmRSS")

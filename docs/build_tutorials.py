@@ -62,7 +62,7 @@ def page(name: str, notebook: Any, seconds: float) -> tuple[str, dict[str, str]]
         if cell.cell_type == "markdown":
             blocks.append(cell.source)
             continue
-        blocks.append(f"```python\n{cell.source.replace('  # noqa: E402', '')}\n```")
+        blocks.append(f"```python\n{cell.source}\n```")
         text = "".join(_texts(cell)).rstrip()
         if text:
             blocks.append(f"```text\n{text}\n```")
@@ -85,7 +85,10 @@ def _texts(cell: Any) -> Iterator[str]:
 
 
 def _pictures(cell: Any) -> list[str]:
-    return [output.data[_DRAWN] for output in cell.outputs if _DRAWN in output.get("data", {})]
+    found = [output.data[_DRAWN] for output in cell.outputs if _DRAWN in output.get("data", {})]
+    if "alt" in cell.metadata and not found:
+        raise ValueError(f"a cell must draw what its alternative text describes: {cell.metadata['alt']}")
+    return found
 
 
 def main() -> int:
@@ -94,19 +97,20 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing")
     given = parser.parse_args()
     source = str(FOLDER.parents[1] / "src")
+    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # another one would draw into no cell
     os.environ["PYTHONPATH"] = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
     failed = []
     for name in given.names or NAMES:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 notebook, seconds = execute(name, Path(folder))
+                text, pictures = page(name, notebook, seconds)
             except Exception as error:  # the next tutorial is run all the same, and the exit code says it
                 failed.append(name)
                 print(f"{name}: {error}", file=sys.stderr, flush=True)
                 continue
         print(f"{name}: {seconds:.1f} s", flush=True)
         if not given.check:
-            text, pictures = page(name, notebook, seconds)
             (FOLDER / f"{name}.md").write_text(text, encoding="utf-8")
             for file, drawn in pictures.items():
                 (FOLDER / file).write_text(drawn.rstrip() + "\n", encoding="utf-8")

@@ -36,7 +36,7 @@ def test_every_tutorial_is_listed_built_and_in_the_navigation():
 def test_a_page_shows_the_cells_of_its_script(script):
     page = script.with_suffix(".md").read_text(encoding="utf-8")
     found = cells(script)
-    code = [source.replace("  # noqa: E402", "") for head, source in found if head != "[markdown]"]
+    code = [source for head, source in found if head != "[markdown]"]
     assert re.findall(r"```python\n(.*?)\n```", page, re.DOTALL) == code, (
         "python docs/build_tutorials.py writes the pages"
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
 
 from benchmarks.compare import features
 
-ROUNDS = 3
+ROUNDS = 20
 Call = Callable[[], Any]
 
 
@@ -19,40 +18,25 @@ def step_of(library: str) -> Call:
 
     torch.manual_seed(0)
     model: Any = torch.nn.Sequential(torch.nn.Linear(64, 400), torch.nn.ReLU(), torch.nn.Linear(400, 73))
-    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
-    inputs, targets = torch.randn(256, 64), torch.randint(0, 73, (256,))
+    records = torch.randn(256, 64), torch.randint(0, 73, (256,))
     if library == "opacus":
+        from benchmarks.compare import opacus_interface
         from opacus import PrivacyEngine
 
-        loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, targets), batch_size=256)
-        model, optimizer, _ = PrivacyEngine(secure_mode=False).make_private(
-            module=model,
-            optimizer=optimizer,
-            data_loader=loader,
-            noise_multiplier=1.0,
-            max_grad_norm=1.0,
-            poisson_sampling=False,
-        )
-        return lambda: _step(model, optimizer, inputs, targets)
+        engine = PrivacyEngine(secure_mode=False)
+        model, optimizer, _ = opacus_interface.attached(engine, model, records, batch_size=256, noise_multiplier=1.0)
+        return lambda: opacus_interface.private_step(model, optimizer, *records)
     from tacit.training import private_step
 
     step = private_step(
         model,
-        optimizer,
+        torch.optim.SGD(model.parameters(), lr=0.1),
         lambda outputs, answers: torch.nn.functional.cross_entropy(outputs, answers, reduction="none"),
         clip_norm=1.0,
         noise_multiplier=1.0,
         expected_batch_size=256,
     )
-    return lambda: step(inputs, targets)
-
-
-def _step(model: Any, optimizer: Any, inputs: Any, targets: Any) -> None:
-    import torch
-
-    optimizer.zero_grad()
-    torch.nn.functional.cross_entropy(model(inputs), targets).backward()
-    optimizer.step()
+    return lambda: step(*records)
 
 
 # What is timed -> library -> a function that returns what is called in every round.
@@ -76,7 +60,11 @@ SECONDS: dict[str, dict[str, Callable[[], Call]]] = {
 
 
 def measured(calls: dict[str, Call]) -> dict[str, str]:
-    """Library -> the median CPU seconds of `ROUNDS` rounds after one that is left out."""
+    """Library -> the least CPU seconds of `ROUNDS` rounds after one that is left out.
+
+    The least is what the call takes when nothing else disturbs it: on a shared machine, medians of one library's step
+    differed by a factor of three between runs.
+    """
     taken: dict[str, list[float]] = {library: [] for library in calls}
     for number in range(ROUNDS + 1):
         for library, call in calls.items():
@@ -84,4 +72,4 @@ def measured(calls: dict[str, Call]) -> dict[str, str]:
             call()
             if number:
                 taken[library].append(time.process_time() - began)
-    return {library: f"{statistics.median(each):.3g}" for library, each in taken.items()}
+    return {library: f"{min(each):.3g}" for library, each in taken.items()}

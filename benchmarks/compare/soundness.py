@@ -103,23 +103,14 @@ def _train(engine: Any) -> tuple[Any, Any]:
     """One epoch over 1,000 records in shuffled batches of 10, by an engine with the interface of Opacus."""
     import torch
 
+    from benchmarks.compare.opacus_interface import attached, private_step
+
     torch.manual_seed(0)
-    inputs, targets = torch.randn(1000, 4), torch.randint(0, 2, (1000,))
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, targets), batch_size=10, shuffle=True)
+    records = torch.randn(1000, 4), torch.randint(0, 2, (1000,))
     model: Any = torch.nn.Linear(4, 2)
-    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
-    model, optimizer, loader = engine.make_private(
-        module=model,
-        optimizer=optimizer,
-        data_loader=loader,
-        noise_multiplier=0.5,
-        max_grad_norm=1.0,
-        poisson_sampling=False,
-    )
-    for x, y in loader:
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
+    model, optimizer, loader = attached(engine, model, records, batch_size=10, noise_multiplier=0.5)
+    for inputs, targets in loader:
+        private_step(model, optimizer, inputs, targets)
     return engine, engine.get_epsilon(delta=DELTA)
 
 

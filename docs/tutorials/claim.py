@@ -5,10 +5,14 @@
 # check whether that can be true, and learn what usually went wrong when it is not.
 
 # %%
+import json
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 
 from tacit import Gaussian, Ledger, accountant
 from tacit.accounting.claims import Claim, examine
+from tacit.cli import main
 
 mechanism = Gaussian(1.1).poisson(0.01) * 500
 claim = Claim(Ledger.of(mechanism), epsilon=0.9, delta=1e-5, records=25_600)
@@ -45,11 +49,6 @@ plt.show()
 # recognised](../claims.md)).
 
 # %%
-import json  # noqa: E402
-from pathlib import Path  # noqa: E402
-
-from tacit.cli import main  # noqa: E402
-
 spec = {
     "relation": "add_remove",
     "mechanisms": [{"type": "gaussian", "noise_multiplier": 1.1, "sample_rate": 0.01, "steps": 500}],
