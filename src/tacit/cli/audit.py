@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tacit.cli.console import ShowValues
+from tacit.cli.console import ShowValues, TrustCode
 from tacit.errors import InvalidInput
 from tacit.serialization import json_text
 
@@ -32,9 +32,7 @@ def command(
     runs: Annotated[int, typer.Option(help="Number of runs to attack: RUN and repetitions with fresh noise.")] = 1,
     shadows: Annotated[int, typer.Option(help="Number of shadow models, for attacks that need them.")] = 32,
     canaries: Annotated[int, typer.Option(help="Number of canaries of the white-box audit.")] = 2000,
-    trust_code: Annotated[
-        bool, typer.Option("--trust-code", help="Run the model's own code that RUN names; shows its file and hash.")
-    ] = False,
+    trust_code: TrustCode = False,
     scores: Annotated[
         Path | None, typer.Option(help="Instead of RUN: a CSV file of scores of any attack on any model.")
     ] = None,

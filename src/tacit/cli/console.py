@@ -26,6 +26,9 @@ class Interrupted(Exception):
 
 ShowValues = Annotated[bool, typer.Option("--show-values", help="Error messages may quote values of the data.")]
 """The flag of commands that read data; `tacit.cli.main` acts on it for the whole command."""
+TrustCode = Annotated[
+    bool, typer.Option("--trust-code", help="Run the model's own code that RUN names; shows its file and hash.")
+]
 
 
 def screen(*, stderr: bool = False) -> Console:

@@ -7,16 +7,14 @@ from typing import Annotated
 
 import typer
 
-from tacit.cli.console import ShowValues
+from tacit.cli.console import ShowValues, TrustCode
 
 
 def command(
     run: Annotated[Path, typer.Argument(help="Folder of a finished `tacit train`.", metavar="RUN")],
     file: Annotated[Path, typer.Argument(help="Table with the run's columns, or a .npy of features.", metavar="FILE")],
     out: Annotated[Path | None, typer.Option(help="CSV file to write; printed by default.")] = None,
-    trust_code: Annotated[
-        bool, typer.Option("--trust-code", help="Run the model's own code that RUN names; shows its file and hash.")
-    ] = False,
+    trust_code: TrustCode = False,
     show_values: ShowValues = False,
 ) -> None:
     """Predict the rows of FILE in their order, as CSV: a prediction a row, and the probability of each class."""

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tacit.serialization import json_text
+from tacit.cli.console import TrustCode
+from tacit.serialization import json_text, write_bytes
 
 app = typer.Typer(help="List, compare, export and clean runs.", no_args_is_help=True, rich_markup_mode=None)
 Run = Annotated[Path, typer.Argument(help="Folder of a run.", metavar="RUN")]
@@ -76,12 +77,27 @@ def compare(
 def export(
     run: Run,
     out: Annotated[Path, typer.Option(help="New folder.")],
+    onnx: Annotated[
+        bool, typer.Option("--onnx", help="Add model.onnx: the model with its preprocessing; extra tacit[onnx].")
+    ] = False,
+    trust_code: TrustCode = False,
 ) -> None:
     """Copy the model of RUN with its preprocessing, card, ledger and signature."""
     from tacit.runs.folders import export_run, run_folder
 
-    for path in export_run(run_folder(run), out):
+    graph = _onnx(run, trust_code) if onnx else None
+    paths = export_run(run_folder(run), out)
+    if graph is not None:
+        paths.append(out / "model.onnx")
+        write_bytes(paths[-1], graph)
+    for path in paths:
         print(path)
+
+
+def _onnx(run: Path, trust_code: bool) -> bytes:
+    from tacit.runs.prediction import load
+
+    return load(run, trust_code=trust_code).onnx()
 
 
 @app.command()

@@ -135,10 +135,10 @@ def fetch(file: File, folder: Path, *, dataset: str) -> Path:
     )
 
 
-def optional(module: str, purpose: str) -> ModuleType:
-    """The imported `module`; raises `TacitError` with the install command when it is not there."""
+def optional(module: str, purpose: str, *, extra: str = "data") -> ModuleType:
+    """The imported `module` of an `extra`; raises `TacitError` with the install command when it is not there."""
     try:
         return importlib.import_module(module)
     except ImportError:
         sentence = f"{module} must be installed {purpose}; got no such module."
-        raise TacitError(f"{sentence} Run `pip install 'tacit[data]'`.") from None
+        raise TacitError(f"{sentence} Run `pip install 'tacit[{extra}]'`.") from None

@@ -269,3 +269,25 @@ def predictor(model: nn.Module, dataset: Dataset) -> Callable[[np.ndarray], np.n
         return low + (high - low) * outputs.squeeze(-1).clamp(0, 1).numpy()
 
     return answer
+
+
+class Answers(nn.Module):
+    """`predictor` as a module: features to class probabilities, or to values of a regression, float64.
+
+    Args:
+        model: scores (batch, outputs) of features.
+        dataset: the task, and the range of a regression.
+    """
+
+    def __init__(self, model: nn.Module, dataset: Dataset):
+        super().__init__()
+        self.model = model
+        self.span = dataset.target_range if dataset.task == "regression" else None
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Probabilities (batch, classes), or values (batch,)."""
+        outputs = self.model(features).double()
+        if self.span is None:
+            return torch.softmax(outputs, dim=1)
+        low, high = self.span
+        return low + (high - low) * outputs.squeeze(-1).clamp(0, 1)

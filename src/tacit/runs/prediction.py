@@ -22,6 +22,7 @@ from tacit.data.frames import frame, is_frame
 from tacit.data.schema import Schema
 from tacit.errors import InvalidInput
 from tacit.runs.config import Config
+from tacit.runs.folders import best_guarantee
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import MODEL, Predict
 from tacit.runs.run_signature import PREPROCESSING, origin_of_run
@@ -81,6 +82,7 @@ class LoadedModel:
     ledger: Ledger
     _shape: tuple[int, ...]
     _codes: bool
+    _job: Job
     _predict: Predict
 
     @property
@@ -123,6 +125,31 @@ class LoadedModel:
                 raise check.fail("rows", f"an array of shape (rows, {self._said})", "columns", hint)
             return self.schema.encode({name: np.asarray(values) for name, values in rows.items()}, toml=True)
         return self._checked(rows)
+
+    def onnx(self) -> bytes:
+        """The content of an ONNX file with the model, its preprocessing and its guarantee.
+
+        Inputs are the columns of the table, (rows, 1) each: float64 numbers (a date in days since 1970-01-01), NaN
+        where a cell is missing, and texts for categories; or `features` for data that are no own table. Outputs are
+        `prediction` and, but for a regression, `probabilities`; a row that `predict` would refuse gets NaN and "".
+        Extra: pip install 'tacit[onnx]'.
+
+        Raises:
+            InvalidInput: the model is none that ONNX holds.
+            TacitError: the extra is not installed.
+        """
+        from tacit.runs.onnx_model import onnx_model
+
+        best = best_guarantee(json_table("card.json", self.folder / "card.json"))
+        facts = {name: str(best[name]) for name in ("epsilon", "delta", "relation", "standing") if name in best}
+        return onnx_model(
+            method_of(self._job.config).module(self._job),
+            self._job.dataset.x_train,
+            task=self.task,
+            classes=self._job.dataset.classes,
+            schema=self.schema,
+            facts=facts | {"ledger_hash": self.ledger.hash},
+        )
 
     def __repr__(self) -> str:
         return f"LoadedModel({str(self.folder)!r}, {self.task}, features={self.n_features_in_})"
@@ -196,6 +223,7 @@ def _loaded(folder: Path, config: Config, content: Mapping[str, Any]) -> LoadedM
     table = content["table"]
     blank = _blank(content)
     ledger = Ledger.load(folder / "ledger.json")
+    job = Job(config, blank, ledger, folder)
     names: Sequence[str] | None = content["feature_names"]
     return LoadedModel(
         folder=folder,
@@ -208,7 +236,8 @@ def _loaded(folder: Path, config: Config, content: Mapping[str, Any]) -> LoadedM
         ledger=ledger,
         _shape=blank.x_train.shape[1:],
         _codes=bool(content["codes"]),
-        _predict=method_of(config).load(Job(config, blank, ledger, folder)),
+        _job=job,
+        _predict=method_of(config).load(job),
     )
 
 

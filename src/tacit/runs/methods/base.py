@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
+from torch import nn
 
 from tacit import check
 from tacit.accounting import Ledger
@@ -148,3 +149,8 @@ class Method(ABC, Generic[Settings]):
     @abstractmethod
     def load(self, job: Job) -> Predict:
         """The `predict` of the run in `job.folder`; raises `InvalidInput` where that is not complete."""
+
+    def module(self, job: Job) -> nn.Module:
+        """What `load` gives as a module, features to answers in float64; raises `InvalidInput` where there is none."""
+        hint = "Its answers average over a posterior; tacit.load reads the run."
+        raise check.fail("method", "one whose model is a single network", job.config.method, hint)

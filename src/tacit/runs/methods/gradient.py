@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from tacit.mechanisms import Mechanism
 from tacit.runs.builders import (
+    Answers,
     clip_of,
     evaluator,
     loss_of,
@@ -130,9 +131,16 @@ class Gradient(Method[GradientSettings]):
 
     def load(self, job: Job) -> Predict:
         """The network of the run in `job.folder`."""
+        return predictor(self._stored(job), job.dataset)
+
+    def module(self, job: Job) -> nn.Module:
+        """The network of the run in `job.folder`, with its last step from scores to answers."""
+        return Answers(self._stored(job), job.dataset)
+
+    def _stored(self, job: Job) -> nn.Module:
         model = network_of(job.config, job.dataset)
         load_model(model, job.folder / MODEL)
-        return predictor(model, job.dataset)
+        return model
 
     def _sample_rate(self, job: Job) -> float:
         return job.config.batch_size / self.units(job)

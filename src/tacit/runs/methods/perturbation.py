@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
+from torch import Tensor, nn
 
 from tacit import check
 from tacit.erm import DPLogisticRegression
@@ -80,10 +82,18 @@ class Perturbation(Method[PerturbationSettings]):
 
     def load(self, job: Job) -> Predict:
         """The released model of the run in `job.folder`."""
+        return _predictor(**self._stored(job))
+
+    def module(self, job: Job) -> nn.Module:
+        """The released model of the run in `job.folder`."""
+        return _Released(**self._stored(job))
+
+    def _stored(self, job: Job) -> dict[str, np.ndarray]:
         path = job.folder / MODEL
         try:
-            return _predictor(**load(path.read_bytes()))
-        except (OSError, SafetensorError, TypeError):
+            stored = load(path.read_bytes())
+            return {name: stored[name] for name in ("coef", "intercept", "slope_bound")}
+        except (OSError, SafetensorError, KeyError):
             raise check.fail("RUN", "the folder of a finished run, with model.safetensors in it", str(path)) from None
 
     def _estimator(self, job: Job) -> Any:
@@ -110,6 +120,22 @@ def _rows(values: Any, like: np.ndarray | None = None) -> Any:
     if like is not None:
         return np.broadcast_to(np.asarray(values, dtype=float), like.shape[1:]).reshape(-1)
     return values.reshape(len(values), -1)
+
+
+class _Released(nn.Module):
+    """`_predictor` as a module."""
+
+    def __init__(self, coef: np.ndarray, intercept: np.ndarray, slope_bound: np.ndarray):
+        super().__init__()
+        self.coef, self.intercept = (nn.Parameter(torch.from_numpy(value)) for value in (coef, intercept))
+        self.slope_bound = float(slope_bound[0])
+
+    def forward(self, features: Tensor) -> Tensor:
+        scores = features.flatten(1).double() @ self.coef.T + self.intercept
+        if scores.shape[1] > 1:
+            return torch.softmax(scores, dim=1)
+        up, down = (torch.sigmoid(score).clamp(max=self.slope_bound) for score in (scores, -scores))
+        return torch.cat([down, up], dim=1) / (up + down)
 
 
 def _predictor(coef: np.ndarray, intercept: np.ndarray, slope_bound: np.ndarray) -> Predict:

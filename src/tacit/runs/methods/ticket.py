@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from tacit import check
 from tacit.data import Dataset, load, made_of, same_records
@@ -70,6 +71,10 @@ class TicketMethod(Method[TicketSettings]):
     def load(self, job: Job) -> Predict:
         """The network of the run in `job.folder`."""
         return Gradient(GradientSettings()).load(job)
+
+    def module(self, job: Job) -> nn.Module:
+        """The network of the run in `job.folder`, with its last step from scores to answers."""
+        return Gradient(GradientSettings()).module(job)
 
     def _plan(self, job: Job) -> TicketPlan:
         config = job.config
