@@ -38,12 +38,18 @@ REGRESSOR = dict.fromkeys(
     ("check_regressor_data_not_an_array", "check_supervised_y_2d", "check_regressors_int", "check_fit_idempotent"),
     NOISE,
 )
+SPENT = "an error, or a number of records, that follows weights would tell neighbours apart"
+WEIGHTS = dict.fromkeys(("check_all_zero_sample_weights_error", "check_sample_weight_equivalence_on_dense_data"), SPENT)
+NO_WEIGHTS = dict.fromkeys(
+    (f"check_sample_weights_{each}" for each in ("list", "not_an_array", "not_overwritten", "pandas_series", "shape")),
+    "the default method, input, takes no weights",
+)
 EXPECTED = [
-    (DPLogisticRegression, CLASSIFIER),
-    (DPLinearSVC, CLASSIFIER),
+    (DPLogisticRegression, CLASSIFIER | WEIGHTS),
+    (DPLinearSVC, CLASSIFIER | WEIGHTS),
     (DPMLPClassifier, CLASSIFIER),
-    (DPLinearRegression, REGRESSOR),
-    (DPRidge, REGRESSOR),
+    (DPLinearRegression, REGRESSOR | WEIGHTS | NO_WEIGHTS),
+    (DPRidge, REGRESSOR | WEIGHTS | NO_WEIGHTS),
     (InputPerturbation, {"check_estimators_pickle": CALL, "check_fit_idempotent": CALL}),
     (PrivateScaler, {"check_fit_idempotent": NOISE}),
 ]
@@ -65,9 +71,10 @@ def fitted(kind=DPLogisticRegression, classes=2, **settings):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("kind", "expected"), EXPECTED, ids=lambda value: getattr(value, "__name__", ""))
 def test_scikit_learn_checks(kind, expected):
-    """All but what noise forbids; with repeatable noise all of them, so it is noise alone that fails the rest."""
+    """All but what noise and privacy forbid; with repeatable noise, all but what privacy does."""
     # Each call of a perturbation spends, and the ledger of an unpickled copy is closed.
     spends = {"check_estimators_pickle"} if kind is InputPerturbation else set()
+    spends |= {name for name, why in expected.items() if why != NOISE and why != CALL}
     for estimator, allowed in ((kind(), expected), (kind(unsafe_seed=0), spends)):
         if kind is DPMLPClassifier:
             estimator.set_params(epochs=2.0)

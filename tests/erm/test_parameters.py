@@ -39,13 +39,15 @@ CONVEX = LINEAR | {
     "prior_norm": 0.01,
     "unsafe_diagnostics": True,
     "public_size": 90,
+    "weight_bound": 2.0,
 }
 LABELS = {"classes": [0, 1, 2]}
+CLASSES = {"class_weight": {1: 5.0}}
 RANGE = {"target_bounds": (-2.0, 5.0)}
 BAYESIAN = {"noise_multiplier": 3.0, "prior_std": 0.5}
 OTHERS = {
-    DPLogisticRegression: CONVEX | LABELS | {"slope_bound": 0.9, "variant": "kifer", "method": "output"},
-    DPLinearSVC: CONVEX | LABELS | {"half_width": 0.2, "variant": "kifer", "method": "output"},
+    DPLogisticRegression: CONVEX | LABELS | CLASSES | {"slope_bound": 0.9, "variant": "kifer", "method": "output"},
+    DPLinearSVC: CONVEX | LABELS | CLASSES | {"half_width": 0.2, "variant": "kifer", "method": "output"},
     DPLinearRegression: CONVEX | RANGE | {"residual_bound": 0.2},
     DPRidge: {name: value for name, value in CONVEX.items() if name not in ("regularization", "prior_norm")}
     | RANGE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from tacit.erm.base import checked_rows, indices_of
 from tacit.erm.linear_model import ConvexModel, PrivateModel
 from tacit.erm.losses import HuberHinge, Logistic, Loss, Softmax, clipped_chance, softmax
 from tacit.erm.release import Method
+from tacit.erm.weights import class_shares, record_shares, with_weights
 from tacit.errors import InvalidInput
 
 Array = np.ndarray
@@ -64,13 +65,28 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LinearClassifier(PrivateClassifier, ConvexModel):
-    """A classifier whose scores are linear in the columns of X."""
+    """A classifier whose scores are linear in the columns of X.
+
+    Args:
+        class_weight: class -> weight > 0 in the loss, public; 1 for a class that is not named. A record counts by its
+            class's share of the largest weight.
+
+    All other parameters as in `PrivateClassifier` and `ConvexModel`.
+    """
+
+    class_weight: Mapping[Any, float] | None = None
 
     def decision_function(self, X: Any) -> Array:
         """Scores in the units of the loss, (n,) of the second class for two classes, else (n, classes)."""
         self._released()
         scores = checked_rows(self, X, reset=False) @ self.coef_.T + self.intercept_
         return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def _with_weights(self, targets: Array, sample_weight: Any) -> Array:
+        if self.class_weight is None:
+            return super()._with_weights(targets, sample_weight)
+        shares = record_shares(sample_weight, len(targets), self.weight_bound)
+        return with_weights(targets, shares * class_shares(self.class_weight, self.classes_)[targets.astype(int)])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -87,6 +103,8 @@ class DPLogisticRegression(LinearClassifier):
         regularization: see `ConvexModel`.
         prior_norm: see `ConvexModel`.
         public_size: see `ConvexModel`.
+        weight_bound: see `ConvexModel`.
+        class_weight: class -> weight > 0 in the loss, public; see `LinearClassifier`.
         unsafe_diagnostics: see `ConvexModel`.
         epsilon: see `PrivateEstimator`.
         delta: see `PrivateEstimator`.

@@ -18,6 +18,7 @@ from tacit.erm.losses import Loss
 from tacit.erm.methods import method_of
 from tacit.erm.release import Method, Release, Terms
 from tacit.erm.solver import Problem, minimise
+from tacit.erm.weights import Weighted, record_shares, with_weights
 from tacit.errors import InvalidInput
 from tacit.tradeoff import Target, TradeOff
 
@@ -49,7 +50,9 @@ class PrivateModel(PrivateEstimator, ABC):
         Raises:
             InvalidInput: data or settings break their rule, before anything is spent.
         """
-        X, targets = self._records(X, y, reset=True)
+        return self._fitted(*self._records(X, y, reset=True))
+
+    def _fitted(self, X: Array, targets: Array) -> Self:
         self._refuse_set(self._unread())
         self.release_ = self._fit(X, targets)
         self._describe()
@@ -205,6 +208,7 @@ class ConvexModel(LinearModel):
         public_size: declared number of records, from which strength, steps, rates and the default delta derive; then
             the guarantee holds for add/remove whatever the true number is. None takes the number of records itself,
             which is public then, and certifies "zero_out" in place of "add_remove".
+        weight_bound: > 0, public: a larger `sample_weight` of `fit` counts as this one.
 
     All other parameters as in `LinearModel`.
     """
@@ -215,18 +219,50 @@ class ConvexModel(LinearModel):
     prior_norm: float = 12.0
     unsafe_diagnostics: bool = False
     public_size: int | None = None
+    weight_bound: float = 1.0
+    _weighted = False
 
-    def optimality_gap(self, X: Any, y: Any) -> float:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit to rows X (n, columns) and targets y (n,); writes the ledger before any noise is drawn.
+
+        With weights the loss of record i is min(w_i, b) / b times that of an unweighted fit, b = weight_bound (and
+        times the weight of its class over the largest, see `DPLogisticRegression`): no record moves the released
+        parameters by more than an unweighted one could, by the proof of `tacit.erm.weights.Weighted`. What a fit costs
+        and how much noise it adds do not depend on the weights.
+
+        Args:
+            X: rows.
+            y: one answer for each.
+            sample_weight: (n,), finite and >= 0; part of the record that they belong to, so as private as the rest.
+
+        Raises:
+            InvalidInput: data or settings break their rule, before anything is spent.
+        """
+        X, targets = self._records(X, y, reset=True)
+        self._weighted = sample_weight is not None
+        return self._fitted(X, self._with_weights(targets, sample_weight))
+
+    def optimality_gap(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """(F(theta) - min F) / n on the given records, at the fitted regularisation: for whoever holds the data."""
         check_is_fitted(self)
         X, targets = self._records(X, y, reset=False)
+        targets = self._with_weights(targets, sample_weight)
         return mean_gap(self._problem(X, targets, self.regularization_ * len(X)), self.release_.theta)
+
+    def _with_weights(self, targets: Array, sample_weight: Any) -> Array:
+        """`targets`, with the shares of their weights beside them where there are weights."""
+        if sample_weight is None:
+            return targets
+        return with_weights(targets, record_shares(sample_weight, len(targets), self.weight_bound))
 
     def _fit(self, X: Array, targets: Array) -> Release:
         size = len(X) if self.public_size is None else check.count("public_size", self.public_size)
         target = self._target(size)
         self.method_ = method_of(self.method, self.variant, target)
         self._refuse_set(self._unread_by(self.method_))
+        if targets.ndim > 1 and self.method_.family == "input":
+            hint = "It perturbs records or their sums, in which weights have no place."
+            raise check.fail("method", "objective, output or gradient for weighted data", self.method_.family, hint)
         terms = self._terms(X, target)
         problem = self._problem(X, targets, 0.0)
         problem = problem.with_strength(self._strength(problem, terms))
@@ -251,6 +287,7 @@ class ConvexModel(LinearModel):
 
     def _unread(self) -> tuple[str, ...]:
         more = ("prior_norm",) if self.regularization != "auto" else ()
+        more += () if self._weighted else ("weight_bound",)
         return (*super()._unread(), *more, *(("variant",) if isinstance(self.method, Method) else ()))
 
     def _unread_by(self, method: Method) -> tuple[str, ...]:
@@ -261,7 +298,8 @@ class ConvexModel(LinearModel):
     def _problem(self, X: Array, targets: Array, strength: float) -> Problem:
         features, intercept = self.design_.features(X), bool(self.design_.intercept_scale)
         size, norm = self.public_size, 1 / self.design_.reach
-        return Problem(features, targets, self._loss(), strength, intercept, public_size=size, private_norm=norm)
+        loss = self._loss() if targets.ndim == 1 else Weighted(self._loss())
+        return Problem(features, targets, loss, strength, intercept, public_size=size, private_norm=norm)
 
     @abstractmethod
     def _loss(self) -> Loss:

@@ -21,21 +21,22 @@ def finite_records(features: Array, targets: Array) -> tuple[Array, Array]:
 
     Args:
         features: (n, p).
-        targets: (n,).
+        targets: (n,), or (n, 2) with weights beside them.
 
     Raises:
         InvalidInput: the shapes do not fit together.
     """
     features, targets = np.asarray(features), np.asarray(targets)
-    if features.ndim != 2 or targets.shape != features.shape[:1]:
+    if features.ndim != 2 or targets.shape not in (features.shape[:1], (len(features), 2)):
         shapes = f"{features.shape} and {targets.shape}"
-        raise check.fail("features and targets", "of shapes (n, p) and (n,)", shapes)
+        raise check.fail("features and targets", "of shapes (n, p) and (n,) or (n, 2)", shapes)
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.einsum("ij,ij->i", features, features)
-        fine = np.isfinite(squares) & np.isfinite(targets)
+        fine = np.isfinite(squares) & np.isfinite(targets).all(axis=tuple(range(1, targets.ndim)))
     if fine.all():
         return features, targets
-    return np.where(fine[:, None], features, 0.0), np.where(fine, targets, np.zeros((), targets.dtype))
+    kept = fine.reshape(-1, *[1] * (targets.ndim - 1))
+    return np.where(fine[:, None], features, 0.0), np.where(kept, targets, np.zeros((), targets.dtype))
 
 
 def are_unit_rows(features: Array) -> bool:

@@ -48,7 +48,7 @@ class Problem:
 
     Attributes:
         features: float64 (n, p), every row of norm at most 1 (enforced by `Design`; what rests on it checks it).
-        targets: (n,), of the loss's alphabet.
+        targets: (n,), of the loss's alphabet; (n, 2) with weights for a `Weighted` one.
         loss: see `losses`.
         strength: >= 0; F is strength-strongly convex.
         constant: whether the last column is the intercept's public constant, which no noise needs to hide.

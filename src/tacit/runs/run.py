@@ -136,9 +136,9 @@ def train_by(
         ledger.mark_unsafe(f"unsafe_run: {unsigned}", Standing.CLAIMED)
     job = Job(config, dataset, ledger, folder, resume, on_progress, data_dir, sign, charged.cover)
     method.check(job)
-    if not method.takes_weights and (config.class_weights or dataset.weights is not None):
+    if not method.takes_weights() and (config.class_weights or dataset.weights is not None):
         hint = "It would train without the weights."
-        raise check.fail("method", "gradient for weighted records or classes", config.method, hint)
+        raise check.fail("method", "gradient, objective or output for weighted records or classes", config.method, hint)
     _check_delta(config, len(dataset.y_train))
     folder.mkdir(parents=True, exist_ok=True)
     with locked("out", folder):

@@ -108,7 +108,6 @@ class Method(ABC, Generic[Settings]):
         keeps_checkpoints: whether `train` goes on from the checkpoint in the folder; otherwise it begins anew, and what
             was written ahead counts as lost.
         hides_time: whether the card leaves out how long the run took.
-        takes_weights: whether records and classes may have weights in the loss.
         saves_releases: whether the ledger is on disk before every release; otherwise `train` writes it ahead.
     """
 
@@ -117,7 +116,6 @@ class Method(ABC, Generic[Settings]):
     keeps_checkpoints: ClassVar[bool] = False
     saves_releases: ClassVar[bool] = False
     hides_time: ClassVar[bool] = False
-    takes_weights: ClassVar[bool] = False
 
     def __init__(self, settings: Settings):
         self.settings = settings
@@ -126,6 +124,10 @@ class Method(ABC, Generic[Settings]):
         """Raise `InvalidInput` for settings that do not fit the data, before anything is written."""
         hint = "It is the expected number of records."
         check.real("batch_size", job.config.batch_size, low=1, high=self.units(job), hint=hint)
+
+    def takes_weights(self) -> bool:
+        """Whether records and classes may have weights in the loss."""
+        return False
 
     def units(self, job: Job) -> int:
         """The number of privacy units in the training data."""

@@ -41,7 +41,10 @@ class Gradient(Method[GradientSettings]):
     """DP-SGD: clipped and noised gradients, by the keys of the configuration itself."""
 
     keeps_checkpoints: ClassVar[bool] = True
-    takes_weights: ClassVar[bool] = True
+
+    def takes_weights(self) -> bool:
+        """True: they enter the loss before its gradient is clipped."""
+        return True
 
     def units(self, job: Job) -> int:
         """The number of records, or of users where whole users are sampled."""

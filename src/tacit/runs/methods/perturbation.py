@@ -25,6 +25,10 @@ class Perturbation(Method[PerturbationSettings]):
 
     saves_releases: ClassVar[bool] = True
 
+    def takes_weights(self) -> bool:
+        """True but for input perturbation, which releases records or their sums."""
+        return self.settings.family != "input"
+
     def check(self, job: Job) -> None:
         """Raise `InvalidInput` without an epsilon, or for data that are neither classes nor numbers."""
         config, dataset = job.config, job.dataset
@@ -37,7 +41,7 @@ class Perturbation(Method[PerturbationSettings]):
         """Release the coefficients once."""
         estimator = self._estimator(job)
         job.on_progress("private training", 0, 1)
-        estimator.fit(_rows(job.dataset.x_train), job.dataset.y_train)
+        estimator.fit(_rows(job.dataset.x_train), job.dataset.y_train, job.dataset.weights)
         job.ledger.save(job.folder / "ledger.json")
         slope_bound = np.array([estimator.slope_bound])
         weights = {"coef": estimator.coef_, "intercept": estimator.intercept_, "slope_bound": slope_bound}
@@ -76,7 +80,8 @@ class Perturbation(Method[PerturbationSettings]):
 
         dataset = job.dataset
         job.on_progress("non-private baseline", 0, 1)
-        model = LogisticRegression(max_iter=300).fit(_rows(dataset.x_train), dataset.y_train)
+        model = LogisticRegression(max_iter=300, class_weight=_class_weight(job))
+        model.fit(_rows(dataset.x_train), dataset.y_train, dataset.weights)
         job.on_progress("non-private baseline", 1, 1)
         return [{"test": metric_of(dataset)(model.predict_proba(_rows(dataset.x_test)), dataset.y_test)}]
 
@@ -109,10 +114,20 @@ class Perturbation(Method[PerturbationSettings]):
             data_bounds=tuple(_rows(end, like=dataset.x_train) for end in dataset.bounds),
             norm_bound=self.settings.norm_bound,
             regularization="auto" if self.settings.regularization is None else self.settings.regularization,
+            class_weight=_class_weight(job),
             ledger=job.ledger,
             strict=config.strict,
             unsafe_seed=config.unsafe_seed,
         )
+
+
+def _class_weight(job: Job) -> dict[int, float] | None:
+    """The weights of [class_weights] by the place of the class."""
+    weights, classes = job.config.class_weights, job.dataset.classes
+    if not weights:
+        return None
+    check.keys("class_weights", weights, classes)
+    return {classes.index(name): weight for name, weight in weights.items()}
 
 
 def _rows(values: Any, like: np.ndarray | None = None) -> Any:
