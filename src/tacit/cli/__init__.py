@@ -6,6 +6,7 @@ Exit codes: 0 done, 2 bad input (one sentence on stderr), 3 a claim was refuted,
 import os
 import sys
 import warnings
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -33,6 +34,7 @@ from tacit.cli import (
     verify,
 )
 from tacit.cli.console import Interrupted
+from tacit.cli.grouped_help import GroupedCommand, GroupedCommands
 from tacit.errors import CodeWarning, LeakWarning, PrivacyWarning, RenamedWarning, TacitError
 
 _GO_ON = {
@@ -46,29 +48,21 @@ _INTERRUPTED = 130  # what typer makes of Ctrl-C
 
 app = typer.Typer(
     name="tacit",
+    cls=GroupedCommands,
     help="Differentially private machine learning whose every claim is tested.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for _name, _module in {
-    "train": train,
-    "tune": tune,
-    "account": account,
-    "calibrate": calibrate,
-    "card": card,
-    "audit": audit,
-    "predict": predict,
-    "data": data,
-    "doctor": doctor,
-    "reproduce": reproduce,
-    "sweep": sweep,
-    "results": results,
-    "serve": serve,
-    "tickets": tickets,
-    "verify": verify,
-}.items():
-    app.command(_name)(_module.command)
+_GROUPS: dict[str, dict[str, ModuleType]] = {
+    "Train": {"train": train, "tune": tune, "sweep": sweep, "tickets": tickets, "doctor": doctor},
+    "Account": {"account": account, "calibrate": calibrate, "verify": verify, "audit": audit},
+    "Use a run": {"predict": predict, "card": card, "serve": serve, "results": results},
+    "Data and papers": {"data": data, "reproduce": reproduce},
+}
+for _group, _commands in _GROUPS.items():
+    for _name, _module in _commands.items():
+        app.command(_name, cls=GroupedCommand, rich_help_panel=_group)(_module.command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -77,9 +71,9 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-app.add_typer(budget.app, name="budget")
-app.add_typer(runs.app, name="runs")
-app.add_typer(table.app, name="table")
+app.add_typer(budget.app, name="budget", rich_help_panel="Account")
+app.add_typer(runs.app, name="runs", rich_help_panel="Use a run")
+app.add_typer(table.app, name="table", rich_help_panel="Data and papers")
 
 
 @app.callback()

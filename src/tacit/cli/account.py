@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit import check
+from tacit.cli.completion import accountants
 from tacit.errors import InvalidInput
 from tacit.serialization import json_text
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from tacit.accounting import Account, Ledger
 
 PLOT_ENDINGS = [".svg", ".png", ".pdf"]
+DP_SGD, COMPARISON, USERS = "DP-SGD without SPEC.json", "Comparison of samplers and noises", "What is protected"
 _REFUTED = 3  # Exit code of a claim below what is proven to leak.
 
 
@@ -23,29 +25,48 @@ def command(
         list[Path] | None, typer.Argument(help="SPEC.json or ledger.json, - for standard input.", metavar="[SPEC.json]")
     ] = None,
     noise_multiplier: Annotated[
-        float | None, typer.Option(help="Without SPEC.json: DP-SGD with this noise multiplier, std / clip norm.")
+        float | None,
+        typer.Option(
+            rich_help_panel=DP_SGD, help="Without SPEC.json: DP-SGD with this noise multiplier, std / clip norm."
+        ),
     ] = None,
-    sample_rate: Annotated[float, typer.Option(help="Its Poisson sampling rate, in (0, 1].")] = 1.0,
-    steps: Annotated[int, typer.Option(help="Its number of steps.")] = 1,
+    sample_rate: Annotated[
+        float, typer.Option(rich_help_panel=DP_SGD, help="Its Poisson sampling rate, in (0, 1].")
+    ] = 1.0,
+    steps: Annotated[int, typer.Option(rich_help_panel=DP_SGD, help="Its number of steps.")] = 1,
     records: Annotated[
         int | None,
-        typer.Option(help="With --batch-size and --epochs: compare samplers and noises."),
+        typer.Option(rich_help_panel=COMPARISON, help="With --batch-size and --epochs: compare samplers and noises."),
     ] = None,
-    batch_size: Annotated[float | None, typer.Option(help="Of that comparison: expected size of a batch.")] = None,
-    epochs: Annotated[float | None, typer.Option(help="Of that comparison: expected passes over the data.")] = None,
-    bands: Annotated[int, typer.Option(help="Of that comparison: bands of banded noise.")] = 8,
-    relation: Annotated[str, typer.Option(help="Its neighbouring relation.")] = "add_remove",
+    batch_size: Annotated[
+        float | None, typer.Option(rich_help_panel=COMPARISON, help="Of that comparison: expected size of a batch.")
+    ] = None,
+    epochs: Annotated[
+        float | None,
+        typer.Option(rich_help_panel=COMPARISON, help="Of that comparison: expected passes over the data."),
+    ] = None,
+    bands: Annotated[
+        int, typer.Option(rich_help_panel=COMPARISON, help="Of that comparison: bands of banded noise.")
+    ] = 8,
+    relation: Annotated[str, typer.Option(rich_help_panel=DP_SGD, help="Its neighbouring relation.")] = "add_remove",
     delta: Annotated[float | None, typer.Option(help="Compute epsilon at this delta (default 1e-5).")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Compute delta at this epsilon instead.")] = None,
     claim: Annotated[
         float | None, typer.Option(help="A claimed epsilon at --delta; exit code 3 where more is proven to leak.")
     ] = None,
-    group: Annotated[int, typer.Option(help="Protect groups of so many units.")] = 1,
-    unit: Annotated[str, typer.Option(help="What is protected: the ledger's own unit, or a user of records.")] = "",
+    group: Annotated[int, typer.Option(rich_help_panel=USERS, help="Protect groups of so many units.")] = 1,
+    unit: Annotated[
+        str, typer.Option(rich_help_panel=USERS, help="What is protected: the ledger's own unit, or a user of records.")
+    ] = "",
     records_per_user: Annotated[
-        int | None, typer.Option(help="With --unit user: the most records of one user, as enforced before the run.")
+        int | None,
+        typer.Option(
+            rich_help_panel=USERS, help="With --unit user: the most records of one user, as enforced before the run."
+        ),
     ] = None,
-    accountant: Annotated[list[str] | None, typer.Option(help="Use only this accountant (repeatable).")] = None,
+    accountant: Annotated[
+        list[str] | None, typer.Option(help="Use only this accountant (repeatable).", autocompletion=accountants)
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw trade-off curves and epsilon by step into FILE (.svg, .png, .pdf).")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 REFUTED = 3
 """Exit code of a refuted claim."""
+SCORES = "Scores of another model"
 
 
 def command(
@@ -34,22 +35,33 @@ def command(
     canaries: Annotated[int, typer.Option(help="Number of canaries of the white-box audit.")] = 2000,
     trust_code: TrustCode = False,
     scores: Annotated[
-        Path | None, typer.Option(help="Instead of RUN: a CSV file of scores of any attack on any model.")
+        Path | None,
+        typer.Option(rich_help_panel=SCORES, help="Instead of RUN: a CSV file of scores of any attack on any model."),
     ] = None,
-    member: Annotated[str, typer.Option(help="Its column of members: 1 or 0.")] = "member",
-    score: Annotated[str, typer.Option(help="Its column of scores: higher means trained on.")] = "score",
+    member: Annotated[str, typer.Option(rich_help_panel=SCORES, help="Its column of members: 1 or 0.")] = "member",
+    score: Annotated[
+        str, typer.Option(rich_help_panel=SCORES, help="Its column of scores: higher means trained on.")
+    ] = "score",
     claim: Annotated[
-        Path | None, typer.Option(help="With --scores: SPEC, ledger or card.json of the claim under test.")
+        Path | None,
+        typer.Option(rich_help_panel=SCORES, help="With --scores: SPEC, ledger or card.json of the claim under test."),
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="With --scores: delta, where the claim states none.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(rich_help_panel=SCORES, help="With --scores: delta, where the claim states none.")
+    ] = None,
     trials: Annotated[
-        str, typer.Option(help="With --scores: records of one model, or independent training runs.")
+        str,
+        typer.Option(rich_help_panel=SCORES, help="With --scores: records of one model, or independent training runs."),
     ] = "records",
     coins: Annotated[
-        bool, typer.Option("--coins", help="With --scores: each record was in or out by its own fair coin.")
+        bool,
+        typer.Option(
+            "--coins", rich_help_panel=SCORES, help="With --scores: each record was in or out by its own fair coin."
+        ),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="With --scores: folder to write audit.html and audit.json into.")
+        Path | None,
+        typer.Option(rich_help_panel=SCORES, help="With --scores: folder to write audit.html and audit.json into."),
     ] = None,
     show_values: ShowValues = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

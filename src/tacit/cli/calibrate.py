@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from tacit.cli.completion import accountants
 from tacit.serialization import json_text
 
 
@@ -19,7 +20,9 @@ def command(
     delta: Annotated[float | None, typer.Option(help="Delta of the target epsilon, in (0, 1).")] = None,
     advantage: Annotated[float | None, typer.Option(help="Target membership advantage.")] = None,
     mu: Annotated[float | None, typer.Option(help="Target mu of Gaussian DP.")] = None,
-    accountant: Annotated[str, typer.Option(help="Accountant that measures the guarantee.")] = "pld",
+    accountant: Annotated[
+        str, typer.Option(help="Accountant that measures the guarantee.", autocompletion=accountants)
+    ] = "pld",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Find the value of the parameter that SPEC.json leaves null which just meets the target, and its guarantee."""

@@ -16,6 +16,18 @@ from tacit.runs.config import RENAMED, SECTIONS, Config
 Places = dict[str, tuple[str | None, str]]
 """Parameter name -> (section, field); the section is None for a field of `Config`."""
 
+GROUPS = {
+    "clip": "Clipping, [clip]",
+    "sampling": "Sampling, [sampling]",
+    "noise": "Noise, [noise]",
+    "input": "Method input, [input]",
+    "objective": "Method objective, [objective]",
+    "output": "Method output, [output]",
+    "ticket": "Method ticket, [ticket]",
+    "vi": "Method vi, [vi]",
+}
+"""The group of a section's flags in the help."""
+
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     """`command(..., overrides=...)` with one flag for each setting in place of the argument `overrides`.
@@ -51,7 +63,8 @@ def _parameters() -> tuple[list[inspect.Parameter], Places]:
             text = each.metadata["help"].rstrip(".") + (" (repeatable)." if repeated else ".") + _default(each.default)
             short = each.metadata.get("short")
             written = (f"--{name.replace('_', '-')}", f"--{short}") if short else ()
-            parameters.append(_parameter(name, flag, typer.Option(*written, help=text)))
+            group = each.metadata.get("group") if section is None else GROUPS[section]
+            parameters.append(_parameter(name, flag, typer.Option(*written, help=text, rich_help_panel=group)))
             places[name] = (section, each.name)
             for old in [old for old, new in RENAMED.items() if section is None and new == each.name]:
                 parameters.append(_parameter(old, flag, typer.Option(hidden=True)))
@@ -61,8 +74,10 @@ def _parameters() -> tuple[list[inspect.Parameter], Places]:
 
 def _default(value: Any) -> str:
     """The default of a setting in words, which a preset or a TOML file replaces; empty where there is none."""
-    if value is None or value == "" or isinstance(value, bool) or value is MISSING:
+    if value is None or value == "" or value is MISSING:
         return ""
+    if isinstance(value, bool):
+        return f" [default: {'yes' if value else 'no'}]"
     shown = ", ".join(map(str, value)) if isinstance(value, tuple) else value
     return f" [default: {shown}]"
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit import check
+from tacit.cli.completion import presets
 from tacit.cli.console import Interrupted, ShowValues
 from tacit.cli.flags import with_settings
 from tacit.serialization import json_text
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 def command(
     *,
     preset: Annotated[
-        str | None, typer.Argument(help="A preset (digits, adult, mnist, ...) or CONFIG.toml; none with --resume.")
+        str | None,
+        typer.Argument(
+            help="A preset (digits, adult, mnist, ...) or CONFIG.toml; none with --resume.", autocompletion=presets
+        ),
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Resume the stopped run in this folder.", metavar="RUN")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit import check
+from tacit.cli.completion import presets
 from tacit.cli.console import Interrupted, ShowValues
 from tacit.errors import InvalidInput
 from tacit.serialization import json_text
@@ -25,7 +26,10 @@ _BEGUN = (
 
 def command(
     preset: Annotated[
-        str | None, typer.Argument(help="A preset (adult, har, mnist, ...) or CONFIG.toml; none with --resume.")
+        str | None,
+        typer.Argument(
+            help="A preset (adult, har, mnist, ...) or CONFIG.toml; none with --resume.", autocompletion=presets
+        ),
     ] = None,
     resume: Annotated[
         Path | None, typer.Option(help="Resume the stopped search in this folder.", metavar="RUN")

@@ -10,6 +10,7 @@ from tacit.serialization import json_text
 
 REFUTED = 3
 """Exit code of a refuted claim, and of files that were changed."""
+TRAINER = "Replay of a trainer"
 
 
 def command(
@@ -22,14 +23,23 @@ def command(
     trainer: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel=TRAINER,
             help="Replay this trainer on constructed neighbours instead. Its code runs: name only what you trust.",
             metavar="MODULE:FUNCTION",
         ),
     ] = None,
-    noise_multiplier: Annotated[float, typer.Option(help="With --trainer: the claimed noise multiplier.")] = 1.1,
-    sample_rate: Annotated[float, typer.Option(help="With --trainer: the claimed rate of Poisson sampling.")] = 0.05,
-    clip_norm: Annotated[float, typer.Option(help="With --trainer: the claimed clipping norm.")] = 1.0,
-    relation: Annotated[str, typer.Option(help="With --trainer: the claimed relation.")] = "add_remove",
+    noise_multiplier: Annotated[
+        float, typer.Option(rich_help_panel=TRAINER, help="With --trainer: the claimed noise multiplier.")
+    ] = 1.1,
+    sample_rate: Annotated[
+        float, typer.Option(rich_help_panel=TRAINER, help="With --trainer: the claimed rate of Poisson sampling.")
+    ] = 0.05,
+    clip_norm: Annotated[
+        float, typer.Option(rich_help_panel=TRAINER, help="With --trainer: the claimed clipping norm.")
+    ] = 1.0,
+    relation: Annotated[
+        str, typer.Option(rich_help_panel=TRAINER, help="With --trainer: the claimed relation.")
+    ] = "add_remove",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say where RUN came from, whether the claim of SPEC or a card holds, or whether a trainer does what is claimed.

@@ -9,7 +9,9 @@ from typing import Any
 from tacit import check
 
 
-def setting(default: Any, help: str, *, flag: str | None = None, short: str | None = None) -> Any:
+def setting(
+    default: Any, help: str, *, flag: str | None = None, short: str | None = None, group: str | None = None
+) -> Any:
     """A field with its `default` and its one line of `help`.
 
     Args:
@@ -17,8 +19,9 @@ def setting(default: Any, help: str, *, flag: str | None = None, short: str | No
         help: one line.
         flag: where the flag is not the field's name.
         short: a second flag, where its section's name alone stands for the field.
+        group: of the command's help that lists the flag; a section's flags have its own.
     """
-    named = {"flag": flag, "short": short}
+    named = {"flag": flag, "short": short, "group": group}
     return field(default=default, metadata={"help": help} | {key: value for key, value in named.items() if value})
 
 
