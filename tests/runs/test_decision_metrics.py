@@ -70,6 +70,23 @@ def test_a_calibrated_predictor_has_a_curve_on_the_diagonal():
     ]
 
 
+def test_the_band_covers_all_shares_together():
+    """300 draws at 95 %: fewer than 265 covered has a chance below 1e-5, were each covered with 95 %."""
+    generator, covered = np.random.default_rng(2), 0
+    for _ in range(300):
+        chances = generator.uniform(0, 1, 200)
+        rows = calibration_curve(chances, generator.uniform(0, 1, 200) < chances**2)
+        truth = [(row["end"] ** 3 - row["start"] ** 3) / 3 / (row["end"] - row["start"]) for row in rows]
+        covered += all(row["low"] <= share <= row["high"] for row, share in zip(rows, truth, strict=True))
+    assert covered >= 265
+
+
+def test_a_bin_of_one_row_has_a_wide_band_and_its_own_edges():
+    (row,) = calibration_curve(np.array([1.0]), np.array([True]))
+    assert (row["start"], row["end"], row["share"], row["high"]) == (0.9, 1.0, 1.0, 1.0)
+    assert row["low"] == pytest.approx(0.025)
+
+
 def test_values_have_r2_and_an_interval():
     y = np.linspace(0, 1, 50)
     dataset = from_arrays(

@@ -35,7 +35,8 @@ class Card:
         leaks: what was read from the data without a privacy cost, named beside every guarantee.
         audits: what attacks found.
         measure: "accuracy", in [0, 1], or "rmse", in the units of the answers.
-        calibration: of two classes: mean predicted chance of the second, its share and the rows of each bin.
+        calibration: of two classes: a row for each bin of the second one's predicted chance: `start` and `end` of the
+            bin, mean chance `predicted`, `share` of the class with the band `low` to `high`, and `rows`.
         training_curve: `measure` after each epoch under `private` and `nonprivate`.
         settings: what the run was configured with, single values only.
         versions: of the programs that ran.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ FORMS = {".md": "Markdown", ".pdf": "PDF", ".json": "claims of NIST SP 800-226"}
 """Ending of an exported file -> what it holds."""
 _STANDINGS = [standing.value for standing in Standing]
 _HEADS = ["accountant", "standing", "ε", "proven lower ε", "δ", "μ", "advantage"]
+_PICTURE = 80  # millimetres of one picture of a PDF
 _UNKNOWN = "not stated on the card"
 _NUMBERS = ("epsilon", "epsilon_lower", "delta", "mu", "advantage")
 _GUARANTEE = ("accountant", "standing", *_NUMBERS)
@@ -130,6 +132,7 @@ def card_pdf(table: Table, *, reserve: str = "") -> bytes:
     _paragraph(pdf, _parameters(table), size=12, bold=True)
     if reserve:
         _paragraph(pdf, reserve, size=9)
+    _pictures(pdf, table)
     for heading, rows in _sections(table):
         _paragraph(pdf, heading, size=11, bold=True)
         if not rows:
@@ -141,6 +144,17 @@ def card_pdf(table: Table, *, reserve: str = "") -> bytes:
                 drawn.row([str(cell) for cell in cells])
         pdf.ln(3)
     return bytes(pdf.output())
+
+
+def _pictures(pdf: FPDF, table: Table) -> None:
+    from tacit.reports.pdf_pictures import card_png
+
+    found = card_png(table, _best(table))
+    if found is not None:
+        picture, said = found
+        pdf.image(io.BytesIO(picture), w=_PICTURE * len(said), alt_text=" ".join(said))
+        for sentence in said:
+            _paragraph(pdf, sentence, size=8)
 
 
 def _paragraph(pdf: FPDF, text: str, *, size: int, bold: bool = False) -> None:

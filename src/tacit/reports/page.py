@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tacit.accounting import Result
 from tacit.audit import AuditResult
 from tacit.reports import facts, words
+from tacit.reports.calibration_plot import drawable
 from tacit.reports.card import Card, card_table, refuted
 from tacit.serialization import json_text, write_text
 from tacit.standing import Standing
@@ -82,6 +83,8 @@ def _context(card: Card) -> dict[str, Any]:
         "legend": _legend(drawn, card.audits),
         "figures": _figures(drawn, card),
         "said_of_figures": said_of_figures([result.tradeoff for result in drawn], card.audits),
+        "shares": words.SHARES,
+        "calibration": drawable(card.calibration),
         "left_out": [result.tradeoff.source for result in results if result not in drawn],
     }
 
@@ -155,12 +158,15 @@ def _legend(drawn: Sequence[Result], audits: Sequence[AuditResult]) -> list[tupl
 def _figures(drawn: Sequence[Result], card: Card) -> dict[str, Any]:
     from markupsafe import Markup
 
+    from tacit.reports.calibration_plot import calibration_svg
     from tacit.reports.plots import detections_svg, errors_svg, training_svg
 
+    shares = drawable(card.calibration)
     tradeoffs = [result.tradeoff for result in drawn]
     curve = card.training_curve
     return {
         "errors": Markup(errors_svg(tradeoffs, card.audits)),
         "detections": Markup(detections_svg(tradeoffs, card.audits)),
+        "calibration": Markup(calibration_svg(shares)) if shares else None,
         "training": Markup(training_svg(curve, measure=card.measure)) if any(curve.values()) else None,
     }

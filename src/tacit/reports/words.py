@@ -26,6 +26,10 @@ MEANING = {
     Standing.MEASURED: "the result of an attack: a lower bound with a confidence",
 }
 NOT_A_BOUND = "A number that is not proven is not a bound."
+SHARES = (
+    "Calibration on held-out records: boxes hold the true shares of all bins together with 95 % confidence; bins "
+    "without records are left out, and the diagonal is perfect calibration. The guarantee does not cover these shares."
+)
 OUTSIDE = (
     "Test results, with and without privacy, and audits are statistics of the data that the guarantee does not cover: "
     "share them only with those who may see such statistics."

@@ -97,19 +97,31 @@ def recall_at(scores: np.ndarray, positive: np.ndarray, rate: float = FALSE_ALAR
 def calibration_curve(chances: np.ndarray, positive: np.ndarray) -> list[dict[str, float]]:
     """Mean predicted chance, share of positives and number of rows of each bin that has any, ascending.
 
+    `low` and `high` are a band: all shares of the population lie in it together with probability 95 % at least, over
+    the draw of the held-out records (Clopper-Pearson for each of k bins at 1 - 0.05 / k, by the union bound). A bin
+    spans `start` to `end`.
+
     Example:
         >>> calibration_curve(np.array([0.05, 0.95, 0.95]), np.array([False, True, False]))[1]["share"]
         0.5
     """
     places = np.clip((chances * BINS).astype(int), 0, BINS - 1)
-    return [
-        {
-            "predicted": float(chances[places == place].mean()),
-            "share": float(positive[places == place].mean()),
-            "rows": int((places == place).sum()),
-        }
-        for place in np.unique(places)
-    ]
+    filled = np.unique(places)
+    confidence = 1 - (1 - CONFIDENCE) / len(filled)
+    return [_bin(chances[places == place], positive[places == place], int(place), confidence) for place in filled]
+
+
+def _bin(chances: np.ndarray, positive: np.ndarray, place: int, confidence: float) -> dict[str, float]:
+    low, high = proportion(int(positive.sum()), len(positive), confidence)
+    return {
+        "start": place / BINS,
+        "end": (place + 1) / BINS,
+        "predicted": float(chances.mean()),
+        "share": float(positive.mean()),
+        "low": low,
+        "high": high,
+        "rows": len(positive),
+    }
 
 
 def calibration_of(dataset: Dataset, predicted: np.ndarray) -> list[dict[str, float]]:

@@ -1,0 +1,103 @@
+"""The calibration curve on the card and in the PDF: it ends where the data end, and old cards draw none."""
+
+import re
+
+import pytest
+
+from tacit.accounting import Ledger, account
+from tacit.mechanisms import Gaussian
+from tacit.reports import Card, card_table
+from tacit.reports.calibration_plot import draw_calibration, drawable
+from tacit.reports.exports import card_pdf
+from tacit.reports.page import page
+from tacit.reports.pdf_pictures import card_png, certified
+from tacit.runs.decision_metrics import calibration_curve
+
+ROWS = [
+    {"start": 0.0, "end": 0.1, "predicted": 0.05, "share": 0.1, "low": 0.02, "high": 0.3, "rows": 40},
+    {"start": 0.1, "end": 0.2, "predicted": 0.16, "share": 0.2, "low": 0.1, "high": 0.4, "rows": 30},
+    {"start": 0.7, "end": 0.8, "predicted": 0.75, "share": 0.6, "low": 0.3, "high": 0.9, "rows": 9},
+]
+
+
+def card(**more):
+    ledger = Ledger.of(Gaussian(2.0).poisson(0.01) * 50)
+    return Card(
+        dataset="mine",
+        model="linear",
+        method="DP-SGD",
+        records=900,
+        metrics={"test": 0.9},
+        account=account(ledger, delta=1e-5),
+        ledger=ledger,
+        wall_seconds=1.0,
+        **more,
+    )
+
+
+def test_the_page_has_the_curve_its_table_and_its_reservation():
+    text = " ".join(page(card(calibration=ROWS)).split())
+    assert "Share of the second class against its predicted chance" in text
+    assert "The guarantee does not cover these shares" in text
+    assert "70.0 % to 80.0 %" in text
+
+
+@pytest.mark.parametrize("rows", [[], [{"predicted": 0.5, "share": 0.5, "rows": 3}]])
+def test_a_card_without_a_band_draws_no_curve(rows):
+    assert "Share of the second class" not in page(card(calibration=rows))
+    assert drawable(rows) == []
+
+
+def test_points_are_joined_between_neighbouring_bins_only_and_nothing_is_drawn_without_records():
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    draw_calibration(axes, ROWS, {"faint": "grey", "private": "blue"})
+    lines = [line.get_xydata().tolist() for line in axes.lines if line.get_linestyle() == "-"]
+    assert lines == [[[0.0, 0.0], [1.0, 1.0]], [[0.05, 0.1], [0.16, 0.2]]]
+    boxes = [band.get_paths()[0].get_extents() for band in axes.collections]
+    assert [(box.x0, box.x1, box.y0, box.y1) for box in boxes] == [
+        (row["start"], row["end"], row["low"], row["high"]) for row in ROWS
+    ]
+
+
+def test_the_pdf_holds_both_pictures_and_says_what_they_show():
+    pytest.importorskip("fpdf")
+    table = card_table(card(calibration=ROWS))
+    best = min(table["guarantees"], key=lambda row: (row["standing"] != "proven", row["epsilon"]))
+    picture, said = card_png(table, best)
+    assert picture.startswith(b"\x89PNG")
+    assert len(said) == 2
+    assert re.search(rb"/Subtype\s*/Image", card_pdf(table))
+    assert not re.search(rb"/Subtype\s*/Image", card_pdf(table | {"guarantees": [], "calibration": []}))
+
+
+def test_the_curve_of_the_pdf_is_that_of_the_stated_guarantee():
+    table = card_table(card())
+    best = next(row for row in table["guarantees"] if row["accountant"] == "pld")
+    assert float(certified(table, best).epsilon(best["delta"])) == pytest.approx(best["epsilon"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mechanisms": [{"type": "magic"}]},
+        {"mechanisms": [{"type": "gaussian", "noise_multiplier": -1}]},
+        {"relation": "none"},
+        {"mechanisms": []},
+    ],
+)
+def test_a_received_card_whose_mechanisms_mean_nothing_has_no_curve(change):
+    table = card_table(card())
+    best = next(row for row in table["guarantees"] if row["accountant"] == "pld")
+    assert certified(table | change, best) is None
+    assert certified(table, best | {"epsilon": best["epsilon"] / 2}) is None
+    assert certified(table, best | {"standing": "claimed"}) is None
+
+
+def test_rows_of_a_run_are_drawable():
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    chances = generator.uniform(0, 1, 50)
+    assert len(drawable(calibration_curve(chances, generator.uniform(0, 1, 50) < chances))) >= 8
