@@ -56,6 +56,24 @@ def test_the_calculator_agrees_with_the_accountants():
     assert calculate(form | {"sampler": "shuffled"}).epsilon > 2 * found.epsilon
 
 
+@pytest.mark.parametrize("solve", ["noise_multiplier", "epochs"])
+def test_a_walk_of_moves_is_answered_on_the_safe_side_and_close_to_it(solve):
+    form = {"records": "20000", "batch_size": "200", "delta": "1e-6", "noise_multiplier": "1.2", "epochs": "10"}
+    for target in (4.0, 0.6, 0.65, 7.0, 3.9):
+        found = calculate(form | {"solve": solve, "epsilon": str(target)})
+        assert 0.97 * target <= found.epsilon <= target
+
+
+def test_answers_do_not_ask_the_exact_accountant_twice(monkeypatch):
+    from tacit.workbench import calculator
+
+    form = {"records": "20000", "batch_size": "200", "delta": "3e-7", "solve": "noise_multiplier", "epsilon": "3.1"}
+    first = calculate(form)
+    monkeypatch.setattr(calculator, "accountant", None)
+    assert calculate(form) == first
+    assert calculate(form | {"solve": "epsilon", "noise_multiplier": str(first.noise_multiplier)}) == first
+
+
 @pytest.mark.parametrize("field", ["records", "batch_size", "noise_multiplier", "epochs", "delta"])
 @pytest.mark.parametrize("value", ["-1", "nan", "inf", "x", "1e30", "0"])
 def test_bad_fields_of_the_calculator_give_a_sentence(client, field, value):

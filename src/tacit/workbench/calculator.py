@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -18,7 +19,39 @@ SOLVED = ("epsilon", "noise_multiplier", "epochs")
 SAMPLERS = ("poisson", "shuffled")
 _FALSE_ALARMS = 0.05
 _LARGEST_STEPS = 1_000_000  # beyond it an answer takes longer than a person who moves a slider waits
-_ROUNDS = 30  # halvings of a bracket: nine digits
+_LEAST_NOISE, _LARGEST_NOISE = 0.1, 1000.0
+_ROUNDS = 24  # halvings of a bracket of the noise: finer than the four digits that are shown
+_TRIES = 4  # of the correction to the central limit theorem, before steps that are sure to end
+_INSIDE = 0.995  # aim below the wanted epsilon: the ratio moves a little between two tries
+_CLOSE = 0.99  # of the wanted epsilon: near enough to stop
+_KEPT = 4096  # answers that stay in memory: what a person moves through in an hour
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What stays as it is while the calculator searches for noise or epochs.
+
+    Attributes:
+        sampler: one of `SAMPLERS`.
+        records: n.
+        batch: expected size of a batch.
+        delta: of epsilon.
+    """
+
+    sampler: str
+    records: int
+    batch: int
+    delta: float
+
+    def run(self, noise: float, steps: int) -> Mechanism:
+        """The mechanism of so many steps."""
+        if self.sampler == "shuffled":
+            return Shuffled(Gaussian(noise), self.records, self.batch) * steps
+        return Gaussian(noise).poisson(self.batch / self.records) * steps
+
+    def steps(self, epochs: float) -> int:
+        """The whole steps of so many epochs."""
+        return check.count("steps", max(1, round(epochs * self.records / self.batch)), maximum=_LARGEST_STEPS)
 
 
 @dataclass(frozen=True)
@@ -53,68 +86,107 @@ def calculate(given: Mapping[str, str]) -> Answer:
     sampler = check.choice("sampler", given.get("sampler", "poisson"), SAMPLERS)
     noise = check.positive("noise_multiplier", _real(given, "noise_multiplier", "1.1"))
     epochs = check.positive("epochs", _real(given, "epochs", "10"))
-    check.real("noise_multiplier", noise, low=0.1, high=1000.0)
-
-    def steps_of(passes: float) -> int:
-        return check.count("steps", max(1, round(passes * records / batch)), maximum=_LARGEST_STEPS)
-
-    def run(sigma: float, steps: int) -> Mechanism:
-        one = (
-            Shuffled(Gaussian(sigma), records, batch)
-            if sampler == "shuffled"
-            else Gaussian(sigma).poisson(batch / records)
-        )
-        return one * steps
-
-    def epsilon_of(sigma: float, steps: int, by: str) -> float:
-        return float(accountant(by)(Ledger.of(run(sigma, steps))).epsilon(delta))
-
+    check.real("noise_multiplier", noise, low=_LEAST_NOISE, high=_LARGEST_NOISE)
+    fixed = Settings(sampler, records, batch, delta)
     if solved == "noise_multiplier":
         target = check.positive("epsilon", _real(given, "epsilon", "3"))
-        noise = _smallest(lambda sigma, by: epsilon_of(sigma, steps_of(epochs), by) <= target, 0.1, 1000.0)
+        noise = _smallest_noise(fixed, fixed.steps(epochs), target)
     elif solved == "epochs":
         target = check.positive("epsilon", _real(given, "epsilon", "3"))
-        epochs = _most_epochs(lambda passes, by: epsilon_of(noise, steps_of(passes), by) <= target, batch, records)
-    steps = steps_of(epochs)
-    bound = accountant("rdp")(Ledger.of(run(noise, steps)))
-    beta = bound.curve.beta(ALPHA)
+        epochs = _most_steps(fixed, noise, target) * batch / records
+    steps = fixed.steps(epochs)
+    detected, beta = _curve(fixed, noise, steps)
     return Answer(
         noise_multiplier=noise,
         epochs=epochs,
-        epsilon=epsilon_of(noise, steps, "pld"),
-        detected=float(bound.tpr(_FALSE_ALARMS)),
+        epsilon=_epsilon(fixed, noise, steps, "pld"),
+        detected=detected,
         beta=beta,
         steps=steps,
         sample_rate=batch / records,
     )
 
 
-def _smallest(enough: Callable[[float, str], bool], low: float, high: float) -> float:
-    """The smallest noise that is enough: near that of the central limit theorem, then made safe by `pld`."""
-    if not enough(high, "pld"):
-        raise check.fail("epsilon", "reached by a noise multiplier of at most 1000", "less", "Ask for more epsilon.")
-    for _ in range(_ROUNDS):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if enough(middle, "clt") else (middle, high)
-    step, found = 1.005, high
-    while not enough(found, "pld"):
-        found, step = found * step, step**1.6
-    return math.ceil(found * 1e4) / 1e4
+_RATIOS = dict.fromkeys(SAMPLERS, 1.1)
+"""Epsilon by `pld` over that by the central limit theorem at the last point that was tried, a little enlarged."""
 
 
-def _most_epochs(allowed: Callable[[float, str], bool], batch: int, records: int) -> float:
-    """The most epochs that are allowed, in whole steps: near those of the central limit theorem, then safe by `pld`."""
-    low, high = 1, min(_LARGEST_STEPS, 10**6)
-    if not allowed(batch / records, "pld"):
+@lru_cache(_KEPT)
+def _epsilon(fixed: Settings, noise: float, steps: int, by: str) -> float:
+    return float(accountant(by)(Ledger.of(fixed.run(noise, steps))).epsilon(fixed.delta))
+
+
+@lru_cache(_KEPT)
+def _curve(fixed: Settings, noise: float, steps: int) -> tuple[float, np.ndarray]:
+    """The chance that a member is found at 5 % false alarms, and the type II errors at `ALPHA`."""
+    bound = accountant("rdp")(Ledger.of(fixed.run(noise, steps)))
+    return float(bound.tpr(_FALSE_ALARMS)), bound.curve.beta(ALPHA)
+
+
+@lru_cache(_KEPT)  # Also so that one question has one answer, wherever its search began.
+def _smallest_noise(fixed: Settings, steps: int, target: float) -> float:
+    """The smallest noise that is enough, to four digits; `pld` is asked for the one that is returned.
+
+    `pld` takes fifty times as long as the central limit theorem, whose epsilon is a little too small. So the theorem is
+    asked for the noise of target / c, with c the ratio of the two at the last point that was tried, in an earlier
+    answer for the first try. Where the search begins moves the result by less than `_CLOSE` allows.
+    """
+
+    def by_theorem(wanted: float) -> float:
+        low, high = _LEAST_NOISE, _LARGEST_NOISE
+        for _ in range(_ROUNDS):
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if _epsilon(fixed, middle, steps, "clt") <= wanted else (middle, high)
+        return math.ceil(high * 1e4) / 1e4
+
+    found = by_theorem(target / _RATIOS[fixed.sampler])
+    for _ in range(_TRIES):
+        cost = _epsilon(fixed, found, steps, "pld")
+        if cost < math.inf:
+            _RATIOS[fixed.sampler] = cost / _epsilon(fixed, found, steps, "clt") / _INSIDE
+        if _CLOSE * target <= cost <= target:
+            return found
+        better = by_theorem(target / _RATIOS[fixed.sampler]) if cost < math.inf else found * 1.1
+        if better == found:
+            break
+        found = min(better, _LARGEST_NOISE)
+    step = 1.005
+    while _epsilon(fixed, found, steps, "pld") > target:
+        if found >= _LARGEST_NOISE:
+            hint = "Ask for more epsilon."
+            raise check.fail("epsilon", "reached by a noise multiplier of at most 1000", "less", hint)
+        found, step = min(math.ceil(found * step * 1e4) / 1e4, _LARGEST_NOISE), step**1.6
+    return found
+
+
+@lru_cache(_KEPT)
+def _most_steps(fixed: Settings, noise: float, target: float) -> int:
+    """The most steps that are allowed, found as `_smallest_noise` finds the noise."""
+    if _epsilon(fixed, noise, 1, "pld") > target:
         raise check.fail("epsilon", "enough for one step", "less", "Raise epsilon or the noise.")
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if allowed(middle * batch / records, "clt") else (low, middle)
-    steps = low
+
+    def by_theorem(wanted: float) -> int:
+        low, high = 1, _LARGEST_STEPS + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if _epsilon(fixed, noise, middle, "clt") <= wanted else (low, middle)
+        return low
+
+    found = by_theorem(target / _RATIOS[fixed.sampler])
+    for _ in range(_TRIES):
+        cost = _epsilon(fixed, noise, found, "pld")
+        if cost < math.inf:
+            _RATIOS[fixed.sampler] = cost / _epsilon(fixed, noise, found, "clt") / _INSIDE
+        if cost <= target and (cost >= _CLOSE * target or found == _LARGEST_STEPS):
+            return found
+        better = by_theorem(target / _RATIOS[fixed.sampler]) if cost < math.inf else found // 2
+        if better in (0, found):
+            break
+        found = better
     shrink = 0.99
-    while steps > 1 and not allowed(steps * batch / records, "pld"):
-        steps, shrink = max(1, int(steps * shrink)), shrink**1.6
-    return steps * batch / records
+    while found > 1 and _epsilon(fixed, noise, found, "pld") > target:
+        found, shrink = max(1, int(found * shrink)), shrink**1.6
+    return found
 
 
 def _real(given: Mapping[str, str], name: str, default: str) -> float:
