@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import ClassVar, Protocol, Self
 
@@ -27,6 +27,7 @@ from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import Curve, GaussianCurve
 from tacit.tradeoff.curve import PROFILE_END, profile_grid
+from tacit.tradeoff.gaussian import gaussian_mu
 
 Parts = list[tuple[Pair, int]]
 _DISTINCT = 256  # Unlike noises that are accounted one by one.
@@ -34,6 +35,7 @@ _FEW_ALPHAS = 2  # Type I errors for which exact values are worth their tenth of
 _ROUGHLY = 24  # The same for first guesses.
 _POINTS = 33  # Epsilons among which the one that needs most mu is looked for first.
 _BEYOND = (1 + 1e-6, 1.001, 1.02, 1.2)  # They reach a little beyond the epsilon whose delta is the slack.
+_CLEARLY = 4.0  # Ratio of a rough delta to the slack from which on no engine is asked whether it exceeds it.
 _NO_REGRET, _REGRET_POINTS = 1e-6, 65  # delta below which nothing is to regret, and epsilons down to there.
 _NEAR_ZERO = 1e-15  # delta up to which epsilons are searched where no slack is allowed.
 
@@ -155,6 +157,10 @@ class Bounds(Protocol):
         """Return bounds on delta that are quick, and narrow around `epsilon`."""
         ...
 
+    def ceiling_near(self, epsilon: float) -> Callable[[float], float]:
+        """Return upper bounds on delta that are quick, rough, and best around `epsilon`."""
+        ...
+
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return bounds on delta at many epsilons."""
         ...
@@ -173,37 +179,76 @@ class Bracket:
 
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Return lower and upper bound at `epsilon`."""
-        return _largest([direction.delta(epsilon) for direction in self._directions])
+        first, *others = self._directions
+        low, high = first.delta(epsilon)
+        for other in others:
+            # A direction that is known to leak less is not looked at any closer; at 0 both leak the same.
+            if epsilon == 0.0 or not other.ceiling_near(epsilon)(epsilon) <= low:
+                low, high = _largest([(low, high), other.delta(epsilon)])
+        return low, high
 
     def epsilon(self, delta: float) -> tuple[float, float]:
         """Return bounds on the smallest epsilon that meets `delta`."""
         first, *others = self._directions
         low, high = first.epsilon(delta)
         for other in others:
-            # A direction that is known to need less is not looked at any closer.
             if not other.ceiling(delta) <= low:
                 low, high = _largest([(low, high), other.epsilon(delta)])
         return low, high
 
     def near(self, epsilon: float) -> Delta:
         """Return bounds on delta that are narrow around `epsilon`."""
-        locals_ = [direction.near(epsilon) for direction in self._directions]
-        return lambda value: _largest([bounds(value) for bounds in locals_])
+        first, *others = self._directions
+        bounds = first.near(epsilon)
+        rough = {place: other.ceiling_near(epsilon) for place, other in enumerate(others)}
+        close: dict[int, Delta] = {}
+
+        def delta(value: float) -> tuple[float, float]:
+            low, high = bounds(value)
+            for place, other in enumerate(others):
+                if place not in close:
+                    if rough[place](value) <= low:
+                        continue
+                    close[place] = other.near(epsilon)
+                low, high = _largest([(low, high), close[place](value)])
+            return low, high
+
+        return delta
 
     def beta(self, alpha: float) -> tuple[float, float]:
         """Return lower and upper bound on the least type II error at `alpha` in (0, 1)."""
         if alpha not in self._betas:
-            epsilons, low, high = self.profile
-            self._betas[alpha] = type_two_error(alpha, epsilons, (low + high) / 2, self.near)
+            found = type_two_error(alpha, *self._sketch, self.near) if self._sketch else (0.0, 1.0 - alpha)
+            if found[1] == 1.0 - alpha:
+                epsilons, low, high = self.profile
+                found = type_two_error(alpha, epsilons, (low + high) / 2, self.near)
+            self._betas[alpha] = found
         return self._betas[alpha]
+
+    @cached_property
+    def _sketch(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Rough epsilons and deltas where a search may begin; None for engines that have none."""
+        exact = [each for each in self._directions if isinstance(each, Dispatch | GroupedDispatch)]
+        if len(exact) < len(self._directions):
+            return None
+        found = [direction.sketch(PROFILE_END) for direction in exact]
+        epsilons = profile_grid(max(float(each[0][-1]) for each in found))
+        if not all(np.isfinite(column).all() for each in found for column in each):
+            return None
+        return epsilons, np.max([np.interp(epsilons, *each, right=0.0) for each in found], axis=0)
 
     def mu_floor(self, slack: float) -> float:
         """Return a lower bound on the least mu that covers delta up to `slack`."""
-        return self._mu_found(slack)[0] if slack < self.delta(0.0)[1] else 0.0
+        return 0.0 if self._within(slack) else self._mu_found(slack)[0]
+
+    def _within(self, slack: float) -> bool:
+        """Whether no delta exceeds a slack; asked of an engine only where a sketch leaves it open."""
+        clear = self._sketch is not None and self._sketch[1][0] > _CLEARLY * slack
+        return not clear and slack >= self.delta(0.0)[1]
 
     def mu(self, slack: float) -> tuple[float, float]:
         """Return lower and upper bound on the least mu that covers delta up to `slack` (see `Curve.mu`)."""
-        if slack >= self.delta(0.0)[1]:
+        if self._within(slack):
             return 0.0, 0.0
         if slack not in self._mus:
             floor, epsilons, chart = self._mu_found(slack)
@@ -219,8 +264,15 @@ class Bracket:
         """The floor of mu, the epsilons of a first grid, and the bounds on delta that were asked for."""
         if slack not in self._floors:
             least = self._tail[0] if slack == 0 else 0.0
-            low, high = self.epsilon(max(slack, _NEAR_ZERO))
-            last, chart = high if np.isfinite(high) else low, Chart(self.near)
+            chart = Chart(self.near)
+            if self._sketch is not None and slack >= _NEAR_ZERO:
+                epsilons, deltas = self._sketch
+                low = last = float(epsilons[min(np.searchsorted(-deltas, -slack), len(deltas) - 1)])
+                needed = [gaussian_mu(e, d - slack) for e, d in zip(epsilons.tolist(), deltas.tolist(), strict=True)]
+                chart.around(float(epsilons[np.argmax(needed)]))
+            else:
+                low, high = self.epsilon(max(slack, _NEAR_ZERO))
+                last = high if np.isfinite(high) else low
             ends = (last * beyond for beyond in _BEYOND)
             last = next((end for end in ends if chart(end)[1] <= slack), last)
             epsilons = profile_grid(last, _POINTS)
@@ -260,21 +312,25 @@ class PldCurve(Curve):
 
     def beta(self, alpha: np.ndarray) -> np.ndarray:
         """Return lower bounds: for a few alphas from exact values of delta, for many from tangents on the grid."""
-        rough = super().beta(alpha)
-        return np.maximum(rough, self._exact(alpha, 0, rough)) if np.size(alpha) <= _FEW_ALPHAS else rough
+        return self._exact(alpha, 0) if np.size(alpha) <= _FEW_ALPHAS else super().beta(alpha)
 
     def beta_ceiling(self, alpha: np.ndarray) -> np.ndarray:
         """Return upper bounds, likewise."""
-        rough = super().beta_ceiling(alpha)
-        return np.minimum(rough, self._exact(alpha, 1, rough)) if np.size(alpha) <= _FEW_ALPHAS else rough
+        return self._exact(alpha, 1) if np.size(alpha) <= _FEW_ALPHAS else super().beta_ceiling(alpha)
 
-    def _exact(self, alpha: np.ndarray, side: int, rough: np.ndarray) -> np.ndarray:
-        """This side of the exact bounds; those of the grid where there is nothing to maximise."""
-        found = rough.copy()
+    def _exact(self, alpha: np.ndarray, side: int) -> np.ndarray:
+        """This side of the exact bounds, with those of the grid at the ends and where no maximum was enclosed."""
+        alpha = np.asarray(alpha, dtype=float)
+        found = np.full(alpha.shape, float(side))
+        wide = np.ones(alpha.shape, dtype=bool)
         for place, value in np.ndenumerate(alpha):
-            if 0.0 < value < 1.0 and rough[place] > 0.0:
-                found[place] = self._bracket.beta(float(value))[side]
-        return found
+            if 0.0 < value < 1.0:
+                low, high = self._bracket.beta(float(value))
+                found[place], wide[place] = (low, high)[side], low == 0.0 or high == 1.0 - value
+        if not wide.any():
+            return found
+        rough = super().beta_ceiling(alpha) if side else super().beta(alpha)
+        return np.minimum(found, rough) if side else np.maximum(found, rough)
 
     def mu(self, slack: float) -> float:
         """Return an upper bound on the least mu (see `Curve.mu`)."""

@@ -239,6 +239,24 @@ class Dispatch:
         return delta
 
     @_IGNORE_OVERFLOW
+    def ceiling_near(self, epsilon: float) -> Callable[[float], float]:
+        """Return upper bounds on delta by the lattice of the cross-check: quick, rough, best around `epsilon`."""
+        bracket = cache(lambda: self._rough.bracket(self.general.saddle_for_epsilon(min(epsilon, self._top / 2))))
+
+        @_IGNORE_OVERFLOW
+        def ceiling(value: float) -> float:
+            beyond = value >= self._top * (1 + ALLOWANCE)
+            high = self._simple.beyond_the_top()[1] if beyond else valid_bounds(bracket(), value)[1]
+            return min(high * (1 + ALLOWANCE), 1.0)
+
+        return ceiling
+
+    @_IGNORE_OVERFLOW
+    def sketch(self, delta: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return rough (epsilons, deltas) down to `delta`, for searches."""
+        return self.general.sketch(max(delta, 2 * self.general.infinity_mass))
+
+    @_IGNORE_OVERFLOW
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bounds on delta at many epsilons, from a few questions that lie near all of them; wider than `delta`."""
         deltas = [delta for delta in _PROFILE_DELTAS if delta > self.general.infinity_mass]

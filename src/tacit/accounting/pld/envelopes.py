@@ -107,6 +107,10 @@ class FixedMemberLowerBound:
         """`delta`, which is quick everywhere."""
         return self.delta
 
+    def ceiling_near(self, epsilon: float) -> Callable[[float], float]:
+        """Return 1: this is a lower bound alone."""
+        return lambda value: 1.0
+
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`delta` at many epsilons, by a few members."""
         shares = _FEW if self._families else _FEW[:1]
@@ -142,6 +146,10 @@ class AdaptiveLowerBound:
     def near(self, epsilon: float) -> Callable[[float], tuple[float, float]]:
         """`delta`, which is quick everywhere."""
         return self.delta
+
+    def ceiling_near(self, epsilon: float) -> Callable[[float], float]:
+        """Return 1: this is a lower bound alone."""
+        return lambda value: 1.0
 
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`delta` at many epsilons."""

@@ -61,6 +61,10 @@ class FewSamples:
         """`delta`, which is quick everywhere."""
         return self.delta
 
+    def ceiling_near(self, epsilon: float) -> Callable[[float], float]:
+        """The upper side of `delta`, which is quick everywhere."""
+        return lambda value: self.delta(value)[1]
+
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return bounds on delta at many epsilons."""
         both = np.array([self.delta(float(epsilon)) for epsilon in epsilons])

@@ -20,6 +20,7 @@ from tacit.accounting.pld.saddle_point import (
     Aliases,
     Saddle,
     period_for,
+    saddle_at,
     saddle_for_delta,
     saddle_for_epsilon,
 )
@@ -33,6 +34,7 @@ _APPROACH = np.geomspace(1e-9, 0.5, 40)  # Relative distances of further edges f
 _LARGEST = 1 << 20  # Points of a lattice unless its losses demand more.
 _MOST = 1 << 26  # Points of a lattice at most: 1 GiB of complex numbers.
 _COARSE = 1 << 12  # Up to this size a lattice is rough, and time is saved on its rounding.
+_SKETCH = 49  # Points of a sketch of delta.
 _UNEVEN = 64  # How much finer the pitch is for tables whose losses fit no lattice.
 Rounding = list[tuple[RoundedLoss, int]]
 
@@ -94,6 +96,16 @@ class Convolution:
         for _ in range(2):
             saddle = saddle_for_epsilon(self._coarse_cumulant(saddle.log_delta), epsilon)
         return saddle
+
+    def sketch(self, delta: float) -> tuple[np.ndarray, np.ndarray]:
+        """Saddle-point values of (epsilon, delta) from epsilon = 0 to where delta falls to `delta`: no bounds."""
+        log_delta = float(np.log(delta))
+        cumulant = self._coarse_cumulant(log_delta)
+        first, last = saddle_for_epsilon(cumulant, 0.0), saddle_for_delta(cumulant, log_delta)
+        saddles = [saddle_at(cumulant, theta) for theta in np.geomspace(first.theta, last.theta, _SKETCH).tolist()]
+        epsilons = np.maximum.accumulate([max(saddle.epsilon, 0.0) for saddle in saddles])
+        values = np.exp([min(saddle.log_delta, 0.0) for saddle in saddles])
+        return epsilons, np.minimum(values + self.infinity_mass, 1.0)
 
     def coarse_losses_for(self, log_delta: float) -> list[DiscreteLoss]:
         """The coarse_losses without masses that are too small to matter at this delta, but could rule a high tilt."""

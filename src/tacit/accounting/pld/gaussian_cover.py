@@ -43,13 +43,14 @@ class Chart:
 
     def __init__(self, near: Callable[[float], Delta]):
         self._near = near
-        self._centres: list[tuple[float, Delta]] = []
+        self.centres: list[tuple[float, Delta]] = []
+        """The epsilons around which bounds were asked for, with these bounds."""
         self._known: dict[float, Interval] = {}
 
     def around(self, epsilon: float) -> Delta:
         """Bounds that are narrow around `epsilon`; they serve other epsilons too."""
         bounds = self._near(epsilon)
-        self._centres.append((epsilon, bounds))
+        self.centres.append((epsilon, bounds))
         return bounds
 
     def __call__(self, epsilon: float) -> Interval:
@@ -60,12 +61,12 @@ class Chart:
 
     def _bounds(self, epsilon: float) -> Interval:
         low, high = 0.0, 1.0
-        for _, bounds in sorted(self._centres, key=lambda centre: abs(centre[0] - epsilon))[:2]:
+        for _, bounds in sorted(self.centres, key=lambda centre: abs(centre[0] - epsilon))[:2]:
             floor, ceiling = bounds(epsilon)
             low, high = max(low, floor), min(high, ceiling)
             if high - low <= _WIDE * high:
                 return low, high
-        if len(self._centres) >= _CENTRES:
+        if len(self.centres) >= _CENTRES:
             return low, high
         floor, ceiling = self.around(epsilon)(epsilon)
         return max(low, floor), min(high, ceiling)
@@ -104,7 +105,8 @@ def mu_floor(slack: float, epsilons: np.ndarray, chart: Chart) -> float:
         epsilons: increasing, from 0, shape (points,).
         chart: bounds on delta.
     """
-    chart.around(float(epsilons[3 * len(epsilons) // 4]))
+    if not chart.centres:
+        chart.around(float(epsilons[3 * len(epsilons) // 4]))
     needed = [_mu_below(e, chart(e)[0] - slack) for e in epsilons.tolist()]
     best = int(np.argmax(needed))
     if not 0 < needed[best] < math.inf:

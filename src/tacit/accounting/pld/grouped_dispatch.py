@@ -59,6 +59,14 @@ class GroupedDispatch:
         """Return bounds on delta that are quick, and narrow around `epsilon`."""
         return self._exact.near(epsilon)
 
+    def ceiling_near(self, epsilon: float) -> Callable[[float], float]:
+        """Return upper bounds on delta that are quick, rough, and best around `epsilon`."""
+        return self._exact.ceiling_near(epsilon)
+
+    def sketch(self, delta: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return rough (epsilons, deltas) down to `delta`, for searches."""
+        return self._exact.sketch(delta)
+
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return bounds on delta at many epsilons."""
         return self._lower.profile(epsilons)[0], self._upper.profile(epsilons)[1]

@@ -37,7 +37,8 @@ def type_two_error(alpha: float, epsilons: np.ndarray, deltas: np.ndarray, near:
         near: `near(epsilon)` gives bounds on delta that are narrow around that epsilon.
     """
     place = _maximum(alpha, epsilons, deltas, near)
-    low, high, delta = 0.0, 1.0 - alpha, near(abs(place))
+    high, delta = 1.0 - alpha, near(abs(place))
+    low = max(_phi(alpha, math.exp(place), delta)[0], 0.0)
     for distance in _DISTANCES:
         points = np.exp(place) * (1 + distance * np.array([-1.5, -0.5, 0.5, 1.5]))
         values = [_phi(alpha, float(s), delta) for s in points]
