@@ -22,9 +22,12 @@ Interval = tuple[float, float]
 Delta = Callable[[float], Interval]
 """Lower and upper bound on delta at an epsilon >= 0."""
 
-_UNITS = 16.0  # Units that phi loses: its three terms, and the logarithm of s times the slope of delta (Lemma 10.1).
-# Relative distances of the points around the maximum; the closest at which their order is certain counts.
-_DISTANCES = (3e-4, 1e-3, 3e-3, 1e-2)
+_UNITS = 16.0  # Units that phi loses, of its largest term: three terms, and the logarithm of s with its slope (Lemma 10.1).
+# Distances of the points around the maximum in log s, also relative to its place; the closest at which their order is
+# certain counts.
+_DISTANCES = (3e-6, 3e-5, 3e-4, 1e-3, 3e-3, 1e-2)
+_MOVES, _EDGE = 6, 0.02  # Intervals to look in, and the share of one at whose ends the next one begins.
+_CLOSE, _FARTHEST = 1e-7, 700.0  # Accuracy of the place, relative to it below 1, and the largest log of s.
 
 
 def type_two_error(alpha: float, epsilons: np.ndarray, deltas: np.ndarray, near: Callable[[float], Delta]) -> Interval:
@@ -39,7 +42,7 @@ def type_two_error(alpha: float, epsilons: np.ndarray, deltas: np.ndarray, near:
     place = _maximum(alpha, epsilons, deltas, near)
     high, delta = 1.0 - alpha, near(abs(place))
     low = max(_phi(alpha, math.exp(place), delta)[0], 0.0)
-    for distance in _DISTANCES:
+    for distance in sorted({*_DISTANCES, *(min(abs(place), 1.0) * each for each in _DISTANCES)} - {0.0}):
         points = np.exp(place) * (1 + distance * np.array([-1.5, -0.5, 0.5, 1.5]))
         values = [_phi(alpha, float(s), delta) for s in points]
         low = max(low, *(value[0] for value in values))
@@ -53,14 +56,20 @@ def _maximum(alpha: float, epsilons: np.ndarray, deltas: np.ndarray, near: Calla
     logs = np.concatenate([-epsilons[:0:-1], epsilons])
     rough = np.concatenate([deltas[:0:-1], deltas])
     at = int(np.argmax([_value(alpha, math.exp(e), d) for e, d in zip(logs.tolist(), rough.tolist(), strict=True)]))
-    bracket = float(logs[max(at - 1, 0)]), float(logs[min(at + 1, len(logs) - 1)])
-    quick = near(abs(float(logs[at])))
+    place, left, right = (float(logs[min(max(at + k, 0), len(logs) - 1)]) for k in (0, -1, 1))
+    for _ in range(_MOVES):
+        quick = near(abs(place))
 
-    def loss(log_s: float) -> float:
-        return -_value(alpha, math.exp(log_s), sum(quick(abs(log_s))) / 2)
+        def loss(log_s: float, quick: Delta = quick) -> float:
+            return -_value(alpha, math.exp(log_s), sum(quick(abs(log_s))) / 2)
 
-    found: Any = minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": 1e-6})
-    return float(found.x)
+        accuracy = _CLOSE * min(max(abs(left), abs(right)), 1.0)
+        found: Any = minimize_scalar(loss, bounds=(left, right), method="bounded", options={"xatol": accuracy})
+        place, width = float(found.x), right - left
+        if left + _EDGE * width < place < right - _EDGE * width:
+            break
+        left, right = max(place - width, -_FARTHEST), min(place + width, _FARTHEST)
+    return place
 
 
 def _value(alpha: float, s: float, delta: float) -> float:
@@ -70,7 +79,7 @@ def _value(alpha: float, s: float, delta: float) -> float:
 
 def _phi(alpha: float, s: float, delta: Delta) -> Interval:
     low, high = delta(abs(math.log(s)))
-    unsure = _UNITS * UNIT * (1 + alpha * s)
+    unsure = (_UNITS + abs(math.log(s))) * UNIT * (1 + alpha * s if s >= 1 else s)
     return _value(alpha, s, high) - unsure, _value(alpha, s, low) + unsure
 
 
