@@ -1,18 +1,19 @@
 """Cost and width of the exact accountant, as ratios to dp-accounting measured in the same run.
 
-python benchmarks/accounting.py               the table
-python benchmarks/accounting.py --sweep 2000  random settings of every mechanism: width, refusals, cost
-python benchmarks/accounting.py --questions   width and cost of every question, and of calibration to it
-python benchmarks/accounting.py --latency 300 random DP-SGD beside dp-accounting: cost of both, disjoint answers
+python -m benchmarks.accounting               rows, every question, latency, calibration; stored in benchmarks/results
+python -m benchmarks.accounting --sweep 2000  random settings of every mechanism: width, refusals, cost
 """
 
 import argparse
 import collections
+import json
 import math
 import statistics
 import time
 import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -23,8 +24,10 @@ from tacit.calibration import noise_multiplier
 from tacit.errors import TacitError
 from tacit.mechanisms import Compose, DiscreteGaussian, Exponential, Gaussian, Laplace, Mechanism, RandomizedResponse
 from tacit.relation import Relation
+from tacit.serialization import write_text
 from tacit.tradeoff import Advantage, Answer, Epsilon, Errors, Mu, Target, TradeOff
 
+RESULTS = Path(__file__).parent / "results" / "accounting.json"
 ROWS = [
     (1.3, 256 / 60000, 3516),
     (1.1, 256 / 60000, 14062),
@@ -66,30 +69,32 @@ def peer(sigma: float, rate: float, steps: int, delta: float = 1e-5) -> float:
     return accountant.compose(dp_accounting.SelfComposedDpEvent(event, steps)).get_epsilon(delta)
 
 
-def table(rounds: int) -> None:
-    """The rows of the goal, peers and ours in turns."""
+def table(rounds: int) -> dict[str, Any]:
+    """The rows of the goal, peers and ours in turns, and compositions that peers do not answer."""
     times: dict[str, list[float]] = {"ours": [], "peer": []}
     for _ in range(rounds):
         for row in ROWS:
             times["ours"].append(cpu(lambda row=row: ours(*row)))
             times["peer"].append(cpu(lambda row=row: peer(*row)))
     mine, theirs = statistics.median(times["ours"]), statistics.median(times["peer"])
-    print(f"median CPU of a row      {mine * 1e3:.1f} ms, dp-accounting {theirs * 1e3:.0f} ms, 1/{theirs / mine:.0f}")
-    print(f"widest bracket of a row  {max(ours(*row) for row in ROWS):.1e}")
+    found: dict[str, Any] = {
+        "seconds": mine, "dp_accounting_seconds": theirs, "widest": max(ours(*row) for row in ROWS),
+        "width_at_1e-30": ours(*ROWS[1], 1e-30), "seconds_of_1e8_steps": cpu(lambda: ours(30.0, 1e-3, 10**8)),
+    }  # fmt: skip
     tracemalloc.start()
     ours(*ROWS[1])
-    print(f"peak memory of a row     {tracemalloc.get_traced_memory()[1] / 2**20:.1f} MiB")
+    found["peak_mib"] = tracemalloc.get_traced_memory()[1] / 2**20
     tracemalloc.stop()
-    for name, schedule in (
-        ("10,000 distinct sigmas  ", _schedule(0.8, 1.2, 0.01, 10_000)),
-        ("the same, no line covers", _schedule(2.0, 1.0, 256 / 60000, 3516)),
-    ):
+    for name, schedule in COMPOSITIONS.items():
         seconds = cpu(lambda schedule=schedule: Pld()(schedule).epsilon(1e-5))
-        low, high = Pld()(schedule).epsilon(1e-5).interval
-        print(f"{name} {seconds:.2f} s, width {(high - low) / high:.1e}")
-    print(f"T = 1e8                  {cpu(lambda: ours(30.0, 1e-3, 10**8)) * 1e3:.1f} ms")
-    print(f"delta = 1e-15, 1e-30     width {ours(*ROWS[1], 1e-15):.1e}, {ours(*ROWS[1], 1e-30):.1e}")
-    _calibration()
+        found[name] = {"seconds": seconds, "width": _width(Pld()(schedule).epsilon(1e-5))}
+    return found
+
+
+def _width(answer: Answer) -> float:
+    """Width of a bracket relative to its upper end."""
+    low, high = answer.interval
+    return (high - low) / high if high else 0.0
 
 
 def _schedule(first: float, last: float, rate: float, steps: int) -> Compose:
@@ -97,22 +102,36 @@ def _schedule(first: float, last: float, rate: float, steps: int) -> Compose:
     return Compose.of(*((Gaussian(float(sigma)).poisson(rate), 1) for sigma in sigmas))
 
 
-def _calibration() -> None:
+COMPOSITIONS: dict[str, Mechanism] = {
+    "sampled Laplace": Laplace(10.0).poisson(0.01) * 1000,
+    "40 noises": Compose.of(*((Gaussian(float(sigma)).poisson(0.01), 25) for sigma in np.geomspace(0.5, 4.0, 40))),
+    "10,000 noises": _schedule(0.8, 1.2, 0.01, 10_000),
+    "DP-SGD and an exponential step": Gaussian(1.1).poisson(0.01) * 1000 + Exponential(0.1),
+}
+
+
+def calibration() -> dict[str, Any]:
+    """CPU of calibration to each target, and of dp-accounting's to the first."""
     import dp_accounting
+
+    rate, steps = 0.01, 1000
 
     def theirs() -> object:
         return dp_accounting.calibrate_dp_mechanism(
             dp_accounting.pld.PLDAccountant,
             lambda sigma: dp_accounting.SelfComposedDpEvent(
-                dp_accounting.PoissonSampledDpEvent(256 / 60000, dp_accounting.GaussianDpEvent(sigma)), 14062
+                dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(sigma)), steps
             ),
             2.0,
             1e-5,
         )
 
-    mine = cpu(lambda: noise_multiplier(Epsilon(2.0, 1e-5), sample_rate=256 / 60000, steps=14062))
-    other = cpu(theirs)
-    print(f"calibration              {mine * 1e3:.0f} ms, dp-accounting {other * 1e3:.0f} ms, 1/{other / mine:.0f}")
+    found: dict[str, Any] = {"dp_accounting_seconds": cpu(theirs)}
+    for target in TARGETS:
+        start = time.process_time()
+        value = noise_multiplier(target, sample_rate=rate, steps=steps).value
+        found[str(target)] = {"noise_multiplier": value, "seconds": time.process_time() - start}
+    return found
 
 
 QUESTIONS: dict[str, Callable[[TradeOff], Answer]] = {
@@ -123,6 +142,7 @@ QUESTIONS: dict[str, Callable[[TradeOff], Answer]] = {
     "beta(.01)": lambda curve: curve.beta(0.01),
     "tpr(.001)": lambda curve: curve.tpr(1e-3),
     "bayes_risk(.1)": lambda curve: curve.bayes_risk(0.1),
+    "attribute(.5)": lambda curve: curve.attribute_inference(0.5),
     "mu(1e-9)": lambda curve: curve.mu(),
     "mu(1e-5)": lambda curve: curve.mu(slack=1e-5),
     "mu(0)": lambda curve: curve.mu(slack=0.0),
@@ -130,49 +150,52 @@ QUESTIONS: dict[str, Callable[[TradeOff], Answer]] = {
 TARGETS: tuple[Target, ...] = (Epsilon(2.0, 1e-5), Advantage(0.1), Mu(0.5), Errors(0.05, 0.8))
 
 
-def questions() -> None:
+def questions() -> dict[str, Any]:
     """Width, relative to the upper end, and CPU of each question about each mechanism, each asked of a new curve."""
     mechanisms = (
         Gaussian(1.1).poisson(256 / 60000) * 14062,
         Gaussian(0.5).poisson(0.2) * 300,
+        Gaussian(0.8).poisson(1e-3) * 200,
         Laplace(10.0).poisson(0.01) * 1000,
-        Gaussian(1.1).poisson(0.01) * 1000 + Exponential(0.1),
     )
+    found: dict[str, Any] = {}
     for mechanism in mechanisms:
-        print(mechanism)
+        rows: dict[str, Any] = {}
         for name, ask in QUESTIONS.items():
             start = time.process_time()
-            low, high = ask(Pld()(mechanism)).interval
-            took = time.process_time() - start
-            print(f"  {name:<15} width {(high - low) / high if high else 0.0:.1e}  {took * 1e3:6.0f} ms")
-        report = Pld()(mechanism).mu_report()
-        print(f"  regret at slack 1e-5: {report.regret:.4f}")
-    for target in TARGETS:
-        start = time.process_time()
-        value = noise_multiplier(target, sample_rate=0.01, steps=1000).value
-        print(f"calibration to {target}: {value:.6f}, {(time.process_time() - start) * 1e3:.0f} ms")
+            width = _width(ask(Pld()(mechanism)))
+            rows[name] = {"width": width, "seconds": time.process_time() - start}
+        found[str(mechanism)] = rows | {"regret at slack 1e-5": Pld()(mechanism).mu_report().regret}
+    return found
 
 
-def latency(settings: int, seed: int) -> None:
+def latency(settings: int, seed: int) -> dict[str, Any]:
     """Log-uniform DP-SGD: rate 1e-5 to .2, noise .3 to 30, 1 to 1e6 steps, delta 1e-12 to 1e-3, both in turns."""
     random = np.random.default_rng(seed)
-    mine, theirs, disjoint = [], [], 0
-    for _ in range(settings):
+    times: dict[str, list[float]] = {"ours": [], "dp_accounting": []}
+    widths, disjoint = [], 0
+    for _ in track(range(settings), description="latency", console=Console(stderr=True)):
         rate, sigma = 10 ** random.uniform(-5, np.log10(0.2)), 10 ** random.uniform(np.log10(0.3), np.log10(30))
         steps, delta = round(10 ** random.uniform(0, 6)), 10 ** random.uniform(-12, -3)
         start = time.process_time()
-        low, _ = Pld()(Gaussian(sigma).poisson(rate) * steps).epsilon(delta).interval
-        mine.append(time.process_time() - start)
+        low, high = Pld()(Gaussian(sigma).poisson(rate) * steps).epsilon(delta).interval
+        times["ours"].append(time.process_time() - start)
+        widths.append((high - low) / high if high else 0.0)
         start = time.process_time()
         upper = peer(sigma, rate, steps, delta)
-        theirs.append(time.process_time() - start)
+        times["dp_accounting"].append(time.process_time() - start)
         # Theirs is an upper bound, so that no lower one may be above it.
         disjoint += low > upper * (1 + 1e-9) + 1e-12
-    for name, times in (("ours", mine), ("dp-accounting", theirs)):
-        shares = ", ".join(f"{share:.0%} {np.quantile(times, share) * 1e3:.0f} ms" for share in (0.5, 0.95, 1.0))
-        print(f"{name:<14} {shares}")
-    slower = np.mean(np.array(mine) > np.array(theirs))
-    print(f"slower than dp-accounting: {slower:.0%}; lower bounds above its upper ones: {disjoint} of {settings}")
+    shares = {"50 %": 0.5, "95 %": 0.95, "all": 1.0}
+    return {
+        "settings": settings,
+        "seconds": {
+            name: {share: float(np.quantile(each, at)) for share, at in shares.items()} for name, each in times.items()
+        },
+        "widths": {share: float(np.quantile(widths, at)) for share, at in shares.items()},
+        "slower": float(np.mean(np.array(times["ours"]) > np.array(times["dp_accounting"]))),
+        "lower_bounds_above_its_upper_ones": int(disjoint),
+    }
 
 
 def sweep(settings: int, kind: str, seed: int) -> None:
@@ -219,8 +242,7 @@ def _summary(kind: str, found: list[tuple[float, float, str]], refused: collecti
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sweep", type=int, default=0, metavar="N")
-    parser.add_argument("--questions", action="store_true")
-    parser.add_argument("--latency", type=int, default=0, metavar="N")
+    parser.add_argument("--latency", type=int, default=300, metavar="N", help="random settings of DP-SGD")
     parser.add_argument("--kind", choices=[*SWEEPS], help="one mechanism only")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
@@ -228,9 +250,11 @@ if __name__ == "__main__":
     if arguments.sweep:
         for kind in [arguments.kind] if arguments.kind else SWEEPS:
             sweep(arguments.sweep, kind, arguments.seed)
-    elif arguments.questions:
-        questions()
-    elif arguments.latency:
-        latency(arguments.latency, arguments.seed)
     else:
-        table(arguments.rounds)
+        results = {
+            "rows": table(arguments.rounds), "questions": questions(), "calibration": calibration(),
+            "latency": latency(arguments.latency, arguments.seed),
+        }  # fmt: skip
+        text = json.dumps(results, indent=1)
+        write_text(RESULTS, text + "\n")
+        print(text)
