@@ -18,8 +18,9 @@ PAPERS = ROOT / "src" / "tacit" / "papers"
 OUTCOMES = ("reproduced", "reproduced under another reading", "refuted", "not reproduced", "ours")
 THEORY = ROOT / "src" / "tacit" / "accounting" / "pld" / "THEORY.md"
 RESULTS = ROOT / "benchmarks" / "results"
-# Pages of reference name every word; a page that explains it is the better first answer of a search.
-REFERENCE_BOOST = 1e-3  # the theme gives a word of a title 1000 times the weight of one of the text
+# Pages of reference and of papers name every word; a page that explains it is the better first answer of a search.
+DETAILS = ("reference/", "papers/")
+DETAILS_BOOST = 1e-3  # the theme gives a word of a title 1000 times the weight of one of the text
 # The dialog of the theme's search has no name, which axe-core's rule aria-dialog-name asks for.
 DIALOG = 'data-md-component="search" role="dialog"'
 # What a preview of a link shows: `tacit account docs/pictures/mnist.json --plot docs/pictures/preview.png` draws it.
@@ -38,8 +39,8 @@ def on_config(config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, **given: Any) -> str:
     """Replace each marker by what it stands for: stored results, or the theory with formulas as MathML."""
-    if page is not None and page.file.src_uri.startswith("reference/"):
-        page.meta.setdefault("search", {"boost": REFERENCE_BOOST})
+    if page is not None and page.file.src_uri.startswith(DETAILS):
+        page.meta.setdefault("search", {"boost": DETAILS_BOOST})
     for marker, written in MARKERS.items():
         if marker in markdown:
             markdown = markdown.replace(marker, written())

@@ -32,11 +32,24 @@ QUESTIONS = {
     "replace_one": "explanation/threats/",
     "LoRA": "tutorials/lora/",
     "claimed": "explanation/standing/",
+    "how much noise": "explanation/faq/",
+    "BatchNorm": "explanation/faq/",
+    "seed": "explanation/faq/",
+    "Adam": "train/",
+    "accuracy worse": "explanation/faq/",
+    "which delta": "explanation/faq/",
+    "multiple GPUs": "trainers/",
+    "resume": "train/",
+    "hyperparameter tuning": "tune/",
+    "install": "#install",
 }
 
-# Whether a page is among the first thirty results.
-SHOWN = """answer => [...document.querySelectorAll(".md-search-result__link")].slice(0, 30)
-    .some(link => link.href.startsWith(answer))"""
+# Whether a page is among the first five results: who looks for a minute does not look further.
+SHOWN = """answer => [...document.querySelectorAll(".md-search-result__item")].slice(0, 5)
+    .some(page => [...page.querySelectorAll("a")].some(
+        link => link.href.replace(/\\?h=[^#]*/, "").startsWith(answer)))"""
+
+READY = "document.querySelector('.md-search-result__meta').innerText.includes('Type to start')"
 
 # What can be used: elements that are on the page now; a label that only names a place is not one of them.
 MARK = """() => { window.usable = [...document.querySelectorAll("a[href], button, input, summary, [tabindex]")].filter(
@@ -149,6 +162,7 @@ def test_search_answers_the_questions_of_a_stranger(address, browser):
     for words, answer in QUESTIONS.items():
         page.goto(address)
         page.keyboard.press("/")
+        page.wait_for_function(READY)
         page.fill(".md-search__input", words)
         try:  # results of the first letters come before those of all
             page.wait_for_function(SHOWN, arg=address + answer, timeout=20_000)

@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from tacit.cli import app, main
-from tests.pages.commands import FAMILIES, PAGES, ROOT, blocks, commands, page, parts, typed
+from tests.pages.commands import FAMILIES, PAGES, PROGRAMS, ROOT, blocks, commands, page, parts, typed
 
 COMMANDS = commands()
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
@@ -149,6 +149,11 @@ def test_a_reason_stands_before_what_could_be_run():
     assert marked
     for part in marked:
         assert part.language in ("sh", "console", "python"), part
+
+
+def test_no_command_stands_in_a_block_without_a_fence():
+    for part in (part for each in PAGES for part in parts(each) if part.language is None):
+        assert not re.search(rf"^ {{4,}}(\$ )?({'|'.join(PROGRAMS)}) ", part.text, re.MULTILINE), part
 
 
 def test_every_fence_names_its_language():
