@@ -21,14 +21,16 @@ from tacit.gradients.inputs import Loss
 from tacit.mechanisms import Strategy
 from tacit.noise import Stream
 from tacit.sampling import Sampling
+from tacit.standing import Standing
 from tacit.tradeoff import Target
 from tacit.training.callbacks import Callback, Functions, Row
 from tacit.training.collation import assumptions_of, collation_of
 from tacit.training.execution_record import ExecutionRecord
 from tacit.training.fit_facts import FitChecks
+from tacit.training.holdout import PrivateHoldout
 from tacit.training.loop import Evaluate, Loop
 from tacit.training.plan import Plan
-from tacit.training.private_run import unit_ids_of
+from tacit.training.private_run import PrivateRun, unit_ids_of
 from tacit.training.private_step import ENGINES, PrivateUpdate, computed_in
 from tacit.training.processes import check_one_process
 from tacit.training.resolve_plan import UNDECLARED_SIZE, PlanOptions, resolve_plan
@@ -91,6 +93,7 @@ def fit(
     ledger: Ledger | None = None,
     stream: Stream | None = None,
     evaluate: Evaluate | None = None,
+    holdout: PrivateHoldout | None = None,
     scheduler: LRScheduler | None = None,
     scheduler_per: str = "epoch",
     callbacks: Sequence[Callback] = (),
@@ -142,6 +145,8 @@ def fit(
         ledger: continued if given; a new one otherwise.
         stream: source of sampling and noise; a new `SecureStream` by default.
         evaluate: called in evaluation mode without gradients after every epoch; its numbers go to the history.
+        holdout: private records that no step trains on, to end the run or to choose its weights by; the ledger holds
+            the plan and what is told of them as parallel branches. Not with `checkpoint`.
         scheduler: learning-rate schedule of `optimizer`.
         scheduler_per: how often `scheduler` steps, once per "epoch" or "step".
         callbacks: see `Callback`; `EarlyStopping` and `TensorBoard` are some.
@@ -196,6 +201,8 @@ def fit(
     records, count = validate_inputs(model, inputs, targets, loss, optimizer, precision, device)
     callbacks = all_callbacks(callbacks, Functions(on_plan, on_step, on_epoch), progress)
     schedule = check_scheduler(optimizer, scheduler, scheduler_per)
+    if holdout is not None and checkpoint is not None:
+        raise check.fail("checkpoint", "None with a private holdout, whose noise may not be drawn twice", checkpoint)
     identity, saved = file_identity(checkpoint), open_checkpoint(checkpoint, resume)
     ledger = ledger if ledger is not None else Ledger()
     before = saved.before if saved is not None else ledger.copy()
@@ -221,6 +228,8 @@ def fit(
     if saved is not None:
         check_same_run(saved, plan, fingerprint)
     run = options.start(plan, ledger, stream, goes_on=saved is not None)
+    if holdout is not None:
+        _reserve_holdout(run, holdout)
     if options.divides_by_records(ledger.relation):
         ledger.facts.missing("settings", UNDECLARED_SIZE)
     for assumption in assumptions_of(collation_of(inputs)):
@@ -239,7 +248,7 @@ def fit(
     run.cover_rounding(update.slack)
     update.full_precision = precision == "float32"
     checks = FitChecks(ledger, model, loss, (inputs, targets), public)
-    evaluate = checks.watched(evaluate, callbacks)
+    evaluate = checks.watched(_with_holdout(evaluate, holdout), callbacks)
 
     def step() -> None:
         batch = run.issue()
@@ -285,6 +294,8 @@ def fit(
         checks.after_run()
     if loop.stopped:
         run.record_plan()
+    if holdout is not None:
+        holdout.restore_chosen(model)
     execution = ExecutionRecord.of(
         model,
         engine=update.engine,
@@ -294,6 +305,20 @@ def fit(
         scheduler_per=scheduler_per,
     )
     return Fit(run.plan, ledger, loop.history, loop.stopped, loop.taken, execution)
+
+
+def _reserve_holdout(run: PrivateRun, holdout: PrivateHoldout) -> None:
+    run.reserve_beside(holdout.mechanism(run.plan, run.ledger.relation), "training, and a private holdout beside it")
+    run.ledger.assume(holdout.assumption)
+    if not holdout.secure:
+        run.ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
+
+
+def _with_holdout(evaluate: Evaluate | None, holdout: PrivateHoldout | None) -> Evaluate | None:
+    """`evaluate` and the look at the holdout after each epoch."""
+    if holdout is None:
+        return evaluate
+    return lambda model: (evaluate(model) if evaluate is not None else {}) | holdout.look(model)
 
 
 def _epsilon_so_far(ledger: Ledger, accountant: Accountant, delta: float | None) -> Row:

@@ -13,7 +13,7 @@ from tacit.accounting.adaptivity import CHANGED_NOISE, NOT_TAKEN, PAST_PLAN, RES
 from tacit.budget.shared_ledger import SharedLedger
 from tacit.errors import BudgetExceeded, TrainingMisuse
 from tacit.gradients import FlatGradient, UnitIds
-from tacit.mechanisms import Mechanism
+from tacit.mechanisms import Compose, Mechanism, Parallel
 from tacit.noise import SecureStream, SeededStream, Stream
 from tacit.root_finding import bisect_integers
 from tacit.sampling import Batch
@@ -123,6 +123,26 @@ class PrivateRun:
         """Record that the noise covers the rounding of the sums to come, `slack` times the sensitivity."""
         fact = exact_steps(slack if self.correlation is None else self.correlation.slack(slack))
         self.ledger.facts.note(fact.id, fact.how, fact.says)
+
+    def reserve_beside(self, other: Mechanism, note: str) -> None:
+        """Record the whole plan in parallel with `other`: all that records pay which no step trains on.
+
+        Call it before the first step. The plan is spent from then on, wherever the run ends.
+
+        Raises:
+            BudgetExceeded: both together do not meet the target, or a cap of the data set would be crossed.
+        """
+        # Another run divides the records in another way: a record may meet the worst branch of each.
+        divisions = sum(isinstance(entry.mechanism, Parallel) for entry in self.ledger.entries)
+        branches = replace(Parallel.of(Compose.of(*self.plan.runs), other), split=divisions)
+        target, measure = self._limit[0], accounting.accountant(self._limit[1])
+        ahead = self.ledger.resumable()
+        ahead.add(branches, note=note)
+        if target is not None and not target.met(measure(ahead)):
+            raise BudgetExceeded(f"{note} would cross the privacy budget; nothing was released. It needs more noise.")
+        self.ledger.add(branches, note=note)
+        self._ahead, self._reserved = self.plan.steps, True
+        self._resolve_budget()
 
     def issue(self) -> Batch:
         """The next batch; raises `BudgetExceeded` when no further step may be taken."""
@@ -255,8 +275,9 @@ class PrivateRun:
 
     def record_plan(self) -> None:
         """Record the planned steps that were not taken: a run that may end by what it released costs its whole plan."""
-        if self.left > 0:
-            self.plan.record(self.ledger, NOT_TAKEN, self.left, start=self.taken)
+        if self.left > self._ahead:
+            start = self.taken + self._ahead
+            self.plan.record(self.ledger, NOT_TAKEN, self.left - self._ahead, start=start)
 
     def not_taken(self) -> list[tuple[Mechanism, int]]:
         """Planned steps that count although they have not run, unless it is declared or paid for why the run ends."""
