@@ -107,7 +107,7 @@ def calculate(given: Mapping[str, str]) -> Answer:
     )
 
 
-_RATIOS = dict.fromkeys(SAMPLERS, 1.1)
+_RATIOS: dict[str, float] = dict.fromkeys(SAMPLERS, 1.1)
 """Epsilon by `pld` over that by the central limit theorem at the last point that was tried, a little enlarged."""
 
 
