@@ -28,7 +28,22 @@ def opacus_parts(records, *, steps, clip_norm, noise_multiplier, sample_rate, ex
 
 
 def opacus_engine(records, *, steps, clip_norm, noise_multiplier, sample_rate, expected_batch_size):
-    """Opacus as its tutorial has it: `PrivacyEngine.make_private` takes rate and batch size from the loader."""
+    """Opacus as its tutorial has it: `PrivacyEngine.make_private` takes rate and batch size from the loader.
+
+    So the divisor is int(n q), not the stated one: it shows n (opacus#571), and scales all releases.
+    """
+    releases, _ = _engine(records, steps, clip_norm, noise_multiplier, sample_rate)
+    return releases
+
+
+def opacus_engine_sums(records, *, steps, clip_norm, noise_multiplier, sample_rate, expected_batch_size):
+    """`opacus_engine` with its divisor taken back: what is left does not come from int(n q)."""
+    releases, divisor = _engine(records, steps, clip_norm, noise_multiplier, sample_rate)
+    return releases * (divisor / expected_batch_size)
+
+
+def _engine(records, steps, clip_norm, noise_multiplier, sample_rate):
+    """Releases of an engine's optimizer, and its expected batch size."""
     import torch
 
     from opacus import PrivacyEngine
@@ -43,7 +58,7 @@ def opacus_engine(records, *, steps, clip_norm, noise_multiplier, sample_rate, e
         noise_multiplier=noise_multiplier,
         max_grad_norm=clip_norm,
     )
-    return _opacus_steps(model, optimizer, loader, steps)
+    return _opacus_steps(model, optimizer, loader, steps), optimizer.expected_batch_size
 
 
 def _opacus_steps(model, optimizer, loader, steps):
@@ -98,7 +113,7 @@ def _padded(batch):
 
 
 LIBRARIES = {
-    "opacus": (opacus_parts, opacus_engine),
+    "opacus": (opacus_parts, opacus_engine, opacus_engine_sums),
     "jax-privacy": (jax_privacy_parts,),
 }
 """Name of a package -> its trainers."""
