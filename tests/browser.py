@@ -14,6 +14,7 @@ def check_pages(browser, addresses, own, *, width, theme, **options):
     page.on("request", lambda request: asked.append(request.url))
     for address in addresses:
         page.goto(address)
+        page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, address
         found = axe.run(page)["violations"]
         assert not found, (address, [(each["id"], [node["html"] for node in each["nodes"][:2]]) for each in found])
