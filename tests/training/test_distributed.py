@@ -80,6 +80,7 @@ def test_a_resumed_run_of_two_processes_counts_what_ran(tmp_path):
     assert found[0]["now"] == found[1]["now"]
 
 
+@pytest.mark.slow
 def test_the_example_runs_under_torchrun(tmp_path):
     script = str(ROOT / "examples" / "distributed_loop.py")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script]

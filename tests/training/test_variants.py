@@ -116,6 +116,7 @@ def test_physical_batches_change_nothing_and_noise_comes_once(clip):
         torch.testing.assert_close(other, weights[-1], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_physical_batches_of_compiled_steps_change_nothing():
     weights = []
     for engine, size in (("compiled", 16), ("eager", None)):
