@@ -96,8 +96,9 @@ def strips(
         tail_weight: share of every outcome that is taken; all by default.
     """
     depth, height = (np.array(values)[:, None] for values in zip(*shapes, strict=True))
-    away = np.where(height >= 0, depth, -depth)
-    # |e^{i t loss}| <= 1 on the side of the nodes.
+    # |e^{i t loss}| <= 1 where Im z has the sign of the loss, the side of raised nodes; of nodes on the real line it
+    # grows with t on the other side.
+    away = pair.loss_sign * depth
     against = np.where(height == 0, largest_t, 0.0)
     lines = _cells(pair, ends, np.stack([height + away, height - away]), np.stack([0 * against, against]), tail_weight)
     sides = _vertical(pair, ends, np.abs(height) + depth, against, tail_weight)
