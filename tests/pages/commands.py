@@ -23,6 +23,7 @@ FAMILIES = {
     r"(python -m )?pytest|ruff|pyright": "a part of .ci/run",
     r"python docs/build_tutorials.py": "writes pages; .ci/run runs it with --check",
     r"(python -m benchmarks\.|python benchmarks/)(?!.*(show|--table))": "hours at most, stored in benchmarks/results",
+    r"python -m tests\.": "minutes, stored in benchmarks/results; the tests run a part",
     r"tacit reproduce (improved-accounting$|.*--full|.*--quick)": "hours at most; .ci/run runs all at reduced size",
     r"python (examples|docs/tutorials)/": "tests/test_examples.py and tests/test_tutorials.py run every script",
     r"jupytext": "docs/build_tutorials.py makes the same notebook by the same library",

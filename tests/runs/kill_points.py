@@ -166,7 +166,12 @@ def _choice(method: str, epsilon: float) -> Mechanism:
 
 def _leave_out_what_only_reads() -> None:
     tacit.runs.run.account = lambda ledger, delta: account(ledger, delta=delta, accountants=["naive"])
-    tacit.reports.page._figures = lambda drawn, card: {"errors": "", "detections": "", "training": None}
+    tacit.reports.page._figures = lambda drawn, card: {
+        "errors": "",
+        "detections": "",
+        "training": None,
+        "calibration": None,
+    }
 
 
 def _name(row: dict[str, Any]) -> str:

@@ -50,7 +50,8 @@ def own_key(tmp_path, monkeypatch):
         "tacit.runs.run.account", lambda ledger, delta: account(ledger, delta=delta, accountants=["naive"])
     )
     monkeypatch.setattr(
-        "tacit.reports.page._figures", lambda drawn, card: {"errors": "", "detections": "", "training": None}
+        "tacit.reports.page._figures",
+        lambda drawn, card: {"errors": "", "detections": "", "training": None, "calibration": None},
     )
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "configuration"))
     monkeypatch.delenv("TACIT_BUDGET", raising=False)

@@ -63,7 +63,7 @@ def _parameters() -> tuple[list[inspect.Parameter], Places]:
             text = each.metadata["help"].rstrip(".") + (" (repeatable)." if repeated else ".") + _default(each.default)
             short = each.metadata.get("short")
             written = (f"--{name.replace('_', '-')}", f"--{short}") if short else ()
-            group = each.metadata.get("group") if section is None else GROUPS[section]
+            group = each.metadata.get("group") if section is None else GROUPS.get(section, f"[{section}]")
             parameters.append(_parameter(name, flag, typer.Option(*written, help=text, rich_help_panel=group)))
             places[name] = (section, each.name)
             for old in [old for old, new in RENAMED.items() if section is None and new == each.name]:

@@ -22,7 +22,9 @@ Interval = tuple[float, float]
 Delta = Callable[[float], Interval]
 """Lower and upper bound on delta at an epsilon >= 0."""
 
-_UNITS = 16.0  # Units that phi loses, of its largest term: three terms, and the logarithm of s with its slope (Lemma 10.1).
+_UNITS = (
+    16.0  # Units that phi loses, of its largest term: three terms, and the logarithm of s with its slope (Lemma 10.1).
+)
 # Distances of the points around the maximum in log s, also relative to its place; the closest at which their order is
 # certain counts.
 _DISTANCES = (3e-6, 3e-5, 3e-4, 1e-3, 3e-3, 1e-2)
@@ -53,6 +55,8 @@ def type_two_error(alpha: float, epsilons: np.ndarray, deltas: np.ndarray, near:
 
 def _maximum(alpha: float, epsilons: np.ndarray, deltas: np.ndarray, near: Callable[[float], Delta]) -> float:
     """Log s at about the maximum of phi."""
+    reached = epsilons <= _FARTHEST
+    epsilons, deltas = epsilons[reached], deltas[reached]
     logs = np.concatenate([-epsilons[:0:-1], epsilons])
     rough = np.concatenate([deltas[:0:-1], deltas])
     at = int(np.argmax([_value(alpha, math.exp(e), d) for e, d in zip(logs.tolist(), rough.tolist(), strict=True)]))
