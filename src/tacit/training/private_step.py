@@ -145,7 +145,8 @@ class PrivateUpdate:
         self._no_norms = torch.zeros(0)
         self._checked, self.full_precision = False, True
         self._compiled = None
-        self._chooses, self._max_physical_batch_size = engine == "auto", max_physical_batch_size
+        self._chooses = engine == "auto"
+        self._max_physical_batch_size: int | Literal["auto"] | None = max_physical_batch_size
         self.engine = "eager" if self._chooses else engine
         if engine in ("recorded", "compiled"):
             from tacit.training.compile import CompiledSum
