@@ -2,6 +2,7 @@
 
 python benchmarks/accounting_soundness.py truth
 python benchmarks/accounting_soundness.py random --start 0 --count 250       of 2,000 settings
+python benchmarks/accounting_soundness.py directions --start 0 --count 500   of 2,000 settings, each direction by itself
 python benchmarks/accounting_soundness.py peer --start 0 --count 500         of 2,000 settings, needs dp-accounting
 python benchmarks/accounting_soundness.py schedule --start 0 --count 100     of schedules of unlike noises
 python benchmarks/accounting_soundness.py adversarial --start 0 --count 200
@@ -24,6 +25,7 @@ import numpy as np
 
 from tacit.accounting.ledger import Ledger
 from tacit.accounting.pld.accountant import Pld
+from tacit.accounting.pld.dispatch import Dispatch
 from tacit.errors import TacitError
 from tacit.mechanisms import Compose, Gaussian, RandomizedResponse
 from tacit.relation import Relation
@@ -100,6 +102,35 @@ def random_settings(numbers: range) -> Count:
             count.judge_or_skip(f"{name}, epsilon {epsilon!r}", found, peer_bounds(sigma, rate, steps, epsilon))
         else:
             count.skipped += 1
+    return count
+
+
+def directions(numbers: range) -> Count:
+    """Each direction of DP-SGD by itself: the larger delta of two hides what is wrong with the other.
+
+    Rate 1e-4 to 1, noise .3 to 10, 3 to 1e4 steps, at the epsilon of that direction for a delta of 1e-14 to .1.
+    """
+    count = Count()
+    for number in numbers:
+        random = np.random.default_rng([24, number])
+        rate, sigma = 10 ** random.uniform(-4, 0), 10 ** random.uniform(np.log10(0.3), 1)
+        steps, delta = round(10 ** random.uniform(np.log10(3), 4)), 10 ** random.uniform(-14, -1)
+        for sign, pair in zip(
+            (1, -1), Gaussian(sigma).poisson(rate).dominating_pairs(Relation.ADD_REMOVE), strict=True
+        ):
+            name = f"{number}, {pair}, {steps} steps"
+            try:
+                bounds = Dispatch([(pair, steps)])
+                epsilon = bounds.epsilon(delta)[1]
+                found = bounds.delta(epsilon) if 1e-6 < epsilon < 500 else None
+            except TacitError:
+                count.refused += 1
+                continue
+            other = None if found is None else delta_of([(sigma, rate, steps)], epsilon, sign)
+            if found is None or other is None:
+                count.skipped += 1
+            else:
+                count.judge(f"{name}, epsilon {epsilon!r}", found, (other, other), CLOSE)
     return count
 
 
@@ -344,6 +375,7 @@ def renyi(numbers: range) -> Count:
 KINDS: dict[str, Callable[[range], Count]] = {
     "truth": truth,
     "random": random_settings,
+    "directions": directions,
     "peer": peer,
     "schedule": schedules,
     "adversarial": adversarial,
