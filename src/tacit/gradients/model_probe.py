@@ -31,6 +31,7 @@ _OUTPUTS = 1e-5  # rounding of one row between two runs of equal shape, relative
 _GRADIENTS = 1e-4  # that of a sum over rows
 _PAIRS = 4  # draws of a half and its complement before a verdict: mixing of a few records may lie outside of one
 _CROWDED, _CROWDS = 32, 8  # rows of a batch half of which are one row, and how many such rows are tried
+_CROWDINGS = 2  # draws of such batches: where the other rows fill a capacity by themselves, one row more shows nothing
 _HALF = 5e-2  # both, for models that compute in half precision
 
 
@@ -76,7 +77,8 @@ class ModelProbe:
                 self._compare(batch, half, start, again=thorough and turn == 0)
                 self._compare(batch, ~half, start, again=False)
             if thorough:
-                self._crowd(batch, len(chosen), draw, start)
+                for _ in range(_CROWDINGS):
+                    self._crowd(batch, len(chosen), draw, start)
         self.times += 1
         return True
 
