@@ -22,6 +22,12 @@ def hooked():
     return model
 
 
+def replaced():
+    model = small_model()
+    model[0].forward = model[0].forward
+    return model
+
+
 @pytest.fixture
 def quick_recording(monkeypatch):
     """Timings by which a recorded step costs next to nothing: eager, recording, replays, eager."""
@@ -48,12 +54,13 @@ def test_a_recording_that_pays_runs_and_stays_proven(quick_recording):
     [
         {"model": Own(*small_model())},
         {"model": hooked()},
+        {"model": replaced()},
         {"stream": SeededStream(5)},
         {"engine": "eager"},
         {"max_physical_batch_size": "auto"},
         {"precision": "bfloat16"},
     ],
-    ids=["user's class", "hook", "seed", "eager", "physical batches", "bfloat16"],
+    ids=["user's class", "hook", "another forward", "seed", "eager", "physical batches", "bfloat16"],
 )
 def test_eager_where_a_recording_may_not_stand_for_all_steps(quick_recording, changes):
     assert trained(**changes).execution.engine == "eager"

@@ -86,7 +86,9 @@ def stands_for_all_steps(clipped: ClippedSum, loss: Loss, targets: Tensor) -> bo
 
 
 def _hooked(layer: nn.Module) -> bool:
-    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
+    """Whether code of the user's runs in a layer: a hook, or a function in the place of its own."""
+    hooks = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks
+    return bool(hooks) or "forward" in vars(layer)
 
 
 def random_batch(like: tuple[Inputs, Tensor], records: int) -> tuple[Inputs, Tensor]:

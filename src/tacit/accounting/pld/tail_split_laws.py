@@ -224,14 +224,14 @@ class TailSum(LossSum):
         self.left_out = sum(step_kind.left_out for step_kind in split_steps)
         self.mean = sum(step_kind.steps * step_kind.mean for step_kind in split_steps)
         self.mean += sum(part.steps * part.mean_and_variance()[0] for part in plain)
+        self.rounding = self._rounding()
 
     def log_moment(self, theta: float) -> float:
         """Return log E_P e^{theta L} of one step."""
         base, rise = self._logs(theta)
         return base + _log_expm1(rise)
 
-    @property
-    def rounding(self) -> float:  # type: ignore[override]
+    def _rounding(self) -> float:
         """Return a bound on the error of `log_moment` at the tilt: the core's, and that of the rise, relative to it."""
         found = sum(part.steps * part.rounding() for part in self.plain)
         for step_kind in self.split_steps:
