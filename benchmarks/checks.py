@@ -27,8 +27,8 @@ from tacit.training import Private, make_private
 from tacit.training.batch_session import PhysicalBatch
 from tacit.training.private_step import apply_release
 
-sys.path.insert(0, str(Path(__file__).parent))
-from training_models import MODELS, Case
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.training_models import MODELS, Case
 
 Steps = Callable[[int], None]
 RECORDS = 20_000

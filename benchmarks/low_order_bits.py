@@ -41,8 +41,8 @@ from tacit.tradeoff.gaussian import gaussian_epsilon
 from tacit.training import private_step
 from tacit.variational import LogisticLikelihood, Schedule, infer_concealed, posterior_samples, sgld
 
-sys.path.insert(0, str(Path(__file__).parent))
-from noise import floating
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.noise import floating
 
 Array = NDArray[np.float64]
 DELTA = 1e-5

@@ -28,8 +28,8 @@ from torch.optim import SGD
 from tacit.noise import NormalDraw, SecureStream, Stream, rounded_gaussian
 from tacit.training import private_step, release
 
-sys.path.insert(0, str(Path(__file__).parent))
-from training_models import MODELS, Case
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.training_models import MODELS, Case
 
 VALUES = 266_610  # weights of 784-300-100-10
 STEPS = {"mnist": 1.02, "mlp784": 1.15}  # goals of the ratio of a whole step
