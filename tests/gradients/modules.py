@@ -134,11 +134,32 @@ def _shuffled(m, x):
     return m.b(0.5 * h + 0.5 * h[torch.randperm(len(h))])
 
 
-def _capacity(m, x):
+def _capacity(m, x, shift=0.0):
     """A mixture of experts with a capacity: who comes first gets the expert."""
     h = m.a(x)
-    kept = (h[:, 0] > 0).cumsum(0) <= 2
+    kept = (h[:, 0] > shift).cumsum(0) <= 2
     return m.b(torch.tanh(h) * kept[:, None])
+
+
+def _capacity_for_the_last(m, x):
+    h = m.a(x)
+    kept = (h[:, 0] > 0).flip(0).cumsum(0).flip(0) <= 2
+    return m.b(torch.tanh(h) * kept[:, None])
+
+
+def _capacity_by_score(m, x):
+    h = m.a(x)
+    rank = h[:, 0].argsort(descending=True).argsort()
+    return m.b(torch.tanh(h) * (rank < 4)[:, None])
+
+
+CAPACITIES = {
+    "expert capacity": wrong(_capacity),
+    "capacity of an expert that few ask for": wrong(lambda m, x: _capacity(m, x, 1.5)),
+    "capacity of an expert that most ask for": wrong(lambda m, x: _capacity(m, x, -1.5)),
+    "capacity for the last": wrong(_capacity_for_the_last),
+    "capacity by score": wrong(_capacity_by_score),
+}
 
 
 WRONG = {
@@ -161,7 +182,7 @@ WRONG = {
     "noise scaled by the batch": wrong(lambda m, x: Net.forward(m, x + torch.randn_like(x) * x.std(0, unbiased=False))),
     "largest of the batch": wrong(lambda m, x: Net.forward(m, x / x.abs().amax())),
     "mixing in backward alone": wrong(lambda m, x: m.b(_Mixing.apply(torch.tanh(m.a(x))))),
-    "expert capacity": wrong(_capacity),
+    **CAPACITIES,
     "median": wrong(lambda m, x: Net.forward(m, x - x.median(0).values)),
 }
 

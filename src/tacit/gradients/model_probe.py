@@ -31,7 +31,7 @@ _OUTPUTS = 1e-5  # rounding of one row between two runs of equal shape, relative
 _GRADIENTS = 1e-4  # that of a sum over rows
 _PAIRS = 4  # draws of a half and its complement before a verdict: mixing of a few records may lie outside of one
 _CROWDED, _CROWDS = 32, 8  # rows of a batch half of which are one row, and how many such rows are tried
-_CROWDINGS = 2  # draws of such batches: where the other rows fill a capacity by themselves, one row more shows nothing
+_SCALES = (32.0, -32.0, 1.0, -1.0)  # of rows that reach both sides of a threshold which all rows as they are lie on
 _HALF = 5e-2  # both, for models that compute in half precision
 
 
@@ -77,8 +77,9 @@ class ModelProbe:
                 self._compare(batch, half, start, again=thorough and turn == 0)
                 self._compare(batch, ~half, start, again=False)
             if thorough:
-                for _ in range(_CROWDINGS):
-                    self._crowd(batch, len(chosen), draw, start)
+                crowd = batch.select(torch.randint(len(chosen), (_CROWDED,), generator=draw))
+                self._crowd(crowd, torch.randperm(_CROWDED, generator=draw)[:_CROWDS], start)
+                self._crowd_scaled(crowd, start)
         self.times += 1
         return True
 
@@ -93,16 +94,40 @@ class ModelProbe:
         _check_rows(self.model, first, second, ~replaced, batch.loss is not None)
         self.cleared.update(changed_names(before, first.state))
 
-    def _crowd(self, batch: _Batch, size: int, draw: torch.Generator, start: Callable[[], None]) -> None:
-        """Half of a longer batch as copies of one row and of another: what has a capacity is full for some of them."""
-        index = torch.randint(size, (_CROWDED,), generator=draw)
-        replaced = _half(_CROWDED, draw)
-        first: _Run | None = None
-        for place in torch.randint(size, (_CROWDS,), generator=draw):
-            run = _run(self.model, batch.select(torch.where(replaced, place, index)), ~replaced, start)
-            first = run if first is None else first
-            if _finite(run) and _finite(first):
-                _check_rows(self.model, first, run, ~replaced, batch.loss is not None)
+    def _crowd(self, crowd: _Batch, fillers: Tensor, start: Callable[[], None]) -> None:
+        """One half of a batch as copies of one row, then of another: what has a capacity is full for some of them.
+
+        The first half is replaced and then the last: a capacity may go to those who come first, or last.
+
+        Args:
+            crowd: a batch of `_CROWDED` rows.
+            fillers: places of the rows that are copied.
+            start: puts the generators back.
+        """
+        places = torch.arange(_CROWDED)
+        for replaced in (places < _CROWDED // 2, places >= _CROWDED // 2):
+            first: _Run | None = None
+            for filler in fillers:
+                run = _run(self.model, crowd.select(torch.where(replaced, filler, places)), ~replaced, start)
+                first = run if first is None else first
+                if _finite(run) and _finite(first):
+                    _check_rows(self.model, first, run, ~replaced, crowd.loss is not None)
+
+    def _crowd_scaled(self, crowd: _Batch, start: Callable[[], None]) -> None:
+        """The same with rows of both signs and two scales, where the model and its loss take them.
+
+        The copied rows are the first ones at the larger scale, each with both signs.
+        """
+        pairs = torch.arange(_CROWDED) // 2  # every row twice in a row, so that it stands there with both signs
+        scales = torch.tensor(_SCALES).repeat(_CROWDED // len(_SCALES))
+        fillers = (scales.abs() > 1).nonzero().flatten()[:_CROWDS]
+        try:
+            self._crowd(crowd.select(pairs).scaled(scales), fillers, start)
+        except UnsupportedModel:
+            raise
+        except Exception:
+            # Values outside of a range: models and losses refuse them in many ways.
+            return
 
     def _second(self, batch: _Batch, first: _Run, replaced: Tensor, start: Callable[[], None]) -> _Run:
         """The run with other rows: new values, or rows of the batch where the model or its loss takes no new ones."""
@@ -128,6 +153,10 @@ class _Batch:
         """The rows `index`, each as often as it is named."""
         targets = None if self.targets is None else self.targets[index.to(self.targets.device)]
         return _Batch(rows(self.inputs, index), targets, self.loss)
+
+    def scaled(self, by: Tensor) -> _Batch:
+        """Every row of the real inputs times its number in `by`, shape (rows,)."""
+        return _Batch(map_tensors(lambda value: _times(value, by), self.inputs), self.targets, self.loss)
 
     def changed(self, replaced: Tensor, *, new: bool) -> _Batch:
         """The batch with other rows in place of the `replaced` ones; reals as 1 - 1.5 times another if `new`."""
@@ -247,6 +276,12 @@ def with_others(value: Tensor, replaced: Tensor, *, new: bool = True) -> Tensor:
     changed = value.clone()
     changed[where] = other[where].to(value.dtype)
     return changed
+
+
+def _times(value: Tensor, by: Tensor) -> Tensor:
+    if not value.is_floating_point():
+        return value
+    return value * by.to(value).reshape(-1, *[1] * (value.dim() - 1))
 
 
 def _finite_rows(inputs: Inputs) -> Tensor:
