@@ -194,12 +194,18 @@ def batch_size(inputs: Inputs, targets: Tensor) -> int:
 
 
 def check_losses(losses: object, batch: int) -> Tensor:
-    """`losses` if it has shape (batch,); otherwise the error that shows the right form."""
+    """`losses` if it has shape (batch,); otherwise the error that shows the right form, without the drawn size."""
     if not isinstance(losses, Tensor):
-        raise check.fail("loss", f"a tensor of shape ({batch},)", type(losses).__name__, _FORM)
+        raise check.fail("loss", "a tensor of shape (batch,)", type(losses).__name__, _FORM)
     if losses.shape != (batch,):
-        raise check.fail("loss", f"one value per example, shape ({batch},)", tuple(losses.shape), _FORM)
+        raise check.fail("loss", "one value per example, shape (batch,)", _public_shape(losses, batch), _FORM)
     return losses
+
+
+def _public_shape(value: Tensor, batch: int) -> str:
+    """Its shape with a word for the first axis, whose size a sampler may have drawn."""
+    first = [] if not value.dim() else ["batch" if len(value) == batch else "other"]
+    return f"shape ({', '.join(map(str, [*first, *value.shape[1:]]))})"
 
 
 def doubled(batch: PhysicalBatch) -> PhysicalBatch:
