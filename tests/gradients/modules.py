@@ -162,6 +162,42 @@ CAPACITIES = {
 }
 
 
+def _first_mean(m, x):
+    if not m.box():
+        m.box().append(x.detach().mean(0))
+    return Net.forward(m, x - m.box()[0])
+
+
+def _first_scale(m, x):
+    if not m.box():
+        m.box().append(float(x.std()))
+    return Net.forward(m, x / m.box()[0])
+
+
+class ByHook(Net):
+    """Centres by the mean of its first batch, in a hook that a closure serves."""
+
+    def __init__(self):
+        super().__init__()
+        box = []
+
+        def centred(module, given):
+            if not box:
+                box.append(given[0].detach().mean(0))
+            return (given[0] - box[0],)
+
+        self.a.register_forward_pre_hook(centred)
+
+
+class Boxed(Net):
+    """A list outside of the module's state, as a global or a closure is."""
+
+    def __init__(self):
+        super().__init__()
+        found = []
+        self.box = lambda: found
+
+
 WRONG = {
     "running mean": wrong(_run_mean, Buffers),
     "last batch": wrong(_memory, last=None),
@@ -183,6 +219,9 @@ WRONG = {
     "largest of the batch": wrong(lambda m, x: Net.forward(m, x / x.abs().amax())),
     "mixing in backward alone": wrong(lambda m, x: m.b(_Mixing.apply(torch.tanh(m.a(x))))),
     **CAPACITIES,
+    "mean of the first batch in a closure": wrong(_first_mean, Boxed),
+    "number of the first batch in a closure": wrong(_first_scale, Boxed),
+    "mean of the first batch in a hook": ByHook,
     "median": wrong(lambda m, x: Net.forward(m, x - x.median(0).values)),
 }
 
@@ -233,6 +272,24 @@ class Cached(Net):
         return super().forward(x * self.table)
 
 
+class Logged(Net):
+    """A hook keeps outputs for the user to look at; no later call uses them."""
+
+    def __init__(self):
+        super().__init__()
+        self.a.register_forward_hook(lambda module, given, output: LOGGED.append(output.detach()))
+
+
+class Positions(Net):
+    """A table that depends on shapes alone, in a cache that all models share."""
+
+    def forward(self, x):
+        if x.shape[1:] not in TABLES:
+            TABLES[x.shape[1:]] = torch.arange(x.shape[1]).sin()
+        return super().forward(x + TABLES[x.shape[1:]])
+
+
+LOGGED, TABLES = [], {}
 GOOD = {
     "plain": Net,
     "calls with annealing": Calls,
@@ -240,6 +297,8 @@ GOOD = {
     "noise and dropout": Noise,
     "routing by record": Routed,
     "table made at the first call": Cached,
+    "outputs logged by a hook": Logged,
+    "table in a shared cache": Positions,
     "group norm": lambda: nn.Sequential(nn.Linear(6, 8), nn.GroupNorm(2, 8), nn.Linear(8, 3)),
     "weight norm": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 8)), nn.Linear(8, 3)),
     "log of negative numbers": lambda: nn.Sequential(nn.Linear(6, 8), nn.Softplus(), nn.Linear(8, 3)),

@@ -26,7 +26,10 @@ def test_a_module_that_keeps_or_mixes_records_is_refused(name):
     torch.manual_seed(0)
     model = WRONG[name]()
     before = copy.deepcopy(model.state_dict())
-    with pytest.raises(UnsupportedModel, match=r"follows the records|mixes the examples|the same batch runs again"):
+    with pytest.raises(
+        UnsupportedModel,
+        match=r"follows the records|mixes the examples|the same batch runs again|would carry private data",
+    ):
         clipped_sum(model, cross_entropy, X, Y, clip_norm=1.0)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
@@ -36,7 +39,7 @@ def test_a_module_that_treats_records_apart_is_accepted(name):
     torch.manual_seed(0)
     model = GOOD[name]()
     clipped_sum(model, cross_entropy, X, Y, clip_norm=1.0)
-    for _ in range(20):
+    for _ in range(5):
         assert ModelProbe(model)(X, thorough=True)
 
 
@@ -116,7 +119,7 @@ def test_a_loss_that_keeps_a_statistic_is_refused():
         kept["mean"] = 0.5 * kept["mean"] + 0.5 * outputs.detach().mean(0)
         return cross_entropy(outputs - kept["mean"], targets)
 
-    with pytest.raises(UnsupportedModel, match=r"the same batch runs again|loss of an example depends"):
+    with pytest.raises(UnsupportedModel, match="its loss keeps a tensor that was computed from records"):
         clipped_sum(nn.Linear(6, 3), loss, X, Y, clip_norm=1.0)
 
 

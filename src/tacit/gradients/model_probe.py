@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,17 +22,16 @@ from torch import Tensor, nn
 
 from tacit.errors import UnsupportedModel
 from tacit.gradients.inputs import Inputs, Loss, losses_of, map_tensors, outputs_of, rows, tensors
-from tacit.gradients.module_state import State, changed_names, copy_to_run, module_state
+from tacit.gradients.kept_values import KeptValues
+from tacit.gradients.module_state import changed_names, copy_to_run, module_state
 from tacit.gradients.nested import leaves
+from tacit.gradients.probe_comparison import ProbeRun, check_repeats, check_rows, check_state
 
 _ROWS = 64  # memory of a probe is that of a second batch; mixing shows on few rows as on many
 _LEAST = 4  # rows below which rows are repeated, so that half of them can be replaced
-_OUTPUTS = 1e-5  # rounding of one row between two runs of equal shape, relative to the largest value
-_GRADIENTS = 1e-4  # that of a sum over rows
 _PAIRS = 4  # draws of a half and its complement before a verdict: mixing of a few records may lie outside of one
 _CROWDED, _CROWDS = 32, 8  # rows of a batch half of which are one row, and how many such rows are tried
 _SCALES = (32.0, -32.0, 1.0, -1.0)  # of rows that reach both sides of a threshold which all rows as they are lie on
-_HALF = 5e-2  # both, for models that compute in half precision
 
 
 @dataclass
@@ -85,13 +84,15 @@ class ModelProbe:
 
     def _compare(self, batch: _Batch, replaced: Tensor, start: Callable[[], None], *, again: bool) -> None:
         before = {name: _kept(value) for name, value in module_state(self.model).items()}
-        first = _run(self.model, batch, ~replaced, start)
-        if again:
-            repeated = _run(self.model, batch, ~replaced, start)
-            _check_repeats(self.model, first, repeated)
+        kept = KeptValues() if again else None
+        first = _run(self.model, batch, ~replaced, start, kept)
+        if kept is not None:
+            repeated = _run(self.model, batch, ~replaced, start, kept)
+            kept.check()
+            check_repeats(self.model, first, repeated)
         second = self._second(batch, first, replaced, start)
-        _check_state(first.state, second.state)
-        _check_rows(self.model, first, second, ~replaced, batch.loss is not None)
+        check_state(first.state, second.state)
+        check_rows(self.model, first, second, ~replaced, batch.loss is not None)
         self.cleared.update(changed_names(before, first.state))
 
     def _crowd(self, crowd: _Batch, fillers: Tensor, start: Callable[[], None]) -> None:
@@ -106,12 +107,12 @@ class ModelProbe:
         """
         places = torch.arange(_CROWDED)
         for replaced in (places < _CROWDED // 2, places >= _CROWDED // 2):
-            first: _Run | None = None
+            first: ProbeRun | None = None
             for filler in fillers:
                 run = _run(self.model, crowd.select(torch.where(replaced, filler, places)), ~replaced, start)
                 first = run if first is None else first
                 if _finite(run) and _finite(first):
-                    _check_rows(self.model, first, run, ~replaced, crowd.loss is not None)
+                    check_rows(self.model, first, run, ~replaced, crowd.loss is not None)
 
     def _crowd_scaled(self, crowd: _Batch, start: Callable[[], None]) -> None:
         """The same with rows of both signs and two scales, where the model and its loss take them.
@@ -129,7 +130,7 @@ class ModelProbe:
             # Values outside of a range: models and losses refuse them in many ways.
             return
 
-    def _second(self, batch: _Batch, first: _Run, replaced: Tensor, start: Callable[[], None]) -> _Run:
+    def _second(self, batch: _Batch, first: ProbeRun, replaced: Tensor, start: Callable[[], None]) -> ProbeRun:
         """The run with other rows: new values, or rows of the batch where the model or its loss takes no new ones."""
         try:
             second = _run(self.model, batch.changed(replaced, new=True), ~replaced, start)
@@ -164,50 +165,36 @@ class _Batch:
         targets = None if self.targets is None else with_others(self.targets, replaced, new=new)
         return _Batch(inputs, targets, self.loss)
 
-    def values(self, module: nn.Module) -> object:
-        """What is compared row by row: the outputs of `module`, or its losses."""
+    def values(self, module: nn.Module, kept: KeptValues | None) -> object:
+        """What is compared row by row: the outputs of `module`, or its losses; `kept` watches the call."""
         fresh = map_tensors(lambda value: value.detach().clone(), self.inputs)
-        outputs = outputs_of(module, fresh)
-        if self.loss is None or self.targets is None:
-            return outputs
-        return losses_of(self.loss, outputs, self.targets.detach().clone())
+        targets = None if self.targets is None else self.targets.detach().clone()
+        given = tensors(fresh) if targets is None else (*tensors(fresh), targets)
+        with nullcontext() if kept is None else kept.watched(given):
+            outputs = outputs_of(module, fresh)
+            return outputs if self.loss is None or targets is None else losses_of(self.loss, outputs, targets)
 
 
-@dataclass
-class _Run:
-    """One run of a copy.
-
-    Attributes:
-        outputs: of the model.
-        layers: path -> first input and first output of every layer.
-        gradients: of the kept rows' outputs, by parameter.
-        state: what the copy holds afterwards.
-    """
-
-    outputs: list[Tensor]
-    layers: dict[str, tuple[Tensor | None, Tensor]]
-    gradients: dict[str, Tensor]
-    state: State
-
-
-def _finite(run: _Run) -> bool:
+def _finite(run: ProbeRun) -> bool:
     return all(bool(value.isfinite().all()) for value in (*run.outputs, *run.gradients.values()))
 
 
-def _run(model: nn.Module, batch: _Batch, keep: Tensor, start: Callable[[], None]) -> _Run:
+def _run(
+    model: nn.Module, batch: _Batch, keep: Tensor, start: Callable[[], None], kept: KeptValues | None = None
+) -> ProbeRun:
     module, restore = copy_to_run(model)
     layers: dict[str, tuple[Tensor | None, Tensor]] = {}
     try:
         hooks = [inner.register_forward_hook(_noting(layers, path)) for path, inner in module.named_modules() if path]
         start()
-        outputs = _batched(batch.values(module), len(keep))
+        outputs = _batched(batch.values(module, kept), len(keep))
         gradients = _gradients(module, outputs, keep)
         for hook in hooks:
             hook.remove()
         state = {name: _kept(value) for name, value in module_state(module).items()}
     finally:
         restore()
-    return _Run([value.detach() for value in outputs], layers, gradients, state)
+    return ProbeRun([value.detach() for value in outputs], layers, gradients, state)
 
 
 def _gradients(module: nn.Module, outputs: list[Tensor], keep: Tensor) -> dict[str, Tensor]:
@@ -295,118 +282,14 @@ def _finite_rows(inputs: Inputs) -> Tensor:
     return places if len(places) >= _LEAST or not len(places) else places.repeat(-(-_LEAST // len(places)))
 
 
+def _kept(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value.copy() if isinstance(value, np.ndarray) else value
+
+
 def _half(count: int, draw: torch.Generator) -> Tensor:
     replaced = torch.zeros(count, dtype=torch.bool)
     replaced[torch.randperm(count, generator=draw)[: count // 2]] = True
     return replaced
-
-
-def _check_repeats(model: nn.Module, first: _Run, second: _Run) -> None:
-    everywhere = torch.ones(len(first.outputs[0]) if first.outputs else 0, dtype=torch.bool)
-    alike = _rows_alike(first.outputs, second.outputs, everywhere, _tolerance(first, _OUTPUTS))
-    if not alike or changed_names(first.state, second.state):
-        name = type(model).__name__
-        raise UnsupportedModel(
-            f"the model ({name}) gives another result when the same batch runs again with the same draws: it keeps "
-            "state outside of its modules, or draws from a generator of its own. Keep no statistics of batches; draw "
-            "noise from torch's generator."
-        )
-
-
-def _check_state(first: State, second: State) -> None:
-    written = changed_names(first, second)
-    if written:
-        name = _readable(written[0], first)
-        raise UnsupportedModel(
-            f"{name} follows the records that pass through the model, which would carry private data from one step "
-            "into the next. Remove the statistic, or compute it on public data."
-        )
-
-
-def _readable(name: str, state: State) -> str:
-    kind = "state" if name.endswith("__len__") or not isinstance(state.get(name), Tensor) else "tensor"
-    return f"{kind} {name.removesuffix('.__len__')!r} of the model"
-
-
-def _check_rows(model: nn.Module, first: _Run, second: _Run, keep: Tensor, of_loss: bool) -> None:
-    if not _rows_alike(first.outputs, second.outputs, keep, _tolerance(first, _OUTPUTS)):
-        raise UnsupportedModel(_mixing(model, first, second, keep, "losses" if of_loss else "outputs"))
-    allowed = _tolerance(first, _GRADIENTS) * _largest(first.gradients.values())
-    for name, gradient in first.gradients.items():
-        difference = (gradient - second.gradients[name]).abs()
-        # Rows that overflow leave NaN in a sum over all of them, whatever their weight: such a draw decides nothing.
-        if bool((difference > allowed).any()) and bool(difference.isfinite().all()):
-            raise UnsupportedModel(_mixing(model, first, second, keep, f"the gradient of {name!r}"))
-
-
-def _rows_alike(first: list[Tensor], second: list[Tensor], keep: Tensor, tolerance: float) -> bool:
-    if [value.shape for value in first] != [value.shape for value in second]:
-        return False
-    return all(is_near(one, other, keep, tolerance) for one, other in zip(first, second, strict=True))
-
-
-def _alike(one: Tensor | None, other: Tensor | None, keep: Tensor, tolerance: float) -> bool:
-    if one is None or other is None or not _comparable(one, other, keep):
-        return False
-    return is_near(one, other, keep, tolerance)
-
-
-def _comparable(one: Tensor, other: Tensor, keep: Tensor) -> bool:
-    return one.shape == other.shape and bool(one.dim()) and len(one) == len(keep)
-
-
-def is_near(one: Tensor, other: Tensor, keep: Tensor, tolerance: float) -> bool:
-    """Whether rows of two tensors of equal shape agree.
-
-    Args:
-        one: shape (rows, ...).
-        other: the same shape.
-        keep: which rows count, shape (rows,).
-        tolerance: largest difference, in units of the largest value of `one`, >= 0.
-    """
-    where = keep.to(one.device)
-    one, other = one[where].float(), other[where].float()
-    allowed = tolerance * _largest([one])
-    close = ((one - other).abs() <= allowed) | (one == other) | (one.isnan() & other.isnan())
-    return bool(close.all())
-
-
-def _largest(values: Any) -> float:
-    found = [float(value.abs().nan_to_num(0.0, 0.0, 0.0).max()) for value in values if value.numel()]
-    return max(found, default=0.0)
-
-
-def _tolerance(run: _Run, usual: float) -> float:
-    """`usual` in single precision; half precision rounds otherwise where other rows are scaled along."""
-    values = [*run.outputs, *(output for _, output in run.layers.values())]
-    narrow = any(value.dtype in (torch.float16, torch.bfloat16) for value in values)
-    return _HALF if narrow else usual
-
-
-def _mixing(model: nn.Module, first: _Run, second: _Run, keep: Tensor, what: str) -> str:
-    """The sentence for rows that follow others, with the first layer where it shows."""
-    for path, (given, output) in first.layers.items():
-        later = second.layers.get(path)
-        if later is None or not _comparable(output, later[1], keep):
-            continue
-        if not is_near(output, later[1], keep, _tolerance(first, _OUTPUTS)):
-            layer = f"layer {path!r} ({type(model.get_submodule(path)).__name__})"
-            where = (
-                layer
-                if _alike(given, later[0], keep, _tolerance(first, _OUTPUTS))
-                else f"what the model does before {layer}"
-            )
-            return f"{where} mixes the examples of a batch. Normalise within one example, e.g. by nn.GroupNorm."
-    if what == "losses":
-        return "the loss of an example depends on the other examples of its batch. Compute each from its own outputs."
-    return (
-        f"the model mixes the examples of a batch: {what} of an example change when others are exchanged. "
-        "Compute each row from its own record and public values alone."
-    )
-
-
-def _kept(value: Any) -> Any:
-    return value.clone() if isinstance(value, Tensor) else value.copy() if isinstance(value, np.ndarray) else value
 
 
 @contextmanager
