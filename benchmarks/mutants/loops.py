@@ -1,6 +1,7 @@
 """Wrong training loops and models that mix or keep records, run with this library and with Opacus.
 
-    python -m benchmarks.mutants.loops                 the table, stored in benchmarks/results/mutants.json
+    python -m benchmarks.mutants.loops [START ...]     the table, stored in benchmarks/results/mutants.json;
+                                                       others than those that start so keep their stored row
     python -m benchmarks.mutants.loops --opacus NAME   one of them with Opacus, which must be installed
 
 The catalogue is that of the tests (`tests.training.wrong_loops`, `tests.gradients.modules`). A loop is refused
@@ -11,6 +12,7 @@ one kind of number. Every loop runs in a process of its own, so that a crash is 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import subprocess
@@ -114,18 +116,25 @@ def report(name: str, library: str) -> str:
 def main() -> None:
     """One loop, or all of them by both libraries, stored."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants.loops")
+    parser.add_argument("starts", nargs="*", metavar="START", help="of the names that run; all, if none is given")
     parser.add_argument("--tacit", metavar="NAME")
     parser.add_argument("--opacus", metavar="NAME")
     given = parser.parse_args()
     if name := given.tacit or given.opacus:
         print(report(name, "tacit" if given.tacit else "opacus"))
         return
+    if importlib.util.find_spec("opacus") is None:
+        parser.error("Opacus is not installed, and a missing library refuses nothing; pip install opacus")
     from benchmarks.mutants.__main__ import RESULTS, locked, stored
     from tacit.serialization import write_text
 
     wrong, correct = catalogue()
+    kept = {row["name"]: row for row in stored().get("loops", [])}
     rows = []
     for name in (*wrong, *correct):
+        if given.starts and not name.startswith(tuple(given.starts)) and name in kept:
+            rows.append(kept[name])
+            continue
         rows.append({"name": name, "wrong": name in wrong} | {lib: outcome(name, lib) for lib in ("tacit", "opacus")})
         print(" | ".join(map(str, rows[-1].values())), flush=True)
     with locked():
