@@ -67,6 +67,8 @@ def command(
     console.print(f"{card.dataset}, {card.model}: {name[0].lower()}{name[1:]} {found}, without privacy {nonprivate}")
     if against := told_against(card.metrics, card.measure):
         console.print(against)
+    if told := card.held_out.get("says"):
+        console.print(told)
     console.print(OUTSIDE, style="dim")
     console.print(account_table(run.account, run.card.ledger))
     if card.leaks:

@@ -132,7 +132,10 @@ def _show(tuned: Tuned) -> None:
     console, card, search, at = screen(), tuned.run.card, tuned.search, tuned.target.delta
     total = tuned.tradeoff.epsilon(at)
     console.print(f"Winner: {', '.join(f'{name} {value}' for name, value in tuned.settings.items())}")
-    console.print(f"{card.dataset}: test {card.metrics['test']:.4f} (outside of the guarantee)")
+    found, told = card.metrics["test"], card.held_out
+    outside = " (outside of the guarantee)" if told.get("test") == "exact" else ""
+    console.print(f"{card.dataset}: test {'not measured' if found is None else f'{found:.4f}{outside}'}")
+    console.print(told.get("says", ""), soft_wrap=True)
     console.print(
         f"The whole search: epsilon {float(total):.4f} at delta {at:g}, {tuned.tradeoff.standing.value}; an attack "
         f"reaches {total.interval[0]:.4f}. Noise multiplier {search.noise_multiplier:.4f} in each trial."

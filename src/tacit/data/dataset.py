@@ -39,6 +39,7 @@ class Dataset:
         schema: how the columns of a table became features; None for other data.
         weights: of the training rows in the loss, float32 in [0, 1], shares of a declared bound; None for equal ones.
         units: number of the privacy unit (user) of each training row, int64; None where every record is one.
+        test_units: the same of each test row, where whole users are held out; None otherwise.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Dataset:
     schema: Schema | None = None
     weights: np.ndarray | None = None
     units: np.ndarray | None = None
+    test_units: np.ndarray | None = None
 
     def without(self, aside: np.ndarray) -> "Dataset":
         """The same data without the training rows where `aside`, shape (rows,), is True."""

@@ -181,6 +181,7 @@ def dataset_from(
         schema=schema,
         weights=None if weights is None else weights[train],
         units=None if units is None else units[train],
+        test_units=None if units is None or declared.task == "ratings" else units[test],
     )
 
 

@@ -38,6 +38,8 @@ class Card:
         calibration: of two classes: a row for each bin of the second one's predicted chance: `start` and `end` of the
             bin, mean chance `predicted`, `share` of the class with the band `low` to `high`, and `rows`.
         training_curve: `measure` after each epoch under `private` and `nonprivate`.
+        held_out: how the test records were measured: `records` "public" or "private", `test` "exact", "noisy" or "not
+            measured", what they paid, and one sentence that `says` so.
         settings: what the run was configured with, single values only.
         versions: of the programs that ran.
         wall_seconds: from start to card, by `coarse_seconds`.
@@ -58,6 +60,7 @@ class Card:
     audits: Sequence[AuditResult] = ()
     calibration: Sequence[Mapping[str, float]] = ()
     training_curve: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    held_out: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     title: str = "Privacy card"
@@ -101,6 +104,7 @@ def card_table(card: Card) -> dict[str, Any]:
             "method": card.method,
             "measure": card.measure,
             "metrics": {"nonprivate_test": None} | dict(card.metrics),
+            "held_out": dict(card.held_out),
             "calibration": [dict(row) for row in card.calibration],
             "unit": card.ledger.unit,
             "relation": card.ledger.relation.value,

@@ -34,6 +34,7 @@ CHOICES = {
     "engine": ("auto", "eager", "recorded", "compiled"),
     "precision": ("float32", "bfloat16"),
 }
+TEST_RECORDS = ("public", "private")
 DATA_GROUP, OPTIMIZER_GROUP, PRIVACY_GROUP = "Data and model", "Optimizer", "Privacy"
 EXECUTION_GROUP, ATTACKS_GROUP = "Execution", "Attacks"
 _OPTIONAL_COUNTS = {"max_physical_batch_size": 1, "checkpoint_every": 1, "init_seed": 0, "unsafe_seed": 0}  # minima
@@ -100,6 +101,17 @@ class Config:
     )
     delta: float = setting(1e-5, "delta of the guarantee, below 1/n.", group=PRIVACY_GROUP)
     relation: str = setting("add_remove", "add_remove, replace_one or zero_out.", group=PRIVACY_GROUP)
+    test_records: str | None = setting(
+        None,
+        "public or private; by default public for a published data set, private for an own table.",
+        group=PRIVACY_GROUP,
+    )
+    test_epsilon: float | None = setting(
+        None,
+        "What private test records pay for a test result with noise; 0 for none. By default the epsilon of the "
+        "training, and 0 in a run that a registry is charged for.",
+        group=PRIVACY_GROUP,
+    )
     attacks: tuple[str, ...] = setting(
         ("loss_threshold",), "Attack to run on the model.", flag="attack", group=ATTACKS_GROUP
     )
@@ -108,6 +120,9 @@ class Config:
     unsafe_seed: int | None = setting(None, "Seed sampling and noise: reproducible, not private.", group=PRIVACY_GROUP)
     unsafe_delta: bool = setting(
         False, "Accept a delta of 1/n or more, at which publishing a record may be private.", group=PRIVACY_GROUP
+    )
+    unsafe_test_metrics: bool = setting(
+        False, "Results on private test records without noise, which no guarantee covers.", group=PRIVACY_GROUP
     )
     strict: bool = setting(False, "Values read from private data unpaid are errors, not warnings.", group=PRIVACY_GROUP)
     table: TableConfig | None = None
@@ -141,9 +156,11 @@ class Config:
             check.choice("attack", attack, ATTACKS)
         if self.table is not None and self.table.user is not None:
             self._protect_users(self.table.user)
-        for name in ("strict", "count_padding", "unsafe_delta"):
+        for name in ("strict", "count_padding", "unsafe_delta", "unsafe_test_metrics"):
             if not isinstance(getattr(self, name), bool):
                 raise check.fail(name, "true or false", getattr(self, name))
+        if self.test_records is not None:
+            check.choice("test_records", self.test_records, TEST_RECORDS)
         Relation.parse(self.relation)
 
     def _protect_users(self, user: str) -> None:
@@ -168,6 +185,8 @@ class Config:
         for name in ("nonprivate_learning_rate", "noise_multiplier", "epsilon"):
             if getattr(self, name) is not None:
                 check.positive(name, getattr(self, name))
+        if self.test_epsilon is not None:
+            check.real("test_epsilon", self.test_epsilon, low=0.0)
         check.count("batch_size", self.batch_size)
         for name, minimum in _OPTIONAL_COUNTS.items():
             if getattr(self, name) is not None:

@@ -10,6 +10,9 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from tacit import check
 from tacit.accounting import PUBLIC_SIZE, Account, Ledger, account, unpaid
@@ -22,6 +25,17 @@ from tacit.runs.attacks import attack_model, claim_of
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
 from tacit.runs.decision_metrics import calibration_of, decision_metrics
+from tacit.runs.held_out import (
+    SWITCH,
+    NoisyResult,
+    check_declared,
+    measured_exactly,
+    noisy_result,
+    not_measured,
+    planned_cost,
+    public_test,
+    told_exactly,
+)
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import CHECKPOINT, MODEL, SEARCH, Method, Progress
 from tacit.runs.metrics import constant_test, metric_of
@@ -134,11 +148,13 @@ def train_by(
     _begin(ledger, config, dataset, charged)
     if unsigned:
         ledger.mark_unsafe(f"unsafe_run: {unsigned}", Standing.CLAIMED)
-    job = Job(config, dataset, ledger, folder, resume, on_progress, data_dir, sign, charged.cover)
+    shown = measured_exactly(config)
+    job = Job(config, dataset, ledger, folder, resume, on_progress, data_dir, sign, charged.cover, measures_test=shown)
     method.check(job)
     if not method.takes_weights() and (config.class_weights or dataset.weights is not None):
         hint = "It would train without the weights."
         raise check.fail("method", "gradient, objective or output for weighted records or classes", config.method, hint)
+    check_declared(config)
     _check_delta(config, len(dataset.y_train))
     folder.mkdir(parents=True, exist_ok=True)
     with locked("out", folder):
@@ -164,6 +180,10 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
     """The run from training to card, in a folder that no other process works on."""
     config, dataset, folder, on_progress = job.config, job.dataset, job.folder, job.on_progress
     remove_parts(folder)
+    seen = job.resume and (folder / "card.json").exists()
+    planned = planned_cost(config, dataset, "record" if dataset.units is None else "user")
+    if planned is not None:
+        charged.cover(planned)
     if job.resume:
         # Of an attempt that was killed before it signed its card: another attempt must not sign it as the run's.
         for name in ("card.json", "card.html"):
@@ -178,32 +198,33 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
     if trained.config is not None:
         write_text(folder / "config.json", json_text(config.settings()))
     keep_trained(job, method, trained)
-    baseline = method.nonprivate_baseline(job)
+    baseline = method.nonprivate_baseline(job) if job.measures_test else ()
     on_progress("accounting", 0, 1)
     answers = account(job.ledger, delta=config.delta)
     on_progress("accounting", 1, 1)
     audits = attack_model(config, dataset, trained.predict, claim_of(job.ledger), on_progress)
-    metric, predicted = metric_of(dataset), trained.predict(dataset.x_test)
+    predicted = trained.predict(dataset.x_test)
+    found, held_out = _test_metrics(job, predicted, answers, charged=charged, seen=seen)
     card = Card(
         dataset=dataset.name,
         model=trained.model,
         method=f"{config.method}: {trained.algorithm}",
         records=trained.units or len(dataset.y_train),
-        measure=metric.name,
+        measure=metric_of(dataset).name,
         metrics={
-            "test": metric(predicted, dataset.y_test),
+            "test": found["test"],
             "nonprivate_test": baseline[-1]["test"] if baseline else None,
-            "constant_test": constant_test(dataset),
-            **decision_metrics(dataset, predicted),
+            **found,
             **trained.metrics,
         },
-        calibration=calibration_of(dataset, predicted),
+        held_out=held_out,
+        calibration=calibration_of(dataset, predicted) if job.measures_test else (),
         account=answers,
         ledger=job.ledger,
         leaks=dataset.leaks,
         audits=audits,
         training_curve={
-            "private": [row["test"] for row in trained.history],
+            "private": [row["test"] for row in trained.history if job.measures_test],
             "nonprivate": [row["test"] for row in baseline],
         },
         settings={**trained.settings, **({} if charged.dataset is None else {"budget": charged.dataset.name})},
@@ -216,6 +237,34 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
     sign_run(folder, config.model)
     _remove_states(folder)
     return Run(folder, card, answers, audits, charged.dataset)
+
+
+def _test_metrics(
+    job: Job, predicted: np.ndarray, answers: Account, *, charged: RunBudget, seen: bool
+) -> tuple[dict[str, float | None], dict[str, Any]]:
+    """What the card says of the test records: (metrics, how they were measured).
+
+    Args:
+        job: of the run.
+        predicted: for the test records.
+        answers: of the accountants for the training.
+        charged: where the run is charged; what test records pay by themselves is charged nowhere unless planned.
+        seen: whether an earlier attempt made a card, so that a second result with noise would tell more.
+    """
+    config, dataset = job.config, job.dataset
+    if job.measures_test:
+        exact = metric_of(dataset)(predicted, dataset.y_test)
+        further = {"constant_test": constant_test(dataset), **decision_metrics(dataset, predicted)}
+        return {"test": exact, **further}, told_exactly(config)
+    if charged.dataset is not None and config.test_epsilon is None:
+        result: NoisyResult | str = "a run that a registry is charged for measures them at a test_epsilon only"
+    elif seen:
+        result = "an earlier attempt of this run may have shown their result"
+    else:
+        result = noisy_result(config, dataset, predicted, answers, job.ledger)
+    if isinstance(result, str):
+        return {"test": None}, not_measured(result)
+    return {"test": result.value}, dict(result.told)
 
 
 def resume(
@@ -293,6 +342,8 @@ def _begin(ledger: Ledger, config: Config, dataset: Dataset, charged: RunBudget)
         ledger.assume(charged.sentence())
     if config.unsafe_delta:
         ledger.mark_unsafe("unsafe_delta")
+    if config.unsafe_test_metrics and not public_test(config):
+        ledger.mark_unsafe(SWITCH)
     ledger.assume("Test results, attacks and any choice of settings made by looking at them are outside the guarantee.")
     # A registered data set was prepared before it was published; whoever reads an own table can declare the rest.
     for leak in dataset.leaks:

@@ -7,7 +7,7 @@ import os
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tacit.models.named import home_of
 from tacit.reports import Card
 from tacit.reports.words import by_trust
 from tacit.runs import Config, config_from_table, read_config, train
+from tacit.runs.held_out import measured_exactly
 from tacit.sweeps.store import LEDGER, NOT_KEPT
 from tacit.sweeps.task import Task
 
@@ -67,10 +68,13 @@ def run(data_dir: str | os.PathLike[str] | None, **settings: Any) -> dict[str, A
     """One run of a grid: its metrics, attacks and guarantee, and the result of every accountant.
 
     The guarantee is the smallest epsilon of the best standing. `epsilon` and `standing` are by accountant. The ledger
-    goes into the total of the sweep.
+    goes into the total of the sweep. Of private test records nothing is kept: every trial would cost them.
     """
+    config = config_from_table(settings)
+    if not measured_exactly(config):
+        config = replace(config, test_epsilon=0.0, attacks=())
     with tempfile.TemporaryDirectory() as folder:
-        card = train(config_from_table(settings), data_dir=data_dir, out=folder).card
+        card = train(config, data_dir=data_dir, out=folder).card
     results = by_trust(card.account.results)
     return {
         "metrics": dict(card.metrics),
@@ -93,6 +97,11 @@ def _section(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
 def _task(preset: str, overrides: Mapping[str, Any]) -> Task:
     """The task of a run, with its whole configuration, so that editing the preset later changes nothing."""
     config = read_config(preset, overrides)
+    if config.test_epsilon:
+        hint = "Train the setting that you choose, and measure that."
+        raise check.fail(
+            "test_epsilon", "left out in a sweep, every run of which would cost it", config.test_epsilon, hint
+        )
     secret = {} if config.unsafe_seed is None else {"unsafe_seed": config.unsafe_seed}
     shown = {name: NOT_KEPT if name == "unsafe_seed" else value for name, value in overrides.items()}
     return Task(

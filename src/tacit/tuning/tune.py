@@ -98,6 +98,8 @@ def tune(
     """
     check.instance("target", target, Epsilon, "one such as Epsilon(3.0, 1e-5)")
     config = _config(preset, {"epsilon": target.epsilon, "delta": target.delta, **(overrides or {})})
+    if validation == "public":  # Which declares the test records public.
+        config = replace(config, test_records="public")
     count = law_of(law, trials=trials) if selection == RANDOM_TRIALS else _whole_number(trials)
     asked = Asked(space_of(config, space), target, count, selection, validation, validation_share)
     charged = RunBudget.find(config, budget, lambda records: asked.whole(config, records))

@@ -46,6 +46,7 @@ class Job:
         reserve: reserves what a ledger holds in the registry of the project; raises `BudgetExceeded` where a cap of the
             data set would be crossed.
         checkpoints: whether a method that keeps checkpoints does so for this run.
+        measures_test: whether results on the test records may be measured and kept while it trains: they are public.
     """
 
     config: Config
@@ -58,6 +59,7 @@ class Job:
     sign: Callable[[], None] = lambda: None
     reserve: Callable[[Ledger], None] = lambda ledger: None
     checkpoints: bool = True
+    measures_test: bool = True
 
     def write_ahead(self, *planned: tuple[Mechanism, int]) -> None:
         """Save the ledger as it would stand after `planned`: a run killed later never understates what was spent."""
@@ -80,7 +82,7 @@ class Trained:
         model: what was trained, in a few words.
         algorithm: how, in a few words, e.g. "DP-SGD".
         settings: single values for the card, no seed among them.
-        history: `test` after each epoch, for the training curve; empty where there are no epochs.
+        history: `test` after each epoch, for the training curve, where the job `measures_test`; empty without epochs.
         metrics: further numbers for the card.
         units: how many privacy units (ledger.unit) the training data holds; the records where None.
         config: the settings that `load` needs, where they are not those of the job.

@@ -86,7 +86,7 @@ class Gradient(Method[GradientSettings]):
             delta=config.delta,
             ledger=job.ledger,
             stream=stream_of(config),
-            evaluate=evaluator(dataset),
+            evaluate=evaluator(dataset) if job.measures_test else None,
             scheduler=scheduler,
             scheduler_per="step",
             checkpoint=kept if job.checkpoints else None,

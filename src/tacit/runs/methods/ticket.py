@@ -39,7 +39,8 @@ class TicketMethod(Method[TicketSettings]):
         )
         job.write_ahead((run.spending.mechanism, 1))
         done = run.run(
-            evaluate=evaluator(job.dataset), on_step=lambda stage, *at: job.on_progress(f"private {stage}", *at)
+            evaluate=evaluator(job.dataset) if job.measures_test else None,
+            on_step=lambda stage, *at: job.on_progress(f"private {stage}", *at),
         )
         done.ticket.save(job.folder / "ticket.safetensors")
         save_model(done.model, job.folder / MODEL)
@@ -80,6 +81,9 @@ class TicketMethod(Method[TicketSettings]):
         config = job.config
         if job.dataset.task != "classification":
             raise check.fail("dataset", "one with classes for method ticket", job.dataset.name)
+        if self.settings.stop_accuracy is not None and self.settings.stop_on == "public" and not job.measures_test:
+            hint = "Its test records are not declared public by test_records."
+            raise check.fail("stop_on of [ticket]", "private", "public", hint)
         if config.epsilon is None:
             raise InvalidInput("epsilon must be given for method ticket; got noise_multiplier. Phases share it.")
         return TicketPlan(

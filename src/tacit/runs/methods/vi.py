@@ -102,7 +102,7 @@ class Variational(Method[VariationalSettings]):
             learning_rate=own.learning_rate,
             prior_std=own.prior_std,
             samples=own.samples,
-            held_out=(x_test, y_test) if pairs >= 3 else None,
+            held_out=(x_test, y_test) if pairs >= 3 and job.measures_test else None,
             pairs=max(pairs, 3),
             ledger=job.ledger,
             stream=stream_of(config),

@@ -1,0 +1,217 @@
+"""What a run tells of its test records: exact results of public ones, one result with noise of private ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from tacit import check
+from tacit.accounting import EXACT_STEPS, Account, Ledger, accountant, common_facts
+from tacit.calibration import smallest
+from tacit.data import Dataset
+from tacit.mechanisms import DiscreteGaussian
+from tacit.noise import SecureStream, Stream
+from tacit.noise.discrete import discrete_gaussian
+from tacit.runs.builders import stream_of
+from tacit.runs.config import Config
+from tacit.runs.metrics import ratings_of
+from tacit.standing import Standing
+from tacit.tradeoff import Epsilon
+
+SWITCH = "unsafe_test_metrics"
+"""The switch that measures private test records exactly."""
+DISJOINT = (
+    "Test records are in no training batch, which positions and a public seed, or the name of a record's user, decide; "
+    "a record is a neighbour within its own part, and the sizes of both parts are public."
+)
+"""The assumption behind a result with noise."""
+PUBLISHED = "The test records are those of a published data set: results on them cost nothing."
+DECLARED = "The test records were declared public: results on them cost nothing."
+UNSAFE = f"The test records are private and were measured without noise ({SWITCH}): no guarantee covers the results."
+_LEVELS = 100
+_LARGEST = 20.0
+
+
+@dataclass(frozen=True)
+class NoisyResult:
+    """A test result that private records have paid for.
+
+    Attributes:
+        value: the metric of the run.
+        told: what `card.json` says of it under `held_out`.
+    """
+
+    value: float
+    told: Mapping[str, Any]
+
+
+def public_test(config: Config) -> bool:
+    """Whether the test records are public: declared, or by default those of a published data set."""
+    return (config.test_records or ("public" if config.table is None else "private")) == "public"
+
+
+def measured_exactly(config: Config) -> bool:
+    """Whether results on the test records are measured without noise, because they are public or by `SWITCH`."""
+    return config.unsafe_test_metrics or public_test(config)
+
+
+def told_exactly(config: Config) -> dict[str, Any]:
+    """The `held_out` of a card with exact results."""
+    if public_test(config):
+        return {"records": "public", "test": "exact", "says": DECLARED if config.test_records else PUBLISHED}
+    return {"records": "private", "test": "exact", "standing": Standing.CLAIMED.value, "says": UNSAFE}
+
+
+def not_measured(why: str) -> dict[str, Any]:
+    """The `held_out` of a card without test results."""
+    return {"records": "private", "test": "not measured", "says": f"The test records are private: {why}."}
+
+
+def planned_cost(config: Config, dataset: Dataset, unit: str) -> Ledger | None:
+    """What test records pay where `test_epsilon` says so, known before anything runs; None otherwise."""
+    if measured_exactly(config) or not config.test_epsilon or isinstance(_units(dataset, unit), str):
+        return None
+    return _ledger(config, dataset, unit, Epsilon(config.test_epsilon, config.delta), secure=True)
+
+
+def noisy_result(
+    config: Config, dataset: Dataset, predicted: np.ndarray, answers: Account, ledger: Ledger
+) -> NoisyResult | str:
+    """The test metric with exact discrete Gaussian noise, or why there is none.
+
+    A test record pays for this result, a training record for the training. Each result of a unit lies in [0, 1]:
+    whether a label is right, or a squared error as a share of the declared range; of a user, the mean over its
+    records. It is rounded at random to a multiple of 1 / 100, and the sum over units gets the noise.
+
+    Args:
+        config: of the run; `test_epsilon` is what a test record pays, by default the epsilon of the training.
+        dataset: with the test records.
+        predicted: of the test records.
+        answers: of the accountants for the training.
+        ledger: of the training, whose relation and unit count here too.
+
+    Source: McSherry 2009, Theorem 4; Canonne, Kamath & Steinke 2020.
+    """
+    units = _units(dataset, ledger.unit)
+    if isinstance(units, str):
+        return units
+    target = _target(config, answers)
+    if isinstance(target, str):
+        return target
+    stream = stream_of(config) or SecureStream()
+    paid = _ledger(config, dataset, ledger.unit, target, secure=stream.secure)
+    (mechanism, _), *_ = paid.mechanism.parts()
+    assert isinstance(mechanism, DiscreteGaussian)
+    losses = _losses(dataset, predicted)
+    levels, shares = mechanism.sensitivity, losses if units is None else _means(losses, units)
+    total = _rounded(shares, levels, stream) + discrete_gaussian(stream, Fraction(mechanism.scale) ** 2)
+    mean = min(max(total / levels / len(shares), 0.0), 1.0)
+    return NoisyResult(_metric(dataset, mean), _told(paid, mechanism, config.delta))
+
+
+def _target(config: Config, answers: Account) -> Epsilon | str:
+    if config.test_epsilon is not None:
+        if config.test_epsilon == 0:
+            return "test_epsilon is 0"
+        return Epsilon(config.test_epsilon, config.delta)
+    if config.delta == 0:
+        return "the noise of their result needs a delta above 0"
+    found = [result.epsilon for result in answers.results if result.tradeoff.source == "pld"]
+    epsilon = found[0] if found else config.epsilon
+    if epsilon is None or not epsilon > 0:
+        return "the training states no epsilon that they could pay; test_epsilon names one"
+    return Epsilon(min(epsilon, _LARGEST), config.delta)
+
+
+def _ledger(config: Config, dataset: Dataset, unit: str, target: Epsilon, *, secure: bool) -> Ledger:
+    """What test records pay for one result that meets `target`."""
+    levels = 1 if dataset.task == "classification" and unit == "record" else _LEVELS
+    found = smallest(
+        "noise of the test result",
+        lambda noise: DiscreteGaussian(noise, levels),
+        target,
+        relation=config.relation,
+    )
+    ledger = Ledger(relation=config.relation, unit=unit)
+    ledger.begin(*common_facts(unit=unit, secure=secure, arithmetic=EXACT_STEPS))
+    ledger.assume(DISJOINT)
+    if not secure:
+        ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
+    ledger.add(DiscreteGaussian(found.value, levels), note="test result")
+    return ledger
+
+
+def _told(paid: Ledger, mechanism: DiscreteGaussian, delta: float) -> dict[str, Any]:
+    cost = accountant("pld")(paid)
+    epsilon = float(cost.epsilon(delta))
+    says = (
+        f"The test result has discrete Gaussian noise of {mechanism.noise_multiplier:.3g} {paid.unit}s: a test "
+        f"{paid.unit}, in no training batch, has a guarantee of its own, epsilon {epsilon:.4g} at delta {delta:g} "
+        f"(pld, {cost.standing.value})."
+    )
+    return {
+        "records": "private",
+        "test": "noisy",
+        "standing": cost.standing.value,
+        "epsilon": epsilon,
+        "delta": delta,
+        "mechanisms": paid.spec()["mechanisms"],
+        "assumptions": list(paid.assumptions),
+        "says": says,
+    }
+
+
+def _units(dataset: Dataset, unit: str) -> np.ndarray | str | None:
+    """The unit of each test record, None where each is one, or why they cannot be told from those of training."""
+    if unit == "record":
+        return None
+    if dataset.test_units is None:
+        return "a user may have records on both sides"
+    return dataset.test_units
+
+
+def _losses(dataset: Dataset, predicted: np.ndarray) -> np.ndarray:
+    """1 for a right label, the squared error of a number as a share of its largest: in [0, 1] whatever is predicted."""
+    if dataset.task == "classification":
+        right = (predicted.argmax(axis=1) == dataset.y_test) & np.isfinite(predicted).all(axis=1)
+        return right.astype(float)
+    values = dataset.y_test if dataset.task == "regression" else ratings_of(dataset)[dataset.y_test]
+    found = predicted if dataset.task == "regression" else predicted @ ratings_of(dataset)
+    shares = ((found.astype(float) - values) / _span(dataset)) ** 2
+    return np.where(np.isfinite(shares), np.clip(shares, 0.0, 1.0), 1.0)
+
+
+def _span(dataset: Dataset) -> float:
+    if dataset.task == "regression":
+        return float(dataset.target_range[1] - dataset.target_range[0])
+    return float(np.ptp(ratings_of(dataset)))
+
+
+def _metric(dataset: Dataset, mean: float) -> float:
+    return mean if dataset.task == "classification" else _span(dataset) * math.sqrt(mean)
+
+
+def _means(losses: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """The mean over the records of each unit."""
+    _, places = np.unique(units, return_inverse=True)
+    return np.bincount(places, losses) / np.bincount(places)
+
+
+def _rounded(shares: np.ndarray, levels: int, stream: Stream) -> int:
+    """The sum of `shares` in [0, 1] times `levels`, each rounded at random; one share moves it by at most `levels`."""
+    scaled = np.clip(shares, 0.0, 1.0) * levels
+    whole = np.floor(scaled)
+    up = stream.uniform(len(shares)) < scaled - whole
+    return int(np.minimum(whole + up, levels).sum())
+
+
+def check_declared(config: Config) -> None:
+    """Raise `InvalidInput` for settings of the test records that contradict each other."""
+    if config.test_epsilon and measured_exactly(config):
+        hint = "Results without noise cost nothing, or are covered by nothing."
+        raise check.fail("test_epsilon", "left out where test results have no noise", config.test_epsilon, hint)
