@@ -17,6 +17,7 @@ from tacit.mechanisms import DiscreteGaussian, Gaussian
 from tacit.noise import SeededStream
 from tacit.runs import Config, held_out, read_config, train
 from tacit.runs.held_out import measured_exactly, noisy_result, planned_cost
+from tacit.training.unit_scores import LEVELS, rounded_sum, unit_means
 
 DELTA = 1e-4
 CLASSES = 'classes = ["no", "yes"]\n'
@@ -138,19 +139,19 @@ def test_a_user_moves_the_sum_by_no_more_than_the_sensitivity(task, monkeypatch)
     assert not set(data.units) & set(data.test_units)
     paid = planned_cost(Config(epsilon=1.0, delta=DELTA, test_records="private", test_epsilon=1.0), data, "user")
     ((mechanism, _),) = paid.mechanism.parts()
-    assert mechanism.sensitivity == held_out._LEVELS
+    assert mechanism.sensitivity == LEVELS
     draw = np.random.default_rng(2)
     shape = (len(data.y_test), 2) if task == "classification" else (len(data.y_test),)
     predicted = draw.normal(0, 50, shape)  # As far off as a model can be.
     predicted[0] = np.nan
     everyone = np.unique(data.test_units)
-    shares = held_out._means(held_out._losses(data, predicted), data.test_units)
+    shares = unit_means(held_out._losses(data, predicted), data.test_units)
     for gone, _ in enumerate(everyone):
         kept = data.test_units != everyone[gone]
         part = replace(data, x_test=data.x_test[kept], y_test=data.y_test[kept], test_units=data.test_units[kept])
-        left = held_out._means(held_out._losses(part, predicted[kept]), part.test_units)
+        left = unit_means(held_out._losses(part, predicted[kept]), part.test_units)
         coins = np.full(len(shares), 0.5)
-        whole, less = (held_out._rounded(each, 100, Coins(coins)) for each in (shares, left))
+        whole, less = (rounded_sum(each, LEVELS, Coins(coins)) for each in (shares, left))
         assert np.allclose(np.delete(shares, gone), left)
         assert 0 <= whole - less <= mechanism.sensitivity
 
@@ -175,7 +176,7 @@ def test_users_and_numbers_are_measured_in_a_run(own):
     (own / "mine.toml").write_text(text)
     card = trained(own).card
     assert card.held_out["test"] == "noisy"
-    assert card.held_out["mechanisms"][0]["sensitivity"] == 100
+    assert card.held_out["mechanisms"][0]["sensitivity"] == LEVELS
     assert card.ledger.unit == "user"
     assert 0 <= card.metrics["test"] <= 1
 

@@ -17,8 +17,10 @@ from tacit.relation import Relation
 from tacit.sampling import GroupedPoissonSampling
 from tacit.standing import Standing
 from tacit.training import BestModel, EarlyStopping, Plan, PrivateHoldout, fit, holdout
+from tacit.training.checkpoint import read_checkpoint
 from tacit.training.holdout import DISJOINT, OWN_COIN, epochs_of
 from tacit.training.loop import Loop
+from tacit.training.unit_scores import LEVELS
 
 DELTA = 1e-5
 DRAW = torch.Generator().manual_seed(0)
@@ -159,6 +161,103 @@ def test_outputs_that_are_not_finite_are_wrong():
     assert held._right(Broken(3, 2)) == 0
 
 
+USERS = np.arange(240) % 60
+
+
+def test_users_go_to_one_side_and_each_moves_the_count_by_at_most_its_sensitivity():
+    x, y, held = PrivateHoldout.split(X, Y, share=0.3, epsilon=1.0, delta=DELTA, owners=USERS)
+    assert not set(USERS[~held.aside]) & set(USERS[held.aside])
+    assert held.unit == "user"
+    assert held.units == len(set(USERS[held.aside]))
+    sampling = GroupedPoissonSampling(USERS[~held.aside])
+    _, done = train(held, x, y, sampling=sampling, ledger=Ledger(unit="user"), batch_size=10)
+    (entry,) = done.ledger.entries
+    ((counted, looks),) = entry.mechanism.branches[1].parts()
+    assert (counted.sensitivity, looks) == (LEVELS, len(done.history))
+    assert epsilon(entry.mechanism.branches[1]) <= 1.0
+    assert done.ledger.standing is Standing.PROVEN
+    assert all(abs(row["validation_accuracy"] - 0.5) < 3 for row in done.history)
+
+
+class Killed(Exception):
+    """What a kill looks like to the run."""
+
+
+@pytest.mark.parametrize("checkpoint", ["noisy", "exponential"])
+@pytest.mark.parametrize("killed_at", [3, 7, 11, 19])
+def test_a_run_that_was_killed_goes_on_and_looks_at_no_epoch_twice(checkpoint, killed_at, tmp_path):
+    """Its ledger is that of the whole run: steps and looks that may have been lost are not made again."""
+
+    def held():
+        return PrivateHoldout(X[200:], Y[200:], epsilon=2.0, delta=DELTA, checkpoint=checkpoint)
+
+    seen, looks = [], []
+
+    def kill(taken, planned):
+        seen.append(taken)
+        if taken == killed_at:
+            raise Killed
+
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(Killed):
+        train(
+            held(), checkpoint=path, checkpoint_every=4, on_step=kill, on_epoch=lambda row: looks.append(row["steps"])
+        )
+    _, done = train(held(), checkpoint=path, checkpoint_every=4, resume=True, ledger=Ledger(),
+                    on_step=lambda taken, planned: seen.append(taken),
+                    on_epoch=lambda row: looks.append(row["steps"]))  # fmt: skip
+    assert len(seen) == len(set(seen)), seen
+    assert len(looks) == len(set(looks)), looks
+    assert len(seen) <= 20
+    _, whole = train(held())
+    assert done.ledger.mechanism == whole.ledger.mechanism
+    assert done.ledger.standing is Standing.PROVEN
+    assert all(("validation_accuracy" in row) == (checkpoint == "noisy") for row in done.history)
+
+
+def test_a_resumed_choice_has_the_weights_of_the_epochs_before(tmp_path):
+    def held():
+        return PrivateHoldout(X[200:], Y[200:], epsilon=1e4, checkpoint="exponential")
+
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(Killed):
+        train(held(), checkpoint=path, on_step=kill_after(13), checkpoint_every=5)
+    kept = read_checkpoint(path).state["holdout"]
+    assert len(kept) == 2
+    model, _ = train(held(), checkpoint=path, checkpoint_every=5, resume=True, ledger=Ledger())
+    counts = []
+    for each in [*kept, model.state_dict()]:
+        other = nn.Linear(3, 2)
+        other.load_state_dict(each)
+        counts.append(int((other(X[200:]).argmax(1) == Y[200:]).sum()))
+    assert counts[-1] >= max(counts[:2])
+
+
+def kill_after(step):
+    def act(taken, planned):
+        if taken == step:
+            raise Killed
+
+    return act
+
+
+def test_another_holdout_does_not_go_on_with_a_run(tmp_path):
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(Killed):
+        train(PrivateHoldout(X[200:], Y[200:], epsilon=2.0, delta=DELTA), checkpoint=path, on_step=kill_after(6))
+    for rows in (slice(201, 240), slice(160, 200)):
+        with pytest.raises(InvalidInput, match="holdout must be"):
+            train(PrivateHoldout(X[rows], Y[rows], epsilon=2.0, delta=DELTA), checkpoint=path, resume=True)
+
+
+def test_a_checkpoint_holds_no_count_of_the_holdout(tmp_path):
+    path = tmp_path / "run.safetensors"
+    held = PrivateHoldout(X[200:], Y[200:], epsilon=2.0, checkpoint="exponential")
+    train(held, checkpoint=path)
+    state = read_checkpoint(path).state["holdout"]
+    assert [set(each) for each in state] == [{"weight", "bias"}] * 4
+
+
 def test_a_holdout_that_is_trained_on_is_noticed():
     _, done = train(PrivateHoldout(X[150:200], Y[150:200], epsilon=1.0, delta=DELTA))
     assert done.ledger.standing is not Standing.PROVEN
@@ -213,7 +312,11 @@ def test_every_epoch_that_the_loop_ends_is_paid_for(rate):
         lambda: PrivateHoldout(X, Y[:5], epsilon=1.0, delta=DELTA),
         lambda: PrivateHoldout(X, Y, epsilon=1.0, delta=DELTA, checkpoint="best"),
         lambda: PrivateHoldout.split(X, Y, share=1.0, epsilon=1.0, delta=DELTA),
-        lambda: train(PrivateHoldout(X[200:], Y[200:], epsilon=1.0, delta=DELTA), checkpoint="run.safetensors"),
+        lambda: PrivateHoldout(X, Y, epsilon=1.0, delta=DELTA, owners=[1, 2]),
+        lambda: train(PrivateHoldout(X[200:], Y[200:], epsilon=1.0, delta=DELTA, owners=np.arange(40))),
+        lambda: train(
+            PrivateHoldout(X[200:], Y[200:], epsilon=1.0, delta=DELTA), checkpoint="r.safetensors", sampling="shuffled"
+        ),
         lambda: train(
             PrivateHoldout(X[200:], Y[200:], epsilon=1.0, delta=DELTA),
             sampling=GroupedPoissonSampling(np.arange(200) // 2),

@@ -20,6 +20,7 @@ GROUPS = {
     "clip": "Clipping, [clip]",
     "sampling": "Sampling, [sampling]",
     "noise": "Noise, [noise]",
+    "validation": "Private validation, [validation]",
     "input": "Method input, [input]",
     "objective": "Method objective, [objective]",
     "output": "Method output, [output]",

@@ -17,6 +17,7 @@ from tacit.runs.config import Config
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Predict, Progress
 from tacit.runs.stored_run import stored_config, stored_ledger, warn_of_origin
+from tacit.runs.validation import trained_on
 from tacit.tradeoff import TradeOff
 
 
@@ -111,7 +112,7 @@ def audit(
     folder = Path(run)
     given = {"attacks": None if attacks is None else list(attacks), "confidence": confidence}
     config = stored_config(folder, given, trust_code=trust_code)
-    dataset = dataset_of(config, data_dir)
+    dataset = trained_on(config, dataset_of(config, data_dir), folder)
     ledger = stored_ledger(folder)
     predict = method_of(config).load(Job(config, dataset, ledger, folder))
     warn_of_origin(folder)

@@ -21,6 +21,7 @@ from tacit.runs.methods.base import Progress
 from tacit.runs.privileged_attacks import PrivilegedAttacks
 from tacit.runs.run_budget import note_audit
 from tacit.runs.stored_run import stored_config, stored_ledger, warn_of_origin
+from tacit.runs.validation import trained_on
 from tacit.runs.white_box import LOW_ORDER_BITS, WHITE_BOX, WhiteBox, check_settings, training_of, white_box
 from tacit.tradeoff import TradeOff
 from tacit.training.refusals import collected_refusals
@@ -70,7 +71,7 @@ def audit_run(
     for name in () if attacks is None else (attacks := list(attacks)):
         check.choice("attack", name, attack_names())
     runs = check.count("runs", runs)
-    dataset, ledger = dataset_of(config, data_dir), stored_ledger(folder)
+    dataset, ledger = trained_on(config, dataset_of(config, data_dir), folder), stored_ledger(folder)
     claim = claim_of(ledger)
     why_not = _why_not_repeated(config, dataset, ledger, folder)
     names = list(attacks) if attacks is not None else [*(() if why_not else (WHITE_BOX,)), *config.attacks]

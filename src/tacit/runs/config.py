@@ -46,8 +46,8 @@ _OWN_MODEL = re.compile(r"(?!.*\.py:)[\w.]+:\w+")
 class Config:
     """Settings of `tacit train`; TOML keys, command-line flags and these fields have the same names.
 
-    Settings that belong together stand in a section, a table of its own: [clip], [sampling] and [noise] for the
-    training loop, and one for each method that has settings of its own. `sections` holds those that were given,
+    Settings that belong together stand in a section, a table of its own: [clip], [sampling], [noise] and [validation]
+    for the training loop, and one for each method that has settings of its own. `sections` holds those that were given,
     `section` gives any of them, `method_settings` the one of the chosen method. `class_weights` is a table of its own:
     class -> weight > 0 in the loss, 1 where none is given; a gradient is clipped after the weight.
     """
@@ -154,6 +154,8 @@ class Config:
                 raise check.fail(name, "a list", getattr(self, name))
         for attack in self.attacks:
             check.choice("attack", attack, ATTACKS)
+        if self.section("validation").type != "none" and self.method != "gradient":
+            raise check.fail("method", "gradient beside private validation", self.method)
         if self.table is not None and self.table.user is not None:
             self._protect_users(self.table.user)
         for name in ("strict", "count_padding", "unsafe_delta", "unsafe_test_metrics"):

@@ -15,13 +15,14 @@ from tacit.accounting import EXACT_STEPS, Account, Ledger, accountant, common_fa
 from tacit.calibration import smallest
 from tacit.data import Dataset
 from tacit.mechanisms import DiscreteGaussian
-from tacit.noise import SecureStream, Stream
+from tacit.noise import SecureStream
 from tacit.noise.discrete import discrete_gaussian
 from tacit.runs.builders import stream_of
 from tacit.runs.config import Config
 from tacit.runs.metrics import ratings_of
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
+from tacit.training.unit_scores import LEVELS, rounded_sum, unit_means
 
 SWITCH = "unsafe_test_metrics"
 """The switch that measures private test records exactly."""
@@ -33,7 +34,6 @@ DISJOINT = (
 PUBLISHED = "The test records are those of a published data set: results on them cost nothing."
 DECLARED = "The test records were declared public: results on them cost nothing."
 UNSAFE = f"The test records are private and were measured without noise ({SWITCH}): no guarantee covers the results."
-_LEVELS = 100
 _LARGEST = 20.0
 
 
@@ -86,7 +86,7 @@ def noisy_result(
 
     A test record pays for this result, a training record for the training. Each result of a unit lies in [0, 1]:
     whether a label is right, or a squared error as a share of the declared range; of a user, the mean over its
-    records. It is rounded at random to a multiple of 1 / 100, and the sum over units gets the noise.
+    records. It is rounded at random to a multiple of 1 / 16, and the sum over units gets the noise.
 
     Args:
         config: of the run; `test_epsilon` is what a test record pays, by default the epsilon of the training.
@@ -108,8 +108,8 @@ def noisy_result(
     (mechanism, _), *_ = paid.mechanism.parts()
     assert isinstance(mechanism, DiscreteGaussian)
     losses = _losses(dataset, predicted)
-    levels, shares = mechanism.sensitivity, losses if units is None else _means(losses, units)
-    total = _rounded(shares, levels, stream) + discrete_gaussian(stream, Fraction(mechanism.scale) ** 2)
+    levels, shares = mechanism.sensitivity, unit_means(losses, units)
+    total = rounded_sum(shares, levels, stream) + discrete_gaussian(stream, Fraction(mechanism.scale) ** 2)
     mean = min(max(total / levels / len(shares), 0.0), 1.0)
     return NoisyResult(_metric(dataset, mean), _told(paid, mechanism, config.delta))
 
@@ -130,7 +130,7 @@ def _target(config: Config, answers: Account) -> Epsilon | str:
 
 def _ledger(config: Config, dataset: Dataset, unit: str, target: Epsilon, *, secure: bool) -> Ledger:
     """What test records pay for one result that meets `target`."""
-    levels = 1 if dataset.task == "classification" and unit == "record" else _LEVELS
+    levels = 1 if dataset.task == "classification" and unit == "record" else LEVELS
     found = smallest(
         "noise of the test result",
         lambda noise: DiscreteGaussian(noise, levels),
@@ -194,20 +194,6 @@ def _span(dataset: Dataset) -> float:
 
 def _metric(dataset: Dataset, mean: float) -> float:
     return mean if dataset.task == "classification" else _span(dataset) * math.sqrt(mean)
-
-
-def _means(losses: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """The mean over the records of each unit."""
-    _, places = np.unique(units, return_inverse=True)
-    return np.bincount(places, losses) / np.bincount(places)
-
-
-def _rounded(shares: np.ndarray, levels: int, stream: Stream) -> int:
-    """The sum of `shares` in [0, 1] times `levels`, each rounded at random; one share moves it by at most `levels`."""
-    scaled = np.clip(shares, 0.0, 1.0) * levels
-    whole = np.floor(scaled)
-    up = stream.uniform(len(shares)) < scaled - whole
-    return int(np.minimum(whole + up, levels).sum())
 
 
 def check_declared(config: Config) -> None:

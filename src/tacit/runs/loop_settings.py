@@ -1,4 +1,4 @@
-"""Settings of the private training loop: the sections [clip], [sampling] and [noise].
+"""Settings of the private training loop: the sections [clip], [sampling], [noise] and [validation].
 
 `runs.builders` makes of each what `tacit.training.fit` takes; nothing heavy is imported here.
 """
@@ -87,10 +87,45 @@ class NoiseSettings(_Section):
         return {name: value for name, value in super().given().items() if name != "correlation"}
 
 
-SHORT_FORMS = {"sampling": "type", "noise": "correlation"}
+@dataclass(frozen=True)
+class ValidationSettings:
+    """The [validation] section: records that no step trains on, to stop a run or to choose its weights by.
+
+    Of method "gradient". The records set aside pay for what is told of them, in parallel with the training.
+    """
+
+    type: str = setting("none", "none, or private: a part of the training records.", short="validation")
+    epsilon: float | None = setting(None, "What is told of them costs them this; that of the run by default.")
+    share: float = setting(0.1, "Probability with which a record, or a user, is set aside, in (0, 1).")
+    checkpoint: str = setting(
+        "noisy", "noisy: an accuracy with noise after each epoch; exponential or permute_and_flip: only a choice."
+    )
+    patience: int | None = setting(None, "Of noisy: epochs without a better accuracy after which the run ends.")
+    best: bool = setting(False, "Of noisy: end with the weights of the best epoch.")
+
+    def __post_init__(self) -> None:
+        check.choice("type of [validation]", self.type, ("none", "private"))
+        check.choice("checkpoint of [validation]", self.checkpoint, ("noisy", "exponential", "permute_and_flip"))
+        check.probability("share of [validation]", self.share, open_low=True, open_high=True)
+        if self.epsilon is not None:
+            check.positive("epsilon of [validation]", self.epsilon)
+        if self.patience is not None:
+            check.count("patience of [validation]", self.patience)
+        if not isinstance(self.best, bool):
+            raise check.fail("best of [validation]", "true or false", self.best)
+        if self.checkpoint != "noisy" and (self.patience is not None or self.best):
+            raise check.fail("checkpoint of [validation]", "noisy for patience and best", self.checkpoint)
+
+
+SHORT_FORMS = {"sampling": "type", "noise": "correlation", "validation": "type"}
 """The setting of a section that its name alone stands for: `noise = "banded:8"`, `--noise banded:8`."""
 
-LOOP_SETTINGS: dict[str, type] = {"clip": ClipSettings, "sampling": SamplingSettings, "noise": NoiseSettings}
+LOOP_SETTINGS: dict[str, type] = {
+    "clip": ClipSettings,
+    "sampling": SamplingSettings,
+    "noise": NoiseSettings,
+    "validation": ValidationSettings,
+}
 """Section of the training loop by name."""
 
 

@@ -44,6 +44,7 @@ from tacit.runs.resumption import TRAINED, SavedLedger, keep_trained, trained_mo
 from tacit.runs.run_budget import NONE, RunBudget, read_budget
 from tacit.runs.run_signature import check_resumable, origin_of_run, sign_run
 from tacit.runs.stored_run import stored_config
+from tacit.runs.validation import set_aside_of
 from tacit.serialization import json_text, remove_parts, write_text
 from tacit.signing import Origin
 from tacit.standing import Standing
@@ -148,8 +149,11 @@ def train_by(
     _begin(ledger, config, dataset, charged)
     if unsigned:
         ledger.mark_unsafe(f"unsafe_run: {unsigned}", Standing.CLAIMED)
-    shown = measured_exactly(config)
-    job = Job(config, dataset, ledger, folder, resume, on_progress, data_dir, sign, charged.cover, measures_test=shown)
+    aside = set_aside_of(config, dataset, folder, again=resume)
+    dataset = dataset if aside is None else aside.training
+    shown, holdout = measured_exactly(config), None if aside is None else aside.holdout
+    given = {"measures_test": shown, "holdout": holdout}
+    job = Job(config, dataset, ledger, folder, resume, on_progress, data_dir, sign, charged.cover, **given)
     method.check(job)
     if not method.takes_weights() and (config.class_weights or dataset.weights is not None):
         hint = "It would train without the weights."
@@ -160,6 +164,8 @@ def train_by(
     with locked("out", folder):
         if not resume:
             _check_free(folder)
+        if aside is not None:
+            aside.write(folder)
         try:
             with charged.reserved(folder, ledger, resume=resume):
                 return _run(job, method, started, charged)

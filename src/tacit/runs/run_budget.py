@@ -35,7 +35,7 @@ UNTRACKED = (
 """The assumption of a run that no registry is charged for."""
 Planned = Callable[[int | None], Mechanism | None]
 _KIND = "run budget"
-_LOOP = {"clip", "noise", "sampling"}
+_LOOP = {"clip", "noise", "sampling", "validation"}
 
 
 @dataclass

@@ -146,7 +146,7 @@ def fit(
         stream: source of sampling and noise; a new `SecureStream` by default.
         evaluate: called in evaluation mode without gradients after every epoch; its numbers go to the history.
         holdout: private records that no step trains on, to end the run or to choose its weights by; the ledger holds
-            the plan and what is told of them as parallel branches. Not with `checkpoint`.
+            the plan and what is told of them as parallel branches. Pass the same one to resume.
         scheduler: learning-rate schedule of `optimizer`.
         scheduler_per: how often `scheduler` steps, once per "epoch" or "step".
         callbacks: see `Callback`; `EarlyStopping` and `TensorBoard` are some.
@@ -201,8 +201,6 @@ def fit(
     records, count = validate_inputs(model, inputs, targets, loss, optimizer, precision, device)
     callbacks = all_callbacks(callbacks, Functions(on_plan, on_step, on_epoch), progress)
     schedule = check_scheduler(optimizer, scheduler, scheduler_per)
-    if holdout is not None and checkpoint is not None:
-        raise check.fail("checkpoint", "None with a private holdout, whose noise may not be drawn twice", checkpoint)
     identity, saved = file_identity(checkpoint), open_checkpoint(checkpoint, resume)
     ledger = ledger if ledger is not None else Ledger()
     before = saved.before if saved is not None else ledger.copy()
@@ -225,10 +223,14 @@ def fit(
     )
     plan = resolve_plan(options, count, before)
     fingerprint = run_fingerprint(plan, model, optimizer, schedule, callbacks)
+    if holdout is not None:
+        fingerprint["holdout"] = holdout.identity()
+        if checkpoint is not None and plan.sampling.type not in ("poisson", "grouped_poisson"):
+            raise check.fail("sampling", "poisson for a run with a holdout and a checkpoint", plan.sampling.type)
     if saved is not None:
         check_same_run(saved, plan, fingerprint)
     run = options.start(plan, ledger, stream, goes_on=saved is not None)
-    if holdout is not None:
+    if holdout is not None and saved is None:
         _reserve_holdout(run, holdout)
     if options.divides_by_records(ledger.relation):
         ledger.facts.missing("settings", UNDECLARED_SIZE)
@@ -272,7 +274,7 @@ def fit(
     if checkpoint is not None:
         epoch = max(1, round(1 / plan.sample_rate))
         every = epoch if checkpoint_every is None else check.count("checkpoint_every", checkpoint_every)
-        writer = CheckpointWriter(checkpoint, every, identity, before, fingerprint, run, update, loop)
+        writer = CheckpointWriter(checkpoint, every, identity, before, fingerprint, run, update, loop, holdout)
         if saved is not None:
             writer.restore(saved)
             checks.restored()

@@ -17,9 +17,11 @@ from tacit.noise import SecureStream, Stream
 from tacit.noise.choice import METHODS, Scores, choice_mechanism, choose
 from tacit.noise.discrete import discrete_gaussian
 from tacit.relation import Relation
+from tacit.signing import signing_key
 from tacit.tradeoff import Epsilon
 from tacit.training.callbacks import Row
 from tacit.training.plan import Plan
+from tacit.training.unit_scores import LEVELS, rounded_sum, unit_means
 
 NOISY = "noisy"
 """Every epoch gives a noisy accuracy."""
@@ -28,7 +30,7 @@ METRIC = "validation_accuracy"
 """The name of the noisy accuracy in a row of the history."""
 DISJOINT = "The records of the private holdout are none of those trained on, and the sizes of both parts are public."
 """The assumption behind a holdout that was not made by `PrivateHoldout.split`."""
-OWN_COIN = "Each record went to the private holdout by a coin of its own, and the sizes of both parts are public."
+OWN_COIN = "Each unit went to the private holdout by a coin of its own, and the sizes of both parts are public."
 """The assumption behind a holdout that was."""
 _ROWS_AT_ONCE = 4096
 
@@ -45,7 +47,11 @@ class PrivateHoldout:
     - `checkpoint="exponential"` or `"permute_and_flip"`: nothing but which epoch's weights are restored at the end, a
       private choice by the counts that costs `epsilon` once however many epochs there are.
 
-    A run with a holdout writes no checkpoint file and cannot be resumed: its noise may not be drawn twice.
+    With `owners` what is protected is a user: each counts with the mean over its records, all of which are on one side,
+    and the run must sample users.
+
+    A resumed run passes the same holdout. Epochs that an interruption may have lost are not looked at again, because
+    their noise may not be drawn twice.
 
     Args:
         inputs: tensor or array (n, ...), none of it trained on.
@@ -53,6 +59,7 @@ class PrivateHoldout:
         epsilon: > 0, of everything that is told of the holdout.
         delta: in [0, 1), of the same; above 0 for "noisy".
         checkpoint: "noisy", "exponential" or "permute_and_flip".
+        owners: whose record each is, (n,), where users are protected.
         stream: source of the noise; a new `SecureStream` by default.
 
     Raises:
@@ -76,31 +83,38 @@ class PrivateHoldout:
         epsilon: float,
         delta: float = 0.0,
         checkpoint: str = NOISY,
+        owners: Any = None,
         stream: Stream | None = None,
     ):
         self._inputs, self._targets = torch.as_tensor(inputs), torch.as_tensor(targets)
         if self._targets.ndim != 1 or len(self._inputs) != len(self._targets) or not len(self._targets):
             raise check.fail("targets", "one class for each row of inputs, at least one", tuple(self._targets.shape))
+        self._owners = None if owners is None else np.asarray(owners)
+        if self._owners is not None and self._owners.shape != (len(self._targets),):
+            raise check.fail("owners", "one for each row of inputs", self._owners.shape)
         self.checkpoint = check.choice("checkpoint", checkpoint, CHECKPOINTS)
         self._target = Epsilon(check.positive("epsilon", epsilon), delta)
         if self.checkpoint == NOISY and delta == 0:
             raise check.fail("delta", "above 0 for noisy accuracies", delta)
         self._stream = SecureStream() if stream is None else stream
         self.assumption = DISJOINT
+        self.aside: np.ndarray | None = None
         self._relation, self._looks, self._noise = Relation.ADD_REMOVE, 0, 0.0
-        self._kept: list[tuple[int, Mapping[str, Tensor]]] = []
+        self._kept: list[tuple[float, Mapping[str, Tensor]]] = []
 
     @classmethod
     def split(
-        cls, inputs: Any, targets: Any, *, share: float, stream: Stream | None = None, **given: Any
+        cls, inputs: Any, targets: Any, *, share: float, stream: Stream | None = None, owners: Any = None, **given: Any
     ) -> tuple[Any, Any, PrivateHoldout]:
-        """Inputs and targets to train on, and the holdout: each record goes there by a coin of its own.
+        """Inputs and targets to train on, and the holdout: each record, or each user, goes there by a coin of its own.
 
         Args:
             inputs: tensor or array (n, ...).
             targets: class of each, (n,).
             share: in (0, 1), the probability with which a record goes to the holdout.
             stream: source of the coins and of the noise.
+            owners: whose record each is, (n,): all records of a user go to one side. `~holdout.aside` picks those of
+                the training part.
             given: other arguments of `PrivateHoldout`.
 
         Raises:
@@ -108,16 +122,33 @@ class PrivateHoldout:
         """
         check.probability("share", share, open_low=True, open_high=True)
         stream = SecureStream() if stream is None else stream
-        aside = stream.uniform(len(targets)) < share
-        if not aside.any() or aside.all():
-            raise check.fail("share", "one that leaves records for training and for the holdout", share)
-        holdout = cls(inputs[aside], targets[aside], stream=stream, **given)
-        holdout.assumption = OWN_COIN
+        aside = set_aside(len(targets), share, stream, owners)
+        owned = None if owners is None else np.asarray(owners)[aside]
+        holdout = cls(inputs[aside], targets[aside], stream=stream, owners=owned, **given)
+        holdout.assumption, holdout.aside = OWN_COIN, aside
         return inputs[~aside], targets[~aside], holdout
 
     def __len__(self) -> int:
         """Number of records."""
         return len(self._targets)
+
+    @property
+    def unit(self) -> str:
+        """What is protected: "record", or "user" where the records have owners."""
+        return "record" if self._owners is None else "user"
+
+    @property
+    def units(self) -> int:
+        """Number of units."""
+        return len(self) if self._owners is None else len(np.unique(self._owners))
+
+    def identity(self) -> str:
+        """Keyed hash of the records, the same for the same holdout; without a key that of their number."""
+        key, parts = signing_key(), [self._inputs.cpu().numpy(), self._targets.cpu().numpy()]
+        parts += [] if self._owners is None else [self._owners.astype(str)]
+        content = b"".join(str(part.shape).encode() + part.tobytes() for part in parts)
+        said = f"{len(self)} records, {self.checkpoint}, {self._target}"
+        return said if key is None else f"{said}, {key.mac('private holdout', content)}"
 
     @property
     def secure(self) -> bool:
@@ -132,14 +163,15 @@ class PrivateHoldout:
         """
         if self._looks:
             raise check.fail("holdout", "a new one for each run", "one that was used")
-        if plan.sampling.unit != "record" or plan.strategy is not None:
-            raise check.fail("sampling", "one of records with independent noise, beside a holdout", plan.sampling.type)
+        if plan.sampling.unit != self.unit or plan.strategy is not None:
+            rule = f"one of {self.unit}s with independent noise, beside a holdout of {self.unit}s"
+            raise check.fail("sampling", rule, plan.sampling.type)
         self._relation, self._looks = relation, epochs_of(plan)
         if self.checkpoint != NOISY:
             return choice_mechanism(self._target.epsilon, method=self.checkpoint)
 
         def told(noise: float) -> Mechanism:
-            return DiscreteGaussian(noise) * self._looks
+            return DiscreteGaussian(noise, self._levels) * self._looks
 
         self._noise = smallest("noise", told, self._target, relation=relation).value
         return told(self._noise)
@@ -151,9 +183,37 @@ class PrivateHoldout:
         self._looks -= 1
         right = self._right(model)
         if self.checkpoint == NOISY:
-            return {METRIC: (right + discrete_gaussian(self._stream, Fraction(self._noise) ** 2)) / len(self)}
-        self._kept.append((right, {name: value.detach().clone() for name, value in model.state_dict().items()}))
+            told = right + discrete_gaussian(self._stream, Fraction(self._noise * self._levels) ** 2)
+            return {METRIC: told / self._levels / self.units}
+        weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        self._kept.append((right / self._levels, weights))
         return {}
+
+    def state(self) -> list[Mapping[str, Tensor]]:
+        """The weights to choose from so far, for a checkpoint; their counts are private and stay out of it."""
+        return [weights for _, weights in self._kept]
+
+    def resume(self, plan: Plan, relation: Relation, model: nn.Module, taken: int, kept: list[Any]) -> None:
+        """Go on after `taken` steps, those that may have been lost among them: their epochs have no look any more.
+
+        Args:
+            plan: of the run.
+            relation: of its ledger.
+            model: whose weights are to choose from; it has its own again afterwards.
+            taken: steps taken or lost.
+            kept: the `state` of the checkpoint.
+        """
+        self.mechanism(plan, relation)
+        self._looks = sum(end > taken for end in epoch_ends(plan))
+        now = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        training = model.training
+        model.eval()
+        with torch.no_grad():
+            for weights in kept:
+                model.load_state_dict(weights)
+                self._kept.append((self._right(model) / self._levels, weights))
+        model.load_state_dict(now)
+        model.train(training)
 
     def restore_chosen(self, model: nn.Module) -> None:
         """Restore the weights of the epoch that the private choice picks, once, and forget the others."""
@@ -165,20 +225,51 @@ class PrivateHoldout:
         model.load_state_dict(self._kept[chosen][1])
         self._kept = []
 
+    @property
+    def _levels(self) -> int:
+        return 1 if self._owners is None else LEVELS
+
     def _right(self, model: nn.Module) -> int:
-        """How many records are classified right; an output that is not finite is wrong."""
-        right = 0
+        """How many units are classified right, in levels; an output that is not finite is wrong."""
+        right = np.zeros(len(self))
         for start in range(0, len(self), _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
             device = next(model.parameters()).device
             outputs = model(self._inputs[rows].to(device)).detach().cpu()
             hit = outputs.argmax(dim=1) == self._targets[rows]
-            right += int((hit & torch.isfinite(outputs).all(dim=1)).sum())
-        return right
+            right[rows] = (hit & torch.isfinite(outputs).all(dim=1)).numpy()
+        return rounded_sum(unit_means(right, self._owners), self._levels, self._stream)
+
+
+def set_aside(records: int, share: float, stream: Stream, owners: Any = None) -> np.ndarray:
+    """Which of so many records go to a holdout, each unit by a coin of its own, bool (records,).
+
+    Args:
+        records: their number.
+        share: in (0, 1), the probability with which a unit goes there.
+        stream: source of the coins.
+        owners: whose record each is, (records,); None where each is a unit.
+
+    Raises:
+        InvalidInput: one of the two parts is empty.
+    """
+    if owners is None:
+        aside = stream.uniform(records) < share
+    else:
+        found, places = np.unique(np.asarray(owners), return_inverse=True)
+        aside = (stream.uniform(len(found)) < share)[places]
+    if not aside.any() or aside.all():
+        raise check.fail("share", "one that leaves records for training and for the holdout", share)
+    return aside
 
 
 def epochs_of(plan: Plan) -> int:
     """How often a run of `plan` ends an epoch; its last step ends one too."""
+    return len(epoch_ends(plan))
+
+
+def epoch_ends(plan: Plan) -> set[int]:
+    """After which steps a run of `plan` ends an epoch."""
     last = round(plan.steps * plan.sample_rate) + 1
     ends = {round(epoch / plan.sample_rate) for epoch in range(1, last + 1)}
-    return len({step for step in ends if step <= plan.steps} | {plan.steps})
+    return {step for step in ends if step <= plan.steps} | {plan.steps}

@@ -43,6 +43,7 @@ class PrivateRun:
         clip: the clip of the next step.
         taken: steps taken so far.
         open_ended: whether something outside of this run decides when it ends, as a loop around `make_private` does.
+        paid_whole: whether the ledger holds the whole plan as one entry, so that lost steps are not taken again.
         monitor: measures what is released against the ledger.
         processes, writes: how many train together, and whether this one writes the files of the run.
 
@@ -59,6 +60,7 @@ class PrivateRun:
     processes: int = 1
     writes: bool = True
     open_ended: bool = False
+    paid_whole: bool = False
     _planned_before: int = 0  # Steps that the run before this one planned, where this one goes on with it.
 
     @check.renamed(using="accountant")
@@ -141,7 +143,7 @@ class PrivateRun:
         if target is not None and not target.met(measure(ahead)):
             raise BudgetExceeded(f"{note} would cross the privacy budget; nothing was released. It needs more noise.")
         self.ledger.add(branches, note=note)
-        self._ahead, self._reserved = self.plan.steps, True
+        self._ahead, self._reserved, self.paid_whole = self.plan.steps, True, True
         self._resolve_budget()
 
     def issue(self) -> Batch:
@@ -214,7 +216,8 @@ class PrivateRun:
             state: from `state` of a run of the same plan.
             ledger: what had run by then.
             spent: `ledger` and what a process that was killed may have run since, and shown in its logs. All of it
-                counts, except for a seeded stream, which repeats those steps exactly: one release.
+                counts, except for a seeded stream, which repeats those steps exactly: one release. Where the ledger
+                held the whole plan, `state` has how many those are under "lost": they are not taken again.
         """
         if isinstance(self.stream, SeededStream) and state["stream"] is not None:
             self.stream.restore(state["stream"])
@@ -223,7 +226,9 @@ class PrivateRun:
         else:
             self.ledger.advance(spent)
         self.sampler.restore(state["sampler"])
-        self.taken = state["taken"]
+        self.taken = state["taken"] + state.get("lost", 0)
+        if "lost" in state:
+            self._ahead, self._reserved, self.paid_whole = self.plan.steps - self.taken, True, True
         kept = isinstance(self.stream, SeededStream) and "correlation" in state
         if self.correlation is not None and kept:
             self.correlation.restore(state["correlation"])

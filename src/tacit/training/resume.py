@@ -18,6 +18,7 @@ from tacit.signing import Origin, latest_count, latest_place, new_id
 from tacit.standing import Standing
 from tacit.training.callbacks import stateful
 from tacit.training.checkpoint import Checkpoint, read_checkpoint
+from tacit.training.holdout import PrivateHoldout
 from tacit.training.loop import Loop
 from tacit.training.plan import Plan
 from tacit.training.private_run import PrivateRun
@@ -65,6 +66,7 @@ class CheckpointWriter:
         run: the running plan.
         update: the private update, whose clip is saved.
         loop: the training loop.
+        holdout: of the run, whose weights to choose from are kept.
     """
 
     def __init__(
@@ -77,7 +79,9 @@ class CheckpointWriter:
         run: PrivateRun,
         update: PrivateUpdate,
         loop: Loop,
+        holdout: PrivateHoldout | None = None,
     ):
+        self._holdout = holdout
         self._path, self._every, self._identity, self._before = path, every, identity, before
         self._fingerprint, self._run, self._update, self._loop = fingerprint, run, update, loop
         self._written = False
@@ -111,8 +115,10 @@ class CheckpointWriter:
         loop, ledger = self._loop, self._run.ledger
         self._count = max(self._count, latest_count(self._id)) + 1
         ahead = 0 if finished else min(self._run.left, self._every - loop.taken % self._every)
-        spent = ledger.resumable()
-        if ahead:
+        spent, state = ledger.resumable(), self._state()
+        if self._run.paid_whole:
+            state["run"]["lost"] = ahead
+        elif ahead:
             reserve_ahead(spent, self._run.plan, loop.taken, ahead)
         return Checkpoint(
             step=loop.taken,
@@ -122,7 +128,7 @@ class CheckpointWriter:
             ledger=ledger.resumable(),
             spent=spent,
             stopped=loop.stopped,
-            state=self._state(),
+            state=state,
             id=self._id,
             count=self._count,
         )
@@ -146,8 +152,11 @@ class CheckpointWriter:
             loop.scheduler.load_state_dict(state["scheduler"])
         for callback, kept in zip(stateful(loop.callbacks), state["callbacks"], strict=True):
             callback.restore(kept)
-        loop.taken, loop.stopped = saved.step, saved.stopped
+        loop.taken, loop.stopped = self._run.taken, saved.stopped
         loop.history.extend(state["history"])
+        if self._holdout is not None:
+            run = self._run
+            self._holdout.resume(run.plan, run.ledger.relation, loop.model, run.taken, state["holdout"])
         _restore_generators(loop.model, state["random"])
 
     def _vouch(self, saved: Checkpoint) -> None:
@@ -179,6 +188,7 @@ class CheckpointWriter:
             "clip": self._update.clip.spec(),
             "history": loop.history,
             "random": _generator_states(loop.model),
+            "holdout": [] if self._holdout is None else self._holdout.state(),
         }
 
 

@@ -185,9 +185,9 @@ def _config(preset: str | Config, overrides: Mapping[str, Any]) -> Config:
         config = read_config(check.text("preset", preset), overrides)
     if config.method != "gradient":
         raise check.fail("method", "gradient, whose trials can be planned alike", config.method)
-    for name in ("sampling", "noise"):
+    for name in ("sampling", "noise", "validation"):
         if name in config.sections:
-            rule = "absent in a search, whose trials sample by Poisson at one noise"
+            rule = "absent in a search, whose trials sample by Poisson at one noise and are scored alike"
             raise check.fail(f"[{name}]", rule, "a section")
     if clip_of(config).mechanism(1.0, False) != Gaussian(1.0):
         raise check.fail("clipping", "a fixed one, whose steps are Gaussian", clip_of(config).type)

@@ -17,6 +17,7 @@ from tacit.accounting import Ledger
 from tacit.data import Dataset
 from tacit.mechanisms import Mechanism
 from tacit.runs.config import Config
+from tacit.training import PrivateHoldout
 
 CHECKPOINT = "checkpoint.safetensors"
 """The file in a run's folder from which it can go on; gone once the run is finished."""
@@ -47,6 +48,7 @@ class Job:
             data set would be crossed.
         checkpoints: whether a method that keeps checkpoints does so for this run.
         measures_test: whether results on the test records may be measured and kept while it trains: they are public.
+        holdout: private validation records, which are none of `dataset`.
     """
 
     config: Config
@@ -60,6 +62,7 @@ class Job:
     reserve: Callable[[Ledger], None] = lambda ledger: None
     checkpoints: bool = True
     measures_test: bool = True
+    holdout: PrivateHoldout | None = None
 
     def write_ahead(self, *planned: tuple[Mechanism, int]) -> None:
         """Save the ledger as it would stand after `planned`: a run killed later never understates what was spent."""

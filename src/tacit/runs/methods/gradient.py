@@ -29,6 +29,7 @@ from tacit.runs.config import Config
 from tacit.runs.execution import store_execution
 from tacit.runs.method_settings import GradientSettings
 from tacit.runs.methods.base import CHECKPOINT, MODEL, Job, Method, Predict, Scalar, Trained
+from tacit.runs.validation import callbacks_of, told_of
 from tacit.tradeoff import Epsilon
 from tacit.training import Plan, fit, fit_nonprivate, load_model, read_checkpoint, save_model
 from tacit.training.execution_record import ExecutionRecord
@@ -66,7 +67,8 @@ class Gradient(Method[GradientSettings]):
         )
 
         def write_ahead(plan: Plan) -> None:
-            job.write_ahead(*_remaining(plan, taken))
+            # With private validation the whole plan is one entry of the ledger already.
+            job.write_ahead(*(_remaining(plan, taken) if job.holdout is None else ()))
             store_execution(job.folder, execution)
 
         fitted = fit(
@@ -87,6 +89,8 @@ class Gradient(Method[GradientSettings]):
             ledger=job.ledger,
             stream=stream_of(config),
             evaluate=evaluator(dataset) if job.measures_test else None,
+            holdout=job.holdout,
+            callbacks=() if job.holdout is None else callbacks_of(config, model),
             scheduler=scheduler,
             scheduler_per="step",
             checkpoint=kept if job.checkpoints else None,
@@ -110,6 +114,7 @@ class Gradient(Method[GradientSettings]):
             settings=_settings(config, fitted.plan) | ({"stopped": fitted.stopped} if fitted.stopped else {}),
             units=fitted.plan.sampling.units(fitted.plan.records),
             history=fitted.history,
+            metrics=told_of(config, fitted.history),
         )
 
     def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
