@@ -1,11 +1,14 @@
 """The console of docs/budget.md: the commands in their order, the lines on the budget as printed."""
 
+import html
 import re
 
 import pytest
 
 from tacit.cli import main
-from tests.pages.commands import blocks, page, typed
+from tests.pages.commands import ROOT, blocks, page, typed
+
+SAID = ("Budget survey:", "budget of", "Gaussian release", "  Left", "  Assumed", "Card:")
 
 
 @pytest.mark.slow
@@ -21,5 +24,26 @@ def test_the_console_of_the_page_says_what_the_program_says(tmp_path, monkeypatc
         shown = capsys.readouterr()
         said = " ".join((shown.out + shown.err).split())
         for line in lines.splitlines():
-            if line.startswith(("Budget survey:", "budget of", "Gaussian release", "  Left", "  Assumed", "Card:")):
+            if line.startswith(SAID):
                 assert " ".join(line.split()) in said, (command, line)
+
+
+def test_the_page_shows_a_picture_of_each_command_with_what_the_console_says():
+    text = page("budget").read_text(encoding="utf-8")
+    (console,) = blocks("console", pages=(page("budget"),))
+    printed = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", console.text, re.MULTILINE)
+    shown = re.findall(r"!\[.+\]\((pictures/budget/\d+\.svg)\)", text)
+    assert len(shown) == len(printed) == 6
+    for path, (command, lines) in zip(shown, printed, strict=True):
+        svg = (ROOT / "docs" / path).read_text(encoding="utf-8")
+        assert "url(http" not in svg
+        drawn = words(html.unescape(" ".join(re.findall(r"<text [^>]*>([^<]*)</text>", svg))))
+        assert words(command) in drawn
+        for line in lines.splitlines():
+            if line.startswith(SAID):
+                assert words(line) in drawn, (command, line)
+
+
+def words(text):
+    """The text with single spaces, whatever kind they are."""
+    return " ".join(text.split())

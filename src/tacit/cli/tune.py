@@ -45,6 +45,14 @@ def command(
     space: Annotated[
         Path | None, typer.Option(help="TOML file with a list of values for each setting to search.")
     ] = None,
+    propose: Annotated[
+        str | None,
+        typer.Option(
+            help="Optuna sampler that proposes the candidates before any record is read: random, qmc, tpe, gp, cmaes. "
+            "Ranges are those of --space, as {low = ..., high = ...}, or 1/2 to 4 times the preset's learning rate."
+        ),
+    ] = None,
+    proposals: Annotated[int, typer.Option(help="With --propose: number of candidates.")] = 32,
     validation: Annotated[
         str, typer.Option(help="private: a part of the training records; public: the test records, declared public.")
     ] = "private",
@@ -84,7 +92,7 @@ def command(
                 overrides = {"epochs": epochs, "unsafe_seed": unsafe_seed}
                 tuned = tune(
                     preset,
-                    None if space is None else _lists(space),
+                    _space(preset, space, propose, proposals),
                     target=Epsilon(epsilon, at),
                     trials=trials,
                     law=_law(law),
@@ -156,6 +164,33 @@ def _law(given: str) -> str | float:
         return float(given)
     except ValueError:
         return given
+
+
+def _space(preset: str, path: Path | None, sampler: str | None, count: int) -> Any:
+    """The lists of the file, candidates that an Optuna sampler proposes, or None for the default space."""
+    from tacit.runs import read_config
+    from tacit.tuning import propose
+
+    given = None if path is None else _lists(path)
+    if sampler is None:
+        return given
+    if given is None:
+        config = read_config(preset, {})
+        rate, norm = config.learning_rate, config.clip_norm
+        given = {
+            "learning_rate": {"low": rate / 2, "high": 4 * rate},
+            "clip_norm": {"low": norm / 2, "high": norm},
+        }
+    ranges = {name: _range(name, each) for name, each in given.items()}
+    return propose(ranges, count=count, sampler=sampler)
+
+
+def _range(name: str, given: Any) -> Any:
+    if not isinstance(given, dict):
+        return given
+    if given.keys() != {"low", "high"}:
+        raise check.fail(f"{name} of the space", "a list, or a table of low and high", sorted(given))
+    return given["low"], given["high"]
 
 
 def _lists(path: Path) -> dict[str, Any]:

@@ -141,7 +141,8 @@ def space_of(config: Config, values: Mapping[str, Sequence[Any]] | Candidates | 
     check.keys("the space", values.names if isinstance(values, Candidates) else values, FREE)
     if isinstance(values, Candidates):
         return Candidates(tuple({name: frozen(value) for name, value in each.items()} for each in values.settings))
-    return Space({name: tuple(map(frozen, listed)) for name, listed in values.items()})
+    lists = Space(values).values  # Which refuses a value that is no list.
+    return Space({name: tuple(map(frozen, listed)) for name, listed in lists.items()})
 
 
 def frozen(value: Any) -> Any:
