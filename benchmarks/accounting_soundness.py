@@ -27,7 +27,7 @@ from tacit.accounting.ledger import Ledger
 from tacit.accounting.pld.accountant import Pld
 from tacit.accounting.pld.dispatch import Dispatch
 from tacit.errors import TacitError
-from tacit.mechanisms import Compose, Gaussian, RandomizedResponse
+from tacit.mechanisms import Compose, Gaussian, Mechanism, RandomizedResponse
 from tacit.relation import Relation
 from tacit.serialization import write_text
 
@@ -35,6 +35,7 @@ RESULTS = Path(__file__).parent / "results" / "accounting_soundness.json"
 TRUTH = Path(__file__).parents[2] / "shared" / "truth" / "accounting.json"
 CLOSE = 1e-6  # Relative error allowed to the inversion below, which is an estimate with its own check and no bound.
 _NODES, _FREQUENCIES = 4000, 40_000
+_EPSILONS = (1e-6, 500.0)  # What is asked of the inversion below.
 _PEER_EPSILONS = (1e-3, 50.0)  # What the grids of dp-accounting reach in about a second.
 _PEER_POINTS = 1e7  # Points of its grid at most.
 _PEER_LOG_SIZE, _PEER_SHARE = 20, 1e-3  # log2 of the size of its transforms, and the share of delta they may lose.
@@ -83,26 +84,32 @@ def random_settings(numbers: range) -> Count:
         random = np.random.default_rng([20, number])
         rate, sigma = 10 ** random.uniform(-6, 0), 10 ** random.uniform(np.log10(0.2), 3)
         steps, log_delta = round(10 ** random.uniform(0, 9)), random.uniform(-12, -1)
-        name = f"{number}: noise {sigma!r}, rate {rate!r}, {steps} steps"
-        try:
-            curve = Pld()(Gaussian(sigma).poisson(rate) * steps)
-            epsilon = curve.epsilon(10**log_delta).upper
-            if not 1e-6 < epsilon < 500:
-                count.skipped += 1
-                continue
-            found = curve.delta(epsilon).interval
-        except TacitError:
-            count.refused += 1
+        answer = _asked(count, Gaussian(sigma).poisson(rate) * steps, 10**log_delta, _EPSILONS)
+        if answer is None:
             continue
-        other = [delta_of([(sigma, rate, steps)], epsilon, sign) for sign in (1, -1)]
-        known = [value for value in other if value is not None]
-        if len(known) == len(other):
-            count.judge(f"{name}, epsilon {epsilon!r}", found, (max(known), max(known)), CLOSE)
-        elif _PEER_EPSILONS[0] < epsilon < _PEER_EPSILONS[1] and _peer_rounding(steps) < _PEER_SHARE * found[1]:
-            count.judge_or_skip(f"{name}, epsilon {epsilon!r}", found, peer_bounds(sigma, rate, steps, epsilon))
+        epsilon, found = answer
+        name = f"{number}: noise {sigma!r}, rate {rate!r}, {steps} steps, epsilon {epsilon!r}"
+        own = _larger_delta([(sigma, rate, steps)], epsilon)
+        if own is not None:
+            count.judge(name, found, (own, own), CLOSE)
         else:
-            count.skipped += 1
+            count.judge_or_skip(name, found, peer_bounds(sigma, rate, steps, epsilon, found[1]))
     return count
+
+
+def _asked(
+    count: Count, mechanism: Mechanism, delta: float, within: tuple[float, float]
+) -> tuple[float, tuple[float, float]] | None:
+    """The epsilon of `delta`, and bounds on delta there; None, and counted, where it is refused or not `within`."""
+    try:
+        curve = Pld()(mechanism)
+        epsilon = curve.epsilon(delta).upper
+        if within[0] < epsilon < within[1]:
+            return epsilon, curve.delta(epsilon).interval
+        count.skipped += 1
+    except TacitError:
+        count.refused += 1
+    return None
 
 
 def directions(numbers: range) -> Count:
@@ -122,7 +129,7 @@ def directions(numbers: range) -> Count:
             try:
                 bounds = Dispatch([(pair, steps)])
                 epsilon = bounds.epsilon(delta)[1]
-                found = bounds.delta(epsilon) if 1e-6 < epsilon < 500 else None
+                found = bounds.delta(epsilon) if _EPSILONS[0] < epsilon < _EPSILONS[1] else None
             except TacitError:
                 count.refused += 1
                 continue
@@ -134,10 +141,15 @@ def directions(numbers: range) -> Count:
     return count
 
 
-def peer_bounds(sigma: float, rate: float, steps: int, epsilon: float) -> tuple[float, float] | None:
-    """dp-accounting's optimistic and pessimistic estimate of delta, which hold it between them; None if too large."""
+def peer_bounds(sigma: float, rate: float, steps: int, epsilon: float, delta: float) -> tuple[float, float] | None:
+    """dp-accounting's optimistic and pessimistic estimate of delta, which hold it between them.
+
+    None where its grid would be too large, or `delta` is so small that its rounding hides it.
+    """
     from dp_accounting.pld import privacy_loss_distribution
 
+    if not _PEER_EPSILONS[0] < epsilon < _PEER_EPSILONS[1] or _peer_rounding(steps) > _PEER_SHARE * delta:
+        return None
     width = max(1e-3 * min(epsilon, 1.0), 1e-5) / max(1.0, steps**0.5 / 30)
     # Its grid reaches the loss of a step at some 12 deviations of noise, and that of all steps in the worst case.
     if (12 / sigma + 0.5 / sigma**2) * steps**0.5 > _PEER_POINTS * width:
@@ -170,21 +182,12 @@ def peer(numbers: range) -> Count:
         random = np.random.default_rng([23, number])
         rate, sigma = 10 ** random.uniform(-4, 0), 10 ** random.uniform(np.log10(0.3), np.log10(30))
         steps, delta = round(10 ** random.uniform(0, 5)), 10 ** random.uniform(-9, -1)
-        try:
-            curve = Pld()(Gaussian(sigma).poisson(rate) * steps)
-            epsilon = curve.epsilon(delta).upper
-            if not _PEER_EPSILONS[0] < epsilon < _PEER_EPSILONS[1]:
-                count.skipped += 1
-                continue
-            found = curve.delta(epsilon).interval
-        except TacitError:
-            count.refused += 1
+        answer = _asked(count, Gaussian(sigma).poisson(rate) * steps, delta, _PEER_EPSILONS)
+        if answer is None:
             continue
-        if _peer_rounding(steps) > _PEER_SHARE * found[1]:
-            count.skipped += 1
-            continue
+        epsilon, found = answer
         name = f"{number}: noise {sigma!r}, rate {rate!r}, {steps} steps, epsilon {epsilon!r}"
-        count.judge_or_skip(name, found, peer_bounds(sigma, rate, steps, epsilon))
+        count.judge_or_skip(name, found, peer_bounds(sigma, rate, steps, epsilon, found[1]))
     return count
 
 
@@ -198,27 +201,25 @@ def schedules(numbers: range) -> Count:
         sigmas = sigma * np.exp(random.uniform(0, random.uniform(1e-9, 1.5), int(random.integers(3, 10))))
         rates = rate * np.exp(random.uniform(0, 1, len(sigmas)) * int(random.integers(2)))
         parts = [(float(s), min(float(r), 1.0), steps) for s, r in zip(sigmas, rates, strict=True)]
-        try:
-            curve = Pld()(Compose.of(*((Gaussian(s).poisson(r), t) for s, r, t in parts)))
-            epsilon = curve.epsilon(10**log_delta).upper
-            found = curve.delta(epsilon).interval
-        except TacitError:
-            count.refused += 1
+        schedule = Compose.of(*((Gaussian(s).poisson(r), t) for s, r, t in parts))
+        answer = _asked(count, schedule, 10**log_delta, _EPSILONS)
+        if answer is None:
             continue
-        if not 1e-6 < epsilon < 500:
-            count.skipped += 1
-            continue
-        other = [delta_of(parts, epsilon, sign) for sign in (1, -1)]
-        known = [value for value in other if value is not None]
-        if len(known) < 2:
-            count.skipped += 1
-            continue
+        epsilon, found = answer
+        own = _larger_delta(parts, epsilon)
         name = f"{number}: noise from {sigma!r}, rate from {rate!r}, {steps} steps each, epsilon {epsilon!r}"
-        count.judge(name, found, (max(known), max(known)), CLOSE)
+        count.judge_or_skip(name, found, None if own is None else (own, own))
     return count
 
 
 Parts = list[tuple[float, float, int]]
+
+
+def _larger_delta(parts: Parts, epsilon: float) -> float | None:
+    """The larger of `delta_of` over both directions; None where one has no answer."""
+    both = [delta_of(parts, epsilon, sign) for sign in (1, -1)]
+    known = [value for value in both if value is not None]
+    return max(known) if len(known) == len(both) else None
 
 
 def delta_of(parts: Parts, epsilon: float, sign: int) -> float | None:
