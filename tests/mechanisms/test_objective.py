@@ -123,3 +123,13 @@ def test_objective_perturbation_composes_with_other_steps_better_than_by_renyi_d
     both = ObjectivePerturbation(2.0, 0.1, 3) + Gaussian(5.0)
     exact, renyi = (accountant(name)(both, relation="replace_one").epsilon(1e-5) for name in ("pld", "rdp"))
     assert exact.lower <= exact.upper < float(renyi)
+
+
+@pytest.mark.parametrize("corners", [1, 2])
+def test_no_more_is_said_to_leak_than_linear_losses_do(corners: int):
+    """A loss that is most steep where it bends most does not exist, so the upper bound is no lower one."""
+    single = accountant("pld")(ObjectivePerturbation(2.0, 0.5, corners))
+    plain = accountant("pld")(Gaussian(2.0))
+    assert single.epsilon(1e-5).lower == pytest.approx(plain.epsilon(1e-5).upper, rel=1e-3)
+    assert single.delta(0.0).lower == pytest.approx(plain.delta(0.0).upper, rel=1e-3)
+    assert single.delta(0.0).upper > plain.delta(0.0).upper

@@ -10,16 +10,20 @@ from scipy.stats import binom
 
 from tacit.accounting.pld.accountant import Pld
 from tacit.accounting.pld.envelopes import BLOCK, AdaptiveLowerBound, FixedMemberLowerBound, coarse_dispatch, in_blocks
-from tacit.mechanisms import Compose, Exponential, Gaussian
+from tacit.mechanisms import Compose, Exponential, Gaussian, RandomizedResponse
 from tacit.mechanisms.pairs import (
     AdaptivePair,
+    AttainedPair,
+    JointPair,
     Pair,
     RangePair,
     RevealedBlock,
     RevealedPair,
     SampledGaussianPair,
     SampledPair,
+    attained_lines,
 )
+from tacit.relation import Relation
 
 FAMILIES = [
     RangePair(0.3),
@@ -86,6 +90,78 @@ def test_two_steps_by_brute_force(family: Pair, share: float):
     assert enumerated <= ceiling <= enumerated * 1.02
     assert floor <= ceiling
     assert enumerated * 0.98 <= floor <= enumerated * 1.002
+
+
+def _in_both_orders(one: Pair, other: Pair, epsilon: float, shares: np.ndarray) -> float:
+    """The same for a step of each of two families, whichever is first."""
+
+    def after(first: Pair, second: Pair) -> float:
+        ends = [second.attained(float(share)) for share in shares]
+        best = 0.0
+        for member in (first.attained(float(share)) for share in shares):
+            nodes = member.nodes(1.0, 0.0)
+            assert nodes is not None
+            value = sum(
+                p * max(_delta(end, epsilon - loss) for end in ends)
+                for loss, p in zip(nodes.loss, nodes.p, strict=True)
+            )
+            best = max(best, float(value))
+        return best
+
+    return max(after(one, other), after(other, one))
+
+
+@pytest.mark.parametrize("pairs", [(RangePair(0.3), RangePair(2.0)), (RangePair(1.0), FAMILIES[2])])
+@pytest.mark.parametrize("share", [0.05, 0.3])
+def test_steps_of_two_families_by_brute_force(pairs: tuple[Pair, Pair], share: float):
+    epsilon = share * sum(pair.largest for pair in pairs)
+    found = _in_both_orders(*pairs, epsilon, np.linspace(-1.0, 1.0, 82)[:-1])
+    families = tuple((pair, 1) for pair in pairs)
+    floor, ceiling = _delta(AttainedPair(families), epsilon), _delta(JointPair(families), epsilon)
+    assert found <= ceiling <= found * 1.02
+    assert found * 0.98 <= floor <= ceiling
+    assert floor <= found * 1.002
+
+
+def test_the_pair_of_attained_lines_has_their_largest_as_its_profile():
+    families = ((RangePair(0.5), 3), (RangePair(2.0), 1))
+    pair, (x, value, slope) = AttainedPair(families), attained_lines(families)
+    for side in (1, 2):
+        assert pair.table[side].sum() == pytest.approx(1.0, abs=1e-12)
+        assert (pair.table[side] > 0).all()
+    assert (np.diff(pair.table[0]) > 0).all()
+    for epsilon in (-3.0, -0.4, 0.0, 0.01, 1.0, 2.9):
+        largest = max(float((value - slope * (np.exp(epsilon) - np.exp(x))).max()), 1 - np.exp(epsilon))
+        assert _delta(pair, epsilon) == pytest.approx(largest, rel=1e-9)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("step", [Exponential(0.4), Exponential(3.0), Exponential(1.0).poisson(0.1)])
+def test_one_choice_beside_other_steps_is_exact(step, relation: str):
+    """Against the best member for each outcome of the other steps, here binary answers."""
+    answers, epsilon = RandomizedResponse(0.5) * 3, 0.7
+    both = Pld()(answers + step, relation=relation).delta(epsilon)
+    assert both.upper - both.lower <= 1e-5 * both.upper
+    truth = 1 / (1 + np.exp(-0.5))
+    shares = np.linspace(-1.0, 1.0, 4001)
+    found = 0.0
+    for pair in step.dominating_pairs(Relation(relation)):
+        members = [pair.attained(float(share)) for share in shares]
+        loss, p = (
+            np.array(rows) for rows in zip(*((each.nodes(1.0, 0.0).columns[:2]) for each in members), strict=True)
+        )
+        total = sum(
+            binom.pmf(k, 3, truth) * (p * np.maximum(-np.expm1(epsilon - (2 * k - 3) * 0.5 - loss), 0.0)).sum(1).max()
+            for k in range(4)
+        )
+        found = max(found, float(total))
+    assert both.lower * (1 - 1e-6) <= found <= both.upper
+
+
+def test_a_few_choices_beside_noise_are_close():
+    steps = Gaussian(1.1).poisson(0.01) * 1000 + Exponential(0.1) * 4 + Exponential(0.3)
+    answer = Pld()(steps).epsilon(1e-5)
+    assert answer.lower <= answer.upper <= answer.lower * 1.0005
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -62,6 +62,30 @@ def constants(path: Path) -> tuple[set[str], set[float]]:
     return {f"{path.stem}.{name}" for name in names if name.lstrip("_").isupper()}, numbers - SMALL
 
 
+def values(path: Path) -> dict[str, str]:
+    """The constants of a module as it writes them."""
+    found = {}
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+            continue
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                each = zip(target.elts, node.value.elts, strict=True)
+            else:
+                each = [(target, node.value)]
+            found |= {f"{path.stem}.{ast.unparse(name)}": ast.unparse(value) for name, value in each}
+    return found
+
+
+def test_the_table_has_the_values_of_the_code():
+    code = {name: value for path in ROOM.glob("*.py") for name, value in values(path).items()}
+    rows = re.findall(r"^\| `(\w+\.\w+)` \| `(.*?)` \|", THEORY, flags=re.MULTILINE)
+    assert {name for name, _ in rows} == listed()
+    for name, value in rows:
+        short = value.removesuffix("...")
+        assert code[name] == value or (short != value and code[name].startswith(short)), name
+
+
 @pytest.mark.parametrize("path", sorted(ROOM.glob("*.py")), ids=lambda path: path.stem)
 def test_every_constant_is_in_the_table(path):
     names, numbers = constants(path)

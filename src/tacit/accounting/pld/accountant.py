@@ -71,7 +71,7 @@ class Pld(Accountant):
         tail = _mu_without_slack(mechanism, relation, directions)
         if len(quick) == len(directions):
             return _both(quick, tail)
-        if not _has_envelope(directions) or _single(directions):
+        if not _has_envelope(directions) or _one_choice(directions):
             return _both([GroupedDispatch.of(parts, self._distinct) or Dispatch(parts) for parts in directions], tail)
         # The two sides differ by more than rounding, which need not be fine then.
         upper = [coarse_dispatch(in_blocks(parts)) for parts in directions]
@@ -113,9 +113,13 @@ def _pairs(mechanism: Mechanism, relation: Relation) -> tuple[Pair, ...]:
     return mechanism.dominating_pairs(relation)
 
 
-def _single(directions: Sequence[Parts]) -> bool:
-    """One step alone, where an envelope is what the family reaches at each epsilon."""
-    return all(len(parts) == 1 and parts[0][1] == 1 and parts[0][0].reached for parts in directions)
+def _one_choice(directions: Sequence[Parts]) -> bool:
+    """One step of an envelope, which whoever runs it last reaches at each loss before it (THEORY.md, Theorem 11.5)."""
+    for parts in directions:
+        families = [(pair, steps) for pair, steps in parts if pair.attained(0.0) != pair]
+        if sum(steps for _, steps in families) > 1 or not all(pair.reached for pair, _ in families):
+            return False
+    return True
 
 
 def _directions(mechanism: Mechanism, relation: Relation) -> list[Parts]:

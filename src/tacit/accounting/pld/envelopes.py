@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -9,7 +10,15 @@ from functools import lru_cache
 import numpy as np
 
 from tacit.accounting.pld.dispatch import Dispatch
-from tacit.mechanisms.pairs import AdaptivePair, Pair, RevealedBlock, RevealedPair, attained_lines
+from tacit.mechanisms.pairs import (
+    AdaptivePair,
+    AttainedPair,
+    JointPair,
+    Pair,
+    RevealedBlock,
+    RevealedPair,
+    attained_lines,
+)
 from tacit.root_finding import bracketed_root
 
 BLOCK = 128
@@ -21,6 +30,7 @@ Where it is revealed which steps run, blocks are of so many steps that hardly ev
 _GAP, _LARGEST = 1e-4, 1 << 17  # Relative rounding and size of lattices: an envelope is 1e-3 wide anyway.
 # Largest total loss on a grid; steps, and expected runs, that one grid covers.
 _REACH, _FEW_STEPS, _FEW_RUNS = 200.0, 64, 2.0
+_STATES, _UNLIKE = 72, 30.0  # Sets of steps that are left, of unlike families, and how unlike their losses may be.
 # Members among which the worst is looked for, more of them near the largest loss.
 _SHARES = (*np.linspace(-0.95, 0.95, 39).tolist(), *(1 - 0.5 ** np.arange(5, 40)).tolist())
 _FEW = (0.0, 0.25, 0.5, 0.8, 0.95)  # Members for a profile.
@@ -34,7 +44,13 @@ def coarse_dispatch(parts: Parts) -> Dispatch:
 
 
 def in_blocks(parts: Parts) -> list[tuple[Pair, int]]:
-    """Steps of an envelope of a known family as blocks of one dominating pair each; all other parts as they are."""
+    """Steps of an envelope of a known family as blocks of one dominating pair each; all other parts as they are.
+
+    A few unlike families are one block together, whose steps may be picked in any order.
+    """
+    families, others = _few_families(parts)
+    if len(families) > 1:
+        return [(JointPair(families), 1), *others]
     found: list[tuple[Pair, int]] = []
     for pair, steps in parts:
         block = _block(pair, steps)
@@ -49,8 +65,26 @@ def in_blocks(parts: Parts) -> list[tuple[Pair, int]]:
 
 def _reach(pair: Pair) -> int:
     """How many steps a grid may cover, which must hold e to three times their losses; 0 for no known family."""
+    largest = _largest_loss(pair)
+    return int(_REACH / largest) if largest else 0
+
+
+def _few_families(parts: Parts) -> tuple[tuple[tuple[Pair, int], ...], list[tuple[Pair, int]]]:
+    """Return the envelopes, each of a known family, and all other parts; no envelopes where they are too many steps."""
+    families = tuple((pair, steps) for pair, steps in parts if pair.attained(_FEW[0]) != pair)
+    others = [(pair, steps) for pair, steps in parts if pair.attained(_FEW[0]) == pair]
+    sizes = [_largest_loss(pair) for pair, _ in families]
+    if 0.0 in sizes or sum(steps * size for (_, steps), size in zip(families, sizes, strict=True)) > _REACH:
+        return (), list(parts)
+    states = math.prod(steps + 1 for _, steps in families)
+    unlike = len(families) > 1 and (states > _STATES or max(sizes) > _UNLIKE * min(sizes))
+    return ((), list(parts)) if unlike or sum(steps for _, steps in families) > _FEW_STEPS else (families, others)
+
+
+def _largest_loss(pair: Pair) -> float:
+    """The largest absolute loss of a known family; 0 of an unknown one."""
     losses = [abs(loss) for each in pair.covering(1) if (nodes := each.nodes(1.0, 0.0)) for loss in nodes.loss]
-    return int(_REACH / max(losses)) if losses else 0
+    return float(max(losses, default=0.0))
 
 
 def _block(pair: Pair, steps: int) -> AdaptivePair | None:
@@ -122,7 +156,7 @@ class AdaptiveLowerBound:
     """A lower bound on delta of a few steps of one family: the highest of the lines that some way to adapt exceeds."""
 
     def __init__(self, pair: Pair, steps: int):
-        self._x, self._value, self._slope = attained_lines(pair, steps)
+        self._x, self._value, self._slope = attained_lines(((pair, steps),))
 
     def _at(self, epsilon: float) -> float:
         change = np.exp(self._x) * np.expm1(np.minimum(epsilon - self._x, 700.0))
@@ -156,14 +190,17 @@ class AdaptiveLowerBound:
         return np.array([self._at(float(epsilon)) for epsilon in epsilons]), np.ones(len(epsilons))
 
 
-def lower_bounds(parts: Parts, upper: Dispatch) -> list[AdaptiveLowerBound | FixedMemberLowerBound]:
+def lower_bounds(parts: Parts, upper: Dispatch) -> list[AdaptiveLowerBound | FixedMemberLowerBound | Dispatch]:
     """Lower bounds whose largest counts: adaptive ones where few steps run, and that of one member throughout.
 
-    Where it is revealed which steps run, and few do, groups of steps stand for one each: an analyst may ask for nothing
-    more in a group after the first step that ran.
+    Beside other steps, those of the families run last. Where it is revealed which steps run, and few do, groups of
+    steps stand for one each: an analyst may ask for nothing more in a group after the first step that ran.
     """
-    (pair, steps), *others = parts
-    few = 0 if others else min(_FEW_STEPS, _reach(pair))
+    families, others = _few_families(parts)
+    if families and (others or len(families) > 1):
+        return [coarse_dispatch([(AttainedPair(families), 1), *others])]
+    pair, steps = parts[0]
+    few = 0 if len(parts) > 1 else min(_FEW_STEPS, _reach(pair))
     if 1 < steps <= few:
         return [AdaptiveLowerBound(pair, steps)]
     if isinstance(pair, RevealedPair) and steps * pair.rate <= _FEW_RUNS and few > 1:

@@ -1,7 +1,8 @@
 """Dominating pairs: for each mechanism, the two output laws that no neighbouring data sets exceed."""
 
-from tacit.mechanisms.pairs.adaptive import AdaptivePair, RevealedBlock, attained_lines
+from tacit.mechanisms.pairs.adaptive import AdaptivePair, JointPair, RevealedBlock
 from tacit.mechanisms.pairs.allocation import AllocationPair
+from tacit.mechanisms.pairs.attained import AttainedPair, attained_lines
 from tacit.mechanisms.pairs.base import LOSS_UNIT, MixedPair, Pair
 from tacit.mechanisms.pairs.discrete import AtomPair, DiscreteGaussianPair, DiscreteGaussianReplacePair
 from tacit.mechanisms.pairs.exponential import RangePair
@@ -22,11 +23,13 @@ __all__ = [
     "AdaptivePair",
     "AllocationPair",
     "AtomPair",
+    "AttainedPair",
     "CornersPair",
     "DiscreteGaussianPair",
     "DiscreteGaussianReplacePair",
     "GaussianPair",
     "GaussianReplacePair",
+    "JointPair",
     "LaplacePair",
     "LaplaceReplacePair",
     "MixedPair",

@@ -1,19 +1,20 @@
-"""Several steps of a family of pairs, each picked when the outcomes before it are known.
+"""Steps of one or several families of pairs, each picked when the outcomes before it are known, from above.
 
-With V_0(x) = (1 - e^x)_+, the delta of k steps is V_k(x) = sup over the family of E_P V_{k-1}(x - L), and as the member
-may depend on x it covers an analyst who adapts. V_k is convex in e^x, hence the profile of one pair. `RangePair` alone
-covers one step; its powers cover several, but with losses that spread by a third too much.
+With V(x) = (1 - e^x)_+ where no step is left, delta is V_S(x) = max over the families i in S and sup over the members
+of i of E_P V_{S - i}(x - L), S the steps that are left: as both may depend on x, it covers an analyst who adapts and
+who picks the order. V_S is convex in e^x, hence the profile of one pair. `RangePair` alone covers one step; its powers
+cover several, but with losses that spread by a third too much.
 
-Both bounds live on a grid of x. Above, the values between two points are those of the chord in e^x, and the largest is
-taken over pairs that cover the family (`Pair.covering`). Below, every value is a line in e^x below the profile of one
-way to adapt, and such lines add up.
+The values live on a grid of x. Those between two points are those of the chord in e^x, and the largest is taken over
+pairs that cover the family (`Pair.covering`). `attained` has the bound from below.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -22,42 +23,70 @@ from tacit.mechanisms.pairs.quadrature import Nodes
 from tacit.root_finding import bracketed_root
 
 _MEMBERS = 40  # Members of a covering; their tests are 1 / 40 of the range apart.
-_TOWARDS = 0.5 ** np.arange(6, 50, 2)  # Distances from the largest loss.
-_SHARES = [*np.linspace(-1.0, 1.0, 2 * _MEMBERS + 1)[:-1], *(1 - _TOWARDS)]
-"""Members to pick from, more of them where the largest loss is rare: little delta is left there for anything else."""
 _FINEST, _WORK = 192, 6000  # Grid points per step at most, and of the whole block.
 _LOG_TAIL = -92.0  # log of the chance of too long a block: e^-92 = 1e-40.
+Families = tuple[tuple[Pair, int], ...]
+
+
+class GridPair(Pair):
+    """A pair of finitely many losses that it chooses itself, on a grid or where lines meet."""
+
+    @property
+    def table_error(self) -> np.ndarray:
+        """Return zeros: the masses belong to exactly these losses."""
+        return np.zeros(len(self.columns[0]))
+
+    @property
+    @abstractmethod
+    def columns(self) -> Table:
+        """Losses with their masses under P and Q."""
+
+    @property
+    def table(self) -> Table:
+        """Return the losses with their masses under P and Q."""
+        return self.columns
+
+    @property
+    def largest(self) -> float:
+        """Return the supremum of the finite losses."""
+        return float(self.columns[0][-1])
+
+    def nodes(self, theta: float, frequency: float) -> Nodes:
+        """Return the finite losses with their masses."""
+        return Nodes(*self.columns)
+
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
+        return table_bin_masses(edges, *self.columns)
 
 
 @dataclass(frozen=True)
-class AdaptivePair(Pair):
+class AdaptivePair(GridPair):
     """The smallest pair, up to the grid, that dominates `steps` adaptively picked steps of the family of `member`."""
 
     member: Pair
     steps: int
 
-    @cached_property
-    def table(self) -> Table:  # type: ignore[override]
+    @property
+    def columns(self) -> Table:
         """Return the losses with their masses under P and Q."""
-        return _table(self.member, self.steps)
+        return _table(((self.member, self.steps),))
+
+
+@dataclass(frozen=True)
+class JointPair(GridPair):
+    """The same for steps of several families, whose order is picked as well.
+
+    Args:
+        families: an envelope of each with its number of steps.
+    """
+
+    families: Families
 
     @property
-    def table_error(self) -> np.ndarray:
-        """Return zeros: the losses are grid points that the pair chooses, to which its masses belong."""
-        return np.zeros(len(self.table[0]))
-
-    @property
-    def largest(self) -> float:
-        """Return the supremum of the finite losses."""
-        return float(self.table[0][-1])
-
-    def nodes(self, theta: float, frequency: float) -> Nodes:
-        """Return the finite losses with their masses."""
-        return Nodes(*self.table)
-
-    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the P- and Q-masses of the finite losses in each bin."""
-        return table_bin_masses(edges, *self.table)
+    def columns(self) -> Table:
+        """Return the losses with their masses under P and Q."""
+        return _table(self.families)
 
 
 @dataclass(frozen=True)
@@ -87,8 +116,8 @@ class RevealedBlock(AdaptivePair):
         """Return the Q-mass of loss -inf."""
         return self.infinity_mass
 
-    @cached_property
-    def table(self) -> Table:  # type: ignore[override]
+    @property
+    def columns(self) -> Table:
         """Return the losses with their masses under P and Q."""
         return _mixed_table(self.member, self.steps, self.rate, self.most)
 
@@ -100,10 +129,11 @@ def _log_tail(most: int, mean: float) -> float:
 
 
 @lru_cache(maxsize=8)
-def _table(member: Pair, steps: int) -> Table:
+def _table(families: Families) -> Table:
     """The pair with the profile V (from above)."""
-    *_, (put, call) = _profiles(member, steps)
-    return _pair_of(put, call, *_grid_of(member, steps))
+    *_, last = _layers(families)
+    ((put, call),) = last.values()
+    return _pair_of(put, call, *_grid_of(families))
 
 
 @lru_cache(maxsize=8)
@@ -113,27 +143,42 @@ def _mixed_table(member: Pair, steps: int, rate: float, most: int) -> Table:
 
     weights = binom.pmf(np.arange(most + 1), steps, rate)
     put = call = np.zeros(1)
-    for weight, (each_put, each_call) in zip(weights / weights.sum(), _profiles(member, most), strict=True):
+    for weight, layer in zip(weights / weights.sum(), _layers(((member, most),)), strict=True):
+        ((each_put, each_call),) = layer.values()
         put, call = put + weight * each_put, call + weight * each_call
-    loss, p, q = _pair_of(put, call, *_grid_of(member, most))
+    loss, p, q = _pair_of(put, call, *_grid_of(((member, most),)))
     kept = -np.expm1(_log_tail(most, steps * rate))
     return loss, kept * p, kept * q
 
 
-def _profiles(member: Pair, steps: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """V_k and V_k - (1 - e^x), from above, for k = 0, 1, ..., steps."""
-    cover = [_outcomes(pair) for pair in member.covering(_MEMBERS)]
-    x, _ = _grid(cover, steps)
-    put, call = np.maximum(-np.expm1(x), 0.0), np.maximum(np.expm1(x), 0.0)
-    yield put, call
-    for _ in range(steps):
-        put = _chords(put, -np.expm1(_beyond(x)[0]), np.zeros_like(x), cover, x)
-        call = _chords(call, np.zeros_like(x), np.expm1(_beyond(x)[1]), cover, x)
-        yield put, call
+def _layers(families: Families) -> Iterator[dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]]]:
+    """V_S and V_S - (1 - e^x), from above, by how many steps of each family S has; for 0, 1, ... steps in all."""
+    covers = [[outcomes(pair) for pair in member.covering(_MEMBERS)] for member, _ in families]
+    x, _ = _grid_of(families)
+    below, above = beyond(x)
+    ends = (-np.expm1(below), np.zeros_like(x)), (np.zeros_like(x), np.expm1(above))
+    layer = {(0,) * len(families): (np.maximum(-np.expm1(x), 0.0), np.maximum(np.expm1(x), 0.0))}
+    yield layer
+    for _ in range(sum(steps for _, steps in families)):
+        found: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
+        for state, (put, call) in layer.items():
+            for place, more in longer(state, families):
+                one, other = (_chords(v, *end, covers[place], x) for v, end in zip((put, call), ends, strict=True))
+                known = found.get(more)
+                found[more] = (np.maximum(known[0], one), np.maximum(known[1], other)) if known else (one, other)
+        layer = found
+        yield layer
 
 
-def _grid_of(member: Pair, steps: int) -> tuple[np.ndarray, int]:
-    return _grid([_outcomes(pair) for pair in member.covering(_MEMBERS)], steps)
+def longer(state: tuple[int, ...], families: Families) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """The families with a step beyond those of `state`, and the states with that step."""
+    for place, (_, steps) in enumerate(families):
+        if state[place] < steps:
+            yield place, (*state[:place], state[place] + 1, *state[place + 1 :])
+
+
+def _grid_of(families: Families) -> tuple[np.ndarray, int]:
+    return grid([([outcomes(pair) for pair in member.covering(_MEMBERS)], steps) for member, steps in families])
 
 
 def _pair_of(put: np.ndarray, call: np.ndarray, x: np.ndarray, zero: int) -> Table:
@@ -155,22 +200,28 @@ def _balanced(x: np.ndarray, q: np.ndarray, zero: int) -> Table:
     return x[keep], (q * np.exp(x))[keep], q[keep]
 
 
-def _outcomes(pair: Pair) -> Table:
+def outcomes(pair: Pair) -> Table:
     """Losses and masses of a member."""
     nodes = pair.nodes(1.0, 0.0)
     assert nodes is not None
     return nodes.columns
 
 
-def _grid(members: Sequence[Table], steps: int) -> tuple[np.ndarray, int]:
-    """Equally spaced points over all that `steps` steps can lose, and the index of 0."""
-    low, high = min(float(loss.min()) for loss, _, _ in members), max(float(loss.max()) for loss, _, _ in members)
-    pitch = (high - low) / max(min(_FINEST, _WORK // steps), 16)
-    first, last = int(np.floor(steps * min(low, 0.0) / pitch)) - 1, int(np.ceil(steps * max(high, 0.0) / pitch)) + 1
+def grid(families: Sequence[tuple[Sequence[Table], int]]) -> tuple[np.ndarray, int]:
+    """Equally spaced points over all that the steps of the families' members can lose, and the index of 0."""
+    ends = [
+        (min(float(loss.min()) for loss, _, _ in members), max(float(loss.max()) for loss, _, _ in members), steps)
+        for members, steps in families
+    ]
+    narrowest = min(high - low for low, high, _ in ends)
+    total = sum(steps * (high - low) for low, high, steps in ends)
+    pitch = narrowest / max(min(_FINEST, int(_WORK * narrowest / total * (1 + 1e-12))), 16)
+    first = int(np.floor(sum(steps * min(low, 0.0) for low, _, steps in ends) / pitch)) - 1
+    last = int(np.ceil(sum(steps * max(high, 0.0) for _, high, steps in ends) / pitch)) + 1
     return pitch * np.arange(first, last + 1), -first
 
 
-def _beyond(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def beyond(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The points of the grid below and above it, as many as it has."""
     length = x[-1] - x[0] + (x[1] - x[0])
     return x - length, x + length
@@ -194,28 +245,3 @@ def _chords(
                 total += mass * (1 - part) * padded[at : at + count] + mass * part * padded[at + 1 : at + 1 + count]
         best = np.maximum(best, total)
     return best
-
-
-@lru_cache(maxsize=8)
-def attained_lines(member: Pair, steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return x, v, s of lines v - s (e^y - e^x) in e^y, each below the profile of one way to pick steps adaptively."""
-    members = [_outcomes(member.attained(share)) for share in _SHARES]
-    x, _ = _grid(members, steps)
-    below, above = _beyond(x)
-    value, slope = np.maximum(-np.expm1(x), 0.0), (x < 0).astype(float)
-    ones, zeros, count, pitch = np.ones(len(x)), np.zeros(len(x)), len(x), float(x[1] - x[0])
-    for _ in range(steps):
-        values, slopes = np.concatenate([-np.expm1(below), value, zeros]), np.concatenate([ones, slope, zeros])
-        points = np.exp(np.concatenate([below, x, above]))
-        best, best_slope = np.zeros(count), np.zeros(count)
-        for loss, p, q in members:
-            total, fall = np.zeros(count), np.zeros(count)
-            for each, p_mass, q_mass in zip(loss, p, q, strict=True):
-                at = count + int(np.rint(-each / pitch))
-                there = slice(at, at + count)
-                total += p_mass * (values[there] - slopes[there] * (np.exp(x - each) - points[there]))
-                fall += q_mass * slopes[there]
-            better = total > best
-            best, best_slope = np.where(better, total, best), np.where(better, fall, best_slope)
-        value, slope = best, best_slope
-    return x, value, slope

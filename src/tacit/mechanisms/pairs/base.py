@@ -87,7 +87,7 @@ class Pair(ABC):
 
     @property
     def reached(self) -> bool:
-        """Whether one step alone of the family reaches this pair at each epsilon, by one mechanism or another."""
+        """Whether at each epsilon, also below 0, one mechanism or another of the family reaches this pair's delta."""
         return True
 
     def attained(self, share: float) -> Pair:

@@ -194,6 +194,11 @@ class RectifiedGaussianPair(Pair):
         """Return the Q-mass of loss -inf."""
         return float(max(1 - 2 * ndtr(-self.mu / 2) * np.exp(-self.shift), 0.0))
 
+    @property
+    def reached(self) -> bool:
+        """False: no loss bends and slopes most in the same place, and below `shift` the gradient need not be 0."""
+        return False
+
     def attained(self, share: float) -> GaussianPair:
         """That of a linear loss, whose gradient is a corner everywhere and whose Hessian is zero."""
         return GaussianPair(self.mu)

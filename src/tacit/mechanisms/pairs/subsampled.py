@@ -40,6 +40,11 @@ class SampledPair(Pair):
         top = np.inf if self.base.infinity_mass and not self.remove else self.base.largest
         return float(sign * log_mixture(self.rate, np.array(sign * top)))
 
+    @property
+    def reached(self) -> bool:
+        """Whether one step alone reaches the base."""
+        return self.base.reached
+
     def attained(self, share: float) -> Pair:
         """Return a pair that a mechanism of the family reaches."""
         return replace(self, base=self.base.attained(share))
@@ -149,6 +154,11 @@ class RevealedPair(Pair):
         """Return the supremum of the finite losses."""
         return max(self.base.largest, 0.0)
 
+    @property
+    def reached(self) -> bool:
+        """Whether one step alone reaches the base."""
+        return self.base.reached
+
     def attained(self, share: float) -> Pair:
         """Return a pair that a mechanism of the family reaches."""
         return replace(self, base=self.base.attained(share))
@@ -224,6 +234,11 @@ class SubstitutedPair(Pair):
     def largest(self) -> float:
         """Return the supremum of the finite losses."""
         return SampledPair(self.base, self.fraction, True).largest
+
+    @property
+    def reached(self) -> bool:
+        """Whether one step alone reaches the base; R may be either side, whichever meets the bound at that epsilon."""
+        return self.base.reached
 
     def attained(self, share: float) -> Pair:
         """R = B when all other records equal the second one, and then one side of the bound is met."""
