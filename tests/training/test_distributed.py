@@ -126,18 +126,3 @@ def test_several_processes_are_refused_unless_they_are_asked_for(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(TrainingMisuse, match=r"Use make_private\(\.\.\., distributed=True\)"):
         make_private(*parts, **privacy)
-
-
-def test_a_sharded_model_is_refused_with_what_to_use_instead(tmp_path):
-    """FSDP2 keeps parts of parameters on each rank, and its reducer would average what it hooks."""
-    from torch import distributed as dist
-    from torch.distributed.fsdp import fully_shard
-
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        model = fully_shard(small_model())
-        parts = model, plain_sgd(model), torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*blobs()))
-        with pytest.raises(TrainingMisuse, match=r"got FSDP\w+ around a module.*with the whole module on each rank"):
-            make_private(*parts, clip_norm=1.0, noise_multiplier=1.0, steps=1, sample_rate=0.1, distributed=True)
-    finally:
-        dist.destroy_process_group()

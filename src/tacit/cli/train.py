@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -47,13 +48,17 @@ def command(
     """Train privately, account, attack and write card.html, card.json, ledger.json and model.safetensors."""
     from tacit.cli.budget import total_sentence
     from tacit.reports import card_table
+    from tacit.runs import leave
 
     try:
+        if (resume or preset) and _followed(preset, resume, data_dir, trust_code, overrides):
+            return
         run = _trained(preset, resume, data_dir, out, trust_code, (budget, no_budget), overrides)
     except KeyboardInterrupt as stop:
         if stop.args:
             raise Interrupted(str(stop)) from None
         raise
+    leave()
     if json:
         print(json_text(card_table(run.card)))
         return
@@ -76,6 +81,27 @@ def command(
     console.print(audit_table(run.audits))
     console.print(total_sentence(run.budget), soft_wrap=True)
     console.print(f"Card: {run.folder / 'card.html'}", soft_wrap=True)
+
+
+def _followed(
+    preset: str | None, resume: Path | None, data_dir: Path | None, trust_code: bool, overrides: Mapping[str, Any]
+) -> bool:
+    """Whether this is a process of torchrun other than rank 0, and has taken part in the training."""
+    if int(os.environ.get("RANK") or 0) == 0:
+        return False
+    from tacit import runs
+    from tacit.runs.stored_run import stored_config
+
+    if resume is None:
+        assert preset is not None
+        config = runs.read_config(preset, overrides)
+    else:
+        given = {"unsafe_seed": overrides["unsafe_seed"]}
+        config = stored_config(resume, given, trust_code=trust_code, stopped=True)
+    runs.join(config)
+    runs.follow(config, data_dir=data_dir, resumed=resume)
+    runs.leave()
+    return True
 
 
 def _trained(

@@ -136,7 +136,13 @@ class ClippedSum:
 
     @check.renamed(members="unit_ids")
     def __call__(
-        self, loss: Loss, inputs: Inputs, targets: Tensor, unit_ids: UnitIds | None = None
+        self,
+        loss: Loss,
+        inputs: Inputs,
+        targets: Tensor,
+        unit_ids: UnitIds | None = None,
+        *,
+        drawn: int | None = None,
     ) -> tuple[FlatGradient, Tensor]:
         """The clipped sum and the norms of one batch; see `clipped_sum`. A clip of the mean has yet to `finish` it.
 
@@ -145,6 +151,7 @@ class ClippedSum:
             inputs: tensor (batch, ...), or a tuple or dict of such tensors.
             targets: tensor (batch, ...).
             unit_ids: which records are clipped together; every record by itself by default.
+            drawn: records of the logical batch that these are a part of; those at hand by default.
 
         Returns:
             The clipped sum, and one norm for each privacy unit.
@@ -158,8 +165,8 @@ class ClippedSum:
             return self._result(total, norms)
         verified = self._verification(loss, inputs, targets)
         if unit_ids is None:
-            drawn = replace(self.privacy_units, drawn=len(targets))
-            batch = PhysicalBatch(loss, inputs, targets, drawn)
+            units = replace(self.privacy_units, drawn=len(targets) if drawn is None else drawn)
+            batch = PhysicalBatch(loss, inputs, targets, units)
             norms.append(self._add(batch, verified, total))
             return self._result(total, norms)
         batch = PhysicalBatch(loss, inputs, targets)

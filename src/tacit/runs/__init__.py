@@ -11,6 +11,7 @@ from tacit.runs.config import Config, TableConfig, config_from_table, preset_nam
 if TYPE_CHECKING:
     from tacit.runs.attacks import audit
     from tacit.runs.audits import audit_run
+    from tacit.runs.followers import follow, join, leave
     from tacit.runs.prediction import LoadedModel, load
     from tacit.runs.run import Run, resume, train
 
@@ -22,6 +23,9 @@ __all__ = [
     "audit",
     "audit_run",
     "config_from_table",
+    "follow",
+    "join",
+    "leave",
     "load",
     "preset_names",
     "read_config",
@@ -32,6 +36,9 @@ __all__ = [
 _HOMES = {
     "LoadedModel": "tacit.runs.prediction",
     "load": "tacit.runs.prediction",
+    "follow": "tacit.runs.followers",
+    "join": "tacit.runs.followers",
+    "leave": "tacit.runs.followers",
     "Run": "tacit.runs.run",
     "audit_run": "tacit.runs.audits",
     "audit": "tacit.runs.attacks",

@@ -19,12 +19,14 @@ from tacit.accounting import PUBLIC_SIZE, Account, Ledger, account, unpaid
 from tacit.audit import AuditResult
 from tacit.budget import DatasetBudget
 from tacit.data import Dataset
+from tacit.errors import TrainingMisuse
 from tacit.locking import locked, remove_lock
 from tacit.reports import Card, coarse_seconds, write_card
 from tacit.runs.attacks import attack_model, claim_of
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
 from tacit.runs.decision_metrics import calibration_of, decision_metrics
+from tacit.runs.followers import join
 from tacit.runs.held_out import (
     SWITCH,
     NoisyResult,
@@ -48,7 +50,6 @@ from tacit.runs.validation import set_aside_of
 from tacit.serialization import json_text, remove_parts, write_text
 from tacit.signing import Origin
 from tacit.standing import Standing
-from tacit.training.processes import check_one_process
 
 _PACKAGES = ("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn")
 
@@ -131,10 +132,11 @@ def train_by(
 
     Raises:
         BudgetExceeded, InvalidInput, KeyboardInterrupt: as `train`.
-        TrainingMisuse: this is one of several processes.
+        TrainingMisuse: this is another of several processes than rank 0.
     """
     started = time.perf_counter()
-    check_one_process()
+    if join(config):
+        raise TrainingMisuse("train must run at rank 0; got another rank. Call tacit.runs.follow(config) on it.")
     charged = charged if charged is not None else RunBudget.find(config, None, goes_on=resume)
     charged.recognise(config, dataset)
     folder = Path(out) if out is not None else Path("runs") / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"

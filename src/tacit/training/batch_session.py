@@ -77,6 +77,11 @@ class BatchSession:
         return self._physical is not None and self._physical.last and self._physical.recorded
 
     @property
+    def summed(self) -> bool:
+        """Whether a part of a logical batch is summed up, and nothing released yet."""
+        return self._total is not None or self.pending is not None
+
+    @property
     def pending(self) -> PhysicalBatch | None:
         """The physical batch that was issued and waits for `backward`."""
         return self._physical if self._physical is not None and not self._physical.recorded else None

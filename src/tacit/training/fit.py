@@ -32,10 +32,11 @@ from tacit.training.loop import Evaluate, Loop
 from tacit.training.plan import Plan
 from tacit.training.private_run import PrivateRun, unit_ids_of
 from tacit.training.private_step import ENGINES, PrivateUpdate, computed_in
-from tacit.training.processes import check_one_process
+from tacit.training.processes import check_processes
+from tacit.training.ranks import Ranks, note_processes
 from tacit.training.resolve_plan import UNDECLARED_SIZE, PlanOptions, resolve_plan
 from tacit.training.resume import CheckpointWriter, file_identity, open_checkpoint
-from tacit.training.run_fingerprint import check_same_run, run_fingerprint
+from tacit.training.run_fingerprint import check_same_run, plan_in_words, run_fingerprint
 from tacit.training.schedules import Noise
 from tacit.training.validate_inputs import all_callbacks, batch_size_of, check_scheduler, validate_inputs
 
@@ -113,6 +114,7 @@ def fit(
     unsafe_no_noise: bool = False,
     expected_batch_size: float | None = None,
     public_size: int | None = None,
+    distributed: bool = False,
 ) -> Fit:
     """Train `model` in place by DP-SGD (or DP-Adam, by the optimizer given) and record every step in the ledger.
 
@@ -171,6 +173,9 @@ def fit(
         expected_batch_size: public divisor of the noisy sum, > 0, where `sample_rate` is given; or give `public_size`.
             With neither the noise tells the number of records: under add_remove the guarantee is conditional on that.
         public_size: public number of records, >= 1: the divisor is sample_rate times it.
+        distributed: this process is one of the initialised process group, as in `make_private`: each holds all records
+            and the whole model, and clips its part of a batch. Rank 0 evaluates and writes the checkpoint. Not with
+            `holdout`, and by the eager engine.
 
     Returns:
         The plan, the ledger and the history of the run.
@@ -197,12 +202,15 @@ def fit(
     Source: Abadi et al. 2016, Algorithm 1; Bu et al. 2020, Algorithms NoisySGD and NoisyAdam.
     """
     check.choice("engine", engine, ENGINES)
-    check_one_process(model)
+    ranks = Ranks() if distributed else None
+    check_processes(model, 1 if ranks is None else ranks.size)
+    if ranks is not None:
+        engine = _checked_for_ranks(engine, holdout)
     records, count = validate_inputs(model, inputs, targets, loss, optimizer, precision, device)
     callbacks = all_callbacks(callbacks, Functions(on_plan, on_step, on_epoch), progress)
     schedule = check_scheduler(optimizer, scheduler, scheduler_per)
     identity, saved = file_identity(checkpoint), open_checkpoint(checkpoint, resume)
-    ledger = ledger if ledger is not None else Ledger()
+    ledger = (ledger if ledger is not None else Ledger()) if ranks is None else ranks.ledger(ledger)
     before = saved.before if saved is not None else ledger.copy()
     options = PlanOptions(
         clip_norm=clip_norm,
@@ -229,7 +237,10 @@ def fit(
             raise check.fail("sampling", "poisson for a run with a holdout and a checkpoint", plan.sampling.type)
     if saved is not None:
         check_same_run(saved, plan, fingerprint)
-    run = options.start(plan, ledger, stream, goes_on=saved is not None)
+    if ranks is not None:
+        ranks.replicate(model)
+        ranks.check_same(plan_in_words(plan) | {"checkpoint": "none" if saved is None else f"of step {saved.step}"})
+    run = options.start(plan, ledger, stream, ranks, goes_on=saved is not None)
     if holdout is not None and saved is None:
         _reserve_holdout(run, holdout)
     if options.divides_by_records(ledger.relation):
@@ -250,6 +261,7 @@ def fit(
     run.cover_rounding(update.slack)
     update.full_precision = precision == "float32"
     checks = FitChecks(ledger, model, loss, (inputs, targets), public)
+    note_processes(run)
     evaluate = checks.watched(_with_holdout(evaluate, holdout), callbacks)
 
     def step() -> None:
@@ -257,6 +269,12 @@ def fit(
         x, y = records.batch(batch)
         with computed_in(model, precision):
             checks.before_release(run.taken + 1, x, y)
+        if ranks is not None:
+            with computed_in(model, precision):
+                total, norms = update.summed(x, y, unit_ids_of(batch), run.drawn(batch))
+            update.apply(run.release(batch, total, norms))
+            checks.released()
+            return
         if run.stream.secure and unit_ids_of(batch) is None:
             # A seeded run repeats itself bit by bit, and must not follow a clock.
             update.choose_engine(x, y, run.left)
@@ -270,6 +288,7 @@ def fit(
 
     loop = Loop(model, optimizer, step, plan.sample_rate, plan.steps, evaluate, schedule, scheduler_per, callbacks)
     loop.stop_at_budget = stop_at_budget
+    loop.ranks = ranks
     loop.spent = partial(_epsilon_so_far, ledger, accounting.accountant(accountant).rough(), options.reported_delta)
     if checkpoint is not None:
         epoch = max(1, round(1 / plan.sample_rate))
@@ -278,10 +297,10 @@ def fit(
         if saved is not None:
             writer.restore(saved)
             checks.restored()
-        loop.save = writer.save
+        loop.save = writer.save if run.writes else loop.save
         if not loop.finished:
             # Before `on_plan` writes anything down: what is written has a checkpoint from which to go on.
-            writer.save(False)
+            loop.save(False)
     for callback in callbacks:
         callback.on_plan(run.plan)
     try:
@@ -307,6 +326,15 @@ def fit(
         scheduler_per=scheduler_per,
     )
     return Fit(run.plan, ledger, loop.history, loop.stopped, loop.taken, execution)
+
+
+def _checked_for_ranks(engine: str, holdout: PrivateHoldout | None) -> str:
+    """The engine of several processes; raises `InvalidInput` for what they cannot do."""
+    if holdout is not None:
+        raise check.fail("holdout", "None with distributed=True", type(holdout).__name__)
+    if engine not in ("auto", "eager"):
+        raise check.fail("engine", "eager with distributed=True", engine)
+    return "eager"
 
 
 def _reserve_holdout(run: PrivateRun, holdout: PrivateHoldout) -> None:

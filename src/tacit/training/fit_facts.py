@@ -30,7 +30,6 @@ _FIRST, _EVERY = 3, 512
 _ENFORCED = {
     "numbers_read": "the loop of fit reads no number from private values",
     "released": "fit gives weights, the ledger and public numbers",
-    "one_process": "fit refuses several processes",
 }
 
 

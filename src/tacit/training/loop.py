@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from tacit.errors import BudgetExceeded
 from tacit.training.callbacks import Callback, Row
 from tacit.training.private_step import check_mode
+from tacit.training.ranks import Ranks
 
 Evaluate = Callable[[nn.Module], dict[str, float]]
 
@@ -38,6 +39,7 @@ class Loop:
         spent: privacy spent so far, as further numbers for every row of the history.
         stop_at_budget: whether running out of budget ends the run in order instead of raising.
         save: called with `finished` whenever the state is complete: before the first step and after every step.
+        ranks: the processes that take the steps together; None where this one does alone. Rank 0 measures.
         taken: number of steps taken.
         history: one row for every epoch.
         stopped: why the run ended early; empty when it did not.
@@ -55,6 +57,7 @@ class Loop:
     spent: Callable[[], Row] = dict
     stop_at_budget: bool = False
     save: Callable[[bool], None] = lambda finished: None
+    ranks: Ranks | None = None
     taken: int = 0
     history: list[Row] = field(default_factory=list)
     stopped: str = ""
@@ -67,6 +70,7 @@ class Loop:
             with Interrupt() as interrupt:
                 while not self.finished:
                     self._advance()
+                    interrupt.requested = self._anywhere(interrupt.requested)
                     self.save(self.finished or interrupt.requested)
                     interrupt.raise_if_requested()
         finally:
@@ -77,6 +81,10 @@ class Loop:
     def finished(self) -> bool:
         """Whether no step is left to take."""
         return bool(self.stopped) or self.taken >= self.steps
+
+    def _anywhere(self, requested: bool) -> bool:
+        """Whether any rank was asked to stop: all of them stop after the same step."""
+        return requested if self.ranks is None else any(self.ranks.everyone(requested))
 
     def _advance(self) -> None:
         check_mode(self.model)
@@ -105,11 +113,25 @@ class Loop:
         return epochs > 0 and round(epochs / self.sample_rate) == self.taken
 
     def _end_epoch(self) -> None:
-        row = {"epoch": round(self.taken * self.sample_rate, 6), "steps": float(self.taken)}
-        row |= {"learning_rate": float(self.optimizer.param_groups[0]["lr"])} | self.spent()
-        self.history.append(row | (_evaluated(self.model, self.evaluate) if self.evaluate is not None else {}))
+        self.history.append(self._measured() if self.ranks is None else self._told(self.ranks))
         reasons = [callback.on_epoch(self.history[-1]) for callback in self.callbacks]
         self.stopped = self.stopped or next((reason for reason in reasons if reason), "")
+
+    def _told(self, ranks: Ranks) -> Row:
+        """What rank 0 measures; others are told it as plain numbers."""
+        made: list[Row] = []
+
+        def measure() -> Row:
+            made.append(self._measured())
+            return {name: float(value) for name, value in made[0].items()}
+
+        told = ranks.decided(measure)
+        return made[0] if made else told
+
+    def _measured(self) -> Row:
+        row = {"epoch": round(self.taken * self.sample_rate, 6), "steps": float(self.taken)}
+        row |= {"learning_rate": float(self.optimizer.param_groups[0]["lr"])} | self.spent()
+        return row | (_evaluated(self.model, self.evaluate) if self.evaluate is not None else {})
 
 
 class Interrupt:

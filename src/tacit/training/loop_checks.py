@@ -70,7 +70,7 @@ class LoopChecks:
     ):
         self.model, self.optimizer, self.run = model, optimizer, run
         self.check_every = check.count("check_every", check_every)
-        self.guard = StateGuard(model.model)
+        self.guard = StateGuard(model.model, run.whole)
         self.reads = Reads(told=self._tell_read)
         self._public: dict[int, tuple[Tensor, int]] = {}
         self._sure = {"probe": PROBED_STEPS, "loss": PROBED_STEPS, "inputs": PROBED_STEPS}

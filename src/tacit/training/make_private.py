@@ -31,6 +31,7 @@ from tacit.training.ranks import Ranks
 from tacit.training.resolve_plan import PlanOptions, resolve_plan
 from tacit.training.run_fingerprint import plan_in_words
 from tacit.training.schedules import Noise
+from tacit.training.sharded import WholeModel, is_sharded
 from tacit.training.step_check import DryRun, Step, check_step, reading, rows_to_check, unchanged
 from tacit.training.wrappers import PrivateModel, PrivateOptimizer
 
@@ -93,6 +94,9 @@ class Private(NamedTuple):
         session, size = self.model.session, rows_to_check(self.optimizer.expected_batch_size, self.loader.records)
         session.check_between("a step must be checked")
         session.checks.guard.check_weights()
+
+        if session.run.whole is not None:
+            session.run.whole.gather()
 
         def run(step: Step, batch: Any, size: int) -> DryRun:
             with unchanged(self.model.module, self.optimizer.original, step):
@@ -188,9 +192,10 @@ def make_private(
         expected_batch_size: public divisor of the noisy sum, > 0; with `sample_rate` it or `public_size` is needed, as
             the number of records is private when neighbours differ by one record.
         public_size: public number of records, >= 1: the divisor is sample_rate times it.
-        distributed: this process is one of the initialised process group, and each holds the whole model and data set.
-            Rank 0 draws batches of all records, adds noise once and keeps the ledger, of which other ranks have copies;
-            each rank clips its own part of the records. `batch_size` is that of the union.
+        distributed: this process is one of the initialised process group, and each holds the whole data set. Rank 0
+            draws batches of all records and keeps the ledger, of which other ranks have copies; each rank clips its own
+            part of the records; noise is added once. `batch_size` is that of the union. Each rank holds the whole
+            model, or a shard of its parameters after `torch.distributed.fsdp.fully_shard`.
 
     Returns:
         The private counterparts of the three, and the ledger.
@@ -219,7 +224,8 @@ def make_private(
     """
     ranks = Ranks() if distributed else None
     model = replica_of(model) if ranks is not None else model
-    records = validate_parts(model, optimizer, loader, 1 if ranks is None else ranks.size)
+    whole = WholeModel(model, ranks.rank, ranks.size) if ranks is not None and is_sharded(model) else None
+    records = validate_parts(model, optimizer, loader, 1 if ranks is None else ranks.size, whole)
     if sample_rate is None and loader.batch_size is None:
         raise check.fail("sample_rate", "given for a loader without batch_size", None, "Use batch_size / n.")
     options = PlanOptions(
@@ -249,9 +255,9 @@ def make_private(
     if ranks is not None:
         ranks.replicate(model)
         ranks.check_same(plan_in_words(plan))
-    session = BatchSession(options.start(plan, ledger, stream, ranks))
+    session = BatchSession(options.start(plan, ledger, stream, ranks, whole))
     return wrap(
-        model,
+        model if whole is None else whole.module,
         optimizer,
         loader,
         session,
@@ -262,7 +268,13 @@ def make_private(
     )
 
 
-def validate_parts(model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any], processes: int = 1) -> int:
+def validate_parts(
+    model: nn.Module,
+    optimizer: Optimizer,
+    loader: DataLoader[Any],
+    processes: int = 1,
+    whole: WholeModel | None = None,
+) -> int:
     """Number of records of `loader`, after a check that the three can be trained privately together.
 
     Args:
@@ -270,6 +282,7 @@ def validate_parts(model: nn.Module, optimizer: Optimizer, loader: DataLoader[An
         optimizer: of its trainable parameters.
         loader: the original loader.
         processes: how many train together, >= 1.
+        whole: what steps compute with, where `model` is sharded.
 
     Raises:
         TrainingMisuse: one of them is private already, or another number of processes runs.
@@ -281,8 +294,9 @@ def validate_parts(model: nn.Module, optimizer: Optimizer, loader: DataLoader[An
             "Pass private.model.module and private.optimizer.original."
         )
     records = records_of(loader)
-    examine(model)
-    check_processes(model, processes)
+    computed = model if whole is None else whole.module
+    examine(computed)
+    check_processes(computed, processes)
     check_optimizer(model, optimizer)
     return records
 

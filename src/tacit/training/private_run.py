@@ -24,6 +24,7 @@ from tacit.training.draw_check import check_draws
 from tacit.training.plan import Plan, ledger_after
 from tacit.training.release import NoisyMean, Release
 from tacit.training.release_monitor import ReleaseMonitor
+from tacit.training.sharded import WholeModel
 
 WHAT_IS_LEFT = "a run spends what earlier runs left of a target (natural filter); reserve slots, or declare the scope"
 
@@ -46,6 +47,7 @@ class PrivateRun:
         paid_whole: whether the ledger holds the whole plan as one entry, so that lost steps are not taken again.
         monitor: measures what is released against the ledger.
         processes, writes: how many train together, and whether this one writes the files of the run.
+        whole: what a step computes with where parameters are sharded; None where they are not.
 
     Raises:
         InvalidInput: `ledger` has another relation or unit than the sampling of `plan`.
@@ -61,6 +63,7 @@ class PrivateRun:
     writes: bool = True
     open_ended: bool = False
     paid_whole: bool = False
+    whole: WholeModel | None = None
     _planned_before: int = 0  # Steps that the run before this one planned, where this one goes on with it.
 
     @check.renamed(using="accountant")
@@ -120,6 +123,10 @@ class PrivateRun:
     def drawn(self, batch: Batch) -> int:
         """Number of records of the logical batch that `batch` is, or is this process's share of."""
         return len(batch)
+
+    def stepped_on(self, trainable: dict[str, Any]) -> dict[str, Any]:
+        """The tensors that the optimizer holds for the parameters `trainable`: those themselves, or their shards."""
+        return trainable
 
     def cover_rounding(self, slack: float) -> None:
         """Record that the noise covers the rounding of the sums to come, `slack` times the sensitivity."""

@@ -16,7 +16,7 @@ from torch.optim import LBFGS, Optimizer
 from tacit import check
 from tacit.clipping import Clip, clip_of
 from tacit.errors import TrainingMisuse
-from tacit.gradients import ClippedSum, UnitIds, first_batch_check
+from tacit.gradients import ClippedSum, FlatGradient, UnitIds, first_batch_check
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
@@ -227,6 +227,25 @@ class PrivateUpdate:
         released = self._noisy_mean(clip, total, norms, noise_multiplier, self._expected)
         if monitor is not None:
             monitor.released(released, self._expected)
+        self.apply(released)
+
+    def summed(
+        self, inputs: Inputs, targets: Tensor, unit_ids: UnitIds | None, drawn: int
+    ) -> tuple[FlatGradient, Tensor]:
+        """Clipped sum and norms of one rank's share of a batch of `drawn` records, for a release by all ranks.
+
+        Args:
+            inputs: of the share; as in a call.
+            targets: of the share.
+            unit_ids: as in a call.
+            drawn: number of records of the logical batch.
+        """
+        check_mode(self._model)
+        self.check_first_batch(inputs, targets)
+        return self._clipped(self._loss, inputs, targets, unit_ids, drawn=drawn)
+
+    def apply(self, released: Release) -> None:
+        """Let the optimizer step on what was released; its clip is that of the next step."""
         self._clipped.clip = released.clip
         apply_release(self._clipped.trainable, self._optimizer, released)
 

@@ -46,14 +46,14 @@ def check_processes(model: nn.Module, processes: int) -> None:
         >>> check_processes(nn.Linear(2, 1), 1)
     """
     wrapper = next((name for inner in model.modules() if (name := _parallel(inner))), None)
-    ranks = _ranks()
+    ranks = world_size()
     if wrapper is None and ranks == processes:
         return
     got = f"{wrapper} around a module" if wrapper is not None else f"{ranks} ranks"
     raise TrainingMisuse(
         f"private training must run in one process on one device; got {got}. Each replica would draw its own batches "
-        "and noise, and count only itself. Use make_private(..., distributed=True) with the whole module on each rank, "
-        "or start one process (WORLD_SIZE=1) on one device."
+        "and noise, and count only itself. Use make_private(..., distributed=True) with the whole module on each rank "
+        "or after fully_shard(module), or start one process (WORLD_SIZE=1) on one device."
     )
 
 
@@ -61,7 +61,8 @@ def _parallel(module: nn.Module) -> str | None:
     return next((kind.__name__ for kind in type(module).__mro__ if kind.__name__ in _PARALLEL), None)
 
 
-def _ranks() -> int:
+def world_size() -> int:
+    """How many processes the process group has, or else the launcher says that it started; 1 without either."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_world_size()

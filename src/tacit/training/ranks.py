@@ -30,6 +30,7 @@ from tacit.standing import Standing
 from tacit.training.plan import Plan
 from tacit.training.private_run import PrivateRun
 from tacit.training.release import Release
+from tacit.training.sharded import is_shard
 
 TRUSTED = "the processes of the job run the same loop, and are trusted with clipped sums before noise"
 Answer = TypeVar("Answer")
@@ -92,10 +93,10 @@ class Ranks:
                     "the arguments of make_private alike in every process."
                 )
 
-    def summed(self, values: Tensor) -> Tensor:
-        """At rank 0 the sum of the vectors of all ranks, in double precision; another rank gets its own."""
+    def summed(self, values: Tensor, at: int = 0) -> Tensor:
+        """At rank `at` the sum of the vectors of all ranks, in double precision; another rank gets its own."""
         total = values.detach().to("cpu", torch.float64, copy=True)
-        dist.reduce(total, dst=0, op=dist.ReduceOp.SUM, group=self._group)
+        dist.reduce(total, dst=at, op=dist.ReduceOp.SUM, group=self._group)
         return total
 
     def copied(self, values: Tensor) -> Tensor:
@@ -105,12 +106,16 @@ class Ranks:
         return here.to(values.device)
 
     def replicate(self, model: nn.Module) -> None:
-        """Give every rank the parameters and buffers of rank 0, whose names and shapes must be those of all."""
+        """Give every rank the parameters and buffers of rank 0, whose names and shapes must be those of all.
+
+        Sharded parameters are one tensor over all ranks already.
+        """
         values = [*model.named_parameters(), *model.named_buffers()]
         self.check_same({f"shape of {name}": f"{value.dtype} {tuple(value.shape)}" for name, value in values})
         with torch.no_grad():
             for _, value in values:
-                value.copy_(self.copied(value))
+                if not is_shard(value):
+                    value.copy_(self.copied(value))
 
     def ledger(self, ledger: Ledger | None) -> Ledger:
         """The ledger of rank 0; other ranks get a copy that says the same, and write no file."""
@@ -194,23 +199,25 @@ class RankedRun(PrivateRun):
         if self.ranks.rank:
             step, self.taken = self.taken, self.taken + 1
             self.count(step)
-        union = replace(total, flat=self.ranks.summed(total.flat))
         if gathered:
             norms = torch.cat([theirs for _, theirs in reports if theirs is not None])
-        return self._spread(total, union, norms, noise_multiplier)
+        released = self._combined(total, norms, noise_multiplier)
+        self.clip = released.clip
+        return released
 
     def _charge_whole(self) -> float:
         assert self._whole is not None
         whole, self._whole = self._whole, None
         return self.charge(whole)
 
-    def _spread(self, total: FlatGradient, union: FlatGradient, norms: Tensor, noise_multiplier: float) -> Release:
+    def _combined(self, total: FlatGradient, norms: Tensor, noise_multiplier: float) -> Release:
         """The release of rank 0 on every rank."""
+        union = self.ranks.summed(total.flat)
         kind = total.released_in or total.flat.dtype
         made: list[Tensor] = []
 
         def release() -> tuple[float, Any]:
-            flat = FlatGradient.of(union.flat, total.parts)
+            flat = FlatGradient.of(union, total.parts)
             flat = replace(flat, slack=total.slack, released_in=kind)
             found = self._noisy_mean(self.clip, flat, norms, noise_multiplier, self.plan.expected_batch_size)
             made.append(found.mean.flat)
@@ -219,8 +226,7 @@ class RankedRun(PrivateRun):
         noise_std, clip = self.ranks.decided(release)
         mean = made[0] if made else torch.empty(total.flat.shape, dtype=kind)
         mean = self.ranks.copied(mean).to(total.flat.device)
-        self.clip = clip_from_spec(clip)
-        return Release(FlatGradient.of(mean, total.parts), noise_std, self.clip)
+        return Release(FlatGradient.of(mean, total.parts), noise_std, clip_from_spec(clip))
 
     def _findings(self) -> tuple[list[tuple[str, str]], list[str], str]:
         """What the checks of this rank found missing, and the marks of its ledger."""

@@ -21,6 +21,8 @@ from tacit.training.plan import Plan, ledger_after
 from tacit.training.private_run import PrivateRun
 from tacit.training.ranks import RankedRun, Ranks
 from tacit.training.schedules import Noise, resolve_noise
+from tacit.training.sharded import WholeModel
+from tacit.training.sharded_run import ShardedRun
 
 UNDECLARED_SIZE = (
     "sample_rate alone divides by the number of records times it, so that the noise tells that number: give batch_size "
@@ -85,6 +87,7 @@ class PlanOptions:
         ledger: Ledger,
         stream: Stream | None = None,
         ranks: Ranks | None = None,
+        whole: WholeModel | None = None,
         *,
         goes_on: bool = False,
     ) -> PrivateRun:
@@ -95,13 +98,13 @@ class PlanOptions:
             ledger: where its steps are recorded.
             stream: source of sampling and noise; a new secure one by default.
             ranks: the processes that run it together; this one alone by default.
+            whole: the model that steps compute with, where parameters are sharded over the ranks.
             goes_on: whether a checkpoint is restored next.
         """
+        named = {"stream": stream, "ledger": ledger, "budget": self.target, "accountant": self.accountant}
         if ranks is not None:
-            return RankedRun(plan, ranks, stream=stream, ledger=ledger, budget=self.target, accountant=self.accountant)
-        return PrivateRun(
-            plan, stream=stream, ledger=ledger, budget=self.target, accountant=self.accountant, goes_on=goes_on
-        )
+            return RankedRun(plan, ranks, **named) if whole is None else ShardedRun(plan, ranks, whole, **named)
+        return PrivateRun(plan, **named, goes_on=goes_on)
 
 
 def resolve_plan(options: PlanOptions, records: int, ledger: Ledger) -> Plan:

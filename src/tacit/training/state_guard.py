@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from tacit.errors import TrainingMisuse
 from tacit.gradients.module_state import same
+from tacit.training.sharded import WholeModel, local
 from tacit.training.trace import TracedTensor
 
 COMPARED = "compared bit by bit with the last release"
@@ -72,6 +73,7 @@ class StateGuard:
 
     Args:
         model: the wrapped module.
+        whole: the model and its shards, where its parameters are sharded; those of this rank are compared.
 
     Example:
         >>> layer = nn.Linear(2, 1)
@@ -82,14 +84,18 @@ class StateGuard:
         'weight'
     """
 
-    def __init__(self, model: nn.Module):
-        self.model = model
+    def __init__(self, model: nn.Module, whole: WholeModel | None = None):
+        self.model, self._whole = model, whole
         self.released()
 
     def released(self) -> None:
         """Take the present state as that of the last release."""
-        named = dict(self.model.named_parameters())
-        self._weights = [(name, value, value.detach().clone()) for name, value in named.items()]
+        if self._whole is not None:
+            if name := self._whole.moved():
+                raise TrainingMisuse(elsewhere(name) + " Change the sharded model itself.")
+            self._whole.free()
+        named = dict((self.model if self._whole is None else self._whole.sharded).named_parameters())
+        self._weights = [(name, value, local(value).clone()) for name, value in named.items()]
         self._trainable = [(value, value.requires_grad) for value in named.values()]
         self.forwarded()
 
@@ -108,14 +114,15 @@ class StateGuard:
         with torch.no_grad():
             for (_, value, kept), (_, trainable) in zip(self._weights, self._trainable, strict=True):
                 if trainable:
-                    kept.copy_(value)
+                    kept.copy_(local(value))
 
     def moved(self) -> str:
         """Name of a weight that is not as the last release left it; empty if there is none."""
         for name, value, kept in self._weights:
-            if not torch.equal(value, kept) and not same(value.detach(), kept):
+            now = local(value)
+            if not torch.equal(now, kept) and not same(now, kept):
                 return name
-        return ""
+        return "" if self._whole is None else self._whole.moved()
 
     def frozen(self) -> bool:
         """Whether a parameter that was trainable is so no longer."""
@@ -133,7 +140,7 @@ class StateGuard:
                     f"parameter {name!r} must keep requires_grad as it was in make_private; got True. "
                     "Unfreeze parameters before make_private."
                 )
-            if value.grad is not None and bool(value.grad.any()):
+            if value.grad is not None and bool(local(value.grad).any()):
                 raise TrainingMisuse(
                     f"parameter {name!r} must hold no gradient before a private step; got one of another backward "
                     "pass. Train through private.model alone, or call zero_grad() on the original model."

@@ -23,6 +23,7 @@ from tacit.training.loader import PrivateLoader
 from tacit.training.output_values import private_values, values_on_trace
 from tacit.training.private_outputs import PrivateOutputs, cotangents
 from tacit.training.private_step import apply_release, check_mode
+from tacit.training.sharded import local
 from tacit.training.step_check import settings_of
 from tacit.training.trace import TracedTensor, plain
 
@@ -59,15 +60,17 @@ class PrivateModel(nn.Module):
         session, values = self._session, [value for _, value in leaves((inputs, named))]
         inputs, named = with_leaves((inputs, named), lambda _, value: plain(value))
         if not self.training or not torch.is_grad_enabled():
-            return self._without_gradient(values, self.module(*inputs, **named))
+            return self._without_gradient(values, self._evaluated(inputs, named))
         given = model_inputs(inputs, named)
         self._options.check(given)
+        self._gather()
         if session.dry_run is not None:
             return session.dry_run.forward(self.clipped, given)
         session.check_size([len(value) for value in tensors(given)])
         assert session.trace is not None
         session.checks.check_inputs([value for value in values if isinstance(value, Tensor)], session.trace)
         self._follow_frozen()
+        self._gather()
         session.checks.before_forward(given)
         recording = self.clipped.record(given)
         root = recording.outputs.requires_grad_()
@@ -75,6 +78,20 @@ class PrivateModel(nn.Module):
         backpropagate = partial(self._backpropagate, recording, autocast)
         outputs = PrivateOutputs.of(root, session.pending, session.trace, backpropagate)
         return private_values(outputs, recording.structure, self.module)
+
+    def _gather(self) -> None:
+        """Where parameters are sharded, gather them unless they are there; every rank runs the model as often."""
+        if self._session.run.whole is not None:
+            self._session.run.whole.gather()
+
+    def _evaluated(self, inputs: Any, named: Any) -> Any:
+        """Outputs of the module; gathered parameters stay until the step is taken, or where a graph needs them."""
+        whole = self._session.run.whole
+        self._gather()
+        outputs = self.module(*inputs, **named)
+        if whole is not None and not torch.is_grad_enabled() and not self._session.summed:
+            whole.free()
+        return outputs
 
     def _without_gradient(self, values: list[Any], outputs: Any) -> Any:
         """Outputs without private gradients; those of the pending batch stay on its trace, as they may enter a loss."""
@@ -139,9 +156,14 @@ class PrivateModel(nn.Module):
         """The session that the private model, optimizer and loader share."""
         return self._session
 
+    @property
+    def _stored(self) -> nn.Module:
+        """The module whose parameters last: that with shards, where there is one."""
+        return self.module if self._session.run.whole is None else self._session.run.whole.sharded
+
     def state_dict(self, *args: Any, **named: Any) -> Any:
-        """State of the module."""
-        return self.module.state_dict(*args, **named)
+        """State of the module; sharded where its parameters are."""
+        return self._stored.state_dict(*args, **named)
 
     def load_state_dict(self, *args: Any, **named: Any) -> Any:
         """Load the state of the module: for evaluation, or inside `private.postprocessing`.
@@ -150,8 +172,14 @@ class PrivateModel(nn.Module):
             TrainingMisuse: other weights are loaded in train mode, which no release made.
         """
         if args and isinstance(args[0], Mapping):
-            self._session.checks.check_loaded(self.module.state_dict(), args[0], self.training)
-        return self.module.load_state_dict(*args, **named)
+            before, after = (
+                {name: _held(value) for name, value in each.items()} for each in (self.state_dict(), args[0])
+            )
+            self._session.checks.check_loaded(before, after, self.training)
+        loaded = self._stored.load_state_dict(*args, **named)
+        if self._session.run.whole is not None:
+            self._session.run.whole.free()
+        return loaded
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -284,7 +312,10 @@ class PrivateOptimizer(Optimizer):
         released = self._session.release()
         if released is not None:
             self._model.clipped.clip = released.clip
-            apply_release(self._model.clipped.trainable, self.original, released)
+            run = self._session.run
+            apply_release(run.stepped_on(self._model.clipped.trainable), self.original, released)
+            if run.whole is not None:
+                run.whole.free()
             self._session.checks.stepped()
         return value
 
@@ -298,6 +329,11 @@ class PrivateOptimizer(Optimizer):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a private optimizer cannot be copied or pickled; save its state_dict() instead.")
+
+
+def _held(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A state dictionary with this rank's parts of sharded tensors."""
+    return {name: local(value) if isinstance(value, Tensor) else value for name, value in state.items()}
 
 
 def _run_eagerly(function: Any) -> None:

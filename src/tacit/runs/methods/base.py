@@ -113,6 +113,7 @@ class Method(ABC, Generic[Settings]):
         keeps_checkpoints: whether `train` goes on from the checkpoint in the folder; otherwise it begins anew, and what
             was written ahead counts as lost.
         hides_time: whether the card leaves out how long the run took.
+        trains_on_ranks: whether several processes can train together, rank 0 by `train` and others by `follow`.
         saves_releases: whether the ledger is on disk before every release; otherwise `train` writes it ahead.
     """
 
@@ -121,6 +122,7 @@ class Method(ABC, Generic[Settings]):
     keeps_checkpoints: ClassVar[bool] = False
     saves_releases: ClassVar[bool] = False
     hides_time: ClassVar[bool] = False
+    trains_on_ranks: ClassVar[bool] = False
 
     def __init__(self, settings: Settings):
         self.settings = settings
@@ -141,6 +143,10 @@ class Method(ABC, Generic[Settings]):
     @abstractmethod
     def train(self, job: Job) -> Trained:
         """Train privately, record every release in `job.ledger`, save into `job.folder` what `load` needs."""
+
+    def follow(self, job: Job) -> None:
+        """Take part in the private training of rank 0, and write nothing."""
+        raise check.fail("method", "gradient on several processes", job.config.method, "Start one process.")
 
     def untrained(self, job: Job) -> Trained:
         """A model that no record entered, saved for `load`: all that is left where the whole budget was lost.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -31,8 +31,9 @@ from tacit.runs.method_settings import GradientSettings
 from tacit.runs.methods.base import CHECKPOINT, MODEL, Job, Method, Predict, Scalar, Trained
 from tacit.runs.validation import callbacks_of, told_of
 from tacit.tradeoff import Epsilon
-from tacit.training import Plan, fit, fit_nonprivate, load_model, read_checkpoint, save_model
+from tacit.training import Fit, Plan, fit, fit_nonprivate, load_model, read_checkpoint, save_model
 from tacit.training.execution_record import ExecutionRecord
+from tacit.training.processes import world_size
 from tacit.training.resolve_plan import resolve_steps
 
 _ALGORITHMS = {"sgd": "DP-SGD", "adam": "DP-Adam", "adam_bc": "DP-AdamBC", "adagrad": "DP-AdaGrad"}
@@ -42,6 +43,7 @@ class Gradient(Method[GradientSettings]):
     """DP-SGD: clipped and noised gradients, by the keys of the configuration itself."""
 
     keeps_checkpoints: ClassVar[bool] = True
+    trains_on_ranks: ClassVar[bool] = True
 
     def takes_weights(self) -> bool:
         """True: they enter the loss before its gradient is clipped."""
@@ -53,8 +55,8 @@ class Gradient(Method[GradientSettings]):
 
     def train(self, job: Job) -> Trained:
         """Train by DP-SGD, accounting for every step."""
-        config, dataset, kept = job.config, job.dataset, job.folder / CHECKPOINT
-        model, optimizer, scheduler = self._parts(job)
+        config, kept = job.config, job.folder / CHECKPOINT
+        model, _, scheduler = parts = self._parts(job)
         taken = read_checkpoint(kept).step if job.resume and kept.exists() else 0
 
         execution = ExecutionRecord.of(
@@ -71,7 +73,37 @@ class Gradient(Method[GradientSettings]):
             job.write_ahead(*(_remaining(plan, taken) if job.holdout is None else ()))
             store_execution(job.folder, execution)
 
-        fitted = fit(
+        fitted = self._fitted(
+            job, parts, write_ahead, lambda done, total: job.on_progress("private training", done, total)
+        )
+        if fitted.execution is not None:
+            store_execution(job.folder, fitted.execution)
+        save_model(model, job.folder / MODEL)
+        return Trained(
+            predict=predictor(model, job.dataset),
+            model=_described(config, model),
+            algorithm=_ALGORITHMS[config.optimizer],
+            settings=_settings(config, fitted.plan) | ({"stopped": fitted.stopped} if fitted.stopped else {}),
+            units=fitted.plan.sampling.units(fitted.plan.records),
+            history=fitted.history,
+            metrics=told_of(config, fitted.history),
+        )
+
+    def follow(self, job: Job) -> None:
+        """Take part in the training of rank 0; see `runs.followers`."""
+        self._fitted(job, self._parts(job))
+
+    def _fitted(
+        self,
+        job: Job,
+        parts: tuple[nn.Module, Optimizer, LRScheduler | None],
+        on_plan: Callable[[Plan], object] | None = None,
+        on_step: Callable[[int, int], object] | None = None,
+    ) -> Fit:
+        """The private training, on all ranks where there are several."""
+        config, dataset = job.config, job.dataset
+        model, optimizer, scheduler = parts
+        return fit(
             model,
             dataset.x_train,
             targets_of(dataset),
@@ -93,7 +125,7 @@ class Gradient(Method[GradientSettings]):
             callbacks=() if job.holdout is None else callbacks_of(config, model),
             scheduler=scheduler,
             scheduler_per="step",
-            checkpoint=kept if job.checkpoints else None,
+            checkpoint=job.folder / CHECKPOINT if job.checkpoints else None,
             checkpoint_every=config.checkpoint_every,
             resume=job.resume,
             # Steps that an interruption lost count: the budget may end before the last planned step.
@@ -101,20 +133,9 @@ class Gradient(Method[GradientSettings]):
             engine=config.engine,
             precision=config.precision,
             max_physical_batch_size=config.max_physical_batch_size,
-            on_plan=write_ahead,
-            on_step=lambda done, total: job.on_progress("private training", done, total),
-        )
-        if fitted.execution is not None:
-            store_execution(job.folder, fitted.execution)
-        save_model(model, job.folder / MODEL)
-        return Trained(
-            predict=predictor(model, dataset),
-            model=_described(config, model),
-            algorithm=_ALGORITHMS[config.optimizer],
-            settings=_settings(config, fitted.plan) | ({"stopped": fitted.stopped} if fitted.stopped else {}),
-            units=fitted.plan.sampling.units(fitted.plan.records),
-            history=fitted.history,
-            metrics=told_of(config, fitted.history),
+            distributed=world_size() > 1,
+            on_plan=on_plan,
+            on_step=on_step,
         )
 
     def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
