@@ -3,7 +3,9 @@
 Every process clips `--local` records of a step on average, so that a perfect job takes equally long on more processes.
 Printed for each number of processes: median seconds of a step of the slowest rank, the ratio to one process, the
 largest relative difference between the sums that one and several processes release without noise on the same batches
-(of the seeded sampler), and the resident memory of the largest rank. `--store` writes `results/distributed.json`.
+(of the seeded sampler), and the resident memory of the largest rank. Then, for a network of 21 million parameters under
+Adam: what the largest rank holds between steps and at its peak beside what it held before the network was made, with
+whole parameters and with shards (FSDP2). `--store` writes `results/distributed.json`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Any
 import torch
 from torch import distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, TensorDataset
 
 from tacit.noise import SeededStream
@@ -39,6 +42,46 @@ def network() -> nn.Module:
     torch.manual_seed(0)
     layers = [nn.Conv2d(1, 16, 8, 2, padding=3), nn.Tanh(), nn.MaxPool2d(2, 1), nn.Conv2d(16, 32, 4, 2), nn.Tanh()]
     return nn.Sequential(*layers, nn.MaxPool2d(2, 1), nn.Flatten(), nn.Linear(512, 256), nn.Tanh(), nn.Linear(256, 10))
+
+
+def wide_network() -> nn.Module:
+    """A network of 21 million parameters, whose memory can be told from that of the libraries."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(1024, 3200), nn.Tanh(), nn.Linear(3200, 3200), nn.Tanh(), nn.Linear(3200, 2400))
+
+
+def resident() -> float:
+    """Memory that this process holds now, in MB."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+def peak() -> float:
+    """The most memory that this process has held, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def memory_worker(folder: str, sharded: bool) -> None:
+    """One process of a job: writes what it holds between steps of the wide network under Adam, and at its peak."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    data = TensorDataset(torch.randn(64, 1024), torch.randint(0, 10, (64,)))
+    before = resident()
+    model = wide_network()
+    if sharded:
+        fully_shard(model)
+    optimizer = torch.optim.Adam(model.parameters())
+    loader = DataLoader(data, batch_size=8)
+    named: dict[str, Any] = {"clip_norm": 1.0, "noise_multiplier": 1.0, "steps": 3, "distributed": True}
+    private = make_private(model, optimizer, loader, **named)
+    for _, (x, y) in zip(range(3), private.loader, strict=False):
+        nn.functional.cross_entropy(private.model(x), y, reduction="none").backward()
+        private.optimizer.step()
+    del x, y
+    parameters = sum(value.numel() for value in model.parameters())
+    found = {"between": resident() - before, "peak": peak() - before, "parameters": parameters}
+    Path(folder, f"{dist.get_rank()}.json").write_text(json.dumps(found), encoding="utf-8")
+    dist.destroy_process_group()
 
 
 class Kept(torch.optim.SGD):
@@ -94,20 +137,36 @@ def worker(folder: str, batch: int, steps: int, noise_multiplier: float) -> None
 
 def job(ranks: int, batch: int, steps: int, noise_multiplier: float) -> tuple[list[dict[str, Any]], torch.Tensor]:
     """What the ranks of one job wrote, and the releases of the first."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = started(folder, ranks, "--worker", [folder, batch, steps, noise_multiplier])
+        return rows, torch.load(Path(folder, "0.pt"), weights_only=True)
+
+
+def started(folder: str, ranks: int, role: str, arguments: list[Any]) -> list[dict[str, Any]]:
+    """What every rank of a job wrote into `folder`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1"}
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = json.dumps([folder, batch, steps, noise_multiplier])
-        command = [sys.executable, "-m", "benchmarks.distributed", "--worker", arguments]
-        processes = [
-            subprocess.Popen(command, cwd=ROOT, env=os.environ | shared | {"RANK": str(rank)}) for rank in range(ranks)
-        ]
-        if any(process.wait(300) for process in processes):
-            raise RuntimeError("a process of the job failed")
-        rows = [json.loads(Path(folder, f"{rank}.json").read_text("utf-8")) for rank in range(ranks)]
-        return rows, torch.load(Path(folder, "0.pt"), weights_only=True)
+    command = [sys.executable, "-m", "benchmarks.distributed", role, json.dumps(arguments)]
+    processes = [
+        subprocess.Popen(command, cwd=ROOT, env=os.environ | shared | {"RANK": str(rank)}) for rank in range(ranks)
+    ]
+    if any(process.wait(300) for process in processes):
+        raise RuntimeError("a process of the job failed")
+    return [json.loads(Path(folder, f"{rank}.json").read_text("utf-8")) for rank in range(ranks)]
+
+
+def memory(ranks: list[int]) -> list[dict[str, Any]]:
+    """One row for each number of processes and each way to hold the parameters."""
+    rows = []
+    for size in ranks:
+        for sharded in (False, True):
+            with tempfile.TemporaryDirectory() as folder:
+                found = started(folder, size, "--memory-worker", [folder, sharded])
+            row = {"ranks": size, "sharded": sharded, "parameters": found[0]["parameters"]}
+            rows.append(row | {key: round(max(each[key] for each in found)) for key in ("between", "peak")})
+    return rows
 
 
 def measured(ranks: list[int], local: int, steps: int, rounds: int) -> list[dict[str, Any]]:
@@ -141,22 +200,32 @@ def main() -> None:
     parser.add_argument("--store", action="store_true")
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--worker", type=json.loads)
+    parser.add_argument("--memory-worker", type=json.loads)
     given = parser.parse_args()
+    if given.memory_worker:
+        memory_worker(*given.memory_worker)
+        return
     if given.worker:
         worker(*given.worker)
         return
-    rows = (
-        json.loads(RESULTS.read_text("utf-8"))
-        if given.show
-        else measured(given.ranks, given.local, given.steps, given.rounds)
-    )
+    found = {}
+    if given.show:
+        found = json.loads(RESULTS.read_text("utf-8"))
+    else:
+        found["scaling"] = measured(given.ranks, given.local, given.steps, given.rounds)
+        found["memory"] = memory(given.ranks)
     print("| processes | records a step | ms a step | ratio | difference of releases | MB of the largest rank |")
     print("|---|---|---|---|---|---|")
-    for row in rows:
+    for row in found["scaling"]:
         cells = [row[key] for key in ("ranks", "records", "milliseconds", "ratio", "difference", "megabytes")]
         print("| " + " | ".join(map(str, cells)) + " |")
+    print("\n| processes | parameters | MB between steps | MB at the peak |")
+    print("|---|---|---|---|")
+    for row in found["memory"]:
+        held = "shards" if row["sharded"] else "whole"
+        print(f"| {row['ranks']} | {held} | {row['between']} | {row['peak']} |")
     if given.store:
-        RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

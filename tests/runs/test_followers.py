@@ -1,6 +1,5 @@
 """`torchrun -m tacit train`: two processes write one folder, with the weights and the ledger of one process."""
 
-import json
 import os
 import signal
 import subprocess
@@ -13,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import distributed as dist
 
+from tacit.accounting import Ledger
 from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.runs import follow, join, leave, read_config, train
 
@@ -38,9 +38,9 @@ def test_two_processes_write_one_folder_with_the_weights_of_one(tmp_path):
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     for name, value in one.items():
         assert torch.allclose(value, two[name], rtol=1e-6, atol=1e-6)
-    ledger = json.loads((tmp_path / "two" / "ledger.json").read_text(encoding="utf-8"))
-    assert [(each["mechanism"], each["steps"]) for each in ledger["entries"]] == [
-        (each.mechanism.spec(), each.steps) for each in alone.card.ledger.entries
+    ledger = Ledger.load(tmp_path / "two" / "ledger.json")
+    assert [(each.mechanism, each.steps) for each in ledger.entries] == [
+        (each.mechanism, each.steps) for each in alone.card.ledger.entries
     ]
     assert "trusted with clipped sums before noise" in (tmp_path / "two" / "card.json").read_text(encoding="utf-8")
 

@@ -15,6 +15,7 @@ from tacit.training.plan import Plan
 from tacit.training.private_run import PrivateRun
 from tacit.training.private_step import private_step
 from tacit.training.schedules import CosineNoise, ExponentialNoise, LinearNoise, NoiseSchedule, StepNoise
+from tacit.training.streams import StreamedRecords
 
 __all__ = [
     "AdamBC",
@@ -33,6 +34,7 @@ __all__ = [
     "PrivateRun",
     "ProgressBar",
     "StepNoise",
+    "StreamedRecords",
     "TensorBoard",
     "fit",
     "fit_nonprivate",

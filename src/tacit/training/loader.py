@@ -28,12 +28,13 @@ from tacit.accounting import Ledger
 from tacit.budget.same_records import tell_of_other_runs
 from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.gradients.nested import with_leaves
-from tacit.sampling import Sampling
+from tacit.sampling import Batch, PoissonSampler, Sampling
 from tacit.standing import Standing
 from tacit.training.batch_session import BatchSession, PhysicalBatch
 from tacit.training.collation import MIXED, MixedRecords, collated, collation_of
 from tacit.training.dataset_probe import dataset_probe
 from tacit.training.processes import check_processes
+from tacit.training.streams import DECLARED, AheadSampler, StreamedRecords
 
 _PROCESS_KEY = os.urandom(16)  # hashes of records are compared in this process only
 _ROWS = 1024  # evenly spaced rows that are hashed: as good as all of them to recognise a table, and quick
@@ -44,7 +45,8 @@ Transform = Callable[[Any, torch.Generator], Any]
 def records_of(loader: object) -> int:
     """Number of records of a loader that a private sampler can stand in for; raises `InvalidInput` for any other."""
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
-        raise check.fail("loader", "a DataLoader of a data set with a length", type(loader).__name__)
+        hint = "For a stream give DataLoader(tacit.training.StreamedRecords(stream, public_size=...), batch_size=...)."
+        raise check.fail("loader", "a DataLoader of a data set with a length", type(loader).__name__, hint)
     assert isinstance(loader.dataset, Sized)
     sampler = loader.sampler
     plain = isinstance(sampler, SequentialSampler) or (
@@ -143,6 +145,8 @@ class PrivateLoader:
         self.max_physical_batch_size = max_physical_batch_size
         self._original, self._session, self._strict, self._transform = loader, session, strict, transform
         self._probed = False
+        if isinstance(loader.dataset, StreamedRecords) and not isinstance(session.run.sampler, AheadSampler):
+            self._stream(loader.dataset)
 
     @property
     def sample_rate(self) -> float:
@@ -184,22 +188,42 @@ class PrivateLoader:
         self._begin_pass()
         for _ in range(self.batches):
             batch = self._session.open()
+            present = self._present(batch)
             size = self.max_physical_batch_size or max(1, len(batch))
             if batch.owners is not None:
                 # A unit of several records is clipped as one, so it stays in one physical batch.
                 size = max(1, len(batch))
-            starts = range(0, max(1, len(batch)), size)
+            starts = range(0, max(1, len(present)), size)
             for start in starts:
-                indices = batch.indices[start : start + size]
+                indices = present[start : start + size]
                 self._session.issue(PhysicalBatch(len(indices), start == starts[-1]))
                 yield self._traced(self.batch_of(indices))
+
+    def _present(self, batch: Batch) -> np.ndarray:
+        """The records of a batch; of a stream those of its positions that have one."""
+        if not isinstance(self.dataset, StreamedRecords):
+            return batch.indices
+        sampler = self._session.run.sampler
+        assert isinstance(sampler, AheadSampler)
+        ahead = [int(index) for later in sampler.drawn for index in later.indices]
+        return np.array(self.dataset.present(batch.indices.tolist(), ahead), np.int64)
+
+    def _stream(self, dataset: StreamedRecords) -> None:
+        """Draw batches of a stream as many steps ahead as one pass serves."""
+        run = self._session.run
+        if type(run.sampler) is not PoissonSampler or run.processes > 1:
+            hint = 'Use sampling="poisson" in one process, or a data set that reads records by number.'
+            raise check.fail("sampling of a stream", "poisson in one process", run.plan.sampling.type, hint)
+        run.sampler = AheadSampler(run.sampler, dataset.steps_per_pass)
 
     def _begin_pass(self) -> None:
         """Check that one process trains, and once before the first batch that the data set keeps records apart."""
         checks = self._session.checks
         check_processes(checks.model.model, self._session.run.processes)
         if not self._probed and not self._session.run.taken:
-            if dataset_probe(self.dataset):
+            if isinstance(self.dataset, StreamedRecords):
+                checks.facts.declare("rows", DECLARED)
+            elif dataset_probe(self.dataset):
                 checks.facts.checked("rows", says="entries of other records replaced in the data set")
             else:
                 checks.facts.missing(
