@@ -29,7 +29,7 @@ def join(config: Config) -> int:
         TrainingMisuse: there are several processes, and neither a process group nor torchrun that tells of it.
 
     Example:
-        >>> join(Config())
+        >>> join(Config(noise_multiplier=1.0))
         0
     """
     if world_size() == 1:
