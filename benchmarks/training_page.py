@@ -1,7 +1,7 @@
 """Table and picture of the stored training benchmark: python benchmarks/training_page.py
 
-Writes docs/pictures/speed.svg and prints the tables of docs/speed.md, from benchmarks/results/training.json and
-training_phases.json.
+Writes docs/pictures/speed.svg and prints the tables of docs/speed.md, from benchmarks/results/training.json,
+training_phases.json and training_floors.json.
 """
 
 from __future__ import annotations
@@ -43,6 +43,21 @@ def phases() -> str:
     return "\n".join(lines)
 
 
+def floors() -> str:
+    """One line for each model: parts of the least private step as shares of the plain one, and what was measured."""
+    found = json.loads((RESULTS / "training_floors.json").read_text())["shares_of_plain"]
+    times = {row["model"]: row["time"] for row in rows()}
+    names = [part for part in next(iter(found.values())) if part not in ("plain step", "floor")]
+    lines = [f"| model | {' | '.join(names)} | floor | without normals | eager | fastest |"]
+    lines.append(f"|---|{'---:|' * (len(names) + 4)}")
+    for model, shares in found.items():
+        ours = [time for way, time in times[model].items() if way in ("eager", "recorded", "compiled")]
+        least = [shares["floor"], shares["floor"] - shares["normals"], times[model]["eager"], min(ours)]
+        values = [*(shares[name] for name in names), *least]
+        lines.append(f"| {model} | {' | '.join(f'{value:.2f}' for value in values)} |")
+    return "\n".join(lines)
+
+
 def draw() -> None:
     """One bar for each way and model, on a logarithmic axis."""
     import matplotlib as mpl
@@ -73,3 +88,5 @@ if __name__ == "__main__":
     print(table())
     print()
     print(phases())
+    print()
+    print(floors())

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.training_page import phases, table
+from benchmarks.training_page import floors, phases, table
 
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
 
@@ -11,3 +11,4 @@ def test_the_page_has_the_stored_tables():
     text = PAGE.read_text()
     assert table() in text
     assert phases() in text
+    assert floors() in text
