@@ -113,10 +113,12 @@ def test_every_row_of_the_table_has_a_test_that_exists():
 
 
 def test_epsilon_1000_is_answered():
-    start = time.monotonic()
+    start = time.process_time()
     found = noise_multiplier(Epsilon(1000.0, 1e-5), sample_rate=0.01, steps=100).value
-    assert time.monotonic() - start < 60  # a search that does not end; the second it takes is no matter of a unit test
-    assert accountant("pld")(Gaussian(found).poisson(0.01) * 100).epsilon(1e-5) == pytest.approx(1000, rel=1e-2)
+    assert time.process_time() - start < 1
+    reached = accountant("pld")(Gaussian(found).poisson(0.01) * 100).epsilon(1e-5)
+    assert reached <= 1000
+    assert reached == pytest.approx(1000, rel=1e-6)
 
 
 def test_the_ends_of_delta():

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.accounting import accountant
+from tacit.accounting.pld.accountant import Pld
 from tacit.calibration import largest_sample_rate, largest_steps, noise_multiplier, parameter_of_spec, smallest
 from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian, Laplace
-from tacit.tradeoff import Advantage, Epsilon, Errors, Mu
+from tacit.tradeoff import Advantage, Epsilon, Errors, GaussianCurve, Mu
 from tacit.tradeoff.gaussian import gaussian_mu
 
 TARGETS = [Epsilon(1.5, 1e-5), Advantage(0.1), Mu(0.5), Errors(alpha=0.05, beta=0.85)]
@@ -140,3 +141,31 @@ def test_the_old_keyword_of_the_accountant_still_works():
     with pytest.warns(DeprecationWarning, match="accountant"):
         old = noise_multiplier(Mu(0.5), using="clt")
     assert old.value == noise_multiplier(Mu(0.5), accountant="clt").value
+
+
+@pytest.mark.parametrize("target", [Epsilon(100.0, 1e-5), Epsilon(8.0, 1e-5), Mu(1.0), Advantage(0.2)])
+def test_few_exact_answers_end_a_search_that_begins_at_a_sketch(target):
+    exact = accountant("pld")
+    asked = []
+
+    class Counted(Pld):
+        def curves(self, mechanism, relation):
+            asked.append(mechanism)
+            return super().curves(mechanism, relation)
+
+    found = noise_multiplier(target, sample_rate=0.01, steps=100, accountant=Counted())
+    assert len(asked) <= 5
+    assert target.met(exact(Gaussian(found.value).poisson(0.01) * 100))
+    assert not target.met(exact(Gaussian(found.value * (1 - 1e-4)).poisson(0.01) * 100))
+
+
+def test_a_misleading_sketch_moves_no_answer():
+    class Misled(Pld):
+        def sketch(self, mechanism, relation):
+            return GaussianCurve(0.1 * mechanism.clt_mu_squared(relation) ** 0.5)
+
+    target = Epsilon(8.0, 1e-5)
+    right = noise_multiplier(target, sample_rate=0.01, steps=100)
+    misled = noise_multiplier(target, sample_rate=0.01, steps=100, accountant=Misled())
+    assert misled.value == pytest.approx(right.value, rel=1e-6)
+    assert target.met(misled.guarantee)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tacit import accounting, check
 from tacit.accounting import Accountant, Ledger, read_spec
+from tacit.accounting.sketched import Sketched
 from tacit.errors import InvalidInput, TacitError
 from tacit.mechanisms import Gaussian, Mechanism
 from tacit.relation import Relation
@@ -18,7 +19,8 @@ from tacit.tradeoff import Target, TradeOff, check_target
 _RELATIVE = 1e-7  # accuracy of the value: far finer than any use of a noise multiplier, and a few evaluations cheaper
 _LIMITS = (1e-4, 1e8)  # range of values that are searched
 _STRIDE = math.log(4)  # longest step in the log of the value while no bracket is known
-_CLT_STEP = 0.01  # distance in the log of the value at which the slope of the excess is measured
+_START_RELATIVE = 1e-3  # accuracy of the value at which a search begins
+_SLOPE_STEP = 0.03  # distance in the log of the value at which the slope of the excess is measured
 _FREE = ("noise_multiplier", "scale", "steps", "sample_rate")  # what a SPEC may leave null
 _old_keyword = check.renamed(using="accountant")
 
@@ -83,7 +85,8 @@ def smallest(
 ) -> Calibrated:
     """The smallest value for which `build(value)` meets `target`, to one part in 10^7 on the safe side.
 
-    The search starts at the value by the central limit theorem, which saves evaluations of the accountant.
+    The search starts at the value by the central limit theorem, then by sketches of the accountant where it has them.
+    Only its own answers decide the end.
 
     Args:
         parameter: name of the parameter, for messages.
@@ -103,8 +106,9 @@ def smallest(
     """
     check_target(target)
     measure = accounting.accountant(accountant)
-    start, slope = _clt_start(build, target) if measure.name != "clt" else (0.0, -1.0)
-    found = _search(build, target, measure, Relation.parse(relation), start, slope)
+    relation = Relation.parse(relation)
+    start, slope = _start(build, target, measure, relation) if measure.name != "clt" else (0.0, -1.0)
+    found = _search(build, target, measure, relation, start, slope)
     if found is None:
         raise check.fail(parameter, f"able to meet {target}", f"nothing up to {_LIMITS[1]:g}")
     return Calibrated(parameter, *found)
@@ -228,6 +232,7 @@ def _search(
     relation: Relation,
     start: float,
     slope: float,
+    relative: float = _RELATIVE,
 ) -> tuple[float, TradeOff] | None:
     """The smallest value that meets the target and its trade-off curve; None when no value does."""
     known: dict[float, TradeOff] = {}
@@ -236,44 +241,51 @@ def _search(
         known[log_value] = measure(build(math.exp(log_value)), relation=relation)
         return target.excess(known[log_value])
 
-    log_value = _safe_root(excess, start, slope)
+    log_value = _safe_root(excess, start, slope, relative)
     return None if log_value is None else (math.exp(log_value), known[log_value])
 
 
-def _clt_start(build: Callable[[float], Mechanism | Ledger], target: Target) -> tuple[float, float]:
-    """The log of the value by the central limit theorem, and the slope of the excess there; (0, -1) without one."""
-    limit = accounting.accountant("clt")
-    try:
-        found = _search(build, target, limit, Relation.ADD_REMOVE, 0.0, -1.0)
-        if found is None:
-            return 0.0, -1.0
-        log_value = math.log(found[0])
-        beside = target.excess(limit(build(math.exp(log_value - _CLT_STEP))))
-    except TacitError:
-        return 0.0, -1.0
-    return log_value, -beside / _CLT_STEP
+def _start(
+    build: Callable[[float], Mechanism | Ledger], target: Target, measure: Accountant, relation: Relation
+) -> tuple[float, float]:
+    """The log of the value by quick approximations, each from the one before, and the slope; (0, -1) without any."""
+    start, slope = 0.0, -1.0
+    for rough in (accounting.accountant("clt"), Sketched(measure)):
+        try:
+            found = _search(build, target, rough, relation, start, slope, _START_RELATIVE)
+            if found is None:
+                continue
+            log_value = math.log(found[0])
+            beside = target.excess(rough(build(math.exp(log_value - _SLOPE_STEP)), relation=relation))
+            steepness = (beside - target.excess(found[1])) / -_SLOPE_STEP
+        except TacitError:
+            continue
+        if -math.inf < steepness < 0.0:
+            start, slope = log_value, steepness
+    return start, slope
 
 
-def _safe_root(excess: Callable[[float], float], x: float, slope: float) -> float | None:
-    """A point at which the decreasing `excess` is <= 0, within `_RELATIVE` above its sign change; None beyond limits.
+def _safe_root(excess: Callable[[float], float], x: float, slope: float, relative: float = _RELATIVE) -> float | None:
+    """A point at which the decreasing `excess` is <= 0, within `relative` above its sign change; None beyond limits.
 
     Secant steps overshoot by their own expected error, so that they end where the target is met. A stride or a
-    bisection follows when they make no progress.
+    bisection follows when they make no progress: neither the bracket nor the excess gets half as large.
     """
     low, high, lowest, highest = -math.inf, math.inf, math.log(_LIMITS[0]), math.log(_LIMITS[1])
-    before, last_move, idle, gap = (math.nan, math.nan), _STRIDE, 0, math.inf
+    before, last_move, idle, gap, least = (math.nan, math.nan), _STRIDE, 0, math.inf, math.inf
     while True:
         value = excess(x)
         low, high = (x, high) if value > 0.0 else (low, x)
-        idle, gap = (0, high - low) if high - low < gap / 2 else (idle + 1, gap)
+        nearer = high - low < gap / 2 or abs(value) < least / 2
+        idle, gap, least = (0, high - low, min(abs(value), least)) if nearer else (idle + 1, gap, least)
         steepness = (value - before[1]) / (x - before[0]) if x != before[0] else math.nan
         slope = steepness if -math.inf < steepness < 0.0 else slope
         if low >= highest:
             return None
-        if high - low <= _RELATIVE or -_RELATIVE <= value / -slope <= 0.0 or high <= lowest:
+        if high - low <= relative or -relative <= value / -slope <= 0.0 or high <= lowest:
             return high
         move = max(-_STRIDE, min(-value / slope, _STRIDE))
-        before, x = (x, value), x + move + max(0.3 * _RELATIVE, min(0.1 * abs(move), abs(move * last_move)))
+        before, x = (x, value), x + move + max(0.3 * relative, min(0.1 * abs(move), abs(move * last_move)))
         last_move = move
         if not low < x < high or idle > 4:
             x, idle = _between(low, high), 0

@@ -5,6 +5,7 @@ from typing import ClassVar, Self
 
 from tacit import check
 from tacit.accounting.ledger import Ledger
+from tacit.errors import Refused
 from tacit.mechanisms import Mechanism, alternatives
 from tacit.relation import Relation
 from tacit.standing import Standing
@@ -55,6 +56,10 @@ class Accountant(ABC):
     def rough(self) -> Self:
         """A faster accountant whose answers are never smaller, for progress reports; itself by default."""
         return self
+
+    def sketch(self, mechanism: Mechanism, relation: Relation) -> Curve:
+        """A quick curve near the one to answer from, for searches, no bound; raises `Refused` without one."""
+        raise Refused(f"{self.name} has no sketch of {mechanism} under {relation.value}; ask for its curve.")
 
     @abstractmethod
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:

@@ -19,6 +19,7 @@ from tacit.accounting.pld.grouped_dispatch import GroupedDispatch
 from tacit.accounting.pld.intervals import ALLOWANCE
 from tacit.accounting.pld.menu import MenuCost
 from tacit.accounting.pld.selection import SelectionCost
+from tacit.accounting.pld.sketch import SketchCurve
 from tacit.accounting.pld.type_two_error import Delta, type_two_error
 from tacit.errors import Refused
 from tacit.mechanisms import Mechanism, Menu, Selection
@@ -81,6 +82,17 @@ class Pld(Accountant):
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
         """Return the upper curve."""
         return self.curves(mechanism, relation)[0]
+
+    def sketch(self, mechanism: Mechanism, relation: Relation) -> Curve:
+        """Return saddle-point values; raises `Refused` for adaptive choices and for envelopes."""
+        if any(isinstance(part, Selection | Menu) for part, _ in mechanism.parts()):
+            return super().sketch(mechanism, relation)
+        directions = _directions(mechanism, relation)
+        if _has_envelope(directions) or any(pair.infinity_mass for parts in directions for pair, _ in parts):
+            return super().sketch(mechanism, relation)
+        if all(few_samples(parts) is not None for parts in directions):
+            return self.curve(mechanism, relation)
+        return SketchCurve([GroupedDispatch.of(parts, self._distinct) or Dispatch(parts) for parts in directions])
 
     def rough(self) -> Self:
         """Return an accountant with fewer groups, for first guesses."""
