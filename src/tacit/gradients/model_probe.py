@@ -77,8 +77,8 @@ class ModelProbe:
                 self._compare(batch, ~half, start, again=False)
             if thorough:
                 crowd = batch.select(torch.randint(len(chosen), (_CROWDED,), generator=draw))
-                self._crowd(crowd, torch.randperm(_CROWDED, generator=draw)[:_CROWDS], start)
-                self._crowd_scaled(crowd, start)
+                if not self._crowd_scaled(crowd, start):
+                    self._crowd(crowd, torch.randperm(_CROWDED, generator=draw)[:_CROWDS], start)
         self.times += 1
         return True
 
@@ -95,7 +95,7 @@ class ModelProbe:
         check_rows(self.model, first, second, ~replaced, batch.loss is not None)
         self.cleared.update(changed_names(before, first.state))
 
-    def _crowd(self, crowd: _Batch, fillers: Tensor, start: Callable[[], None]) -> None:
+    def _crowd(self, crowd: _Batch, fillers: Tensor, start: Callable[[], None]) -> bool:
         """One half of a batch as copies of one row, then of another: what has a capacity is full for some of them.
 
         The first half is replaced and then the last: a capacity may go to those who come first, or last.
@@ -104,8 +104,11 @@ class ModelProbe:
             crowd: a batch of `_CROWDED` rows.
             fillers: places of the rows that are copied.
             start: puts the generators back.
+
+        Returns:
+            Whether every run was finite, so that all of them were compared.
         """
-        places = torch.arange(_CROWDED)
+        places, compared = torch.arange(_CROWDED), True
         for replaced in (places < _CROWDED // 2, places >= _CROWDED // 2):
             first: ProbeRun | None = None
             for filler in fillers:
@@ -113,22 +116,27 @@ class ModelProbe:
                 first = run if first is None else first
                 if _finite(run) and _finite(first):
                     check_rows(self.model, first, run, ~replaced, crowd.loss is not None)
+                else:
+                    compared = False
+        return compared
 
-    def _crowd_scaled(self, crowd: _Batch, start: Callable[[], None]) -> None:
-        """The same with rows of both signs and two scales, where the model and its loss take them.
+    def _crowd_scaled(self, crowd: _Batch, start: Callable[[], None]) -> bool:
+        """The same with rows of both signs and two scales; False where there are none, or some are not taken.
 
         The copied rows are the first ones at the larger scale, each with both signs.
         """
+        if not any(value.is_floating_point() for value in tensors(crowd.inputs)):
+            return False
         pairs = torch.arange(_CROWDED) // 2  # every row twice in a row, so that it stands there with both signs
         scales = torch.tensor(_SCALES).repeat(_CROWDED // len(_SCALES))
         fillers = (scales.abs() > 1).nonzero().flatten()[:_CROWDS]
         try:
-            self._crowd(crowd.select(pairs).scaled(scales), fillers, start)
+            return self._crowd(crowd.select(pairs).scaled(scales), fillers, start)
         except UnsupportedModel:
             raise
         except Exception:
             # Values outside of a range: models and losses refuse them in many ways.
-            return
+            return False
 
     def _second(self, batch: _Batch, first: ProbeRun, replaced: Tensor, start: Callable[[], None]) -> ProbeRun:
         """The run with other rows: new values, or rows of the batch where the model or its loss takes no new ones."""
