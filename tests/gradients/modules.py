@@ -162,6 +162,11 @@ CAPACITIES = {
 }
 
 
+def _kept_mean(m, x):
+    m.first = x.detach().mean(0) if m.first is None else m.first
+    return Net.forward(m, x - m.first)
+
+
 def _first_mean(m, x):
     if not m.box():
         m.box().append(x.detach().mean(0))
@@ -219,6 +224,7 @@ WRONG = {
     "largest of the batch": wrong(lambda m, x: Net.forward(m, x / x.abs().amax())),
     "mixing in backward alone": wrong(lambda m, x: m.b(_Mixing.apply(torch.tanh(m.a(x))))),
     **CAPACITIES,
+    "mean of the first batch in an attribute": wrong(_kept_mean, first=None),
     "mean of the first batch in a closure": wrong(_first_mean, Boxed),
     "number of the first batch in a closure": wrong(_first_scale, Boxed),
     "mean of the first batch in a hook": ByHook,

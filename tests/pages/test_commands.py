@@ -196,7 +196,7 @@ def test_a_command_names_what_exists(line):
     for script in re.findall(r"(?<![-\w/])(?:benchmarks|docs|examples|tests)/[\w/.]*", line):
         assert (ROOT / script).exists()
     for module in re.findall(r"-m ((?:benchmarks|tacit)[\w.]*)", line):
-        path = module.replace(".", "/").replace("tacit/", "src/tacit/")
+        path = re.sub("^tacit", "src/tacit", module.replace(".", "/"))
         assert (ROOT / f"{path}.py").exists() or (ROOT / path / "__main__.py").exists()
     for extras in re.findall(r"pip install .*\[(.*?)\]", line):
         assert set(extras.split(",")) <= set(EXTRAS)

@@ -15,6 +15,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from tacit import check
 from tacit.errors import InvalidInput
 from tacit.gradients.inputs import Inputs, Loss, batch_size, losses_of, outputs_of, rows, tensors
+from tacit.gradients.kept_values import KeptValues
+from tacit.gradients.model_probe import restored_generators
+from tacit.gradients.module_state import copy_to_run
 from tacit.sampling import Batch
 from tacit.training.autograd import flat, mapped
 from tacit.training.collation import collated, collation_of
@@ -93,18 +96,32 @@ def check_data(model: nn.Module, loss: Loss, records: Records) -> int:
     Raises:
         InvalidInput: data are empty, lengths or widths do not fit, labels lie outside the model's classes, or the loss
             does not give one value per example.
+        UnsupportedModel: the model keeps values of these records outside of its modules.
     """
     count = batch_size(records.inputs, records.targets)
     if not count:
         raise check.fail("inputs", "at least one record", 0)
-    few, targets = records.batch(Batch(np.arange(min(2, count))))
-    with torch.no_grad():
-        outputs = outputs_of(model, few)
-    if isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1:
-        _check_labels(records.targets, outputs.shape[1])
-    with torch.no_grad():
-        losses_of(loss, outputs, targets)
+    kept = KeptValues()
+    with torch.no_grad(), restored_generators() as start:
+        for _ in range(2):
+            start()
+            _check_call(model, loss, records, kept)
+    kept.check()
     return count
+
+
+def _check_call(model: nn.Module, loss: Loss, records: Records, kept: KeptValues) -> None:
+    """Call a copy of the model, as some keep values of their first batch, on at most two records."""
+    few, targets = records.batch(Batch(np.arange(min(2, len(records.targets)))))
+    module, restore = copy_to_run(model)
+    try:
+        with kept.watched((*tensors(few), targets)):
+            outputs = outputs_of(module, few)
+            if isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1:
+                _check_labels(records.targets, outputs.shape[1])
+            losses_of(loss, outputs, targets)
+    finally:
+        restore()
 
 
 def _check_labels(targets: Tensor, classes: int) -> None:

@@ -172,10 +172,7 @@ class PrivateModel(nn.Module):
             TrainingMisuse: other weights are loaded in train mode, which no release made.
         """
         if args and isinstance(args[0], Mapping):
-            before, after = (
-                {name: _held(value) for name, value in each.items()} for each in (self.state_dict(), args[0])
-            )
-            self._session.checks.check_loaded(before, after, self.training)
+            self._session.checks.check_loaded(_held(self.state_dict()), _held(args[0]), self.training)
         loaded = self._stored.load_state_dict(*args, **named)
         if self._session.run.whole is not None:
             self._session.run.whole.free()
