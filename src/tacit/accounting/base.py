@@ -53,6 +53,10 @@ class Accountant(ABC):
         """The curve to answer from, and a proven lower bound on leakage where there is one."""
         return self.curve(mechanism, relation), None
 
+    def grouped(self, ledger: Ledger, size: int) -> TradeOff:
+        """The trade-off curve for groups of `size` records; what that of single records implies (`TradeOff.group`)."""
+        return self(ledger).group(size)
+
     def rough(self) -> Self:
         """A faster accountant whose answers are never smaller, for progress reports; itself by default."""
         return self

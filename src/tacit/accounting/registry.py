@@ -120,7 +120,7 @@ def account(
         delta: in [0, 1]; exactly one of `delta` and `epsilon` is given.
         epsilon: >= 0.
         accountants: names of the accountants to ask; all by default.
-        group: >= 1, the number of records that two neighbours differ in.
+        group: >= 1, the number of records that are added or removed together, as those of a user are.
 
     Raises:
         InvalidInput: a number or name breaks its rule, or not exactly one of delta and epsilon is given.
@@ -143,7 +143,7 @@ def account(
     refused: list[tuple[str, str]] = []
     for candidate in chosen:
         try:
-            results.append(ask(candidate(ledger).group(group), delta=delta, epsilon=epsilon))
+            results.append(ask(candidate.grouped(ledger, group), delta=delta, epsilon=epsilon))
         except Refused as refusal:
             refused.append((candidate.name, str(refusal)))
         except (ArithmeticError, MemoryError) as failure:

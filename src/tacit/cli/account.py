@@ -54,7 +54,12 @@ def command(
     claim: Annotated[
         float | None, typer.Option(help="A claimed epsilon at --delta; exit code 3 where more is proven to leak.")
     ] = None,
-    group: Annotated[int, typer.Option(rich_help_panel=USERS, help="Protect groups of so many units.")] = 1,
+    group: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel=USERS, help="Protect groups of so many units, which are added or removed together."
+        ),
+    ] = 1,
     unit: Annotated[
         str, typer.Option(rich_help_panel=USERS, help="What is protected: the ledger's own unit, or a user of records.")
     ] = "",
@@ -117,7 +122,7 @@ def command(
 
         plot_account(ledgers[0][1], found[0], delta=1e-5 if delta is None else delta, path=plot)
     if claim is not None and delta is not None:
-        _check_claim(ledgers, claim, delta)
+        _check_claim(ledgers, claim, delta, group)
 
 
 def _compare(given: dict[str, Any], *, delta: float, relation: str, bands: int, json: bool) -> None:
@@ -143,7 +148,7 @@ def _compare(given: dict[str, Any], *, delta: float, relation: str, bands: int, 
 
 
 def _group(unit: str, records_per_user: int | None, group: int, ledgers: list[tuple[str, Ledger]]) -> int:
-    """How many records two neighbours differ in; a user is a group of the most records that one may have."""
+    """How many records are added or removed together; a user is a group of the most records that one may have."""
     if not unit:
         if records_per_user is not None:
             raise InvalidInput("records_per_user must be given with --unit user; got no unit. Add --unit user.")
@@ -179,17 +184,14 @@ def _table(ledger: Ledger, answer: Account) -> dict[str, Any]:
     return {"of": of, "scope": ledger.scope, "results": [result.row() for result in answer.results], "refused": refused}
 
 
-def _check_claim(ledgers: list[tuple[str, Ledger]], claim: float, delta: float) -> None:
-    """One sentence about the claim for every ledger; exit code 3 where one is refuted.
-
-    The lower bound is that of one record, which any group that holds it leaks too.
-    """
+def _check_claim(ledgers: list[tuple[str, Ledger]], claim: float, delta: float, group: int) -> None:
+    """One sentence about the claim for every ledger; exit code 3 where one is refuted."""
     from tacit.accounting.pld.accountant import Pld
     from tacit.reports import words
 
     refuted = False
     for name, ledger in ledgers:
-        lower = Pld()(ledger).epsilon(delta).interval[0] or 0.0
+        lower = Pld().grouped(ledger, group).epsilon(delta).interval[0] or 0.0
         if claim < lower:
             refuted = True
             verdict = f"is refuted: at least epsilon {words.downward(lower)} is proven to leak at delta {delta:g}"

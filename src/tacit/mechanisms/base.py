@@ -84,6 +84,14 @@ class Mechanism(ABC):
         both = relation is Relation.REPLACE_ONE
         return sampled_pairs(self.dominating_pairs(relation), sample_rate, both=both)
 
+    def group_pairs(self, size: int, relation: Relation) -> tuple[Pair, ...]:
+        """`dominating_pairs` for groups of `size` >= 2 records, added, removed, blanked or replaced together."""
+        raise self.refusal("pair of groups of records", relation)
+
+    def poisson_group_pairs(self, sample_rate: float, size: int, relation: Relation) -> tuple[Pair, ...]:
+        """`group_pairs` of this mechanism on a Poisson sample of the records."""
+        raise self.refusal("pair of groups in a Poisson sample", relation)
+
     def clt_mu_squared(self, relation: Relation) -> float:
         """This step's part of mu^2 in the central limit theorem for f-DP (Bu et al., Theorems 5-7)."""
         raise self.refusal("CLT functional", relation)
@@ -324,6 +332,12 @@ class Poisson(Mechanism):
         if self.sample_rate == 1.0:
             return self.base.clt_mu_squared(relation)
         return self.base.poisson_clt_mu_squared(self.sample_rate, relation)
+
+    def group_pairs(self, size: int, relation: Relation) -> tuple[Pair, ...]:
+        """Return the dominating pairs for groups of records."""
+        if self.sample_rate == 1.0:
+            return self.base.group_pairs(size, relation)
+        return self.base.poisson_group_pairs(self.sample_rate, size, relation)
 
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
         """Return the dominating pairs, (with, without) the record first."""

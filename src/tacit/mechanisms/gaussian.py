@@ -9,7 +9,16 @@ import numpy as np
 from tacit import check
 from tacit.mechanisms.allocation import RandomAllocation
 from tacit.mechanisms.base import Mechanism
-from tacit.mechanisms.pairs import AtomPair, GaussianPair, GaussianReplacePair, Pair, SampledGaussianPair, sampled_pairs
+from tacit.mechanisms.pairs import (
+    LARGEST_GROUP,
+    AtomPair,
+    GaussianPair,
+    GaussianReplacePair,
+    Pair,
+    SampledGaussianPair,
+    SampledGroupPair,
+    sampled_pairs,
+)
 from tacit.mechanisms.renyi import poisson_gaussian_rdp, replaced_gaussian_rdp
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_epsilon
@@ -111,6 +120,19 @@ class Gaussian(Mechanism):
         if relation is Relation.REPLACE_ONE:
             return (GaussianReplacePair(self.noise_multiplier, sample_rate),)
         return tuple(SampledGaussianPair(self.noise_multiplier, sample_rate, remove) for remove in (True, False))
+
+    def group_pairs(self, size: int, relation: Relation) -> tuple[Pair, ...]:
+        """A group shifts the sum by `size` times as much."""
+        if not self.noise_multiplier or size < 2:
+            return super().group_pairs(size, relation)
+        return (GaussianPair(size * self.mu(relation)),)
+
+    def poisson_group_pairs(self, sample_rate: float, size: int, relation: Relation) -> tuple[Pair, ...]:
+        """Mixtures over how many of the group are sampled; see `SampledGroupPair`."""
+        known = relation is not Relation.REPLACE_ONE and 2 <= size <= LARGEST_GROUP
+        if not self.noise_multiplier or not known:
+            return super().poisson_group_pairs(sample_rate, size, relation)
+        return tuple(SampledGroupPair(self.noise_multiplier, sample_rate, size, remove) for remove in (True, False))
 
     def allocated(self, steps_per_epoch: int) -> RandomAllocation:
         """One step of epochs in which each record is in one of `steps_per_epoch` steps; see `RandomAllocation`."""

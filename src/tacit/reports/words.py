@@ -60,7 +60,7 @@ def neighbourhood(ledger: Ledger, group: int = 1) -> str:
     """One line: the neighbouring relation, the privacy unit, the size of groups and how batches were drawn."""
     neighbours = NEIGHBOURS[ledger.relation].format(unit=ledger.unit)
     if group > 1:
-        neighbours = f"{group} times {neighbours}"
+        neighbours = f"{neighbours}, {group} of them together"
     samplings = sorted({str(row.get("sampling", _plain_sampling(row))) for row in ledger.spec()["mechanisms"]})
     return f"Relation {ledger.relation.value}: {neighbours}. Unit: {ledger.unit}. Sampling: {', '.join(samplings)}."
 

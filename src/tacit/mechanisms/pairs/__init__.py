@@ -14,11 +14,13 @@ from tacit.mechanisms.pairs.gaussian import (
     SampledGaussian,
     SampledGaussianPair,
 )
+from tacit.mechanisms.pairs.groups import LARGEST_GROUP, SampledGroupPair
 from tacit.mechanisms.pairs.laplace import LaplacePair, LaplaceReplacePair
 from tacit.mechanisms.pairs.quadrature import Nodes
 from tacit.mechanisms.pairs.subsampled import RevealedPair, SampledPair, SubstitutedPair, sampled_pairs
 
 __all__ = [
+    "LARGEST_GROUP",
     "LOSS_UNIT",
     "AdaptivePair",
     "AllocationPair",
@@ -41,6 +43,7 @@ __all__ = [
     "RevealedPair",
     "SampledGaussian",
     "SampledGaussianPair",
+    "SampledGroupPair",
     "SampledPair",
     "SubstitutedPair",
     "attained_lines",

@@ -35,7 +35,7 @@ class GaussianPair(Pair):
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the P- and Q-masses of the finite losses in each bin."""
         x = np.asarray(edges, dtype=float) / self.mu
-        return _normal_cells(x - self.mu / 2), _normal_cells(x + self.mu / 2)
+        return normal_cells(x - self.mu / 2), normal_cells(x + self.mu / 2)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class SampledGaussianPair(SampledGaussian):
         loss = np.asarray(edges, dtype=float)
         ratio = unmixed(self.rate, loss if self.remove else -loss[::-1])
         x = ratio * self.sigma + 0.5 / self.sigma
-        base, shifted = _normal_cells(x), _normal_cells(x - 1 / self.sigma)
+        base, shifted = normal_cells(x), normal_cells(x - 1 / self.sigma)
         mixed = (1 - self.rate) * base + self.rate * shifted
         return (mixed, base) if self.remove else (base[::-1], mixed[::-1])
 
@@ -150,7 +150,7 @@ class GaussianReplacePair(SampledGaussian):
         loss = np.asarray(edges, dtype=float)
         log_factor = np.log1p(-self.rate) - np.log(self.rate) + 0.5 / self.sigma**2 if self.rate < 1 else -np.inf
         x = self.sigma * (loss / 2 + _asinh_scaled(log_factor, loss / 2))
-        base, up, down = (_normal_cells(x + shift / self.sigma) for shift in (0.0, -1.0, 1.0))
+        base, up, down = (normal_cells(x + shift / self.sigma) for shift in (0.0, -1.0, 1.0))
         return (1 - self.rate) * base + self.rate * up, (1 - self.rate) * base + self.rate * down
 
 
@@ -163,7 +163,7 @@ def _asinh_scaled(log_factor: float, half_loss: np.ndarray) -> np.ndarray:
     return np.sign(half_loss) * value
 
 
-def _normal_cells(edges: np.ndarray) -> np.ndarray:
+def normal_cells(edges: np.ndarray) -> np.ndarray:
     """Normal masses between increasing edges, from the smaller tail at each: 1 less that one is the other to a unit."""
     tail, above = ndtr(-np.abs(edges)), edges > 0
     return between(np.where(above, 1 - tail, tail), np.where(above, tail, 1 - tail))

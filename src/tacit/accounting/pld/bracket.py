@@ -1,0 +1,253 @@
+"""`Bracket`: two-sided answers about all directions of a relation; `PldCurve`: one side of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from tacit.accounting.pld.dispatch import Dispatch
+from tacit.accounting.pld.gaussian_cover import Chart, mu_bounds, mu_floor, regret_ceiling
+from tacit.accounting.pld.grouped_dispatch import GroupedDispatch
+from tacit.accounting.pld.intervals import ALLOWANCE
+from tacit.accounting.pld.type_two_error import Delta, type_two_error
+from tacit.tradeoff import Curve
+from tacit.tradeoff.curve import PROFILE_END, profile_grid
+from tacit.tradeoff.gaussian import gaussian_mu
+
+_FEW_ALPHAS = 2  # Type I errors for which exact values are worth their tenth of a second.
+_POINTS = 33  # Epsilons among which the one that needs most mu is looked for first.
+_BEYOND = (1 + 1e-6, 1.001, 1.02, 1.2)  # They reach a little beyond the epsilon whose delta is the slack.
+_CLEARLY = 4.0  # Ratio of a rough delta to the slack from which on no engine is asked whether it exceeds it.
+_NO_REGRET, _REGRET_POINTS = 1e-6, 65  # delta below which nothing is to regret, and epsilons down to there.
+_NEAR_ZERO = 1e-15  # delta up to which epsilons are searched where no slack is allowed.
+
+
+class Bounds(Protocol):
+    """Two-sided answers about one direction."""
+
+    def delta(self, epsilon: float) -> tuple[float, float]:
+        """Return lower and upper bound at this epsilon."""
+        ...
+
+    def epsilon(self, delta: float) -> tuple[float, float]:
+        """Return bounds on the smallest epsilon that meets `delta`."""
+        ...
+
+    def ceiling(self, delta: float) -> float:
+        """Return an upper bound on that epsilon that is quick and rough."""
+        ...
+
+    def near(self, epsilon: float) -> Delta:
+        """Return bounds on delta that are quick, and narrow around `epsilon`."""
+        ...
+
+    def ceiling_near(self, epsilon: float) -> Callable[[float], float]:
+        """Return upper bounds on delta that are quick, rough, and best around `epsilon`."""
+        ...
+
+    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return bounds on delta at many epsilons."""
+        ...
+
+
+class Bracket:
+    """Two-sided answers about all directions: for each side the largest over the directions."""
+
+    def __init__(self, directions: Sequence[Bounds], tail: tuple[float, float] = (0.0, np.inf)):
+        """`tail` holds bounds on the least mu that covers the profile with no slack."""
+        self._directions = directions
+        self._tail = tail
+        self._mus: dict[float, tuple[float, float]] = {}
+        self._floors: dict[float, tuple[float, np.ndarray, Chart]] = {}
+        self._betas: dict[float, tuple[float, float]] = {}
+
+    def delta(self, epsilon: float) -> tuple[float, float]:
+        """Return lower and upper bound at `epsilon`."""
+        first, *others = self._directions
+        low, high = first.delta(epsilon)
+        for other in others:
+            # A direction that is known to leak less is not looked at any closer; at 0 both leak the same.
+            if epsilon == 0.0 or not other.ceiling_near(epsilon)(epsilon) <= low:
+                low, high = _largest([(low, high), other.delta(epsilon)])
+        return low, high
+
+    def epsilon(self, delta: float) -> tuple[float, float]:
+        """Return bounds on the smallest epsilon that meets `delta`."""
+        first, *others = self._directions
+        low, high = first.epsilon(delta)
+        for other in others:
+            if not other.ceiling(delta) <= low:
+                low, high = _largest([(low, high), other.epsilon(delta)])
+        return low, high
+
+    def near(self, epsilon: float) -> Delta:
+        """Return bounds on delta that are narrow around `epsilon`."""
+        first, *others = self._directions
+        bounds = first.near(epsilon)
+        rough = {place: other.ceiling_near(epsilon) for place, other in enumerate(others)}
+        close: dict[int, Delta] = {}
+
+        def delta(value: float) -> tuple[float, float]:
+            low, high = bounds(value)
+            for place, other in enumerate(others):
+                if place not in close:
+                    if rough[place](value) <= low:
+                        continue
+                    close[place] = other.near(epsilon)
+                low, high = _largest([(low, high), close[place](value)])
+            return low, high
+
+        return delta
+
+    def beta(self, alpha: float) -> tuple[float, float]:
+        """Return lower and upper bound on the least type II error at `alpha` in (0, 1)."""
+        if alpha not in self._betas:
+            found = type_two_error(alpha, *self._sketch, self.near) if self._sketch else (0.0, 1.0 - alpha)
+            if found[1] == 1.0 - alpha:
+                epsilons, low, high = self.profile
+                found = type_two_error(alpha, epsilons, (low + high) / 2, self.near)
+            self._betas[alpha] = found
+        return self._betas[alpha]
+
+    @cached_property
+    def _sketch(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Rough epsilons and deltas where a search may begin; None for engines that have none."""
+        exact = [each for each in self._directions if isinstance(each, Dispatch | GroupedDispatch)]
+        if len(exact) < len(self._directions):
+            return None
+        found = [direction.sketch(PROFILE_END) for direction in exact]
+        epsilons = profile_grid(max(float(each[0][-1]) for each in found))
+        if not all(np.isfinite(column).all() for each in found for column in each):
+            return None
+        return epsilons, np.max([np.interp(epsilons, *each, right=0.0) for each in found], axis=0)
+
+    def mu_floor(self, slack: float) -> float:
+        """Return a lower bound on the least mu that covers delta up to `slack`."""
+        return 0.0 if self._within(slack) else self._mu_found(slack)[0]
+
+    def _within(self, slack: float) -> bool:
+        """Whether no delta exceeds a slack; asked of an engine only where a sketch leaves it open."""
+        clear = self._sketch is not None and self._sketch[1][0] > _CLEARLY * slack
+        return not clear and slack >= self.delta(0.0)[1]
+
+    def mu(self, slack: float) -> tuple[float, float]:
+        """Return lower and upper bound on the least mu that covers delta up to `slack` (see `Curve.mu`)."""
+        if self._within(slack):
+            return 0.0, 0.0
+        if slack not in self._mus:
+            floor, epsilons, chart = self._mu_found(slack)
+            most = self._tail[1]
+            last = float(epsilons[-1])
+            if 0 < floor < most * (1 - 3 * ALLOWANCE) and chart(last)[1] <= slack:
+                floor, found = mu_bounds(floor, slack, epsilons, chart)
+                most = min(most, found)
+            self._mus[slack] = floor, most
+        return self._mus[slack]
+
+    def _mu_found(self, slack: float) -> tuple[float, np.ndarray, Chart]:
+        """The floor of mu, the epsilons of a first grid, and the bounds on delta that were asked for."""
+        if slack not in self._floors:
+            least = self._tail[0] if slack == 0 else 0.0
+            chart = Chart(self.near)
+            if self._sketch is not None and slack >= _NEAR_ZERO:
+                epsilons, deltas = self._sketch
+                low = last = float(epsilons[min(np.searchsorted(-deltas, -slack), len(deltas) - 1)])
+                needed = [gaussian_mu(e, d - slack) for e, d in zip(epsilons.tolist(), deltas.tolist(), strict=True)]
+                chart.around(float(epsilons[np.argmax(needed)]))
+            else:
+                low, high = self.epsilon(max(slack, _NEAR_ZERO))
+                last = high if np.isfinite(high) else low
+            ends = (last * beyond for beyond in _BEYOND)
+            last = next((end for end in ends if chart(end)[1] <= slack), last)
+            epsilons = profile_grid(last, _POINTS)
+            if low > 0 and least < self._tail[1] * (1 - 3 * ALLOWANCE):
+                least = max(least, mu_floor(slack, epsilons, chart))
+            self._floors[slack] = least, epsilons, chart
+        return self._floors[slack]
+
+    def regret(self, mu: float) -> float:
+        """Return an upper bound on the regret of G_mu (see `Curve.regret`)."""
+        if not 0 < mu < np.inf:
+            return 0.0 if mu == 0 else 1.0
+        return regret_ceiling(mu, profile_grid(self.epsilon(_NO_REGRET)[1], _REGRET_POINTS), Chart(self.near))
+
+    @cached_property
+    def profile(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(epsilons, lower deltas, upper deltas) on the grid of `Curve.profile`, from a few shared inversions."""
+        epsilons = profile_grid(self.epsilon(PROFILE_END)[1])
+        found = np.clip([direction.profile(epsilons) for direction in self._directions], 0.0, 1.0).max(axis=0)
+        return epsilons, np.maximum.accumulate(found[0][::-1])[::-1], np.minimum.accumulate(found[1])
+
+
+class PldCurve(Curve):
+    """One side of a bracket: lower (0) or upper (1)."""
+
+    def __init__(self, bracket: Bracket, side: int):
+        self._bracket = bracket
+        self._side = side
+
+    def delta(self, epsilon: float) -> float:
+        """Return this side of the bracket at epsilon."""
+        return self._bracket.delta(epsilon)[self._side]
+
+    def epsilon(self, delta: float) -> float:
+        """Return this side of the bracket at `delta`."""
+        return self._bracket.epsilon(delta)[self._side]
+
+    def beta(self, alpha: np.ndarray) -> np.ndarray:
+        """Return lower bounds: for a few alphas from exact values of delta, for many from tangents on the grid."""
+        return self._exact(alpha, 0) if np.size(alpha) <= _FEW_ALPHAS else super().beta(alpha)
+
+    def beta_ceiling(self, alpha: np.ndarray) -> np.ndarray:
+        """Return upper bounds, likewise."""
+        return self._exact(alpha, 1) if np.size(alpha) <= _FEW_ALPHAS else super().beta_ceiling(alpha)
+
+    def _exact(self, alpha: np.ndarray, side: int) -> np.ndarray:
+        """This side of the exact bounds, with those of the grid at the ends and where no maximum was enclosed."""
+        alpha = np.asarray(alpha, dtype=float)
+        found = np.full(alpha.shape, float(side))
+        wide = np.ones(alpha.shape, dtype=bool)
+        for place, value in np.ndenumerate(alpha):
+            if 0.0 < value < 1.0:
+                low, high = self._bracket.beta(float(value))
+                found[place], wide[place] = (low, high)[side], low == 0.0 or high == 1.0 - value
+        if not wide.any():
+            return found
+        rough = super().beta_ceiling(alpha) if side else super().beta(alpha)
+        return np.minimum(found, rough) if side else np.maximum(found, rough)
+
+    def mu(self, slack: float) -> float:
+        """Return an upper bound on the least mu (see `Curve.mu`)."""
+        return self._bracket.mu(slack)[1]
+
+    def regret(self, mu: float) -> float:
+        """Return an upper bound on the regret of G_mu (see `Curve.regret`)."""
+        return self._bracket.regret(mu)
+
+    def mu_floor(self, slack: float) -> float:
+        """Return a lower bound on the least mu."""
+        return self._bracket.mu_floor(slack)
+
+    @cached_property
+    def profile(self) -> tuple[np.ndarray, np.ndarray]:
+        """(epsilons, deltas) of this side."""
+        epsilons, *sides = self._bracket.profile
+        return epsilons, sides[self._side]
+
+
+def _largest(bounds: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    return max(low for low, _ in bounds), max(high for _, high in bounds)
+
+
+def both_sides(directions: Sequence[Bounds], tail: tuple[float, float]) -> tuple[Curve, Curve]:
+    """Upper and lower curve of one bracket.
+
+    Args:
+        directions: one engine for each direction of the relation.
+        tail: bounds on the least mu that covers the profile with no slack.
+    """
+    bracket = Bracket(directions, tail)
+    return PldCurve(bracket, 1), PldCurve(bracket, 0)
