@@ -106,6 +106,8 @@ class TailSplitter:
         return best
 
     def _at(self, epsilon: float, log_delta: float, threshold: float, softness: float) -> TailSplit | None:
+        if any(isinstance(pair, SampledGaussian) and pair.rate == 1.0 for pair, _ in self._parts):
+            return None  # A step on all records has no rare outcomes to take apart.
         core_parts, jump_parts = _split(self._coarse_losses, threshold)
         if not all(len(part.losses) for part in core_parts) or not any(len(part.losses) for part in jump_parts):
             return None
