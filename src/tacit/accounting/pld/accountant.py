@@ -23,13 +23,14 @@ from tacit.accounting.pld.selection import SelectionCost
 from tacit.accounting.pld.sketch import SketchCurve
 from tacit.errors import Refused
 from tacit.mechanisms import Mechanism, Menu, Selection
-from tacit.mechanisms.pairs import GaussianPair, Pair
+from tacit.mechanisms.pairs import GaussianPair, Pair, SampledGroupPair
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import Curve, GaussianCurve, TradeOff
 
 Parts = list[tuple[Pair, int]]
 _DISTINCT = 256  # Unlike noises that are accounted one by one.
+_GROUP_GAP = 1e-5  # Relative width of epsilons of groups, whose lattices are the only engine.
 _ROUGHLY = 24  # The same for first guesses.
 
 
@@ -71,6 +72,7 @@ class Pld(Accountant):
         return TradeOff(upper, standing, ledger.relation, self.name, floor=lower)
 
     def _of_directions(self, directions: list[Parts], tail: tuple[float, float]) -> tuple[Curve, Curve]:
+        """Upper and lower curve from the pairs of each direction and bounds on mu without slack."""
         plain = [pair for pair, _ in directions[0] if isinstance(pair, GaussianPair)]
         if len(directions) == 1 and len(plain) == len(directions[0]):
             mu = float(np.sqrt(sum(pair.mu**2 for pair in plain)))
@@ -88,6 +90,8 @@ class Pld(Accountant):
         return PldCurve(Bracket(upper, tail), 1), PldCurve(Bracket(lower, tail), 0)
 
     def _engine(self, parts: Parts) -> Dispatch | GroupedDispatch:
+        if any(isinstance(pair, SampledGroupPair) for pair, _ in parts):
+            return Dispatch(parts, gap=_GROUP_GAP)
         return GroupedDispatch.of(parts, self._distinct) or Dispatch(parts)
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
