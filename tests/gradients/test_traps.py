@@ -24,6 +24,7 @@ def test_norms_of_long_rows_are_not_underestimated(size):
     assert float(row_squares(row)) == pytest.approx(exact, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_clipped_norm_of_a_long_gradient_is_at_most_clip_norm():
     class Long(nn.Module):
         def __init__(self):

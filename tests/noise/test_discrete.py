@@ -107,7 +107,7 @@ def test_bad_parameters_are_refused(call):
         call(SeededStream(0))
 
 
-@pytest.mark.parametrize("shape", [0.0, 1.0, -0.5])
+@pytest.mark.parametrize("shape", [0.0, 1.0, pytest.param(-0.5, marks=pytest.mark.slow)])
 def test_truncated_negative_binomial(shape):
     law, stream = law_of(shape, trials=8), SeededStream(11)
     drawn = [discrete.truncated_negative_binomial(stream, Fraction(shape), Fraction(law.gamma)) for _ in range(1000)]

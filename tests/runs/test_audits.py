@@ -163,7 +163,7 @@ def test_by_default_canaries_repeat_the_run_beside_the_attacks_of_its_settings(r
     assert "audited: 29 steps were run again" in (copy / "audit.html").read_text()
 
 
-@pytest.mark.parametrize("engine", ["recorded", "eager"])
+@pytest.mark.parametrize("engine", ["recorded", pytest.param("eager", marks=pytest.mark.slow)])
 def test_the_canary_run_has_the_engine_threads_and_pieces_of_the_run(run, tmp_path, capsys, engine):
     changes = {"engine": engine, "threads": 2, "max_physical_batch_size": 64, "accumulation": "clipped sums"}
     code, printed = audited(again(run, tmp_path, **changes), capsys, "--attack", "white_box")
@@ -250,6 +250,7 @@ def test_a_run_that_is_resumed_in_another_way_has_two_records(run, tmp_path):
     assert "computed in 2 ways" in differences(stored_execution(copy), record)[0]
 
 
+@pytest.mark.slow
 def test_runs_that_canaries_do_not_take_say_which_they_take(tmp_path, capsys):
     config = read_config("digits", {"epochs": 1.0, "batch_size": 100, "sampling": {"type": "fixed_size"}})
     folder = train(replace(config, relation="replace_one"), out=tmp_path / "run").folder

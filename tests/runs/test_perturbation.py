@@ -31,6 +31,7 @@ def test_a_card_a_ledger_and_an_audit(method, tmp_path):
         audit(tmp_path)
 
 
+@pytest.mark.slow
 def test_an_accountant_of_the_card_certifies_the_epsilon_that_was_asked_for(tmp_path):
     settings = {"dataset": "iris", "method": "objective", "epsilon": 4.0, "delta": 1e-3}
     card = train(read_config("digits", settings), out=tmp_path).card

@@ -191,7 +191,7 @@ class TestPutBack:
             resume(folder)
         assert main(["verify", str(folder)]) == 3
 
-    @pytest.mark.parametrize("method", ["gradient", "vi"])
+    @pytest.mark.parametrize("method", ["gradient", pytest.param("vi", marks=pytest.mark.slow)])
     def test_a_copy_that_goes_on_beside_its_original_makes_one_of_them_a_claim(self, method, tmp_path, capsys):
         first, second = tmp_path / "first", tmp_path / "second"
         stopped(first, 3, method=method) if method == "gradient" else stopped_inference(first)

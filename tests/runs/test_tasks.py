@@ -78,6 +78,7 @@ def test_a_regression_from_data_to_card(tmp_path, capsys, original_files):
     assert again[0].advantage == card["audits"][0]["advantage"]
 
 
+@pytest.mark.slow
 def test_ratings_and_words_from_data_to_card(tmp_path, original_files):
     run = train(read_config("movielens", {"epochs": 2.0}), data_dir=original_files, out=tmp_path / "m")
     assert run.card.measure == "rmse"

@@ -37,6 +37,7 @@ def test_a_ticket_is_trained_and_the_card_shows_every_phase(tmp_path, capsys, mo
     assert main(["audit", str(folder), "--json"]) == 0
 
 
+@pytest.mark.slow
 def test_the_papers_mode_is_claimed_on_the_card(tmp_path, capsys):
     code, _ = trained(tmp_path, "--ticket-mode", "paper", "--ticket-rounds", "2", "--ticket-iterations", "20")
     assert code == 0
@@ -62,6 +63,7 @@ def test_bad_input_is_one_sentence(tmp_path, capsys, extra, sentence):
     assert sentence in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_origin_of_a_public_ticket_is_an_assumption(tmp_path, capsys):
     given = ["--ticket-mode", "T1", "--ticket-origin", "iris", "--ticket-rounds", "3", "--ticket-iterations", "5"]
     assert trained(tmp_path, *given, "--ticket-density", "0.9")[0] == 0
@@ -137,6 +139,7 @@ def test_a_ticket_moves_to_the_same_architecture_as_it_is():
     assert "on made up" in ticket.note
 
 
+@pytest.mark.slow
 def test_the_privacy_budget_may_end_early(tmp_path, capsys):
     code, _ = trained(tmp_path, "--ticket-mode", "T1", "--ticket-stop-epsilon", "3")
     assert code == 0

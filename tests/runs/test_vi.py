@@ -11,7 +11,9 @@ from tacit.cli import main
 SHORT = ["--method", "vi", "--epochs", "8", "--batch-size", "100", "--vi-prior-std", "3"]
 
 
-@pytest.mark.parametrize(("dataset", "least"), [("breast_cancer", 0.85), ("digits", 0.7)])
+@pytest.mark.parametrize(
+    ("dataset", "least"), [("breast_cancer", 0.85), pytest.param("digits", 0.7, marks=pytest.mark.slow)]
+)
 def test_a_posterior_is_inferred_and_the_card_says_what_it_cost(tmp_path, capsys, dataset, least):
     folder = tmp_path / "run"
     arguments = [
@@ -38,6 +40,7 @@ def test_a_posterior_is_inferred_and_the_card_says_what_it_cost(tmp_path, capsys
     assert main(["audit", str(folder), "--json"]) == 0
 
 
+@pytest.mark.slow
 def test_with_secure_noise_the_guarantee_is_proven_and_within_the_target(tmp_path, capsys):
     arguments = ["train", "digits", "--dataset", "breast_cancer", *SHORT, "--vi-family", "full_rank", "--epsilon", "2"]
     assert main([*arguments, "--out", str(tmp_path), "--json"]) == 0
@@ -47,6 +50,7 @@ def test_with_secure_noise_the_guarantee_is_proven_and_within_the_target(tmp_pat
     assert proven["epsilon"] <= 2.0
 
 
+@pytest.mark.slow
 def test_a_regression_is_inferred_in_the_units_of_its_answers(tmp_path, capsys, original_files):
     """Rings of abalone: RMSE 2.47 at epsilon 2, 2.46 without privacy, 3.29 for the mean."""
     arguments = ["train", "digits", "--dataset", "abalone", "--data-dir", str(original_files), *SHORT, "--epsilon", "2"]

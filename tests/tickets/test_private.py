@@ -44,7 +44,7 @@ def paper_tickets():
     )
 
 
-@pytest.mark.parametrize("mode", ["T2", "T3", "T4"])
+@pytest.mark.parametrize("mode", ["T2", pytest.param("T3", marks=pytest.mark.slow), "T4"])
 def test_sound_modes_meet_their_target_and_leave_a_sparse_network(mode):
     done = seeded_run(mode)
     epsilon = accountant("pld")(done.ledger).epsilon(1e-5)

@@ -30,6 +30,7 @@ def law(excesses, epsilon):
     return np.array([*found, float(left.sum() * step)])
 
 
+@pytest.mark.slow
 def test_looks_follow_the_stated_law():
     """20,000 runs; each frequency within 5.6 standard deviations: false alarm below 4 * 3e-8."""
     excesses, epsilon, runs, stream = [-3.0, 0.5, 2.0], 1.0, 20_000, SeededStream(1)

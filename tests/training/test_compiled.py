@@ -200,6 +200,7 @@ def test_recorded_steps_follow_a_noise_schedule():
     torch.testing.assert_close(weights("recorded"), weights("eager"), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_fit_takes_the_engine():
     x, y = blobs()
     weights = []

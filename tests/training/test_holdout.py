@@ -164,6 +164,7 @@ def test_outputs_that_are_not_finite_are_wrong():
 USERS = np.arange(240) % 60
 
 
+@pytest.mark.slow
 def test_users_go_to_one_side_and_each_moves_the_count_by_at_most_its_sensitivity():
     x, y, held = PrivateHoldout.split(X, Y, share=0.3, epsilon=1.0, delta=DELTA, owners=USERS)
     assert not set(USERS[~held.aside]) & set(USERS[held.aside])

@@ -42,6 +42,7 @@ def test_four_processes_with_shards_of_which_some_are_empty_release_what_one_doe
     check_equal(tmp_path, 4, batch_size=10.0, steps=6, **NO_NOISE)
 
 
+@pytest.mark.slow
 def test_every_coordinate_gets_the_noise_of_the_plan_once(tmp_path):
     """Clipped to nothing, a step moves the weights by its noise alone: lr noise_multiplier clip_norm / divisor."""
     arguments = {"batch_size": 2.0, "clip_norm": 1e-3, "noise_multiplier": 2000.0, "steps": 60}

@@ -40,7 +40,7 @@ def probit_chance(w, inputs):
     [
         ("breast_cancer", LogisticLikelihood(), "mean_field", 0.89, 0.15),
         # Single runs of the full-rank family vary from .65 to .91.
-        ("breast_cancer", LogisticLikelihood(), "full_rank", 0.75, 0.25),
+        pytest.param("breast_cancer", LogisticLikelihood(), "full_rank", 0.75, 0.25, marks=pytest.mark.slow),
         pytest.param(
             "breast_cancer", LogJoint(probit, 31, probit_chance), "mean_field", 0.89, 0.15, marks=pytest.mark.slow
         ),

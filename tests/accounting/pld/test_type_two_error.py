@@ -39,8 +39,8 @@ def test_a_gaussian_profile_gives_its_trade_off_function(mu, log_alpha):
     ("mechanism", "relation"),
     [
         (Gaussian(1.1).poisson(0.01) * 1000, "add_remove"),
-        (Gaussian(0.5).poisson(0.2) * 300, "add_remove"),
-        (Gaussian(0.8).poisson(0.02) * 50, "replace_one"),
+        pytest.param(Gaussian(0.5).poisson(0.2) * 300, "add_remove", marks=pytest.mark.slow),
+        pytest.param(Gaussian(0.8).poisson(0.02) * 50, "replace_one", marks=pytest.mark.slow),
     ],
     ids=str,
 )
