@@ -72,3 +72,18 @@ def test_replacing_is_removing_and_adding_and_nothing_follows_from_it(run):
     measured = TradeOff(ErrorPoints([0.1], [0.2]), Standing.MEASURED, Relation.ADD_REMOVE, "attack")
     with pytest.raises(Refused):
         measured.as_relation("replace_one")
+
+
+@pytest.mark.parametrize("size", [65, 100, 1000, 10**9])
+def test_large_groups_are_bounded_at_once(size):
+    """Composing levels that are rounded up costs a few per cent of epsilon, and is never below k mu."""
+    mu = 2.0 / size
+    bound = ProfileCurve(lambda epsilon: gaussian_delta(epsilon, mu)).group(size)
+    assert all(bound.delta(epsilon) >= gaussian_delta(epsilon, 2.0) for epsilon in (0.5, 2.0, 8.0))
+    assert bound.delta(0.0) <= 1.0
+
+
+def test_repeated_levels_stay_near_exact_ones():
+    one = ProfileCurve(lambda epsilon: gaussian_delta(epsilon, 0.02))
+    exact, near = one.group(64), one.group(65)
+    assert exact.epsilon(1e-5) < near.epsilon(1e-5) < 1.1 * exact.epsilon(1e-5)

@@ -16,11 +16,14 @@ from scipy.special import ndtri
 
 from tacit.root_finding import bisect, bracketed_root
 from tacit.tradeoff.gaussian import gaussian_beta, gaussian_delta, gaussian_epsilon, gaussian_mu
-from tacit.tradeoff.tangents import LEVELS, covers, delta_of_powers, powers_at, tangents
+from tacit.tradeoff.tangents import LEVELS, covers, delta_of_powers, powers_at, repeated, tangents
 
 _GRID = 129  # grid points of a profile: tangents are then within about 1e-4 of a smooth curve
 PROFILE_END = 1e-15  # delta at which profiles end: below the rounding of a double near 1
 
+
+_ONE_BY_ONE = 64
+"""Records of a group whose powers are composed at exact levels; beyond, levels are rounded up and composed in pairs."""
 
 _GROUPED = 1e-12
 """Relative rounding of a group's delta: at most 700 in the exponents, whose last digit is 1e-13."""
@@ -211,8 +214,11 @@ class GroupCurve(Curve):
 
     def delta(self, epsilon: float) -> float:
         """The smaller of the two bounds."""
-        one, shares = self._one.delta(epsilon / self._size), np.arange(self._size) / self._size
-        log_factor = epsilon + float(np.log(np.exp((shares - 1) * epsilon).sum()))
+        share = epsilon / self._size
+        one = self._one.delta(share) if self._size <= _ONE_BY_ONE else self._chord(share)
+        # (e^epsilon - 1) / (e^share - 1) without overflow.
+        ratio = np.expm1(-epsilon) / np.expm1(-share) if share > 0 else float(self._size)
+        log_factor = epsilon - share + float(np.log(ratio))
         textbook = float(np.exp(min(np.log(one) + log_factor, 0.0))) * (1 + _GROUPED) if one > 0 else 0.0
         return min(textbook, delta_of_powers(epsilon, self._powers) * (1 + _GROUPED), 1.0)
 
@@ -220,9 +226,20 @@ class GroupCurve(Curve):
         """The smallest epsilon; without delta that of `size` times the pure one."""
         return self._size * self._one.epsilon(0.0) if delta == 0.0 else super().epsilon(delta)
 
+    def _chord(self, epsilon: float) -> float:
+        """An upper bound on delta of one record between two points of its profile, which is convex in e^epsilon."""
+        epsilons, deltas = self._one.profile
+        right = int(np.searchsorted(epsilons, epsilon, side="right"))
+        if right in (0, len(epsilons)):
+            return float(deltas[-1]) if right else 1.0
+        share = np.expm1(epsilon - epsilons[right - 1]) / np.expm1(epsilons[right] - epsilons[right - 1])
+        return float(deltas[right - 1] + share * (deltas[right] - deltas[right - 1])) * (1 + _GROUPED)
+
     @cached_property
     def _powers(self) -> np.ndarray:
         """Upper bounds on the power of tests at `LEVELS`: a composition of increasing functions."""
+        if self._size > _ONE_BY_ONE:
+            return repeated(powers_at(LEVELS, *self._one.profile), self._size)
         powers = LEVELS
         for _ in range(self._size):
             powers = powers_at(powers, *self._one.profile)

@@ -45,6 +45,27 @@ def powers_at(levels: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> n
     return best * (1 + _ROUNDING)
 
 
+def repeated(powers: np.ndarray, times: int) -> np.ndarray:
+    """Upper bounds at `LEVELS` on the `times`-fold composition of an increasing function with these values there.
+
+    Each of at most 2 log2(times) compositions takes the inner value at the next higher level.
+
+    Example:
+        >>> bool(np.all(repeated(np.minimum(2 * LEVELS, 1.0), 3) >= np.minimum(8 * LEVELS, 1.0)))
+        True
+    """
+    found, factor = LEVELS, powers
+    while times:
+        if times % 2:
+            found = _after(factor, found)
+        factor, times = _after(factor, factor), times // 2
+    return found
+
+
+def _after(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
+    return outer[np.minimum(np.searchsorted(LEVELS, inner), len(LEVELS) - 1)]
+
+
 def delta_of_powers(epsilon: float, powers: np.ndarray) -> float:
     """max(power - e^epsilon level) for powers that hold at `LEVELS`, between two of which the next higher one does."""
     with np.errstate(over="ignore"):

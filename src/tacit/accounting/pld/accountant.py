@@ -60,7 +60,7 @@ class Pld(Accountant):
     def grouped(self, ledger: Ledger, size: int) -> TradeOff:
         """For groups of `size` records, added or removed together.
 
-        Exact where every step is a Gaussian one, on all records or on a Poisson sample of groups of at most 64 (not
+        Exact where every step is a Gaussian one, on all records or on a Poisson sample of groups of at most 256 (not
         under replace-one); else what the curve of single records implies.
         """
         try:

@@ -12,7 +12,7 @@ from scipy.special import log_ndtr
 from tacit.mechanisms.pairs.base import LOSS_UNIT, Pair
 from tacit.mechanisms.pairs.gaussian import normal_cells
 
-LARGEST_GROUP = 64
+LARGEST_GROUP = 256
 """Records of a group whose pair is computed: its cost grows with their number."""
 
 _BLOCK = 1 << 14  # Losses whose places are found at once: memory.
