@@ -9,6 +9,7 @@ import pytest
 from tacit import mechanisms, noise
 from tacit.mechanisms import (
     Approximate,
+    BalancedIteration,
     BallsAndBins,
     BoundedRange,
     CyclicAllocation,
@@ -66,6 +67,8 @@ MECHANISMS = [
     CyclicPoisson(MatrixGaussian(2.0, ToeplitzStrategy(20, (1.0, 0.5))), 4, 0.3),
     CyclicAllocation(MatrixGaussian(2.0, ToeplitzStrategy(20, (1.0, 0.5))), 4, 5),
     BallsAndBins(Gaussian(2.0), 20, 3),
+    BalancedIteration(Gaussian(2.0), 20, 3),
+    BalancedIteration(Gaussian(2.0), 5, 3),
     MinSeparation(MatrixGaussian(2.0, ToeplitzStrategy(20, normalised=False, buffers=((0.5, 0.25),))), 4, 5),
     MinSeparation(MatrixGaussian(4.0, TreeStrategy(20)), 4, 5),
     Gaussian(1.0) * 3 + Laplace(2.0),

@@ -1,6 +1,7 @@
 """Descriptions of randomised steps: mechanisms, their composition, and privacy amplification by subsampling."""
 
 from tacit.mechanisms.allocation import RandomAllocation
+from tacit.mechanisms.balanced_iteration import BalancedIteration
 from tacit.mechanisms.balls_and_bins import BallsAndBins
 from tacit.mechanisms.base import Compose, Mechanism, Poisson
 from tacit.mechanisms.discrete_gaussian import DiscreteGaussian
@@ -21,6 +22,7 @@ from tacit.mechanisms.trial_laws import NegativeBinomial, PoissonTrials, TrialLa
 
 __all__ = [
     "Approximate",
+    "BalancedIteration",
     "BallsAndBins",
     "BoundedRange",
     "Compose",

@@ -7,6 +7,7 @@ from typing import Any
 
 from tacit import check
 from tacit.mechanisms.allocation import RandomAllocation
+from tacit.mechanisms.balanced_iteration import BalancedIteration
 from tacit.mechanisms.balls_and_bins import BallsAndBins
 from tacit.mechanisms.base import Compose, Mechanism
 from tacit.mechanisms.discrete_gaussian import DiscreteGaussian
@@ -39,6 +40,7 @@ TYPES: dict[str, type[Mechanism]] = {
         ObjectivePerturbation,
     )
 }
+_OF_RUN = ("iterations", "participations")
 _SAMPLING = (
     "sample_rate",
     "sampling",
@@ -49,8 +51,12 @@ _SAMPLING = (
     "drop_last",
     "steps_per_epoch",
     "epochs",
+    *_OF_RUN,
 )
-_SAMPLINGS = ("poisson", "fixed_size", "shuffled", "truncated_poisson", "random_allocation", "balls_and_bins")
+_SAMPLINGS = (
+    *("poisson", "fixed_size", "shuffled", "truncated_poisson", "random_allocation", "balls_and_bins"),
+    BalancedIteration.type,
+)
 _LEDGER = ("steps", "note", "hash")
 
 
@@ -177,6 +183,12 @@ _NESTED: dict[str, Callable[[dict[str, Any]], Mechanism]] = {
 def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> Mechanism:
     base = kind(**{key: entry[key] for key in own if key in entry})
     sampling = check.choice("sampling", entry.get("sampling", "poisson"), _SAMPLINGS)
+    if sampling == BalancedIteration.type:
+        others = [name for name in _SAMPLING if name not in (*_OF_RUN, "sampling", "series")]
+        _refuse(entry, tuple(others), sampling)
+        _need(entry, _OF_RUN, sampling)
+        return BalancedIteration(base, *(entry[name] for name in _OF_RUN), entry.get("series", 0))
+    _refuse(entry, _OF_RUN, sampling)
     if sampling == "poisson":
         _refuse(entry, ("records", "batch_size", "cap", "series", "drop_last", "steps_per_epoch", "epochs"), "poisson")
         return base.poisson(entry["sample_rate"]) if "sample_rate" in entry else base

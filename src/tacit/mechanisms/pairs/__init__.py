@@ -5,6 +5,7 @@ from tacit.mechanisms.pairs.allocation import AllocationPair
 from tacit.mechanisms.pairs.attained import AttainedPair, attained_lines
 from tacit.mechanisms.pairs.base import LOSS_UNIT, MixedPair, Pair
 from tacit.mechanisms.pairs.discrete import AtomPair, DiscreteGaussianPair, DiscreteGaussianReplacePair
+from tacit.mechanisms.pairs.enclosed import EnclosedPair
 from tacit.mechanisms.pairs.exponential import RangePair
 from tacit.mechanisms.pairs.gaussian import (
     CornersPair,
@@ -27,6 +28,7 @@ __all__ = [
     "CornersPair",
     "DiscreteGaussianPair",
     "DiscreteGaussianReplacePair",
+    "EnclosedPair",
     "GaussianPair",
     "GaussianReplacePair",
     "JointPair",
