@@ -9,6 +9,7 @@ from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedRe
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Approximate, Generic
 from tacit.mechanisms.laplace import Laplace
+from tacit.mechanisms.last_iterate import LastIterate
 from tacit.mechanisms.matrix import CyclicAllocation, CyclicPoisson, MatrixGaussian, MinSeparation, Strategy
 from tacit.mechanisms.menu import Menu
 from tacit.mechanisms.objective import ObjectivePerturbation
@@ -34,6 +35,7 @@ __all__ = [
     "Gaussian",
     "Generic",
     "Laplace",
+    "LastIterate",
     "MatrixGaussian",
     "Mechanism",
     "Menu",

@@ -1,4 +1,4 @@
-"""Balanced iteration sampling: every record in exactly k of the T steps of a run, chosen uniformly and independently."""
+"""Balanced iteration sampling: every record in exactly k of the T steps of a run, a uniform subset of its own."""
 
 from __future__ import annotations
 

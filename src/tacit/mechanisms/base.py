@@ -24,6 +24,7 @@ SUBSAMPLED = (
     *(
         "balls_and_bins",
         "balanced_iteration",
+        "last_iterate",
         "matrix_gaussian",
         "cyclic_poisson",
         "cyclic_allocation",

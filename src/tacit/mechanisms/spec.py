@@ -15,6 +15,7 @@ from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedRe
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Approximate, Generic
 from tacit.mechanisms.laplace import Laplace
+from tacit.mechanisms.last_iterate import LastIterate
 from tacit.mechanisms.matrix import CyclicAllocation, CyclicPoisson, MatrixGaussian, MinSeparation, Strategy
 from tacit.mechanisms.menu import Menu
 from tacit.mechanisms.objective import ObjectivePerturbation
@@ -38,6 +39,7 @@ TYPES: dict[str, type[Mechanism]] = {
         Approximate,
         Generic,
         ObjectivePerturbation,
+        LastIterate,
     )
 }
 _OF_RUN = ("iterations", "participations")
@@ -187,8 +189,8 @@ def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> 
         others = [name for name in _SAMPLING if name not in (*_OF_RUN, "sampling", "series")]
         _refuse(entry, tuple(others), sampling)
         _need(entry, _OF_RUN, sampling)
-        return BalancedIteration(base, *(entry[name] for name in _OF_RUN), entry.get("series", 0))
-    _refuse(entry, _OF_RUN, sampling)
+        return BalancedIteration(base, entry["iterations"], entry["participations"], entry.get("series", 0))
+    _refuse(entry, tuple(name for name in _OF_RUN if name not in own), sampling)
     if sampling == "poisson":
         _refuse(entry, ("records", "batch_size", "cap", "series", "drop_last", "steps_per_epoch", "epochs"), "poisson")
         return base.poisson(entry["sample_rate"]) if "sample_rate" in entry else base

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.mechanisms.pairs.base import Pair, Table
+from tacit.mechanisms.pairs.discrete import AtomPair
 from tacit.mechanisms.pairs.quadrature import Nodes
+
+NOTHING = AtomPair((0.0,), (1.0,), (1.0,))
+"""Two equal laws: what every mechanism dominates."""
 
 
 @dataclass(frozen=True)
