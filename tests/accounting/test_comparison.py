@@ -21,6 +21,8 @@ def test_rows_hold_the_published_costs_and_errors():
     independent = rows["poisson", "independent"]
     assert independent.error == pytest.approx((101 / 2) ** 0.5)
     for (sampling, noise), row in rows.items():
+        if (sampling, noise) == ("balanced_iteration", "independent"):
+            assert row.epsilon == allocated.epsilon
         if noise != "independent":
             assert row.error < independent.error
             assert row.epsilon[1] > independent.epsilon[1]
@@ -31,7 +33,8 @@ def test_the_command_prints_rows_and_names_what_is_missing(capsys):
     arguments = ["account", "--noise-multiplier", "2", "--records", "100", "--batch-size", "25", "--epochs", "1"]
     assert main([*arguments, "--bands", "2", "--json"]) == 0
     assert {row["sampling"] for row in json.loads(capsys.readouterr().out)["compared"]} == {
-        *("poisson", "random_allocation", "balls_and_bins", "cyclic_poisson", "cyclic_allocation")
+        *("poisson", "random_allocation", "balls_and_bins", "balanced_iteration"),
+        *("cyclic_poisson", "cyclic_allocation"),
     }
     assert main(arguments[:-2]) == 2
     assert "epochs must be given with the others" in capsys.readouterr().err

@@ -9,6 +9,7 @@ import pytest
 from tacit import mechanisms, noise
 from tacit.mechanisms import (
     Approximate,
+    BalancedIteration,
     BallsAndBins,
     BoundedRange,
     CyclicAllocation,
@@ -19,6 +20,7 @@ from tacit.mechanisms import (
     Gaussian,
     Generic,
     Laplace,
+    LastIterate,
     MatrixGaussian,
     Mechanism,
     Menu,
@@ -66,8 +68,12 @@ MECHANISMS = [
     CyclicPoisson(MatrixGaussian(2.0, ToeplitzStrategy(20, (1.0, 0.5))), 4, 0.3),
     CyclicAllocation(MatrixGaussian(2.0, ToeplitzStrategy(20, (1.0, 0.5))), 4, 5),
     BallsAndBins(Gaussian(2.0), 20, 3),
+    BalancedIteration(Gaussian(2.0), 20, 3),
+    BalancedIteration(Gaussian(2.0), 5, 3),
     MinSeparation(MatrixGaussian(2.0, ToeplitzStrategy(20, normalised=False, buffers=((0.5, 0.25),))), 4, 5),
     MinSeparation(MatrixGaussian(4.0, TreeStrategy(20)), 4, 5),
+    LastIterate(2.0, 30, 1.0, 0.5, 0.1),
+    LastIterate(2.0, 300, 1.0, 0.5, 0.01, 1.0, 2.0),
     Gaussian(1.0) * 3 + Laplace(2.0),
     Parallel.of(Gaussian(1.0), Laplace(2.0)),
     Menu.of([Gaussian(2.0), Laplace(3.0)], [Gaussian(4.0)]),

@@ -8,6 +8,7 @@ import pytest
 
 from tacit import sampling
 from tacit.sampling import (
+    BalancedIterationSampling,
     BallsAndBinsSampling,
     Batch,
     CyclicAllocationSampling,
@@ -31,6 +32,8 @@ SAMPLINGS = {
     "shuffled": (ShuffledSampling(), {}),
     "random_allocation": (RandomAllocationSampling(), {}),
     "balls_and_bins": (BallsAndBinsSampling(), {}),
+    "balanced_iteration": (BalancedIterationSampling(), {}),
+    "balanced_iteration_often": (BalancedIterationSampling(), {"sample_rate": 0.7}),
     "cyclic_poisson": (CyclicPoissonSampling(3), {}),
     "cyclic_allocation": (CyclicAllocationSampling(2), {"sample_rate": 1 / 6}),
     "truncated_poisson": (TruncatedPoissonSampling(13), {}),

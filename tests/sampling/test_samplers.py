@@ -12,6 +12,7 @@ from tacit.mechanisms import FixedSize, Gaussian, Shuffled, TruncatedPoisson
 from tacit.noise import SeededStream
 from tacit.relation import Relation
 from tacit.sampling import (
+    BalancedIterationSampling,
     Batch,
     FixedSizeSampler,
     FixedSizeSampling,
@@ -32,6 +33,7 @@ SAMPLINGS = [
     FixedSizeSampling(),
     ShuffledSampling(),
     RandomAllocationSampling(),
+    BalancedIterationSampling(iterations=8),
     TruncatedPoissonSampling(5),
     GroupedPoissonSampling(OWNERS),
 ]

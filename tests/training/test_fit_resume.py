@@ -110,6 +110,7 @@ def test_a_stopped_seeded_run_goes_on_to_the_same_weights_and_ledger(tmp_path, o
     [
         {"sampling": "shuffled"},
         {"sampling": "random_allocation"},
+        {"sampling": "balanced_iteration"},
         {"sampling": "fixed_size", "ledger": lambda: Ledger(relation="replace_one")},
         {"sampling": GroupedPoissonSampling([i // 4 for i in range(200)]), "batch_size": 5},
         {"sampling": TruncatedPoissonSampling(cap=22)},

@@ -10,6 +10,7 @@ from tacit.accounting.claims import Claim
 from tacit.accounting.entry import Entry, unpaid
 from tacit.accounting.facts import FACTS, FLOATING, Fact, Facts, How
 from tacit.accounting.filters import Filter, Odometer
+from tacit.accounting.heuristic import last_iterate_heuristic
 from tacit.accounting.ledger import PUBLIC_SIZE, Ledger
 from tacit.accounting.registry import ACCOUNTANTS, ALIASES, Account, Result, account, accountant
 from tacit.accounting.release_facts import EXACT_STEPS, common_facts, exact_path, exact_steps, one_shot_facts
@@ -39,6 +40,7 @@ __all__ = [
     "common_facts",
     "exact_path",
     "exact_steps",
+    "last_iterate_heuristic",
     "one_shot_facts",
     "read_spec",
     "unpaid",

@@ -11,6 +11,7 @@ from tacit.accounting.ledger import Ledger
 from tacit.accounting.registry import accountant
 from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms import (
+    BalancedIteration,
     BallsAndBins,
     CyclicAllocation,
     CyclicPoisson,
@@ -111,6 +112,7 @@ def _choices(base: Gaussian, rate: float, steps: int, bands: int) -> list[tuple[
         ("poisson", "independent", single, base.poisson(rate)),
         ("random_allocation", "independent", single, base.allocated(of_epoch)),
         ("balls_and_bins", "independent", single, BallsAndBins(base, of_epoch, epochs)),
+        ("balanced_iteration", "independent", single, BalancedIteration(base, steps, max(1, round(rate * steps)))),
     ]
     if bands > 1:
         strategy = banded(steps, bands)

@@ -1,6 +1,7 @@
 """Descriptions of randomised steps: mechanisms, their composition, and privacy amplification by subsampling."""
 
 from tacit.mechanisms.allocation import RandomAllocation
+from tacit.mechanisms.balanced_iteration import BalancedIteration
 from tacit.mechanisms.balls_and_bins import BallsAndBins
 from tacit.mechanisms.base import Compose, Mechanism, Poisson
 from tacit.mechanisms.discrete_gaussian import DiscreteGaussian
@@ -8,6 +9,7 @@ from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedRe
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Approximate, Generic
 from tacit.mechanisms.laplace import Laplace
+from tacit.mechanisms.last_iterate import LastIterate
 from tacit.mechanisms.matrix import CyclicAllocation, CyclicPoisson, MatrixGaussian, MinSeparation, Strategy
 from tacit.mechanisms.menu import Menu
 from tacit.mechanisms.objective import ObjectivePerturbation
@@ -21,6 +23,7 @@ from tacit.mechanisms.trial_laws import NegativeBinomial, PoissonTrials, TrialLa
 
 __all__ = [
     "Approximate",
+    "BalancedIteration",
     "BallsAndBins",
     "BoundedRange",
     "Compose",
@@ -32,6 +35,7 @@ __all__ = [
     "Gaussian",
     "Generic",
     "Laplace",
+    "LastIterate",
     "MatrixGaussian",
     "Mechanism",
     "Menu",

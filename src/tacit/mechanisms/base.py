@@ -23,6 +23,8 @@ SUBSAMPLED = (
     *("poisson", "compose", "fixed_size", "shuffled", "truncated_poisson", "random_allocation"),
     *(
         "balls_and_bins",
+        "balanced_iteration",
+        "last_iterate",
         "matrix_gaussian",
         "cyclic_poisson",
         "cyclic_allocation",

@@ -7,6 +7,7 @@ from typing import Any
 
 from tacit import check
 from tacit.mechanisms.allocation import RandomAllocation
+from tacit.mechanisms.balanced_iteration import BalancedIteration
 from tacit.mechanisms.balls_and_bins import BallsAndBins
 from tacit.mechanisms.base import Compose, Mechanism
 from tacit.mechanisms.discrete_gaussian import DiscreteGaussian
@@ -14,6 +15,7 @@ from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedRe
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.generic import Approximate, Generic
 from tacit.mechanisms.laplace import Laplace
+from tacit.mechanisms.last_iterate import LastIterate
 from tacit.mechanisms.matrix import CyclicAllocation, CyclicPoisson, MatrixGaussian, MinSeparation, Strategy
 from tacit.mechanisms.menu import Menu
 from tacit.mechanisms.objective import ObjectivePerturbation
@@ -37,8 +39,10 @@ TYPES: dict[str, type[Mechanism]] = {
         Approximate,
         Generic,
         ObjectivePerturbation,
+        LastIterate,
     )
 }
+_OF_RUN = ("iterations", "participations")
 _SAMPLING = (
     "sample_rate",
     "sampling",
@@ -49,8 +53,12 @@ _SAMPLING = (
     "drop_last",
     "steps_per_epoch",
     "epochs",
+    *_OF_RUN,
 )
-_SAMPLINGS = ("poisson", "fixed_size", "shuffled", "truncated_poisson", "random_allocation", "balls_and_bins")
+_SAMPLINGS = (
+    *("poisson", "fixed_size", "shuffled", "truncated_poisson", "random_allocation", "balls_and_bins"),
+    BalancedIteration.type,
+)
 _LEDGER = ("steps", "note", "hash")
 
 
@@ -177,6 +185,12 @@ _NESTED: dict[str, Callable[[dict[str, Any]], Mechanism]] = {
 def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> Mechanism:
     base = kind(**{key: entry[key] for key in own if key in entry})
     sampling = check.choice("sampling", entry.get("sampling", "poisson"), _SAMPLINGS)
+    if sampling == BalancedIteration.type:
+        others = [name for name in _SAMPLING if name not in (*_OF_RUN, "sampling", "series")]
+        _refuse(entry, tuple(others), sampling)
+        _need(entry, _OF_RUN, sampling)
+        return BalancedIteration(base, entry["iterations"], entry["participations"], entry.get("series", 0))
+    _refuse(entry, tuple(name for name in _OF_RUN if name not in own), sampling)
     if sampling == "poisson":
         _refuse(entry, ("records", "batch_size", "cap", "series", "drop_last", "steps_per_epoch", "epochs"), "poisson")
         return base.poisson(entry["sample_rate"]) if "sample_rate" in entry else base

@@ -15,7 +15,7 @@ from tacit.runs.settings import setting
 
 SAMPLINGS = (
     *("poisson", "fixed_size", "shuffled", "truncated_poisson", "grouped_poisson", "random_allocation"),
-    *("balls_and_bins", "cyclic_poisson", "cyclic_allocation"),
+    *("balls_and_bins", "balanced_iteration", "cyclic_poisson", "cyclic_allocation"),
 )
 NOISE_SHAPES = {
     "constant": (),

@@ -1,6 +1,7 @@
 """Private samplers: they alone issue the batches that are trained on, at the sampling rate of the accountant."""
 
 from tacit.sampling.allocation import RandomAllocationSampler, RandomAllocationSampling
+from tacit.sampling.balanced import BalancedIterationSampler, BalancedIterationSampling
 from tacit.sampling.base import Batch, Sampler, Sampling
 from tacit.sampling.cyclic import (
     BallsAndBinsSampling,
@@ -17,6 +18,8 @@ from tacit.sampling.users import GroupedPoissonSampler, GroupedPoissonSampling
 
 __all__ = [
     "SAMPLINGS",
+    "BalancedIterationSampler",
+    "BalancedIterationSampling",
     "BallsAndBinsSampling",
     "Batch",
     "CyclicAllocationSampler",

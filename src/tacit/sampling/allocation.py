@@ -85,11 +85,15 @@ class RandomAllocationSampler(Sampler):
     def draw(self) -> Batch:
         """The next batch of this epoch, or the first of a new one."""
         if not self._left:
-            steps = uniform_integers(self._stream, self.steps_per_epoch, self.records)
-            order = np.argsort(steps, kind="stable")
-            ends = np.cumsum(np.bincount(steps, minlength=self.steps_per_epoch))
-            self._left = np.split(order, ends[:-1])[::-1]
+            self._left = self._dealt()[::-1]
         return Batch(self._left.pop())
+
+    def _dealt(self) -> list[NDArray[np.int64]]:
+        """The records of every step of an epoch."""
+        steps = uniform_integers(self._stream, self.steps_per_epoch, self.records)
+        order = np.argsort(steps, kind="stable")
+        ends = np.cumsum(np.bincount(steps, minlength=self.steps_per_epoch))
+        return np.split(order, ends[:-1])
 
     def state(self) -> dict[str, Any]:
         """Whether an epoch is unfinished; who is in its other steps only where a seed would tell it anyway."""

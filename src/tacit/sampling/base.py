@@ -120,6 +120,7 @@ class Sampling(ABC):
         assumptions: facts that its accounting assumes besides the code, for the ledger.
         uniform: whether all records take part, with equal chances, so that the batches of a run can be tested for it.
         separates: whether it keeps a record's steps apart, as correlated noise needs; its mechanism is one of a run.
+        whole_run: whether its mechanism is one of a run of known length, also with independent noise alone.
 
     Example:
         >>> from tacit.sampling import sampling_of
@@ -133,6 +134,7 @@ class Sampling(ABC):
     assumptions: ClassVar[tuple[str, ...]] = ()
     uniform: ClassVar[bool] = False
     separates: ClassVar[bool] = False
+    whole_run: ClassVar[bool] = False
 
     def grouping(self, key: bytes) -> str:
         """Keyed hash of which records form a unit; empty where every record is its own."""
@@ -152,6 +154,10 @@ class Sampling(ABC):
 
     def for_bands(self, bands: int) -> Sampling:
         """This sampling with a record's steps so far apart, where that was left open."""
+        return self
+
+    def for_steps(self, steps: int) -> Sampling:
+        """This sampling for a run of so many steps, where that matters."""
         return self
 
     def units(self, records: int) -> int:

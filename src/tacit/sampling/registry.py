@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tacit import check
 from tacit.sampling.allocation import RandomAllocationSampling
+from tacit.sampling.balanced import BalancedIterationSampling
 from tacit.sampling.base import Sampling
 from tacit.sampling.cyclic import BallsAndBinsSampling, CyclicAllocationSampling, CyclicPoissonSampling
 from tacit.sampling.fixed_size import FixedSizeSampling
@@ -18,6 +19,7 @@ SAMPLINGS: dict[str, type[Sampling]] = {
         ShuffledSampling,
         RandomAllocationSampling,
         BallsAndBinsSampling,
+        BalancedIterationSampling,
         CyclicPoissonSampling,
         CyclicAllocationSampling,
     )

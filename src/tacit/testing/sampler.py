@@ -8,11 +8,12 @@ from collections import Counter
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom, chi2
+from scipy.stats import binom, chi2, hypergeom
 
 from tacit.accounting import accountant
 from tacit.errors import InvalidInput, Refused, TrainingMisuse
 from tacit.mechanisms import (
+    BalancedIteration,
     BallsAndBins,
     CyclicAllocation,
     CyclicPoisson,
@@ -32,6 +33,7 @@ from tacit.sampling import Batch, Sampler, Sampling
 from tacit.testing.expect import require, require_close, require_raises
 
 _BATCHES = 3000  # Enough that the chi-square approximation holds down to the tails used here.
+_RUN = 10  # Steps of a run where each record is in a number of them that is fixed.
 _LEAST_EXPECTED = 10.0  # Expected count of a cell of a chi-square test; smaller cells are merged.
 _LAWS = 4  # Chi-square tests of one check.
 
@@ -49,8 +51,8 @@ def check_sampler(
 
     - Inclusion law, by chi-square tests: how often every unit is in a batch, how large batches are, and how often a
       unit is in two consecutive batches, as `sampling.mechanism(...)` says: Poisson, truncated Poisson, fixed-size or
-      shuffled; random allocation; groups that take turns, and bins. A sampling with another mechanism must have equal
-      inclusion probabilities.
+      shuffled; random allocation; a fixed number of steps of a run; groups that take turns, and bins. A sampling with
+      another mechanism must have equal inclusion probabilities.
     - Batches: each record at most once, whole units only, issued until redeemed, redeemed once, no checkpoint while
       one is open.
     - Equal seeds give equal batches, and a checkpoint goes on with the batches that would have come.
@@ -74,10 +76,11 @@ def check_sampler(
     owners = np.arange(records) if units is None else np.asarray(units)
     count = int(owners.max()) + 1
     require(sampling.units(records) == count, f"units must be {count}; got {sampling.units(records)}.")
+    sampling = sampling.for_steps(_RUN)
     drawn = _draw(sampling.sampler(records, sample_rate, SeededStream(seed)), _BATCHES, owners)
     # Of bins that are kept over all batches: so much noise that their whole run has an exact account.
-    run = MatrixGaussian(50.0, ToeplitzStrategy(_BATCHES, (1.0,)))
-    base = run if sampling.separates else Gaussian(1.0)
+    run = MatrixGaussian(50.0, ToeplitzStrategy(_RUN if sampling.whole_run else _BATCHES, (1.0,)))
+    base = run if sampling.separates or sampling.whole_run else Gaussian(1.0)
     mechanism = sampling.mechanism(base, records, sample_rate)
     _check_mechanism(sampling, mechanism, records, sample_rate)
     if isinstance(mechanism, Shuffled):
@@ -87,6 +90,8 @@ def check_sampler(
     elif isinstance(mechanism, RandomAllocation):
         _check_passes(np.full(mechanism.steps_per_epoch, 1 / mechanism.steps_per_epoch), drawn, false_alarm)
         _check_pairs_of_places(mechanism.steps_per_epoch, drawn, false_alarm)
+    elif isinstance(mechanism, BalancedIteration):
+        _check_subsets(mechanism.participations, _passes(mechanism.iterations, drawn), false_alarm)
     elif isinstance(mechanism, CyclicPoisson):
         turns = _turns(mechanism.groups, drawn, false_alarm)
         p = mechanism.sample_rate
@@ -233,6 +238,25 @@ def _check_pairs_of_places(length: int, drawn: NDArray[np.bool_], false_alarm: f
     ):
         counts = np.bincount(first * length + second, minlength=length**2)
         _require_law(counts.tolist(), law, what, false_alarm)
+
+
+def _check_subsets(size: int, runs: NDArray[np.bool_], false_alarm: float) -> None:
+    """Every unit is in a uniform subset of so many steps of a run, (runs, steps, units), drawn by itself each time."""
+    steps = runs.shape[1]
+    require((runs.sum(axis=1) == size).all(), f"every run must hold each record exactly {size} times.")
+    law = np.full(math.comb(steps, size), 1 / math.comb(steps, size))
+    drawn = Counter(map(bytes, runs.transpose(0, 2, 1).reshape(-1, steps)))
+    require(len(drawn) <= len(law), f"a record must be in {size} of {steps} steps.")
+    counts = [*drawn.values(), *[0] * (len(law) - len(drawn))]
+    _require_law(counts, law, "subsets of steps", false_alarm)
+    shared = hypergeom.pmf(np.arange(size + 1), steps, size, size)
+    for first, second, what in (
+        (runs[:, :, 0:-1:2], runs[:, :, 1::2], "steps that two units share in a run"),
+        (runs[0:-1:2], runs[1::2], "steps that a unit shares between two runs in a row"),
+    ):
+        width = min(first.shape[2], second.shape[2])
+        common = (first[:, :, :width] & second[:, :, :width]).sum(axis=1).ravel()
+        _require_law(np.bincount(common, minlength=size + 1).tolist(), shared, what, false_alarm)
 
 
 def _turns(groups: int, drawn: NDArray[np.bool_], false_alarm: float) -> NDArray[np.bool_]:

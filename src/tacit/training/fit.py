@@ -132,7 +132,7 @@ def fit(
         clip_norm: bound on the L2 norm of one record's gradient, > 0; or give `clipping`.
         clipping: another way to bound contributions, such as `PerLayerClip(1.0)`; its sensitivity is clip_norm below.
         sampling: how batches are drawn: a `Sampling` or its name: "poisson", "fixed_size", "shuffled",
-            "random_allocation", "balls_and_bins", "cyclic_poisson" or "cyclic_allocation".
+            "random_allocation", "balls_and_bins", "balanced_iteration", "cyclic_poisson" or "cyclic_allocation".
         noise: "independent", or correlated over the steps: "banded:8" (with one of the cyclic samplings or
             "balls_and_bins"), "banded:auto", or with "balls_and_bins" "blt:4", "square_root" or "tree".
         noise_multiplier: noise std / clip_norm, one for all steps, a list of one for each, or a `NoiseSchedule`; None

@@ -62,10 +62,11 @@ class Plan:
             object.__setattr__(self, "clip", FlatClip(self.clip))
         if isinstance(self.noise_multiplier, tuple) and len(self.noise_multiplier) != self.steps:
             raise check.fail("noise_multiplier", f"a list of {self.steps}", f"{len(self.noise_multiplier)} values")
-        if self.sampling.separates and self.strategy is None:
+        if (self.sampling.separates or self.sampling.whole_run) and self.strategy is None:
             object.__setattr__(self, "strategy", ToeplitzStrategy(self.steps, (1.0,)))
         if self.strategy is not None:
             self._check_strategy(self.strategy)
+            object.__setattr__(self, "sampling", self.sampling.for_steps(self.strategy.iterations))
         every = self.sampling.steps_alike(self.records, self.sample_rate)
         odd = [start for start in self._starts[:-1] if start % every]
         if odd:
@@ -76,7 +77,7 @@ class Plan:
         """Raise `InvalidInput` for what is not proven with correlated noise."""
         if strategy.iterations > self.steps:
             raise check.fail("strategy", f"one of at most {self.steps} steps", f"{strategy.iterations}")
-        if not self.sampling.separates:
+        if not self.sampling.separates and (strategy.bands > 1 or not self.sampling.whole_run):
             hint = 'Use sampling="cyclic_poisson" or "cyclic_allocation" for bands, "balls_and_bins" for any noise.'
             raise check.fail("sampling", "one that keeps a record's steps apart", self.sampling.type, hint)
         if isinstance(self.noise_multiplier, tuple):

@@ -330,6 +330,7 @@ class PrivateRun:
         if self.plan.strategy is not None and self.taken < self.plan.steps:
             left = self.plan.strategy.over(self.plan.steps - self.taken)
             self.plan = replace(self.plan, strategy=left)
+            self.sampler = self.plan.sampling.sampler(self.plan.records, self.plan.sample_rate, self.stream)
             if self.correlation is not None:
                 self.correlation.begin(left)
                 self.monitor.begins(left)

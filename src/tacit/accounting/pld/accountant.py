@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import ClassVar, Self
@@ -23,7 +24,7 @@ from tacit.accounting.pld.selection import SelectionCost
 from tacit.accounting.pld.sketch import SketchCurve
 from tacit.errors import Refused
 from tacit.mechanisms import Mechanism, Menu, Selection
-from tacit.mechanisms.pairs import GaussianPair, Pair, SampledGroupPair
+from tacit.mechanisms.pairs import NOTHING, EnclosedPair, GaussianPair, Pair, SampledGroupPair
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import Curve, GaussianCurve, TradeOff
@@ -73,10 +74,8 @@ class Pld(Accountant):
 
     def _of_directions(self, directions: list[Parts], tail: tuple[float, float]) -> tuple[Curve, Curve]:
         """Upper and lower curve from the pairs of each direction and bounds on mu without slack."""
-        plain = [pair for pair, _ in directions[0] if isinstance(pair, GaussianPair)]
-        if len(directions) == 1 and len(plain) == len(directions[0]):
-            mu = float(np.sqrt(sum(pair.mu**2 for pair in plain)))
-            return GaussianCurve(mu * (1 + ALLOWANCE)), GaussianCurve(mu * (1 - ALLOWANCE))
+        if len(directions) == 1 and (mus := _gaussian_ends(directions[0])) is not None:
+            return GaussianCurve(mus[1] * (1 + ALLOWANCE)), GaussianCurve(mus[0] * (1 - ALLOWANCE))
         if any(pair.infinity_mass == 1.0 for parts in directions for pair, _ in parts):
             return GaussianCurve(np.inf), GaussianCurve(np.inf)
         quick = [bounds for parts in directions if (bounds := few_samples(parts)) is not None]
@@ -127,6 +126,18 @@ def _cost(mechanism: Selection | Menu, relation: Relation) -> SelectionCost | Me
     directions = _directions(base, relation)
     exact = not _has_envelope(directions) and max(len(parts) for parts in directions) <= _DISTINCT
     return SelectionCost(Pld().curve(base, relation), directions if exact else None, mechanism.law)
+
+
+def _gaussian_ends(parts: Parts) -> tuple[float, float] | None:
+    """Find mu from below and above of Gaussian pairs, each exact or with a Gaussian on either side; None of others."""
+    below, above = 0.0, 0.0
+    for pair, steps in parts:
+        low, high = (pair.below, pair.above) if isinstance(pair, EnclosedPair) else (pair, pair)
+        if not (isinstance(low, GaussianPair) or low == NOTHING) or not isinstance(high, GaussianPair):
+            return None
+        below += steps * low.mu**2 if isinstance(low, GaussianPair) else 0.0
+        above += steps * high.mu**2
+    return math.sqrt(below), math.sqrt(above)
 
 
 def _has_envelope(directions: Sequence[Parts]) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tacit.accounting.pld.dispatch import Dispatch
 from tacit.mechanisms.pairs import (
+    NOTHING,
     AdaptivePair,
     AttainedPair,
     JointPair,
@@ -108,7 +109,8 @@ class FixedMemberLowerBound:
         self._at_share = lru_cache(maxsize=16)(self._direction)
 
     def _direction(self, share: float) -> Dispatch:
-        return coarse_dispatch([(pair.attained(share), steps) for pair, steps in self._parts])
+        members = [(pair.attained(share), steps) for pair, steps in self._parts]
+        return coarse_dispatch([part for part in members if part[0] != NOTHING])
 
     def _candidates(self, theta: float) -> list[Dispatch]:
         """The largest moment decides how fast delta falls where it is small; elsewhere nothing tells."""

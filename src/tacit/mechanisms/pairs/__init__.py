@@ -5,6 +5,7 @@ from tacit.mechanisms.pairs.allocation import AllocationPair
 from tacit.mechanisms.pairs.attained import AttainedPair, attained_lines
 from tacit.mechanisms.pairs.base import LOSS_UNIT, MixedPair, Pair
 from tacit.mechanisms.pairs.discrete import AtomPair, DiscreteGaussianPair, DiscreteGaussianReplacePair
+from tacit.mechanisms.pairs.enclosed import NOTHING, EnclosedPair
 from tacit.mechanisms.pairs.exponential import RangePair
 from tacit.mechanisms.pairs.gaussian import (
     CornersPair,
@@ -22,6 +23,7 @@ from tacit.mechanisms.pairs.subsampled import RevealedPair, SampledPair, Substit
 __all__ = [
     "LARGEST_GROUP",
     "LOSS_UNIT",
+    "NOTHING",
     "AdaptivePair",
     "AllocationPair",
     "AtomPair",
@@ -29,6 +31,7 @@ __all__ = [
     "CornersPair",
     "DiscreteGaussianPair",
     "DiscreteGaussianReplacePair",
+    "EnclosedPair",
     "GaussianPair",
     "GaussianReplacePair",
     "JointPair",

@@ -26,7 +26,7 @@ class SampledGroupPair(Pair):
 
     With N_i = N(i, sigma^2) and M = sum_i w_i N_i, w_i = P(Binomial(size, rate) = i): P = M, Q = N_0 when the group is
     removed; P = N_0, Q = M when it is added. It dominates, and parallel contributions reach it (THEORY.md, Theorem
-    1.12; Charles et al. 2024, arXiv 2401.10294). With t = x / sigma^2, log dM/dN_0 = log sum_i e^{c_i + i t}, where
+    1.13; Charles et al. 2024, arXiv 2401.10294). With t = x / sigma^2, log dM/dN_0 = log sum_i e^{c_i + i t}, where
     c_i = log w_i - i^2 / (2 sigma^2).
 
     Args:
