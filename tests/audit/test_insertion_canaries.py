@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from tacit.accounting import Ledger
 from tacit.audit import InsertionCanaries
@@ -13,7 +14,7 @@ from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream
 from tacit.reports import write_audit
 from tacit.sampling import GroupedPoissonSampling
-from tacit.training import fit
+from tacit.training import fit, make_private
 
 VOCABULARY, LENGTH, TEXTS, DELTA = 150, 10, 80, 1e-4
 
@@ -148,6 +149,37 @@ def test_canaries_that_are_users():
     assert "Neighbours differ in one user" in found.statement
     with pytest.raises(InvalidInput, match="copies must be 1 where the unit is a record"):
         canaries.audit(canaries.losses(model), ledger=Ledger.of(Gaussian(1.0)), delta=DELTA)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one", "zero_out"])
+def test_the_relation_is_that_of_the_certificate(relation):
+    """A blank row is a record that adds nothing: the worlds are neighbours under each of the relations."""
+    canaries, ledger = canaries_of(30), Ledger(relation=relation)
+    ledger.add(Gaussian(1.0))
+    found = canaries.audit(np.arange(30.0), ledger=ledger, delta=DELTA)
+    assert f"trained on or blank ({relation})" in found.statement
+    assert found.rates.tradeoff.relation == relation
+    assert "not refuted" in found.statement
+
+
+def test_losses_can_be_read_while_a_loop_goes_on():
+    """The private model answers in eval mode and trains on; the ledger and its facts are those of the loop alone."""
+    canaries, facts = canaries_of(30), []
+    for read in (False, True):
+        model = Bigrams()
+        data = TensorDataset(torch.from_numpy(canaries.records()), torch.from_numpy(canaries.labels()))
+        private = make_private(
+            model, torch.optim.SGD(model.parameters(), lr=1.0), DataLoader(data, batch_size=6),
+            clip_norm=0.1, noise_multiplier=1.0, epochs=1,
+        )  # fmt: skip
+        for tokens, labels in private.loader:
+            causal_lm(private.model(tokens), labels).backward()
+            private.optimizer.step()
+            if read:
+                assert canaries.losses(private.model) == pytest.approx(canaries.losses(model))
+                assert private.model.training
+        facts.append([(fact.id, fact.how, fact.says) for fact in private.facts])
+    assert facts[0] == facts[1]
 
 
 def test_losses_are_those_of_each_sequence_and_leave_the_model_as_it_was():
