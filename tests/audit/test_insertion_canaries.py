@@ -221,6 +221,9 @@ def test_the_picture_and_the_page_hold_both_numbers(tmp_path):
         ({"vocabulary": 1}, "vocabulary must be"),
         ({"vocabulary": [4, 4]}, "two different tokens"),
         ({"vocabulary": [-1, 4]}, "two different tokens"),
+        ({"vocabulary": [0.5, 4.5]}, "two different tokens"),
+        ({"vocabulary": [[1], [2, 3]]}, "vocabulary must be"),
+        ({"vocabulary": "ab"}, "vocabulary must be"),
         ({"copies": 0}, "copies must be"),
     ],
 )
@@ -236,3 +239,11 @@ def test_bad_losses_are_refused():
         canaries.audit(np.zeros(29), ledger=ledger, delta=DELTA)
     with pytest.raises(InvalidInput, match="Did the model diverge"):
         canaries.audit(np.full(30, np.nan), ledger=ledger, delta=DELTA)
+    with pytest.raises(InvalidInput, match="losses must be"):
+        canaries.audit("low", ledger=ledger, delta=DELTA)
+    with pytest.raises(InvalidInput, match="ledger must be"):
+        canaries.audit(np.zeros(30), ledger=Gaussian(1.0), delta=DELTA)
+    with pytest.raises(InvalidInput, match="delta must be"):
+        canaries.audit(np.zeros(30), ledger=ledger, delta=2.0)
+    with pytest.raises(InvalidInput, match="model must be"):
+        canaries.losses(3)

@@ -7,6 +7,7 @@ found = canaries.audit(canaries.losses(model), ledger=ledger, delta=1e-5)
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from tacit import accounting, check
 from tacit.accounting import Accountant, Ledger
 from tacit.attacks import Scores
+from tacit.attacks.base import vector
 from tacit.audit.canary_audit import CanaryAudit
 from tacit.audit.foreign_scores import REFUTED_AT
 from tacit.audit.one_run_audit import audit_one_run, audit_one_run_curve
@@ -128,6 +130,8 @@ class InsertionCanaries:
         from tacit import losses
 
         batch_size = check.count("batch_size", batch_size)
+        if not callable(model):
+            raise check.fail("model", "a module or function from tokens to logits", type(model).__name__)
         module = model if isinstance(model, torch.nn.Module) else None
         place = next((parameter.device for parameter in module.parameters()), None) if module is not None else None
         training = module is not None and module.training
@@ -177,6 +181,7 @@ class InsertionCanaries:
             InvalidInput: an argument breaks its rule, or several copies of a canary are no unit of the ledger.
             Refused: the accountant cannot answer for the ledger.
         """
+        check.instance("ledger", ledger, Ledger, "the Ledger of the run")
         if self.copies > 1 and ledger.unit != "user":
             raise check.fail("copies", f"1 where the unit is a {ledger.unit}", self.copies, "Sample users, see owners.")
         score = -self._values("losses", losses)
@@ -200,7 +205,7 @@ class InsertionCanaries:
         )
 
     def _values(self, name: str, values: object) -> NDArray[np.float64]:
-        array = np.asarray(values, dtype=float)
+        array = vector(name, values)
         if array.shape != (len(self),):
             raise check.fail(name, f"one number for each of {len(self)} canaries", f"shape {array.shape}")
         return array
@@ -208,10 +213,11 @@ class InsertionCanaries:
 
 def _alphabet(vocabulary: int | Sequence[int] | NDArray[np.integer]) -> NDArray[np.int64]:
     """The tokens to draw from; raises `InvalidInput` unless they are two different identifiers at least."""
-    if np.ndim(vocabulary) == 0:
+    if isinstance(vocabulary, numbers.Number | str):
         return np.arange(check.count("vocabulary", vocabulary, minimum=2), dtype=np.int64)
-    found = np.unique(np.asarray(vocabulary))
-    if found.ndim != 1 or found.dtype.kind not in "iu" or len(found) < 2 or found[0] < 0:
+    with check.reading("vocabulary", "a number of tokens, or a sequence of tokens"):
+        found = np.unique(np.asarray(vocabulary))
+    if found.dtype.kind not in "iu" or len(found) < 2 or found[0] < 0:
         raise check.fail("vocabulary", "a number or two different tokens >= 0 at least", f"{len(found)} of them")
     return found.astype(np.int64)
 
