@@ -1,5 +1,7 @@
 """Insertion canaries: blank rows, scores, bounds that a correct run does not exceed, a run without noise found out."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -127,6 +129,13 @@ def test_coins_are_fair_and_told_by_neither_tokens_nor_repr():
     assert not np.array_equal(canaries.included, InsertionCanaries(4000, length=2, vocabulary=2).included)
     with pytest.raises(ValueError, match="read-only"):
         canaries.tokens[0, 0] = 1
+
+
+def test_a_pickle_audits_alike():
+    canaries, ledger = canaries_of(30), Ledger.of(Gaussian(1.0))
+    again, losses = pickle.loads(pickle.dumps(canaries)), np.arange(30.0)
+    found = [each.audit(losses, ledger=ledger, delta=DELTA).statement for each in (canaries, again)]
+    assert found[0] == found[1]
 
 
 def test_rows_of_an_alphabet_and_blank_rows():

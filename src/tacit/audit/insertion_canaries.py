@@ -42,7 +42,8 @@ class InsertionCanaries:
     one: the audit tests a certificate under each of these relations.
 
     The coins are a secret between the training and the audit: the tokens tell nothing of them, and `repr` leaves them
-    out. Canaries replace no text and cost utility: they are noise among the records.
+    out. A pickle of the canaries, for an audit in another process than the training, tells them. Canaries replace no
+    text and cost utility: they are noise among the records.
 
     Args:
         count: canaries, >= 20.
