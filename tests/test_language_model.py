@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 from benchmarks import language_model as journey
+from benchmarks import language_model_page as page
 
-ROOT = Path(__file__).parents[1]
+PAGE = Path(__file__).parents[1] / "docs" / "language_models.md"
 
 
 def test_a_quick_run_stores_every_row(tmp_path, capsys):
@@ -28,3 +29,14 @@ def test_texts_are_cut_into_windows_of_bytes():
     assert journey.coded("", 4, 3).tolist() == [[32, 0, 0, 0]]
     assert journey.coded("x" * 99, 4, 3).shape == (3, 4)
     assert journey.labels_of(rows)[1].tolist() == [0xC3, 0xA9, -100, -100]
+
+
+def test_the_page_shows_what_is_stored():
+    stored = json.loads(journey.RESULTS.read_text(encoding="utf-8"))
+    text = PAGE.read_text(encoding="utf-8")
+    for table in (page.utility_table(stored), page.audit_table(stored)):
+        assert table in text
+    assert stored["weights"] <= 5_000_000
+    for row in stored["rows"]:
+        if row.get("epsilon"):
+            assert row["audit"]["epsilon_lower"] <= row["audit"]["certified"] <= row["epsilon"]
