@@ -86,9 +86,10 @@ def step_of_fit(tokens, labels, sampling, **changes):
     return (flat(Decoder()) - flat(model)).double()
 
 
-@pytest.mark.parametrize("average", [False, True])
-@pytest.mark.parametrize("pieces", [None, 3])
-@pytest.mark.parametrize("step", [step_of_loop, step_of_fit])
+@pytest.mark.parametrize(
+    ("step", "pieces", "average"),
+    [(step_of_loop, None, False), (step_of_loop, 3, True), (step_of_fit, None, True), (step_of_fit, 3, False)],
+)
 def test_the_texts_of_a_user_are_clipped_as_one(step, pieces, average):
     tokens, labels = texts()
     found = step(tokens, labels, GroupedPoissonSampling(OWNERS, average=average), max_physical_batch_size=pieces)
