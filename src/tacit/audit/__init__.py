@@ -2,6 +2,7 @@
 
 from tacit.audit.bounds import band, clopper_pearson, dkw, ranks
 from tacit.audit.canaries import LikelihoodRatio, ReleaseDifferences
+from tacit.audit.canary_audit import CanaryAudit
 from tacit.audit.claim_families import Family, Refuted, gaussian_family, noise_family, refute_family
 from tacit.audit.correlated_canaries import GroupedLikelihoodRatio
 from tacit.audit.credible import audit_bayesian
@@ -10,6 +11,7 @@ from tacit.audit.foreign_scores import audit_foreign_scores
 from tacit.audit.foreign_trainer import replay_trainer
 from tacit.audit.game import CanaryRun, Trial, many_runs, one_run
 from tacit.audit.group_monitor import GroupMonitor
+from tacit.audit.insertion_canaries import InsertionCanaries
 from tacit.audit.low_order_bits import LowOrderBits, reachable
 from tacit.audit.noise_monitor import ALARM, NoiseMonitor
 from tacit.audit.normal import audit_normal, normal_points, separation
@@ -34,12 +36,14 @@ __all__ = [
     "ALARM",
     "ESTIMATORS",
     "AuditResult",
+    "CanaryAudit",
     "CanaryRun",
     "ErrorBand",
     "Family",
     "Finding",
     "GroupMonitor",
     "GroupedLikelihoodRatio",
+    "InsertionCanaries",
     "Jumps",
     "Lane",
     "LikelihoodRatio",

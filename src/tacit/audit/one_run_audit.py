@@ -6,6 +6,7 @@ others. The canaries may influence each other's scores in any way.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -139,7 +140,7 @@ def audit_one_run(
     canaries = sum(scores.count)
 
     def refutes(epsilon: float, results: Counts = observed) -> bool:
-        return any(
+        return math.isfinite(epsilon) and any(
             one_run_p_value(canaries=canaries, guesses=r, right=v, epsilon=epsilon, delta=delta) < level
             for r, v in results
         )
