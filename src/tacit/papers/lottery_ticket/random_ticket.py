@@ -87,11 +87,11 @@ def every_ticket(
         "densities": densities,
         "accuracies": accuracies,
         "probabilities": choice.probabilities.tolist(),
-        "tests": [_trained(config, data, ticket) for ticket in tickets],
+        "tests": [_trained(config, data, ticket, epsilon) for ticket in tickets],
     }
 
 
-def _trained(config: Config, data: Dataset, ticket: Ticket) -> float:
+def _trained(config: Config, data: Dataset, ticket: Ticket, epsilon: float) -> float:
     """Last test accuracy of a run of the paper's mode that has `ticket` alone to choose from."""
     import torch
 
@@ -101,7 +101,7 @@ def _trained(config: Config, data: Dataset, ticket: Ticket) -> float:
 
     plan = TicketPlan(
         "paper",
-        epsilon=config.epsilon,
+        epsilon=epsilon,
         delta=config.delta,
         batch_size=config.batch_size,
         epochs=config.epochs,
