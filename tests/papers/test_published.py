@@ -1,0 +1,76 @@
+"""published.toml: every tolerance has its reason and is no wider than its number, and what is not compared says why."""
+
+import csv
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tacit.papers
+from tacit.papers import PAPERS
+
+FILES = {
+    path.parent.name.replace("_", "-"): path for path in Path(tacit.papers.__file__).parent.glob("*/published.toml")
+}
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def tables_with_tolerance(value: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(value, dict):
+        if "tolerance" in value:
+            yield path, value
+        for name, inner in value.items():
+            yield from tables_with_tolerance(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from tables_with_tolerance(inner, path)
+
+
+def published_rows(key: str) -> list[tuple[str, dict[str, str]]]:
+    files = [path for path in sorted((RESULTS / key).glob("*.csv")) if not path.name.endswith(".runs.csv")]
+    read = [(path.stem, row) for path in files for row in csv.DictReader(path.open(encoding="utf-8"))]
+    return [(item, row) for item, row in read if row["published"]]
+
+
+def test_every_paper_has_its_numbers_in_a_file():
+    assert FILES.keys() == PAPERS.keys()
+
+
+@pytest.mark.parametrize("key", PAPERS)
+def test_every_tolerance_has_a_reason_and_every_reason_a_tolerance(key):
+    numbers = tomllib.loads(FILES[key].read_text(encoding="utf-8"))
+    paths = {path for path, _ in tables_with_tolerance(numbers)}
+    reasons = numbers.get("reasons", {})
+    assert [path for path in paths if not any(path == each or path.startswith(f"{each}.") for each in reasons)] == []
+    assert [each for each in reasons if not any(path == each or path.startswith(f"{each}.") for path in paths)] == []
+    assert all(isinstance(words, str) and words for words in reasons.values())
+
+
+@pytest.mark.parametrize("key", PAPERS)
+def test_no_tolerance_of_a_cell_is_wider_than_its_value(key):
+    numbers = tomllib.loads(FILES[key].read_text(encoding="utf-8"))
+    cells = [cell for _, cell in tables_with_tolerance(numbers) if "value" in cell]
+    assert [cell for cell in cells if not 0 < cell["tolerance"] <= abs(cell["value"])] == []
+
+
+@pytest.mark.parametrize("key", PAPERS)
+def test_no_tolerance_of_a_stored_row_is_wider_than_its_number(key):
+    """A distance is compared with 0, which no tolerance is narrower than."""
+    compared = [row for _, row in published_rows(key) if row["tolerance"] and float(row["published"])]
+    assert [row for row in compared if float(row["tolerance"]) > abs(float(row["published"]))] == []
+
+
+@pytest.mark.parametrize("key", PAPERS)
+def test_a_published_number_without_tolerance_says_why_it_is_not_compared(key):
+    reasons = tomllib.loads(FILES[key].read_text(encoding="utf-8")).get("not_compared", {})
+    bare = {item for item, row in published_rows(key) if not row["tolerance"]}
+    names = {item.name for item in PAPERS[key].items}
+    assert bare <= reasons.keys() <= names
+    assert all(isinstance(words, str) and words for words in reasons.values())
+
+
+def test_the_leads_of_table_2_are_marked_as_derived():
+    derived = [row for item, row in published_rows("lottery-ticket") if item == "random-ticket"]
+    assert all("derived" in row["quantity"] for row in derived)

@@ -1,0 +1,64 @@
+"""Table 2's two columns on the same tickets: exact averages over either draw."""
+
+import pytest
+
+from tacit.papers.lottery_ticket import random_ticket
+from tacit.papers.lottery_ticket.random_ticket import ITEM, every_ticket
+
+FOUND = {
+    "densities": [0.7, 0.5],
+    "accuracies": [0.9, 0.9],
+    "probabilities": [0.6, 0.4],
+    "tests": [0.5, 0.8],
+}
+
+
+def rows_of(values):
+    missing = [None] * (len(ITEM.tasks("full")) - len(values))
+    return {row.quantity: row for row in ITEM.rows("full", [*values, *missing])}
+
+
+def test_a_draw_gives_the_mean_weighted_by_its_probabilities():
+    rows = rows_of([FOUND, FOUND | {"probabilities": [0.5, 0.5]}])
+    start = "har, epsilon 0.2, "
+    chosen, uniform = (
+        rows[f"{start}Algorithm 1's ticket: test accuracy %"],
+        rows[f"{start}uniformly drawn ticket: test accuracy %"],
+    )
+    assert (chosen.ours, uniform.ours, chosen.repeats) == (pytest.approx(63.5), pytest.approx(65.0), 2)
+    ahead = rows[f"{start}points that Algorithm 1's ticket is ahead (published value derived)"]
+    assert (ahead.ours, ahead.published, ahead.passed) == (pytest.approx(-1.5), 5.0, None)
+    assert rows[f"{start}Algorithm 1's choice: distance from a uniform draw"].ours == pytest.approx(0.1)
+
+
+def test_what_has_not_run_has_no_number():
+    assert {row.ours for row in rows_of([]).values()} == {None}
+    assert ITEM.tasks("quick") == ITEM.rows("quick", []) == []
+
+
+def test_ten_repeats_each_with_a_search_of_its_own():
+    seeds = [task.settings["seed"] for task in ITEM.tasks("full") if task.settings["dataset"] == "isolet"]
+    assert seeds == list(range(10))
+
+
+def test_no_published_lead_stands_beside_other_records():
+    assert (
+        rows_of([])[
+            "kmnist, epsilon 0.2, points that Algorithm 1's ticket is ahead (published value derived)"
+        ].published
+        is None
+    )
+
+
+def test_the_choice_moves_the_average_by_at_most_its_distance_times_the_range():
+    """|E_P f - E_Q f| <= TV(P, Q) (max f - min f), the bound that the page's conclusion rests on."""
+    moved = abs(random_ticket._expected(FOUND) - sum(FOUND["tests"]) / 2)
+    assert moved <= random_ticket._distance(FOUND) * (max(FOUND["tests"]) - min(FOUND["tests"])) + 1e-12
+
+
+@pytest.mark.slow
+def test_one_search_gives_every_ticket_a_training(data_dir):
+    found = every_ticket("har", 0.2, 0, rounds=2, iterations=20, epochs=1, data_dir=data_dir)
+    assert len(found["tests"]) == len(found["probabilities"]) == len(found["densities"]) == 2
+    assert sum(found["probabilities"]) == pytest.approx(1.0)
+    assert all(0.0 <= test <= 1.0 for test in found["tests"])
