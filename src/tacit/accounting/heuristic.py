@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import log_ndtr
-from scipy.stats import binom
+from scipy.special import gammaln, log_ndtr, xlog1py, xlogy
 
 from tacit.accounting.ledger import Ledger
 from tacit.errors import Refused
@@ -37,8 +36,10 @@ class LinearLossCurve(Curve):
         self._std = math.sqrt(steps) * noise_multiplier
         mean, spread = steps * sample_rate, math.sqrt(steps * sample_rate * (1 - sample_rate))
         low, high = max(0, int(mean - 40 * spread - 40)), min(steps, int(mean + 40 * spread + 40))
-        self._shifts = np.arange(low, high + 1) / self._std
-        self._log_mass = binom.logpmf(np.arange(low, high + 1), steps, sample_rate)
+        count = np.arange(low, high + 1)
+        self._shifts = count / self._std
+        chosen = gammaln(steps + 1) - gammaln(count + 1) - gammaln(steps - count + 1)
+        self._log_mass = chosen + xlogy(count, sample_rate) + xlog1py(steps - count, -sample_rate)
 
     def delta(self, epsilon: float) -> float:
         """The larger delta of both directions."""

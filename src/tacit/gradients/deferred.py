@@ -18,7 +18,7 @@ from tacit.errors import TacitError, TrainingMisuse
 from tacit.gradients.capture import Capture, Uncovered
 from tacit.gradients.clipped import ClippedSum
 from tacit.gradients.engine import Overwritten, Trace, check_path, gradients_of_uses, without_gradients
-from tacit.gradients.flat_gradient import FlatGradient, Total
+from tacit.gradients.flat_gradient import FlatGradient, Total, wide
 from tacit.gradients.inputs import Inputs, PhysicalBatch, call, form_of, map_tensors, outputs_of, rows, tensors
 from tacit.gradients.module_state import copy_to_run
 from tacit.gradients.nested import with_leaves
@@ -147,7 +147,13 @@ class DeferredSum(ClippedSum):
         return [*self.model.parameters(), *self.model.buffers()]
 
     def release(
-        self, recording: Recording, cotangents: Tensor, unit_ids: UnitIds | None = None, *, drawn: int | None = None
+        self,
+        recording: Recording,
+        cotangents: Tensor,
+        unit_ids: UnitIds | None = None,
+        *,
+        drawn: int | None = None,
+        loss_scale: float = 1.0,
     ) -> tuple[FlatGradient, Tensor]:
         """Clipped sum and norms of the gradients of  <outputs_i, cotangents_i>  over the records i of the pass.
 
@@ -158,6 +164,8 @@ class DeferredSum(ClippedSum):
             cotangents: gradients of the outputs.
             unit_ids: privacy unit of every record; None where every record is its own.
             drawn: units of the logical batch; those of the pass by default.
+            loss_scale: gradients pass back through the model so many times as large, which small ones of half precision
+                need, and are divided by it before they are clipped.
 
         Raises:
             TrainingMisuse: inputs or activations have been written into since.
@@ -172,7 +180,8 @@ class DeferredSum(ClippedSum):
         if len(cotangents) and not recording.chunks:
             norms = [self._add_by_fallback(batch, recording.verification, total.add)]
         for chunk in recording.chunks:
-            norms.append(self._add_recorded(chunk, batch.select(chunk.index), recording.verification, total))
+            part = batch.select(chunk.index)
+            norms.append(self._add_recorded(chunk, part, recording.verification, total, loss_scale))
         return self._result(total, norms)
 
     def _verified_by_projection(self, inputs: Inputs, size: int) -> tuple[OutputForm, Verification]:
@@ -203,12 +212,16 @@ class DeferredSum(ClippedSum):
                 chunks.append(RecordedChunk(index, capture, outputs, returned))
         return chunks
 
-    def _add_recorded(self, chunk: RecordedChunk, batch: PhysicalBatch, verified: Verification, total: Total) -> Tensor:
+    def _add_recorded(
+        self, chunk: RecordedChunk, batch: PhysicalBatch, verified: Verification, total: Total, loss_scale: float
+    ) -> Tensor:
         roots = [use.root for use in chunk.capture.uses]
         gradients: Sequence[Tensor | None] = [None] * len(roots)
         cotangents = batch.targets
         if roots and chunk.outputs.requires_grad:
-            gradients = torch.autograd.grad(chunk.outputs, roots, cotangents, allow_unused=True)
+            scaled = (cotangents * loss_scale).to(chunk.outputs.dtype) if loss_scale != 1 else cotangents
+            gradients = torch.autograd.grad(chunk.outputs, roots, scaled, allow_unused=True)
+            gradients = gradients if loss_scale == 1 else [_unscaled(each, loss_scale) for each in gradients]
         losses = cotangents.new_zeros(len(cotangents))
         try:
             found = gradients_of_uses(chunk.capture, gradients, self.trainable, losses, Trace(), batch.privacy_units)
@@ -218,6 +231,10 @@ class DeferredSum(ClippedSum):
 
 
 _UNTOUCHED = "stay as they are until backward; got some that were written into. Work on copies."
+
+
+def _unscaled(gradient: Tensor | None, loss_scale: float) -> Tensor | None:
+    return None if gradient is None else gradient.to(wide(gradient.dtype)) / loss_scale
 
 
 def _emptied(returned: Any) -> Any:

@@ -7,6 +7,7 @@ multiplier, training is stopped as by a privacy filter: the step that would cros
 from tacit.training.callbacks import BestModel, Callback, EarlyStopping, ProgressBar, TensorBoard
 from tacit.training.checkpoint import Checkpoint, load_model, read_checkpoint, save_model
 from tacit.training.fit import Fit, fit
+from tacit.training.grad_scaler import GradScaler
 from tacit.training.holdout import PrivateHoldout
 from tacit.training.make_private import Private, make_private
 from tacit.training.nonprivate_baseline import fit_nonprivate
@@ -26,6 +27,7 @@ __all__ = [
     "EarlyStopping",
     "ExponentialNoise",
     "Fit",
+    "GradScaler",
     "LinearNoise",
     "NoiseSchedule",
     "Plan",

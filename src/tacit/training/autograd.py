@@ -154,11 +154,13 @@ class Tape:
         root: the outputs: a leaf that requires a gradient, or outputs without one.
         batch: identity of the batch that the outputs belong to.
         entries: the operations.
+        loss_scale: what a `GradScaler` has multiplied a loss by.
     """
 
     root: Tensor
     batch: object
     entries: list[Entry] = field(default_factory=list)
+    loss_scale: float = 1.0
     _places: dict[Tape, list[int]] = field(default_factory=dict)
 
     def append(self, operation: Callable[..., Any], arguments: Any, named: Any) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.gradients.inputs import check_losses
 from tacit.training.autograd import RowSelection, SizeTracker, Tape, TapeIndex, flat, mapped, writes
 from tacit.training.trace import Trace, TracedTensor, plain, traced_call
@@ -26,6 +26,8 @@ class PrivateOutputs(TracedTensor):
     tape: Tape
     made: TapeIndex
     backpropagate: Backward
+    # What a `GradScaler` has multiplied this loss by.
+    loss_scale: float = 1.0
 
     @classmethod
     def of(cls, root: Tensor, batch: object, trace: Trace, backpropagate: Backward) -> PrivateOutputs:
@@ -79,9 +81,14 @@ class PrivateOutputs(TracedTensor):
 
         Raises:
             TypeError: `gradient`, `create_graph` or `inputs` is given.
+            TrainingMisuse: a loss was scaled, and this is another value.
         """
         if gradient is not None or create_graph or inputs is not None:
             raise TypeError("backward of a private loss takes no gradient, create_graph or inputs.")
+        if self.loss_scale != self.tape.loss_scale:
+            raise TrainingMisuse(
+                "backward must be called on what scaler.scale(losses) returned; got another value. Scale last."
+            )
         self.backpropagate(self)
 
     def _on_tape(self, tape: Tape, made: TapeIndex, backpropagate: Backward) -> PrivateOutputs:

@@ -70,6 +70,11 @@ class _Private(Tensor):
         self.as_subclass(Tensor).sum().backward()
 
 
+def is_dry(value: object) -> bool:
+    """Whether `value` was computed from the outputs of a dry run."""
+    return isinstance(value, _Private)
+
+
 @dataclass
 class DryRun:
     """What one run of a step did, without a release.

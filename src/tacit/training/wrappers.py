@@ -135,10 +135,13 @@ class PrivateModel(nn.Module):
         found = cotangents(loss, outputs.made, outputs.tape, reduction, turn, self._sizes)
         scale = len(found) if reduction == "mean" and not loss.dim() else 1
         session.checks.check_loss(outputs, outputs.tape.root, found, scale, due=due)
+        if outputs.loss_scale != 1:
+            found = found.float() / outputs.loss_scale
         if len(found) and not self._checked:
             first_batch_check(self.clipped, recording.form.inner_product, recording.inputs, found)
             self._checked = True
-        total, norms = self.clipped.release(recording, found, session.unit_ids, drawn=session.drawn)
+        units, factor = session.unit_ids, outputs.loss_scale
+        total, norms = self.clipped.release(recording, found, units, drawn=session.drawn, loss_scale=factor)
         monitor = session.run.monitor
         monitor.follows(self.clipped.clip, session.run.clip)
         if monitor.due and not autocast:
@@ -320,8 +323,8 @@ class PrivateOptimizer(Optimizer):
     def _step_supports_amp_scaling(self) -> bool:
         """Raise: `torch.amp.GradScaler` asks for this before it steps."""
         raise TrainingMisuse(
-            "private steps must run without a GradScaler, which scales losses before they are clipped; got one. Use "
-            "torch.autocast with bfloat16, which needs no scaling."
+            "private steps must run without torch.amp.GradScaler, whose scale follows the gradients of the records; "
+            "got one. Use tacit.training.GradScaler, which has the same calls and a constant scale."
         )
 
     def __reduce__(self) -> NoReturn:
