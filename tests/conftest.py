@@ -19,6 +19,18 @@ os.environ["XDG_CONFIG_HOME"] = _CONFIGURATION.name
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{_CONFIGURATION.name}/inductor")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test marked `slow_cases`, mark all but its first case slow."""
+    seen = set()
+    for item in items:
+        if item.get_closest_marker("slow_cases"):
+            function = item.nodeid.partition("[")[0]
+            if function in seen:
+                item.add_marker(pytest.mark.slow)
+            seen.add(function)
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The folder of the original files, whether or not it is there."""

@@ -143,7 +143,8 @@ def account(
     refused: list[tuple[str, str]] = []
     for candidate in chosen:
         try:
-            results.append(ask(candidate.grouped(ledger, group), delta=delta, epsilon=epsilon))
+            tradeoff = candidate(ledger) if group == 1 else candidate.grouped(ledger, group)
+            results.append(ask(tradeoff, delta=delta, epsilon=epsilon))
         except Refused as refusal:
             refused.append((candidate.name, str(refusal)))
         except (ArithmeticError, MemoryError) as failure:

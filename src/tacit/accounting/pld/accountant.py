@@ -64,6 +64,7 @@ class Pld(Accountant):
         Exact where every step is a Gaussian one, on all records or on a Poisson sample of groups of at most 256 (not
         under replace-one); else what the curve of single records implies.
         """
+        check.instance("ledger", ledger, Ledger, "a Ledger")
         try:
             directions = _group_directions(ledger.mechanism, ledger.relation, size)
         except Refused:
