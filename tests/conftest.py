@@ -21,12 +21,12 @@ os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{_CONFIGURATION.name}/inducto
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test marked `slow_cases`, mark all but its first case slow."""
+    """Mark cases of tests slow: those that `slow_cases` names by their parameters; without names, all but the first."""
     seen = set()
     for item in items:
-        if item.get_closest_marker("slow_cases"):
-            function = item.nodeid.partition("[")[0]
-            if function in seen:
+        if marker := item.get_closest_marker("slow_cases"):
+            function, _, case = item.nodeid.partition("[")
+            if case[:-1] in marker.args if marker.args else function in seen:
                 item.add_marker(pytest.mark.slow)
             seen.add(function)
 

@@ -137,6 +137,7 @@ def test_objects_of_another_kind(name, call):
         call()
 
 
+@pytest.mark.slow_cases("arguments0")
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -19,6 +19,7 @@ from tacit.tradeoff.gaussian import gaussian_mu
 TARGETS = [Epsilon(1.5, 1e-5), Advantage(0.1), Mu(0.5), Errors(alpha=0.05, beta=0.85)]
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     ("target", "name"),
     [(target, name) for name in ("pld", "rdp", "clt") for target in TARGETS] + [(TARGETS[0], "zcdp")],
@@ -61,6 +62,7 @@ def test_less_noise_at_the_same_epsilon_soundly(sigma, epochs, sound):
     assert found.guarantee.upper.epsilon(1e-5) <= epsilon
 
 
+@pytest.mark.slow
 def test_steps_and_sample_rate():
     target = Epsilon(2.0, 1e-5)
     steps = largest_steps(target, lambda count: Gaussian(1.0).poisson(0.01) * count, accountant="rdp")
@@ -143,6 +145,7 @@ def test_the_old_keyword_of_the_accountant_still_works():
     assert old.value == noise_multiplier(Mu(0.5), accountant="clt").value
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("target", [Epsilon(100.0, 1e-5), Epsilon(8.0, 1e-5), Mu(1.0), Advantage(0.2)])
 def test_few_exact_answers_end_a_search_that_begins_at_a_sketch(target):
     exact = accountant("pld")

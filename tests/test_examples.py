@@ -20,6 +20,7 @@ def marked(script):
     return pytest.param(script, id=script.stem, marks=[pytest.mark.slow] if script.stem in SLOW else [])
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("script", map(marked, SCRIPTS))
 def test_example_runs_and_prints_a_result(script, tmp_path, monkeypatch, capsys):
     for library in OPTIONAL:

@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
 from benchmarks import language_model as journey
 from benchmarks import language_model_page as page
 
 PAGE = Path(__file__).parents[1] / "docs" / "language_models.md"
 
 
+@pytest.mark.slow
 def test_a_quick_run_stores_every_row(tmp_path, capsys):
     last = "LoRA, windows of a review"  # users and LoRA; the other arms have less
     journey.main(["run", "--quick", "--arms", last, "--out", str(tmp_path / "found.json")])

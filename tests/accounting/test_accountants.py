@@ -25,6 +25,7 @@ TABLE_1 = [  # sigma, epochs, mu, CLT epsilon, MA epsilon (Bu et al., Table 1)
 ]
 
 
+@pytest.mark.slow_cases("pld", "rdp_jayaraman_evans")
 @pytest.mark.parametrize("name", sorted(ACCOUNTANTS.keys() - {"bayesian"}))  # it needs data: test_bayesian.py
 def test_conformance(name):
     check_accountant(accountant(name))

@@ -46,6 +46,7 @@ def test_one_choice_after_the_first_run_costs_what_the_page_says(options, epsilo
     assert Ledger.from_spec(ledger.spec()).mechanism == ledger.mechanism
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(st.lists(st.floats(1.0, 6.0), min_size=2, max_size=3), st.floats(1.0, 6.0))
 def test_a_menu_costs_at_least_every_fixed_path_and_as_much_where_there_is_no_choice(noises, last) -> None:

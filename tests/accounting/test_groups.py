@@ -17,6 +17,7 @@ PLD = accountant("pld")
 RUN = Ledger.of(Gaussian(1.0).poisson(0.01) * 1000)
 
 
+@pytest.mark.slow_cases("4-8.9")
 @pytest.mark.parametrize(("size", "known"), [(2, 3.98), (4, 8.90)])
 def test_groups_of_a_run_cost_what_the_table_of_budgets_says(size, known):
     answer = PLD.grouped(RUN, size).epsilon(1e-5)

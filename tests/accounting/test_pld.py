@@ -82,6 +82,7 @@ def test_plain_gaussian_is_closed_form(delta: float, steps: int) -> None:
     assert high - low <= 1e-7 * max(high, 1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     st.floats(0.5, 20.0), st.integers(30, 10**8), st.floats(-25.0, -1.0), st.sampled_from(["add_remove", "replace_one"])
@@ -156,6 +157,7 @@ def test_losses_beyond_the_smallest_double(noise_multiplier: float) -> None:
     assert answer.lower <= exact <= answer.upper <= exact * (1 + 1e-3)
 
 
+@pytest.mark.slow_cases("3")
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_pure_losses_beyond_the_smallest_double(steps: int) -> None:
     low, high = bracket(RandomizedResponse(1000.0) * steps, 1e-5)
@@ -304,6 +306,7 @@ def test_answers_at_the_ends() -> None:
     assert tradeoff.advantage().lower <= tradeoff.advantage().upper
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.floats(-6, 0), st.floats(-0.7, 3), st.floats(0, 9), st.floats(-30, -0.01))
 def test_sound_over_the_whole_range(rate: float, sigma: float, steps: float, delta: float) -> None:
@@ -316,6 +319,7 @@ def test_sound_over_the_whole_range(rate: float, sigma: float, steps: float, del
         assert tradeoff.delta(float(answer.upper)).lower <= 10**delta * (1 + 1e-6)
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     ("sigma", "rate", "steps"), [(1.0, 0.01, 1000), (0.6, 0.004, 2000), (2.0, 0.2, 50), (0.8, 1e-3, 5000)]
 )
@@ -338,6 +342,7 @@ def test_slowly_falling_tails_stay_narrow(rate: float, sigma: float, steps: int,
     assert 0 < high - low <= 1e-6 * high
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.floats(-4, 0), st.floats(-0.4, 0.8), st.floats(0.5, 3.5), st.floats(-20, -1), st.booleans())
 def test_three_engines_agree(rate: float, sigma: float, steps: float, delta: float, remove: bool) -> None:

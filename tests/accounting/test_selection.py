@@ -45,6 +45,7 @@ def _trial(noise: float):
     return Gaussian(noise).poisson(0.01) * 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", PUBLISHED)
 def test_the_published_table_is_reproduced_within_005(noise: float) -> None:
     base = accountant("pld")(_trial(noise))
@@ -150,6 +151,7 @@ def test_pure_trials_cost_2_plus_shape_times_their_epsilon_in_the_limit() -> Non
         assert Selection.of(Approximate(1.0, 0.0), law=law).pure_epsilon(Relation.ADD_REMOVE) == 2 + shape
 
 
+@pytest.mark.slow
 def test_a_selection_composes_with_other_releases_and_survives_its_json_form() -> None:
     both = Selection.of(Gaussian(4.0).poisson(0.05) * 100, law="geometric", trials=5) + Gaussian(5.0)
     alone = accountant("pld")(Selection.of(Gaussian(4.0).poisson(0.05) * 100, law="geometric", trials=5))

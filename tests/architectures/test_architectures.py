@@ -20,6 +20,7 @@ def marked(architecture):
     return pytest.param(architecture, id=architecture.name, marks=marks)
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("architecture", [marked(one) for one in ARCHITECTURES])
 def test_a_raw_model_trains_with_the_clipped_sum_of_a_float64_loop(architecture):
     if not installed(architecture.library):

@@ -34,6 +34,7 @@ def outer(estimator, scores):
     return ErrorPoints(*estimator.outer(judged, thresholds, ALPHA))
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("mu", [0.3, 1.5, 4.0])
 def test_coverage_on_a_gaussian_mechanism(name, mu):
@@ -55,6 +56,7 @@ def missed_bands(estimator, mu=1.0):
     return missed
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_bands_cover_the_true_rates(name):
     """Both sides, every threshold, together at 95 %; false alarm of this test below 1e-6."""

@@ -38,6 +38,7 @@ def missed(find, mu, repeats, seed=5):
     return sum(find(coin_scores(draw, mu), delta=DELTA).epsilon_lower > true for _ in range(repeats))
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("find", [audit_normal, audit_one_run])
 @pytest.mark.parametrize("mu", [0.0, 0.5, 3.0])
 def test_coverage(find, mu):

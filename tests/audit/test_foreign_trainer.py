@@ -17,6 +17,7 @@ def test_there_are_as_many_violations_as_were_asked_for():
     assert len(VIOLATIONS) >= 20
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("kind", VIOLATIONS, ids=lambda kind: kind.__name__)
 def test_a_known_violation_is_found(kind):
     assert replay_trainer(kind(0), **CLAIM).refuted

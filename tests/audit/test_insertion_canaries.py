@@ -76,6 +76,7 @@ def test_a_run_without_noise_is_found():
     assert found.report().refuted
 
 
+@pytest.mark.slow
 def test_a_correct_run_is_not_above_its_certificate():
     """Three runs, each with a bound at 99.9 % and a verdict at 99.9 %: a false alarm has a probability below 0.6 %."""
     for seed in range(3):

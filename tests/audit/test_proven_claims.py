@@ -72,6 +72,7 @@ def played(request):
     return scores, accountant("pld")(mechanism), (values, inside)
 
 
+@pytest.mark.slow_cases("laplace-fixed")
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_no_estimator_refutes_what_is_proven(name, played):
     scores, claim, _ = played
@@ -81,6 +82,7 @@ def test_no_estimator_refutes_what_is_proven(name, played):
     assert result.detectable_mu > 0
 
 
+@pytest.mark.slow_cases("sampled gaussian-multisplit", "laplace-multisplit")
 @pytest.mark.parametrize("name", FINDERS)
 def test_no_direct_bound_on_epsilon_refutes_what_is_proven(name, played):
     scores, claim, _ = played
@@ -89,6 +91,7 @@ def test_no_direct_bound_on_epsilon_refutes_what_is_proven(name, played):
     assert not FINDERS[name](scores, delta=DELTA, confidence=CONFIDENCE, claim=claim).refuted
 
 
+@pytest.mark.slow_cases("laplace")
 def test_no_sequential_audit_refutes_what_is_proven(played):
     scores, claim, (values, inside) = played
     audit = SequentialAudit(claim, confidence=CONFIDENCE)

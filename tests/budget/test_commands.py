@@ -46,6 +46,7 @@ def test_a_run_is_refused_before_its_records_are_read_where_nothing_is_left(data
         train(read_config("digits", settings), budget="survey")
 
 
+@pytest.mark.slow
 def test_a_search_is_refused_before_its_records_are_read(dataset, monkeypatch):
     monkeypatch.setattr(importlib.import_module("tacit.tuning.tune"), "dataset_of", _unread)
     space = {"learning_rate": [0.25, 1.0]}

@@ -193,6 +193,7 @@ print(made)
 """
 
 
+@pytest.mark.slow
 def test_processes_at_once_stay_within_the_cap_together(file):
     dataset = Registry(file).dataset("patients")
     dataset.cap(Epsilon(1.4, DELTA))

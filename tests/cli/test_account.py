@@ -50,6 +50,7 @@ def test_a_claim_below_what_leaks_is_refuted_with_exit_code_3(capsys):
     assert main([*SGD, "--claim", "1", "--epsilon", "1"]) == 2
 
 
+@pytest.mark.slow
 def test_groups_cost_more_and_a_plain_gaussian_exactly_so(capsys):
     single, group = (
         _answer(capsys, ["account", "--noise-multiplier", "4", "--accountant", "pld", "--group", k])["results"][0]
@@ -62,6 +63,7 @@ def test_groups_cost_more_and_a_plain_gaussian_exactly_so(capsys):
     assert single.epsilon(1e-5) < sampled["epsilon_lower"] <= sampled["epsilon"] < single.group(2).epsilon(1e-5)
 
 
+@pytest.mark.slow
 def test_a_user_is_a_group_of_the_most_records_of_one(capsys, tmp_path):
     grouped = _answer(capsys, [*SGD, "--group", "3"])["results"]
     assert _answer(capsys, [*SGD, "--unit", "user", "--records-per-user", "3"])["results"] == grouped

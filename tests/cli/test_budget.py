@@ -36,6 +36,7 @@ def spent(name: str) -> float:
     return float(registry.dataset(name).spent().epsilon(1e-5))
 
 
+@pytest.mark.slow
 def test_six_commands_from_init_to_refusal_and_export(project, capsys, monkeypatch):
     assert main(["budget", "init", "survey", "--data", "digits", "--epsilon", "1.2", "--delta", "1e-5"]) == 0
     run = train(config_from_table(SMALL), out=project / "first")
@@ -67,6 +68,7 @@ def test_six_commands_from_init_to_refusal_and_export(project, capsys, monkeypat
     assert main(["budget", "export", "survey", "--format", "other"]) == 2
 
 
+@pytest.mark.slow
 def test_a_lone_run_needs_no_registry_and_says_that_the_total_is_not_tracked(project):
     run = train(config_from_table(SMALL), out=project / "lone")
     assert run.budget is None
@@ -111,6 +113,7 @@ def test_a_run_without_room_is_refused_before_its_first_step_and_a_failed_one_is
     assert spent("survey") == before
 
 
+@pytest.mark.slow
 def test_a_stopped_run_keeps_its_reservation_when_it_is_resumed(project, monkeypatch):
     assert main(["budget", "init", "survey", "--data", "digits"]) == 0
 
@@ -130,6 +133,7 @@ def test_a_stopped_run_keeps_its_reservation_when_it_is_resumed(project, monkeyp
     assert planned <= run.card.ledger.steps <= registry.dataset("survey").total().steps
 
 
+@pytest.mark.slow
 def test_a_sweep_prints_what_its_runs_cost_together(project, capsys):
     grid = project / "grid.toml"
     fixed = "epochs = 0.5\ndelta = 1e-5\nepsilon = 1.0\nattacks = []\n"

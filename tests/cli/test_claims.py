@@ -37,11 +37,13 @@ def verify(tmp_path, capsys, claim, row=DPSGD, relation="add_remove"):
     return table["verdict"], " ".join(found["refutations"] + found["objections"])
 
 
+@pytest.mark.slow
 def test_the_exact_number_and_any_above_it_are_consistent(tmp_path, capsys):
     for factor in (1.0, 1.5):
         assert verify(tmp_path, capsys, {"epsilon": factor * epsilon(), "delta": 1e-5}) == ("consistent", "")
 
 
+@pytest.mark.slow
 def test_a_number_of_the_central_limit_theorem_is_no_bound(tmp_path, capsys):
     row = DPSGD | {"sample_rate": 0.004, "noise_multiplier": 0.7, "steps": 2000}
     stated = {"epsilon": epsilon("clt", row), "delta": 1e-5}
@@ -51,6 +53,7 @@ def test_a_number_of_the_central_limit_theorem_is_no_bound(tmp_path, capsys):
     assert "no bound" in verify(tmp_path, capsys, {"epsilon": 50.0, "delta": 1e-5, "accountant": "clt"})[1]
 
 
+@pytest.mark.slow
 def test_a_number_of_another_relation_is_told(tmp_path, capsys):
     verdict, said = verify(tmp_path, capsys, {"epsilon": epsilon(), "delta": 1e-5, "relation": "replace_one"})
     assert verdict == "refuted"
@@ -86,12 +89,14 @@ def test_a_delta_of_one_over_n_says_little(tmp_path, capsys, delta, records):
     assert f"at least 1/n for n = {records}" in said
 
 
+@pytest.mark.slow
 def test_the_best_of_many_runs_costs_more_than_one(tmp_path, capsys):
     verdict, said = verify(tmp_path, capsys, {"epsilon": epsilon() * 1.01, "delta": 1e-5, "runs": 20})
     assert verdict == "unsupported"
     assert "best of 20" in said
 
 
+@pytest.mark.slow
 def test_an_epsilon_of_any_proven_accountant_is_consistent():
     ledger = Ledger.of(Gaussian(2.0).poisson(0.02) * 200)
     for name in ("rdp", "pld", "zcdp"):
@@ -99,6 +104,7 @@ def test_an_epsilon_of_any_proven_accountant_is_consistent():
         assert examine(Claim(ledger, stated, 1e-6, name)).verdict.value == "consistent"
 
 
+@pytest.mark.slow
 def test_a_card_is_recomputed_and_an_edited_number_is_refuted(tmp_path, capsys):
     rows = [{"accountant": "pld", "standing": "proven", "epsilon": epsilon(), "delta": 1e-5}]
     rows.append({"accountant": "clt", "standing": "asymptotic", "epsilon": 0.001, "delta": 1e-5})
@@ -113,6 +119,7 @@ def test_a_card_is_recomputed_and_an_edited_number_is_refuted(tmp_path, capsys):
     assert "is proven to leak; 0.3 is claimed" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_claim_may_be_given_beside_a_plain_spec(tmp_path, capsys):
     path = tmp_path / "spec.json"
     path.write_text(json.dumps({"mechanisms": [DPSGD]}))
@@ -164,6 +171,7 @@ def claim(tmp_path):
     return str(path)
 
 
+@pytest.mark.slow
 def test_scores_that_leak_more_than_claimed_refute_and_others_do_not(tmp_path, capsys, claim):
     assert main(["audit", "--scores", scores_file(tmp_path, 3.0), "--claim", claim, "--json"]) == 3
     table = json.loads(capsys.readouterr().out)
@@ -176,6 +184,7 @@ def test_scores_that_leak_more_than_claimed_refute_and_others_do_not(tmp_path, c
     assert "trained elsewhere" in (tmp_path / "audit.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_stated_epsilon_is_tested_as_it_is_stated(tmp_path):
     path = tmp_path / "claim.json"
     path.write_text(json.dumps({"mechanisms": [DPSGD], "claim": {"epsilon": 0.5, "delta": 1e-5}}))

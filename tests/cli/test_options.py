@@ -30,6 +30,7 @@ def test_completion_is_a_shell_script():
     assert "complete" in done.stdout
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -66,6 +67,7 @@ def test_the_help_lists_each_command_under_one_group(capsys):
     assert all(len(re.findall(rf"^  {name}  ", text, re.MULTILINE)) == 1 for name in names)
 
 
+@pytest.mark.slow
 def test_every_option_of_every_command_has_a_sentence_and_its_default(capsys):
     for path, command in commands():
         assert main([*path, "--help"]) == 0
@@ -93,6 +95,7 @@ def test_the_help_of_train_states_the_default_of_each_setting_under_its_group(ca
             assert default in (None, "") or f"[default: {shown}]" in told, each.name
 
 
+@pytest.mark.slow
 def test_an_old_flag_works_with_one_sentence_on_stderr(tmp_path):
     given = ["--max-physical-batch", "1000", "--epochs", "0.1", "--json", "--out", str(tmp_path / "run")]
     done = subprocess.run([sys.executable, "-m", "tacit", "train", "digits", *given], capture_output=True, text=True)

@@ -68,6 +68,7 @@ METHODS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_it_trains_and_is_audited(here, capsys, method):
     given = ["--model", "own_network:Net", "--epsilon", "8", "--epochs", "1", "--json", "--out", "run"]
@@ -76,6 +77,7 @@ def test_it_trains_and_is_audited(here, capsys, method):
     assert main(["audit", "run", "--json"]) == 0
 
 
+@pytest.mark.slow
 def test_a_run_does_not_bring_its_own_code(here, capsys):
     given = ["--model", "own_network:Net", "--epsilon", "8", "--epochs", "0.1", "--json", "--out", "run"]
     assert main(["train", "digits", *given]) == 0
@@ -112,6 +114,7 @@ def name_model(run, where):
     (run / "config.json").write_text(json.dumps(settings | {"model": where}))
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("signed", [True, False])
 @pytest.mark.parametrize(
     "where", ["beside:Net", "run.inside:Net", "pack.inner:Net", "run.sub.deep:Net", "nowhere:Net", "os:abort"]
@@ -139,6 +142,7 @@ def test_trusted_code_is_shown_with_its_hash_and_runs(received, capsys):
     assert (received.parent / "ran").exists()
 
 
+@pytest.mark.slow
 def test_own_code_that_changed_since_the_run_needs_trust(here, capsys):
     given = ["--model", "own_network:Net", "--epsilon", "8", "--epochs", "0.1", "--json", "--out", "run"]
     assert main(["train", "digits", *given]) == 0

@@ -42,6 +42,7 @@ SAMPLINGS = {
 }
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("name", SAMPLINGS)
 def test_sampling_issues_what_it_accounts_for(name):
     each, options = SAMPLINGS[name]

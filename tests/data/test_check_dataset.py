@@ -65,6 +65,7 @@ def digest(dataset: data.Dataset) -> tuple:
     return tuple(array.tobytes() for array in (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test))
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.filterwarnings("ignore::tacit.errors.LeakWarning")
 def test_data_set(name, obtain, data_dir):

@@ -7,6 +7,7 @@ from tacit.data import from_arrays, load
 from tacit.erm.compare import compare, means, public_norm, save
 
 
+@pytest.mark.slow
 def test_comparison_of_every_method(tmp_path):
     rows = compare({"iris": load("iris")}, epsilons=(0.5, 50.0), repeats=1, models=("logistic", "mlp"))
     variants = {(row.model, row.method, row.variant) for row in rows}

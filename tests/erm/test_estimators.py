@@ -68,6 +68,7 @@ def fitted(kind=DPLogisticRegression, classes=2, **settings):
     return kind(data_bounds=(-1, 1), **declared, **settings).fit(x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("kind", "expected"), EXPECTED, ids=lambda value: getattr(value, "__name__", ""))
 def test_scikit_learn_checks(kind, expected):

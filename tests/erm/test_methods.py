@@ -48,6 +48,7 @@ def test_the_guarantee_meets_the_target_and_the_ledger_agrees(method, epsilon, r
         assert float(result.guarantee.epsilon(delta)) == pytest.approx(epsilon, rel=1e-3)
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("method", CONVEX, ids=lambda m: m.name)
 @pytest.mark.parametrize("loss", [Logistic(), Logistic(0.5), HuberHinge(0.5)], ids=str)
 def test_perturbations_of_convex_problems_tend_to_the_optimum(method, loss):
@@ -60,6 +61,7 @@ def test_perturbations_of_convex_problems_tend_to_the_optimum(method, loss):
     assert gaps[2] <= gaps[1] <= gaps[0]
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     "method",
     [

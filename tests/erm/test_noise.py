@@ -163,6 +163,7 @@ def test_svrg():
     matches(result.theta, (eta / 2) ** 2 * ((2 * std / 0.5) ** 2 + std**2))
 
 
+@pytest.mark.slow
 def test_aggregate():
     method = Aggregate(second_share=0.3)
     case = problem(Logistic(), records=50, width=500)

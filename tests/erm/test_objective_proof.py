@@ -37,6 +37,7 @@ def corners(loss, row, target):
     return [np.outer(row, slope) for slope in slopes]
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 @pytest.mark.parametrize("strength", [0.1, 3.0])

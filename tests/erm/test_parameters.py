@@ -116,6 +116,7 @@ def defaults():
     return {}
 
 
+@pytest.mark.slow_cases
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("kind", "name"), CASES, ids=lambda value: getattr(value, "__name__", value))
 def test_a_parameter_changes_the_fit_or_is_refused(kind, name, defaults):

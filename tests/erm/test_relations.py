@@ -73,6 +73,7 @@ def test_a_given_ledger_says_that_places_are_left_blank():
     assert PLACES not in sized.assumptions
 
 
+@pytest.mark.slow_cases("DPBayesianLogisticRegression")
 @pytest.mark.parametrize("make", [DPMLPClassifier, DPBayesianLogisticRegression])
 def test_models_trained_in_batches_certify_zero_out(make):
     x = np.zeros((60, 2))
@@ -104,6 +105,12 @@ MODELS = [
 ]
 
 
+@pytest.mark.slow_cases(
+    "1-0-DPBayesianLogisticRegression-classes",
+    "1-1-DPBayesianLogisticRegression-classes",
+    "5-0-DPBayesianLogisticRegression-classes",
+    "5-1-DPBayesianLogisticRegression-classes",
+)
 @pytest.mark.parametrize(("kind", "declared"), MODELS)
 @pytest.mark.parametrize("answer", [0, 1])
 @pytest.mark.parametrize("records", [1, 5])

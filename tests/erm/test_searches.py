@@ -84,6 +84,7 @@ def test_copies_and_pickles_pay_into_the_same_registry(dataset):
     assert model.ledger_.steps == dataset.total().steps == 4 * FIT
 
 
+@pytest.mark.slow
 def test_a_search_stops_at_the_cap_in_any_process(dataset):
     dataset.cap(Epsilon(0.9, DELTA))
     search = GridSearchCV(

@@ -54,6 +54,7 @@ def worst(measure, loss, relation, *, strengths=(0.05, 2.0), trials=25):
     return largest
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("relation", RELATIONS, ids=str)
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_minimisers(loss, relation):

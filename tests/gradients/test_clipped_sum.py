@@ -44,6 +44,7 @@ def test_float64_models_are_exact():
 EXTREMES = [0.0, 1.0, -3.5, 1e-45, 1e-39, 1e-20, 1e10, 1e19, 3e19, 3e38, -3e38, math.inf, -math.inf, math.nan]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     values=st.lists(st.one_of(st.sampled_from(EXTREMES), st.floats(width=32)), min_size=4, max_size=4),

@@ -27,6 +27,7 @@ def conforms(name, batch, clip_norm):
     assert_same(found, expected, clip_norm=clip_norm, rtol=1e-5)
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize("batch", [4, 1])
 def test_small_networks_equal_a_float64_loop(name, batch):

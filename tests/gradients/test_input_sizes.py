@@ -91,6 +91,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("sizes", [(8, 1, 3), (1, 8, 2)], ids=str)
 @pytest.mark.parametrize("case", CASES)
 def test_every_rule_is_right_at_one_input_size_after_another(case, sizes):

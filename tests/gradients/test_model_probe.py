@@ -34,6 +34,7 @@ def test_a_module_that_keeps_or_mixes_records_is_refused(name):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("name", GOOD)
 def test_a_module_that_treats_records_apart_is_accepted(name):
     torch.manual_seed(0)

@@ -36,6 +36,7 @@ class Whole(nn.Module):
         return torch.cat([outputs.flatten(1), last.transpose(0, 1).flatten(1)], 1)
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_recurrent_layers_equal_a_float64_loop(kind, shape):

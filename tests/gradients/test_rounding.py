@@ -63,6 +63,7 @@ def rows(kind: str, count: int, seed: int) -> tuple[Tensor, Tensor]:
     return x, y
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("kind", ["positive", "cancelling", "magnitudes", "alike"])
 @pytest.mark.parametrize("count", [2, 180, 400, 700])
 @pytest.mark.parametrize("physical", [None, 1, 96])

@@ -102,6 +102,7 @@ TRAPS = {
 }
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("trap", TRAPS)
 @pytest.mark.parametrize("batch", [6, 1])
 def test_known_pitfalls_equal_a_float64_loop(trap, batch):

@@ -117,6 +117,7 @@ def test_a_loss_that_a_loop_writes_anew_is_examined_once(monkeypatch):
     assert len(examined) == 1
 
 
+@pytest.mark.slow
 def test_verifications_neither_accumulate_nor_keep_the_model_alive():
     model = nn.Linear(4, 2)
     for count in range(clipped._KEPT_VERIFICATIONS + 3):

@@ -28,6 +28,7 @@ def train(private, backward=None):
     return flat(private.model.module), private.ledger
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("prepared", [(), (0,), (1,), (2,), (0, 1, 2)], ids=str)
 def test_any_order_gives_the_weights_and_the_ledger_of_a_loop_without_accelerate(prepared):
     from tacit.integrations.accelerate import prepare

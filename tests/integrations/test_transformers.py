@@ -42,6 +42,7 @@ def trainer_of(folder, model=None, privacy=PRIVACY, loss=None, **arguments):
     return PrivateTrainer(model or tiny(), args, train_dataset=records(), privacy=privacy, loss=loss)
 
 
+@pytest.mark.slow
 def test_weights_and_ledger_are_those_of_a_loop_of_make_private(tmp_path):
     from tacit.losses import causal_lm
 
@@ -62,6 +63,7 @@ def test_weights_and_ledger_are_those_of_a_loop_of_make_private(tmp_path):
     assert math.isnan(output.training_loss)
 
 
+@pytest.mark.slow
 def test_logs_hold_epsilon_and_no_number_of_the_private_records(tmp_path):
     trainer = trainer_of(tmp_path, save_strategy="no")
     output = trainer.train()
@@ -106,6 +108,7 @@ def killed(folder, step, resume=None, **arguments):
     return trainer.private.ledger.steps
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_and_resumed_counts_every_step_that_ran(tmp_path):
     ran = killed(tmp_path, 3)
     ran += killed(tmp_path, 5, resume=True)
@@ -128,6 +131,7 @@ def test_resuming_an_older_checkpoint_counts_what_ran_after_it(tmp_path):
     assert again.private.ledger.standing.value == "conditional"  # on the collator
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_the_file_of_the_run_is_only_claimed(tmp_path):
     killed(tmp_path, 3)
     moved = tmp_path / "elsewhere"
@@ -139,6 +143,7 @@ def test_a_checkpoint_without_the_file_of_the_run_is_only_claimed(tmp_path):
     assert trainer.private.ledger.steps >= 6 + 1
 
 
+@pytest.mark.slow
 def test_a_new_run_does_not_write_over_the_ledger_of_another(tmp_path):
     killed(tmp_path, 3)
     with pytest.raises(InvalidInput, match="without the ledger of an earlier one"):

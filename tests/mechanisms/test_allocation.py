@@ -127,6 +127,7 @@ def test_simulated_runs_of_ten_epochs_lie_within_four_standard_errors():
     assert answer.lower <= sample.mean() + 4 * sample.std() / 200
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(
     sigma=st.floats(0.3, 20.0),
@@ -143,6 +144,7 @@ def test_bounds_are_ordered_below_one_release_and_above_the_sampled_mean(sigma, 
     assert high >= mean * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(sigma=st.floats(0.06, 50.0), steps=st.integers(1, 40))
 def test_laws_keep_their_mass_and_mean_to_their_stated_error(sigma, steps):

@@ -49,6 +49,7 @@ def test_poisson_gaussian(rate, sigma, order):
     assert exact <= ours <= exact * (1 + 1e-6) + 1e-9 * rate**2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "sigma", "order"), [(0.05, 0.8, 2.5), (0.004, 1.3, 6.0), (1.0, 2.0, 3.0)])
 def test_replaced_gaussian(rate, sigma, order):
     exact = _integral(rate, sigma, order, -1)

@@ -63,6 +63,7 @@ def test_moments_that_a_far_peak_decides_are_not_left_out(sigma, rate, order, re
         assert exact <= found <= exact * (1 + 1e-8)
 
 
+@pytest.mark.slow_cases("replaced_gaussian_rdp")
 @pytest.mark.parametrize("divergence", [poisson_gaussian_rdp, replaced_gaussian_rdp])
 def test_the_log_moment_is_convex_in_the_order(divergence) -> None:
     """(a - 1) D_a is a cumulant generating function; quadrature and series must lie on one convex curve."""

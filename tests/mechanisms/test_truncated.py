@@ -70,6 +70,7 @@ def test_the_lower_bound_is_reached_by_records_that_add_nothing():
         assert max(divergence(p, q, epsilon), divergence(q, p, epsilon)) >= float(lower.delta(epsilon)) - 1e-9
 
 
+@pytest.mark.slow_cases("replace_one")
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 def test_facets_agree_and_a_roomy_cap_is_free(relation):
     plain, rate = Gaussian(1.3).poisson(256 / 60000), 256 / 60000

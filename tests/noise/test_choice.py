@@ -36,6 +36,7 @@ def law_of(scores, epsilon, relation, method):
     return permute_and_flip_law(scores, epsilon, relation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize("method", ["exponential", "permute_and_flip"])
 def test_draws_follow_the_stated_law(method, relation):

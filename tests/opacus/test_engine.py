@@ -252,6 +252,7 @@ class TestAccounting:
         one_epoch(*parts)
         assert 3.98 < engine.get_epsilon(1e-3) <= 4.0
 
+    @pytest.mark.slow
     def test_two_runs_in_turn_share_one_target(self):
         """As when two networks are trained against each other."""
         engine = PrivacyEngine()
@@ -419,6 +420,7 @@ class TestMemoryManager:
         with pytest.raises(InvalidInput, match="max_physical_batch_size must be an integer"):
             BatchMemoryManager(data_loader=loader, max_physical_batch_size=size, optimizer=optimizer)
 
+    @pytest.mark.slow_cases("1")
     @pytest.mark.parametrize("size", [1, 3, 1000])
     def test_noise_is_added_once_whatever_the_physical_batches(self, size):
         weights = []

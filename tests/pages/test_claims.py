@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tacit.cli import main
 from tests.pages.commands import blocks, page, typed
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     spec, code = (part.text for part in blocks("json", "python", pages=(page("claims"),)))

@@ -45,6 +45,7 @@ def run(command):
     return code or 0
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("command", [each for each in COMMANDS if not any(part in each for part in LONG)])
 def test_a_command_of_the_page_ends_as_the_page_says(command, folder, capsys):
     assert run(command) == (3 if command == REFUTED else 0)

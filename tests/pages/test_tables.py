@@ -33,6 +33,7 @@ def made(folder):
     (folder / "u.data").write_text("".join(stars), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_table_goes_from_a_draft_to_a_card_and_predictions(tmp_path, monkeypatch):
     """The shortest of the page's journeys, in one epoch and without an attack, and the draft of another."""
     monkeypatch.chdir(tmp_path)

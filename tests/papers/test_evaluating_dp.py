@@ -198,6 +198,7 @@ def test_the_stand_in_is_left_out_of_quick_runs_and_compared_with_nothing():
     assert figures._stated("purchase", "lr") == {}
 
 
+@pytest.mark.slow
 def test_batch_clipping_costs_what_a_shift_of_two_costs_and_hardly_learns(small):
     sizes = {"records": 500, "batch_size": 100, "epochs": 20, "runs": 1}
     open_, private = (batch_clipping.batch_clipped(*cell, **sizes) for cell in (("none", 0.0), ("zcdp", 10.0)))

@@ -46,6 +46,7 @@ def test_table_1_trains_every_row_three_times_and_one_twin():
     assert [task.settings["settings"] for task in runs if not task.settings["private"]] == [{"epochs": 100}]
 
 
+@pytest.mark.slow
 def test_the_recommenders_read_every_rating_and_beat_the_mean(monkeypatch):
     draw = np.random.default_rng(0)
     pairs = np.array([(user, item) for user in range(30) for item in range(20)])

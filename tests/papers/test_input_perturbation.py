@@ -80,6 +80,7 @@ def test_iris_is_read_as_two_binary_tables():
     assert virginica.y_train.sum() + virginica.y_test.sum() == 50
 
 
+@pytest.mark.slow
 def test_the_figures_show_claimed_and_proven_methods_with_means_over_splits():
     values = [comparison.compared("iris_setosa", "logistic", seed, [0.25]) for seed in (0, 1)]
     assert {row["seed"] for row in values[1]} == {1}

@@ -132,6 +132,7 @@ ENTRIES |= {kind.__name__: (lambda kind=kind: estimated(kind)) for kind in ESTIM
 ENTRIES |= {f"ticket {mode}": (lambda mode=mode: made(mode, SeededStream(0)).run().ledger) for mode in MODES}
 
 
+@pytest.mark.slow_cases
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_a_seed_leaves_nothing_proven(entry):

@@ -35,6 +35,7 @@ def card(**more):
     )
 
 
+@pytest.mark.slow
 def test_the_page_has_the_curve_its_table_and_its_reservation():
     text = " ".join(page(card(calibration=ROWS)).split())
     assert "Share of the second class against its predicted chance" in text
@@ -42,6 +43,7 @@ def test_the_page_has_the_curve_its_table_and_its_reservation():
     assert "70.0 % to 80.0 %" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [[], [{"predicted": 0.5, "share": 0.5, "rows": 3}]])
 def test_a_card_without_a_band_draws_no_curve(rows):
     assert "Share of the second class" not in page(card(calibration=rows))
@@ -61,6 +63,7 @@ def test_points_are_joined_between_neighbouring_bins_only_and_nothing_is_drawn_w
     ]
 
 
+@pytest.mark.slow
 def test_the_pdf_holds_both_pictures_and_says_what_they_show():
     pytest.importorskip("fpdf")
     table = card_table(card(calibration=ROWS))
@@ -78,6 +81,7 @@ def test_the_curve_of_the_pdf_is_that_of_the_stated_guarantee():
     assert float(certified(table, best).epsilon(best["delta"])) == pytest.approx(best["epsilon"])
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     "change",
     [

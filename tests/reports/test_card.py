@@ -202,6 +202,7 @@ def test_refusals_and_assumptions_are_told(tmp_path):
     assert "no accountant applies" in (tmp_path / "card.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("standing", [s for s in Standing if s is not Standing.MEASURED])
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_every_standing_and_estimator_draws(tmp_path, standing, estimator):

@@ -83,6 +83,7 @@ def test_members_and_the_attackers_own_records_are_apart(run):
     assert not rows[0] & rows[1]
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_writes(run, capsys):
     arguments = ["audit", str(run), "--attack", "entropy", "--attack", "white_box", "--canaries", "200"]
     assert main([*arguments, "--runs", "2", "--json"]) == 0
@@ -150,6 +151,7 @@ def audited(run, capsys, *options):
     return code, json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_by_default_canaries_repeat_the_run_beside_the_attacks_of_its_settings(run, tmp_path, capsys):
     copy = again(run, tmp_path)
     code, printed = audited(copy, capsys)
@@ -170,6 +172,7 @@ def test_the_canary_run_has_the_engine_threads_and_pieces_of_the_run(run, tmp_pa
     assert (code, printed["audited"], printed["differences"]) == (0, True, [])
 
 
+@pytest.mark.slow
 def test_a_run_of_other_files_is_not_called_audited(run, tmp_path, capsys):
     copy = again(run, tmp_path, package_hash="0" * 64)
     _, printed = audited(copy, capsys, "--attack", "white_box")
@@ -180,6 +183,7 @@ def test_a_run_of_other_files_is_not_called_audited(run, tmp_path, capsys):
     assert ">audited" not in page
 
 
+@pytest.mark.slow
 def test_without_a_record_or_a_repetition_nothing_is_called_audited(run, tmp_path, capsys):
     copy = again(run, tmp_path)
     _, printed = audited(copy, capsys, "--attack", "entropy")
@@ -200,6 +204,7 @@ def scaled(factor):
     return changed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("factor", "threads"), [(lambda: 0.97, 1), (lambda: torch.get_num_threads() ** -0.5, 2)], ids=["0.97", "threads"]
 )
@@ -212,6 +217,7 @@ def test_wrong_noise_ends_in_exit_code_3(run, tmp_path, capsys, monkeypatch, fac
     assert any("noise must be that which the ledger states" in said for said in printed["refusals"])
 
 
+@pytest.mark.slow
 def test_a_claim_that_canaries_refute_ends_in_exit_code_3(run, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(release, "scales", scaled(lambda: 0.1))
     code, printed = audited(again(run, tmp_path), capsys, "--attack", "white_box")

@@ -63,6 +63,7 @@ def audits(train, canaries):
     ]
 
 
+@pytest.mark.slow
 def test_what_is_seen_is_what_the_production_path_releases():
     """Out: N(0, s^2). In: one more clipping bound, at the sampling rate. Bounds at 6 standard errors."""
     record, canaries = Recorder(), 20_000
@@ -97,6 +98,7 @@ def test_the_production_path_is_not_refuted():
     assert not any(result.refutes(CURVE) for result in audits(sound, 2000))
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_trainers_are_refuted_by_one_run(name):
     canaries = {"half the noise": 20_000, "twice the rate": 20_000}.get(name, 2000)

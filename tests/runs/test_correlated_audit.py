@@ -81,6 +81,7 @@ def test_noise_that_is_not_of_the_claimed_matrix_is_noticed(folder, monkeypatch)
     assert not audited(run).monitors["noise"]
 
 
+@pytest.mark.slow
 def test_contributions_longer_than_the_sensitivity_are_refuted(folder, monkeypatch):
     encode = Correlation.encode
     run = folder("banded")
@@ -88,6 +89,7 @@ def test_contributions_longer_than_the_sensitivity_are_refuted(folder, monkeypat
     assert audited(run).refuted_by == ("white_box",)
 
 
+@pytest.mark.slow
 def test_batches_of_any_group_are_noticed(folder, monkeypatch):
     run = folder("banded")
     draw = cyclic.CyclicSampler.draw

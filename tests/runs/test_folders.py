@@ -44,6 +44,7 @@ def test_the_list_has_every_run_with_its_state_and_best_guarantee(home, capsys):
     assert rows["one"]["standing"] == "proven"
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("width", ["40", "80", "200"])
 def test_no_cell_is_cut_on_any_screen(width, home, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", width)

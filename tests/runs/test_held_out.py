@@ -48,6 +48,7 @@ def trained(folder, **overrides):
 EXACT = {"constant_test", "test_low", "test_high", "balanced_accuracy", "auroc", "base_rate", "calibration_error"}
 
 
+@pytest.mark.slow
 def test_an_own_table_tells_one_result_with_noise_that_its_test_records_paid(own):
     run = trained(own)
     card = json.loads((own / "run" / "card.json").read_text())
@@ -65,6 +66,7 @@ def test_an_own_table_tells_one_result_with_noise_that_its_test_records_paid(own
     assert run.card.ledger.unsafe == []
 
 
+@pytest.mark.slow
 def test_nothing_that_was_not_paid_for_lies_in_the_folder(own, monkeypatch):
     """Without noise the result is known to the digit; with it that number is in no file."""
     exact = trained(own, unsafe_test_metrics=True, unsafe_seed=3, attacks=("loss_threshold",)).card.metrics["test"]
@@ -166,6 +168,7 @@ class Coins:
         return self._coins[:size]
 
 
+@pytest.mark.slow
 def test_users_and_numbers_are_measured_in_a_run(own):
     text = (
         (own / "mine.toml")
@@ -181,6 +184,7 @@ def test_users_and_numbers_are_measured_in_a_run(own):
     assert 0 <= card.metrics["test"] <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "test", "unsafe"),
     [({"test_records": "public"}, "exact", []), ({"unsafe_test_metrics": True}, "exact", ["unsafe_test_metrics"])],
@@ -194,12 +198,14 @@ def test_a_declaration_or_the_switch_gives_exact_results(own, overrides, test, u
     assert card.training_curve["private"]
 
 
+@pytest.mark.slow
 def test_published_test_records_are_public_unless_they_are_declared_private(tmp_path):
     assert measured_exactly(read_config("digits", {}))
     card = train(read_config("digits", {"epochs": 1.0, "test_records": "private", "attacks": ()}), out=tmp_path).card
     assert card.held_out["test"] == "noisy"
 
 
+@pytest.mark.slow
 def test_a_registry_is_charged_for_a_result_before_the_run_or_there_is_none(own, capsys):
     dataset = Registry.create(own / "tacit-budget.sqlite").declare("mine")
     assert main(["train", "mine.toml", "--budget", "mine", "--out", "none"]) == 0

@@ -98,6 +98,7 @@ def test_a_row_that_the_schema_refuses_gets_no_answer_and_its_neighbour_does(nam
     assert np.isfinite(chances[0]).all()
 
 
+@pytest.mark.slow
 def test_ratings_take_users_by_name_and_items_by_number():
     from tacit.runs.onnx_model import onnx_model
 

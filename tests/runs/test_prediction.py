@@ -139,6 +139,7 @@ def test_a_received_run_is_read_as_data(change, copy):
         tacit.load(copy)
 
 
+@pytest.mark.slow
 def test_a_regression_gives_values_and_no_probabilities(tmp_path):
     (tmp_path / "t.csv").write_text("a,y\n" + "".join(f"{row / 50},{row}\n" for row in range(50)))
     section = {"path": "t.csv", "target": "y", "task": "regression", "target_range": [0, 50], "bounds": {"a": [0, 1]}}

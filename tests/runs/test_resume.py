@@ -30,6 +30,7 @@ def stopped(folder, step=17, **changes):
         train(read_config("digits", SETTINGS | changes), out=folder, on_progress=stop_at(step))
 
 
+@pytest.mark.slow
 def test_a_seeded_run_ends_as_if_it_had_not_been_stopped(tmp_path, capsys):
     whole = train(read_config("digits", SETTINGS), out=tmp_path / "whole")
     stopped(tmp_path / "part")
@@ -46,6 +47,7 @@ def test_a_seeded_run_ends_as_if_it_had_not_been_stopped(tmp_path, capsys):
     assert ledgers[0].steps >= 30
 
 
+@pytest.mark.slow
 def test_a_secure_run_counts_what_may_be_lost(tmp_path):
     stopped(tmp_path, unsafe_seed=None)
     assert Ledger.load(tmp_path / "ledger.json").steps == 30
@@ -63,6 +65,7 @@ def test_without_its_checkpoint_nothing_tells_what_was_spent(tmp_path):
         resume(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_writes_over_no_other(tmp_path):
     stopped(tmp_path)
     before = (tmp_path / "config.json").read_bytes()
@@ -96,6 +99,7 @@ def test_a_method_that_cannot_go_on_says_so(tmp_path, monkeypatch):
         resume(tmp_path)
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, capsys):
     from tacit import runs
 

@@ -136,6 +136,7 @@ def test_a_flipped_bit_of_the_weights_is_refused(tmp_path):
         resume(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_run_in_work_is_not_resumed_by_another(tmp_path):
     from tacit.locking import locked
 
@@ -146,6 +147,7 @@ def test_a_run_in_work_is_not_resumed_by_another(tmp_path):
     assert not [name for name in os.listdir(tmp_path / "run") if name.endswith((".lock", ".part"))]
 
 
+@pytest.mark.slow
 def test_a_run_without_budget_left_ends_with_what_it_has(tmp_path):
     folder = tmp_path / "run"
     stopped(folder, 3, noise_multiplier=None, epsilon=2.0)
@@ -180,6 +182,7 @@ class TestPutBack:
         with pytest.raises(InvalidInput, match="whose content was edited"):
             resume(tmp_path / "long")
 
+    @pytest.mark.slow
     def test_an_older_copy_of_the_whole_folder_is_refused(self, tmp_path):
         folder, kept = tmp_path / "run", tmp_path / "kept"
         stopped(folder, 3)
@@ -201,6 +204,7 @@ class TestPutBack:
         assert any("went on elsewhere" in switch for switch in ledgers[1].unsafe)
         assert [verified(folder, capsys)[0] for folder in (first, second)] == [0, 0]
 
+    @pytest.mark.slow
     def test_an_older_ledger_of_a_run_without_checkpoints_is_refused_or_a_claim(self, tmp_path):
         folder, kept = tmp_path / "run", tmp_path / "kept"
         stopped_inference(folder)
@@ -211,6 +215,7 @@ class TestPutBack:
         shutil.copy(kept / "ledger.json", folder / "ledger.json")
         assert resume(folder).card.ledger.standing.value == "claimed"
 
+    @pytest.mark.slow
     def test_a_signature_that_was_taken_away_leaves_a_claim(self, tmp_path):
         stopped(tmp_path / "run", 3)
         (tmp_path / "run" / "signature.json").unlink()

@@ -53,6 +53,7 @@ def test_a_run_is_evaluated_on_held_out_rows():
     assert evaluator(dataset)(model) == {"test": 1.0}
 
 
+@pytest.mark.slow
 def test_a_regression_from_data_to_card(tmp_path, capsys, original_files):
     (tmp_path / "shells.toml").write_text(
         'dataset = "abalone"\nmodel = "linear"\nepsilon = 4.0\ndelta = 1e-4\nepochs = 20\nbatch_size = 256\n'

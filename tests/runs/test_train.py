@@ -119,6 +119,7 @@ def test_nothing_private_is_in_the_folder(run):
     assert "losses" not in text
 
 
+@pytest.mark.slow
 def test_audit_again(run, capsys):
     again = audit(run[0].folder)
     assert again[0].row() == run[0].audits[0].row()
@@ -141,6 +142,7 @@ def test_a_killed_run_has_already_written_what_it_planned_to_spend(tmp_path):
     assert Ledger.load(tmp_path / "ledger.json").steps == round(3.0 / (100 / 1438))
 
 
+@pytest.mark.slow
 def test_a_seeded_run_repeats_and_says_that_it_proves_nothing(tmp_path):
     config = read_config("digits", SETTINGS | {"unsafe_seed": 5, "noise_multiplier": 1.0})
     first, second = train(config, out=tmp_path / "a"), train(config, out=tmp_path / "b")
@@ -164,6 +166,7 @@ def table_run(tmp_path, *, bounds):
     return main([*arguments, "--json"])
 
 
+@pytest.mark.slow
 def test_a_table_of_ones_own(tmp_path, capsys):
     assert table_run(tmp_path, bounds="a = [0.0, 1.0]\nb = [0.0, 1.0]") == 0
     out = capsys.readouterr()
@@ -174,6 +177,7 @@ def test_a_table_of_ones_own(tmp_path, capsys):
     assert main(["audit", str(tmp_path / "run"), "--data-dir", str(tmp_path), "--json"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tacit.errors.LeakWarning")
 def test_undeclared_bounds_of_a_table_leave_claims_only(tmp_path, capsys):
     assert table_run(tmp_path, bounds="a = [0.0, 1.0]") == 0
@@ -184,6 +188,7 @@ def test_undeclared_bounds_of_a_table_leave_claims_only(tmp_path, capsys):
     assert {row["standing"] for row in card["guarantees"]} == {"claimed"}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tacit.errors.LeakWarning")
 def test_what_a_data_set_was_prepared_from_is_said_beside_the_number(tmp_path, monkeypatch, capsys):
     prepared = replace(registry.source("digits"), leaks=("the vocabulary",))
@@ -241,6 +246,7 @@ def test_a_folders_name_is_printed_as_it_is_and_no_bar_is_drawn_in_a_log(name, t
     assert told.err == ""
 
 
+@pytest.mark.slow
 def test_a_delta_too_large_for_the_data_must_be_asked_for(tmp_path, capsys):
     command = ["train", "digits", "--delta", "0.01", "--epochs", "0.1", "--out", str(tmp_path / "run")]
     assert main(command) == 2
@@ -258,6 +264,7 @@ def test_overrides_switch_between_noise_and_epsilon(tmp_path):
         train(read_config("digits", {"model": "convnet", "dataset": "breast_cancer"}), out=tmp_path / "never")
 
 
+@pytest.mark.slow
 def test_every_setting_has_a_flag(tmp_path, capsys):
     folder = tmp_path / "run"
     arguments = "--hidden 8 --hidden 4 --momentum 0.5 --relation replace_one --confidence 0.9 --epochs 0.2 --epsilon 9"
@@ -291,6 +298,7 @@ SWITCHES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switches", SWITCHES)
 def test_kinds_of_clipping_sampling_noise_and_optimizer(switches, tmp_path):
     arguments = ["train", "digits", "--epochs", "0.3", "--batch-size", "144", "--out", str(tmp_path), *switches.split()]

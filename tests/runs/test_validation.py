@@ -22,6 +22,7 @@ def config(**validation):
     return read_config("digits", {**QUICK, "validation": {"type": "private", **validation}})
 
 
+@pytest.mark.slow
 def test_a_run_states_two_branches_and_tells_a_noisy_accuracy(tmp_path):
     done = train(config(), out=tmp_path)
     ledger = Ledger.load(tmp_path / "ledger.json")
@@ -48,6 +49,7 @@ def test_the_parts_are_found_again_and_no_record_is_in_both(tmp_path):
     assert other.holdout.identity() != made.holdout.identity()
 
 
+@pytest.mark.slow
 def test_early_stopping_and_the_best_epoch_cost_the_plan(tmp_path):
     flags = ["--validation", "private", "--validation-patience", "1", "--validation-best", "--epochs", "6"]
     common = [
@@ -83,6 +85,7 @@ def test_a_stopped_run_goes_on_with_the_same_ledger(tmp_path, checkpoint):
     assert done.card.ledger.standing is Standing.PROVEN
 
 
+@pytest.mark.slow
 def test_a_registry_is_charged_once_with_both_branches(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TACIT_BUDGET", raising=False)

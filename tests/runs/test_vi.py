@@ -60,6 +60,7 @@ def test_a_regression_is_inferred_in_the_units_of_its_answers(tmp_path, capsys, 
     assert card["metrics"]["test"] < 2.7 < card["metrics"]["constant_test"]
 
 
+@pytest.mark.slow
 def test_concealed_parameters_are_accounted_as_claimed_and_as_proven(tmp_path, capsys):
     arguments = ["train", "digits", "--dataset", "breast_cancer", *SHORT, "--vi-mode", "concealed"]
     arguments += ["--vi-learning-rate", "20", "--vi-samples", "5", "--noise-multiplier", "30"]

@@ -52,6 +52,7 @@ def test_a_weight_multiplies_the_loss_of_its_record_and_class():
     assert torch.allclose(found.double(), plain.double() * factor)
 
 
+@pytest.mark.slow
 def test_a_weighted_run_is_as_proven_as_any_other(tmp_path):
     config = config_from_table(SETTINGS | {"class_weights": {"yes": 3.0}})
     run = train_by(method_of(config), config, data(), out=tmp_path / "run")

@@ -80,6 +80,7 @@ def test_an_edited_configuration_table_or_model_is_another_task(tmp_path, monkey
     assert read_grid(grid).tasks[0].key(tmp_path / "elsewhere") != keys[-1]
 
 
+@pytest.mark.slow
 def test_a_sweep_from_the_command_line_runs_once_and_is_listed(tmp_path, capsys):
     grid = written(tmp_path, GRID.replace("init_seed = [0, 1]", "init_seed = [0]"))
     store = tmp_path / "results.sqlite"

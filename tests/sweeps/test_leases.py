@@ -40,6 +40,7 @@ def wait_for(folder, count):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_two_shells_on_one_store_run_every_task_once(tmp_path):
     other = shell(tmp_path, 8)
     wait_for(tmp_path, 1)

@@ -28,6 +28,7 @@ def grid(tmp_path):
     return tmp_path / "g.toml"
 
 
+@pytest.mark.slow
 def test_a_sweep_of_seeded_runs_keeps_no_seed(grid, tmp_path, capsys):
     assert main(["sweep", str(grid), "--store", str(tmp_path / "s.sqlite"), "--workers", "1", "--json"]) == 0
     printed = capsys.readouterr()

@@ -42,6 +42,7 @@ def test_equal_tasks_run_once(tmp_path):
     assert runs(tmp_path) == ["0", "1"]
 
 
+@pytest.mark.slow
 def test_worker_processes_have_one_torch_thread(tmp_path):
     chores = [Task("tests.sweeps.chores:threads", {}), *tasks(tmp_path, 1)]
     value = sweep("threads", chores, Store(tmp_path / "s.sqlite"), workers=2)[0].value
@@ -49,6 +50,7 @@ def test_worker_processes_have_one_torch_thread(tmp_path):
     assert value["process"] != os.getpid()
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_continues_where_it_was(tmp_path):
     code = (
         "from tacit.sweeps import Store, sweep; from tests.sweeps.test_sweep import tasks;"

@@ -27,6 +27,7 @@ def made(mode, stream, **settings):
     return PrivateTicket(network, data(600), plan, candidates=candidates, stream=stream)
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("mode", MODES)
 def test_a_ticket_found_with_a_seed_is_proven_in_no_mode(mode):
     ledger = Ledger()
@@ -35,6 +36,7 @@ def test_a_ticket_found_with_a_seed_is_proven_in_no_mode(mode):
     assert ledger.standing is Standing.CLAIMED
 
 
+@pytest.mark.slow
 def test_assumptions_of_every_phase_reach_the_ledger():
     one_after_another, parallel = (made(mode, SecureStream()).run().ledger for mode in ("T3", "T4"))
     assert set(one_after_another.assumptions) == set(parallel.assumptions)
@@ -62,6 +64,7 @@ def test_a_ticket_of_private_data_is_never_proven():
     assert "unsafe_ticket_of_private_data" in ledger.unsafe
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(("share", "epsilon"), [(0.2, 1.0), (0.9, 1.0), (0.99, 3.0)])
 def test_what_find_records_in_parallel_covers_the_choice(share, epsilon):
     """Enumeration: one record more in the choosing part moves every count but the first by one."""

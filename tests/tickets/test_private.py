@@ -90,6 +90,7 @@ def test_the_papers_mode_is_only_claimed():
     assert done.spending.choice == pytest.approx(0.2)
 
 
+@pytest.mark.slow
 def test_seeded_runs_are_repeatable():
     one, two = seeded_run("T3"), run("T3")
     assert one.ledger.hash == two.ledger.hash
@@ -170,6 +171,7 @@ def test_training_ends_at_a_smaller_epsilon_and_everything_before_it_counts(mode
     )
 
 
+@pytest.mark.slow
 def test_one_more_step_would_cross_the_smaller_epsilon():
     done = run("T1", candidates=[ticket()], stop_epsilon=1.5)
     more = Phase(0.1, done.spending.steps + 1).mechanism(done.spending.training)
@@ -181,6 +183,7 @@ def test_no_step_within_the_smaller_epsilon_is_refused():
         planned("T2", stop_epsilon=0.2)
 
 
+@pytest.mark.slow
 def test_an_accuracy_on_public_data_ends_the_training_and_the_ledger_holds_the_plan():
     done = run("T1", candidates=[ticket(0.9)], epsilon=200.0, epochs=20, stop_accuracy=0.5)
     assert "test reached" in done.stopped

@@ -45,6 +45,7 @@ def test_replace_one_is_accounted_for_as_if_steps_were_known():
     assert float(accountant("pld")(result.ledger).epsilon(1e-5)) == pytest.approx(float(known.epsilon(1e-5)), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_noise_is_calibrated_to_a_target():
     result = run(steps=24, noise_multiplier=None, target=Epsilon(3.0, 1e-5))
     assert 2.9 < float(accountant("pld")(result.ledger).epsilon(1e-5)) <= 3.0

@@ -139,6 +139,7 @@ def through_json(value):
 
 
 class TestPacking:
+    @pytest.mark.slow
     @given(NESTED)
     def test_plain_values_come_back_with_their_types(self, value):
         assert repr(through_json(value)) == repr(value)

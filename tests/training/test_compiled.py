@@ -115,6 +115,7 @@ RECORDED = {
 }
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("case", RECORDED)
 def test_recordings_of_many_models(case):
     def build():

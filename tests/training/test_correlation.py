@@ -104,6 +104,7 @@ def interrupted_after_14_steps(noise, sampling, **options):
         trained(noise, sampling, on_step=stop, **options)
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(("noise", "sampling"), KINDS)
 def test_seeded_runs_resume_bit_for_bit(noise, sampling, tmp_path):
     whole, _ = trained(noise, sampling, stream=SeededStream(3))
@@ -114,6 +115,7 @@ def test_seeded_runs_resume_bit_for_bit(noise, sampling, tmp_path):
     assert result.ledger.steps == 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("noise", "sampling"), KINDS[:5])
 def test_secure_checkpoints_hold_no_sums_and_resume_as_another_run(noise, sampling, tmp_path):
     options = {"checkpoint": tmp_path / "run.safetensors", "checkpoint_every": 5}
@@ -147,6 +149,7 @@ def test_a_seeded_checkpoint_resumed_with_secure_noise_is_another_run(tmp_path):
     assert result.ledger.standing is Standing.CLAIMED
 
 
+@pytest.mark.slow
 def test_recorded_engines_take_the_same_noise():
     eager, _ = trained("banded:3", "cyclic_poisson", stream=SeededStream(1))
     recorded, _ = trained("banded:3", "cyclic_poisson", stream=SeededStream(1), engine="recorded")
@@ -236,6 +239,7 @@ def test_what_is_not_proven_is_refused(noise, sampling, options, sentence):
         trained(noise, sampling, **options)
 
 
+@pytest.mark.slow
 def test_automatic_bands_are_no_worse_than_one_band():
     _, result = trained("banded:auto", "cyclic_poisson", noise_multiplier=None, target=Epsilon(4.0, 1e-5))
     from tacit.noise.strategy import banded, prefix_error

@@ -51,12 +51,14 @@ def check_equal(folder, ranks, **arguments):
     return found
 
 
+@pytest.mark.slow
 def test_two_processes_release_what_one_does_also_on_uneven_and_empty_batches(tmp_path):
     # Of batches of 1 record on average, a third is empty everywhere, and another third on one of the ranks.
     found = check_equal(tmp_path, 2, batch_size=1.0, steps=12)
     assert {each["standing"] for each in found} == {"claimed"}  # the stream is seeded
 
 
+@pytest.mark.slow
 def test_a_step_that_was_charged_before_a_rank_was_lost_stays_counted_and_moves_no_weight(tmp_path):
     lost = 3
     processes = start(tmp_path, 2, {"seed": None, "steps": 6, "lost": lost})

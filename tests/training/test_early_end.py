@@ -129,6 +129,7 @@ def test_a_second_run_neither_pays_for_the_first_nor_forgets_its_plan():
     assert "steps" in {fact.id for fact in ledger.facts.assumed}
 
 
+@pytest.mark.slow
 def test_a_later_run_is_calibrated_beside_the_plan_of_the_first():
     ledger = Ledger()
     go(private(ledger=ledger), 7)

@@ -54,6 +54,7 @@ class Stream(IterableDataset):
 X, Y = blobs()
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     ("inputs", "targets"),
     [
@@ -97,6 +98,7 @@ def test_collations_that_mix_records_are_refused(collation):
             run(DataLoader(data, batch_size=20, collate_fn=MIXING_COLLATIONS[collation]))
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("collation", HONEST_COLLATIONS)
 def test_collations_record_by_record_are_an_assumption(collation):
     _, result = run(DataLoader(Pairs(X, Y), batch_size=20, collate_fn=HONEST_COLLATIONS[collation]))

@@ -108,6 +108,7 @@ def with_helper(outputs, targets):
     return with_global(outputs, targets)
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     ("loss", "name"),
     [

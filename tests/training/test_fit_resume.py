@@ -75,6 +75,7 @@ def state_of(optimizer):
     return [value for slots in optimizer.state_dict()["state"].values() for value in slots.values()]
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     ("optimizer", "scheduler", "per"),
     [
@@ -105,6 +106,7 @@ def test_a_stopped_seeded_run_goes_on_to_the_same_weights_and_ledger(tmp_path, o
     assert read_checkpoint(path).ledger.hash == read_checkpoint(path).spent.hash == expected.ledger.hash
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     "changes",
     [
@@ -227,6 +229,7 @@ def test_a_resumed_run_goes_on_with_its_own_series(tmp_path):
     assert result.ledger.mechanism.accountable() == Gaussian(1.3) * (1 + 4)
 
 
+@pytest.mark.slow
 def test_a_budget_over_a_noise_schedule_goes_on_with_the_steps_that_are_left(tmp_path):
     path = tmp_path / "run.safetensors"
     noise = [3.0] * 20 + [0.8] * 20
@@ -342,6 +345,7 @@ def test_a_stopped_run_is_continued_in_the_ledger_it_was_given(tmp_path):
         run(path, ledger=other, resume=True)
 
 
+@pytest.mark.slow
 def test_a_calibrated_run_keeps_its_noise(tmp_path):
     path = tmp_path / "run.safetensors"
     changes = {"noise_multiplier": None, "target": Epsilon(3.0, 1e-3), "accountant": "rdp"}
@@ -353,6 +357,7 @@ def test_a_calibrated_run_keeps_its_noise(tmp_path):
     assert 2.99 < accountant("rdp")(result.ledger).epsilon(1e-3) <= 3.0
 
 
+@pytest.mark.slow
 def test_a_budget_holds_over_interruptions(tmp_path):
     path = tmp_path / "run.safetensors"
     target = Epsilon(1.5, 1e-3)
@@ -403,6 +408,7 @@ def test_callbacks_go_on_where_they_were(tmp_path):
     assert run(path, resume=True, **arguments(small_model(), []))[2].stopped == result.stopped
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -510,6 +516,7 @@ fit(model, *blobs(), loss=cross_entropy, optimizer=plain_sgd(model), clip_norm=0
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_a_readable_checkpoint_that_covers_its_steps(tmp_path):
     path = tmp_path / "run.safetensors"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}

@@ -97,6 +97,7 @@ def test_a_second_holdout_divides_the_records_anew():
     assert epsilon(ledger) >= epsilon(mixed) - 1e-9
 
 
+@pytest.mark.slow
 def test_counts_have_noise_of_the_planned_law_and_move_by_at_most_one(monkeypatch):
     model = nn.Linear(3, 2)
     plan = Plan(200, 0.2, 1.0, 2.0, steps=20)
@@ -184,6 +185,7 @@ class Killed(Exception):
     """What a kill looks like to the run."""
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("checkpoint", ["noisy", "exponential"])
 @pytest.mark.parametrize("killed_at", [3, 7, 11, 19])
 def test_a_run_that_was_killed_goes_on_and_looks_at_no_epoch_twice(checkpoint, killed_at, tmp_path):

@@ -91,6 +91,7 @@ CORRECT = {
 }
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("name", CORRECT)
 def test_a_correct_loop_stays_proven(name):
     p = private()
@@ -99,6 +100,7 @@ def test_a_correct_loop_stays_proven(name):
     assert p.ledger.standing is Standing.PROVEN
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("name", GOOD)
 def test_a_model_that_keeps_records_apart_stays_proven(name):
     torch.manual_seed(0)
@@ -156,6 +158,7 @@ def test_a_tensor_of_ones_own_in_the_loss_must_be_declared():
     assert "class weights" in declared.facts["settings"].says
 
 
+@pytest.mark.slow
 def test_a_number_read_is_named_by_line_unless_declared():
     def with_bar(p, a, b):
         losses = ce(p.model(a), b)
@@ -282,6 +285,7 @@ class OwnDraws(Records):
         return self.x[i] + float(self.draw.normal()), self.y[i]
 
 
+@pytest.mark.slow
 def test_a_data_set_that_cannot_be_tested_makes_the_run_conditional():
     p = private(data=Unreached())
     epochs(p, CORRECT["plain"], 1)

@@ -135,6 +135,7 @@ class TestSecondPasses:
             loss(parts.model, x, y).backward()
             parts.optimizer.step()
 
+    @pytest.mark.slow_cases
     @pytest.mark.parametrize("loss", OWN_SECOND_PASSES)
     @pytest.mark.parametrize("batch_size", [8, 20])
     def test_rows_of_their_own_are_accepted(self, loss, batch_size):
@@ -175,6 +176,7 @@ class TestSecondPasses:
 
 
 class TestMeans:
+    @pytest.mark.slow_cases
     @pytest.mark.parametrize("form", MEANS)
     def test_every_form_of_the_mean_gives_the_same_step(self, form):
         weights = []
@@ -185,6 +187,7 @@ class TestMeans:
             weights.append(flat(model))
         torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-6)
 
+    @pytest.mark.slow_cases
     @pytest.mark.parametrize("form", MEANS)
     def test_every_form_of_the_mean_is_accepted_on_batches_of_all_sizes(self, form):
         several_steps(opacus_shaped(batch_size=4), MEANS[form])

@@ -121,6 +121,7 @@ def test_bad_settings_are_refused(settings):
         AdamBC([nn.Parameter(torch.zeros(2))], **settings)
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     "build",
     [

@@ -78,6 +78,7 @@ CORRECT = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("case", CORRECT)
 def test_correct_runs_pass(case):
     ledger = run(**CORRECT[case])
@@ -129,6 +130,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(("bug", "engine"), [
     *((bug, "eager") for bug in WRONG),
     *((bug, "recorded") for bug in ("noise of .9", "half of the sensitivity", "no entry")),

@@ -32,6 +32,7 @@ def check_equal(folder, ranks, **arguments):
     return found
 
 
+@pytest.mark.slow
 def test_two_processes_with_shards_release_what_one_does_also_on_uneven_and_empty_batches(tmp_path):
     check_equal(tmp_path, 2, batch_size=1.5, steps=10, max_physical_batch_size=2, **NO_NOISE)
 

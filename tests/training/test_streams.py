@@ -55,6 +55,7 @@ def test_a_run_over_a_stream_is_charged_as_poisson_steps_and_reads_as_few_passes
     assert private.ledger.standing.value == "proven"
 
 
+@pytest.mark.slow
 def test_every_record_is_drawn_at_the_declared_rate_and_independently_of_its_neighbour():
     """60 records, 400 steps at 1/10: counts are binomial, within 5 standard deviations."""
     stream, steps = Shards(60), 400

@@ -59,6 +59,7 @@ def test_every_clip_runs_and_writes_its_mechanism(clip):
     assert not torch.equal(flat(model), flat(small_model()))
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("clip", CLIPS, ids=lambda clip: clip.type)
 def test_a_loop_equals_fit_under_every_clip(clip):
     fitted, _ = run(clipping=clip, steps=5)
@@ -73,6 +74,7 @@ def test_a_loop_equals_fit_under_every_clip(clip):
     torch.testing.assert_close(flat(looped), flat(fitted), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("clip", CLIPS, ids=lambda clip: clip.type)
 def test_a_loop_over_physical_batches_equals_fit(clip):
     fitted, _ = run(clipping=clip, steps=2)
@@ -109,6 +111,7 @@ def test_noise_has_the_std_of_the_sensitivity(clip):
     assert abs(ratio - 1) < 7 * math.sqrt(2 / np.size(values))
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("clip", CLIPS, ids=lambda clip: clip.type)
 def test_physical_batches_change_nothing_and_noise_comes_once(clip):
     weights = [flat(run(clipping=clip, max_physical_batch_size=size, batch_size=60)[0]) for size in (1, 3, 7, None)]
@@ -330,6 +333,7 @@ class TestSchedules:
         with pytest.raises(InvalidInput, match="every must be"):
             StepNoise(1.0, 0.5, 0)
 
+    @pytest.mark.slow
     def test_a_budget_stops_before_the_step_that_would_cross_it(self):
         target, ledger = Epsilon(1.5, delta=1e-3), Ledger()
         schedule = LinearNoise(3.0, 0.4)

@@ -125,6 +125,7 @@ class TestOnePass:
 
 
 class TestPieces:
+    @pytest.mark.slow_cases("None-1", "clipping1-1")
     @pytest.mark.parametrize("size", [1, 7, 50])
     @pytest.mark.parametrize("clipping", [None, PerLayerClip(0.8)])
     def test_results_do_not_depend_on_physical_batches(self, size, clipping):
@@ -394,6 +395,7 @@ class TestLoaders:
         with pytest.raises(InvalidInput, match="Pad every record to a fixed, public length"):
             next(iter(parts.loader))
 
+    @pytest.mark.slow_cases
     @pytest.mark.parametrize("collation", HONEST_COLLATIONS)
     def test_collations_record_by_record_are_not(self, collation):
         """The batches are those of a seed: one record alone has no axis left once it is squeezed."""
@@ -490,6 +492,7 @@ class TestPrecision:
         assert not torch.equal(exact, rounded)
         assert rounded.dtype == torch.float32
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("way", ["autocast", "parameters"])
     def test_the_bound_holds_for_every_record(self, way):
         for seed in range(20):

@@ -31,6 +31,7 @@ def outcome(case):
     return p.ledger.standing
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_loop_does_not_stay_proven(name):
     found = outcome(WRONG[name])
@@ -42,6 +43,7 @@ def test_a_correct_loop_stays_proven(name):
     assert outcome(CORRECT[name]) is Standing.PROVEN
 
 
+@pytest.mark.slow
 def test_most_wrong_loops_are_refused_before_anything_is_released():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

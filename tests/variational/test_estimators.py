@@ -30,6 +30,7 @@ def test_scikit_learn_checks(kind, expected, settings):
         assert {row["check_name"] for row in results if row["status"] == "failed"} <= set(allowed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_classifier_meets_its_target_and_predicts(classes):
     x, y = data(2000, classes=classes)
@@ -49,6 +50,7 @@ def test_a_classifier_meets_its_target_and_predicts(classes):
     assert np.all(np.diff(model.credible_intervals(0.99)) > np.diff(ends))
 
 
+@pytest.mark.slow
 def test_a_regression_covers_its_coefficients():
     """60 fits of two slopes; at 90 % coverage fewer than 81 of 120 inside has probability below 1e-6."""
     inside = 0

@@ -45,6 +45,7 @@ def test_the_divergence_is_that_of_torch(family):
     torch.testing.assert_close(model.divergence(), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_without_noise_the_closed_posterior_of_linear_regression_is_found():
     x, _ = data()
     y = x @ torch.tensor([1.0, -0.5, 0.2])
@@ -84,6 +85,7 @@ def test_the_ledger_is_the_plan_and_rests_on_nothing_assumed():
     assert accountant("pld")(target.ledger).epsilon(1e-4) <= 1.0
 
 
+@pytest.mark.slow
 def test_the_divergence_enters_without_clipping_or_noise():
     """With a clip so small that data and noise hardly count, the parameters go to the prior."""
     x, y = data()
@@ -95,6 +97,7 @@ def test_the_divergence_enters_without_clipping_or_noise():
     assert found.posterior.mean.abs().max() < 0.05
 
 
+@pytest.mark.slow_cases("full_rank")
 @pytest.mark.parametrize("family", ["mean_field", "full_rank"])
 def test_private_inference_predicts(family):
     x, y = data(2000)

@@ -104,6 +104,7 @@ def covered(n, noise_multiplier, repeats):
     return inside / repeats
 
 
+@pytest.mark.slow
 def test_noise_aware_intervals_cover_and_naive_ones_do_not():
     """120 repeats of three coefficients; at 90 % coverage below 81 % has probability under 1e-6."""
     aware, naive = covered(500, 2.0, 120)

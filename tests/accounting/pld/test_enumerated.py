@@ -31,6 +31,7 @@ def _exact(scale: float, shift: int, steps: int, epsilon: float) -> mpmath.mpf:
     return mpmath.fsum(p * -mpmath.expm1(epsilon - losses[k]) for k, p in law.items() if losses[k] > epsilon)
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("scale", [0.30078125, 0.06, 0.7, 1.234])
 @pytest.mark.parametrize("shift", [1, 2])
 @pytest.mark.parametrize("steps", [2, 3])

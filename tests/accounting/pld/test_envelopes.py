@@ -79,6 +79,7 @@ def _two_steps(family: Pair, epsilon: float, shares: np.ndarray) -> float:
     return best
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("share", [0.05, 0.3])
 def test_two_steps_by_brute_force(family: Pair, share: float):
@@ -164,6 +165,7 @@ def test_a_few_choices_beside_noise_are_close():
     assert answer.lower <= answer.upper <= answer.lower * 1.0005
 
 
+@pytest.mark.slow_cases("128-family0", "128-family1", "128-family2", "128-family3", "128-family4")
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("steps", [3, 20, BLOCK])
 def test_no_fixed_member_leaks_more_than_the_bound(family: Pair, steps: int):
@@ -180,6 +182,7 @@ def test_no_fixed_member_leaks_more_than_the_bound(family: Pair, steps: int):
         assert lower.epsilon(delta)[0] >= fixed * (1 - 5e-3)
 
 
+@pytest.mark.slow
 @given(share=st.floats(-1, 1), steps=st.integers(2, 200), log_delta=st.floats(-25, -1))
 @settings(max_examples=8, deadline=None)
 def test_the_bracket_holds_every_fixed_choice(share, steps, log_delta):
@@ -242,12 +245,14 @@ def test_who_knows_how_many_steps_will_run_learns_more_than_who_adapts(epsilon: 
     assert adapting * 0.98 <= _delta(block, epsilon) <= 1.4 * adapting
 
 
+@pytest.mark.slow
 def test_groups_of_steps_that_hardly_run_keep_both_bounds_close():
     low, high = (Pld()(Exponential(0.5).poisson(1e-5) * 3000, relation="replace_one").epsilon(d) for d in (1e-9, 1e-12))
     for answer in (low, high):
         assert 0.97 * answer.upper <= answer.lower <= answer.upper
 
 
+@pytest.mark.slow_cases
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("rate", [1.0, 0.01, 1e-4])
 @pytest.mark.parametrize(("epsilon", "steps"), [(50.0, 3), (20.0, 64), (400.0, 2), (20.0, 3000)])

@@ -99,6 +99,7 @@ def _two_steps(pair: SampledGaussianPair, epsilon: float) -> mpmath.mpf:
         return mpmath.quad(lambda x: mixed(mpmath.npdf, x) * alone(epsilon - loss(x)), points)
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     ("sigma", "rate", "epsilon"), [(0.8, 1e-3, 0.5), (0.8, 1e-3, 5.0), (2.86734, 0.00450993, 0.1059), (3.0, 1e-6, 1e-6)]
 )

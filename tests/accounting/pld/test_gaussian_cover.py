@@ -12,6 +12,11 @@ from tacit.mechanisms import Gaussian, Laplace, RandomizedResponse
 from tacit.tradeoff.gaussian import gaussian_beta, gaussian_delta, gaussian_mu
 
 
+@pytest.mark.slow_cases(
+    "Gaussian(1.1).poisson(0.01) * 1000-add_remove-1e-09",
+    "Gaussian(0.5).poisson(0.2) * 300-add_remove-1e-05",
+    "Gaussian(1.1).poisson(0.01) * 1000-replace_one-1e-05",
+)
 @pytest.mark.parametrize(
     ("mechanism", "relation", "slack"),
     [
@@ -82,6 +87,7 @@ def test_one_step_of_little_noise_has_its_closed_form(sigma, rate):
             assert high - low <= 1e-7 * high
 
 
+@pytest.mark.slow
 def test_regret_is_the_distance_between_the_curve_and_its_gaussian_one():
     """The smallest k with f(alpha + k) - k <= G_mu(alpha), here against f from exact type II errors."""
     curve = Pld()(Gaussian(1.1).poisson(0.01) * 1000)

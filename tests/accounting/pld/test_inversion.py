@@ -113,6 +113,7 @@ def test_blurred_line_meets_the_exact_lattice(epsilon: float, steps: int, spread
     assert high >= exact[0] * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(st.floats(-5.5, -2.5), st.floats(-0.3, 0.5), st.floats(0.5, 6.0), st.floats(-28, -6))
 def test_runs_apart_agree_with_the_lattice_at_every_threshold(
@@ -218,6 +219,7 @@ def test_contradicting_engines_are_refused_with_a_report():
     assert "delta(0.5)" in str(caught.value)
 
 
+@pytest.mark.slow_cases("1.65541-3.08361e-06-234437-1.1e-29-0.0104")
 @pytest.mark.parametrize(
     ("sigma", "rate", "steps", "delta", "epsilon"),
     [(2.86734, 0.00450993, 2, 1.1e-23, 0.105921), (1.65541, 3.08361e-06, 234437, 1.1e-29, 0.0104)],

@@ -246,6 +246,7 @@ SCHEDULES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("pairs", SCHEDULES, ids=str)
 def test_steps_on_shared_nodes_hold_quadratures(pairs):
     """Lemma 6.8: the bounds of one rule for all noises, against each step at 30 digits."""

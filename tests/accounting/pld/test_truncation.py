@@ -44,6 +44,7 @@ def three_steps(sigma: float, rate: float, epsilon: float, sign: int) -> float:
     return float(np.multiply.outer(p, p).ravel() @ rest)
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(("sigma", "rate"), RARE)
 @pytest.mark.parametrize("remove", [True, False])
 def test_bounds_hold_a_quadrature(sigma: float, rate: float, remove: bool):

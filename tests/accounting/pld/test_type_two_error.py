@@ -74,6 +74,7 @@ def test_randomised_response_is_between_its_bounds():
         assert low <= 1 - power <= high
 
 
+@pytest.mark.slow
 def test_ends_and_many_alphas_are_answered():
     curve = accountant("pld")(Gaussian(1.1).poisson(0.01) * 1000)
     assert curve.beta(0.0).interval[0] == pytest.approx(1.0)
