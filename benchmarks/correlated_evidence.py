@@ -142,7 +142,9 @@ def draw() -> None:
 
     rows = summary()
     presets = [preset for preset in SETTINGS if any(row["preset"] == preset for row in rows)]
-    figure, panels = plt.subplots(1, len(presets), figsize=(3.1 * len(presets), 3.1), squeeze=False)
+    figure, panels = plt.subplots(
+        1, len(presets), figsize=(3.1 * len(presets), 3.3), squeeze=False, layout="constrained"
+    )
     for axes, preset in zip(panels[0], presets, strict=True):
         of_preset = sorted((row for row in rows if row["preset"] == preset), key=lambda row: row["epsilon"])
         epsilons = [row["epsilon"] for row in of_preset]
@@ -154,8 +156,7 @@ def draw() -> None:
         axes.set_title(preset)
         axes.set_xlabel("epsilon")
     panels[0][0].set_ylabel("test accuracy")
-    panels[0][0].legend(fontsize="small")
-    figure.tight_layout()
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(ARMS))
     figure.savefig(PICTURE, metadata={"Date": None})
 
 
