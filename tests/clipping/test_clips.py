@@ -40,13 +40,13 @@ def mostly(clips):
     ]
 
 
-@pytest.mark.slow_cases
+@pytest.mark.slow
 @pytest.mark.parametrize("clip", mostly(KEEPING))
 def test_clips_that_keep_short_gradients(clip):
     check_clip(clip, keeps_short_gradients=True)
 
 
-@pytest.mark.slow_cases
+@pytest.mark.slow
 @pytest.mark.parametrize("clip", mostly(CHANGING))
 def test_clips_that_change_every_gradient(clip):
     check_clip(clip, keeps_short_gradients=False)

@@ -14,6 +14,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -48,6 +48,7 @@ def ray_backend():
     ray.shutdown()
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     "jobs", [(1, "loky"), (2, "loky"), (2, "threading"), pytest.param((2, "ray"), marks=pytest.mark.slow)], ids=str
 )

@@ -39,6 +39,7 @@ def test_little_noise_is_quick_and_below_the_unsampled_divergence(divergence):
     assert np.all(found >= 0.9 * orders / (2 * 1e-8))
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     ("rate", "sigma", "order"),
     [(0.05, 0.8, 2.5), (0.004, 1.3, 6.0), (0.3, 2.0, 1.2), pytest.param(1e-4, 0.6, 12.0, marks=pytest.mark.slow)],

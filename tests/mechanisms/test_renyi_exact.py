@@ -49,6 +49,7 @@ def test_integer_orders_are_the_binomial_sum_at_2000_settings() -> None:
     _check(_settings(2000, 1))
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(("sigma", "rate", "order"), [(1.5, 1.06e-6, 63.0), (1.824, 6.04e-6, 81.0), (0.3, 1e-9, 2.5)])
 @pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
 def test_moments_that_a_far_peak_decides_are_not_left_out(sigma, rate, order, relation) -> None:

@@ -45,6 +45,7 @@ def proven(engine):
     return result.epsilon
 
 
+@pytest.mark.slow
 def test_image_classifier(digits):
     images, labels = digits
     train_set, test_set = random_split(TensorDataset(images, labels), [1500, 297], torch.Generator().manual_seed(0))

@@ -40,6 +40,7 @@ TRUE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "epsilon", [pytest.param(each, marks=pytest.mark.slow) if each > 50 else each for each in SIGMAS]
 )
@@ -111,6 +112,7 @@ def run(method, epsilon, **sizes):
     return leakage.leakage("cifar100_pca50", "lr", method, epsilon, **given)
 
 
+@pytest.mark.slow
 def test_a_setting_gives_every_quantity_for_every_run(small):
     value = run("zcdp", 100.0)
     lists = {name: each for name, each in value.items() if isinstance(each, list)}

@@ -165,6 +165,7 @@ def test_by_default_canaries_repeat_the_run_beside_the_attacks_of_its_settings(r
     assert "audited: 29 steps were run again" in (copy / "audit.html").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["recorded", pytest.param("eager", marks=pytest.mark.slow)])
 def test_the_canary_run_has_the_engine_threads_and_pieces_of_the_run(run, tmp_path, capsys, engine):
     changes = {"engine": engine, "threads": 2, "max_physical_batch_size": 64, "accumulation": "clipped sums"}

@@ -46,6 +46,7 @@ def audited(run):
     return audit_run(run, attacks=["white_box"], canaries=1000, confidence=1 - 1e-7)
 
 
+@pytest.mark.slow_cases("banded")
 @pytest.mark.parametrize(
     "kind", ["banded", "tree", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("allocation", "blt", "bins"))]
 )

@@ -15,7 +15,7 @@ from tacit.runs.methods.perturbation import _predictor
 SETTINGS = {"dataset": "breast_cancer", "epsilon": 20.0, "delta": 1e-4}
 
 
-@pytest.mark.slow_cases("input", "objective")
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["input", "objective", "output"])
 def test_a_card_a_ledger_and_an_audit(method, tmp_path):
     run = train(read_config("digits", SETTINGS | {"method": method, "unsafe_seed": 1}), out=tmp_path)

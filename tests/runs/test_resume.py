@@ -58,6 +58,7 @@ def test_a_secure_run_counts_what_may_be_lost(tmp_path):
         resume(tmp_path)
 
 
+@pytest.mark.slow
 def test_without_its_checkpoint_nothing_tells_what_was_spent(tmp_path):
     stopped(tmp_path)
     (tmp_path / "checkpoint.safetensors").unlink()

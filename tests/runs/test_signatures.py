@@ -194,6 +194,7 @@ class TestPutBack:
             resume(folder)
         assert main(["verify", str(folder)]) == 3
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("method", ["gradient", pytest.param("vi", marks=pytest.mark.slow)])
     def test_a_copy_that_goes_on_beside_its_original_makes_one_of_them_a_claim(self, method, tmp_path, capsys):
         first, second = tmp_path / "first", tmp_path / "second"

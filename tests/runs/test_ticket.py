@@ -23,6 +23,7 @@ def trained(tmp_path, *extra):
     return code, folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [*(pytest.param(mode, marks=pytest.mark.slow) for mode in ("T1", "T2")), "T4"])
 def test_a_ticket_is_trained_and_the_card_shows_every_phase(tmp_path, capsys, mode):
     code, folder = trained(tmp_path, "--ticket-mode", mode)

@@ -233,6 +233,7 @@ def test_missing_data_says_where_and_how(tmp_path):
         train(read_config("mnist", {}), data_dir=tmp_path, out=tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["r[/b]", pytest.param("r[red]", marks=pytest.mark.slow), pytest.param("r:smile:", marks=pytest.mark.slow)]
 )

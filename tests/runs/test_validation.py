@@ -71,6 +71,7 @@ def test_early_stopping_and_the_best_epoch_cost_the_plan(tmp_path):
     assert main(["audit", str(tmp_path / "r"), "--attack", "loss_threshold", "--json"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoint", ["noisy", pytest.param("exponential", marks=pytest.mark.slow)])
 def test_a_stopped_run_goes_on_with_the_same_ledger(tmp_path, checkpoint):
     def stop(stage, done, total):

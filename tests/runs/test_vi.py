@@ -11,6 +11,7 @@ from tacit.cli import main
 SHORT = ["--method", "vi", "--epochs", "8", "--batch-size", "100", "--vi-prior-std", "3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "least"), [("breast_cancer", 0.85), pytest.param("digits", 0.7, marks=pytest.mark.slow)]
 )
@@ -75,6 +76,7 @@ def test_concealed_parameters_are_accounted_as_claimed_and_as_proven(tmp_path, c
     assert main(["audit", str(tmp_path), "--json"]) == 0
 
 
+@pytest.mark.slow
 def test_only_the_released_samples_are_saved(tmp_path):
     arguments = ["train", "digits", "--dataset", "breast_cancer", *SHORT, "--vi-mode", "concealed", "--vi-samples", "3"]
     assert main([*arguments, "--noise-multiplier", "30", "--out", str(tmp_path)]) == 0

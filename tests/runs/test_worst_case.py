@@ -18,6 +18,7 @@ def test_the_claim_is_what_was_asked_for():
     assert played.claim.mu() == pytest.approx(math.sqrt(50) / played.noise)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden", [(), pytest.param((16, 16), marks=pytest.mark.slow)])
 def test_the_final_model_gives_away_the_sum_of_all_releases(hidden):
     """N(steps, steps noise^2) with the canary, N(0, same) without: means within 6 standard errors of 24 runs each,

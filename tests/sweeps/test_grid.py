@@ -104,6 +104,7 @@ def test_a_sweep_from_the_command_line_runs_once_and_is_listed(tmp_path, capsys)
     assert "store must be a file that exists" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, pytest.param(200, marks=pytest.mark.slow)])
 def test_the_table_has_the_standing_beside_epsilon_and_whole_headings(tmp_path, capsys, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))

@@ -64,7 +64,7 @@ def test_a_ticket_of_private_data_is_never_proven():
     assert "unsafe_ticket_of_private_data" in ledger.unsafe
 
 
-@pytest.mark.slow_cases
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "epsilon"), [(0.2, 1.0), (0.9, 1.0), (0.99, 3.0)])
 def test_what_find_records_in_parallel_covers_the_choice(share, epsilon):
     """Enumeration: one record more in the choosing part moves every count but the first by one."""

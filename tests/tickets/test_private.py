@@ -44,6 +44,7 @@ def paper_tickets():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["T2", pytest.param("T3", marks=pytest.mark.slow), "T4"])
 def test_sound_modes_meet_their_target_and_leave_a_sparse_network(mode):
     done = seeded_run(mode)
@@ -56,6 +57,7 @@ def test_sound_modes_meet_their_target_and_leave_a_sparse_network(mode):
     assert done.ticket.density == pytest.approx(0.5, abs=0.1) or done.ticket.density == pytest.approx(0.2, abs=0.1)
 
 
+@pytest.mark.slow
 def test_the_ledger_holds_every_phase_in_order():
     notes = [entry.note for entry in seeded_run("T2").ledger.entries]
     assert notes == ["training", "choice of the ticket", "training"]
@@ -82,6 +84,7 @@ def test_a_public_ticket_costs_nothing():
     assert accountant("pld")(phase.mechanism(spent.training)).epsilon(1e-5) == pytest.approx(1.0, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_papers_mode_is_only_claimed():
     done = run("paper", candidates=paper_tickets())
     assert done.ledger.standing is Standing.CLAIMED
@@ -158,6 +161,7 @@ def test_a_public_origin_is_an_assumption():
     assert any("shares no record with the training data" in sentence for sentence in said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["T1", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("T2", "T3")), "T4"])
 def test_training_ends_at_a_smaller_epsilon_and_everything_before_it_counts(mode):
     candidates = [ticket()] if mode == "T1" else ()
@@ -193,6 +197,7 @@ def test_an_accuracy_on_public_data_ends_the_training_and_the_ledger_holds_the_p
     assert any("are public" in sentence for sentence in done.ledger.assumptions)
 
 
+@pytest.mark.slow_cases("T4")
 @pytest.mark.parametrize("mode", ["T1", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("T2", "T3")), "T4"])
 def test_an_accuracy_on_private_records_is_charged(mode):
     """Of a run that never gets there, so that all of it is spent."""

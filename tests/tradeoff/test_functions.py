@@ -130,6 +130,7 @@ def test_renyi_divergences_of_a_subsampled_gaussian():
     assert math.isinf(epsilon_delta(1.0, 0.1).renyi(2.0))
 
 
+@pytest.mark.slow
 def test_profile_round_trip():
     epsilons = np.linspace(0, 8, 2000)
     deltas = np.array([gaussian_delta(float(e), 1.2) for e in epsilons])

@@ -19,7 +19,7 @@ def run():
     return accountant("pld")(Gaussian(1.0).poisson(0.01) * 1000)
 
 
-@pytest.mark.slow_cases
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "composed"), [(2, 4.08), (4, 9.67)])
 def test_groups_of_a_run_cost_what_its_trade_off_function_composes_to(run, size, composed):
     epsilon = float(run.group(size).epsilon(1e-5))

@@ -147,6 +147,7 @@ def test_interleaved_runs_each_count_their_plan():
     assert epsilon(ledger) == epsilon(ledger, 40)
 
 
+@pytest.mark.slow_cases("file")
 @pytest.mark.parametrize("form", ["live", "file"])
 def test_a_run_that_goes_on_takes_over_the_plan(form, tmp_path):
     first = go(private(), 7)
@@ -214,6 +215,7 @@ def test_a_registry_holds_the_plan_of_a_loop_that_ends_early(tmp_path, own):
     assert epsilon(total) == epsilon(total, 30) == epsilon(ledger)
 
 
+@pytest.mark.slow
 def test_a_loop_of_opacus_without_a_plan_counts_what_it_takes():
     engine, model = PrivacyEngine(), small_model()
     loader = DataLoader(TensorDataset(*blobs(seed=7)), batch_size=20)

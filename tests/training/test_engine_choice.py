@@ -42,6 +42,7 @@ def trained(model=None, steps=8, **changes):
     return fit(model, x, y, loss=sequence_classification, optimizer=plain_sgd(model), steps=steps, **settings)
 
 
+@pytest.mark.slow
 def test_a_recording_that_pays_runs_and_stays_proven(quick_recording):
     fitted = trained()
     assert fitted.execution.engine == "recorded"

@@ -190,6 +190,7 @@ class TestBudget:
             run(target=Epsilon(1.5, delta=1e-3), accountant="rdp", ledger=ledger)
         assert ledger.steps == 400
 
+    @pytest.mark.slow
     def test_calibration_leaves_room_for_what_already_ran(self):
         ledger = Ledger.of(Gaussian(2.0).poisson(0.1) * 40)
         _, result = run(

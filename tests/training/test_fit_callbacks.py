@@ -83,6 +83,7 @@ def test_nonprivate_training_has_the_same_callbacks_and_schedules():
     assert notes.seen[-1] == "end"
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize(
     ("values", "settings", "epochs"),
     [
@@ -155,6 +156,7 @@ class TestEpsilonSoFar:
             assert row["epsilon"].standing is Standing.PROVEN
         assert seen == [row["epsilon"] for row in result.history]
 
+    @pytest.mark.slow
     def test_a_row_never_has_a_stronger_standing_than_the_run(self):
         _, seeded = run(delta=1e-3, accountant="rdp", stream=SeededStream(0))
         assert seeded.history[-1]["epsilon"].standing is Standing.CLAIMED

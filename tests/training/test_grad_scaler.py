@@ -70,6 +70,7 @@ def test_the_sum_is_that_of_a_run_without_scaling(scale, physical):
     assert far(moved(small_model(), GradScaler(init_scale=scale), clip_norm=0.05, physical=physical), exact) < 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 1024.0, 65536.0])
 def test_no_record_moves_the_sum_by_more_than_clip_norm(scale):
     for seed in range(10):

@@ -70,6 +70,7 @@ def test_a_run_that_the_holdout_stops_states_its_plan():
     assert epsilon(stopped.ledger) == epsilon(whole.ledger)
 
 
+@pytest.mark.slow
 def test_noise_is_solved_for_the_target_with_the_holdout_beside_it():
     _, done = train(PrivateHoldout(X[200:], Y[200:], epsilon=1.0, delta=DELTA), noise_multiplier=None,
                     target=Epsilon(1.0, DELTA))  # fmt: skip
@@ -118,6 +119,7 @@ def test_counts_have_noise_of_the_planned_law_and_move_by_at_most_one(monkeypatc
     assert all(0 <= everything - count([*range(200, gone), *range(gone + 1, 240)]) <= 1 for gone in range(200, 240))
 
 
+@pytest.mark.slow
 def test_the_chosen_checkpoint_has_the_law_of_the_exponential_mechanism():
     """600 runs of three epochs whose counts are 40, 37 and 34 of 40; chi-square, false alarm 1e-6."""
     plan, chosen = Plan(200, 0.2, 1.0, 2.0, steps=15), np.zeros(3)

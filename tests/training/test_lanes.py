@@ -60,7 +60,7 @@ def test_noise_has_the_size_and_law_of_the_plan_in_every_lane(lane, physical):
     assert monitor.passed
 
 
-@pytest.mark.slow_cases("compiled-1")
+@pytest.mark.slow_cases
 def test_noise_is_fresh_in_every_lane(lane):
     model, (x, y) = wide_model(), batch()
     step = step_of(model, lane, SecureStream())
@@ -75,7 +75,7 @@ def test_noise_is_fresh_in_every_lane(lane):
 BAD = (math.nan, math.inf, -math.inf, 1e30)
 
 
-@pytest.mark.slow_cases("compiled-1")
+@pytest.mark.slow_cases
 def test_a_bad_record_contributes_no_more_than_any_other_in_every_lane(lane):
     """Weights stay finite, and without noise to speak of the release differs by one clipping bound at most."""
     x, y = batch()

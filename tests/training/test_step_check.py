@@ -192,7 +192,7 @@ CORRECT = {
 }
 
 
-@pytest.mark.slow_cases
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CORRECT)
 def test_a_correct_step_passes_and_trains_on_as_proven(name):
     p = private(max_physical_batch_size=8 if name == "physical batches" else None)
@@ -205,7 +205,7 @@ def test_a_correct_step_passes_and_trains_on_as_proven(name):
     assert p.ledger.standing is Standing.PROVEN
 
 
-@pytest.mark.slow_cases
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CORRECT)
 def test_a_check_changes_nothing_of_the_run(name):
     ends = []

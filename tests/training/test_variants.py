@@ -111,7 +111,7 @@ def test_noise_has_the_std_of_the_sensitivity(clip):
     assert abs(ratio - 1) < 7 * math.sqrt(2 / np.size(values))
 
 
-@pytest.mark.slow_cases
+@pytest.mark.slow
 @pytest.mark.parametrize("clip", CLIPS, ids=lambda clip: clip.type)
 def test_physical_batches_change_nothing_and_noise_comes_once(clip):
     weights = [flat(run(clipping=clip, max_physical_batch_size=size, batch_size=60)[0]) for size in (1, 3, 7, None)]
@@ -168,6 +168,7 @@ class TestSampling:
         exact = accountant("pld")(Gaussian(1.3) * 3).epsilon(1e-5)
         assert accountant("pld")(result.ledger).epsilon(1e-5) == pytest.approx(float(exact))
 
+    @pytest.mark.slow
     def test_the_broken_passes_of_two_runs_are_each_counted_as_whole(self):
         ledger = Ledger()
         for steps in (3, 3, 13):
@@ -175,6 +176,7 @@ class TestSampling:
         assert entries(ledger) == [(Shuffled(Gaussian(1.3), 200, 20, n), steps) for n, steps in enumerate((3, 3, 13))]
         assert passes(ledger) == 1 + 1 + 2
 
+    @pytest.mark.slow
     def test_runs_that_take_turns_on_one_ledger_keep_their_series(self):
         ledger, loader = Ledger(), DataLoader(TensorDataset(*blobs()), batch_size=20)
         settings = {"clip_norm": 0.4, "noise_multiplier": 1.3, "steps": 10, "sampling": "shuffled", "ledger": ledger}
@@ -187,6 +189,7 @@ class TestSampling:
                     private.optimizer.step()
             assert passes(ledger) == counted
 
+    @pytest.mark.slow
     def test_a_run_is_planned_beside_what_the_ledger_holds(self):
         ledger, target = Ledger(), Mu(1.05)
         run(sampling="shuffled", steps=3, ledger=ledger, noise_multiplier=2.0)
@@ -347,6 +350,7 @@ class TestSchedules:
 
 
 class TestCalibration:
+    @pytest.mark.slow_cases
     @pytest.mark.parametrize("changes", [
         {"clipping": AdaptiveClip(0.4)},
         {"sampling": "shuffled"},

@@ -125,7 +125,7 @@ class TestOnePass:
 
 
 class TestPieces:
-    @pytest.mark.slow_cases("None-1", "clipping1-1")
+    @pytest.mark.slow_cases
     @pytest.mark.parametrize("size", [1, 7, 50])
     @pytest.mark.parametrize("clipping", [None, PerLayerClip(0.8)])
     def test_results_do_not_depend_on_physical_batches(self, size, clipping):
@@ -143,6 +143,7 @@ class TestPieces:
         torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-5)
         assert max(sizes[4:]) == min(size, max(sizes))
 
+    @pytest.mark.slow
     def test_one_step_after_the_last_physical_batch_suffices(self):
         weights = []
         for every in (True, False):
@@ -199,6 +200,7 @@ class TestPieces:
 
 
 class TestOptimizer:
+    @pytest.mark.slow_cases
     @pytest.mark.parametrize(
         "schedule",
         [

@@ -38,6 +38,7 @@ def test_a_wrong_loop_does_not_stay_proven(name):
     assert (found is Standing.PROVEN) == (name in STATED), found
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("name", CORRECT)
 def test_a_correct_loop_stays_proven(name):
     assert outcome(CORRECT[name]) is Standing.PROVEN

@@ -37,6 +37,7 @@ def stopping_at(trial, monkeypatch):
     monkeypatch.setattr(SearchMethod, "_trial", stopped)
 
 
+@pytest.mark.slow
 def test_a_stopped_search_goes_on_by_the_command_that_it_names(project, monkeypatch, capsys):
     pytest.importorskip("optuna", reason="the extra `optuna` is not installed")
     with monkeypatch.context() as patch:

@@ -83,6 +83,7 @@ def search(folder, *, dies_in=None, monkeypatch=None, **given):
 SEED = 5  # Makes six trials, the best of which is not the last.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("selection", "dies_in"),
     [("permute_and_flip", 2), *(pytest.param("random_trials", at, marks=pytest.mark.slow) for at in (0, 2))],
@@ -100,6 +101,7 @@ def test_a_seeded_search_that_was_killed_ends_as_one_that_was_not(tmp_path, monk
     assert INTERRUPTED in resumed.run.card.ledger.assumptions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selection", ["permute_and_flip", pytest.param("random_trials", marks=pytest.mark.slow)])
 def test_a_search_goes_on_without_a_second_charge_and_its_folder_tells_nothing(tmp_path, monkeypatch, selection):
     monkeypatch.setattr("tacit.tuning.asked.draw_trials", lambda law, stream: 4)
@@ -125,6 +127,7 @@ def test_a_search_goes_on_without_a_second_charge_and_its_folder_tells_nothing(t
         resume_tuning(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_an_older_edited_copied_or_foreign_state_is_refused(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     search(folder, dies_in=0, monkeypatch=monkeypatch, overrides={"unsafe_seed": SEED}, selection="exponential")

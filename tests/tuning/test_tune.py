@@ -111,6 +111,7 @@ def test_the_space_holds_no_setting_that_decides_the_cost() -> None:
             space_of(config, {name: [1.0]})
 
 
+@pytest.mark.slow
 def test_private_search_has_scikit_learns_interface_and_one_entry_in_its_ledger() -> None:
     from tacit.erm import DPLogisticRegression
 

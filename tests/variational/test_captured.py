@@ -31,6 +31,7 @@ def best():
     return run(LogisticLikelihood()).standing
 
 
+@pytest.mark.slow
 def test_a_model_of_settings_alone_keeps_its_standing():
     assert run(LogJoint(density, 2)).standing is best()
     assert run(LogJoint(density, 2, log_prior=lambda w: -w.square().sum() / SCALE)).standing is best()

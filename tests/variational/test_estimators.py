@@ -84,6 +84,7 @@ def test_a_regression_by_noise_multiplier_spends_from_the_shared_ledger():
     assert ledger.steps == 2
 
 
+@pytest.mark.slow
 def test_what_is_not_declared_is_a_leak():
     x, y = data(300)
     with pytest.warns(LeakWarning):

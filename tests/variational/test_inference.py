@@ -70,6 +70,7 @@ def test_the_number_of_records_enters_nothing_but_the_sampling_where_a_size_is_d
     torch.testing.assert_close(one.std, twice.std, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_ledger_is_the_plan_and_rests_on_nothing_assumed():
     x, y = data()
     settings = {"clip_norm": 1.0, "steps": 30, "sample_rate": 0.1, "noise_multiplier": 1.5, "learning_rate": 0.05}
@@ -97,7 +98,7 @@ def test_the_divergence_enters_without_clipping_or_noise():
     assert found.posterior.mean.abs().max() < 0.05
 
 
-@pytest.mark.slow_cases("full_rank")
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["mean_field", "full_rank"])
 def test_private_inference_predicts(family):
     x, y = data(2000)
@@ -113,6 +114,7 @@ def test_private_inference_predicts(family):
     assert calibration_error(sampled, y) < 0.15
 
 
+@pytest.mark.slow
 def test_models_by_likelihood_and_by_log_density():
     x, y = data()
     classes = infer_nonprivate(SoftmaxLikelihood(2), x, y, steps=200, sample_rate=0.3, stream=SeededStream(3))

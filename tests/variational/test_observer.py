@@ -74,6 +74,7 @@ def test_hoelder_costs_more():
     assert values[0] < values[1]
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("every", [4, 5, 100])
 def test_what_was_seen_counts_for_all_steps_up_to_the_next_look(every):
     """12 steps by looks at 0, every, 2 every: each look's cost times the steps that it stands for."""

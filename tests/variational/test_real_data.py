@@ -35,6 +35,7 @@ def probit_chance(w, inputs):
     return torch.stack([1 - chance, chance], 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "likelihood", "family", "accuracy", "error"),
     [

@@ -165,7 +165,7 @@ def test_a_few_choices_beside_noise_are_close():
     assert answer.lower <= answer.upper <= answer.lower * 1.0005
 
 
-@pytest.mark.slow_cases("128-family0", "128-family1", "128-family2", "128-family3", "128-family4")
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("steps", [3, 20, BLOCK])
 def test_no_fixed_member_leaks_more_than_the_bound(family: Pair, steps: int):

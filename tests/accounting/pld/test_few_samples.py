@@ -9,6 +9,7 @@ from tacit.mechanisms import Gaussian
 from tacit.mechanisms.pairs import SampledGaussianPair
 
 
+@pytest.mark.slow_cases("0.06-0.01-100-True", "0.0625-0.001-1000-True")
 @pytest.mark.parametrize("remove", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("sigma", "rate", "steps"), [(0.06, 0.01, 100), (0.05, 0.3, 20), (0.0625, 0.001, 1000)])
 def test_bounds_hold_the_exact_value(sigma, rate, steps, remove):

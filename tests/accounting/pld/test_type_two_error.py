@@ -34,6 +34,7 @@ def test_a_gaussian_profile_gives_its_trade_off_function(mu, log_alpha):
     assert high - low <= 1e-5 * max(exact, 1e-3) or high == 1 - alpha
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.05, *(pytest.param(alpha, marks=pytest.mark.slow) for alpha in (0.5, 1e-3, 1e-6))])
 @pytest.mark.parametrize(
     ("mechanism", "relation"),
