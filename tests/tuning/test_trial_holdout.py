@@ -222,3 +222,12 @@ def test_a_holdout_takes_no_scored_record_and_leaves_some_to_train_on():
     assert len(parts.training.y_train) == (~(aside | held)).sum()
     with pytest.raises(InvalidInput, match="share"):
         asked.draw_held(np.ones(10, dtype=bool), stream)
+
+
+def test_the_registry_is_asked_for_the_search_on_what_is_left_to_train_on():
+    """Of 1,000 records 600 are trained on: .4 are held for the trials, after none was set aside for public scores."""
+    config = read_config("digits", SHORT | {"epsilon": 3.0, "validation": NOISY | {"share": 0.4}})
+    given = (Space(SPACE), TOTAL, LAW, "random_trials", "public", 0.1, config.section("validation"))
+    asked = Asked(*given)
+    assert asked.whole(config, 1000) == asked.plan(config, 600).mechanism
+    assert Asked.of(asked.table()) == asked
