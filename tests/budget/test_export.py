@@ -1,7 +1,7 @@
-"""The export for the deployments registry holds that registry's fields and no others.
+"""The exports hold the fields of the deployments registry, and the components of NIST SP 800-226, and no others.
 
 Names and values are those of schemas/deployments-schema.yaml of github.com/opendp/deployments-registry-data, commit
-3e9c812, which allows no further fields.
+3e9c812, which allows no further fields. Components are those of Figure 1 of NIST SP 800-226 (see docs/budget.md).
 """
 
 import json
@@ -12,6 +12,8 @@ import pytest
 
 from tacit.budget import Registry
 from tacit.budget.export import export_text
+from tacit.budget.sp800_226 import COMPONENTS, claim_row
+from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian, RandomizedResponse
 from tacit.tradeoff import Epsilon
 
@@ -77,3 +79,26 @@ def test_every_field_is_one_of_the_registry(tmp_path, ran):
         assert not list(wrong(row, FIELDS))
         assert row["status"] == "Draft"
         assert row["deployment"]["basic"] == {"name": "patients"}  # What only people know is never made up.
+
+
+FIGURE_1 = (
+    *("Privacy Parameters", "Unit of Privacy", "Algorithms & Correctness", "Utility", "Bias"),
+    *("Trust Models", "Access Control", "Side Channels", "Data Collection Exposure"),
+)
+
+
+def test_claims_stand_under_the_components_of_the_publication_from_the_top_down(tmp_path):
+    dataset = Registry.create(tmp_path / "budget.sqlite").declare("patients")
+    dataset.reserve(Gaussian(8.0), label="release")
+    (table,) = json.loads(export_text([dataset], "sp800-226"))
+    assert tuple(dict.fromkeys(row["component"] for row in table["claims"])) == FIGURE_1
+    assert all(row["section"] == COMPONENTS[row["component"]] for row in table["claims"])
+    found = {row["claim"]: row for row in table["claims"]}
+    assert found["utility and accuracy"]["open"]
+    assert found["bias"]["open"]
+    assert not found["unit of privacy"]["open"]
+
+
+def test_a_component_that_the_publication_does_not_have_is_refused():
+    with pytest.raises(InvalidInput):
+        claim_row("Composition", "composition", "", "", standing="proven", is_open=False)

@@ -12,6 +12,7 @@ import tacit.reports
 from tacit.accounting import Account, account
 from tacit.attacks import Scores
 from tacit.audit import audit_scores
+from tacit.budget.sp800_226 import COMPONENTS
 from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.relation import Relation
@@ -113,6 +114,7 @@ def test_the_exports_name_the_guarantee_its_standing_and_what_is_open(tmp_path):
     rows = {row["claim"]: row for row in card_claims(table)["claims"]}
     assert not rows["privacy parameters"]["open"]
     assert rows["side channels"]["open"]
+    assert list(dict.fromkeys(row["component"] for row in rows.values())) == list(COMPONENTS)
     assert export_card(table, tmp_path / "card.pdf").read_bytes().startswith(b"%PDF-")
     unproven = card_table(a_card(account=Account((result(0.5, Standing.CLAIMED),), ())))
     assert card_claims(unproven)["claims"][0]["open"]

@@ -8,7 +8,7 @@ import pytest
 from tacit.accounting import Ledger, accountant
 from tacit.budget import Registry
 from tacit.cli import main
-from tacit.errors import InvalidInput
+from tacit.errors import BudgetExceeded, InvalidInput
 from tacit.mechanisms import Parallel
 from tacit.runs import read_config, resume, run, train
 from tacit.runs.builders import dataset_of
@@ -33,6 +33,25 @@ def test_a_run_states_two_branches_and_tells_a_noisy_accuracy(tmp_path):
     records = len(dataset_of(config(), None).y_train)
     assert 0.8 * records < done.card.records < records
     assert 0 < done.card.metrics["validation_accuracy"] < 1.2
+
+
+@pytest.mark.parametrize(
+    ("bound", "metric"),
+    [
+        ({"error_bound": 25.0}, "validation_error"),
+        pytest.param({"tolerance": 2.0}, "validation_within", marks=pytest.mark.slow),
+    ],
+)
+def test_a_regression_declares_the_bound_of_its_score(tmp_path, original_files, bound, metric):
+    """In rings of abalones: targets from 1 to 29, and a model that gives their place in between."""
+    given = {"dataset": "abalone", "validation": {"type": "private", "patience": 2, "best": True} | bound}
+    done = train(read_config("digits", QUICK | given), data_dir=original_files, out=tmp_path)
+    ((mechanism, _),) = done.card.ledger.mechanism.parts()
+    assert isinstance(mechanism, Parallel)
+    assert done.card.ledger.standing is Standing.PROVEN
+    assert 2.9 < float(accountant("pld")(done.card.ledger).epsilon(1e-5)) <= 3.0
+    # The standard deviation of the noise is below a tenth of the bound: 400 records, three looks.
+    assert 0 < done.card.metrics[metric] < (25.0 if metric == "validation_error" else 1.1)
 
 
 def test_the_parts_are_found_again_and_no_record_is_in_both(tmp_path):
@@ -107,10 +126,15 @@ def test_a_registry_is_charged_once_with_both_branches(tmp_path, monkeypatch):
         {"validation": {"type": "private"}, "method": "objective"},
         {"validation": {"type": "private"}, "epsilon": None, "noise_multiplier": 1.0},
         {"validation": {"type": "private"}, "dataset": "abalone"},
+        {"validation": {"type": "private", "tolerance": 1.0}},
+        {"validation": {"type": "private", "tolerance": 1.0, "error_bound": 4.0}, "dataset": "abalone"},
+        {"validation": {"type": "private", "epsilon": 1.0, "noise": 4.0}},
+        {"validation": {"type": "private", "noise": 4.0, "checkpoint": "exponential"}},
+        {"validation": {"type": "private", "noise": 0.5}},
         {"validation": {"type": "private"}, "sampling": {"type": "shuffled"}},
     ],
 )
 def test_what_no_theorem_covers_is_refused_before_a_step(change, tmp_path, original_files):
-    with pytest.raises(InvalidInput):
+    with pytest.raises((BudgetExceeded, InvalidInput)):
         train(read_config("digits", QUICK | change), data_dir=original_files, out=tmp_path / "r")
     assert not (tmp_path / "r" / run.MODEL).exists()

@@ -161,7 +161,7 @@ def test_outputs_that_are_not_finite_are_wrong():
             return super().forward(x) * float("nan")
 
     held = PrivateHoldout(X[200:], Y[200:], epsilon=1.0, delta=DELTA)
-    assert held._right(Broken(3, 2)) == 0
+    assert held._total(Broken(3, 2)) == 0
 
 
 USERS = np.arange(240) % 60

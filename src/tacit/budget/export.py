@@ -11,6 +11,7 @@ from tacit import __version__, check
 from tacit.budget.dataset import DatasetBudget
 from tacit.budget.records import mechanisms
 from tacit.budget.scopes import Scope
+from tacit.budget.sp800_226 import claim_row
 from tacit.budget.store import Row
 from tacit.budget.targets import in_words, reached
 from tacit.budget.totals import odometer_in_words
@@ -130,36 +131,40 @@ def _delta(dataset: DatasetBudget) -> float:
 
 
 def _sp800_226(dataset: DatasetBudget) -> dict[str, Any]:
-    """Claims in the order of the layers of NIST SP 800-226 (March 2025), from the guarantee down to data collection.
+    """Claims under the components of NIST SP 800-226 (March 2025), from the guarantee down to data collection.
 
     Each has the claim, the value, the evidence in the registry, and whether its hazard is open. Nothing is claimed that
     the registry does not hold.
     """
     found = totals(dataset)
     total, last = found["total"], max((row.number for row in dataset.history()), default=0)
-    evidence = f"registry entries up to {last}"
+    evidence, weak = f"registry entries up to {last}", total["standing"] != "proven"
 
-    def row(claim: str, value: str, proof: str, *, is_open: bool) -> dict[str, Any]:
-        return {"claim": claim, "value": value, "evidence": proof, "standing": total["standing"], "open": is_open}
+    def row(component: str, claim: str, value: str, proof: str, *, is_open: bool) -> dict[str, Any]:
+        return claim_row(component, claim, value, proof, standing=total["standing"], is_open=is_open)
 
-    unknown = "not stated in the registry"
+    algorithms, unknown = "Algorithms & Correctness", "not stated in the registry"
+    mechanisms_run = ", ".join(_mechanisms(found)) or "none"
+    timing = "timing is outside of every theorem; noise on a grid"
     return {
         "dataset": dataset.name,
         "claims": [
-            row("privacy parameters", _parameters(total), evidence, is_open=total["standing"] != "proven"),
-            row("unit of privacy", f"{found['unit']}, {found['relation']}", "declaration", is_open=False),
-            row("mechanisms", ", ".join(_mechanisms(found)) or "none", evidence, is_open=False),
-            row("composition over releases", _composition(found), evidence, is_open=total["standing"] != "proven"),
-            row("utility and bias", unknown, "", is_open=True),
-            row("trust model", "central: the curator sees the records", "package", is_open=False),
-            row("access to raw data", unknown, "", is_open=True),
+            row("Privacy Parameters", "privacy parameters", _parameters(total), evidence, is_open=weak),
+            row("Privacy Parameters", "composition over releases", _composition(found), evidence, is_open=weak),
             row(
-                "side channels",
-                "timing is outside of every theorem; noise on a grid",
-                "facts of the runs",
-                is_open=True,
+                "Unit of Privacy",
+                "unit of privacy",
+                f"{found['unit']}, {found['relation']}",
+                "declaration",
+                is_open=False,
             ),
-            row("data collection", unknown, "", is_open=True),
+            row(algorithms, "mechanisms", mechanisms_run, evidence, is_open=False),
+            row("Utility", "utility and accuracy", unknown, "", is_open=True),
+            row("Bias", "bias", unknown, "", is_open=True),
+            row("Trust Models", "trust model", "central: the curator sees the records", "package", is_open=False),
+            row("Access Control", "data security and access control", unknown, "", is_open=True),
+            row("Side Channels", "side channels", timing, "facts of the runs", is_open=True),
+            row("Data Collection Exposure", "data collection exposure", unknown, "", is_open=True),
         ],
     }
 

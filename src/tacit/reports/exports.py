@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit import check
+from tacit.budget.sp800_226 import claim_row
 from tacit.errors import InvalidInput
 from tacit.reports import words
 from tacit.serialization import json_text, write_bytes, write_text
@@ -70,7 +71,7 @@ def card_markdown(table: Table, *, reserve: str = "") -> str:
 
 
 def card_claims(table: Table, *, reserve: str = "") -> dict[str, Any]:
-    """Claims in the order of the layers of NIST SP 800-226 (March 2025), from the guarantee down to data collection.
+    """Claims under the components of NIST SP 800-226 (March 2025), from the guarantee down to data collection.
 
     Each has the claim, the value, the evidence on the card, and whether its hazard is open. What the card does not
     state is open.
@@ -82,27 +83,32 @@ def card_claims(table: Table, *, reserve: str = "") -> dict[str, Any]:
     weak = standing != "proven" or bool(table["unsafe"])
     evidence = f"ledger {table['ledger_hash']}"
 
-    def row(claim: str, value: str, proof: str, *, is_open: bool) -> dict[str, Any]:
-        return {"claim": claim, "value": value, "evidence": proof, "standing": standing, "open": is_open}
+    def row(component: str, claim: str, value: str, proof: str, *, is_open: bool) -> dict[str, Any]:
+        return claim_row(component, claim, value, proof, standing=standing, is_open=is_open)
 
     mechanisms = sorted({str(each.get("type")) for each in table["mechanisms"]})
     found = [f"{each['attack']}: epsilon at least {_number(each['epsilon_lower'])}" for each in table["audits"]]
     audits = "; ".join(found)
     assumed = [each["id"] for each in table.get("facts", ()) if each["how"] == "assumed"]
+    algorithms = "Algorithms & Correctness"
+    unit, ran = f"{table['unit']}, {table['relation']}", ", ".join(mechanisms) or "none"
+    scope, taken = f"this run alone; scope {_scope(table)}", f"assumed: {', '.join(assumed) or 'nothing'}"
+    test = f"test {_number(table['metrics'].get('test'))}"
     return {
         "dataset": table["dataset"],
         "claims": [
-            row("privacy parameters", _parameters(table), evidence, is_open=weak),
-            row("unit of privacy", f"{table['unit']}, {table['relation']}", "facts of the run", is_open=False),
-            row("mechanisms", ", ".join(mechanisms) or "none", evidence, is_open=bool(table["unsafe"])),
-            row("composition over releases", f"this run alone; scope {_scope(table)}", evidence, is_open=True),
-            row("implementation", f"assumed: {', '.join(assumed) or 'nothing'}", "facts", is_open=bool(assumed)),
-            row("empirical tests", audits or "no attack was run", "audits of the card", is_open=not audits),
-            row("utility and bias", f"test {_number(table['metrics'].get('test'))}; bias {_UNKNOWN}", "", is_open=True),
-            row("trust model", "central: the curator sees the records", "package", is_open=False),
-            row("access to raw data", _UNKNOWN, "", is_open=True),
-            row("side channels", "timing is outside of every theorem", "", is_open=True),
-            row("data collection", _UNKNOWN, "", is_open=True),
+            row("Privacy Parameters", "privacy parameters", _parameters(table), evidence, is_open=weak),
+            row("Privacy Parameters", "composition over releases", scope, evidence, is_open=True),
+            row("Unit of Privacy", "unit of privacy", unit, "facts of the run", is_open=False),
+            row(algorithms, "mechanisms", ran, evidence, is_open=bool(table["unsafe"])),
+            row(algorithms, "implementation", taken, "facts", is_open=bool(assumed)),
+            row(algorithms, "empirical tests", audits or "no attack was run", "audits of the card", is_open=not audits),
+            row("Utility", "utility and accuracy", test, "", is_open=True),
+            row("Bias", "bias", _UNKNOWN, "", is_open=True),
+            row("Trust Models", "trust model", "central: the curator sees the records", "package", is_open=False),
+            row("Access Control", "data security and access control", _UNKNOWN, "", is_open=True),
+            row("Side Channels", "side channels", "timing is outside of every theorem", "", is_open=True),
+            row("Data Collection Exposure", "data collection exposure", _UNKNOWN, "", is_open=True),
         ],
     }
 

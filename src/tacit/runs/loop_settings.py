@@ -96,26 +96,45 @@ class ValidationSettings:
 
     type: str = setting("none", "none, or private: a part of the training records.", short="validation")
     epsilon: float | None = setting(None, "What is told of them costs them this; that of the run by default.")
+    noise: float | None = setting(None, "Of noisy, instead of epsilon: standard deviation of each sum, in units.")
     share: float = setting(0.1, "Probability with which a record, or a user, is set aside, in (0, 1).")
     checkpoint: str = setting(
-        "noisy", "noisy: an accuracy with noise after each epoch; exponential or permute_and_flip: only a choice."
+        "noisy", "noisy: a score with noise after each epoch; exponential or permute_and_flip: only a choice."
     )
-    patience: int | None = setting(None, "Of noisy: epochs without a better accuracy after which the run ends.")
+    patience: int | None = setting(None, "Of noisy: epochs without a better score after which the run ends.")
     best: bool = setting(False, "Of noisy: end with the weights of the best epoch.")
+    tolerance: float | None = setting(
+        None, "Of a regression: the score is the share of predictions at most this far off."
+    )
+    error_bound: float | None = setting(
+        None, "Of a regression: the score is the mean squared error, each one clipped to this."
+    )
 
     def __post_init__(self) -> None:
         check.choice("type of [validation]", self.type, ("none", "private"))
         check.choice("checkpoint of [validation]", self.checkpoint, ("noisy", "exponential", "permute_and_flip"))
         check.probability("share of [validation]", self.share, open_low=True, open_high=True)
-        if self.epsilon is not None:
-            check.positive("epsilon of [validation]", self.epsilon)
+        for name in ("epsilon", "noise", "tolerance", "error_bound"):
+            if getattr(self, name) is not None:
+                check.positive(f"{name} of [validation]", getattr(self, name))
+        for name, other in (("noise", "epsilon"), ("tolerance", "error_bound")):
+            if getattr(self, name) is not None and getattr(self, other) is not None:
+                raise check.fail(f"{name} of [validation]", f"left out beside {other}", getattr(self, name))
         if self.patience is not None:
             check.count("patience of [validation]", self.patience)
         if not isinstance(self.best, bool):
             raise check.fail("best of [validation]", "true or false", self.best)
-        if self.checkpoint != "noisy" and (self.patience is not None or self.best):
-            raise check.fail("checkpoint of [validation]", "noisy for patience and best", self.checkpoint)
+        if self.checkpoint != "noisy" and (self.patience is not None or self.noise is not None or self.best):
+            raise check.fail("checkpoint of [validation]", "noisy for patience, noise and best", self.checkpoint)
 
+    @property
+    def given(self) -> bool:
+        """Whether records are set aside."""
+        return self.type != "none"
+
+
+NO_VALIDATION = ValidationSettings()
+"""The [validation] section of a run that sets nothing aside."""
 
 SHORT_FORMS = {"sampling": "type", "noise": "correlation", "validation": "type"}
 """The setting of a section that its name alone stands for: `noise = "banded:8"`, `--noise banded:8`."""

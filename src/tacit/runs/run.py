@@ -151,7 +151,7 @@ def train_by(
     _begin(ledger, config, dataset, charged)
     if unsigned:
         ledger.mark_unsafe(f"unsafe_run: {unsigned}", Standing.CLAIMED)
-    aside = set_aside_of(config, dataset, folder, again=resume)
+    aside = None if method.divides_records else set_aside_of(config, dataset, folder, again=resume)
     dataset = dataset if aside is None else aside.training
     shown, holdout = measured_exactly(config), None if aside is None else aside.holdout
     given = {"measures_test": shown, "holdout": holdout}
@@ -205,6 +205,7 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
     config = trained.config or config
     if trained.config is not None:
         write_text(folder / "config.json", json_text(config.settings()))
+        job.sign()  # What follows may take minutes: killed in them, the search goes on.
     keep_trained(job, method, trained)
     baseline = method.nonprivate_baseline(job) if job.measures_test else ()
     on_progress("accounting", 0, 1)

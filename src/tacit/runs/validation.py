@@ -17,8 +17,17 @@ from tacit.runs.config import Config
 from tacit.runs.loop_settings import ValidationSettings
 from tacit.serialization import json_table, json_text, write_text
 from tacit.signing import new_id, signing_key
-from tacit.training import BestModel, Callback, EarlyStopping, PrivateHoldout
-from tacit.training.holdout import METRIC, NOISY, OWN_COIN, set_aside
+from tacit.training import (
+    Accuracy,
+    BestModel,
+    Callback,
+    ClippedSquaredError,
+    EarlyStopping,
+    PrivateHoldout,
+    WithinTolerance,
+)
+from tacit.training.holdout import NOISY, OWN_COIN, set_aside
+from tacit.training.holdout_scores import HoldoutScore
 
 FILE = "validation.json"
 """The file in a run's folder by which this user's key finds its private validation records again."""
@@ -56,31 +65,62 @@ def set_aside_of(config: Config, dataset: Dataset, folder: Path, *, again: bool)
         again: take the id from the folder.
 
     Raises:
-        InvalidInput: the data are no classification, epsilon is missing, or a part is empty.
+        InvalidInput: as `holdout_of`, or a part is empty.
     """
     section: ValidationSettings = config.section("validation")
     if section.type != "private":
         return None
-    if dataset.task != "classification":
-        raise check.fail(
-            "validation", "none for data without classes, whose right answers can be counted", dataset.task
-        )
-    epsilon = section.epsilon if section.epsilon is not None else config.epsilon
-    if epsilon is None:
-        raise check.fail("epsilon of [validation]", "given where the training has a noise_multiplier", None)
+    score_of(config, dataset)
     id = _stored(folder) if again and (folder / FILE).exists() else new_id()
     aside = set_aside(len(dataset.y_train), section.share, SeededStream(_seed(id)), dataset.units)
+    return SetAside(dataset.without(aside), holdout_of(config, dataset.without(~aside)), id)
+
+
+def holdout_of(config: Config, aside: Dataset) -> PrivateHoldout:
+    """The holdout of [validation] for one training, of the records `aside`.
+
+    Raises:
+        InvalidInput: the settings are not those of the task, or neither epsilon nor noise is given.
+    """
+    section: ValidationSettings = config.section("validation")
+    epsilon = section.epsilon if section.epsilon is not None or section.noise is not None else config.epsilon
+    if epsilon is None and section.noise is None:
+        raise check.fail("epsilon of [validation]", "given where the training has a noise_multiplier", None)
     holdout = PrivateHoldout(
-        torch.from_numpy(dataset.x_train[aside]),
-        torch.from_numpy(dataset.y_train[aside]),
+        torch.from_numpy(aside.x_train),
+        torch.from_numpy(aside.y_train),
         epsilon=epsilon,
         delta=config.delta if section.checkpoint == NOISY else 0.0,
+        noise=section.noise,
         checkpoint=section.checkpoint,
-        owners=None if dataset.units is None else dataset.units[aside],
+        score=score_of(config, aside),
+        owners=aside.units,
         stream=stream_of(config),
     )
     holdout.assumption = OWN_COIN
-    return SetAside(dataset.without(aside), holdout, id)
+    return holdout
+
+
+def score_of(config: Config, dataset: Dataset) -> HoldoutScore:
+    """The score of a validation record: accuracy, or that of a regression with the bound that [validation] declares.
+
+    Raises:
+        InvalidInput: a bound is missing, or given for another task, or the data are ratings.
+    """
+    section: ValidationSettings = config.section("validation")
+    bounds = {"tolerance": section.tolerance, "error_bound": section.error_bound}
+    given = [name for name, bound in bounds.items() if bound is not None]
+    if dataset.task == "regression":
+        if section.tolerance is not None:
+            return WithinTolerance(section.tolerance, dataset.target_range)
+        if section.error_bound is not None:
+            return ClippedSquaredError(section.error_bound, dataset.target_range)
+        raise check.fail("[validation]", "one with a tolerance or an error_bound for a regression", "neither")
+    if dataset.task != "classification":
+        raise check.fail("validation", "none for data that are neither classes nor a regression", dataset.task)
+    if given:
+        raise check.fail(f"{given[0]} of [validation]", "left out for classes, whose right answers are counted", given)
+    return Accuracy()
 
 
 def trained_on(config: Config, dataset: Dataset, folder: Path) -> Dataset:
@@ -91,13 +131,16 @@ def trained_on(config: Config, dataset: Dataset, folder: Path) -> Dataset:
     return dataset if found is None else found.training
 
 
-def callbacks_of(config: Config, model: torch.nn.Module) -> list[Callback]:
-    """What [validation] does with its noisy accuracies: stop early, restore the best epoch."""
+def callbacks_of(config: Config, dataset: Dataset, model: torch.nn.Module) -> list[Callback]:
+    """What [validation] does with its noisy scores: stop early, restore the best epoch."""
     section: ValidationSettings = config.section("validation")
     if section.type != "private" or section.checkpoint != NOISY:
         return []
-    made: list[Callback] = [BestModel(model, METRIC)] if section.best else []
-    return made if section.patience is None else [*made, EarlyStopping(METRIC, patience=section.patience)]
+    score = score_of(config, dataset)
+    made: list[Callback] = [BestModel(model, score.metric, better=score.better)] if section.best else []
+    if section.patience is None:
+        return made
+    return [*made, EarlyStopping(score.metric, patience=section.patience, better=score.better)]
 
 
 def _stored(folder: Path) -> str:
@@ -113,7 +156,10 @@ def _seed(id: str) -> int:
     return int(id if key is None else key.mac("private validation", id.encode()), 16)
 
 
-def told_of(config: Config, history: Any) -> dict[str, Any]:
-    """The last noisy accuracy, which its records paid for, as a metric of the card."""
-    found = [row[METRIC] for row in history if METRIC in row]
-    return {METRIC: found[-1]} if found and config.section("validation").type == "private" else {}
+def told_of(config: Config, dataset: Dataset, history: Any) -> dict[str, Any]:
+    """The last noisy score, which its records paid for, as a metric of the card."""
+    if config.section("validation").type != "private":
+        return {}
+    metric = score_of(config, dataset).metric
+    found = [row[metric] for row in history if metric in row]
+    return {metric: found[-1]} if found else {}

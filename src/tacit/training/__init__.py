@@ -9,6 +9,7 @@ from tacit.training.checkpoint import Checkpoint, load_model, read_checkpoint, s
 from tacit.training.fit import Fit, fit
 from tacit.training.grad_scaler import GradScaler
 from tacit.training.holdout import PrivateHoldout
+from tacit.training.holdout_scores import Accuracy, ClippedSquaredError, WithinTolerance
 from tacit.training.make_private import Private, make_private
 from tacit.training.nonprivate_baseline import fit_nonprivate
 from tacit.training.optimizers import AdamBC
@@ -19,10 +20,12 @@ from tacit.training.schedules import CosineNoise, ExponentialNoise, LinearNoise,
 from tacit.training.streams import StreamedRecords
 
 __all__ = [
+    "Accuracy",
     "AdamBC",
     "BestModel",
     "Callback",
     "Checkpoint",
+    "ClippedSquaredError",
     "CosineNoise",
     "EarlyStopping",
     "ExponentialNoise",
@@ -38,6 +41,7 @@ __all__ = [
     "StepNoise",
     "StreamedRecords",
     "TensorBoard",
+    "WithinTolerance",
     "fit",
     "fit_nonprivate",
     "load_model",

@@ -20,14 +20,13 @@ from tacit.relation import Relation
 from tacit.signing import signing_key
 from tacit.tradeoff import Epsilon
 from tacit.training.callbacks import Row
+from tacit.training.holdout_scores import Accuracy, HoldoutScore
 from tacit.training.plan import Plan
 from tacit.training.unit_scores import LEVELS, rounded_sum, unit_means
 
 NOISY = "noisy"
-"""Every epoch gives a noisy accuracy."""
+"""Every epoch gives a noisy mean score."""
 CHECKPOINTS = (NOISY, *METHODS)
-METRIC = "validation_accuracy"
-"""The name of the noisy accuracy in a row of the history."""
 DISJOINT = "The records of the private holdout are none of those trained on, and the sizes of both parts are public."
 """The assumption behind a holdout that was not made by `PrivateHoldout.split`."""
 OWN_COIN = "Each unit went to the private holdout by a coin of its own, and the sizes of both parts are public."
@@ -36,16 +35,18 @@ _ROWS_AT_ONCE = 4096
 
 
 class PrivateHoldout:
-    """Private validation records of a classification, for `fit(holdout=...)`.
+    """Private validation records, for `fit(holdout=...)`.
 
-    A record that is trained on pays for the training, one of the holdout for what is told of its count: the guarantee
-    is the larger of the two (parallel composition). What is told is one of
+    A record that is trained on pays for the training, one of the holdout for what is told of its score: the guarantee
+    is the larger of the two (parallel composition). A score is 1 for the right class and 0 for another one; for a
+    regression `score` is `WithinTolerance` or `ClippedSquaredError`, with a bound that is declared. What is told is one
+    of
 
-    - `checkpoint="noisy"`: after every planned epoch the number of records that are classified right, with exact
-      discrete Gaussian noise, as `validation_accuracy` in the history. `EarlyStopping("validation_accuracy")` and
-      `BestModel(model, "validation_accuracy")` are post-processing of it.
+    - `checkpoint="noisy"`: after every planned epoch the mean score, its sum with exact discrete Gaussian noise, as
+      `validation_accuracy` (of a regression `validation_within` or `validation_error`) in the history.
+      `EarlyStopping("validation_accuracy")` and `BestModel(model, "validation_accuracy")` are post-processing of it.
     - `checkpoint="exponential"` or `"permute_and_flip"`: nothing but which epoch's weights are restored at the end, a
-      private choice by the counts that costs `epsilon` once however many epochs there are.
+      private choice by the sums that costs `epsilon` once however many epochs there are.
 
     With `owners` what is protected is a user: each counts with the mean over its records, all of which are on one side,
     and the run must sample users.
@@ -55,10 +56,12 @@ class PrivateHoldout:
 
     Args:
         inputs: tensor or array (n, ...), none of it trained on.
-        targets: class of each, int64 (n,).
+        targets: class of each, int64 (n,), or its value for a score of a regression.
         epsilon: > 0, of everything that is told of the holdout.
         delta: in [0, 1), of the same; above 0 for "noisy".
+        noise: > 0, of "noisy" instead of epsilon: standard deviation of the noise of each sum, in units.
         checkpoint: "noisy", "exponential" or "permute_and_flip".
+        score: of each record; `Accuracy` by default.
         owners: whose record each is, (n,), where users are protected.
         stream: source of the noise; a new `SecureStream` by default.
 
@@ -80,26 +83,38 @@ class PrivateHoldout:
         inputs: Any,
         targets: Any,
         *,
-        epsilon: float,
+        epsilon: float | None = None,
         delta: float = 0.0,
+        noise: float | None = None,
         checkpoint: str = NOISY,
+        score: HoldoutScore | None = None,
         owners: Any = None,
         stream: Stream | None = None,
     ):
         self._inputs, self._targets = torch.as_tensor(inputs), torch.as_tensor(targets)
         if self._targets.ndim != 1 or len(self._inputs) != len(self._targets) or not len(self._targets):
-            raise check.fail("targets", "one class for each row of inputs, at least one", tuple(self._targets.shape))
+            rule = "one class or value for each row of inputs, at least one"
+            raise check.fail("targets", rule, tuple(self._targets.shape))
+        self.score: HoldoutScore = Accuracy() if score is None else score
+        if self.score.classes and self._targets.is_floating_point():
+            hint = "For a regression give score=WithinTolerance(...) or ClippedSquaredError(...)."
+            raise check.fail("targets", "whole numbers, the classes", self._targets.dtype, hint)
         self._owners = None if owners is None else np.asarray(owners)
         if self._owners is not None and self._owners.shape != (len(self._targets),):
             raise check.fail("owners", "one for each row of inputs", self._owners.shape)
         self.checkpoint = check.choice("checkpoint", checkpoint, CHECKPOINTS)
-        self._target = Epsilon(check.positive("epsilon", epsilon), delta)
-        if self.checkpoint == NOISY and delta == 0:
-            raise check.fail("delta", "above 0 for noisy accuracies", delta)
+        if (epsilon is None) == (noise is None):
+            raise check.fail("epsilon", "given, or noise instead", epsilon if noise is None else (epsilon, noise))
+        if noise is not None and self.checkpoint != NOISY:
+            raise check.fail("noise", f"left out for {self.checkpoint}, which costs epsilon", noise)
+        if epsilon is not None and self.checkpoint == NOISY and delta == 0:
+            raise check.fail("delta", "above 0 for noisy scores", delta)
+        self._target = None if epsilon is None else Epsilon(check.positive("epsilon", epsilon), delta)
+        self._noise = 0.0 if noise is None else check.positive("noise", noise)
         self._stream = SecureStream() if stream is None else stream
         self.assumption = DISJOINT
         self.aside: np.ndarray | None = None
-        self._relation, self._looks, self._noise = Relation.ADD_REMOVE, 0, 0.0
+        self._relation, self._looks = Relation.ADD_REMOVE, 0
         self._kept: list[tuple[float, Mapping[str, Tensor]]] = []
 
     @classmethod
@@ -110,7 +125,7 @@ class PrivateHoldout:
 
         Args:
             inputs: tensor or array (n, ...).
-            targets: class of each, (n,).
+            targets: class or value of each, (n,).
             share: in (0, 1), the probability with which a record goes to the holdout.
             stream: source of the coins and of the noise.
             owners: whose record each is, (n,): all records of a user go to one side. `~holdout.aside` picks those of
@@ -147,7 +162,9 @@ class PrivateHoldout:
         key, parts = signing_key(), [self._inputs.cpu().numpy(), self._targets.cpu().numpy()]
         parts += [] if self._owners is None else [self._owners.astype(str)]
         content = b"".join(str(part.shape).encode() + part.tobytes() for part in parts)
-        said = f"{len(self)} records, {self.checkpoint}, {self._target}"
+        cost = f"noise {self._noise:g}" if self._target is None else self._target
+        said = f"{len(self)} records, {self.checkpoint}, {cost}"
+        said += "" if self.score == Accuracy() else f", {self.score}"
         return said if key is None else f"{said}, {key.mac('private holdout', content)}"
 
     @property
@@ -168,29 +185,30 @@ class PrivateHoldout:
             raise check.fail("sampling", rule, plan.sampling.type)
         self._relation, self._looks = relation, epochs_of(plan)
         if self.checkpoint != NOISY:
-            return choice_mechanism(self._target.epsilon, method=self.checkpoint)
+            return choice_mechanism(self._epsilon, method=self.checkpoint)
 
         def told(noise: float) -> Mechanism:
             return DiscreteGaussian(noise, self._levels) * self._looks
 
-        self._noise = smallest("noise", told, self._target, relation=relation).value
+        if self._target is not None:
+            self._noise = smallest("noise", told, self._target, relation=relation).value
         return told(self._noise)
 
     def look(self, model: nn.Module) -> Row:
-        """The noisy accuracy of `model`, or nothing where a checkpoint is chosen at the end; once for each epoch."""
+        """The noisy score of `model`, or nothing where a checkpoint is chosen at the end; once for each epoch."""
         if not self._looks:
             raise check.fail("holdout", "looked at once for each planned epoch", "another look")
         self._looks -= 1
-        right = self._right(model)
+        total = self._total(model)
         if self.checkpoint == NOISY:
-            told = right + discrete_gaussian(self._stream, Fraction(self._noise * self._levels) ** 2)
-            return {METRIC: told / self._levels / self.units}
+            noisy = total + discrete_gaussian(self._stream, Fraction(self._noise * self._levels) ** 2)
+            return {self.score.metric: self.score.told(noisy / self._levels / self.units)}
         weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
-        self._kept.append((right / self._levels, weights))
+        self._kept.append((total / self._levels, weights))
         return {}
 
     def state(self) -> list[Mapping[str, Tensor]]:
-        """The weights to choose from so far, for a checkpoint; their counts are private and stay out of it."""
+        """The weights to choose from so far, for a checkpoint; their scores are private and stay out of it."""
         return [weights for _, weights in self._kept]
 
     def resume(self, plan: Plan, relation: Relation, model: nn.Module, taken: int, kept: list[Any]) -> None:
@@ -204,14 +222,14 @@ class PrivateHoldout:
             kept: the `state` of the checkpoint.
         """
         self.mechanism(plan, relation)
-        self._looks = sum(end > taken for end in epoch_ends(plan))
+        self._looks = sum(end > taken for end in epoch_ends(plan.sample_rate, plan.steps))
         now = {name: value.detach().clone() for name, value in model.state_dict().items()}
         training = model.training
         model.eval()
         with torch.no_grad():
             for weights in kept:
                 model.load_state_dict(weights)
-                self._kept.append((self._right(model) / self._levels, weights))
+                self._kept.append((self._total(model) / self._levels, weights))
         model.load_state_dict(now)
         model.train(training)
 
@@ -219,26 +237,29 @@ class PrivateHoldout:
         """Restore the weights of the epoch that the private choice picks, once, and forget the others."""
         if not self._kept:
             return
-        scores = Scores(np.array([right for right, _ in self._kept], dtype=float), 1.0, monotone=True)
-        epsilon, relation = self._target.epsilon, self._relation
-        chosen = choose(scores, epsilon, self._stream, relation=relation, method=self.checkpoint)
+        scores = Scores(np.array([total for total, _ in self._kept], dtype=float), 1.0, monotone=True)
+        chosen = choose(scores, self._epsilon, self._stream, relation=self._relation, method=self.checkpoint)
         model.load_state_dict(self._kept[chosen][1])
         self._kept = []
 
     @property
-    def _levels(self) -> int:
-        return 1 if self._owners is None else LEVELS
+    def _epsilon(self) -> float:
+        assert self._target is not None  # `noise` is of "noisy" alone.
+        return self._target.epsilon
 
-    def _right(self, model: nn.Module) -> int:
-        """How many units are classified right, in levels; an output that is not finite is wrong."""
-        right = np.zeros(len(self))
+    @property
+    def _levels(self) -> int:
+        return self.score.levels if self._owners is None else LEVELS
+
+    def _total(self, model: nn.Module) -> int:
+        """The sum of the scores of all units, in levels."""
+        scores = np.zeros(len(self))
         for start in range(0, len(self), _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
             device = next(model.parameters()).device
             outputs = model(self._inputs[rows].to(device)).detach().cpu()
-            hit = outputs.argmax(dim=1) == self._targets[rows]
-            right[rows] = (hit & torch.isfinite(outputs).all(dim=1)).numpy()
-        return rounded_sum(unit_means(right, self._owners), self._levels, self._stream)
+            scores[rows] = self.score.of(outputs, self._targets[rows]).numpy()
+        return rounded_sum(unit_means(scores, self._owners), self._levels, self._stream)
 
 
 def set_aside(records: int, share: float, stream: Stream, owners: Any = None) -> np.ndarray:
@@ -265,11 +286,11 @@ def set_aside(records: int, share: float, stream: Stream, owners: Any = None) ->
 
 def epochs_of(plan: Plan) -> int:
     """How often a run of `plan` ends an epoch; its last step ends one too."""
-    return len(epoch_ends(plan))
+    return len(epoch_ends(plan.sample_rate, plan.steps))
 
 
-def epoch_ends(plan: Plan) -> set[int]:
-    """After which steps a run of `plan` ends an epoch."""
-    last = round(plan.steps * plan.sample_rate) + 1
-    ends = {round(epoch / plan.sample_rate) for epoch in range(1, last + 1)}
-    return {step for step in ends if step <= plan.steps} | {plan.steps}
+def epoch_ends(sample_rate: float, steps: int) -> set[int]:
+    """After which steps a run of so many steps at this sampling rate ends an epoch."""
+    last = round(steps * sample_rate) + 1
+    ends = {round(epoch / sample_rate) for epoch in range(1, last + 1)}
+    return {step for step in ends if step <= steps} | {steps}

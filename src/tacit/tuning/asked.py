@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,9 @@ from tacit.mechanisms import Mechanism, TrialLaw
 from tacit.mechanisms.trial_laws import law_from_spec
 from tacit.noise import Stream
 from tacit.runs import Config
+from tacit.runs.loop_settings import NO_VALIDATION, ValidationSettings
 from tacit.tradeoff import Epsilon
+from tacit.tuning.parts import draw_held
 from tacit.tuning.plan import RANDOM_TRIALS, SELECTIONS, Search, plan_search
 from tacit.tuning.space import Candidates, Space
 from tacit.tuning.trials import draw_trials
@@ -33,6 +35,7 @@ class Asked:
         selection: one of SELECTIONS.
         validation: one of VALIDATION.
         validation_share: probability with which a record is set aside.
+        holdout: the [validation] of every trial, as it was given: that of a trial has its cost in it.
     """
 
     space: Space | Candidates
@@ -41,6 +44,7 @@ class Asked:
     selection: str
     validation: str
     validation_share: float
+    holdout: ValidationSettings = NO_VALIDATION
 
     def __post_init__(self) -> None:
         check.choice("validation", self.validation, VALIDATION)
@@ -58,13 +62,21 @@ class Asked:
         """The whole search on so many records, as nearly as their number tells; None where that is not known."""
         if records is None:
             return None
-        kept = records * (1 - self.validation_share) if self.private else records
+        kept = records * (1 - self.validation_share) if self.private else float(records)
+        kept *= 1 - self.holdout.share if self.holdout.given else 1.0
         return self.plan(config, max(1, round(kept))).mechanism
 
     def plan(self, config: Config, records: int) -> Search:
         """The search with so many records to train on."""
         return plan_search(
-            config, self.space, self.trials, self.target, records, selection=self.selection, private=self.private
+            config,
+            self.space,
+            self.trials,
+            self.target,
+            records,
+            selection=self.selection,
+            private=self.private,
+            holdout=self.holdout,
         )
 
     def draw_aside(self, records: int, stream: Stream) -> np.ndarray:
@@ -76,6 +88,10 @@ class Asked:
             rule = "one that leaves records for training and for scores"
             raise check.fail("validation_share", rule, self.validation_share)
         return aside
+
+    def draw_held(self, aside: np.ndarray, stream: Stream) -> np.ndarray | None:
+        """Which of the records that are not `aside` are the holdout of every trial; None without [validation]."""
+        return draw_held(aside, self.holdout.share, stream) if self.holdout.given else None
 
     def draw_trials(self, stream: Stream) -> int:
         """How many trials are made."""
@@ -91,6 +107,7 @@ class Asked:
             "selection": self.selection,
             "validation": self.validation,
             "validation_share": self.validation_share,
+            "holdout": asdict(self.holdout),
         }
 
     @classmethod
@@ -104,4 +121,5 @@ class Asked:
             table["selection"],
             table["validation"],
             table["validation_share"],
+            ValidationSettings(**table.get("holdout", {})),  # A search of an earlier version has none.
         )

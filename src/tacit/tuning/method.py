@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,8 +14,7 @@ import numpy as np
 
 from tacit import check
 from tacit.accounting import EXACT_STEPS, Ledger, common_facts
-from tacit.data import Dataset
-from tacit.mechanisms import Gaussian
+from tacit.mechanisms import Gaussian, Parallel
 from tacit.noise import SeededStream, Stream
 from tacit.noise.choice import Scores, choose
 from tacit.noise.discrete import discrete_gaussian
@@ -23,8 +22,11 @@ from tacit.runs import Config
 from tacit.runs.methods import Job, Method, Trained, method_of
 from tacit.runs.methods.base import MODEL, Predict
 from tacit.runs.resumption import trained_from, trained_table
+from tacit.runs.validation import holdout_of
 from tacit.serialization import write_bytes
 from tacit.standing import Standing
+from tacit.training.holdout import OWN_COIN as HELD_BY_COIN
+from tacit.tuning.parts import Parts
 from tacit.tuning.plan import FixedTrials, RandomTrials, Search
 from tacit.tuning.space import frozen
 from tacit.tuning.standings_file import SearchFile, SearchState, Trial
@@ -44,30 +46,13 @@ _NOTES = {
 }
 
 
-@dataclass(frozen=True)
-class ScoredRecords:
-    """The records that scores are computed on.
-
-    Attributes:
-        x: their inputs.
-        y: their classes.
-    """
-
-    x: np.ndarray
-    y: np.ndarray
-
-    def right(self, predict: Predict) -> int:
-        """How many are classified right; one record changes it by at most 1."""
-        return int(np.count_nonzero(predict(self.x).argmax(axis=1) == self.y))
-
-
 class SearchMethod(Method[Any]):
     """All trials of a search, of which the winner's model is left.
 
     Args:
         config: what trials have in common.
         search: as planned.
-        scored: what scores are computed on.
+        parts: the records, by what trials do with them.
         stream: source of all randomness but that of the trainings.
         state: where the search begins, or goes on.
     """
@@ -75,10 +60,11 @@ class SearchMethod(Method[Any]):
     keeps_checkpoints: ClassVar[bool] = True
     resumed_by: ClassVar[str] = "tacit tune --resume"
     hides_time: ClassVar[bool] = True
+    divides_records: ClassVar[bool] = True
 
-    def __init__(self, config: Config, search: Search, scored: ScoredRecords, stream: Stream, state: SearchState):
+    def __init__(self, config: Config, search: Search, parts: Parts, stream: Stream, state: SearchState):
         super().__init__(config.method_settings)
-        self._search, self._scored, self._stream, self._state = search, scored, stream, state
+        self._search, self._parts, self._stream, self._state = search, parts, stream, state
         self.settings_drawn: dict[str, Any] = {}
 
     def train(self, job: Job) -> Trained:
@@ -125,7 +111,8 @@ class SearchMethod(Method[Any]):
 
     def _assumptions(self, resumed: bool) -> list[str]:
         hidden = [HIDDEN] if isinstance(self._search, RandomTrials) else []
-        return [*hidden, OWN_COIN if self._search.private else PUBLIC, *([INTERRUPTED] if resumed else [])]
+        held = [] if self._parts.held is None else [HELD_BY_COIN]
+        return [*hidden, OWN_COIN if self._search.private else PUBLIC, *held, *([INTERRUPTED] if resumed else [])]
 
     def _winner(self, job: Job, kept: SearchFile) -> Trial:
         search, standings = self._search, self._state.standings
@@ -149,7 +136,12 @@ class SearchMethod(Method[Any]):
         return chosen
 
     def _config_of_trials(self, job: Job) -> Config:
-        return replace(job.config, epsilon=None, noise_multiplier=self._search.noise_multiplier, unsafe_seed=None)
+        config, held = job.config, self._search.held
+        sections = dict(config.sections)
+        if held is not None:
+            sections["validation"] = held.settings(config.section("validation"))
+        noise = self._search.noise_multiplier
+        return replace(config, epsilon=None, noise_multiplier=noise, unsafe_seed=None, sections=sections)
 
     def _trial(self, job: Job) -> tuple[float, Trial]:
         """Train with one setting, and score it; nothing of it is left but what is returned."""
@@ -157,8 +149,9 @@ class SearchMethod(Method[Any]):
         seed = None if self._stream.secure else int(self._stream.bits(1)[0] >> np.uint64(33))
         config = replace(self._config_of_trials(job), unsafe_seed=seed, **settings)
         ledger = Ledger(relation=job.ledger.relation)
+        holdout = None if self._parts.held is None else holdout_of(config, self._parts.held)
         with tempfile.TemporaryDirectory(prefix=_TRIAL, dir=job.folder) as place:
-            alone = replace(job, config=config, folder=Path(place), ledger=ledger, **_ALONE)
+            alone = replace(job, config=config, folder=Path(place), ledger=ledger, holdout=holdout, **_ALONE)
             method = method_of(config)
             method.check(alone)
             trained = method.train(alone)
@@ -169,14 +162,21 @@ class SearchMethod(Method[Any]):
         return self._score(trained.predict), Trial(settings, trained_table(trained), ledger, model)
 
     def _score(self, predict: Predict) -> float:
-        right = self._scored.right(predict)
+        right = self._parts.scored.right(predict)
         noise = self._search.score_noise if isinstance(self._search, RandomTrials) else None
         return float(right if noise is None else right + discrete_gaussian(self._stream, Fraction(noise) ** 2))
 
     def _check_cost(self, ledger: Ledger) -> None:
         """Every step was one that the planned training dominates: the same noise, no higher rate, no more steps."""
-        steps = 0
-        for part, times in ledger.mechanism.parts():
+        steps, training = 0, ledger.mechanism
+        if self._search.held is not None:
+            # One entry holds the whole trial, as that of any run with private validation.
+            ((beside, once),) = ledger.mechanism.parts()
+            if not isinstance(beside, Parallel) or once != 1 or len(beside.branches) != 2:
+                raise check.fail("trial", "one training beside one holdout", str(ledger.mechanism))
+            training, told = beside.branches
+            self._search.held.check_cost(told)
+        for part, times in training.parts():
             steps += times
             rate = getattr(part, "sample_rate", 1.0)
             if part != Gaussian(self._search.noise_multiplier).poisson(rate) or rate > self._search.rate:
@@ -190,13 +190,6 @@ class SearchMethod(Method[Any]):
             ledger.mark_unsafe(switch, standing)
         for name, says in self._state.missing.items():
             ledger.facts.missing(name, says)
-
-
-def split_for_scores(dataset: Dataset, validation: str, aside: np.ndarray) -> tuple[Dataset, ScoredRecords]:
-    """The data to train on, and the records that scores are computed on: those `aside`, or public test records."""
-    if validation == "public":
-        return dataset, ScoredRecords(dataset.x_test, dataset.y_test)
-    return dataset.without(aside), ScoredRecords(dataset.x_train[aside], dataset.y_train[aside])
 
 
 def _forget(trial: Trial) -> None:

@@ -12,9 +12,11 @@ from tacit.mechanisms import DiscreteGaussian, Gaussian, Mechanism, Parallel, Se
 from tacit.noise import choice
 from tacit.noise.choice import choice_mechanism
 from tacit.runs import Config
+from tacit.runs.loop_settings import NO_VALIDATION, ValidationSettings
 from tacit.tradeoff import Epsilon
 from tacit.training.resolve_plan import resolve_steps
 from tacit.tuning.space import Proposals
+from tacit.tuning.trial_holdout import TrialHoldout, plan_holdout
 
 RANDOM_TRIALS = "random_trials"
 """The selection by the best of a secret number of trials."""
@@ -31,12 +33,14 @@ class Search(ABC):
         rate: largest sampling rate of a setting.
         steps: largest number of steps of a setting.
         noise_multiplier: of every trial.
+        held: what a trial tells of its holdout; None without [validation].
     """
 
     space: Proposals
     rate: float
     steps: int
     noise_multiplier: float
+    held: TrialHoldout | None
 
     @property
     def training(self) -> Mechanism:
@@ -58,6 +62,10 @@ class Search(ABC):
     def told(self) -> dict[str, float | str]:
         """What the card says of it."""
 
+    @property
+    def _told_of_holdout(self) -> dict[str, float | str]:
+        return {} if self.held is None else self.held.in_words
+
 
 @dataclass(frozen=True)
 class RandomTrials(Search):
@@ -73,10 +81,11 @@ class RandomTrials(Search):
 
     @property
     def mechanism(self) -> Mechanism:
-        """The best of trials, each a training and a noisy score of other records."""
-        if self.score_noise is None:
-            return Selection.of(self.training, law=self.law)
-        return Selection.of(Parallel.of(self.training, DiscreteGaussian(self.score_noise)), law=self.law)
+        """The best of trials, each a training, and of other records what it tells of its holdout and a noisy score."""
+        branches = [self.training]
+        branches += [] if self.held is None else [self.held.mechanism]
+        branches += [] if self.score_noise is None else [DiscreteGaussian(self.score_noise)]
+        return Selection.of(branches[0] if len(branches) == 1 else Parallel.of(*branches), law=self.law)
 
     @property
     def private(self) -> bool:
@@ -87,7 +96,8 @@ class RandomTrials(Search):
     def told(self) -> dict[str, float | str]:
         """Law, and noise of the scores."""
         told: dict[str, float | str] = {"law of trials": str(self.law), "P(one trial)": round(self.law.once, 3)}
-        return told | ({"score_noise": self.score_noise} if self.score_noise is not None else {})
+        told |= {"score_noise": self.score_noise} if self.score_noise is not None else {}
+        return told | self._told_of_holdout
 
 
 @dataclass(frozen=True)
@@ -107,7 +117,9 @@ class FixedTrials(Search):
     @property
     def mechanism(self) -> Mechanism:
         """All trainings for a record that is trained on, the choice for one that is set aside."""
-        return Parallel.of(self.training * self.trials, choice_mechanism(self.choice_epsilon, method=self.method))
+        held = [] if self.held is None else [self.held.mechanism * self.trials]
+        choice = choice_mechanism(self.choice_epsilon, method=self.method)
+        return Parallel.of(self.training * self.trials, *held, choice)
 
     @property
     def private(self) -> bool:
@@ -117,7 +129,8 @@ class FixedTrials(Search):
     @property
     def told(self) -> dict[str, float | str]:
         """Number of trials, and the choice."""
-        return {"trials": self.trials, "selection": self.method, "choice_epsilon": self.choice_epsilon}
+        told = {"trials": self.trials, "selection": self.method, "choice_epsilon": self.choice_epsilon}
+        return told | self._told_of_holdout
 
 
 def plan_search(
@@ -129,6 +142,7 @@ def plan_search(
     *,
     selection: str = RANDOM_TRIALS,
     private: bool,
+    holdout: ValidationSettings = NO_VALIDATION,
 ) -> Search:
     """The search of which everything together just meets `target`.
 
@@ -140,22 +154,28 @@ def plan_search(
         records: of the training part.
         selection: one of SELECTIONS.
         private: whether scores are computed on private records.
+        holdout: the [validation] of the trials.
 
     Raises:
         InvalidInput: a batch size is above the number of records, or no noise meets the target.
     """
     sizes = space.listed("batch_size", config.batch_size)
     rate = max(check.real("batch_size", size, low=1, high=records) for size in sizes) / records
-    steps = resolve_steps(min(sizes) / records, None, max(space.listed("epochs", config.epochs)))
+    epochs = space.listed("epochs", config.epochs)
+    steps = resolve_steps(min(sizes) / records, None, max(epochs))
     relation = config.relation
 
     def solved(name: str, search: Callable[[float], Mechanism]) -> float:
         return smallest(name, search, target, relation=relation).value
 
+    def whole(trial: Mechanism) -> Mechanism:
+        return trial * law if isinstance(law, int) else Selection.of(trial, law=law)
+
+    lengths = [(size / records, each) for size in sizes for each in epochs]
+    held = plan_holdout(holdout, target, lengths, whole, relation) if holdout.given else None
+    noise = solved("noise_multiplier", lambda each: whole(Gaussian(each).poisson(rate) * steps))
     if isinstance(law, int):
-        noise = solved("noise_multiplier", lambda each: Gaussian(each).poisson(rate) * (steps * law))
         choice_epsilon = 1 / solved("1 / choice_epsilon", lambda each: choice_mechanism(1 / each, method=selection))
-        return FixedTrials(space, rate, steps, noise, law, selection, choice_epsilon)
-    noise = solved("noise_multiplier", lambda each: Selection.of(Gaussian(each).poisson(rate) * steps, law=law))
-    score = solved("score_noise", lambda each: Selection.of(DiscreteGaussian(each), law=law)) if private else None
-    return RandomTrials(space, rate, steps, noise, law, score)
+        return FixedTrials(space, rate, steps, noise, held, law, selection, choice_epsilon)
+    score = solved("score_noise", lambda each: whole(DiscreteGaussian(each))) if private else None
+    return RandomTrials(space, rate, steps, noise, held, law, score)

@@ -57,6 +57,7 @@ class SearchState:
         standings: between two trials.
         unsafe: switches of any trial, with the standing that they leave.
         missing: facts that any trial lacked, by name.
+        held: which of the others are the holdout of every trial, shape (rows,); None without one.
     """
 
     arguments: dict[str, Any]
@@ -65,6 +66,7 @@ class SearchState:
     standings: Standings[Trial]
     unsafe: dict[str, Standing] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    held: np.ndarray | None = None
 
 
 class SearchFile:
@@ -142,6 +144,7 @@ def _table(state: SearchState) -> dict[str, Any]:
         "records": state.records,
         "rows": len(state.aside),
         "aside": _text(np.packbits(state.aside).tobytes()),
+        "held": None if state.held is None else _text(np.packbits(state.held).tobytes()),
         "trials": standings.trials,
         "done": standings.done,
         "tied": standings.tied,
@@ -157,12 +160,17 @@ def _row(score: float, trial: Trial) -> dict[str, Any]:
 
 
 def _state(table: Mapping[str, Any]) -> SearchState:
-    packed = np.frombuffer(base64.b64decode(table["aside"]), np.uint8)
     kept = [(float(row["score"]), _trial(row)) for row in table["kept"]]
     standings = Standings(table["trials"], table["done"], kept, table["tied"])
-    aside = np.unpackbits(packed, count=table["rows"]).astype(bool)
     unsafe = {switch: Standing(value) for switch, value in table["unsafe"].items()}
-    return SearchState(table["arguments"], table["records"], aside, standings, unsafe, table["missing"])
+    # A search of an earlier version has no holdout.
+    held = None if table.get("held") is None else _rows(table["held"], table["rows"])
+    aside = _rows(table["aside"], table["rows"])
+    return SearchState(table["arguments"], table["records"], aside, standings, unsafe, table["missing"], held)
+
+
+def _rows(text: str, rows: int) -> np.ndarray:
+    return np.unpackbits(np.frombuffer(base64.b64decode(text), np.uint8), count=rows).astype(bool)
 
 
 def _trial(row: Mapping[str, Any]) -> Trial:

@@ -21,7 +21,8 @@ from tacit.runs.run_budget import NONE, RunBudget, read_budget
 from tacit.runs.stored_run import stored_config
 from tacit.tradeoff import Epsilon, TradeOff
 from tacit.tuning.asked import Asked
-from tacit.tuning.method import SearchMethod, split_for_scores
+from tacit.tuning.method import SearchMethod
+from tacit.tuning.parts import Parts
 from tacit.tuning.plan import RANDOM_TRIALS, Search
 from tacit.tuning.space import Candidates, space_of
 from tacit.tuning.standings_file import SearchState, digest_of, stopped_state
@@ -71,6 +72,10 @@ def tune(
     is the cheaper way. A score counts right answers on records that no trial trains on; a trained-on record and one set
     aside have the same guarantee. Nothing of the other trials is kept, logged or shown, K neither.
 
+    With a [validation] section every trial stops early or chooses its checkpoint by a private holdout. The holdout is
+    the same for all trials, none of its records is trained or scored on, and what all trials tell of it costs `target`,
+    or the smaller epsilon of the section.
+
     The search counts in full from its beginning: a killed one spent its target, and `resume_tuning` goes on with it at
     no further cost.
 
@@ -101,12 +106,15 @@ def tune(
     if validation == "public":  # Which declares the test records public.
         config = replace(config, test_records="public")
     count = law_of(law, trials=trials) if selection == RANDOM_TRIALS else _whole_number(trials)
-    asked = Asked(space_of(config, space), target, count, selection, validation, validation_share)
+    holdout = config.section("validation")
+    asked = Asked(space_of(config, space), target, count, selection, validation, validation_share, holdout)
     charged = RunBudget.find(config, budget, lambda records: asked.whole(config, records))
     dataset = _data(config, charged, data_dir, on_progress)
     stream = stream_of(config) or SecureStream()
     aside = asked.draw_aside(len(dataset.y_train), stream)
-    state = SearchState(asked.table(), digest_of(dataset), aside, Standings(asked.draw_trials(stream)))
+    held = asked.draw_held(aside, stream)
+    trials_drawn = Standings(asked.draw_trials(stream))
+    state = SearchState(asked.table(), digest_of(dataset), aside, trials_drawn, held=held)
     given = {"charged": charged, "data_dir": data_dir, "out": out, "on_progress": on_progress}
     return _run(asked, state, config, dataset, stream, **given)
 
@@ -153,11 +161,11 @@ def resume_tuning(
 def _run(asked: Asked, state: SearchState, config: Config, dataset: Dataset, stream: Stream, **given: Any) -> Tuned:
     """Make the trials of `state` that are left; `given` are further arguments of `train_by`."""
     given["on_progress"]("noise", 0, 1)
-    search = asked.plan(config, int((~state.aside).sum()))
+    parts = Parts.of(dataset, public=not asked.private, aside=state.aside, held=state.held)
+    search = asked.plan(config, len(parts.training.y_train))
     given["on_progress"]("noise", 1, 1)
-    training, scored = split_for_scores(dataset, asked.validation, state.aside)
-    method = SearchMethod(config, search, scored, stream, state)
-    run = train_by(method, config, training, **given)
+    method = SearchMethod(config, search, parts, stream, state)
+    run = train_by(method, config, parts.training, **given)
     return Tuned(run, method.settings_drawn, accountant("pld")(run.card.ledger), search, asked.target)
 
 
@@ -185,7 +193,7 @@ def _config(preset: str | Config, overrides: Mapping[str, Any]) -> Config:
         config = read_config(check.text("preset", preset), overrides)
     if config.method != "gradient":
         raise check.fail("method", "gradient, whose trials can be planned alike", config.method)
-    for name in ("sampling", "noise", "validation"):
+    for name in ("sampling", "noise"):
         if name in config.sections:
             rule = "absent in a search, whose trials sample by Poisson at one noise and are scored alike"
             raise check.fail(f"[{name}]", rule, "a section")

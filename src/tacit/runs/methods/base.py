@@ -114,6 +114,7 @@ class Method(ABC, Generic[Settings]):
             was written ahead counts as lost.
         hides_time: whether the card leaves out how long the run took.
         trains_on_ranks: whether several processes can train together, rank 0 by `train` and others by `follow`.
+        divides_records: whether `train` sets validation records aside itself, by the [validation] of its trials.
         saves_releases: whether the ledger is on disk before every release; otherwise `train` writes it ahead.
     """
 
@@ -123,6 +124,7 @@ class Method(ABC, Generic[Settings]):
     saves_releases: ClassVar[bool] = False
     hides_time: ClassVar[bool] = False
     trains_on_ranks: ClassVar[bool] = False
+    divides_records: ClassVar[bool] = False
 
     def __init__(self, settings: Settings):
         self.settings = settings

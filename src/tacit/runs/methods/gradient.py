@@ -86,7 +86,7 @@ class Gradient(Method[GradientSettings]):
             settings=_settings(config, fitted.plan) | ({"stopped": fitted.stopped} if fitted.stopped else {}),
             units=fitted.plan.sampling.units(fitted.plan.records),
             history=fitted.history,
-            metrics=told_of(config, fitted.history),
+            metrics=told_of(config, job.dataset, fitted.history),
         )
 
     def follow(self, job: Job) -> None:
@@ -122,7 +122,7 @@ class Gradient(Method[GradientSettings]):
             stream=stream_of(config),
             evaluate=evaluator(dataset) if job.measures_test else None,
             holdout=job.holdout,
-            callbacks=() if job.holdout is None else callbacks_of(config, model),
+            callbacks=() if job.holdout is None else callbacks_of(config, dataset, model),
             scheduler=scheduler,
             scheduler_per="step",
             checkpoint=job.folder / CHECKPOINT if job.checkpoints else None,
