@@ -56,6 +56,7 @@ def train(held, x=X[:200], y=Y[:200], **given):
     return net, done
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("checkpoint", ["noisy", "exponential"])
 def test_a_regression_states_the_two_branches_of_a_classification(score, checkpoint):
@@ -126,6 +127,7 @@ def test_what_is_told_has_the_noise_of_the_ledger():
     assert smallest * chi2.ppf(1e-6, runs) < spread < largest * chi2.isf(1e-6, runs)
 
 
+@pytest.mark.slow
 def test_neighbours_are_as_hard_to_tell_apart_as_the_ledger_says():
     """Attack on 3,000 looks with and without the worst record: e^eps q + delta covers p, false alarm 1e-6.
 
@@ -151,6 +153,7 @@ def test_neighbours_are_as_hard_to_tell_apart_as_the_ledger_says():
     assert max(found) > 2.5  # The attack tells them apart as one sensitivity does: the noise is not larger.
 
 
+@pytest.mark.slow
 def test_early_stopping_and_the_best_epoch_follow_the_error():
     def stopping(net):
         return EarlyStopping("validation_error", patience=1, better="lower", least_gain=9.0)

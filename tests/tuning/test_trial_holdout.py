@@ -57,6 +57,7 @@ def epsilon(mechanism):
     return accountant("pld")(mechanism).epsilon(1e-5)
 
 
+@pytest.mark.slow_cases("validation0-3.0-law0")
 @pytest.mark.parametrize(
     ("validation", "total", "law"),
     [
@@ -106,6 +107,7 @@ def test_a_cost_that_is_not_that_of_the_total_is_refused(wrong):
         planned(NOISY | wrong)
 
 
+@pytest.mark.slow_cases
 @pytest.mark.parametrize("validation", [NOISY, CHOSEN])
 def test_a_trial_has_the_ledger_of_a_run_with_the_same_settings(tmp_path, monkeypatch, validation):
     """The trial's own ledger against that of `tacit train`, on the same records, with the noise of the trial."""
@@ -150,6 +152,7 @@ def test_a_search_states_one_entry_and_keeps_nothing_of_other_trials(tmp_path, m
     assert card["wall_seconds"] == 0.0
 
 
+@pytest.mark.slow
 def test_parts_are_disjoint_the_same_for_all_trials_and_nothing_is_lost(tmp_path, monkeypatch):
     monkeypatch.setattr("tacit.tuning.asked.draw_trials", lambda law, stream: 3)
     held, trained, trial = [], [], SearchMethod._trial
@@ -168,6 +171,7 @@ def test_parts_are_disjoint_the_same_for_all_trials_and_nothing_is_lost(tmp_path
     assert sorted(map(bytes, np.concatenate(parts))) == sorted(map(bytes, data.x_train))
 
 
+@pytest.mark.slow
 def test_a_killed_search_goes_on_with_the_same_holdout(tmp_path, monkeypatch):
     whole = search(tmp_path / "whole", **ALL)
     search(tmp_path / "killed", dies_in=1, monkeypatch=monkeypatch, **ALL)
