@@ -36,6 +36,10 @@ class TrainingMisuse(TacitError):
     """The private trainer was used in a way that would void its accounting."""
 
 
+class OptimizerMismatch(TrainingMisuse, ValueError):
+    """An optimizer holds other parameters than the trainable ones of its model; a `ValueError`, as in Opacus."""
+
+
 class LeakWarning(UserWarning):
     """A statistic was read from private data without a privacy cost (an error in strict mode)."""
 

@@ -1,17 +1,19 @@
 """`save_checkpoint` and `load_checkpoint`: what is kept, that the accounting goes on, and what is refused."""
 
 import inspect
+import io
 from itertools import islice
 
 import pytest
 import torch
+from safetensors.torch import save
 from torch import nn
 from torch.optim import Adam
 from torch.utils.data import DataLoader, TensorDataset
 
 from tacit.errors import BudgetExceeded, InvalidInput, TrainingMisuse
 from tacit.mechanisms import Gaussian
-from tacit.opacus import ExponentialGradClip, ExponentialNoise, PrivacyEngine
+from tacit.opacus import ExponentialGradClip, ExponentialNoise, PrivacyEngine, StepNoise
 from tests.training.cases import blobs, flat, small_model
 
 
@@ -80,6 +82,37 @@ def test_everything_goes_on(tmp_path):
     one_epoch(model, optimizer, loader)
     assert again.get_epsilon(1e-3) == engine.get_epsilon(1e-3)
     assert not torch.equal(flat(reference), flat(model)), "the noise comes from a new key"
+
+
+def test_open_files_and_settings_of_schedulers():
+    """A binary file holds what a path does; a scheduler goes on with its own settings, as in Opacus."""
+    (engine, model, optimizer, _), file = made(), io.BytesIO()
+    noise = StepNoise(optimizer, step_size=2, gamma=0.5)
+    noise.step()
+    engine.save_checkpoint(path=file, module=model, optimizer=optimizer, noise_scheduler=noise)
+    again, reference, other, _ = made(seed=1)
+    scheduler = StepNoise(other, step_size=7, gamma=0.9)
+    file.seek(0)
+    again.load_checkpoint(path=file, module=reference, optimizer=other, noise_scheduler=scheduler)
+    assert torch.equal(flat(reference), flat(model))
+    assert scheduler.state_dict() == noise.state_dict()
+    scheduler.step()
+    assert other.noise_multiplier == pytest.approx(0.65)
+    with pytest.raises(InvalidInput, match="gamma must be"):
+        scheduler.load_state_dict(noise.state_dict() | {"gamma": -1.0})
+    earlier = {"last_epoch": 3, "base": 1.3, "value": 1.0}
+    scheduler.load_state_dict(earlier)
+    assert (scheduler.last_epoch, scheduler.gamma, other.noise_multiplier) == (3, 0.5, 1.0)
+
+
+@pytest.mark.parametrize("content", [b"", b"1234567", b"x" * 200, b"\x80\x02}q\x00."])
+def test_open_files_with_other_content_are_refused(content):
+    engine, model, _, _ = made()
+    with pytest.raises(InvalidInput, match=r"path must be a complete safetensors file; got \d+ bytes"):
+        engine.load_checkpoint(path=io.BytesIO(content), module=model)
+    other = io.BytesIO(save({"weight": torch.ones(2)}))
+    with pytest.raises(InvalidInput, match="path must be a checkpoint that save_checkpoint wrote"):
+        engine.load_checkpoint(path=other, module=model)
 
 
 def test_a_target_counts_what_the_checkpoint_holds(tmp_path):

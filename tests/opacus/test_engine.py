@@ -545,3 +545,14 @@ def test_batch_normalisation_becomes_what_is_asked_for():
         ModuleValidator.fix(model, num_groups=5)
     assert len(ModuleValidator.VALIDATORS[nn.BatchNorm2d](model[1])) == 1
     assert isinstance(ModuleValidator.FIXERS[nn.BatchNorm2d](model[1]), nn.GroupNorm)
+
+
+def test_an_optimizer_of_another_model_is_a_value_error():
+    """Scripts for Opacus catch `ValueError`; those for tacit `TrainingMisuse`."""
+    model, loader = small_model(), DataLoader(TensorDataset(*blobs()), batch_size=20)
+    optimizer = plain_sgd(small_model())
+    with pytest.raises(ValueError, match="optimizer must hold the parameters of this model") as caught:
+        PrivacyEngine().make_private(
+            module=model, optimizer=optimizer, data_loader=loader, noise_multiplier=1.0, max_grad_norm=1.0
+        )
+    assert isinstance(caught.value, TrainingMisuse)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -258,7 +257,7 @@ class PrivacyEngine:
     def save_checkpoint(
         self,
         *,
-        path: str | Path,
+        path: checkpoint.Target,
         module: nn.Module,
         optimizer: Optimizer | None = None,
         noise_scheduler: Scheduler | None = None,
@@ -267,10 +266,10 @@ class PrivacyEngine:
         module_state_dict_kwargs: dict[str, Any] | None = None,
         torch_save_kwargs: dict[str, Any] | None = None,
     ) -> None:
-        """Write the state of everything given and the ledger to `path`, atomically and without pickle.
+        """Write the state of everything given and the ledger to `path`, without pickle; a file at once or not at all.
 
         Args:
-            path: the file to write.
+            path: the file to write, or a binary file that is open.
             module: its state is written.
             optimizer: its state is written if given.
             noise_scheduler: its state is written if given.
@@ -299,7 +298,7 @@ class PrivacyEngine:
     def load_checkpoint(
         self,
         *,
-        path: str | Path,
+        path: checkpoint.Target,
         module: nn.Module,
         optimizer: Optimizer | None = None,
         noise_scheduler: Scheduler | None = None,
@@ -313,7 +312,7 @@ class PrivacyEngine:
         which wrote the file took afterwards cannot be known: that there are none becomes an assumption of the ledger.
 
         Args:
-            path: a file that `save_checkpoint` wrote.
+            path: what `save_checkpoint` wrote.
             module: its state is restored.
             optimizer: its state is restored if given.
             noise_scheduler: its state is restored if given.

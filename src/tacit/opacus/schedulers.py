@@ -46,19 +46,30 @@ class Scheduler(ABC):
         setattr(self.optimizer, self.attribute, self._next())
 
     def state_dict(self) -> dict[str, Any]:
-        """State for `load_state_dict`."""
+        """State for `load_state_dict`: where the scheduler is, and its settings, but not a function of the epoch."""
         return {"last_epoch": self.last_epoch, "base": self.base, "value": self._value}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from `state_dict`."""
+        """Continue from `state_dict`, with the settings that it holds."""
         self.last_epoch, self.base = state_dict["last_epoch"], state_dict["base"]
         setattr(self.optimizer, self.attribute, state_dict["value"])
 
 
 class _Step(Scheduler):
     def __init__(self, optimizer: PrivateOptimizer, *, step_size: int, gamma: float, last_epoch: int = -1):
-        self.step_size, self.gamma = check.count("step_size", step_size), check.positive("gamma", gamma)
+        self._set(step_size, gamma)
         super().__init__(optimizer, last_epoch=last_epoch)
+
+    def _set(self, step_size: int, gamma: float) -> None:
+        self.step_size, self.gamma = check.count("step_size", step_size), check.positive("gamma", gamma)
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"step_size": self.step_size, "gamma": self.gamma}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        # States of earlier versions lack the settings.
+        self._set(state_dict.get("step_size", self.step_size), state_dict.get("gamma", self.gamma))
+        super().load_state_dict(state_dict)
 
     def _next(self) -> float:
         falls = self.last_epoch and self.last_epoch % self.step_size == 0

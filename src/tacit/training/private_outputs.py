@@ -84,7 +84,10 @@ class PrivateOutputs(TracedTensor):
             TrainingMisuse: a loss was scaled, and this is another value.
         """
         if gradient is not None or create_graph or inputs is not None:
-            raise TypeError("backward of a private loss takes no gradient, create_graph or inputs.")
+            raise TypeError(
+                "backward of a private loss takes no gradient, create_graph or inputs. "
+                "For weights call (losses * weights).backward() on one loss per example."
+            )
         if self.loss_scale != self.tape.loss_scale:
             raise TrainingMisuse(
                 "backward must be called on what scaler.scale(losses) returned; got another value. Scale last."

@@ -15,7 +15,7 @@ from torch.optim import LBFGS, Optimizer
 
 from tacit import check
 from tacit.clipping import Clip, clip_of
-from tacit.errors import TrainingMisuse
+from tacit.errors import OptimizerMismatch, TrainingMisuse
 from tacit.gradients import ClippedSum, FlatGradient, UnitIds, first_batch_check
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size
 from tacit.mechanisms import Gaussian
@@ -77,7 +77,7 @@ def private_step(
 
     Raises:
         InvalidInput: an argument breaks its rule.
-        TrainingMisuse: `optimizer` is not one of all trainable parameters of `model`.
+        OptimizerMismatch: `optimizer` is not one of all trainable parameters of `model`.
 
     Example:
         >>> import torch
@@ -274,13 +274,13 @@ def check_optimizer(model: nn.Module, optimizer: Optimizer) -> None:
         raise check.fail("optimizer", "one that steps once for each batch", "LBFGS", hint)
     foreign = len(held - named.keys())
     if foreign:
-        raise TrainingMisuse(
+        raise OptimizerMismatch(
             f"optimizer must hold the parameters of this model; got {foreign} of another. "
             "Build it from model.parameters()."
         )
     missing = [name for key, name in named.items() if key not in held]
     if missing:
-        raise TrainingMisuse(
+        raise OptimizerMismatch(
             f"optimizer must hold every trainable parameter of the model; got none for {', '.join(missing)}. "
             "Set requires_grad=False on what is not to be trained."
         )
