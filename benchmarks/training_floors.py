@@ -65,7 +65,8 @@ def uses_of(model: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor) -> li
 def norm_ways(use: Use) -> list[Call]:
     """Ways to compute the squared norms of every record's weight gradient in one layer."""
     layer, given, gradient = use.layer, use.given, use.gradient
-    if isinstance(layer, nn.Embedding):
+    if isinstance(layer, nn.Embedding) or not hasattr(layer, "weight"):
+        # Rows of a table, or parameters that are added to every record.
         return [lambda: _squares(gradient)]
     if isinstance(layer, _NORMALISED) or layer.weight.dim() == 1:
         return [lambda: _squares((gradient * given.reshape(gradient.shape)).reshape(len(given), -1))]
