@@ -60,9 +60,9 @@ def test_a_right_run_is_repeated_and_not_refuted(kind, folder):
 
 @pytest.mark.parametrize("kind", ["banded", "tree"])
 def test_too_little_noise_is_noticed(kind, folder, monkeypatch):
-    rounded = release.rounded_gaussian
+    run, rounded = folder(kind), release.rounded_gaussian
     monkeypatch.setattr(release, "rounded_gaussian", lambda *given, std, **named: rounded(*given, std=std / 2, **named))
-    report = audited(folder(kind))
+    report = audited(run)
     assert not report.monitors["noise"]
     # What the canaries of one short run on Poisson batches tell may be below what refutes at 99.9 %.
     if kind == "tree":
