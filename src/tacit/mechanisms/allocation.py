@@ -81,7 +81,37 @@ class RandomAllocation(AllocatedSteps):
 
 
 @dataclass(frozen=True)
-class AllocationEpoch(Mechanism):
+class MixedSteps(Mechanism):
+    """A part of a run in which a record takes `base` in steps chosen at random, unknown to the attacker.
+
+    Divergences that are jointly quasi-convex are at most those of `base`: the part is a mixture over the choice.
+
+    Args:
+        base: the mechanism of one step.
+    """
+
+    base: Mechanism
+
+    @property
+    def unsafe(self) -> tuple[str, ...]:
+        """Return the `unsafe_` switches of the mechanism inside."""
+        return self.base.unsafe
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """Return that of `base`: divergences of a mixture are at most the largest of its parts."""
+        return self.base.rdp(orders, relation)
+
+    def zcdp(self, relation: Relation) -> float:
+        """Return rho of `base`."""
+        return self.base.zcdp(relation)
+
+    def epsilon_at(self, delta: float, relation: Relation) -> float:
+        """Return that of `base`."""
+        return self.base.epsilon_at(delta, relation)
+
+
+@dataclass(frozen=True)
+class AllocationEpoch(MixedSteps):
     """A whole epoch of random allocation.
 
     P is a mixture of runs that use the record in one known step, so that every jointly quasi-convex divergence is at
@@ -95,13 +125,7 @@ class AllocationEpoch(Mechanism):
     """
 
     type: ClassVar[str] = "allocation_epoch"
-    base: Mechanism
     steps: int
-
-    @property
-    def unsafe(self) -> tuple[str, ...]:
-        """Return the `unsafe_` switches of the mechanism inside."""
-        return self.base.unsafe
 
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
         """Pairs of an epoch, (with, without) the record first; that of `base` where it has one step or no noise."""
@@ -113,18 +137,6 @@ class AllocationEpoch(Mechanism):
         if sigma < LEAST_NOISE:
             raise Refused(f"{self} has an exact pair from noise_multiplier {LEAST_NOISE:g} up. Use more noise.")
         return tuple(AllocationPair(sigma, self.steps, remove) for remove in (True, False))
-
-    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
-        """Return that of `base`: divergences of a mixture are at most the largest of its parts."""
-        return self.base.rdp(orders, relation)
-
-    def zcdp(self, relation: Relation) -> float:
-        """Return rho of `base`."""
-        return self.base.zcdp(relation)
-
-    def epsilon_at(self, delta: float, relation: Relation) -> float:
-        """Return that of `base`."""
-        return self.base.epsilon_at(delta, relation)
 
     def spec(self) -> dict[str, Any]:
         """Return the JSON form: of an epoch's first step, which costs as much."""

@@ -6,11 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from tacit import check
 from tacit.errors import InvalidInput
-from tacit.mechanisms.allocation import LEAST_NOISE
+from tacit.mechanisms.allocation import LEAST_NOISE, MixedSteps
 from tacit.mechanisms.base import Mechanism
 from tacit.mechanisms.pairs import AllocationPair, EnclosedPair, GaussianPair, Pair
 from tacit.relation import Relation
@@ -74,12 +72,12 @@ class BalancedIteration(Mechanism):
 
 
 @dataclass(frozen=True)
-class BalancedPart(Mechanism):
+class BalancedPart(MixedSteps):
     """One of the k parts whose composition encloses a run of balanced iteration sampling.
 
     From above an epoch of floor(T / k) steps of random allocation, and under replace-one `base` alone, as if it were
     known which steps a record is in. From below the sum of all releases, Gaussian with mu = s k / (sigma sqrt(T)), of
-    which a part has s sqrt(k / T) / sigma. Divergences that are jointly quasi-convex are at most those of `base`.
+    which a part has s sqrt(k / T) / sigma.
 
     Args:
         base: a Gaussian mechanism.
@@ -88,14 +86,8 @@ class BalancedPart(Mechanism):
     """
 
     type: ClassVar[str] = "balanced_part"
-    base: Mechanism
     iterations: int
     participations: int
-
-    @property
-    def unsafe(self) -> tuple[str, ...]:
-        """Return the `unsafe_` switches of the mechanism inside."""
-        return self.base.unsafe
 
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
         """Pairs of a part, (with, without) the record first; those of `base` where all steps are taken or bare."""
@@ -111,18 +103,6 @@ class BalancedPart(Mechanism):
         if self.participations == 1:
             return tuple(pairs)
         return tuple(EnclosedPair(pair, below) for pair in pairs)
-
-    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
-        """Return that of `base`: divergences of a mixture are at most the largest of its parts."""
-        return self.base.rdp(orders, relation)
-
-    def zcdp(self, relation: Relation) -> float:
-        """Return rho of `base`."""
-        return self.base.zcdp(relation)
-
-    def epsilon_at(self, delta: float, relation: Relation) -> float:
-        """Return that of `base`."""
-        return self.base.epsilon_at(delta, relation)
 
     def spec(self) -> dict[str, Any]:
         """Return the JSON form: of the run's first step."""
