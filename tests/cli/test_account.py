@@ -79,6 +79,12 @@ def test_a_user_is_a_group_of_the_most_records_of_one(capsys, tmp_path):
         assert "must be" in capsys.readouterr().err
 
 
+def test_the_table_of_a_user_names_the_group_of_records_that_was_asked_for(capsys):
+    spec = ["account", "--noise-multiplier", "2", "--delta", "1e-5", "--unit", "user", "--records-per-user", "4"]
+    assert main(spec) == 0
+    assert "Unit: group of 4 records, which may be all of a user." in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_table_names_relation_unit_and_sampling(capsys):
     assert main([*SGD, "--epsilon", "40"]) == 0
     shown = capsys.readouterr().out

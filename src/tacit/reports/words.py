@@ -62,7 +62,8 @@ def neighbourhood(ledger: Ledger, group: int = 1) -> str:
     if group > 1:
         neighbours = f"{neighbours}, {group} of them together"
     samplings = sorted({str(row.get("sampling", _plain_sampling(row))) for row in ledger.spec()["mechanisms"]})
-    return f"Relation {ledger.relation.value}: {neighbours}. Unit: {ledger.unit}. Sampling: {', '.join(samplings)}."
+    unit = ledger.unit if group == 1 else f"group of {group} {ledger.unit}s, which may be all of a user"
+    return f"Relation {ledger.relation.value}: {neighbours}. Unit: {unit}. Sampling: {', '.join(samplings)}."
 
 
 def _plain_sampling(row: dict[str, Any]) -> str:
