@@ -3,13 +3,14 @@
     python benchmarks/training.py [--models NAME ...] [--ways NAME ...] [--rounds 5] [--threads 1] [--device cuda]
                                   [--json benchmarks/results/training.json]
 
-Every round runs each way once, one after the other, so that a slow spell of the machine hits all of them. A ratio is
-the median over rounds of the time of a way over that of the plain step in the same round. Private steps clip at 1,
-update by SGD and run every check of the product. Their noise is exact, its bits drawn ahead on a second thread where a
-step has that many values: time on the clock counts. "float" ways add floating-point normals of the same secure stream
-instead, drawn in the step on its one thread: processor time counts. Memory is what a process of its own holds at most
-during steps, beyond its imports. "first" is the seconds that the first step takes, of the compiled way with an empty
-cache of compiled graphs.
+Every way runs in a process of its own, as the heap that one way leaves in pieces slows down the next. Every round runs
+each way once, one after the other, so that a slow spell of the machine hits all of them. A ratio is the median over
+rounds of the time of a way over that of the plain step in the same round. Private steps clip at 1, update by SGD and
+run every check of the product. Their noise is exact, its bits drawn ahead on a second thread where a step has that many
+values: time on the clock counts. "float" ways add floating-point normals of the same secure stream instead, drawn in
+the step on its one thread: processor time counts. Memory is what a process of its own holds at most during steps, beyond
+its imports. "first" is the seconds that the first step takes, of the compiled way with an empty cache of compiled
+graphs.
 
 With --json, rows of an earlier run stay in the file unless their model is measured again; every row has its own date.
 """
@@ -27,127 +28,20 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.optim import SGD
-
-from tacit.clipping import clip_of
-from tacit.noise import SecureStream
-from tacit.training.private_step import PrivateUpdate
-from tacit.training.release import NoisyMean
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.training_models import MODELS, Batch, Case
+from benchmarks.training_models import MODELS
+from benchmarks.training_ways import ENGINES, WAYS, Step, prepared
 
-Step = Callable[[], object]
-_WARM = 2  # steps before measuring, besides the first
+_WARM = 4  # steps before measuring, besides the first
 _ROUND_SECONDS = 0.3  # of plain steps in one round
 _MOST_SECONDS = 2.0  # of another way's steps in one round
-
-
-class FloatNoise(NoisyMean):
-    """Noisy means by floating-point normals: a comparison for this benchmark, not what the product releases."""
-
-    def _add_noise(self, values: Tensor, std: float) -> None:
-        noise = torch.from_numpy(self._stream.normal(values.numel(), np.float32))
-        values.add_(noise.to(values.device), alpha=std)
-
-
-def plain(case: Case, inputs: Batch, targets: Tensor) -> Step:
-    """Ordinary training: mean loss, backward, SGD."""
-    model = case.build().to(targets.device)
-    optimizer = SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    given = inputs if isinstance(inputs, tuple) else (inputs,)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        F.cross_entropy(model(*given), targets).backward()
-        optimizer.step()
-
-    return step
-
-
-def plain_compiled(case: Case, inputs: Batch, targets: Tensor) -> Step:
-    """Ordinary training under torch.compile."""
-    model = case.build().to(targets.device)
-    optimizer = SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    given = inputs if isinstance(inputs, tuple) else (inputs,)
-    loss = torch.compile(lambda: F.cross_entropy(model(*given), targets))
-
-    def step() -> None:
-        optimizer.zero_grad()
-        loss().backward()
-        optimizer.step()
-
-    return step
-
-
-def tacit(engine: str, case: Case, inputs: Batch, targets: Tensor, *, exact: bool = True) -> Step:
-    """The private step of this library, with exact noise as it is released, or with floating-point noise."""
-    model = case.build().to(targets.device)
-    optimizer = SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    stream = SecureStream()
-    step = PrivateUpdate(model, optimizer, _losses, clip_of(1.0, None), case.batch, engine, stream)
-    if not exact:
-        step._noisy_mean = FloatNoise(stream)
-    return lambda: step(inputs, targets, 1.0)
-
-
-def opacus(mode: str, case: Case, inputs: Batch, targets: Tensor) -> Step:
-    """Opacus with hooks or ghost clipping, its accountant and data loader left out."""
-    from opacus.grad_sample.utils import wrap_model
-    from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
-    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
-
-    given = inputs if isinstance(inputs, tuple) else (inputs,)
-    common = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "expected_batch_size": case.batch}
-    built = case.build().to(targets.device)
-    sgd = SGD([p for p in built.parameters() if p.requires_grad], lr=0.1)
-    if mode == "hooks":
-        model = wrap_model(built, "hooks")
-        optimizer = DPOptimizer(sgd, **common)
-        criterion = nn.CrossEntropyLoss()
-    else:
-        model = wrap_model(built, "ghost", max_grad_norm=1.0, use_ghost_clipping=True)
-        optimizer = DPOptimizerFastGradientClipping(sgd, **common)
-        criterion = DPLossFastGradientClipping(model, optimizer, nn.CrossEntropyLoss(), "mean")
-
-    def step() -> None:
-        optimizer.zero_grad()
-        criterion(model(*given), targets).backward()
-        optimizer.step()
-
-    return step
-
-
-ENGINES = ("eager", "recorded", "compiled")
-WAYS: dict[str, Callable[[Case, Batch, Tensor], Step]] = {
-    "plain": plain,
-    "plain compiled": plain_compiled,
-    **{engine: partial(tacit, engine) for engine in ENGINES},
-    **{f"{engine} float": partial(tacit, engine, exact=False) for engine in ENGINES},
-    "opacus hooks": partial(opacus, "hooks"),
-    "opacus ghost": partial(opacus, "ghost"),
-}
-
-
-def prepared(name: str, way: str, device: str = "cpu") -> Step:
-    """One way to take a step of a model, on its batch."""
-    case = MODELS[name]
-    torch.manual_seed(0)
-    inputs, targets = case.inputs(case.batch), torch.randint(case.classes, (case.batch,))
-    inputs = tuple(each.to(device) for each in inputs) if isinstance(inputs, tuple) else inputs.to(device)
-    torch.manual_seed(0)
-    return WAYS[way](case, inputs, targets.to(device))
 
 
 @dataclass
@@ -165,33 +59,77 @@ class Timing:
     processor: list[float] = field(default_factory=list)
 
 
-def timings(name: str, rounds: int, ways: list[str], device: str) -> tuple[dict[str, Timing], dict[str, str]]:
-    """Times of the ways that run, and why each other way cannot."""
-    steps: dict[str, Step] = {}
-    found: dict[str, Timing] = {}
-    refused: dict[str, str] = {}
-    for way in ways:
+class Worker:
+    """A process that takes steps of one way when it is asked.
+
+    Attributes:
+        refused: why the way cannot run; "" where it can.
+        timing: what it took so far.
+    """
+
+    def __init__(self, name: str, way: str, options: argparse.Namespace):
+        own = ["--device", options.device, "--threads", str(options.threads), "--serve", name, way]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen([sys.executable, __file__, *own], text=True, **pipes)
+        ready = self._answer() or {"refused": "the process ended"}
+        self.refused: str = ready.get("refused", "")
+        self.timing = Timing(ready.get("first", 0.0))
+
+    def seconds(self, repeats: int) -> tuple[float, float]:
+        """Seconds a step by the clock, and of processor time."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{repeats}\n")
+        self._process.stdin.flush()
+        return tuple(self._answer()["seconds"])
+
+    def end(self) -> None:
+        """Let the process end."""
+        self._process.communicate()
+
+    def _answer(self) -> dict:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        return json.loads(line) if line else {}
+
+
+def serve(name: str, way: str, device: str) -> None:
+    """The other side of a `Worker`: the first step, then as many as each line of the standard input says."""
+    # Libraries print where they like; answers have a stream of their own.
+    answers, sys.stdout = sys.stdout, sys.stderr
+    try:
         start = time.perf_counter()
-        try:
-            step = prepared(name, way, device)
+        step = prepared(name, way, device)
+        step()
+        ready: dict[str, object] = {"first": time.perf_counter() - start}
+        for _ in range(_WARM):
             step()
-            first = time.perf_counter() - start
-            for _ in range(_WARM):
-                step()
-        except Exception as error:
-            reason = str(error).splitlines()[0] if str(error) else ""
-            refused[way] = f"{type(error).__name__}: {reason[:100]}"
-            print(f"  {name}: {way} cannot run: {refused[way]}", file=sys.stderr)
-            continue
-        steps[way], found[way] = step, Timing(first)
-    repeats = max(1, int(_ROUND_SECONDS / _seconds(steps["plain"], 2, device)[0]))
-    most = {way: max(1, int(_MOST_SECONDS / _seconds(step, 1, device)[0])) for way, step in steps.items()}
-    for _ in range(rounds):
-        for way, step in steps.items():
-            clock, processor = _seconds(step, min(repeats, most[way]), device)
-            found[way].clock.append(clock)
-            found[way].processor.append(processor)
-    return found, refused
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else ""
+        print(json.dumps({"refused": f"{type(error).__name__}: {reason[:100]}"}), file=answers, flush=True)
+        return
+    print(json.dumps(ready), file=answers, flush=True)
+    for line in sys.stdin:
+        print(json.dumps({"seconds": _seconds(step, int(line), device)}), file=answers, flush=True)
+
+
+def timings(name: str, options: argparse.Namespace) -> tuple[dict[str, Timing], dict[str, str]]:
+    """Times of the ways that run, and why each other way cannot."""
+    ways = ["plain", *(way for way in options.ways if way != "plain")]
+    workers = {way: Worker(name, way, options) for way in ways}
+    refused = {way: worker.refused for way, worker in workers.items() if worker.refused}
+    for way, reason in refused.items():
+        print(f"  {name}: {way} cannot run: {reason}", file=sys.stderr)
+        workers.pop(way).end()
+    repeats = max(1, int(_ROUND_SECONDS / workers["plain"].seconds(2)[0]))
+    most = {way: max(1, int(_MOST_SECONDS / worker.seconds(1)[0])) for way, worker in workers.items()}
+    for _ in range(options.rounds):
+        for way, worker in workers.items():
+            clock, processor = worker.seconds(min(repeats, most[way]))
+            worker.timing.clock.append(clock)
+            worker.timing.processor.append(processor)
+    for worker in workers.values():
+        worker.end()
+    return {way: worker.timing for way, worker in workers.items()}, refused
 
 
 def memory(name: str, way: str, device: str) -> float | None:
@@ -240,15 +178,10 @@ def _wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def _losses(outputs: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(outputs, targets, reduction="none")
-
-
 def row(name: str, options: argparse.Namespace) -> dict[str, object]:
     """Everything about one model: milliseconds of the plain step, ratios by way, goals."""
     case = MODELS[name]
-    ways = ["plain", *(way for way in options.ways if way != "plain")]
-    found, refused = timings(name, options.rounds, ways, options.device)
+    found, refused = timings(name, options)
     megabytes = {} if options.no_memory else {way: memory(name, way, options.device) for way in found}
     base = megabytes.get("plain")
     return {
@@ -338,11 +271,15 @@ def main() -> None:
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--json", metavar="FILE", help="also store everything there")
     parser.add_argument("--measure-memory", nargs=2, metavar=("MODEL", "WAY"), help=argparse.SUPPRESS)
+    parser.add_argument("--serve", nargs=2, metavar=("MODEL", "WAY"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore")
     if options.measure_memory:
         print(_measure_memory(*options.measure_memory, options.device))
+        return
+    if options.serve:
+        serve(*options.serve, options.device)
         return
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache

@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.training import prepared
 from benchmarks.training_models import MODELS
+from benchmarks.training_ways import prepared
 from tacit.noise import SecureStream
 
 Call = Callable[[], object]

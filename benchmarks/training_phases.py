@@ -21,8 +21,8 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.training import prepared
 from benchmarks.training_models import MODELS
+from benchmarks.training_ways import prepared
 
 # Owner, function and what the page calls it.
 PHASES = (

@@ -189,8 +189,16 @@ class Capture(TorchFunctionMode):
         return list(self.derived[name].sources) if name in self.derived else [name]
 
     def _touched(self, values: Any) -> list[str]:
-        names = (self._names.get(id(value)) for value in _tensors(values))
-        return [name for name in names if name is not None]
+        found: list[str] = []
+        for value in values:
+            # Most arguments are tensors and constants; a call of `_tensors` for each would show in a step.
+            if isinstance(value, Tensor):
+                name = self._names.get(id(value))
+                if name is not None:
+                    found.append(name)
+            elif isinstance(value, list | tuple):
+                found += self._touched(value)
+        return found
 
     def name(self, value: Tensor | None) -> str | None:
         """Name of a trainable parameter; None for anything else."""

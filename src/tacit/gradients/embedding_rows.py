@@ -91,6 +91,11 @@ class EmbeddingRows(PerSampleGradients):
         index = self.index.unsqueeze(-1).expand_as(self.gradient)
         return table.scatter_add_(1, index, self.gradient)
 
+    def add_to(self, gradients: Tensor) -> None:
+        """Rows are added where they belong; no table is made."""
+        index = self.index.unsqueeze(-1).expand_as(self.gradient)
+        gradients.scatter_add_(1, index, self.gradient.to(gradients.dtype))
+
     def add_weighted(self, gradient_sum: Tensor, factors: Tensor) -> None:
         """Weighted rows are added where they belong; no table is made."""
         weighted = self.gradient.to(gradient_sum.dtype) * factors.to(gradient_sum.dtype).view(-1, 1, 1)

@@ -15,6 +15,7 @@ from tacit.gradients.capture import Capture, Uncovered
 from tacit.gradients.derived import disjoint
 from tacit.gradients.flat_gradient import FlatGradient, wide
 from tacit.gradients.inputs import Inputs, PhysicalBatch
+from tacit.gradients.joined import JoinedGradients, joins
 from tacit.gradients.per_module_vmap import per_module_vmap
 from tacit.gradients.per_sample_gradients import PerSampleGradients, sum_of_uses
 from tacit.gradients.privacy_units import PrivacyUnits
@@ -46,6 +47,7 @@ class CapturedGradients:
 
     Attributes:
         gradients: by parameter name, one for each privacy unit.
+        joined: those of all other parameters, by parameter group.
         squared_norms: shape (groups, units).
         losses: shape (records,).
         trace: the path that was followed.
@@ -53,6 +55,7 @@ class CapturedGradients:
     """
 
     gradients: dict[str, PerSampleGradients]
+    joined: dict[int, JoinedGradients]
     squared_norms: Tensor
     losses: Tensor
     trace: Trace
@@ -79,6 +82,8 @@ class CapturedGradients:
             for name, gradients in self.gradients.items():
                 own = by_group[self.privacy_units.group(name)]
                 gradients.add_in_blocks(total.parts[name], own, chosen)
+            for group, joined in self.joined.items():
+                joined.add_in_blocks(total.parts, by_group[group], chosen)
         return total
 
 
@@ -157,10 +162,11 @@ def gradients_of_uses(
                 for gradients in use.gradients(gradient.to(wide(gradient.dtype))):
                     norms.add_use(gradients if privacy_units.size == 1 else gradients.per_unit(privacy_units.size))
         norms.add_waiting(trainable)
-    values = sum(gradients.values() for gradients in norms.finished.values()) // capture.batch
+        joined = norms.joined()
+    values = sum(gradients.values() for gradients in (*norms.finished.values(), *joined.values())) // capture.batch
     found = replace(trace, axes=capture.axes, operations=capture.operations, values_per_record=values)
     squared_norms = norms.squared(len(losses) // privacy_units.size, losses.device)
-    return CapturedGradients(norms.finished, squared_norms, losses, found, privacy_units)
+    return CapturedGradients(norms.finished, joined, squared_norms, losses, found, privacy_units)
 
 
 class _Norms:
@@ -171,6 +177,7 @@ class _Norms:
         self._capture, self._dtype, self._privacy_units = capture, dtype, privacy_units
         self._sums: list[Tensor | None] = [None] * privacy_units.group_count
         self._waiting: dict[str, list[PerSampleGradients]] = {}
+        self._small: dict[int, list[PerSampleGradients]] = {}
 
     def add_use(self, gradients: PerSampleGradients) -> None:
         """Per-sample gradients that come from one use of a parameter or of a derived tensor."""
@@ -192,16 +199,29 @@ class _Norms:
         for name, uses in waiting.items():
             self._finish(disjoint(uses) or sum_of_uses(uses, trainable[name].shape))
 
+    def joined(self) -> dict[int, JoinedGradients]:
+        """Finish what is small, after everything else: parameter group -> gradients side by side."""
+        found = {group: JoinedGradients.of(small) for group, small in self._small.items()}
+        for group, joined in found.items():
+            self._add(group, joined.squared_norms())
+        return found
+
     def squared(self, units: int, device: torch.device) -> Tensor:
         """The sums, shape (groups, units)."""
         zeros = torch.zeros(units, dtype=self._dtype, device=device) if None in self._sums else None
         return torch.stack([zeros if found is None else found for found in self._sums])  # type: ignore[misc]
 
     def _finish(self, gradients: PerSampleGradients) -> None:
+        group = self._privacy_units.group(gradients.name)
+        if joins(gradients):
+            self._small.setdefault(group, []).append(gradients)
+            return
         self.finished[gradients.name] = gradients
-        group, found = self._privacy_units.group(gradients.name), gradients.squared_norms().to(self._dtype)
-        before = self._sums[group]
-        self._sums[group] = found if before is None else before + found
+        self._add(group, gradients.squared_norms())
+
+    def _add(self, group: int, squares: Tensor) -> None:
+        squares, before = squares.to(self._dtype), self._sums[group]
+        self._sums[group] = squares if before is None else before + squares
 
 
 @contextmanager

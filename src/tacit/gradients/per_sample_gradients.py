@@ -65,6 +65,10 @@ class PerSampleGradients(ABC):
         """The same gradients in a form to which further uses of the parameter can be added."""
         return self
 
+    def add_to(self, gradients: Tensor) -> None:
+        """Add these to `gradients`, shape (B, *parameter.shape)."""
+        gradients += self.dense().reshape(gradients.shape)
+
     def masked(self, name: str, mask: Tensor) -> PerSampleGradients:
         """Gradients in W = `name`, these being the gradients in W * mask."""
         return DenseGradients(name, self.dense().reshape(-1, *mask.shape) * mask)
@@ -224,6 +228,11 @@ class OuterProductSum(PerSampleGradients):
     def _underflow(self) -> float:
         return UNDERFLOW * max(self.left.shape[2], self.right.shape[3])
 
+    @property
+    def factored(self) -> bool:
+        """Whether both sides are still at hand, so that `dense` makes matrices of its own."""
+        return self._matrices is None
+
     def dense(self) -> Tensor:
         """The matrices, shape (B, G, p, d)."""
         return torch.matmul(self.left, self.right) if self._matrices is None else self._matrices
@@ -306,7 +315,10 @@ def sum_of_uses(uses: Sequence[PerSampleGradients], shape: torch.Size) -> PerSam
     if len(sums) == len(uses) and all(use.left.shape[1:3] == sums[0].left.shape[1:3] for use in sums):
         left, right = torch.cat([use.left for use in sums], 3), torch.cat([use.right for use in sums], 2)
         return OuterProductSum(name, left, right, sums[0].buffers)
-    gradients = uses[0].dense().reshape(-1, *shape)
-    for use in uses[1:]:
-        gradients = gradients + use.dense().reshape(-1, *shape)
+    # A sum may be written into: products made here, or a copy of what somebody else may still read.
+    first = next((use for use in uses if isinstance(use, OuterProductSum) and use.factored), None)
+    gradients = uses[0].dense().clone() if first is None else first.dense()
+    gradients = gradients.reshape(-1, *shape)
+    for use in uses[1:] if first is None else [use for use in uses if use is not first]:
+        use.add_to(gradients)
     return DenseGradients(name, gradients)
