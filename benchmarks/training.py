@@ -9,8 +9,8 @@ rounds of the time of a way over that of the plain step in the same round. Priva
 run every check of the product. Their noise is exact, its bits drawn ahead on a second thread where a step has that many
 values: time on the clock counts. "float" ways add floating-point normals of the same secure stream instead, drawn in
 the step on its one thread: processor time counts. Memory is what a process of its own holds at most during steps,
-beyond its imports. "first" is the seconds that the first step takes, of the compiled way with an empty cache of compiled
-graphs.
+beyond its imports. "first" is the seconds that the first step takes, of the compiled way with an empty cache of
+compiled graphs.
 
 With --json, rows of an earlier run stay in the file unless their model is measured again; every row has its own date.
 """
