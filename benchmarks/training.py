@@ -8,9 +8,10 @@ each way once, one after the other, so that a slow spell of the machine hits all
 rounds of the time of a way over that of the plain step in the same round. Private steps clip at 1, update by SGD and
 run every check of the product. Their noise is exact, its bits drawn ahead on a second thread where a step has that many
 values: time on the clock counts. "float" ways add floating-point normals of the same secure stream instead, drawn in
-the step on its one thread: processor time counts. Memory is what a process of its own holds at most during steps,
-beyond its imports. "first" is the seconds that the first step takes, of the compiled way with an empty cache of
-compiled graphs.
+the step on its one thread: processor time counts. "eager quarters" lets a quarter of the batch through the model at a
+time. Memory is what a process of its own holds at most during steps, beyond what two steps of another small model left,
+imports above all. "first" is the seconds that the first step takes, of the compiled way with an empty cache of compiled
+graphs.
 
 With --json, rows of an earlier run stay in the file unless their model is measured again; every row has its own date.
 """
@@ -133,7 +134,7 @@ def timings(name: str, options: argparse.Namespace) -> tuple[dict[str, Timing], 
 
 
 def memory(name: str, way: str, device: str) -> float | None:
-    """MB that steps hold at most, beyond the imports, in a process of their own; None where they cannot run."""
+    """MB that steps hold at most, in a process of their own; None where they cannot run."""
     command = [sys.executable, __file__, "--device", device, "--measure-memory", name, way]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return float(done.stdout) if done.returncode == 0 and done.stdout.strip() else None
@@ -143,7 +144,10 @@ def _measure_memory(name: str, way: str, device: str) -> float:
     if way.startswith("opacus"):
         importlib.import_module("opacus.optimizers")
     MODELS[name].build()
-    prepared("adult", way if "compiled" in way else "plain", device)()
+    other = prepared("logistic" if name == "adult" else "adult", way, device)
+    for _ in range(2):
+        other()
+    del other
     before = _resident("VmRSS")
     step = prepared(name, way, device)
     for _ in range(2):

@@ -34,6 +34,21 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def memory() -> str:
+    """One line for each model: MB of the plain step, ratios to it, and the time of the step in quarters."""
+    ways = ("eager", "eager quarters", "recorded", "compiled", "opacus hooks", "opacus ghost")
+    lines = [f"| model (batch) | plain, MB | {' | '.join(ways)} | quarters, time | goal |"]
+    lines.append(f"|---|---:|{'---:|' * len(ways)}---:|---:|")
+    for row in rows():
+        if not row["memory"]:
+            continue
+        ratios = " | ".join(f"{row['memory'][way]:.1f}" if way in row["memory"] else "-" for way in ways)
+        name, base = f"{row['model']} ({row['batch']})", row["megabytes"]["plain"]
+        time = f"{row['time']['eager quarters']:.2f}" if "eager quarters" in row["time"] else "-"
+        lines.append(f"| {name} | {base:.1f} | {ratios} | {time} | {row['goals']['memory']} |")
+    return "\n".join(lines)
+
+
 def phases() -> str:
     """One line for each phase of the eager step, one column for each model: shares of the plain step."""
     found = json.loads((RESULTS / "training_phases.json").read_text())["shares_of_plain"]
@@ -90,3 +105,5 @@ if __name__ == "__main__":
     print(phases())
     print()
     print(floors())
+    print()
+    print(memory())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -61,12 +62,13 @@ def plain_compiled(case: Case, inputs: Batch, targets: Tensor) -> Step:
     return step
 
 
-def tacit(engine: str, case: Case, inputs: Batch, targets: Tensor, *, exact: bool = True) -> Step:
-    """The private step of this library, with exact noise as it is released, or with floating-point noise."""
+def tacit(engine: str, case: Case, inputs: Batch, targets: Tensor, *, exact: bool = True, parts: int = 1) -> Step:
+    """The private step of this library, with exact or floating-point noise, in so many physical batches."""
     model = case.build().to(targets.device)
     optimizer = SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
     stream = SecureStream()
-    step = PrivateUpdate(model, optimizer, _losses, clip_of(1.0, None), case.batch, engine, stream)
+    size = math.ceil(case.batch / parts)
+    step = PrivateUpdate(model, optimizer, _losses, clip_of(1.0, None), case.batch, engine, stream, size)
     if not exact:
         step._noisy_mean = FloatNoise(stream)
     return lambda: step(inputs, targets, 1.0)
@@ -105,6 +107,7 @@ WAYS: dict[str, Callable[[Case, Batch, Tensor], Step]] = {
     "plain compiled": plain_compiled,
     **{engine: partial(tacit, engine) for engine in ENGINES},
     **{f"{engine} float": partial(tacit, engine, exact=False) for engine in ENGINES},
+    "eager quarters": partial(tacit, "eager", parts=4),
     "opacus hooks": partial(opacus, "hooks"),
     "opacus ghost": partial(opacus, "ghost"),
 }

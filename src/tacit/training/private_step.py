@@ -18,6 +18,7 @@ from tacit.clipping import Clip, clip_of
 from tacit.errors import OptimizerMismatch, TrainingMisuse
 from tacit.gradients import ClippedSum, FlatGradient, UnitIds, first_batch_check
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size
+from tacit.gradients.memory import give_back_free_memory
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
 from tacit.training.correlation import Correlation
@@ -175,6 +176,7 @@ class PrivateUpdate:
         """Run `first_batch_check` once; call it before the step to run it in another precision than the step's."""
         if batch_size(inputs, targets) and not self._checked:
             first_batch_check(self._clipped, self._loss, inputs, targets)
+            give_back_free_memory()
             self._checked = True
 
     def choose_engine(self, inputs: Inputs, targets: Tensor, steps: int) -> None:
