@@ -12,12 +12,13 @@ from tacit.accounting import Ledger
 from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.runs import audit, audit_run, read_config, train
+from tacit.runs.audited_training import Training, training_of
 from tacit.runs.audits import attack_names
 from tacit.runs.builders import dataset_of
 from tacit.runs.execution import stored_execution
 from tacit.runs.privileged_attacks import PrivilegedAttacks
 from tacit.runs.stored_run import stored_config, stored_ledger
-from tacit.runs.white_box import Training, training_of, white_box
+from tacit.runs.white_box import white_box
 from tacit.training import release
 
 

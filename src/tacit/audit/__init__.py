@@ -1,5 +1,7 @@
 """Audits: lower bounds on the leakage of a mechanism or model, in the same object as the accountants' upper bounds."""
 
+from tacit.audit.allocation_canaries import AllocationLikelihoodRatio
+from tacit.audit.allocation_monitor import AllocationMonitor
 from tacit.audit.bounds import band, clopper_pearson, dkw, ranks
 from tacit.audit.canaries import LikelihoodRatio, ReleaseDifferences
 from tacit.audit.canary_audit import CanaryAudit
@@ -35,6 +37,8 @@ Lane = CanaryRun
 __all__ = [
     "ALARM",
     "ESTIMATORS",
+    "AllocationLikelihoodRatio",
+    "AllocationMonitor",
     "AuditResult",
     "CanaryAudit",
     "CanaryRun",

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from tacit import check
+from tacit.audit.allocation_canaries import SubsetMean
 from tacit.mechanisms import BallsAndBins, CyclicAllocation, CyclicPoisson, Mechanism, MinSeparation, ToeplitzStrategy
 from tacit.mechanisms.matrix import Strategy
 from tacit.noise.whitening import Whitening
@@ -93,10 +94,10 @@ def _of_turns(mechanism: CyclicPoisson | CyclicAllocation, gains: Array) -> Arra
     if isinstance(mechanism, CyclicPoisson):
         rate = mechanism.sample_rate
         return gains.sum(0) if rate == 1 else np.logaddexp(np.log1p(-rate), np.log(rate) + gains).sum(0)
-    block = mechanism.steps_per_block
-    to_come = np.zeros((-len(gains) % block, gains.shape[1]))
-    blocks = np.concatenate([gains, to_come]).reshape(-1, block, gains.shape[1])
-    return np.asarray(logsumexp(blocks, axis=1) - np.log(block)).sum(0)
+    mean = SubsetMean(mechanism.steps_per_block)
+    for of_turn in gains:
+        mean.add(of_turn)
+    return mean.total
 
 
 def separated(mechanism: Mechanism) -> Separated | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, bdtrc
 
+from tacit.audit.allocation_monitor import AllocationMonitor, binomial_p_values
 from tacit.audit.noise_monitor import ALARM
 from tacit.audit.sampler_monitor import SamplerMonitor
 
@@ -15,8 +15,8 @@ class GroupMonitor:
 
     Every record has a uniform group of its own: sizes of groups against Binomial(n, 1 / groups). A batch holds records
     of its group alone. Within a group: Poisson sampling at `rate` by `SamplerMonitor`; or each record once in every
-    `block` turns, at a uniform turn, so that a turn's batch is Binomial(size of the group, 1 / block). The alarm is
-    raised where the smallest p-value times the number of tests is below 1e-6.
+    `block` turns, at a uniform turn, by `AllocationMonitor`. The alarm is raised where the smallest p-value times the
+    number of tests is below 1e-6.
 
     Args:
         groups: >= 1.
@@ -43,28 +43,19 @@ class GroupMonitor:
         if not self._members:
             self._members = [np.flatnonzero(group_of == group) for group in range(self.groups)]
             sizes = np.array([len(members) for members in self._members])
-            self._p_values += _binomial(sizes, len(group_of), 1 / self.groups)
-            self._inner = [SamplerMonitor(max(1, len(members)), self.rate) for members in self._members]
-            self._left = [np.ones(len(members), bool) for members in self._members]
+            self._p_values += binomial_p_values(sizes, len(group_of), 1 / self.groups)
+            self._inner = [self._monitor(max(1, len(members))) for members in self._members]
         group = self._turn % self.groups
         members = self._members[group]
         places = np.searchsorted(members, batch)
         self._wrong |= bool((group_of[batch] != group).any()) or len(np.unique(batch)) != len(batch)
         if not self._wrong and len(members):
-            self._in_group(group, places)
+            self._inner[group].add(places)
         self._turn += 1
 
-    def _in_group(self, group: int, places: NDArray[np.int64]) -> None:
-        if self.block is None:
-            self._inner[group].add(places)
-            return
-        turn, left = self._turn // self.groups % self.block, self._left[group]
-        self._p_values += _binomial(np.array([len(places)]), len(left), 1 / self.block)
-        self._wrong |= not left[places].all()
-        left[places] = False
-        if turn == self.block - 1:
-            self._wrong |= bool(left.any())
-            left[:] = True
+    def _monitor(self, members: int) -> SamplerMonitor | AllocationMonitor:
+        """That of the batches of one group, whose records are numbered anew."""
+        return SamplerMonitor(members, self.rate) if self.block is None else AllocationMonitor(members, self.block)
 
     @property
     def passed(self) -> bool:
@@ -76,16 +67,6 @@ class GroupMonitor:
         """The smallest p-value times the number of tests, at most 1; a secret of the run."""
         if self._wrong:
             return 0.0
-        inner = []
-        if self.block is None:
-            seen = zip(self._inner, self._members, range(self._turn), strict=False)
-            inner = [monitor.p_value for monitor, members, _ in seen if len(members)]
-        found = [*self._p_values, *inner]
+        seen = zip(self._inner, self._members, range(self._turn), strict=False)
+        found = [*self._p_values, *(monitor.p_value for monitor, members, _ in seen if len(members))]
         return min(1.0, min(found, default=1.0) * len(found))
-
-
-def _binomial(seen: NDArray[np.int64], trials: int, rate: float) -> list[float]:
-    """Two-sided exact p-values."""
-    below = bdtr(seen, trials, rate)
-    above = np.where(seen > 0, bdtrc(seen - 1, trials, rate), 1.0)
-    return np.minimum(1.0, 2 * np.minimum(below, above)).tolist()

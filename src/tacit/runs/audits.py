@@ -13,6 +13,7 @@ from tacit.audit import Finding, Report, audit_normal, audit_one_run_curve, audi
 from tacit.data import Dataset
 from tacit.errors import InvalidInput
 from tacit.runs.attacks import audit_result, claim_of, scores_of
+from tacit.runs.audited_training import check_settings, training_of
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
 from tacit.runs.execution import differences, stored_execution
@@ -22,7 +23,7 @@ from tacit.runs.privileged_attacks import PrivilegedAttacks
 from tacit.runs.run_budget import note_audit
 from tacit.runs.stored_run import stored_config, stored_ledger, warn_of_origin
 from tacit.runs.validation import trained_on
-from tacit.runs.white_box import LOW_ORDER_BITS, WHITE_BOX, WhiteBox, check_settings, training_of, white_box
+from tacit.runs.white_box import LOW_ORDER_BITS, WHITE_BOX, WhiteBox, white_box
 from tacit.tradeoff import TradeOff
 from tacit.training.refusals import collected_refusals
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from tacit import check
-from tacit.audit import GroupMonitor, LowOrderBits, NoiseMonitor, SamplerMonitor
+from tacit.audit import AllocationMonitor, GroupMonitor, LowOrderBits, NoiseMonitor, SamplerMonitor
 from tacit.mechanisms import Strategy
 from tacit.noise import Stream
 from tacit.noise.rounded_gaussian import grid_of
@@ -102,6 +102,7 @@ class LaneMonitors:
         slack: share by which the noise is larger, to cover the rounding of sums.
         drawn: the sampling of the run.
         block: turns of a group in which each record has one, where `drawn` has groups; None for Poisson sampling.
+        allocation: (T, k) where `drawn` has no groups and every record is in k of every T steps; None otherwise.
         strategy: of noise that is correlated over the steps; None for independent noise.
         noise: of all coordinates of the lane.
         batches: of all records and canaries; None before the run.
@@ -115,9 +116,10 @@ class LaneMonitors:
     slack: float = 0.0
     drawn: Sampling = field(default_factory=PoissonSampling)
     block: int | None = None
+    allocation: tuple[int, int] | None = None
     strategy: Strategy | None = None
     noise: NoiseMonitor = field(default_factory=NoiseMonitor)
-    batches: SamplerMonitor | GroupMonitor | None = None
+    batches: SamplerMonitor | GroupMonitor | AllocationMonitor | None = None
     batch: np.ndarray | None = None
     group_of: np.ndarray | None = None
 
@@ -146,9 +148,15 @@ class LaneMonitors:
                 self.batches = GroupMonitor(sampler.groups, rate=rate, block=self.block)
             self.batches.add(batch.indices, self.group_of)
             return
-        if not isinstance(self.batches, SamplerMonitor):
-            self.batches = SamplerMonitor(self._records, self.sample_rate)
+        if self.batches is None or isinstance(self.batches, GroupMonitor):
+            self.batches = self._stated_batches()
         self.batches.add(batch.indices)
+
+    def _stated_batches(self) -> SamplerMonitor | AllocationMonitor:
+        """The monitor of batches without groups, by what the ledger states and not by what the sampler says."""
+        if self.allocation is None:
+            return SamplerMonitor(self._records, self.sample_rate)
+        return AllocationMonitor(self._records, *self.allocation)
 
     def observe(self, release: np.ndarray, real: int, chosen: np.ndarray) -> None:
         """Count a release in units of the clipping bound.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,39 +14,17 @@ from torch.optim import Optimizer
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.attacks import Scores
-from tacit.audit import GroupedLikelihoodRatio, LikelihoodRatio, LowOrderBits, one_run
-from tacit.audit.correlated_canaries import Separated, separated
+from tacit.audit import LowOrderBits, one_run
 from tacit.data import Dataset
-from tacit.errors import InvalidInput
 from tacit.gradients import clipped_sum
 from tacit.gradients.inputs import Loss
 from tacit.gradients.rounding import single_slack, slack
-from tacit.mechanisms import (
-    BallsAndBins,
-    CyclicAllocation,
-    CyclicPoisson,
-    Gaussian,
-    Mechanism,
-    MinSeparation,
-    Poisson,
-    Strategy,
-    ToeplitzStrategy,
-)
-from tacit.noise.whitening import whitened
-from tacit.relation import Relation
+from tacit.runs.audited_training import Training, check_settings, training_of
 from tacit.runs.builders import network_of, optimizer_of, scheduler_of
-from tacit.runs.canaries import CanaryLane, LaneMonitors, Observer
+from tacit.runs.canaries import CanaryLane, LaneMonitors
 from tacit.runs.config import Config
 from tacit.runs.execution import stored_execution
 from tacit.runs.methods.base import Progress
-from tacit.sampling import (
-    BallsAndBinsSampling,
-    CyclicAllocationSampling,
-    CyclicPoissonSampling,
-    PoissonSampling,
-    Sampling,
-)
-from tacit.serialization import json_table
 from tacit.training import fit
 from tacit.training.correlation import Correlation
 from tacit.training.execution_record import ExecutionRecord, with_threads
@@ -55,50 +32,7 @@ from tacit.training.release import LEAST_AHEAD
 
 WHITE_BOX = "white_box"
 LOW_ORDER_BITS = "low_order_bits"
-TAKES = (
-    "White-box audits take runs of method gradient on classes with flat clipping, the relation add_remove and the same "
-    "Gaussian noise at every step: on Poisson batches, or, correlated or not, on batches of groups in turn."
-)
 _VALUES = 200_000  # of noise that the monitor should see: an error of its size of .8 % is then an alarm
-_AGREEMENT = 1e-9  # relative; settings and ledger print the same double
-
-
-@dataclass(frozen=True)
-class Training:
-    """What the ledger of a run says was run: `steps` times Gaussian noise on a sample.
-
-    Attributes:
-        noise_multiplier: std / clip_norm.
-        sample_rate: in (0, 1].
-        steps: number of steps, those lost to an interruption included.
-        sampling: of the batches.
-        mechanism: of a run whose records take part in the steps of one group alone; None for Poisson batches.
-        strategy: of noise that is correlated over the steps; None for independent noise.
-    """
-
-    noise_multiplier: float
-    sample_rate: float
-    steps: int
-    sampling: Sampling = field(default_factory=PoissonSampling)
-    mechanism: Separated | None = None
-    strategy: Strategy | None = None
-
-    @property
-    def noise(self) -> str | Strategy:
-        """As `fit` takes it."""
-        return "independent" if self.strategy is None else self.strategy
-
-    @property
-    def block(self) -> int | None:
-        """Turns of a group in which each record has one; None where it is drawn at every turn by itself."""
-        return self.mechanism.steps_per_block if isinstance(self.mechanism, CyclicAllocation) else None
-
-    def observer(self, groups: Callable[[], np.ndarray]) -> Observer:
-        """The likelihood ratio of canaries, whose group `groups` gives after the run."""
-        if self.mechanism is None:
-            return LikelihoodRatio(self.noise_multiplier, self.sample_rate)
-        strategy = self.strategy if self.strategy is not None else ToeplitzStrategy(self.steps, (1.0,))
-        return GroupedLikelihoodRatio(self.mechanism, strategy, self.noise_multiplier, groups)
 
 
 @dataclass(frozen=True)
@@ -114,72 +48,6 @@ class WhiteBox:
     scores: Scores
     monitors: dict[str, bool]
     execution: ExecutionRecord
-
-
-def training_of(config: Config, dataset: Dataset, ledger: Ledger) -> Training:
-    """What the canary run repeats, from the ledger.
-
-    Raises:
-        InvalidInput: white-box audits do not take the run; the sentence says which they take.
-    """
-    if config.method != "gradient" or dataset.task == "regression":
-        raise _not_taken(f"method {config.method} on {dataset.task}")
-    if config.section("clip").type != "flat":
-        raise _not_taken(f"{config.section('clip').type} clipping")
-    if ledger.relation != Relation.ADD_REMOVE:
-        raise _not_taken(f"the relation {ledger.relation.value}")
-    mechanisms = list({entry.mechanism for entry in ledger.entries})
-    steps = sum(entry.steps for entry in ledger.entries)
-    training = _training(mechanisms[0], steps) if len(mechanisms) == 1 else None
-    if training is None:
-        raise _not_taken("steps of another kind, or of several kinds")
-    return training
-
-
-def check_settings(config: Config, dataset: Dataset, folder: Path, training: Training) -> None:
-    """Compare the settings of config.json and card.json with what the ledger recorded.
-
-    Args:
-        config: of the run.
-        dataset: of the run.
-        folder: of the run, whose card.json is read if it is there.
-        training: from the ledger.
-
-    Raises:
-        InvalidInput: a setting is not what the ledger recorded.
-    """
-    card = json_table("card.json", folder / "card.json") if (folder / "card.json").exists() else {}
-    records = len(dataset.y_train)
-    settings = check.instance("settings of card.json", card.get("settings", {}), dict, "a table")
-    said: list[tuple[str, str, Any, float]] = [
-        ("noise_multiplier", "card.json", settings.get("noise_multiplier"), training.noise_multiplier),
-        ("sample_rate", "card.json", _drawn_at(training, settings.get("sample_rate")), training.sample_rate),
-        ("clip_norm", "card.json", settings.get("clip_norm"), config.clip_norm),
-        ("noise_multiplier", "config.json", config.noise_multiplier, training.noise_multiplier),
-        (
-            "batch_size",
-            "config.json",
-            config.batch_size and _drawn_at(training, config.batch_size / records) * records,
-            training.sample_rate * records,
-        ),
-    ]
-    for name, file, value, recorded in said:
-        if value is not None and not _agree(value, recorded):
-            source = "config.json" if name == "clip_norm" else "ledger.json"
-            raise check.fail(
-                f"{name} of {file}", f"{recorded:g}, as in {source}", value, "One of the two files was changed."
-            )
-
-
-def _drawn_at(training: Training, sample_rate: Any) -> Any:
-    """The rate at which batches are drawn where `sample_rate` was asked for: whole turns or bins round it down."""
-    if not isinstance(sample_rate, int | float) or isinstance(training.mechanism, CyclicPoisson | None):
-        return sample_rate
-    if isinstance(training.sampling, BallsAndBinsSampling):
-        return 1 / training.sampling.bins(sample_rate)
-    assert isinstance(training.sampling, CyclicAllocationSampling)
-    assert training.sampling.groups is not None
-    return 1 / (training.sampling.groups * training.sampling.steps_per_block(sample_rate))
 
 
 def white_box(
@@ -221,6 +89,7 @@ def white_box(
         config.clip_norm,
         drawn=training.sampling,
         block=training.block,
+        allocation=training.allocation,
         strategy=training.strategy,
     )
     train = _Trainer(config, training, known, monitors, attack == LOW_ORDER_BITS, on_progress)
@@ -309,32 +178,6 @@ def _execution_of(config: Config) -> dict[str, Any]:
     return {name: getattr(config, name) for name in names}
 
 
-def _training(mechanism: Mechanism, steps: int) -> Training | None:
-    """`steps` of `mechanism`; None if it is neither Gaussian noise on a Poisson sample nor one of groups in turn."""
-    apart = separated(mechanism)
-    if apart is None:
-        base, rate = (mechanism.base, mechanism.sample_rate) if isinstance(mechanism, Poisson) else (mechanism, 1.0)
-        # The law of a kind of Gaussian may be another one.
-        if not isinstance(base, Gaussian) or type(base) is not Gaussian or not base.noise_multiplier > 0:
-            return None
-        return Training(base.noise_multiplier, rate, steps)
-    if isinstance(apart, BallsAndBins):
-        assert isinstance(apart.base, Gaussian)
-        return Training(apart.base.noise_multiplier, 1 / apart.steps_per_epoch, steps, BallsAndBinsSampling(), apart)
-    base = apart.base
-    if steps != base.strategy.iterations or not whitened(base.strategy):
-        return None
-    strategy = base.strategy if base.strategy.bands > 1 else None
-    if isinstance(apart, MinSeparation):
-        rate, sampling = 1 / apart.separation, BallsAndBinsSampling()
-    elif isinstance(apart, CyclicPoisson):
-        rate, sampling = apart.sample_rate / apart.groups, CyclicPoissonSampling(apart.groups)
-    else:
-        rate = 1 / (apart.groups * apart.steps_per_block)
-        sampling = CyclicAllocationSampling(apart.groups)
-    return Training(base.noise_multiplier, rate, steps, sampling, apart, strategy)
-
-
 def _groups(lane: CanaryLane, monitors: LaneMonitors, training: Training) -> np.ndarray:
     """The group of every canary: of those that took part, theirs; of the others, a random one."""
     assert training.mechanism is not None
@@ -343,14 +186,6 @@ def _groups(lane: CanaryLane, monitors: LaneMonitors, training: Training) -> np.
     found = np.random.default_rng().integers(groups, size=lane.width)
     found[lane.chosen] = monitors.group_of[len(monitors.group_of) - len(lane.chosen) :]
     return found
-
-
-def _not_taken(got: str) -> InvalidInput:
-    return check.fail("run", "one that white-box audits take", got, TAKES)
-
-
-def _agree(value: Any, recorded: float) -> bool:
-    return isinstance(value, int | float) and bool(np.isclose(value, recorded, rtol=_AGREEMENT, atol=0.0))
 
 
 def _idle(body: nn.Module, canaries: int, steps: int) -> int:

@@ -1,0 +1,221 @@
+"""What the canary run of a white-box audit repeats: noise, sampling and steps, as the ledger of the run states them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit import check
+from tacit.accounting import Ledger
+from tacit.audit import AllocationLikelihoodRatio, GroupedLikelihoodRatio, LikelihoodRatio
+from tacit.audit.correlated_canaries import Separated, separated
+from tacit.data import Dataset
+from tacit.errors import InvalidInput
+from tacit.mechanisms import (
+    BalancedIteration,
+    BallsAndBins,
+    CyclicAllocation,
+    CyclicPoisson,
+    Gaussian,
+    Mechanism,
+    MinSeparation,
+    Poisson,
+    RandomAllocation,
+    Strategy,
+    ToeplitzStrategy,
+)
+from tacit.noise.whitening import whitened
+from tacit.relation import Relation
+from tacit.runs.canaries import Observer
+from tacit.runs.config import Config
+from tacit.sampling import (
+    BalancedIterationSampling,
+    BallsAndBinsSampling,
+    CyclicAllocationSampling,
+    CyclicPoissonSampling,
+    PoissonSampling,
+    RandomAllocationSampling,
+    Sampling,
+)
+from tacit.serialization import json_table
+
+TAKES = (
+    "White-box audits take runs of method gradient on classes with flat clipping, the relation add_remove and the same "
+    "Gaussian noise at every step: on Poisson batches, by random allocation or balanced iteration, or, correlated or "
+    "not, on batches of groups in turn."
+)
+_AGREEMENT = 1e-9  # relative; settings and ledger print the same double
+
+Allocated = BalancedIteration | RandomAllocation
+"""Mechanisms whose records take part in a known number of steps, in secret ones."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the ledger of a run says was run: `steps` times Gaussian noise on a sample.
+
+    Attributes:
+        noise_multiplier: std / clip_norm.
+        sample_rate: in (0, 1].
+        steps: number of steps, those lost to an interruption included.
+        sampling: of the batches.
+        mechanism: of a run whose records take part in the steps of one group alone, or in a known number of steps; None
+            for Poisson batches.
+        strategy: of noise that is correlated over the steps; None for independent noise.
+    """
+
+    noise_multiplier: float
+    sample_rate: float
+    steps: int
+    sampling: Sampling = field(default_factory=PoissonSampling)
+    mechanism: Separated | Allocated | None = None
+    strategy: Strategy | None = None
+
+    @property
+    def noise(self) -> str | Strategy:
+        """As `fit` takes it."""
+        return "independent" if self.strategy is None else self.strategy
+
+    @property
+    def block(self) -> int | None:
+        """Turns of a group in which each record has one; None where it is drawn at every turn by itself."""
+        return self.mechanism.steps_per_block if isinstance(self.mechanism, CyclicAllocation) else None
+
+    @property
+    def allocation(self) -> tuple[int, int] | None:
+        """(T, k) where every record is in k of every T steps, of no group; None otherwise."""
+        if isinstance(self.mechanism, BalancedIteration):
+            return self.mechanism.iterations, self.mechanism.participations
+        return (self.mechanism.steps_per_epoch, 1) if isinstance(self.mechanism, RandomAllocation) else None
+
+    def observer(self, groups: Callable[[], np.ndarray]) -> Observer:
+        """The likelihood ratio of canaries, whose group `groups` gives after the run."""
+        if self.mechanism is None:
+            return LikelihoodRatio(self.noise_multiplier, self.sample_rate)
+        if isinstance(self.mechanism, Allocated):
+            assert self.allocation is not None
+            return AllocationLikelihoodRatio(self.noise_multiplier, *self.allocation)
+        strategy = self.strategy if self.strategy is not None else ToeplitzStrategy(self.steps, (1.0,))
+        return GroupedLikelihoodRatio(self.mechanism, strategy, self.noise_multiplier, groups)
+
+
+def training_of(config: Config, dataset: Dataset, ledger: Ledger) -> Training:
+    """What the canary run repeats, from the ledger.
+
+    Raises:
+        InvalidInput: white-box audits do not take the run; the sentence says which they take.
+    """
+    if config.method != "gradient" or dataset.task == "regression":
+        raise _not_taken(f"method {config.method} on {dataset.task}")
+    if config.section("clip").type != "flat":
+        raise _not_taken(f"{config.section('clip').type} clipping")
+    if ledger.relation != Relation.ADD_REMOVE:
+        raise _not_taken(f"the relation {ledger.relation.value}")
+    mechanisms = list({entry.mechanism for entry in ledger.entries})
+    steps = sum(entry.steps for entry in ledger.entries)
+    training = _training(mechanisms[0], steps) if len(mechanisms) == 1 else None
+    if training is None:
+        raise _not_taken("steps of another kind, or of several kinds")
+    return training
+
+
+def check_settings(config: Config, dataset: Dataset, folder: Path, training: Training) -> None:
+    """Compare the settings of config.json and card.json with what the ledger recorded.
+
+    Args:
+        config: of the run.
+        dataset: of the run.
+        folder: of the run, whose card.json is read if it is there.
+        training: from the ledger.
+
+    Raises:
+        InvalidInput: a setting is not what the ledger recorded.
+    """
+    card = json_table("card.json", folder / "card.json") if (folder / "card.json").exists() else {}
+    records = len(dataset.y_train)
+    settings = check.instance("settings of card.json", card.get("settings", {}), dict, "a table")
+    said: list[tuple[str, str, Any, float]] = [
+        ("noise_multiplier", "card.json", settings.get("noise_multiplier"), training.noise_multiplier),
+        ("sample_rate", "card.json", _drawn_at(training, settings.get("sample_rate")), training.sample_rate),
+        ("clip_norm", "card.json", settings.get("clip_norm"), config.clip_norm),
+        ("noise_multiplier", "config.json", config.noise_multiplier, training.noise_multiplier),
+        (
+            "batch_size",
+            "config.json",
+            config.batch_size and _drawn_at(training, config.batch_size / records) * records,
+            training.sample_rate * records,
+        ),
+    ]
+    for name, file, value, recorded in said:
+        if value is not None and not _agree(value, recorded):
+            source = "config.json" if name == "clip_norm" else "ledger.json"
+            raise check.fail(
+                f"{name} of {file}", f"{recorded:g}, as in {source}", value, "One of the two files was changed."
+            )
+
+
+def _drawn_at(training: Training, sample_rate: Any) -> Any:
+    """The rate at which batches are drawn where `sample_rate` was asked for: whole turns or bins round it down."""
+    if not isinstance(sample_rate, int | float) or isinstance(training.mechanism, CyclicPoisson | None):
+        return sample_rate
+    if isinstance(training.sampling, BalancedIterationSampling):
+        return training.sampling.participations(sample_rate) / training.steps
+    if isinstance(training.sampling, RandomAllocationSampling):
+        return 1 / training.sampling.steps_alike(1, sample_rate)
+    if isinstance(training.sampling, BallsAndBinsSampling):
+        return 1 / training.sampling.bins(sample_rate)
+    assert isinstance(training.sampling, CyclicAllocationSampling)
+    assert training.sampling.groups is not None
+    return 1 / (training.sampling.groups * training.sampling.steps_per_block(sample_rate))
+
+
+def _training(mechanism: Mechanism, steps: int) -> Training | None:
+    """`steps` of `mechanism`; None unless it is Gaussian noise on a Poisson sample, `Allocated` or of groups."""
+    apart = separated(mechanism)
+    if apart is not None:
+        return _of_groups(apart, steps)
+    known = isinstance(mechanism, Poisson | Allocated)
+    base = mechanism.base if known else mechanism
+    # The law of a kind of Gaussian may be another one.
+    if not isinstance(base, Gaussian) or type(base) is not Gaussian or not base.noise_multiplier > 0:
+        return None
+    noise = base.noise_multiplier
+    if isinstance(mechanism, RandomAllocation):
+        return Training(noise, 1 / mechanism.steps_per_epoch, steps, RandomAllocationSampling(), mechanism)
+    if isinstance(mechanism, BalancedIteration):
+        if steps != mechanism.iterations:
+            return None
+        sampling = BalancedIterationSampling(iterations=steps)
+        return Training(noise, mechanism.participations / steps, steps, sampling, mechanism)
+    return Training(noise, mechanism.sample_rate if isinstance(mechanism, Poisson) else 1.0, steps)
+
+
+def _of_groups(apart: Separated, steps: int) -> Training | None:
+    """`steps` of a mechanism whose records take part in the steps of one group alone."""
+    if isinstance(apart, BallsAndBins):
+        assert isinstance(apart.base, Gaussian)
+        return Training(apart.base.noise_multiplier, 1 / apart.steps_per_epoch, steps, BallsAndBinsSampling(), apart)
+    base = apart.base
+    if steps != base.strategy.iterations or not whitened(base.strategy):
+        return None
+    strategy = base.strategy if base.strategy.bands > 1 else None
+    if isinstance(apart, MinSeparation):
+        rate, sampling = 1 / apart.separation, BallsAndBinsSampling()
+    elif isinstance(apart, CyclicPoisson):
+        rate, sampling = apart.sample_rate / apart.groups, CyclicPoissonSampling(apart.groups)
+    else:
+        rate = 1 / (apart.groups * apart.steps_per_block)
+        sampling = CyclicAllocationSampling(apart.groups)
+    return Training(base.noise_multiplier, rate, steps, sampling, apart, strategy)
+
+
+def _not_taken(got: str) -> InvalidInput:
+    return check.fail("run", "one that white-box audits take", got, TAKES)
+
+
+def _agree(value: Any, recorded: float) -> bool:
+    return isinstance(value, int | float) and bool(np.isclose(value, recorded, rtol=_AGREEMENT, atol=0.0))
