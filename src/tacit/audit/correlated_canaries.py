@@ -69,12 +69,13 @@ class GroupedLikelihoodRatio:
         """The score of each canary, shape (canaries,)."""
         products = self._whitening.pulled_back(np.stack(self._rows))
         mechanism, steps = self._mechanism, len(products)
-        turns = np.arange(steps)
         if isinstance(mechanism, MinSeparation | BallsAndBins):
             apart = mechanism.separation if isinstance(mechanism, MinSeparation) else mechanism.steps_per_epoch
-            patterns = (turns[:, None] % apart == np.arange(apart)).astype(float)
-            squares = np.square(self._whitening.of_patterns(patterns)).sum(0)
-            gains = (patterns.T @ products - squares[:, None] / 2) / self._variance
+            # A pattern for each group, one step at a time: all of them are as many values as steps times groups.
+            patterns = (np.equal(np.arange(apart), turn % apart).astype(float) for turn in range(steps))
+            squares = self._whitening.squared_norms(patterns)
+            along = np.stack([products[group::apart].sum(0) for group in range(apart)])
+            gains = (along - squares[:, None] / 2) / self._variance
             if isinstance(mechanism, BallsAndBins):
                 return np.asarray(logsumexp(gains, axis=0) - np.log(apart))
             return gains[self._groups(), np.arange(gains.shape[1])]

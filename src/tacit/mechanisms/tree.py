@@ -43,8 +43,10 @@ class TreeStrategy:
     def sensitivity(self, *, participations: int = 1, separation: int | None = None) -> float:
         """A bound on ||C (x - x')|| for records of norm 1 that take part so often, so many steps apart.
 
-        A node of length L holds at most m = min(k, ceil(L / s)) of a record's steps, and the nodes of a level k in sum,
-        so a level adds at most k m to the square.
+        A node of length L holds at most m = min(k, ceil(L / s)) of a record's steps, and the floor(n / L) nodes of a
+        level k in sum, so a level adds at most what as many nodes of m as there can be, and one of the rest, add to the
+        square (THEORY.md, Theorem 1.7). It is reached by a single participation, and by one in every s steps where s is
+        a power of 2 and k s <= n.
 
         Args:
             participations: k >= 1, steps that use one record; counted as at most ceil(n / separation).
@@ -52,7 +54,13 @@ class TreeStrategy:
         """
         apart = self.iterations if separation is None else check.count("separation", separation)
         often = min(check.count("participations", participations), -(-self.iterations // apart))
-        return float(sum(often * min(often, -(-(2**height) // apart)) for height in range(self.levels))) ** 0.5
+        return float(sum(self._of_level(2**height, often, apart) for height in range(self.levels))) ** 0.5
+
+    def _of_level(self, length: int, often: int, apart: int) -> int:
+        """The largest sum of squares of participations in the nodes of one length."""
+        most, nodes = min(often, -(-length // apart)), self.iterations // length
+        full = min(often // most, nodes)
+        return full * most**2 + (often - full * most) ** 2 * (full < nodes)
 
     def row_norms(self) -> np.ndarray:
         """Standard deviation of the noise on every step at sigma 1: that of the difference of two prefix estimates.

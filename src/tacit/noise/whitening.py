@@ -2,22 +2,21 @@
 
 A run with correlated noise shows estimates e = x + K z. With K K^T = L L^T, the rows w = L^-1 e carry independent
 noise, and a record that takes part in the steps p adds L^-1 p to them. For square C, K = C^-1 and L^-1 = C: the rows
-are what was released. What checks and audits measure is measured on them.
+are what was released. A tree releases more rows than there are steps; of its estimates, the row of a step is the mean
+of the nodes that the step completes, of height j with a weight of 2^j (THEORY.md, Lemma 1.7a). What checks and audits
+measure is measured on them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 from scipy.signal import fftconvolve
 
-from tacit import check
 from tacit.mechanisms import Strategy, ToeplitzStrategy
 from tacit.noise.correlated import CorrelatedNoise
-
-# Of a tree, whose factor L is dense: so many make a factor of 128 MB in a second.
-_MOST_STEPS = 4096
 
 Array = NDArray[np.float64]
 
@@ -25,11 +24,11 @@ Array = NDArray[np.float64]
 class Whitening:
     """Rows with independent noise, of the spread of z, made of the estimates of a run step by step.
 
-    Args:
-        strategy: C of the run; see `whitened`.
+    A step takes as long, and as much memory, as its noise did: the bands, buffers or levels of the strategy times the
+    values of an estimate.
 
-    Raises:
-        InvalidInput: the strategy is not one that is whitened.
+    Args:
+        strategy: C of the run.
 
     Example:
         >>> from tacit.mechanisms import ToeplitzStrategy
@@ -39,57 +38,49 @@ class Whitening:
     """
 
     def __init__(self, strategy: Strategy):
-        if not whitened(strategy):
-            raise check.fail("iterations of a tree", f"at most {_MOST_STEPS} to be whitened", strategy.iterations)
         self.strategy = strategy
         self._encoder = CorrelatedNoise.of(strategy)
-        self._seen: list[Array] = []
-        self._inverse = None if isinstance(strategy, ToeplitzStrategy) else _inverse_factor(strategy)
 
     def add(self, estimate: Array) -> Array:
         """The row of the next step, shape as `estimate`."""
         values = np.asarray(estimate, dtype=np.float64)
-        if self._inverse is None:
-            return self._encoder.encode(values)
-        self._seen.append(values)
-        return self._inverse[len(self._seen) - 1, : len(self._seen)] @ np.stack(self._seen)
+        rows = self._encoder.encode(values)
+        if isinstance(self.strategy, ToeplitzStrategy):
+            return rows
+        nodes = rows.reshape(-1, len(values))
+        return 2.0 ** np.arange(len(nodes)) @ nodes * _of_nodes(len(nodes))
 
     def of_patterns(self, patterns: Array) -> Array:
         """L^-1 p for participation patterns p, the columns of `patterns`, shape (n, patterns)."""
         rows = Whitening(self.strategy)
         return np.stack([rows.add(step) for step in patterns])
 
+    def squared_norms(self, patterns: Iterable[Array]) -> Array:
+        """|L^-1 p|^2 for participation patterns p, given step by step, each of shape (patterns,)."""
+        rows = Whitening(self.strategy)
+        return np.asarray(sum(np.square(rows.add(step)) for step in patterns))
+
     def pulled_back(self, rows: Array) -> Array:
         """(L^-1)^T rows: inner products of the rows, shape (n, canaries), with what each single step adds to them."""
-        if self._inverse is not None:
-            return self._inverse.T @ rows
-        assert isinstance(self.strategy, ToeplitzStrategy)
+        if not isinstance(self.strategy, ToeplitzStrategy):
+            return _over_blocks(rows)
         coefficients = np.array(self.strategy.coefficients)[::-1, None]
         found = fftconvolve(rows, coefficients, axes=0)[self.strategy.bands - 1 :]
         return found / self.strategy.scales[:, None]
 
 
-def whitened(strategy: Strategy) -> bool:
-    """Whether `Whitening` takes `strategy`: any Toeplitz matrix, trees of up to 4,096 steps.
-
-    Example:
-        >>> from tacit.mechanisms import TreeStrategy
-        >>> whitened(TreeStrategy(5000))
-        False
-    """
-    return isinstance(strategy, ToeplitzStrategy) or strategy.iterations <= _MOST_STEPS
+def _of_nodes(completed: int | NDArray[np.int64]) -> Array:
+    """1 / the standard deviation of sum_j 2^j z_j over so many nodes: sqrt(3 / (4^completed - 1))."""
+    return np.sqrt(3 / (4.0**completed - 1))
 
 
-def _inverse_factor(strategy: Strategy) -> Array:
-    """L^-1 of estimates that are made of more rows than there are steps."""
-    steps = strategy.iterations
-    noise = CorrelatedNoise.of(strategy)
-    counts = [len(noise.encode(np.zeros(1))) for _ in range(steps)]
-    every, noise = np.eye(sum(counts)), CorrelatedNoise.of(strategy)
-    estimates, start = [], 0
-    for count in counts:
-        noise.encode(np.zeros(len(every)))
-        estimates.append(noise.decode(every[start : start + count].reshape(-1)))
-        start += count
-    factor = np.linalg.cholesky(np.stack(estimates) @ np.stack(estimates).T)
-    return solve_triangular(factor, np.eye(steps), lower=True)
+def _over_blocks(rows: Array) -> Array:
+    """Of a tree: for every step the sum, over the nodes that hold it, of their last step's row as that weighs them."""
+    ends = np.arange(1, len(rows) + 1)
+    scaled = rows * _of_nodes(np.log2(ends & -ends).astype(np.int64) + 1)[:, None]
+    found = np.zeros_like(scaled)
+    for height in range(len(rows).bit_length()):
+        length = 2**height
+        last = scaled[length - 1 :: length]
+        found[: len(last) * length] += np.repeat(length * last, length, axis=0)
+    return found

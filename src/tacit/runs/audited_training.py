@@ -28,7 +28,6 @@ from tacit.mechanisms import (
     Strategy,
     ToeplitzStrategy,
 )
-from tacit.noise.whitening import whitened
 from tacit.relation import Relation
 from tacit.runs.canaries import Observer
 from tacit.runs.config import Config
@@ -200,7 +199,7 @@ def _of_groups(apart: Separated, steps: int) -> Training | None:
         assert isinstance(apart.base, Gaussian)
         return Training(apart.base.noise_multiplier, 1 / apart.steps_per_epoch, steps, BallsAndBinsSampling(), apart)
     base = apart.base
-    if steps != base.strategy.iterations or not whitened(base.strategy):
+    if steps != base.strategy.iterations:
         return None
     strategy = base.strategy if base.strategy.bands > 1 else None
     if isinstance(apart, MinSeparation):

@@ -26,7 +26,7 @@ from tacit.gradients.sum_check import difference_of_sum
 from tacit.mechanisms import Gaussian, MatrixGaussian, Mechanism, Strategy
 from tacit.noise import SecureStream, SeededStream, Stream
 from tacit.noise.rounded_gaussian import grid_of
-from tacit.noise.whitening import Whitening, whitened
+from tacit.noise.whitening import Whitening
 from tacit.sampling import Batch
 from tacit.standing import Standing
 from tacit.training.batch_statistics import BatchStatistics
@@ -87,7 +87,7 @@ class ReleaseMonitor:
         """Measure the noise of a run from its first step on, or of what is left of one, correlated by `strategy`."""
         self._slack_of = Correlation(strategy).slack
         self._width = max(1, _WINDOW // min(strategy.bands, _WINDOW))
-        self._whitening = Whitening(strategy) if whitened(strategy) else None
+        self._whitening = Whitening(strategy)
 
     def goes_on(self) -> None:
         """Leave correlated noise unmeasured: a seeded run goes on, and its earlier releases are not kept."""
