@@ -56,6 +56,34 @@ def test_intervals_decide_as_double_precision(monkeypatch):
     assert np.array_equal(rounded_gaussian(values, SeededStream(4), std=1.1), usual)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("first", "second"), [(2.0**-11, 2.0**-26), (0.5, 2.0**-26), (0.5, 0.49), (0.5, 0.5)])
+def test_few_values_are_decided_as_many_from_the_same_bits(monkeypatch, dtype, first, second):
+    """Wide margins send values to the later tiers; sizes around a block exercise which pair a value belongs to."""
+    monkeypatch.setattr(module, "_BLOCK", 8)
+    monkeypatch.setattr(module, "_MARGIN_1", first)
+    monkeypatch.setattr(module, "_MARGIN_2", second)
+    for size in (1, 2, 7, 8, 9, 15, 25, 120):
+        values = np.random.default_rng(size).normal(size=size).astype(dtype) * 3
+        released = []
+        for few in (0, 200):
+            monkeypatch.setattr(module, "_FEW", few)
+            stream = SeededStream(size)
+            released.append((rounded_gaussian(values, stream, std=1.1), stream.bits(3)))
+        assert np.array_equal(released[0][0], released[1][0])
+        assert np.array_equal(released[0][1], released[1][1])
+
+
+def test_few_values_near_the_ends_of_the_uniform_are_refined(monkeypatch):
+    ends = np.array([0, 1, 2**44, 2**44 + 1, 2**64 - 2**44, 2**64 - 1], np.uint64)
+    draw = NormalDraw(ends, np.arange(-3, 3, dtype=np.int32) * 2**28, np.full(12, np.nan, np.float32))
+    released = []
+    for few in (0, 200):
+        monkeypatch.setattr(module, "_FEW", few)
+        released.append(rounded_gaussian(np.linspace(-2, 2, 12), SeededStream(1), std=1.1, draw=draw))
+    assert np.array_equal(*released)
+
+
 def test_a_guess_with_a_larger_error_changes_answers():
     """The test of the tiers has power: an error beyond the margin shows."""
     stream = SeededStream(5)

@@ -90,6 +90,13 @@ class Cell:
         self.bits += 64
 
 
+def normals_of(cell: Cell) -> tuple[tuple[float, float], bool]:
+    """Both normals of a cell of 64 bits, as `box_muller` computes them, and whether it lies `inside`."""
+    radius = math.sqrt(-2.0 * math.log((cell.radius >> 1) * 2.0**-63 + 2.0**-64))
+    turns = cell.angle * (math.pi * 2.0**-63)
+    return (radius * math.cos(turns), radius * math.sin(turns)), INNER < cell.radius < 2**64 - INNER
+
+
 def interval(cell: Cell) -> tuple[Any, Any, Any]:
     """Interval arithmetic of enough precision for a cell, and the intervals of its radius and angle."""
     context: Any = MPIntervalContext()

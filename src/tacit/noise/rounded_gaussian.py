@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from tacit import check
 from tacit.errors import InvalidInput
-from tacit.noise.box_muller import Cell, box_muller, floor_of, inside, interval
+from tacit.noise.box_muller import Cell, box_muller, floor_of, inside, interval, normals_of
 from tacit.noise.stream import Stream
 
 _BLOCK = 2**15  # values at a time, whose pairs are both in the block: every buffer stays in the second-level cache
@@ -40,7 +40,7 @@ _FAR = 1 << 38  # words of U below this (radius above 6, probability 2^-26) have
 _MARGIN_1 = 2.0**-11
 # Tier 2. The cell is at most 2^-29.5 wide where the word of U is inside [2^44, 2^64 - 2^44]; float64 adds 2^-40.
 _MARGIN_2 = 2.0**-26
-_RANGE_2 = 2.0**52
+_FEW = 16  # values of tier 2 for which Python's own floats take less time than calls on arrays
 
 
 @dataclass
@@ -185,6 +185,8 @@ def _in_double(
     rests: NDArray[np.floating], draw: NormalDraw, places: NDArray[np.int64], scale: float, stream: Stream
 ) -> NDArray[np.float64]:
     """Tier 2, and tier 3 for what it leaves open: RN(rest + scale N), exact integers."""
+    if len(places) <= _FEW:
+        return _few_in_double(rests, draw, places, scale, stream)
     # Every block of a draw holds the cosines of its pairs, then their sines.
     start = places // _BLOCK * _BLOCK
     half = (np.minimum(len(draw.guesses) - start, _BLOCK) + 1) // 2
@@ -206,6 +208,37 @@ def _in_double(
         cell = refined.setdefault(pair, Cell(int(words[pair]), int(angles[pair])))
         nearest[at] = _by_intervals(Fraction(float(rests[at])), cell, bool(sines[at]), scale, stream)
     return nearest
+
+
+def _few_in_double(
+    rests: NDArray[np.floating], draw: NormalDraw, places: NDArray[np.int64], scale: float, stream: Stream
+) -> NDArray[np.float64]:
+    """`_in_double` of a few values, from the same bits in the same order."""
+    found = [_pair_of(place, len(draw.guesses)) for place in places.tolist()]
+    pairs = sorted({pair for pair, _ in found})
+    extensions = (stream.bits(len(pairs)) >> np.uint64(32)).tolist()
+    cells = {
+        pair: Cell(int(draw.radius_words[pair]), int(draw.angle_words[pair]) << 32 | extension)
+        for pair, extension in zip(pairs, extensions, strict=True)
+    }
+    # A cell that tier 3 has extended no longer has the words of tier 2.
+    normals = {pair: normals_of(cell) for pair, cell in cells.items()}
+    nearest = np.empty(len(places))
+    for at, (rest, (pair, sine)) in enumerate(zip(rests.tolist(), found, strict=True)):
+        cosine_and_sine, sure = normals[pair]
+        noisy = rest + scale * cosine_and_sine[sine]
+        nearest[at] = round(noisy)
+        if not (sure and abs(noisy - nearest[at]) < 0.5 - _MARGIN_2):
+            nearest[at] = _by_intervals(Fraction(rest), cells[pair], sine, scale, stream)
+    return nearest
+
+
+def _pair_of(place: int, size: int) -> tuple[int, bool]:
+    """Pair of a value among `size`, and whether it is the sine: a block holds its cosines, then its sines."""
+    start = place // _BLOCK * _BLOCK
+    half = (min(size - start, _BLOCK) + 1) // 2
+    sine = place - start >= half
+    return start // 2 + place - start - half * sine, sine
 
 
 def _by_intervals(rest: Fraction, cell: Cell, sine: bool, scale: float, stream: Stream) -> int:
