@@ -6,10 +6,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from tacit.accounting import accountant
 from tacit.errors import InvalidInput
 from tacit.mechanisms import BalancedIteration, Gaussian, Laplace, from_spec
+from tacit.mechanisms.pairs import SubsetSumPair
 from tacit.relation import Relation
 
 DRAWS = 200_000
@@ -67,11 +69,11 @@ def test_replaced_records_lie_between_the_bounds(sigma, iterations, participatio
 
 
 def test_a_step_of_each_block_of_a_random_partition_is_a_uniform_subset():
-    """The mixture of the proof, enumerated: 5 steps in random order, two blocks of two, one step of each."""
+    """The mixture of the proof, enumerated: 5 steps in random order, blocks of three and two, one step of each."""
     found = Counter(
-        frozenset((order[first], order[2 + second]))
+        frozenset((order[first], order[3 + second]))
         for order in itertools.permutations(range(5))
-        for first, second in itertools.product(range(2), repeat=2)
+        for first, second in itertools.product(range(3), range(2))
     )
     assert len(found) == math.comb(5, 2)
     assert len(set(found.values())) == 1
@@ -87,16 +89,62 @@ def test_one_participation_is_an_epoch_and_all_are_plain_steps():
 
 
 @pytest.mark.parametrize("relation", list(Relation))
-def test_the_lower_end_is_the_sum_of_all_releases(relation):
+def test_the_lower_end_is_no_lower_than_the_sum_of_all_releases(relation):
     bounds = answer(2.0, 50, 5, relation).epsilon(1e-5)
     sums = accountant("pld")(Gaussian(2.0 * math.sqrt(50) / 5), relation=relation).epsilon(1e-5)
-    assert bounds.lower == pytest.approx(float(sums), rel=1e-3)
-    assert bounds.lower < float(bounds)
+    if relation is Relation.REPLACE_ONE:
+        assert bounds.lower == pytest.approx(float(sums), rel=1e-3)
+    assert float(sums) * (1 - 1e-6) <= bounds.lower < float(bounds)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "iterations", "participations", "share"),
+    [(1.0, 100, 10, 0.94), (0.5, 100, 10, 0.85), (1.0, 100, 60, 0.9), (2.0, 100, 10, 0.98), (0.8, 1000, 10, 0.97)],
+)
+def test_the_bracket_is_narrow(sigma, iterations, participations, share):
+    bounds = answer(sigma, iterations, participations).epsilon(1e-5)
+    assert share * bounds.upper <= bounds.lower <= bounds.upper
+
+
+@pytest.mark.parametrize("remove", [True, False])
+@pytest.mark.parametrize(("sigma", "iterations", "participations"), [(0.9, 3, 2), (0.7, 5, 2), (1.3, 6, 5)])
+def test_the_pair_from_below_has_the_enumerated_laws_of_its_numbers(sigma, iterations, participations, remove):
+    """Every subset and every sum of a coarse number, of which the table may keep less of P and more of Q alone."""
+    pair = CoarsePair(sigma, iterations, participations, remove)
+    cells = pair._edges()
+    laws = [np.diff(ndtr(np.concatenate([[-np.inf], cells, [np.inf]]) / sigma - shift / sigma)) for shift in (0, 1)]
+    places = list(itertools.product(range(len(cells) + 1), repeat=iterations))
+    sums = [sum(place) for place in places]
+    subsets = list(itertools.combinations(range(iterations), participations))
+    without = [math.prod(laws[0][number] for number in place) for place in places]
+    with_record = [
+        np.mean([math.prod(laws[step in subset][number] for step, number in enumerate(place)) for subset in subsets])
+        for place in places
+    ]
+    p, q = (np.bincount(sums, law) for law in ((with_record, without) if remove else (without, with_record)))
+    order = np.argsort(np.log(p / q), kind="stable")
+    loss, found_p, found_q = pair.table
+    assert loss == pytest.approx(np.log(p / q)[order], abs=1e-9)
+    assert found_p == pytest.approx(p[order], rel=1e-9)
+    assert found_q == pytest.approx(q[order], rel=1e-9)
+    assert (found_p <= p[order] * (1 + 1e-14)).all()
+    assert (found_q >= q[order] * (1 - 1e-14)).all()
+
+
+class CoarsePair(SubsetSumPair):
+    """With four numbers a step, so that all of them can be enumerated."""
+
+    def _edges(self):
+        return np.array([-0.5, 0.4, 1.7])
 
 
 def test_the_upper_end_is_that_of_as_many_epochs_and_of_known_steps_under_replace_one():
-    epochs = accountant("pld")(Gaussian(1.0).allocated(10) * 50).epsilon(1e-5)
+    """53 steps in five blocks: three of 11 steps and two of 10."""
+    step = Gaussian(1.0)
+    epochs = accountant("pld")(step.allocated(11) * 33 + step.allocated(10) * 20).epsilon(1e-5)
     assert answer(1.0, 53, 5).epsilon(1e-5).upper == pytest.approx(epochs.upper, rel=1e-3)
+    blocks = accountant("pld")(step.allocated(2) * 8 + step * 2).epsilon(1e-5)
+    assert answer(1.0, 10, 6).epsilon(1e-5).upper == pytest.approx(blocks.upper, rel=1e-3)
     known = accountant("pld")(Gaussian(1.0) * 5, relation="replace_one").epsilon(1e-5)
     assert answer(1.0, 53, 5, "replace_one").epsilon(1e-5).upper == pytest.approx(float(known), rel=1e-3)
     # No less noise than the laws of random allocation can be computed for.
@@ -107,7 +155,9 @@ def test_the_upper_end_is_that_of_as_many_epochs_and_of_known_steps_under_replac
 def test_a_run_that_was_begun_counts_whole_and_two_are_two():
     step = BalancedIteration(Gaussian(1.0), 10, 3)
     assert step.accounted(1) == step.accounted(10)
-    assert step.accounted(11)[1] == 6
+    assert [part.steps for part, _ in step.accounted(11)[0].parts()] == [4, 3]
+    assert [times for _, times in step.accounted(11)[0].parts()] == [1, 2]
+    assert step.accounted(11)[1] == 2
     two = accountant("pld")(step * 2 + BalancedIteration(Gaussian(1.0), 10, 3, series=1) * 2).epsilon(1e-5)
     assert two.upper == pytest.approx(accountant("pld")(step * 20).epsilon(1e-5).upper, rel=1e-9)
 

@@ -9,17 +9,20 @@ from typing import Any, ClassVar
 from tacit import check
 from tacit.errors import InvalidInput
 from tacit.mechanisms.allocation import LEAST_NOISE, MixedSteps
-from tacit.mechanisms.base import Mechanism
-from tacit.mechanisms.pairs import AllocationPair, EnclosedPair, GaussianPair, Pair
+from tacit.mechanisms.base import Compose, Mechanism
+from tacit.mechanisms.pairs import NOTHING, AllocationPair, EnclosedPair, GaussianPair, Pair, SubsetSumPair
 from tacit.relation import Relation
+
+_MOST_SUMMED = 1 << 20
+"""Steps up to which a run has a `SubsetSumPair`: rounding takes 5e-4 of its masses there."""
 
 
 @dataclass(frozen=True)
 class BalancedIteration(Mechanism):
     """One step of a run in which each record takes part in exactly k of the T steps, a uniform k-subset of its own.
 
-    The run is dominated by k epochs of random allocation of floor(T / k) steps (THEORY.md, Theorem 1.11); with k = 1 it
-    is one such epoch. A run that was begun costs the whole of it.
+    The run is dominated by k epochs of random allocation, of floor(T / k) steps or one more, T in all (THEORY.md,
+    Theorem 1.11); with k = 1 it is one such epoch. A run that was begun costs the whole of it.
 
     Args:
         base: a Gaussian mechanism.
@@ -29,8 +32,8 @@ class BalancedIteration(Mechanism):
 
     Example:
         >>> from tacit.mechanisms import Gaussian
-        >>> print(*BalancedIteration(Gaussian(1.0), iterations=100, participations=10).accounted(60))
-        Gaussian(1).balanced(100, 10), one of 10 parts 10
+        >>> print(*BalancedIteration(Gaussian(1.0), iterations=5, participations=2).accounted(4))
+        Gaussian(1).balanced(5, 2), first part of 3 steps + Gaussian(1).balanced(5, 2), part of 2 steps 1
     """
 
     type: ClassVar[str] = "balanced_iteration"
@@ -57,9 +60,14 @@ class BalancedIteration(Mechanism):
         return self.series + 1
 
     def accounted(self, steps: int) -> tuple[Mechanism, int]:
-        """(one of the k parts that bound a run, k times the runs begun)."""
-        part = BalancedPart(self.base, self.iterations, self.participations)
-        return part, self.participations * -(-steps // self.iterations)
+        """(the k parts that bound a run, runs begun)."""
+        short, longer = divmod(self.iterations, self.participations)
+        sizes = [short + 1] * longer + [short] * (self.participations - longer)
+        parts = [
+            BalancedPart(self.base, self.iterations, self.participations, size, first=place == 0)
+            for place, size in enumerate(sizes)
+        ]
+        return Compose.of(*((part, 1) for part in parts)), -(-steps // self.iterations)
 
     def spec(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -75,38 +83,49 @@ class BalancedIteration(Mechanism):
 class BalancedPart(MixedSteps):
     """One of the k parts whose composition encloses a run of balanced iteration sampling.
 
-    From above an epoch of floor(T / k) steps of random allocation, and under replace-one `base` alone, as if it were
-    known which steps a record is in. From below the sum of all releases, Gaussian with mu = s k / (sigma sqrt(T)), of
-    which a part has s sqrt(k / T) / sigma.
+    From above an epoch of some steps of random allocation, and under replace-one `base` alone, as if it were known
+    which steps a record is in. From below the first part stands for the whole run, others for nothing: `SubsetSumPair`,
+    and the sum of all releases, Gaussian with mu = s k / (sigma sqrt(T)).
 
     Args:
         base: a Gaussian mechanism.
         iterations: T.
         participations: k.
+        steps: of the epoch.
+        first: whether it is the first part of its run.
     """
 
     type: ClassVar[str] = "balanced_part"
     iterations: int
     participations: int
+    steps: int
+    first: bool
 
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
         """Pairs of a part, (with, without) the record first; those of `base` where all steps are taken or bare."""
         sigma = getattr(self.base, "noise_multiplier", 0.0)
         if self.iterations == self.participations or not sigma:
             return self.base.dominating_pairs(relation)
-        steps = self.iterations // self.participations
-        below = GaussianPair(relation.sensitivity * math.sqrt(self.participations / self.iterations) / sigma)
-        known = relation is Relation.REPLACE_ONE or steps == 1 or sigma < LEAST_NOISE
-        if known:
+        mean = self.participations / (sigma * math.sqrt(self.iterations))
+        if relation is Relation.REPLACE_ONE or sigma < LEAST_NOISE:
+            below = GaussianPair(relation.sensitivity * mean) if self.first else NOTHING
             return tuple(EnclosedPair(pair, below) for pair in self.base.dominating_pairs(relation))
-        pairs = [AllocationPair(sigma, steps, remove) for remove in (True, False)]
+        above = [AllocationPair(sigma, self.steps, remove) for remove in (True, False)]
         if self.participations == 1:
-            return tuple(pairs)
-        return tuple(EnclosedPair(pair, below) for pair in pairs)
+            return tuple(above)
+        if self.steps == 1:
+            above = [*self.base.dominating_pairs(relation)] * 2
+        if not self.first:
+            return tuple(EnclosedPair(pair, NOTHING) for pair in above[:2])
+        if self.iterations > _MOST_SUMMED:
+            return tuple(EnclosedPair(pair, GaussianPair(mean)) for pair in above[:2])
+        run = [SubsetSumPair(sigma, self.iterations, self.participations, remove) for remove in (True, False)]
+        return tuple(EnclosedPair(*pairs, GaussianPair(mean)) for pairs in zip(above[:2], run, strict=True))
 
     def spec(self) -> dict[str, Any]:
         """Return the JSON form: of the run's first step."""
         return BalancedIteration(self.base, self.iterations, self.participations).spec()
 
     def __str__(self) -> str:
-        return f"{self.base}.balanced({self.iterations}, {self.participations}), one of {self.participations} parts"
+        name = "first part" if self.first else "part"
+        return f"{self.base}.balanced({self.iterations}, {self.participations}), {name} of {self.steps} steps"

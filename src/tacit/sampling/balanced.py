@@ -26,9 +26,10 @@ class BalancedIterationSampling(Sampling):
     """Each record in exactly k = round(sample_rate * T) of the T steps of a run, at least 1, drawn uniformly by itself.
 
     Batches vary in size, and every record is used equally often, whatever the number of steps is. What is accounted
-    for is a bound from above by k epochs of random allocation over floor(T / k) steps each, which
-    `random_allocation` meets exactly. A run that was begun costs the whole of it; a resumed one draws new subsets for
-    the steps that are left, and counts as another run: which steps a record is still to enter is secret.
+    for is a bound from above by k epochs of random allocation over floor(T / k) steps or one more, T in all; where k
+    divides T, `random_allocation` meets it exactly. A run that was begun costs the whole of it; a resumed one draws
+    new subsets for the steps that are left, and counts as another run: which steps a record is still to enter is
+    secret.
 
     Args:
         iterations: T >= 1, steps of the run; a run gives its own.

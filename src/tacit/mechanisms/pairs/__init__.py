@@ -19,6 +19,7 @@ from tacit.mechanisms.pairs.groups import LARGEST_GROUP, SampledGroupPair
 from tacit.mechanisms.pairs.laplace import LaplacePair, LaplaceReplacePair
 from tacit.mechanisms.pairs.quadrature import Nodes
 from tacit.mechanisms.pairs.subsampled import RevealedPair, SampledPair, SubstitutedPair, sampled_pairs
+from tacit.mechanisms.pairs.subset_sums import SubsetSumPair
 
 __all__ = [
     "LARGEST_GROUP",
@@ -48,6 +49,7 @@ __all__ = [
     "SampledGaussianPair",
     "SampledGroupPair",
     "SampledPair",
+    "SubsetSumPair",
     "SubstitutedPair",
     "attained_lines",
     "sampled_pairs",

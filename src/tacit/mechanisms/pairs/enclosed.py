@@ -21,10 +21,12 @@ class EnclosedPair(Pair):
     Args:
         above: a dominating pair, which answers from above.
         below: a pair of post-processing of the mechanism's outputs, which answers from below.
+        also: another one, where it is not known which of the two says more.
     """
 
     above: Pair
     below: Pair
+    also: Pair | None = None
 
     @property
     def infinity_mass(self) -> float:
@@ -66,8 +68,8 @@ class EnclosedPair(Pair):
         return False
 
     def attained(self, share: float) -> Pair:
-        """Return `below`."""
-        return self.below
+        """Return `below`, and `also`, if there is one, for a share above 0."""
+        return self.also if self.also is not None and share > 0 else self.below
 
     def nodes(self, theta: float, frequency: float) -> Nodes | None:
         """Return those of `above`."""
