@@ -14,15 +14,15 @@ from tacit.attacks.base import Examples, Model, label_probability, logit_confide
 from tacit.clipping import FlatClip
 
 OPTIMIZERS = ("adam", "sgd")
-PRECISIONS = ("float32", "bfloat16")
+PRECISIONS = ("float32", "bfloat16", "float64")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of a fully connected ReLU network with softmax, trained with or without privacy.
+    """Settings of a network with softmax, trained with or without privacy.
 
     Attributes:
-        hidden: widths of the hidden layers; () is logistic regression.
+        hidden: widths of the hidden layers of a fully connected ReLU network; () is logistic regression.
         batch_size: records in a batch; with noise, the expected number in a Poisson batch.
         epochs: passes over a model's own records; steps = round(epochs * n / batch_size).
         learning_rate: > 0.
@@ -32,7 +32,8 @@ class Recipe:
         clip_norm: clipping norm of DP-SGD; None, with `noise_multiplier`, to train without privacy. Shadow models
             belong to the attacker: they are not released and no ledger records them.
         noise_multiplier: of DP-SGD, >= 0.
-        precision: of the matrix products; "bfloat16" is faster on wide layers, and only without privacy.
+        precision: of the matrix products; "bfloat16" is faster on wide layers, and only without privacy. With "float64"
+            weights are double too.
 
     Raises:
         InvalidInput: a setting breaks its rule.
@@ -68,8 +69,8 @@ class Recipe:
         if self.clip_norm is not None:
             FlatClip(self.clip_norm)
             check.real("noise_multiplier", self.noise_multiplier, low=0.0)
-            if self.precision != "float32":
-                raise check.fail("precision", "float32 for private shadow models", self.precision)
+            if self.precision == "bfloat16":
+                raise check.fail("precision", "float32 or float64 for private shadow models", self.precision)
 
     @property
     def private(self) -> bool:
@@ -84,7 +85,7 @@ class Recipe:
         """Number of steps on `records` records."""
         return max(1, round(self.epochs * records / self.batch_size))
 
-    def fingerprint(self, included: np.ndarray, seed: int, first: int, models: int) -> str:
+    def fingerprint(self, included: np.ndarray, seed: int, first: int, models: int, *, network: str) -> str:
         """SHA-256 of all settings that the weights of a group of shadow models depend on, without the data.
 
         Args:
@@ -92,8 +93,9 @@ class Recipe:
             seed: of the training.
             first: the group's first row of `included`.
             models: size of the group.
+            network: its layers in words.
         """
-        group = {"seed": seed, "shape": included.shape, "first": first, "models": models}
+        group = {"seed": seed, "shape": included.shape, "first": first, "models": models, "network": network}
         settings = json.dumps(asdict(self) | group, sort_keys=True)
         return hashlib.sha256(settings.encode() + np.packbits(included).tobytes()).hexdigest()
 

@@ -1,15 +1,14 @@
 """Training of many shadow models at a time, as one tensor program.
 
 The weights of a group of models are stacked along a first axis, so that one batched matrix product serves all of
-them; gradients are written out by hand, which for private models gives every example's norm from two vectors a layer
-(sum over layers of |delta|^2 (|activation|^2 + 1)) without forming a single per-example gradient.
+them; gradients are written out by hand, which for private models gives every example's norm from two vectors a dense
+layer (sum over layers of |delta|^2 (|activation|^2 + 1)) without forming a single per-example gradient.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,57 +16,57 @@ import numpy as np
 
 from tacit import check
 from tacit.attacks.base import Examples, Model
-from tacit.attacks.batches import batches
 from tacit.attacks.reference_models import Recipe, References
 from tacit.noise import SecureStream, Stream
 from tacit.serialization import write_bytes
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
 GROUP = 16
-"""Models trained together: within a few percent of the fastest on wide and on narrow layers (benchmarks/audit.py)."""
-
+"""Models of one saved file."""
 _ROWS_PER_BATCH = 4096  # of predictions, so that activations stay small
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Trained models, layer by layer.
+    """Trained models of one network.
 
     Attributes:
-        weights: (models, inputs, outputs) of each layer.
-        biases: (models, 1, outputs) of each layer.
+        network: that turns inputs (n, ...) into logits (n, classes), with any weights.
+        state: parameters and buffers by their names in `network`, (models, *shape) each.
+        integers: whether `network` takes integers, such as numbers of words.
 
     Example:
         >>> import torch
-        >>> stack = Stack([torch.zeros(2, 3, 4)], [torch.zeros(2, 1, 4)])
+        >>> network = torch.nn.Linear(3, 4)
+        >>> stack = Stack(network, {"weight": torch.zeros(2, 4, 3), "bias": torch.zeros(2, 4)})
         >>> len(stack), stack.model(0)(np.zeros((1, 3)))
         (2, array([[0.25, 0.25, 0.25, 0.25]]))
     """
 
-    weights: list[Tensor]
-    biases: list[Tensor]
+    network: nn.Module
+    state: dict[str, Tensor] = field(repr=False)
+    integers: bool = False
 
     def __len__(self) -> int:
-        return len(self.weights[0])
+        return len(next(iter(self.state.values())))
 
     def model(self, place: int) -> Model:
         """One of the models as a callable: inputs (n, ...) to class probabilities (n, classes)."""
         import torch
 
-        layers = [(weight[place], bias[place]) for weight, bias in zip(self.weights, self.biases, strict=True)]
+        own = {name: values[place] for name, values in self.state.items()}
+        network = self.network.eval()
 
         def answer(inputs: np.ndarray) -> np.ndarray:
-            flat = np.ascontiguousarray(inputs, dtype=np.float32).reshape(len(inputs), -1)
-            parts = []
-            for start in range(0, len(flat), _ROWS_PER_BATCH):
-                h = torch.from_numpy(flat[start : start + _ROWS_PER_BATCH])
-                for weight, bias in layers[:-1]:
-                    h = torch.addmm(bias, h, weight).relu_()
-                parts.append(torch.softmax(torch.addmm(layers[-1][1], h, layers[-1][0]).double(), dim=1))
-            return torch.cat(parts).numpy()
+            values = torch.from_numpy(_numbers(inputs, integers=self.integers))
+            if not self.integers:
+                values = values.to(next(iter(own.values())).dtype)
+            with torch.no_grad():
+                logits = [torch.func.functional_call(network, own, (part,)) for part in values.split(_ROWS_PER_BATCH)]
+            return torch.softmax(torch.cat(logits).double(), dim=1).numpy()
 
         return answer
 
@@ -82,24 +81,30 @@ def train_stacked(
     *,
     recipe: Recipe,
     classes: int,
+    network: Callable[[int], nn.Module] | None = None,
     seed: int = 0,
     group: int = GROUP,
     folder: str | Path | None = None,
     on_progress: Progress = lambda done, total: None,
     stream: Stream | None = None,
 ) -> Stack:
-    """Train one model on each row of `included`, `group` of them at a time.
+    """Train one model on each row of `included`, `group` of them at a time on the threads that torch may use.
 
-    Apart from rounding, and from the noise of private models, the result does not depend on `group`. With a `folder`,
-    each finished group is saved there, and a call with the same arguments continues from the saved groups.
+    Apart from rounding, and from the noise of private models, the result does not depend on `group` or on threads. With
+    a `folder`, each finished group is saved there, and a call with the same arguments continues from the saved groups.
+
+    Sequences of linear layers, convolutions, pools, ReLU and tanh are stacked, and give the weights of models trained
+    one by one, apart from rounding. Other networks are trained one by one, and one line of the log says why.
 
     Args:
-        examples: inputs (n, ...), flattened, and integer labels in [0, classes), shape (n,).
+        examples: inputs (n, ...), and integer labels in [0, classes), shape (n,).
         included: boolean (models, n), at least one record in each row.
         recipe: how each model is trained.
         classes: number of classes, >= 2.
+        network: `network(seed)` makes a new network with the initial weights of that seed, logits (batch, classes); the
+            fully connected one of `recipe.hidden` on flattened inputs by default.
         seed: of initial weights and batches, which do not depend on the group; not of noise.
-        group: models trained together, >= 1.
+        group: models of one saved file, >= 1.
         folder: where finished groups are saved.
         on_progress: called with (models done, models).
         stream: source of the noise of private models; a new `SecureStream` by default.
@@ -115,79 +120,54 @@ def train_stacked(
     """
     import torch
 
+    from tacit.attacks.group_training import GroupTraining
+
     included = np.asarray(included)
-    inputs = np.ascontiguousarray(examples[0], dtype=np.float32).reshape(len(examples[0]), -1)
     labels = np.asarray(examples[1])
     if included.dtype != bool or included.ndim != 2 or included.shape[1] != len(labels) or not included.any(1).all():
         raise check.fail("included", "boolean (models, records) with a record in each row", included.shape)
     if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= check.count("classes", classes, minimum=2):
         raise check.fail("labels", f"integers in [0, {classes})", f"{labels.dtype} labels with others among them")
-    group, data = check.count("group", group), (torch.from_numpy(inputs), torch.from_numpy(labels.astype(np.int64)))
-    sizes = included.sum(axis=1)
+    group, sizes = check.count("group", group), included.sum(axis=1)
     fitted = recipe.fitted(int(sizes.min()))
-    settings = (fitted, [inputs.shape[1], *recipe.hidden, classes], fitted.steps(float(sizes.mean())))
-    source = stream if stream is not None else SecureStream()
-    done: list[Stack] = []
-    # Penalties and idle units drive weights into denormals, which are many times slower.
-    torch.set_flush_denormal(True)
-    try:
-        for start in range(0, len(included), group):
-            rows = included[start : start + group]
-            path = None if folder is None else Path(folder) / f"shadows-{start:05d}.safetensors"
-            fingerprint = recipe.fingerprint(included, seed, start, len(rows))
-            stack = _load(path, fingerprint) if path is not None else None
-            if stack is None:
-                draws = [np.random.default_rng([seed, start + place]) for place in range(len(rows))]
-                stack = _train_group(data, rows, draws, settings, source)
-                if path is not None:
-                    _save(stack, path, fingerprint)
-            done.append(stack)
-            on_progress(start + len(rows), len(included))
-    finally:
-        torch.set_flush_denormal(False)
-    return Stack(
-        [torch.cat(parts) for parts in zip(*(stack.weights for stack in done), strict=True)],
-        [torch.cat(parts) for parts in zip(*(stack.biases for stack in done), strict=True)],
+    integers = network is not None and np.asarray(examples[0]).dtype.kind in "iu"
+    training = GroupTraining(
+        torch.from_numpy(_numbers(examples[0], integers=integers)),
+        torch.from_numpy(labels.astype(np.int64)),
+        fitted,
+        fitted.steps(float(sizes.mean())),
+        classes,
+        network,
+        stream if stream is not None else SecureStream(),
     )
+    done: list[dict[str, Tensor]] = []
+    for start in range(0, len(included), group):
+        rows = included[start : start + group]
+        path = None if folder is None else Path(folder) / f"shadows-{start:05d}.safetensors"
+        fingerprint = recipe.fingerprint(included, seed, start, len(rows), network=str(training.template))
+        state = _load(path, fingerprint) if path is not None else None
+        if state is None:
+            state = training.train(rows, [np.random.default_rng([seed, start + place]) for place in range(len(rows))])
+            if path is not None:
+                _save(state, path, fingerprint)
+        done.append(state)
+        on_progress(start + len(rows), len(included))
+    return Stack(training.template, {name: torch.cat([state[name] for state in done]) for name in done[0]}, integers)
 
 
-def _train_group(
-    data: tuple[Tensor, Tensor],
-    included: np.ndarray,
-    draws: list[np.random.Generator],
-    settings: tuple[Recipe, list[int], int],
-    stream: Stream,
-) -> Stack:
-    import torch
-
-    from tacit.attacks.stacked_group import Group
-
-    recipe, widths, steps = settings
-    trained = Group(widths, [_glorot(widths, draw) for draw in draws], recipe)
-    rows = [np.flatnonzero(row) for row in included]
-    inputs = data[0].to(trained.dtype)
-    with torch.no_grad():
-        for index, kept in batches(rows, draws, recipe, steps=steps):
-            trained.step(inputs[index], data[1][index], kept, stream)
-    return Stack([w.clone() for w in trained.weights], [b.clone() for b in trained.biases])
+def _numbers(values: np.ndarray, *, integers: bool) -> np.ndarray:
+    return np.ascontiguousarray(values, dtype=np.int64 if integers else np.float32)
 
 
-def _glorot(widths: list[int], draw: np.random.Generator) -> list[np.ndarray]:
-    """Glorot-uniform weight matrices, (inputs, outputs) for each layer."""
-    pairs = list(pairwise(widths))
-    return [draw.uniform(-1, 1, pair).astype(np.float32) * np.float32(np.sqrt(6 / sum(pair))) for pair in pairs]
-
-
-def _save(stack: Stack, path: Path, fingerprint: str) -> None:
+def _save(state: dict[str, Tensor], path: Path, fingerprint: str) -> None:
     from safetensors.torch import save
 
-    layers = enumerate(zip(stack.weights, stack.biases, strict=True))
-    tensors = {f"{kind}.{i}": value for i, pair in layers for kind, value in zip(("weight", "bias"), pair, strict=True)}
     path.parent.mkdir(parents=True, exist_ok=True)
+    tensors = {name: values.contiguous() for name, values in state.items()}
     write_bytes(path, save(tensors, metadata={"fingerprint": fingerprint}))
 
 
-def _load(path: Path, fingerprint: str) -> Stack | None:
+def _load(path: Path, fingerprint: str) -> dict[str, Tensor] | None:
     """The group saved at `path`; None when there is none. A file of another training is refused, not overwritten."""
     from safetensors import SafetensorError, safe_open
 
@@ -196,13 +176,10 @@ def _load(path: Path, fingerprint: str) -> Stack | None:
     try:
         with safe_open(path, framework="pt") as stored:
             known = (stored.metadata() or {}).get("fingerprint")
-            layers = range(len(list(stored.keys())) // 2)
-            stack = Stack(
-                [stored.get_tensor(f"weight.{i}") for i in layers], [stored.get_tensor(f"bias.{i}") for i in layers]
-            )
+            state = {name: stored.get_tensor(name) for name in list(stored.keys())}
     except SafetensorError as error:
         raise check.fail("folder", "free of damaged files", path.name, str(error)) from None
     if known != fingerprint:
         hint = "Choose an empty folder."
         raise check.fail("folder", "of the same recipe, records and seed", f"another training in {path.name}", hint)
-    return stack
+    return state
