@@ -4,8 +4,11 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
-from tacit.papers.input_perturbation import comparison, counter_examples, label_flip, theory
+from tacit.models import mlp
+from tacit.papers.input_perturbation import comparison, counter_examples, label_flip, network, theory
+from tacit.papers.input_perturbation.tables import load_table
 from tacit.standing import Standing
 from tacit.tradeoff.gaussian import gaussian_delta
 
@@ -73,7 +76,7 @@ def test_theory_is_recomputed_from_the_formulas():
 
 
 def test_iris_is_read_as_two_binary_tables():
-    setosa, virginica = (comparison._load(name, None) for name in ("iris_setosa", "iris_virginica"))
+    setosa, virginica = (load_table(name, None) for name in ("iris_setosa", "iris_virginica"))
     assert len(setosa.y_train) + len(setosa.y_test) == 150
     assert len(virginica.y_train) + len(virginica.y_test) == 100
     assert setosa.y_train.sum() + setosa.y_test.sum() == 50
@@ -84,16 +87,19 @@ def test_iris_is_read_as_two_binary_tables():
 def test_the_figures_show_claimed_and_proven_methods_with_means_over_splits():
     values = [comparison.compared("iris_setosa", "logistic", seed, [0.25]) for seed in (0, 1)]
     assert {row["seed"] for row in values[1]} == {1}
-    item = next(item for item in comparison.ITEMS if item.name == "figure-2")
+    item = comparison.ITEMS["figure-2"]
     values = [values[0], values[0], values[1], values[1]]
     rows = {row.quantity: row.ours for row in item.rows("quick", values)}
     claimed = [row["accuracy"] for value in values[:2] for row in value if row["variant"] == "paper"]
     assert rows["iris_setosa, epsilon 0.25, claimed: input paper: test accuracy %"] == pytest.approx(50 * sum(claimed))
     figures = item.figures("quick", values)
-    assert sorted(figures) == ["figure-2-iris_setosa", "figure-2-iris_virginica"]
-    assert "claimed: input paper" in figures["figure-2-iris_setosa"]
-    assert "without privacy" in figures["figure-2-iris_setosa"]
-    gaps = next(item for item in comparison.ITEMS if item.name == "figure-4").rows("quick", values)
+    assert sorted(figures) == ["figure-2", "figure-2-all-epsilons"]
+    drawn = figures["figure-2"]
+    places = [drawn.index(f">{words}<") for words in (*comparison._PAPERS.values(), "without privacy")]
+    assert places == sorted(places)  # the paper's order in the legend
+    assert "Iris: setosa or not" in drawn
+    assert "noisy sums of statistics" in figures["figure-2-all-epsilons"]
+    gaps = comparison.ITEMS["figure-4"].rows("quick", values)
     assert all(row.ours > -1e-6 for row in gaps)
     begun = item.rows("quick", [values[0], None, None, None])
     assert {row.repeats for row in begun} == {1}
@@ -101,12 +107,58 @@ def test_the_figures_show_claimed_and_proven_methods_with_means_over_splits():
 
 
 def test_accuracies_are_drawn_in_percent_and_the_fit_without_privacy_at_every_epsilon(monkeypatch):
-    drawn = {}
-    monkeypatch.setattr(comparison, "lines_svg", lambda lines, **_: drawn.update(lines) or "")
-    item = next(each for each in comparison.ITEMS if each.name == "figure-3")
+    panels = []
+    monkeypatch.setattr(comparison, "panels_svg", lambda found, **_: panels.extend(found) or "")
     row = {"method": "gradient", "variant": "sgd", "standing": "proven"}
-    rows = [row | {"epsilon": epsilon, "accuracy": 0.5 + epsilon} for epsilon in (0.01, 0.2)]
+    rows = [row | {"epsilon": epsilon, "accuracy": 0.5 + epsilon / 100} for epsilon in (0.01, 0.2, 10.0)]
     bare = row | {"epsilon": None, "accuracy": 0.9, "method": "none"}
-    item.figures("quick", [[bare, *rows], None])
-    assert drawn["gradient sgd"] == ([0.01, 0.2], [pytest.approx(51), pytest.approx(70)])
-    assert drawn["without privacy"] == ([0.01, 0.2], [90, 90])
+    comparison.ITEMS["figure-2"].figures("quick", [[bare, *rows], None, None, None])
+    first, wide = panels
+    assert first.lines["Bassily, noisy SGD"] == ([0.01, 0.2], [pytest.approx(50.01), pytest.approx(50.2)])
+    assert first.lines["without privacy"] == ([0.01, 0.2], [90, 90])
+    assert wide.lines["Bassily, noisy SGD"][0] == [0.01, 0.2, 10.0]
+
+
+@pytest.mark.parametrize("clip", [None, 0.5, 0.1])
+def test_clipped_gradients_of_the_network_are_those_of_autograd(clip):
+    torch.manual_seed(1)
+    model, x, y = mlp(4, 2, hidden=(3,)), torch.randn(6, 4), torch.tensor([0, 1, 1, 0, 1, 0])
+    weights = list(model.parameters())
+    expected = [torch.zeros_like(weight) for weight in weights]
+    for i in range(len(y)):
+        found = torch.autograd.grad(torch.nn.functional.cross_entropy(model(x[i : i + 1]), y[i : i + 1]), weights)
+        norm = torch.sqrt(sum(each.square().sum() for each in found))
+        factor = 1.0 if clip is None else clip / max(clip, float(norm))
+        expected = [total + factor * each for total, each in zip(expected, found, strict=True)]
+    with torch.no_grad():
+        ours = network.clipped_gradients(weights, x, y, clip)
+    for mine, theirs in zip(ours, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_noise_of_the_network_follows_each_formula(monkeypatch):
+    """Standard deviations at epsilon .1: formula of Kifer et al., 3 T / n of Zhang et al., T steps of Wang et al."""
+    asked = []
+    monkeypatch.setattr(network, "_noise", lambda weights, std, stream: asked.append(std) or [0 * w for w in weights])
+    table, delta = network._Table(load_table("iris_setosa", None)), 1e-5
+    n = len(table.y)
+    network._kifer(table, 0.1, delta, None)
+    network._zhang(table, table.network(), 0.1, delta, None)
+    network._wang(table, 0.1, delta, None)
+    kifer, zhang, *wang = asked
+    assert kifer == pytest.approx(2 * math.sqrt(8 * math.log(2 / delta) + 0.4) / 0.1)
+    assert gaussian_delta(0.1, 3 * 100 / n / zhang) == pytest.approx(delta, rel=1e-4)
+    assert len(wang) == 50
+    assert gaussian_delta(0.1, 2 * 0.5 * math.sqrt(50) / wang[0]) == pytest.approx(delta, rel=1e-4)
+
+
+def test_a_network_that_nothing_proves_is_marked_in_every_row_and_dashed():
+    rows = [{"method": "none", "epsilon": None, "accuracy": 0.9, "gap": 0.0}]
+    rows += [{"method": name, "epsilon": 0.1, "accuracy": 0.8, "gap": 0.1} for name in network.METHODS]
+    found = [row.quantity for row in network.ITEM.rows("quick", [rows])]
+    assert "iris_setosa, epsilon 0.1, Zhang, output perturbation (claimed): optimality gap" in found
+    assert "iris_setosa, epsilon 0.1, Kifer, objective perturbation (claimed): test accuracy %" in found
+    assert "iris_setosa, epsilon 0.1, Bassily, noisy SGD: test accuracy %" in found
+    drawn = network.ITEM.figures("quick", [rows])["figure-3"]
+    assert drawn.count("stroke-dasharray") >= 3
+    assert "optimality gap" in drawn

@@ -1,13 +1,28 @@
 """Kang, Liu, Niu, Tong, Zhang & Wang: Input Perturbation."""
 
 from tacit.papers.base import Paper, reading, summary
-from tacit.papers.input_perturbation import comparison, counter_examples, cross_validation, label_flip, theory
+from tacit.papers.input_perturbation import (
+    comparison,
+    counter_examples,
+    cross_validation,
+    label_flip,
+    network,
+    theory,
+)
 
 PAPER = Paper(
     counter_examples.KEY,
     "Input Perturbation: A New Paradigm between Central and Local Differential Privacy "
     "(Kang, Liu, Niu, Tong, Zhang & Wang, arXiv 2002.08570)",
-    (counter_examples.ITEM, label_flip.ITEM, theory.ITEM, *comparison.ITEMS, cross_validation.ITEM),
+    (
+        counter_examples.ITEM,
+        label_flip.ITEM,
+        theory.ITEM,
+        comparison.ITEMS["figure-2"],
+        network.ITEM,
+        comparison.ITEMS["figure-4"],
+        cross_validation.ITEM,
+    ),
     reading("tacit.papers.input_perturbation"),
     summary("tacit.papers.input_perturbation"),
 )
