@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tacit.models import mlp
+from tacit.noise import SeededStream
 from tacit.papers.input_perturbation import comparison, counter_examples, label_flip, network, theory
 from tacit.papers.input_perturbation.tables import load_table
 from tacit.standing import Standing
@@ -127,7 +128,7 @@ def test_clipped_gradients_of_the_network_are_those_of_autograd(clip):
     expected = [torch.zeros_like(weight) for weight in weights]
     for i in range(len(y)):
         found = torch.autograd.grad(torch.nn.functional.cross_entropy(model(x[i : i + 1]), y[i : i + 1]), weights)
-        norm = torch.sqrt(sum(each.square().sum() for each in found))
+        norm = torch.cat([each.ravel() for each in found]).norm()
         factor = 1.0 if clip is None else clip / max(clip, float(norm))
         expected = [total + factor * each for total, each in zip(expected, found, strict=True)]
     with torch.no_grad():
@@ -142,9 +143,9 @@ def test_noise_of_the_network_follows_each_formula(monkeypatch):
     monkeypatch.setattr(network, "_noise", lambda weights, std, stream: asked.append(std) or [0 * w for w in weights])
     table, delta = network._Table(load_table("iris_setosa", None)), 1e-5
     n = len(table.y)
-    network._kifer(table, 0.1, delta, None)
-    network._zhang(table, table.network(), 0.1, delta, None)
-    network._wang(table, 0.1, delta, None)
+    network._kifer(table, 0.1, delta, SeededStream(0))
+    network._zhang(table, table.network(), 0.1, delta, SeededStream(0))
+    network._wang(table, 0.1, delta, SeededStream(0))
     kifer, zhang, *wang = asked
     assert kifer == pytest.approx(2 * math.sqrt(8 * math.log(2 / delta) + 0.4) / 0.1)
     assert gaussian_delta(0.1, 3 * 100 / n / zhang) == pytest.approx(delta, rel=1e-4)

@@ -66,7 +66,7 @@ def true_mu(sigma: float, records: int, relation: Relation = Relation.REPLACE_ON
 
 @dataclass(frozen=True)
 class PaperInput(Method):
-    """x_i + N(0, sigma^2 I) once per record, then T full-batch gradient steps of 1 / smoothness; sigma by equation (9).
+    """x_i + N(0, sigma^2 I) once per record, then T full-batch gradient steps; sigma by equation (9).
 
     The guarantee is the paper's and `claimed`; the release's floor is the proven leakage of the same noise on a loss
     that the theorem covers (`true_mu`). The theorem counts fresh noise in every step; `fresh_noise` draws it so.
@@ -77,6 +77,7 @@ class PaperInput(Method):
         constant: c > 0, left open by the paper.
         convexity_power: a, 1/2 or 1 by the two readings.
         fresh_noise: new noise for every record in every step.
+        step_scale: step size in units of 1 / smoothness, > 0; the claim does not depend on it.
 
     Source: Algorithm 1 and equation (9).
 
@@ -93,9 +94,11 @@ class PaperInput(Method):
     constant: float = 1.0
     convexity_power: float = 0.5
     fresh_noise: bool = False
+    step_scale: float = 1.0
 
     def __post_init__(self) -> None:
         check.count("steps", self.steps)
+        check.positive("step_scale", self.step_scale)
         check.positive("constant", self.constant)
         check.real("convexity_power", self.convexity_power, low=0.0, high=1.0)
 
@@ -128,7 +131,7 @@ class PaperInput(Method):
         return claimed_release(theta, mechanism, terms, sigma, problem.records, self.steps)
 
     def _descend(self, problem: Problem, terms: Terms, sigma: float) -> np.ndarray:
-        eta = 1 / (problem.loss.smoothness + problem.strength / problem.records)
+        eta = self.step_scale / (problem.loss.smoothness + problem.strength / problem.records)
         theta, noisy = problem.zero(), perturbed(problem, terms, sigma)
         for taken in range(self.steps):
             if self.fresh_noise and taken:

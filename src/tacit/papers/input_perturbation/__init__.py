@@ -3,6 +3,7 @@
 from tacit.papers.base import Paper, reading, summary
 from tacit.papers.input_perturbation import (
     comparison,
+    convergence,
     counter_examples,
     cross_validation,
     label_flip,
@@ -22,6 +23,7 @@ PAPER = Paper(
         network.ITEM,
         comparison.ITEMS["figure-4"],
         cross_validation.ITEM,
+        convergence.ITEM,
     ),
     reading("tacit.papers.input_perturbation"),
     summary("tacit.papers.input_perturbation"),
