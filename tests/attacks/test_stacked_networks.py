@@ -22,7 +22,7 @@ RECIPES = {
 }
 
 
-def small(pool=None, activation=nn.ReLU, bias=True):
+def small(pool=None, activation: type[nn.Module] = nn.ReLU, bias=True):
     return nn.Sequential(
         nn.Sequential(nn.ZeroPad2d((1, 2, 0, 1)), nn.Conv2d(2, 3, (3, 2), stride=2, bias=bias), activation()),
         nn.MaxPool2d(2, stride=1) if pool is None else pool(),
@@ -38,7 +38,7 @@ def small(pool=None, activation=nn.ReLU, bias=True):
 KINDS = {
     "max": small,
     "strided": partial(small, partial(nn.MaxPool2d, (3, 2), stride=(1, 2))),
-    "mean, tanh": partial(small, partial(nn.AvgPool2d, 2), nn.Tanh),
+    "mean, tanh": partial(small, partial(nn.AvgPool2d, 2, padding=1, count_include_pad=False), nn.Tanh),
     "without bias": partial(small, bias=False),
 }
 
@@ -141,7 +141,7 @@ def test_other_networks_are_trained_one_by_one_and_one_line_says_why(data, caplo
         (nn.Sequential(nn.Conv2d(2, 4, 3, padding="same"), nn.Flatten(), nn.Linear(9, 3)), "Conv2d"),
         (nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(9, 3)), "Conv2d"),
         (nn.Sequential(nn.MaxPool2d(2, padding=1), nn.Flatten(), nn.Linear(9, 3)), "MaxPool2d"),
-        (nn.Sequential(nn.AvgPool2d(2, ceil_mode=True), nn.Flatten(), nn.Linear(9, 3)), "AvgPool2d"),
+        (nn.Sequential(nn.LPPool2d(2, 2), nn.Flatten(), nn.Linear(9, 3)), "LPPool2d"),
         (nn.Sequential(nn.Flatten(), nn.Linear(9, 3), nn.Dropout()), "Dropout"),
         (nn.Sequential(nn.Linear(12, 3)), "Linear"),
         (nn.Sequential(nn.Conv2d(2, 4, 3)), "outside of the layers"),

@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+_BYTES_CACHED = 2**19  # of activations that are pooled at a time
 _BYTES_AT_ONCE = 2**26  # of per-sample gradients, from which norms are taken
 
 
@@ -171,7 +173,7 @@ class Conv(Weighted):
 
     def _norms_of(self, x: Tensor, delta: Tensor) -> Tensor:
         stride, padding, dilation = self.setting
-        patches = F.unfold(_channels_first(x), self.shapes[self.weight][1:3], *map(_pair, (dilation, padding, stride)))
+        patches = F.unfold(_channels_first(x), self.shapes[self.weight][1:3], *map(tuple, (dilation, padding, stride)))
         flat = delta.flatten(1, 2)
         squares = torch.bmm(patches, flat).square().sum((1, 2))
         return squares + flat.sum(1).square().sum(1) if self.bias in self.used else squares
@@ -190,7 +192,7 @@ class Relu(Layer):
 
     def backward(self, delta: Tensor) -> Tensor:
         """Zero where the output is."""
-        return torch.ops.aten.threshold_backward(delta, self.output, 0)
+        return torch.ops.aten.threshold_backward.grad_input(delta, self.output, 0, grad_input=delta)
 
 
 class Tanh(Layer):
@@ -206,43 +208,69 @@ class Tanh(Layer):
         return torch.ops.aten.tanh_backward(delta, self.output)
 
 
-class Pool(Layer):
-    """Maximum or mean over windows without padding, first along the width and then along the height.
+class MaxPool(Layer):
+    """`nn.MaxPool2d` without padding, first along the width and then along the height.
 
-    Of equal values the first takes the gradient: of the upper row, and in the row the left one, as in torch.
+    A maximum of shifted slices vectorises; torch's kernel takes several times as long. Of equal values the first takes
+    the gradient, as in torch: of the upper row, and in the row the left one.
     """
 
-    def __init__(self, sizes: tuple[int, int], steps: tuple[int, int], *, largest: bool):
-        self.axes = [(3, sizes[1], steps[1]), (2, sizes[0], steps[0])]
-        self.largest = largest
+    def __init__(self, module: nn.MaxPool2d):
+        sizes, steps = _sizes(module.kernel_size), _sizes(module.stride)
+        self.along_width, self.along_height = (2, sizes[1], steps[1]), (1, sizes[0], steps[0])
 
     def forward(self, h: Tensor) -> Tensor:
-        """Maxima or means, keeping where each later value of a window exceeds those before it."""
-        self._kept: list[tuple[torch.Size, list[Tensor]]] = []
-        for axis, size, step in self.axes:
-            shape, (best, *later) = h.shape, _windows(h, axis, size, step)
-            exceeds = []
-            for value in later:
-                if self.largest:
-                    exceeds.append(torch.gt(value, best, out=torch.empty_like(best)))
-                best = torch.maximum(best, value) if self.largest else best + value
-            self._kept.append((shape, exceeds))
-            h = best if self.largest else best / size
-        return h
+        """Maxima, of some records at a time so that they stay in the cache."""
+        self.input, parts = h, []
+        for part in _cached(h.flatten(0, 1)):
+            rows = reduce(torch.maximum, _windows(part, *self.along_width))
+            parts.append(reduce(torch.maximum, _windows(rows, *self.along_height)))
+        return torch.cat(parts).unflatten(0, h.shape[:2])
 
     def backward(self, delta: Tensor) -> Tensor:
-        """Each gradient to the largest value of its window, or its share to every one."""
-        for (axis, size, step), (shape, exceeds) in zip(self.axes[::-1], self._kept[::-1], strict=True):
-            below = delta.new_zeros(shape)
-            rest = delta if self.largest else delta / size
-            first, *later = _windows(below, axis, size, step)
-            for number in reversed(range(size - 1)):
-                part = rest * exceeds[number] if self.largest else rest
-                later[number].add_(part)
-                rest = rest - part if self.largest else rest
-            first.add_(rest)
-            delta = below
-        return delta
+        """Each gradient to the first of the largest values of its window; these are found anew from the input."""
+        below, inputs = torch.zeros_like(self.input), _cached(self.input.flatten(0, 1))
+        sizes = [len(part) for part in inputs]
+        for part, d, out in zip(
+            inputs, delta.flatten(0, 1).split(sizes), below.flatten(0, 1).split(sizes), strict=True
+        ):
+            rows = reduce(torch.maximum, _windows(part, *self.along_width))
+            between = torch.zeros_like(rows)
+            _spread(d, rows, between, self.along_height)
+            _spread(between, part, out, self.along_width)
+        return below
+
+
+def _spread(delta: Tensor, values: Tensor, below: Tensor, along: tuple[int, int, int]) -> None:
+    """Add the gradient of each window's maximum along an axis of `values` to the place of that maximum in `below`."""
+    best, *later = _windows(values, *along)
+    exceeds = []
+    for value in later:
+        exceeds.append(torch.gt(value, best, out=torch.empty_like(delta)))
+        best = torch.maximum(best, value) if value is not later[-1] else best
+    first, *targets = _windows(below, *along)
+    for target, larger in zip(targets[::-1], exceeds[::-1], strict=True):
+        target.add_(larger.mul_(delta))
+        delta = delta - larger
+    first.add_(delta)
+
+
+class MeanPool(Layer):
+    """`nn.AvgPool2d`."""
+
+    def __init__(self, module: nn.AvgPool2d):
+        sizes = (module.kernel_size, module.stride, module.padding)
+        self.setting = (*map(_sizes, sizes), module.ceil_mode, module.count_include_pad, module.divisor_override)
+
+    def forward(self, h: Tensor) -> Tensor:
+        """Means."""
+        self.input = h
+        return _of_models(torch.ops.aten.avg_pool2d(_images(h), *self.setting), len(h))
+
+    def backward(self, delta: Tensor) -> Tensor:
+        """Its share of each gradient to every place."""
+        below = torch.ops.aten.avg_pool2d_backward(_images(delta), _images(self.input), *self.setting)
+        return _of_models(below, len(delta))
 
 
 class Pad(Layer):
@@ -329,19 +357,14 @@ def _image_layer(name: str, module: nn.Module) -> Layer | None:
         return Conv(name, module) if plain else None
     if type(module) is nn.ZeroPad2d:
         return Pad(module.padding)
-    if type(module) is nn.MaxPool2d:
-        plain = _pair(module.padding) == (0, 0) and _pair(module.dilation) == (1, 1)
-        plain = plain and not module.ceil_mode and not module.return_indices
-        return Pool(_pair(module.kernel_size), _pair(module.stride), largest=True) if plain else None
-    if type(module) is nn.AvgPool2d:
-        plain = _pair(module.padding) == (0, 0) and not module.ceil_mode and module.divisor_override is None
-        return Pool(_pair(module.kernel_size), _pair(module.stride), largest=False) if plain else None
-    return None
+    if isinstance(module, nn.MaxPool2d) and type(module) is nn.MaxPool2d:
+        plain = _sizes(module.padding) == [0, 0] and _sizes(module.dilation) == [1, 1]
+        return MaxPool(module) if plain and not module.ceil_mode and not module.return_indices else None
+    return MeanPool(module) if isinstance(module, nn.AvgPool2d) and type(module) is nn.AvgPool2d else None
 
 
-def _pair(size: int | Sequence[int]) -> tuple[int, int]:
-    first, second = (size, size) if isinstance(size, int) else size
-    return first, second
+def _sizes(size: int | Sequence[int]) -> list[int]:
+    return [size, size] if isinstance(size, int) else list(size)
 
 
 def _channels_first(values: Tensor) -> Tensor:
@@ -355,8 +378,21 @@ def _joined(parts: list[Tensor]) -> Tensor:
     return last[0][None] if len(last) == 1 else torch.stack(last)
 
 
+def _cached(records: Tensor) -> tuple[Tensor, ...]:
+    return records.split(max(1, _BYTES_CACHED // (records[0].numel() * records.element_size())))
+
+
 def _windows(h: Tensor, axis: int, size: int, step: int) -> list[Tensor]:
     """For each offset in a window along an axis the values of all windows there."""
     span = (h.shape[axis] - size) // step * step + 1
     ends = (slice(None),) * axis
     return [h[(*ends, slice(offset, offset + span, step))] for offset in range(size)]
+
+
+def _images(h: Tensor) -> Tensor:
+    """The images of all models as torch names their axes."""
+    return _channels_first(h.flatten(0, 1))
+
+
+def _of_models(images: Tensor, models: int) -> Tensor:
+    return images.permute(0, 2, 3, 1).unflatten(0, (models, -1))
