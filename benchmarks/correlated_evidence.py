@@ -10,8 +10,8 @@ batch sizes are in `SETTINGS`. Each arm takes the learning rate out of `RATES` w
 tuning seeds at its epsilon; so both choices saw test records, alike. The first tuning seed tries every rate, the others
 those within `_CLOSE` of its best. Seeds repeat noise, batches and initial weights. `run` measures the cells that
 benchmarks/results/correlated_evidence.json lacks, one after the other, and may be stopped; `show` prints the table of
-docs/correlated_noise.md and draws its picture. `units` trains `imdb` with banded noise at the rate chosen, and prints how
-many test records leave any hidden unit above 0.
+docs/correlated_noise.md and draws its picture. `units` trains `imdb` with banded noise at the rate chosen, and prints
+for how many test records a hidden unit is above 0.
 """
 
 from __future__ import annotations
@@ -137,7 +137,8 @@ def active_share(epsilon: float, seed: int, data_dir: Path | None) -> float:
     dataset = dataset_of(config, data_dir)
     model = network_of(config, dataset)
     outputs: list[torch.Tensor] = []
-    model.body[1].register_forward_hook(lambda module, given, output: outputs.append((output > 0).any(dim=1)))
+    relu = next(module for module in model.modules() if isinstance(module, torch.nn.ReLU))
+    relu.register_forward_hook(lambda module, given, output: outputs.append((output > 0).any(dim=1)))
     with tempfile.TemporaryDirectory() as place:
         run = train(config, data_dir=data_dir, out=f"{place}/run")
         load_model(model, run.folder / MODEL)
