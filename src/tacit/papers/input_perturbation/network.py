@@ -55,7 +55,7 @@ _REGULARIZATION = 0.01
 _CLIP = 0.5
 
 Line = Mapping[str, Any]
-Change = Callable[[list["Tensor"], list["Tensor"]], list["Tensor"]]
+Change = Callable[[Sequence["Tensor"], Sequence["Tensor"]], Sequence["Tensor"]]
 
 
 def networks(
@@ -200,7 +200,7 @@ def _kifer(table: _Table, epsilon: float, delta: float, stream: SeededStream) ->
     strength = max(2 * _SMOOTHNESS / epsilon, _REGULARIZATION * len(table.y))
     linear = _noise(list(table.network().parameters()), std, stream)
 
-    def perturbed(gradients: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
+    def perturbed(gradients: Sequence[Tensor], weights: Sequence[Tensor]) -> list[Tensor]:
         return [g + b + strength * w for g, b, w in zip(gradients, linear, weights, strict=True)]
 
     return table.descend(_STEPS, momentum=_MOMENTUM, change=perturbed)
@@ -226,7 +226,7 @@ def _wang(table: _Table, epsilon: float, delta: float, stream: SeededStream) -> 
     """Full-batch gradient descent on clipped and noisy sums, by the exact composition of T Gaussian steps."""
     std = _multiplier(_STEPS, epsilon, delta) * _CLIP
 
-    def noisy(gradients: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
+    def noisy(gradients: Sequence[Tensor], weights: Sequence[Tensor]) -> list[Tensor]:
         return [g + b for g, b in zip(gradients, _noise(weights, std, stream), strict=True)]
 
     return table.descend(_STEPS, momentum=_MOMENTUM, clip=_CLIP, change=noisy)
