@@ -18,17 +18,19 @@ from tacit.sweeps import Task
 
 NAME = "figure-2-cross-validated"
 _ADULT = "adult_complete"
-DATA = (_ADULT, *SMALL, "bank_marketing")
+_BANK = "bank_marketing"
+DATA = (*SMALL, _BANK, _ADULT)
 _EPSILONS = (0.1, 0.25, 0.01)
-_SEEDS = 3
 # A split of Bank takes minutes.
-_BANK_SEEDS = 1
+_SEEDS = dict.fromkeys(DATA, 3) | {_BANK: 1}
+# The last fit draws other noise than the fits that choose: the choice is of a setting and not of a lucky draw.
+_FRESH = 10**6
 STEPS = (10, 20, 50, 100, 200, 500)
 """The specification's grid and 500; a method that is solved to its minimum has no steps."""
 RATES = (0.25, 4.0)
 """Step sizes in units of the default, tried at the steps and regularisation that do best at the default.
 
-Adult has the default alone. Zhang's step size is the largest that its proof allows, and a smaller one is fewer steps.
+Zhang's step size is the largest that its proof allows, and a smaller one is fewer steps.
 """
 _RATED = ("paper", "wang")
 REGULARIZATIONS: tuple[float | str, ...] = ("auto", 1e-3)
@@ -61,7 +63,7 @@ def chosen(
         dataset: its name.
         method: "paper", "kifer", "zhang" or "wang".
         epsilon: of each fit, > 0, at the delta of the comparison.
-        seed: of the split, of the part held out, and of the noise.
+        seed: of the split, of the part held out, and of the noise of the fits that choose; the last one draws anew.
         rates: step sizes in units of the default, tried after steps and regularisation are chosen.
         data_dir: folder of the data files.
 
@@ -75,12 +77,12 @@ def chosen(
     order = np.random.default_rng(seed).permutation(len(data.y_train))
     held, rest = np.split(order, [len(order) // _SHARE])
     x, y = data.x_train, data.y_train
-    score = partial(_score, data, method, epsilon, seed)
+    score = partial(_score, data, method, epsilon)
 
     def tried(steps: int | None, strength: float | str, rate: float) -> dict[str, Any]:
         at = (steps, strength, rate)
         setting = {"steps": steps, "regularization": strength} | ({"rate": rate} if rates else {})
-        return setting | {"held_out": score((x[rest], y[rest]), (x[held], y[held]), at)}
+        return setting | {"held_out": score(seed, (x[rest], y[rest]), (x[held], y[held]), at)}
 
     grid = product(STEPS if method != "kifer" else (None,), REGULARIZATIONS)
     every = [tried(*at, 1.0) for at in grid]
@@ -88,7 +90,7 @@ def chosen(
     every += [tried(best["steps"], best["regularization"], rate) for rate in rates]
     best = {name: value for name, value in max(every, key=_held_out).items() if name != "held_out"}
     at = (best["steps"], best["regularization"], best.get("rate", 1.0))
-    return best | {"test": score((x, y), (data.x_test, data.y_test), at), "tried": every}
+    return best | {"test": score(_FRESH + seed, (x, y), (data.x_test, data.y_test), at), "tried": every}
 
 
 def _held_out(setting: Mapping[str, Any]) -> float:
@@ -134,12 +136,12 @@ def method_at(name: str, steps: int | None, rate: float = 1.0) -> Any:
 
 def _cells(size: str) -> list[tuple[str, str, float, int]]:
     """(data set, method, epsilon, seed); all methods of a split before the next, none at quick size."""
-    seeds = range(_SEEDS) if size == "full" else ()
+    seeds = range(max(_SEEDS.values())) if size == "full" else ()
     return [
         (dataset, method, epsilon, seed)
-        for dataset in DATA
         for seed in seeds
-        if dataset != "bank_marketing" or seed < _BANK_SEEDS
+        for dataset in DATA
+        if seed < _SEEDS[dataset]
         for epsilon in _EPSILONS
         for method in METHODS
     ]
@@ -150,7 +152,7 @@ def _tasks(size: str) -> list[Task]:
         Task(
             f"{__name__}:chosen",
             {"dataset": dataset, "method": method, "epsilon": epsilon, "seed": seed}
-            | ({"rates": list(RATES)} if method in _RATED and dataset != _ADULT else {}),
+            | {"rates": list(RATES) if method in _RATED else []},
             _SMALL_SECONDS if dataset in SMALL else _SECONDS[method],
             reads_data=dataset not in IRIS,
         )
@@ -182,7 +184,7 @@ def _drawings(size: str, values: Sequence[Any]) -> Mapping[str, str]:
     """Panels by data set, methods in the paper's order."""
     rows = {row.quantity: row.ours for row in _rows(size, values)}
     panels, epsilons = [], sorted(_EPSILONS)
-    for dataset in (*SMALL, "bank_marketing", _ADULT):
+    for dataset in DATA:
         lines = {}
         for method in ("kifer", "zhang", "wang", "paper"):
             at = [rows.get(f"{dataset}, epsilon {each:g}, {METHODS[method]}: test accuracy %") for each in epsilons]
