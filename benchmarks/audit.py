@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 import torch
 from audit_coverage import coverage
+from audit_shadows import shadows
 from torch import nn
 from torch.nn import functional as F
 
 from tacit import attacks, audit
 from tacit.accounting import accountant
-from tacit.attacks.reference_models import PRECISIONS
 from tacit.mechanisms import Gaussian
 from tacit.models import linear, mlp
 from tacit.runs.canaries import CanaryLane
@@ -220,52 +220,6 @@ def private_runs(members: Examples, others: Examples, *, noise: float = 0.2194, 
         "ppv_of_those": attacks.overlaps(scores)[-1].ppv,
         "test": float(np.mean(accuracy)),
     }
-
-
-def shadows(data_dir: str | None) -> Figures:
-    """CPU time of a model-step in groups of several sizes against nn.Module and Adam, alternating."""
-    data, rows = cifar(data_dir)
-    mine = part(data, rows["train"])
-    for name, widths in (("mlp", WIDTHS), ("logistic", ())):
-        alone: list[float] = []
-        together: dict[str, list[float]] = {}
-        for _ in range(3):
-            alone.append(one_by_one(mine, widths, 100))
-            for precision in PRECISIONS:
-                for group in (4, 8, 16, 64):
-                    spent = stacked(mine, widths, group, precision, 20)
-                    together.setdefault(f"{precision} x{group}", []).append(spent)
-        base = float(np.median(alone))
-        yield (
-            name,
-            {"one_by_one_ms": base * 1e3}
-            | {
-                way: {"ms": float(np.median(times)) * 1e3, "speedup": base / float(np.median(times))}
-                for way, times in together.items()
-            },
-        )
-
-
-def one_by_one(data: Examples, widths: tuple[int, ...], steps: int) -> float:
-    """CPU seconds of one step of an ordinary module."""
-    x, y = torch.from_numpy(data[0]), torch.from_numpy(data[1])
-    model = mlp(50, 100, hidden=widths)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    start = time.process_time()
-    for _ in range(steps):
-        index = torch.randint(0, len(y), (200,))
-        optimizer.zero_grad()
-        F.cross_entropy(model(x[index]), y[index]).backward()
-        optimizer.step()
-    return (time.process_time() - start) / steps
-
-
-def stacked(data: Examples, widths: tuple[int, ...], group: int, precision: str, steps: int) -> float:
-    """CPU seconds of one step of one of `group` stacked models, by the whole training call."""
-    recipe = attacks.Recipe(hidden=widths, precision=precision, epochs=steps * 200 / len(data[1]))
-    start = time.process_time()
-    attacks.train_stacked(data, np.ones((group, len(data[1])), bool), recipe=recipe, classes=100, group=group)
-    return (time.process_time() - start) / steps / group
 
 
 def white_box(data_dir: str | None) -> Figures:

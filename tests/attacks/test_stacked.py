@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from tacit.attacks import Recipe, half_splits, train_stacked
 from tacit.attacks.stacked_group import Group, norms
-from tacit.attacks.stacked_layers import layers_of
+from tacit.attacks.stacked_network import layers_of
 from tacit.errors import InvalidInput
 from tacit.gradients import clipped_sum
 from tacit.models import mlp

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tacit.attacks import Recipe, group_training, half_splits, train_stacked
-from tacit.attacks.stacked_layers import layers_of
+from tacit.attacks.stacked_network import layers_of
 from tacit.models import convnet
 from tacit.noise import SeededStream
 
@@ -151,3 +151,14 @@ def test_other_networks_are_trained_one_by_one_and_one_line_says_why(data, caplo
 )
 def test_what_is_not_known_to_be_the_same_is_not_stacked(network, said):
     assert said in layers_of(network, images=True)
+
+
+def test_one_module_in_two_places_is_two_layers():
+    relu = nn.ReLU()
+    assert len(layers_of(nn.Sequential(nn.Linear(3, 4), relu, nn.Linear(4, 4), relu), images=False)) == 4
+
+
+def test_a_network_with_hooks_is_not_stacked():
+    network = nn.Sequential(nn.Linear(3, 4))
+    network.register_forward_hook(lambda *_: None)
+    assert layers_of(network, images=False) == "Sequential"

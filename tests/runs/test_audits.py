@@ -134,8 +134,26 @@ def test_runs_that_an_attack_does_not_fit(run):
     with pytest.raises(InvalidInput, match="method input"):
         white_box(replace(config, method="input"), dataset, stored_ledger(run), run, canaries=10)
     attacker = PrivilegedAttacks(replace(config, model="convnet"), dataset, run, 2, lambda *_: None)
-    with pytest.raises(InvalidInput, match="model must be linear or mlp"):
+    with pytest.raises(InvalidInput, match="shape must be an integer >= 14"):
         attacker("lira_offline", lambda inputs: inputs, home=run)
+
+
+def test_shadow_models_of_a_convolutional_run_are_stacked(run, tmp_path, caplog):
+    config = replace(stored_config(run, {}), model="convnet")
+    dataset = dataset_of(stored_config(run, {}), None)
+    dataset = replace(dataset, x_train=enlarged(dataset.x_train[:300]), y_train=dataset.y_train[:300])
+    dataset = replace(dataset, x_test=enlarged(dataset.x_test))
+    shutil.copy(run / "card.json", tmp_path)
+    attacker = PrivilegedAttacks(config, dataset, tmp_path, 4, lambda *_: None)
+    scores = attacker("lira_offline", attacker.references.models[0], home=tmp_path)
+    assert scores.count[0] == 300
+    assert (tmp_path / "audit" / "references" / "shadows-00000.safetensors").is_file()
+    assert not caplog.records
+
+
+def enlarged(digits):
+    """Digits (n, 64) as images of 16 by 16."""
+    return digits.reshape(-1, 1, 8, 8).repeat(2, axis=2).repeat(2, axis=3)
 
 
 def again(run, folder, **changes):

@@ -20,13 +20,15 @@ from tacit.attacks.batches import Step, batches
 from tacit.attacks.one_by_one import train_alone
 from tacit.attacks.reference_models import Recipe
 from tacit.attacks.stacked_group import DTYPES, Group
-from tacit.attacks.stacked_layers import Conv, Layer, Weighted, layers_of
+from tacit.attacks.stacked_images import Conv
+from tacit.attacks.stacked_layers import Layer, Weighted
+from tacit.attacks.stacked_network import layers_of
 from tacit.models import mlp
 from tacit.noise import Stream
 
-TOGETHER, TOGETHER_IMAGES = 16, 2
-"""Models in one tensor program, without and with convolutions: within a few percent of the fastest number, as then
-activations stay in the cache (benchmarks/audit.py)."""
+TOGETHER, TOGETHER_IMAGES = 64, 1
+"""Models in one tensor program, without and with convolutions. Convolutions gain nothing from a second model, whose
+activations drive those of the first out of the cache (benchmarks/audit.py)."""
 
 _log = logging.getLogger(__name__)
 

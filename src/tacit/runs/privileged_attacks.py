@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from tacit import check
 from tacit.attacks import (
@@ -107,8 +108,6 @@ class PrivilegedAttacks:
     def recipe(self) -> Recipe:
         """The run's own settings, with the noise multiplier of its card."""
         config = self.config
-        if config.model not in ("linear", "mlp"):
-            raise check.fail("model", "linear or mlp for attacks with shadow models", config.model)
         noise = trained_with(config, self.folder)["noise_multiplier"]
         if not isinstance(noise, int | float):
             raise check.fail("noise", "the same at every step for attacks with shadow models", noise)
@@ -153,9 +152,14 @@ class PrivilegedAttacks:
             included,
             recipe=recipe,
             classes=len(self.dataset.classes),
+            network=None if self.config.model in ("linear", "mlp") else self._network,
             folder=self.folder / "audit" / name,
             on_progress=lambda done, total: self.on_progress("shadow models", done, total),
         )
+
+    def _network(self, seed: int) -> nn.Module:
+        """A new network of the run with the initial weights of another seed."""
+        return network_of(replace(self.config, init_seed=seed), self.dataset)
 
     def _norms(self, examples: Examples, home: Path) -> np.ndarray:
         """Gradient norms by the production path, so that they are those that training clipped."""
