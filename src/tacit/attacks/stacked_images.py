@@ -1,7 +1,7 @@
 """Layers of stacked networks for images (models, batch, height, width, channels).
 
-With channels last the convolutions of oneDNN need no copies. They run model by model: a grouped convolution of several
-models was measured to be up to five times slower in its backward pass (docs/speed.md).
+With channels last the convolutions of oneDNN need no copies. They run model by model: the weight gradients of a grouped
+convolution of several models take longer than theirs one by one (docs/speed.md).
 """
 
 from __future__ import annotations
