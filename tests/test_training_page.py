@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.training_page import floors, phases, table
+from benchmarks.training_page import floors, memory, phases, table
 
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
 
@@ -12,3 +12,4 @@ def test_the_page_has_the_stored_tables():
     assert table() in text
     assert phases() in text
     assert floors() in text
+    assert memory() in text
