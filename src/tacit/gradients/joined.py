@@ -11,13 +11,14 @@ from torch import Tensor
 from tacit.gradients.per_sample_gradients import DenseGradients, PerSampleGradients
 from tacit.gradients.rounding import Blocks
 
-# Values of a batch that are copied in less time than the operations take which joining spares.
-_MOST_VALUES = 2**15
+# Values of one unit that are copied in less time than the operations take which joining spares. It depends on the model
+# alone: how a record is clipped must not depend on how many others there are.
+_MOST_VALUES = 2**11
 
 
 def joins(gradients: PerSampleGradients) -> bool:
     """Whether `gradients` stand side by side with others: those of biases, scales and whatever else is small."""
-    return isinstance(gradients, DenseGradients) and 0 < gradients.gradients.numel() <= _MOST_VALUES
+    return isinstance(gradients, DenseGradients) and gradients.gradients.shape[1:].numel() <= _MOST_VALUES
 
 
 @dataclass(frozen=True)
