@@ -7,13 +7,13 @@ from functools import cached_property
 
 import numpy as np
 
-from tacit.mechanisms.pairs.base import LOSS_UNIT, Pair, Table, table_bin_masses
+from tacit.mechanisms.pairs.base import Table
 from tacit.mechanisms.pairs.convex_order import LowerLaw, UpperLaw, sum_of_ratios
-from tacit.mechanisms.pairs.quadrature import Nodes
+from tacit.mechanisms.pairs.tabulated import TabulatedPair
 
 
 @dataclass(frozen=True)
-class AllocationPair(Pair):
+class AllocationPair(TabulatedPair):
     """An upper bound in the convex order on the pair of random allocation, whose lower bound is `attained`.
 
     The pair itself is P = (1 / T) sum_t N(e_t, sigma^2 I_T) against Q = N(0, sigma^2 I_T): a gradient of full norm in
@@ -46,7 +46,7 @@ class AllocationPair(Pair):
         """Return False: the two laws only enclose the one that is reached."""
         return False
 
-    def attained(self, share: float) -> Pair:
+    def attained(self, share: float) -> AllocationPair:
         """Return the bound from below, which an epoch exceeds or meets."""
         return replace(self, upper=False)
 
@@ -68,17 +68,6 @@ class AllocationPair(Pair):
         return loss[order], p[order], q[order]
 
     @property
-    def table_error(self) -> np.ndarray:
-        """Return a bound on the rounding error of each loss: two logarithms and their difference."""
-        loss, p, q = self.table
-        return LOSS_UNIT * (np.abs(loss) + np.abs(np.log(p)) + np.abs(np.log(q)))
-
-    @property
-    def largest(self) -> float:
-        """Return the supremum of the finite losses."""
-        return float(self.table[0][-1])
-
-    @property
     def infinity_mass(self) -> float:
         """Return the P-mass of infinite loss: the mean that the law has lost, or its mass at 0."""
         return self._outside[0]
@@ -95,11 +84,3 @@ class AllocationPair(Pair):
             return 0.0, 0.0
         lost, zero = (value * (1 + law.error) for value in (law.lost / self.steps, law.zero))
         return (lost, zero) if self.remove else (zero, lost)
-
-    def nodes(self, theta: float, frequency: float) -> Nodes:
-        """Return the finite losses with their masses."""
-        return Nodes(*self.table)
-
-    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the P- and Q-masses of the finite losses in each bin."""
-        return table_bin_masses(edges, *self.table)

@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.mechanisms.pairs.base import LOSS_UNIT, Pair, Table, log_mixture, table_bin_masses
+from tacit.mechanisms.pairs.base import Table, log_mixture
 from tacit.mechanisms.pairs.gaussian import normal_cells
-from tacit.mechanisms.pairs.quadrature import Nodes
+from tacit.mechanisms.pairs.tabulated import TabulatedPair
 
 _UNIT = 2.0**-53
 _REACH = 9.0  # Standard deviations of a release, with the record, that have numbers of their own.
@@ -62,7 +62,7 @@ class _Law:
 
 
 @dataclass(frozen=True)
-class SubsetSumPair(Pair):
+class SubsetSumPair(TabulatedPair):
     """A pair that a record in k of T Gaussian steps, a uniform subset, dominates under add/remove and zero-out.
 
     A whole number is read off each release, a step function of log(1 - k/T + k/T e^{(x - 1/2) / sigma^2}), and all are
@@ -130,22 +130,3 @@ class SubsetSumPair(Pair):
         loss = np.log(sure[kept]) - np.log(most[kept])
         order = np.argsort(loss, kind="stable")
         return loss[order], sure[kept][order], most[kept][order]
-
-    @property
-    def table_error(self) -> np.ndarray:
-        """Return a bound on the rounding error of each loss: two logarithms and their difference."""
-        loss, p, q = self.table
-        return LOSS_UNIT * (np.abs(loss) + np.abs(np.log(p)) + np.abs(np.log(q)))
-
-    @property
-    def largest(self) -> float:
-        """Return the supremum of the finite losses."""
-        return float(self.table[0][-1])
-
-    def nodes(self, theta: float, frequency: float) -> Nodes:
-        """Return the losses with their masses."""
-        return Nodes(*self.table)
-
-    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the P- and Q-masses of the losses in each bin."""
-        return table_bin_masses(edges, *self.table)
