@@ -40,11 +40,16 @@ _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _NAMES:
-        return getattr(importlib.import_module(_NAMES[name]), name)
-    if name in _ROOMS:
-        return importlib.import_module(f"tacit.{name}")
-    raise AttributeError(f"module 'tacit' has no attribute {name!r}")
+    home = _NAMES.get(name) or (f"tacit.{name}" if name in _ROOMS else None)
+    if home is None:
+        raise AttributeError(f"module 'tacit' has no attribute {name!r}")
+    try:
+        module = importlib.import_module(home)
+    except ModuleNotFoundError as error:
+        from tacit.errors import missing_extra
+
+        raise missing_extra(error) or error from None
+    return getattr(module, name) if name in _NAMES else module
 
 
 def __dir__() -> list[str]:

@@ -28,6 +28,10 @@ class MissingData(TacitError, FileNotFoundError):
         return str(self.args[0]) if self.args else ""
 
 
+class MissingExtra(TacitError, ImportError):
+    """A package of an optional extra is not installed; the message names the command that installs it."""
+
+
 class UnsupportedModel(TacitError):
     """A model mixes examples or holds state that differentially private training cannot cover."""
 
@@ -60,3 +64,27 @@ def told(error: BaseException) -> str:
     """An error of other code as one sentence: its type and the first line of its message."""
     first = str(error).strip().partition("\n")[0].rstrip(".")
     return f"{type(error).__name__}: {first}." if first else f"{type(error).__name__}."
+
+
+_EXTRAS = {
+    "train": (
+        *("torch", "safetensors", "mpmath", "sklearn", "pandas", "pyarrow", "matplotlib", "jinja2"),
+        *("sqlalchemy", "alembic", "starlette", "uvicorn"),
+    ),
+    "data": ("pooch",),
+}
+_EXTRA_OF = {package: extra for extra, packages in _EXTRAS.items() for package in packages}
+
+
+def missing_extra(error: ImportError) -> MissingExtra | None:
+    """What to install where `error` is the import of a package that an extra of tacit holds; else None.
+
+    Example:
+        >>> print(missing_extra(ModuleNotFoundError("no torch", name="torch.nn")))
+        torch must be installed for this; it is not. Run pip install 'tacit[train]'.
+    """
+    package = (error.name or "").partition(".")[0]
+    extra = _EXTRA_OF.get(package)
+    if extra is None:
+        return None
+    return MissingExtra(f"{package} must be installed for this; it is not. Run pip install 'tacit[{extra}]'.")

@@ -51,7 +51,8 @@ def test_the_shell_completes_commands_options_and_values(words, expected):
 def commands(group=None, path=()):
     """Every command with the words that call it."""
     found = typer.main.get_command(app) if group is None else group
-    for name, command in found.commands.items():
+    for name in found.commands:
+        command = found.get_command(None, name)
         if hasattr(command, "commands"):
             yield from commands(command, (*path, name))
         else:

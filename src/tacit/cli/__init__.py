@@ -6,36 +6,15 @@ Exit codes: 0 done, 2 bad input (one sentence on stderr), 3 a claim was refuted,
 import os
 import sys
 import warnings
-from types import ModuleType
 from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
 
 from tacit import __version__, check
-from tacit.cli import (
-    account,
-    audit,
-    budget,
-    calibrate,
-    card,
-    data,
-    doctor,
-    predict,
-    reproduce,
-    results,
-    runs,
-    serve,
-    sweep,
-    table,
-    tickets,
-    train,
-    tune,
-    verify,
-)
 from tacit.cli.console import Interrupted
-from tacit.cli.grouped_help import GroupedCommand, GroupedCommands
-from tacit.errors import CodeWarning, LeakWarning, PrivacyWarning, RenamedWarning, TacitError
+from tacit.cli.grouped_help import LazyGroup
+from tacit.errors import CodeWarning, LeakWarning, PrivacyWarning, RenamedWarning, TacitError, missing_extra
 
 _GO_ON = {
     "audit": "The same command goes on with the shadow models and repeats that RUN/audit keeps.",
@@ -48,32 +27,18 @@ _INTERRUPTED = 130  # what typer makes of Ctrl-C
 
 app = typer.Typer(
     name="tacit",
-    cls=GroupedCommands,
+    cls=LazyGroup,
     help="Differentially private machine learning whose every claim is tested.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-_GROUPS: dict[str, dict[str, ModuleType]] = {
-    "Train": {"train": train, "tune": tune, "sweep": sweep, "tickets": tickets, "doctor": doctor},
-    "Account": {"account": account, "calibrate": calibrate, "verify": verify, "audit": audit},
-    "Use a run": {"predict": predict, "card": card, "serve": serve, "results": results},
-    "Data and papers": {"data": data, "reproduce": reproduce},
-}
-for _group, _commands in _GROUPS.items():
-    for _name, _module in _commands.items():
-        app.command(_name, cls=GroupedCommand, rich_help_panel=_group)(_module.command)
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"tacit {__version__}")
         raise typer.Exit
-
-
-app.add_typer(budget.app, name="budget", rich_help_panel="Account")
-app.add_typer(runs.app, name="runs", rich_help_panel="Use a run")
-app.add_typer(table.app, name="table", rich_help_panel="Data and papers")
 
 
 @app.callback()
@@ -110,6 +75,8 @@ def _run(arguments: list[str]) -> int:
     except TacitError as error:
         return _fail(str(error), 2)
     except Exception as error:
+        if isinstance(error, ImportError) and (missing := missing_extra(error)):
+            return _fail(str(missing), 2)
         if isinstance(error, OSError) and error.filename is not None:
             return _fail(f"path must be one that this command can use; got {error.filename!r}. {error.strerror}.", 2)
         if os.environ.get("TACIT_TRACEBACK"):

@@ -19,7 +19,7 @@ NOT_TRACKED = (
     "(tacit budget init)."
 )
 app = typer.Typer(
-    name="budget", help="What was spent on each data set over all runs, and its caps.", no_args_is_help=True
+    help="What was spent on each data set over all runs, and its caps.", no_args_is_help=True, rich_markup_mode=None
 )
 
 Where = Annotated[

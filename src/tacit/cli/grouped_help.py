@@ -1,12 +1,46 @@
-"""Help in groups: commands by what they are for, options by what they set; without markup, as all output is."""
+"""The commands and their help: commands by what they are for, options by what they set; without markup.
+
+A command's module is imported when the command is called, so that `tacit --help` imports no other.
+"""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 GENERAL = "Options"
+COMMANDS: dict[str, dict[str, str]] = {
+    "Train": {
+        "train": "Train privately, account, attack, and write the card.",
+        "tune": "Choose settings privately, the search included in the bill.",
+        "sweep": "Train every combination of a grid; resumable.",
+        "tickets": "List saved lottery tickets, or compare them.",
+        "doctor": "Find layers of a model that private training refuses.",
+    },
+    "Account": {
+        "account": "Compute the privacy cost of mechanisms by every accountant.",
+        "calibrate": "Find the noise multiplier that meets a privacy target.",
+        "verify": "Check where a run came from, a claim, or a trainer.",
+        "audit": "Attack the model of a run, or judge an attack's scores.",
+        "budget": "Show what all runs spent on each data set, and its caps.",
+    },
+    "Use a run": {
+        "predict": "Predict the rows of a file with the model of a run.",
+        "card": "Print or export the privacy card of a run.",
+        "serve": "Serve runs, a calculator, jobs and budgets on 127.0.0.1.",
+        "results": "Show the stored results of sweeps.",
+        "runs": "List, compare, export and clean runs.",
+    },
+    "Data and papers": {
+        "data": "List the data sets, or show the files and licence of one.",
+        "reproduce": "Recompute tables and figures of the papers.",
+        "table": "Draft a configuration for a table of your own.",
+    },
+}
+"""Group -> command -> its line in the help. The command NAME is `command` or `app` of `tacit.cli.NAME`."""
 
 
 class GroupedCommand(TyperCommand):
@@ -25,18 +59,31 @@ class GroupedCommand(TyperCommand):
         _write(formatter, groups)
 
 
-class GroupedCommands(TyperGroup):
-    """A group whose commands are listed under the `rich_help_panel` that they name."""
+class LazyGroup(TyperGroup):
+    """All commands of `COMMANDS`, listed by group, each imported at its first use."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = {name: None for lines in COMMANDS.values() for name in lines}  # the names, for suggestions
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name; None where there is none."""
+        if cmd_name in self.commands and self.commands[cmd_name] is None:
+            self.commands[cmd_name] = _command(cmd_name)
+        return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write one list of commands for each group, in the order of declaration."""
-        commands = [(name, self.commands[name]) for name in self.list_commands(ctx)]
-        width = formatter.width - 6 - max(len(name) for name, _ in commands)
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for name, command in commands:
-            group = getattr(command, "rich_help_panel", None) or "Commands"
-            groups.setdefault(group, []).append((name, command.get_short_help_str(width)))
-        _write(formatter, groups)
+        _write(formatter, {group: list(lines.items()) for group, lines in COMMANDS.items()})
+
+
+def _command(name: str) -> Any:
+    module = importlib.import_module(f"tacit.cli.{name}")
+    if hasattr(module, "app"):
+        return typer.main.get_group(module.app)
+    single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    single.command(name, cls=GroupedCommand)(module.command)
+    return typer.main.get_command(single)
 
 
 def _write(formatter: Any, groups: dict[str, list[tuple[str, str]]]) -> None:

@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from tacit.errors import InvalidInput
-
 
 def command(
     runs: Annotated[Path, typer.Argument(help="Folder that holds the folders of runs.", metavar="[RUNS]")] = Path(
@@ -16,8 +14,6 @@ def command(
     open_browser: Annotated[bool, typer.Option("--open", help="Open the browser.")] = False,
 ) -> None:
     """Serve runs, a calculator, jobs and budgets on 127.0.0.1; the address that it prints holds the token."""
-    try:
-        from tacit.workbench import serve
-    except ImportError as error:
-        raise InvalidInput("starlette and uvicorn must be installed. Run pip install 'tacit[serve]'.") from error
+    from tacit.workbench import serve
+
     serve(runs, port=port, open_browser=open_browser)

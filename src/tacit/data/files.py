@@ -113,7 +113,7 @@ def fetch(file: File, folder: Path, *, dataset: str) -> Path:
         return target
     if not file.urls:
         raise file.error(folder, "no public mirror of it", dataset=dataset)
-    pooch = optional("pooch", "to download data")
+    pooch = optional("pooch", "to download data", extra="data")
     target.parent.mkdir(parents=True, exist_ok=True)
     answers = []
     for url in file.urls:
@@ -135,7 +135,7 @@ def fetch(file: File, folder: Path, *, dataset: str) -> Path:
     )
 
 
-def optional(module: str, purpose: str, *, extra: str = "data") -> ModuleType:
+def optional(module: str, purpose: str, *, extra: str = "train") -> ModuleType:
     """The imported `module` of an `extra`; raises `TacitError` with the install command when it is not there."""
     try:
         return importlib.import_module(module)

@@ -12,7 +12,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from mpmath.ctx_iv import MPIntervalContext
 from numpy.typing import NDArray
 
 from tacit import check
@@ -99,6 +98,8 @@ def normals_of(cell: Cell) -> tuple[tuple[float, float], bool]:
 
 def interval(cell: Cell) -> tuple[Any, Any, Any]:
     """Interval arithmetic of enough precision for a cell, and the intervals of its radius and angle."""
+    from mpmath.ctx_iv import MPIntervalContext  # Here, so that the accountant needs no mpmath.
+
     context: Any = MPIntervalContext()
     context.prec = 2 * cell.bits + 96
     unit = context.mpf(2) ** -cell.bits

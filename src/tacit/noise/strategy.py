@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.signal import lfilter
 
 from tacit import check
 from tacit.mechanisms.matrix import Strategy
@@ -143,6 +141,8 @@ def banded(
         >>> round(prefix_error(banded(1000, 2)).rmse, 6)
         15.920271
     """
+    from scipy.optimize import minimize  # Takes a while to load, and few ask for it.
+
     n = check.count("iterations", iterations)
     check.count("bands", bands, maximum=n)
     check.choice("objective", objective, ("mean", "last"))
@@ -182,6 +182,9 @@ def buffered(iterations: int, buffers: int) -> ToeplitzStrategy:
         >>> round(prefix_error(buffered(1000, 2)).rmse, 2)
         3.08
     """
+    from scipy.optimize import minimize
+    from scipy.signal import lfilter
+
     n = check.count("iterations", iterations, minimum=2)
     check.count("buffers", buffers, maximum=10)
     powers, weights = np.arange(n - 1), (n - np.arange(n)) / n

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr, ndtr
 
 from tacit.accounting.pld.rounding import UNIT
@@ -119,6 +118,7 @@ def mu_floor(slack: float, epsilons: np.ndarray, chart: Chart) -> float:
 
 def _largest(slack: float, left: float, right: float, bounds: Delta) -> float:
     """About the largest mu that an epsilon in between needs, rounded down."""
+    from scipy.optimize import minimize_scalar  # Takes a while to load, and few ask for it.
 
     def loss(epsilon: float) -> float:
         return -gaussian_mu(epsilon, bounds(epsilon)[0] - slack)

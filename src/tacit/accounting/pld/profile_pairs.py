@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from tacit.accounting.pld.dispatch import Dispatch
 from tacit.mechanisms.pairs import GaussianPair, Nodes, Pair, SampledGaussianPair
@@ -139,6 +138,8 @@ class ProfilePair(Pair):
 
 def _masses(losses: np.ndarray, values: np.ndarray) -> Table:
     """The pair whose profile is the largest convex function below `values`, H from loss 0 on, H - (1 - x) before."""
+    from scipy.optimize import isotonic_regression  # Takes a while to load, and few ask for it.
+
     x = np.exp(losses)
     zero = len(losses) // 2
     slopes = np.diff(values) / np.diff(x)

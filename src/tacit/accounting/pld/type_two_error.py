@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from tacit.accounting.pld.rounding import UNIT
 
@@ -55,6 +54,8 @@ def type_two_error(alpha: float, epsilons: np.ndarray, deltas: np.ndarray, near:
 
 def _maximum(alpha: float, epsilons: np.ndarray, deltas: np.ndarray, near: Callable[[float], Delta]) -> float:
     """Log s at about the maximum of phi."""
+    from scipy.optimize import minimize_scalar  # Takes a while to load, and few ask for it.
+
     reached = epsilons <= _FARTHEST
     epsilons, deltas = epsilons[reached], deltas[reached]
     logs = np.concatenate([-epsilons[:0:-1], epsilons])
