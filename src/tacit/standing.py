@@ -1,5 +1,7 @@
-"""The standing of a privacy number, printed wherever the number is printed."""
+"""The standing of a privacy number, and its digits: bounds are rounded to the safe side, never to the nearest."""
 
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
 from enum import StrEnum
 
 
@@ -28,3 +30,31 @@ class Standing(StrEnum):
         """The standing of a composition: that of its weakest part."""
         order = list(Standing)
         return max(standings, key=order.index, default=Standing.PROVEN)
+
+
+def upward(value: float | None, digits: int = 4) -> str:
+    """`value` rounded up at `digits` significant digits: for upper bounds."""
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def downward(value: float | None, digits: int = 4) -> str:
+    """`value` rounded down at `digits` significant digits: for lower bounds."""
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def nearest(value: float | None, digits: int = 4) -> str:
+    """`value` at `digits` significant digits: for numbers that bound nothing."""
+    return _rounded(value, digits, ROUND_HALF_EVEN)
+
+
+def leakage(value: float, standing: Standing) -> str:
+    """A number of an accountant: rounded up when it is a bound, or one if the assumed facts hold."""
+    return upward(value) if standing in (Standing.PROVEN, Standing.CONDITIONAL) else nearest(value)
+
+
+def _rounded(value: float | None, digits: int, rounding: str) -> str:
+    if value is None:
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    return f"{float(Context(prec=digits, rounding=rounding).create_decimal(repr(float(value) + 0.0))):.{digits}g}"

@@ -201,7 +201,7 @@ def test_laws_know_their_means_and_refuse_what_no_theorem_covers() -> None:
         chosen = law_of(law, trials=20)
         assert chosen.mean == pytest.approx(20.0, rel=1e-9)
         assert float(chosen.found(np.array(1.0))) == pytest.approx(1.0, abs=3e-9)
-        assert float(chosen.slope(np.array(0.0))) == pytest.approx(20.0, rel=1e-9)
+        assert float(np.exp(chosen.log_slope(np.array(0.0)))) == pytest.approx(20.0, rel=1e-9)
     with pytest.raises(Refused):
         Selection.of(Approximate(1.0, 0.0), law="poisson").pure_epsilon(Relation.ADD_REMOVE)
     with pytest.raises(InvalidInput):

@@ -20,7 +20,7 @@ from tacit.mechanisms import Compose, FixedSize, Gaussian, Mechanism, Shuffled
 from tacit.mechanisms.spec import mechanism_rows
 from tacit.relation import Relation
 from tacit.serialization import json_table
-from tacit.standing import Standing
+from tacit.standing import Standing, downward, upward
 from tacit.tradeoff import Curve, TradeOff
 
 _KEYS = ("epsilon", "delta", "accountant", "standing", "relation", "sampling", "records", "runs")
@@ -224,23 +224,26 @@ def examine(claim: Claim) -> Examined:
     actual = _as_drawn(claim)
     lower, upper, by = _bracket(actual, claim.delta)
     refutations, objections = [], []
-    if lower is not None and claim.epsilon < lower - _slack(lower):
+    if lower is not None and claim.epsilon < lower:
         refutations.append(
-            f"At least epsilon {lower:.6g} at delta {claim.delta:g} is proven to leak; {claim.epsilon:g} is claimed."
+            f"At least epsilon {downward(lower, 6)} at delta {claim.delta:g} is proven to leak; "
+            f"{claim.epsilon!r} is claimed."
         )
     if claim.epsilon < upper:
         reasons = list(_explained(claim, actual))
         if refutations:
             refutations += reasons
-        elif claim.epsilon < upper - _slack(upper):
-            objections += [*reasons, f"The least that an accountant proves is epsilon {upper:.6g} ({by})."]
+        elif math.isinf(upper) or claim.epsilon < upper - _slack(upper):
+            objections += [*reasons, f"The least that an accountant proves is epsilon {upward(upper, 6)} ({by})."]
     objections += _left_out(claim, refuted=bool(refutations))
     return Examined(claim, lower, upper, by, tuple(refutations), tuple(objections))
 
 
 def _bracket(ledger: Ledger, delta: float) -> tuple[float | None, float, str]:
     proven = [name for name, each in ACCOUNTANTS.items() if each.standing is Standing.PROVEN]
-    results = account(ledger, delta=delta, accountants=proven).results
+    # Mechanisms are taken as stated, so that facts which a ledger leaves open take no lower end away.
+    stated = Ledger.of(ledger.mechanism, relation=ledger.relation)
+    results = account(stated, delta=delta, accountants=proven).results
     best = min(results, key=lambda result: result.epsilon, default=None)
     shuffled = [(part, steps) for part, steps in ledger.mechanism.steps if isinstance(part, Shuffled)]
     if shuffled:  # The account is for the worst order of the batches; a claim is about one that nobody knows.
@@ -364,7 +367,7 @@ def _left_out(claim: Claim, *, refuted: bool) -> list[str]:
         upper = _bracket(Ledger.of(claim.ledger.mechanism * claim.runs, relation=claim.ledger.relation), claim.delta)[1]
         found.append(
             f"It is of one run, and the best of {claim.runs} was released: the choice saw the others. All {claim.runs} "
-            f"together cost epsilon {upper:.6g} at most; `tacit tune` selects at a lower cost."
+            f"together cost epsilon {upward(upper, 6)} at most; `tacit tune` selects at a lower cost."
         )
     return found
 

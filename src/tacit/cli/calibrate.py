@@ -36,12 +36,13 @@ def command(
     if json:
         print(json_text({"parameter": found.parameter, "value": found.value, "guarantee": guarantee.row()}))
         return
-    from tacit.reports.words import leakage
+    from tacit.standing import downward, leakage, upward
 
     standing = guarantee.tradeoff.standing
     told = [leakage(number, standing) for number in (guarantee.epsilon, guarantee.mu, guarantee.advantage)]
-    print(f"{found.parameter} {found.value:.8g}")
+    rounded = downward if found.parameter in ("steps", "sample_rate") else upward
+    print(f"{found.parameter} {rounded(found.value, 10)}")
     print(
         f"gives epsilon {told[0]} at delta {guarantee.delta:g}, mu {told[1]}, advantage {told[2]} "
-        f"({standing.value}, {guarantee.tradeoff.source})"
+        f"({standing.value}, {guarantee.tradeoff.source}, {guarantee.tradeoff.relation.value})"
     )

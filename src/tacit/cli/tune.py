@@ -135,6 +135,7 @@ def _show(tuned: Tuned) -> None:
     from tacit.cli.budget import total_sentence
     from tacit.cli.console import screen
     from tacit.reports import account_table
+    from tacit.standing import downward, upward
     from tacit.tuning import RandomTrials
 
     console, card, search, at = screen(), tuned.run.card, tuned.search, tuned.target.delta
@@ -145,8 +146,9 @@ def _show(tuned: Tuned) -> None:
     console.print(f"{card.dataset}: test {'not measured' if found is None else f'{found:.4f}{outside}'}")
     console.print(told.get("says", ""), soft_wrap=True)
     console.print(
-        f"The whole search: epsilon {float(total):.4f} at delta {at:g}, {tuned.tradeoff.standing.value}; an attack "
-        f"reaches {total.interval[0]:.4f}. Noise multiplier {search.noise_multiplier:.4f} in each trial."
+        f"The whole search: epsilon {upward(float(total), 5)} at delta {at:g}, {tuned.tradeoff.standing.value}; an "
+        f"attack reaches {downward(total.interval[0], 5)}. Noise multiplier {upward(search.noise_multiplier, 5)} in "
+        "each trial."
     )
     if isinstance(search, RandomTrials):
         told = f"{search.law}; exactly one with probability {search.law.once:.2f}. Their number stays secret."

@@ -60,6 +60,7 @@ def command(
 
 def _verify_spec(path: Path, epsilon: float | None, delta: float | None, *, json: bool) -> None:
     from tacit.accounting.claims import Verdict, claims_of, examine, states_claim
+    from tacit.standing import downward, upward
 
     if epsilon is None and delta is None and not states_claim(path):
         _verify_files(path, json=json)
@@ -78,8 +79,8 @@ def _verify_spec(path: Path, epsilon: float | None, delta: float | None, *, json
             for sentence in (*each.refutations, *each.objections):
                 print(f"  {sentence}")
         best = found[0]
-        low = "nothing is" if best.lower is None else f"{best.lower:.6g} is"
-        print(f"Recomputed: {low} proven to leak, {best.upper:.6g} is proven to be enough ({best.by}).")
+        low = "nothing is" if best.lower is None else f"{downward(best.lower, 6)} is"
+        print(f"Recomputed: {low} proven to leak, {upward(best.upper, 6)} is proven to be enough ({best.by}).")
         print("The claim's mechanisms are taken as stated: nothing here shows that they ran.")
     if worst is Verdict.REFUTED:
         raise typer.Exit(REFUTED)

@@ -18,8 +18,8 @@ from tacit.root_finding import bracketed_root
 
 LAWS = {"logarithmic": 0.0, "geometric": 1.0}
 """Named truncated negative binomial laws with their shapes."""
-_LEAST_GAMMA = 1e-12
-"""Means of a billion trials are reached well above it."""
+_GAMMAS = (1e-300, 1 - 1e-9)
+"""Range of gamma: shapes near -1 reach many trials only next to its lower end."""
 
 
 class TrialLaw(ABC):
@@ -44,13 +44,13 @@ class TrialLaw(ABC):
         """P(K = 1)."""
 
     @abstractmethod
-    def slope(self, u: np.ndarray) -> np.ndarray:
-        """phi'(1 - u), u in [0, 1]."""
+    def log_slope(self, u: np.ndarray) -> np.ndarray:
+        """Log phi'(1 - u), u in [0, 1]: phi' itself leaves the range of doubles from some 700 Poisson trials on."""
 
     @property
     @abstractmethod
     def slope_units(self) -> float:
-        """Relative error of `slope` in rounding units, the mean left out."""
+        """Absolute error of `log_slope` in rounding units, that of log E K left out."""
 
     @abstractmethod
     def found(self, u: np.ndarray) -> np.ndarray:
@@ -103,15 +103,15 @@ class NegativeBinomial(TrialLaw):
     @property
     def once(self) -> float:
         """Return P(K = 1), the generating function's slope at 0."""
-        return float(self.slope(np.array(1.0)))
+        return math.exp(float(self.log_slope(np.array(1.0))))
 
-    def slope(self, u: np.ndarray) -> np.ndarray:
-        """Return E K (gamma / (gamma + (1 - gamma) u))^{shape + 1}."""
-        return self.mean * (self.gamma / (self.gamma + (1 - self.gamma) * u)) ** (self.shape + 1)
+    def log_slope(self, u: np.ndarray) -> np.ndarray:
+        """Return log E K + (shape + 1) log(gamma / (gamma + (1 - gamma) u))."""
+        return math.log(self.mean) + (self.shape + 1) * np.log(self.gamma / (self.gamma + (1 - self.gamma) * u))
 
     @property
     def slope_units(self) -> float:
-        """Return (shape + 1) (4 + log(1/gamma)) + 10: four operations and the exponent's own, and one power."""
+        """Return (shape + 1) (4 + log(1/gamma)) + 10: four operations, one logarithm and what multiplies it."""
         return (self.shape + 1) * (4 - math.log(self.gamma)) + 10
 
     def found(self, u: np.ndarray) -> np.ndarray:
@@ -170,13 +170,13 @@ class PoissonTrials(TrialLaw):
         """Return P(K = 1)."""
         return self.average * math.exp(-self.average)
 
-    def slope(self, u: np.ndarray) -> np.ndarray:
-        """Return m e^{-m u}."""
-        return self.average * np.exp(-self.average * u)
+    def log_slope(self, u: np.ndarray) -> np.ndarray:
+        """Return log m - m u."""
+        return math.log(self.average) - self.average * u
 
     @property
     def slope_units(self) -> float:
-        """Return the mean, which an exponent's rounding is multiplied by, and 10."""
+        """Return the mean, the largest product, and 10."""
         return self.average + 10
 
     def found(self, u: np.ndarray) -> np.ndarray:
@@ -228,7 +228,12 @@ def law_of(law: str | float | TrialLaw, *, trials: float) -> TrialLaw:
     shape = LAWS[check.choice("law", law, [*LAWS, PoissonTrials.type])] if isinstance(law, str) else law
     shape = check.real("shape", shape, low=-1.0, open_low=True)
     mean = check.real("trials", trials, low=1.0, high=1e9, open_low=True, hint="One trial needs no selection.")
-    root = bracketed_root(lambda x: math.log(_mean(shape, math.exp(x)) / mean), math.log(_LEAST_GAMMA), -1e-9)
+    most, least = (_mean(shape, gamma) for gamma in _GAMMAS)
+    if not least < mean < most:
+        rule = f"in ({least:.10g}, {most:.6g}) for a law of shape {shape:g}"
+        raise check.fail("trials", rule, trials, "A larger shape reaches more trials.")
+    low, high = (math.log(gamma) for gamma in _GAMMAS)
+    root = bracketed_root(lambda x: math.log(_mean(shape, math.exp(x)) / mean), low, high)
     return NegativeBinomial(shape, math.exp(root))
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
 from typing import Any
 
 from tacit.accounting import ACCOUNTANTS, Ledger, Result
 from tacit.audit import AuditResult
 from tacit.relation import Relation
-from tacit.standing import Standing
+from tacit.standing import Standing, downward, leakage, nearest, upward
 
 NEIGHBOURS = {
     Relation.ADD_REMOVE: "adding or removing one {unit}",
@@ -68,26 +67,6 @@ def neighbourhood(ledger: Ledger, group: int = 1) -> str:
 
 def _plain_sampling(row: dict[str, Any]) -> str:
     return "poisson" if "sample_rate" in row else "none"
-
-
-def upward(value: float | None, digits: int = 4) -> str:
-    """`value` rounded up at `digits` significant digits: for upper bounds."""
-    return _rounded(value, digits, ROUND_CEILING)
-
-
-def downward(value: float | None, digits: int = 4) -> str:
-    """`value` rounded down at `digits` significant digits: for lower bounds."""
-    return _rounded(value, digits, ROUND_FLOOR)
-
-
-def nearest(value: float | None, digits: int = 4) -> str:
-    """`value` at `digits` significant digits: for numbers that bound nothing."""
-    return _rounded(value, digits, ROUND_HALF_EVEN)
-
-
-def leakage(value: float, standing: Standing) -> str:
-    """A number of an accountant: rounded up when it is a bound, or one if the assumed facts hold."""
-    return upward(value) if standing in (Standing.PROVEN, Standing.CONDITIONAL) else nearest(value)
 
 
 def percent(value: float | None) -> str:
@@ -241,11 +220,3 @@ def reserve(leaks: Sequence[str]) -> str:
     if not leaks:
         return ""
     return f"The guarantee does not cover statistics read from the data without a privacy cost: {'; '.join(leaks)}."
-
-
-def _rounded(value: float | None, digits: int, rounding: str) -> str:
-    if value is None:
-        return "–"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    return f"{float(Context(prec=digits, rounding=rounding).create_decimal(repr(float(value) + 0.0))):.{digits}g}"

@@ -20,7 +20,7 @@ from tacit.noise.discrete import discrete_gaussian
 from tacit.runs.builders import stream_of
 from tacit.runs.config import Config
 from tacit.runs.metrics import ratings_of
-from tacit.standing import Standing
+from tacit.standing import Standing, upward
 from tacit.tradeoff import Epsilon
 from tacit.training.unit_scores import LEVELS, rounded_sum, unit_means
 
@@ -150,8 +150,8 @@ def _told(paid: Ledger, mechanism: DiscreteGaussian, delta: float) -> dict[str, 
     cost = accountant("pld")(paid)
     epsilon = float(cost.epsilon(delta))
     says = (
-        f"The test result has discrete Gaussian noise of {mechanism.noise_multiplier:.3g} {paid.unit}s: a test "
-        f"{paid.unit}, in no training batch, has a guarantee of its own, epsilon {epsilon:.4g} at delta {delta:g} "
+        f"The test result has discrete Gaussian noise of {upward(mechanism.noise_multiplier, 3)} {paid.unit}s: a test "
+        f"{paid.unit}, in no training batch, has a guarantee of its own, epsilon {upward(epsilon)} at delta {delta:g} "
         f"(pld, {cost.standing.value})."
     )
     return {

@@ -48,6 +48,8 @@ class Curve(ABC):
         """The smallest epsilon >= 0 with delta(epsilon) <= delta; inf when there is none."""
         if self.delta(0.0) <= delta:
             return 0.0
+        if delta == 0.0:
+            return float("inf")  # A profile that ends at 0 may have underflown; who knows the largest loss overrides.
         high = 1.0
         while self.delta(high) > delta:
             high *= 2

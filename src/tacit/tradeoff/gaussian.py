@@ -38,9 +38,15 @@ def _mills(t: float) -> float:
 
 def gaussian_log_delta(epsilon: float, mu: float) -> float:
     """The log of `gaussian_delta`, also where that underflows."""
-    t = epsilon / mu - mu / 2
+    if epsilon == 0.0:
+        return float(np.log(gaussian_delta(0.0, mu)))
+    return _log_delta_at(epsilon / mu - mu / 2, mu)
+
+
+def _log_delta_at(t: float, mu: float) -> float:
+    """The log of `_delta_at`."""
     if t < 30.0:  # from about 38 on delta underflows
-        return float(np.log(gaussian_delta(epsilon, mu)))
+        return float(np.log(_delta_at(t, mu)))
     return float(-t * t / 2 - 0.5 * np.log(2 * np.pi) + np.log(_mills(t) - _mills(t + mu)))
 
 
@@ -53,7 +59,7 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
     target = np.log(delta)
     if mu > _LARGE:
         # Epsilon is mu^2 / 2 plus a small term; the search is for the small term.
-        t = bracketed_root(lambda t: _delta_at(t, mu) - delta, -mu / 2, float(np.sqrt(-2 * target)) + 1)
+        t = bracketed_root(lambda t: _log_delta_at(t, mu) - target, -mu / 2, float(np.sqrt(-2 * target)) + 1)
         return mu * t + mu * mu / 2
     high = mu * mu / 2 + mu * (np.sqrt(-2 * target) + 1)
     return bracketed_root(lambda epsilon: gaussian_log_delta(epsilon, mu) - target, 0.0, high)
@@ -66,7 +72,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     high = 1.0
     while gaussian_delta(epsilon, high) < delta:
         high *= 2
-        if high > 1e8:  # beyond any mu of use
+        if high > 1e150:  # mu^2 leaves the doubles next; a smaller end would make floors of mu infinite
             return float("inf")
     return bracketed_root(lambda mu: gaussian_delta(epsilon, mu) - delta, 1e-12, high)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,7 @@ import numpy as np
 from tacit import check
 from tacit.errors import NotABound, Refused
 from tacit.relation import Relation
-from tacit.standing import Standing
+from tacit.standing import Standing, leakage
 from tacit.tradeoff.curve import Curve, ErrorPoints
 from tacit.tradeoff.plot import draw
 
@@ -43,11 +44,18 @@ class Answer(float):
             standing: how far the number can be trusted.
             lower: bound from below; None if unknown.
             upper: bound from above; None if unknown.
+
+        Raises:
+            Refused: a number is NaN, or the lower bound is above the upper one.
         """
-        answer = super().__new__(cls, value)
+        ends = [end for end in (lower, upper) if end is not None]
+        if any(math.isnan(number) for number in (value, *ends)) or ends != sorted(ends):
+            said = f"an answer must be a number within its bounds; got {float(value)!r} in [{lower!r}, {upper!r}]"
+            raise Refused(f"{said}. Please report this sentence; no answer is given.")
+        answer = super().__new__(cls, value + 0.0)  # No -0.0.
         answer.standing = standing
-        answer._lower = lower
-        answer._upper = upper
+        answer._lower = None if lower is None else lower + 0.0
+        answer._upper = None if upper is None else upper + 0.0
         return answer
 
     def mapped(self, decreasing: Callable[[float], float]) -> Answer:
@@ -76,6 +84,7 @@ class Answer(float):
         return self._upper
 
 
+_UNDERFLOW = math.ulp(0.0)  # What an upper bound on delta is where it rounds to 0 and is not.
 _FAIR = 0.01  # Largest regret at which Gomez et al. 2025 recommend to report mu alone.
 
 
@@ -182,7 +191,10 @@ class TradeOff:
     def delta(self, epsilon: float) -> Answer:
         """The smallest delta at `epsilon` >= 0."""
         epsilon = check.epsilon(epsilon)
-        return self._leakage(lambda curve: curve.delta(epsilon))
+        answer = self._leakage(lambda curve: curve.delta(epsilon))
+        if answer > 0.0 or self.standing is Standing.MEASURED or self.curve.epsilon(0.0) <= epsilon:
+            return answer
+        return Answer(_UNDERFLOW, self.standing, answer._lower, _UNDERFLOW)
 
     def mu(self, *, slack: float = 1e-9) -> Answer:
         """The smallest mu of Gaussian DP that covers the curve up to `slack` of total variation.
@@ -288,10 +300,10 @@ class TradeOff:
         return draw(self.curve, self.standing, self.source, axes)
 
     def _repr_html_(self) -> str:
-        epsilon, advantage = float(self.epsilon(1e-5)), float(self.advantage())
+        epsilon, advantage = (leakage(float(each), self.standing) for each in (self.epsilon(1e-5), self.advantage()))
         return (
             f"<b>{self.source}</b> ({self.standing.value}, {self.relation.value}): "
-            f"&epsilon; = {epsilon:.4g} at &delta; = 1e-05, advantage {advantage:.4g}"
+            f"&epsilon; = {epsilon} at &delta; = 1e-05, advantage {advantage}"
         )
 
     def _leakage(self, read: Callable[[Curve], float]) -> Answer:

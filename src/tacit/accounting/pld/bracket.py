@@ -22,6 +22,7 @@ _POINTS = 33  # Epsilons among which the one that needs most mu is looked for fi
 _BEYOND = (1 + 1e-6, 1.001, 1.02, 1.2)  # They reach a little beyond the epsilon whose delta is the slack.
 _CLEARLY = 4.0  # Ratio of a rough delta to the slack from which on no engine is asked whether it exceeds it.
 _NO_REGRET, _REGRET_POINTS = 1e-6, 65  # delta below which nothing is to regret, and epsilons down to there.
+_LEAST_DELTA = 1e-300  # delta below which logs and ratios of bounds leave the range of normal doubles.
 _NEAR_ZERO = 1e-15  # delta up to which epsilons are searched where no slack is allowed.
 
 
@@ -76,6 +77,15 @@ class Bracket:
 
     def epsilon(self, delta: float) -> tuple[float, float]:
         """Return bounds on the smallest epsilon that meets `delta`."""
+        if delta >= _LEAST_DELTA:
+            return self._epsilon(delta)
+        # Epsilon falls with delta: below, at a delta whose arithmetic is sound; above, by the largest loss.
+        least, most = self._epsilon(0.0)
+        if delta == 0.0 and least == np.inf:
+            return least, most
+        return max(self._epsilon(_LEAST_DELTA)[0], least if delta == 0.0 else 0.0), most
+
+    def _epsilon(self, delta: float) -> tuple[float, float]:
         first, *others = self._directions
         low, high = first.epsilon(delta)
         for other in others:

@@ -51,7 +51,7 @@ class FewSamples:
     def epsilon(self, delta: float) -> tuple[float, float]:
         """Return bounds on the smallest epsilon that meets `delta`."""
         low, high = (ProfileCurve(bound).epsilon(delta) for bound in (self._lower, self._upper))
-        return low * (1 - _ALLOWANCE), high * (1 + _ALLOWANCE)
+        return low * (1 - _ALLOWANCE), min(high, self._steps * self._pair.largest) * (1 + _ALLOWANCE)
 
     def ceiling(self, delta: float) -> float:
         """Return the upper bound, which is quick."""

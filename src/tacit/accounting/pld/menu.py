@@ -42,6 +42,14 @@ class MenuCurve(Curve):
         lines = [self._line(first, np.exp(epsilon)) for first in (at - 1, at + 1) if 0 <= first < len(self._x) - 1]
         return float(max(*lines, self._values[at + 1]))
 
+    def epsilon(self, delta: float) -> float:
+        """The smallest epsilon; at delta 0 the last loss of the grid, unless options have more beyond it."""
+        if delta > 0.0:
+            return super().epsilon(delta)
+        if self._side and self._values[-1] > 0.0:
+            return float("inf")
+        return self._pitch * max(int(np.count_nonzero(self._values)) - (0 if self._side else 1), 0)
+
     def _line(self, first: int, x: float) -> float:
         """The line through two neighbouring points: beside them a convex function is above it."""
         (x0, x1), (y0, y1) = self._x[first : first + 2], self._values[first : first + 2]

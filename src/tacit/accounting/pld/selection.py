@@ -163,9 +163,9 @@ def log_ratio(epsilons: np.ndarray, deltas: np.ndarray, law: TrialLaw) -> float:
     for each in (best[at], best[at + 1]):  # Every line is below; those that are best nearby are close.
         low = np.maximum(low, np.exp(-epsilons[each]) * (u - deltas[each]))
     low = np.maximum(low, np.max(_reverse_lines(u, epsilons, deltas), axis=0))
-    above = law.slope(np.maximum(np.concatenate([[0.0], low]) - _LINE * UNIT, 0.0))
-    below = law.slope(np.append(u, 1.0))
-    return float(np.log(np.max(above / below))) * (1 + _LINE * UNIT) + 2 * (law.slope_units + FUNCTION) * UNIT
+    above = law.log_slope(np.maximum(np.concatenate([[0.0], low]) - _LINE * UNIT, 0.0))
+    below = law.log_slope(np.append(u, 1.0))
+    return float(np.max(above - below)) * (1 + _LINE * UNIT) + 2 * (law.slope_units + FUNCTION) * UNIT
 
 
 def _reverse_lines(u: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np.ndarray:

@@ -1,0 +1,154 @@
+"""Answers at the ends of their range, and what must hold between two answers."""
+
+import json
+import math
+
+import pytest
+
+from tacit import Epsilon, Exponential, Gaussian, Laplace, Ledger, Refused, accountant
+from tacit.accounting.claims import Claim, Verdict, examine
+from tacit.calibration import smallest
+from tacit.cli import main
+from tacit.errors import InvalidInput
+from tacit.mechanisms import PoissonTrials, Selection, law_of
+from tacit.standing import Standing, downward, upward
+from tacit.tradeoff import Answer
+from tests.accounting.metamorphic import LEAST, PROPERTIES, TINY, violation
+
+PLD = accountant("pld")
+# Draws of each property whose accounting takes less than a second, ends of the range among them.
+QUICK = (
+    2,
+    3,
+    4,
+    5,
+    7,
+    9,
+    10,
+    12,
+    13,
+    14,
+    16,
+    17,
+    18,
+    19,
+    20,
+    21,
+    22,
+    23,
+    24,
+    25,
+    26,
+    28,
+    29,
+    30,
+    31,
+    32,
+    34,
+    36,
+    37,
+    42,
+    43,
+)
+SAMPLED = [Gaussian(0.0625).poisson(0.5) * 3, Gaussian(0.01).poisson(0.3) * 5, Gaussian(1e-12).poisson(0.1) * 100]
+
+
+@pytest.mark.parametrize("trials", [700, 800, 1e4, 1e6])
+def test_a_poisson_number_of_trials_has_numbers_at_any_mean(trials):
+    one = Gaussian(50.0).poisson(0.01) * 100
+    answer = PLD(Selection.of(one, law=PoissonTrials(trials))).epsilon(1e-5)
+    assert PLD(one).epsilon(1e-5).lower < answer.lower < answer.upper < math.inf
+
+
+def test_a_noise_for_a_selection_covers_at_least_one_trial():
+    found = smallest(
+        "noise_multiplier",
+        lambda noise: Selection.of(Gaussian(noise).poisson(0.01) * 100, law=PoissonTrials(1000)),
+        Epsilon(2.0, 1e-5),
+    )
+    assert PLD(Gaussian(found.value).poisson(0.01) * 100).epsilon(1e-5).upper < 2.0
+
+
+@pytest.mark.parametrize(("shape", "trials"), [(-0.9, 20), (-0.95, 1e3), (3.0, 1e8), (0.0, 1.0001)])
+def test_a_law_of_trials_has_the_mean_that_was_asked_for(shape, trials):
+    assert law_of(shape, trials=trials).mean == pytest.approx(trials, rel=1e-9)
+
+
+@pytest.mark.parametrize(("shape", "trials"), [(-0.9999, 20), (0.0, 1 + 1e-15)])
+def test_a_law_that_no_gamma_reaches_is_refused_with_its_range(shape, trials):
+    with pytest.raises(InvalidInput, match=r"trials must be in \("):
+        law_of(shape, trials=trials)
+
+
+@pytest.mark.parametrize("mechanism", SAMPLED, ids=str)
+def test_gaussian_noise_has_no_finite_epsilon_without_delta(mechanism):
+    assert PLD(mechanism).epsilon(0.0).interval == (math.inf, math.inf)
+    assert PLD(mechanism).delta(1e30).upper > 0.0
+
+
+@pytest.mark.parametrize("mechanism", [Exponential(1.0) * 3, Laplace(2.0) * 4, Gaussian(1.0).poisson(0.1) * 5], ids=str)
+def test_delta_zero_is_no_cheaper_than_the_least_delta(mechanism):
+    found = [PLD(mechanism).epsilon(delta) for delta in (TINY, LEAST, 0.0)]
+    assert found[0].lower <= found[1].lower <= found[2].lower
+    assert found[0].upper <= found[1].upper <= found[2].upper
+
+
+def test_a_delta_below_the_normal_doubles_is_answered():
+    low, high = PLD(Exponential(1.0) * 3).epsilon(LEAST).interval
+    assert 2.99 < low <= 3.0 <= high < 3.0001
+
+
+def test_a_floor_of_mu_is_finite_however_little_the_noise():
+    low, high = PLD(Gaussian(1e-12).poisson(0.1) * 100).mu().interval
+    assert 0 < low <= high < math.inf
+
+
+@pytest.mark.parametrize("bounds", [(math.nan, 1.0), (0.0, math.nan), (2.0, 1.0)])
+def test_no_answer_holds_nan_or_crossed_bounds(bounds):
+    with pytest.raises(Refused, match="Please report"):
+        Answer(bounds[1], Standing.PROVEN, *bounds)
+
+
+@pytest.mark.parametrize("delta", [0.0, LEAST, 1e-5])
+@pytest.mark.parametrize("epsilon", [0.0, LEAST, 0.5, 1e300])
+@pytest.mark.parametrize("noise", [1e-3, 1.0, 1e6])
+def test_a_claim_below_what_is_proven_to_leak_is_refuted(epsilon, delta, noise):
+    verdict = examine(Claim(Ledger.of(Gaussian(noise)), epsilon, delta)).verdict
+    lower = PLD(Gaussian(noise)).epsilon(delta).lower
+    assert (verdict is Verdict.REFUTED) == (epsilon < lower)
+
+
+def test_a_claim_without_delta_about_gaussian_noise_is_refuted(tmp_path, capsys):
+    spec = tmp_path / "spec.json"
+    spec.write_text(json.dumps(Ledger.of(Gaussian(1.0)).spec()))
+    assert main(["verify", str(spec), "--epsilon", "0.5", "--delta", "0"]) == 3
+    assert "refuted" in capsys.readouterr().out
+
+
+def test_a_calibrated_noise_as_printed_is_not_refuted(tmp_path, capsys):
+    mechanism = {"type": "gaussian", "sample_rate": 0.006558211875898527, "steps": 1159}
+    asked = ["--epsilon", "1.0718177724761202", "--delta", "1e-5"]
+    spec = tmp_path / "spec.json"
+    spec.write_text(json.dumps({"relation": "add_remove", "mechanisms": [mechanism | {"noise_multiplier": None}]}))
+    assert main(["calibrate", str(spec), *asked]) == 0
+    printed = capsys.readouterr().out
+    assert "add_remove" in printed
+    spec.write_text(
+        json.dumps(
+            {"mechanisms": [mechanism | {"noise_multiplier": float(printed.split()[1])}], "relation": "add_remove"}
+        )
+    )
+    assert main(["account", str(spec), "--claim", asked[1], "--delta", "1e-5"]) == 0
+
+
+@pytest.mark.parametrize("value", [1.00005, 123456.7, 9.9995, 1e-320, 1.7e308, 5.0])
+@pytest.mark.parametrize("digits", [1, 4, 10])
+def test_printed_digits_are_on_the_safe_side(value, digits):
+    assert float(downward(value, digits)) <= value <= float(upward(value, digits))
+
+
+@pytest.mark.parametrize(
+    "number", QUICK, ids=lambda number: f"{PROPERTIES[number % len(PROPERTIES)].__name__}-{number}"
+)
+def test_metamorphic_properties_hold(number):
+    assert violation(number) in ("", "refused")
