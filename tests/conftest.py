@@ -21,9 +21,11 @@ os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{_CONFIGURATION.name}/inducto
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark cases of tests slow: those that `slow_cases` names by their parameters; without names, all but the first."""
+    """Mark cases slow (those that `slow_cases` names, without names all but the first), and tests of original files."""
     seen = set()
     for item in items:
+        if "original_files" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.original_data)
         if marker := item.get_closest_marker("slow_cases"):
             function, _, case = item.nodeid.partition("[")
             if case[:-1] in marker.args if marker.args else function in seen:
@@ -39,8 +41,9 @@ def data_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def original_files(data_dir: Path) -> Path:
-    """The folder of the original files; without it the test is skipped."""
+    """The folder of the original files; without it the test is skipped, or fails where TACIT_DATA names it."""
     if not data_dir.is_dir():
+        assert "TACIT_DATA" not in os.environ, f"TACIT_DATA must name a folder of the original files; got {data_dir}"
         pytest.skip(f"no original data files: {data_dir} does not exist; set TACIT_DATA to a folder that has them")
     return data_dir
 

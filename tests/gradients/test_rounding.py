@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tacit.accounting import How, Ledger
 from tacit.clipping import BatchMeanClip, FlatClip
+from tacit.errors import UnsupportedModel
 from tacit.gradients import ClippedSum, per_sample_gradients
 from tacit.gradients.rounding import (
     DOUBLE_SLACK,
@@ -158,6 +159,37 @@ def test_neighbours_whose_gradients_cancel_over_positions_differ_by_at_most_the_
         keep = torch.arange(count) != removed
         rest = clipped(inner, x[keep], y[keep])[0]
         assert float((whole.flat.double() - rest.flat.double()).norm()) <= 1e-3 * (1 + whole.slack)
+
+
+class OrderOfSums(Positions):
+    """`Positions` on a processor whose order of sums follows the size of the batch and the row."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) == 1:
+            return super().forward(x)
+        otherwise = x[:, 1::2].flip(-1) @ self.matrix.weight.flip(-1).t()
+        return torch.stack([super().forward(x[:, ::2]), otherwise], 2).flatten(1, 2)
+
+
+def test_losses_that_cancel_are_not_taken_for_mixed_where_the_order_of_sums_follows_the_batch():
+    x, y = (
+        value.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2) for value in cancelling_positions(80, 12, 300, 200)
+    )
+    model = OrderOfSums(300, 200)
+    alone = torch.cat([inner(model(x[i : i + 1]), y[i : i + 1]) for i in range(80)])
+    together = inner(model(x), y)
+    assert float(((together - alone).abs() / alone.abs()).detach().max()) > 1e-2  # rounding alone is that large here
+    ClippedSum(model, FlatClip(1e-3))(inner, x, y)
+
+
+def test_a_small_mixing_of_losses_that_cancel_is_still_refused():
+    class Mixing(OrderOfSums):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + 1e-3 * x.mean(0).sum()
+
+    x, y = cancelling_positions(80, 12, 300, 200)
+    with pytest.raises(UnsupportedModel, match="mixes the examples|depends on the other examples"):
+        ClippedSum(Mixing(300, 200), FlatClip(1e-3))(inner, x, y.abs())
 
 
 @pytest.mark.parametrize("length", [1, 1000, 1025, 300_000])

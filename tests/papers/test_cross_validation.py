@@ -27,7 +27,7 @@ def test_rows_are_means_over_the_splits_that_have_run():
     assert ITEM.tasks("quick") == ITEM.rows("quick", []) == []
 
 
-def test_the_setting_that_does_best_on_the_part_held_out_is_fitted_on_all_records(monkeypatch, data_dir):
+def test_the_setting_that_does_best_on_the_part_held_out_is_fitted_on_all_records(monkeypatch, original_files):
     fits, seeds = [], []
 
     def score(data, method, epsilon, seed, train, test, at):
@@ -36,7 +36,7 @@ def test_the_setting_that_does_best_on_the_part_held_out_is_fitted_on_all_record
         return {100: 0.9}.get(at[0], 0.5) + (0.01 if at[1] == 1e-3 else 0.0)
 
     monkeypatch.setattr(cross_validation, "_score", score)
-    found = cross_validation.chosen("breast_cancer_wisconsin", "wang", 1.0, 0, data_dir=data_dir)
+    found = cross_validation.chosen("breast_cancer_wisconsin", "wang", 1.0, 0, data_dir=original_files)
     assert (found["steps"], found["regularization"], found["test"]) == (100, 1e-3, pytest.approx(0.91))
     *tried, last = fits
     assert len(tried) == 2 * len(STEPS) == len(found["tried"])
@@ -57,9 +57,9 @@ def test_rates_are_tried_at_the_steps_and_regularisation_that_do_best(monkeypatc
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_fits_at_given_steps(method, monkeypatch, data_dir):
+def test_every_method_fits_at_given_steps(method, monkeypatch, original_files):
     monkeypatch.setattr(cross_validation, "STEPS", (10,))
-    found = cross_validation.chosen("breast_cancer_wisconsin", method, 1.0, 0, data_dir=data_dir)
+    found = cross_validation.chosen("breast_cancer_wisconsin", method, 1.0, 0, data_dir=original_files)
     assert 0.0 <= found["test"] <= 1.0
     assert 0.0 <= converged("iris_setosa", method, found["steps"], 1.0)["accuracy"] <= 1.0
     assert found["steps"] == (None if method == "kifer" else 10)

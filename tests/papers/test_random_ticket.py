@@ -57,8 +57,8 @@ def test_the_choice_moves_the_average_by_at_most_its_distance_times_the_range():
 
 
 @pytest.mark.slow
-def test_one_search_gives_every_ticket_a_training(data_dir):
-    found = every_ticket("har", 0.2, 0, rounds=2, iterations=20, epochs=1, data_dir=data_dir)
+def test_one_search_gives_every_ticket_a_training(original_files):
+    found = every_ticket("har", 0.2, 0, rounds=2, iterations=20, epochs=1, data_dir=original_files)
     assert len(found["tests"]) == len(found["probabilities"]) == len(found["densities"]) == 2
     assert sum(found["probabilities"]) == pytest.approx(1.0)
     assert all(0.0 <= test <= 1.0 for test in found["tests"])
