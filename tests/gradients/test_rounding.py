@@ -188,7 +188,7 @@ def test_a_small_mixing_of_losses_that_cancel_is_still_refused():
             return super().forward(x) + 1e-3 * x.mean(0).sum()
 
     x, y = cancelling_positions(80, 12, 300, 200)
-    with pytest.raises(UnsupportedModel, match="mixes the examples|depends on the other examples"):
+    with pytest.raises(UnsupportedModel, match=r"mixes the examples|depends on the other examples"):
         ClippedSum(Mixing(300, 200), FlatClip(1e-3))(inner, x, y.abs())
 
 

@@ -5,9 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
-from tacit.errors import InvalidInput
+import tacit
+from tacit.errors import InvalidInput, Refused
 from tacit.noise import SecureStream, SeededStream, gaussian, gumbel, laplace
 
 
@@ -155,3 +157,41 @@ def test_threads_share_a_seeded_stream_and_draw_every_word_once():
         drawn = np.concatenate(list(pool.map(lambda _: stream.bits(1000), range(64))))
     assert sorted(drawn.tolist()) == sorted(alone.bits(64_000).tolist())
     assert stream.state() == alone.state()
+
+
+def test_no_stream_but_the_secure_one_calls_itself_secure():
+    stream = SeededStream(1)
+    with pytest.raises(Refused, match="secure must be left to tacit"):
+        stream.secure = True
+    with pytest.raises(Refused, match="secure must be left to tacit"):
+        type("Mine", (SeededStream,), {"secure": True})
+    assert not stream.secure
+    assert not type("Mine", (SecureStream,), {})().secure  # its methods may be others
+
+
+def test_a_secure_stream_with_a_replaced_method_is_not_secure():
+    stream = SecureStream()
+    stream.bits = lambda count: np.zeros(count, np.uint64)
+    assert not stream.secure
+
+
+def test_a_run_with_a_stream_that_calls_itself_secure_is_not_proven():
+    class Mine(SecureStream):
+        def bits(self, count):
+            return np.zeros(count, np.uint64)
+
+    model, ledger = torch.nn.Linear(3, 1), tacit.Ledger()
+    tacit.fit(
+        model,
+        torch.randn(40, 3),
+        torch.randn(40, 1),
+        loss=lambda outputs, targets: (outputs - targets).square().mean(1),
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        clip_norm=1.0,
+        noise_multiplier=1.0,
+        sample_rate=0.1,
+        steps=1,
+        stream=Mine(),
+        ledger=ledger,
+    )
+    assert ledger.standing is not tacit.Standing.PROVEN

@@ -83,6 +83,7 @@ class Ledger(Choices):
         self._marked = Standing.PROVEN
         self._unstated = False
         self._closed = False
+        self._process = os.getpid()
         self._entries: list[Entry] = []
         Choices.__init__(self)
         self.advances = 0  # Checkpoints of the same run that were read.
@@ -150,8 +151,7 @@ class Ledger(Choices):
         """Record that `mechanism` ran `steps` >= 1 times."""
         check.instance("mechanism", mechanism, Mechanism, "one such as Gaussian(1.0)")
         steps = check.count("steps", steps)
-        if self._closed:
-            raise InvalidInput("ledger must be open; got a closed copy, whose entries would reach nobody. Fit again.")
+        self._check_open()
         with self._lock:
             if self._is_paid_for(mechanism, steps):
                 return
@@ -179,6 +179,16 @@ class Ledger(Choices):
             rule = "those of the earlier runs in this ledger"
             raise check.fail("groups", rule, "others", "Give runs of other units a ledger of their own.")
         self._grouping = self._grouping or found
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidInput("ledger must be open; got a closed copy, whose entries would reach nobody. Fit again.")
+        if self._process != os.getpid():
+            raise InvalidInput(
+                "ledger must be written in the process that made it; this one was forked, so that what it records would "
+                "reach nobody. Give each process a Ledger of its own and absorb() it, or start processes by spawn with "
+                "the ledger of a registry."
+            )
 
     def close(self) -> None:
         """Let nothing be recorded here any more: what a copy in another process records reaches nobody."""

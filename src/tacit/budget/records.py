@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tacit import check
 from tacit.accounting import Ledger
 from tacit.accounting.adaptivity import FOLLOWING, PAST_PLAN
 from tacit.accounting.facts import Facts
@@ -131,6 +132,7 @@ def steps_of(parts: Iterable[tuple[Mechanism, int]]) -> Steps:
     """How often each mechanism runs, compositions taken apart."""
     found: Steps = Counter()
     for mechanism, times in parts:
+        check.count("steps", times)
         for part, inner in mechanism.parts():
             found[json.dumps(part.spec(), sort_keys=True)] += inner * times
     return found
@@ -175,9 +177,8 @@ def _reserve(known: Known, row: Row) -> None:
     found.part = None if part is None else (part[0], part[1])
     added: Steps = Counter()
     for spec in body["mechanisms"]:
-        added[json.dumps({key: value for key, value in spec.items() if key != "steps"}, sort_keys=True)] += spec[
-            "steps"
-        ]
+        text = json.dumps({key: value for key, value in spec.items() if key != "steps"}, sort_keys=True)
+        added[text] += check.count("steps", spec["steps"])
     found.blocks[body["block"]] = found.blocks.get(body["block"], Counter()) + added
     if added:
         known.reserved.append(row.reservation)

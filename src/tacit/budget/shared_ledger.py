@@ -83,6 +83,7 @@ class SharedLedger(Ledger):
         Raises:
             BudgetExceeded: a cap of the data set would be crossed.
         """
+        self._check_open()
         with self._lock:
             self._reserve([*self._own(), *planned], self._mine())
 
@@ -94,6 +95,7 @@ class SharedLedger(Ledger):
         """
         check.instance("mechanism", mechanism, Mechanism, "one such as Gaussian(1.0)")
         steps = check.count("steps", steps)
+        self._check_open()
         with self._lock:
             wanted = [*self._own(), (mechanism, steps)]
             if steps_of(wanted) - self._slots:

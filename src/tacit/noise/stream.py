@@ -21,13 +21,27 @@ _PAIRS = 16384  # pairs of normals drawn at a time: every buffer stays in the se
 _ZEROS = bytes(8 * _PAIRS)
 _WORDS_PER_BLOCK = 2  # an AES block has 128 bits
 
+_SET = "secure must be left to tacit, which knows it of a SecureStream itself; {} sets it. Use SecureStream()."
 Size = int | tuple[int, ...]
 
 
 class Stream(ABC):
-    """A source of independent random bits; `secure` says whether they are secret and unrepeatable."""
+    """A source of independent random bits."""
 
-    secure: bool
+    def __init_subclass__(cls, **keywords: object) -> None:
+        super().__init_subclass__(**keywords)
+        if vars(cls).get("secure", False) is not False:
+            raise Refused(_SET.format(cls.__name__))
+
+    @property
+    def secure(self) -> bool:
+        """Whether the bits are secret and unrepeatable: those of a `SecureStream` itself, its methods untouched."""
+        return type(self) is SecureStream and not any(hasattr(SecureStream, name) for name in vars(self))
+
+    @secure.setter
+    def secure(self, value: bool) -> None:
+        if value:
+            raise Refused(_SET.format(type(self).__name__))
 
     @abstractmethod
     def bits(self, count: int) -> NDArray[np.uint64]:
@@ -63,8 +77,6 @@ class Stream(ABC):
 class _KeyStream(Stream):
     """AES-256 in counter mode (NIST SP 800-38A): the encryption of zeros under a secret key."""
 
-    secure = False
-
     def __init__(self, key: bytes):
         self._lock = threading.RLock()  # threads may share a stream: each gets bits of its own
         self._rekey(key)
@@ -92,8 +104,6 @@ class SecureStream(_KeyStream):
     before it can draw. Speed: about 3 ns for a float32 normal on one core.
     """
 
-    secure = True
-
     def __init__(self) -> None:
         super().__init__(os.urandom(32))
         _LIVE.add(self)
@@ -118,8 +128,6 @@ class SeededStream(_KeyStream):
     Args:
         seed: >= 0; equal seeds give equal streams.
     """
-
-    secure = False
 
     def __init__(self, seed: int):
         self.seed = check.count("seed", seed, minimum=0, maximum=math.inf)
