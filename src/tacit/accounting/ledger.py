@@ -185,9 +185,9 @@ class Ledger(Choices):
             raise InvalidInput("ledger must be open; got a closed copy, whose entries would reach nobody. Fit again.")
         if self._process != os.getpid():
             raise InvalidInput(
-                "ledger must be written in the process that made it; this one was forked, so that what it records would "
-                "reach nobody. Give each process a Ledger of its own and absorb() it, or start processes by spawn with "
-                "the ledger of a registry."
+                "ledger must be written in the process that made it; this one was forked, so that what it records "
+                "would reach nobody. Give each process a Ledger of its own and absorb() it, or start processes "
+                "by spawn with the ledger of a registry."
             )
 
     def close(self) -> None:
