@@ -26,7 +26,7 @@ from tacit.models import mlp
 from tacit.runs.audits import REFUTED_AT
 from tacit.runs.canaries import CanaryLane, LaneMonitors
 from tacit.serialization import write_text
-from tacit.training import fit
+from tacit.training import Functions, fit
 from tacit.training.execution_record import ExecutionRecord
 
 NOISE, RATE, CLIP, RECORDS, IDLE, DELTA = 1.1, 0.1, 0.7, 200, 2000, 1e-5
@@ -60,7 +60,7 @@ def correct_run(number: int, *, steps: int = 20, canaries: int = 300) -> dict[st
             steps=steps,
             engine=ENGINES[number % 2],
             max_physical_batch_size=(None, 16)[number // 2 % 2],
-            on_step=lambda done, total: lane.observe_step(),
+            callbacks=[Functions(on_step=lambda done, total: lane.observe_step())],
         )
 
     draw = np.random.default_rng(number)

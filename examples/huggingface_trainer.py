@@ -6,6 +6,7 @@ import torch
 import transformers
 
 from tacit.integrations.transformers import PrivateTrainer
+from tacit.training import PlanOptions
 
 torch.manual_seed(0)
 tokens = torch.randint(0, 20, (60, 8))
@@ -22,13 +23,15 @@ class StopAfter(transformers.TrainerCallback):
         control.should_training_stop = state.global_step == 4
 
 
+options = PlanOptions(clip_norm=1.0, noise_multiplier=1.5, delta=1e-3)
+
+
 def trainer(folder):
     args = transformers.TrainingArguments(
         folder, max_steps=8, save_steps=4, per_device_train_batch_size=6, use_cpu=True, report_to=[], disable_tqdm=True
     )
-    privacy = {"clip_norm": 1.0, "noise_multiplier": 1.5}
     model = transformers.LlamaForCausalLM(config)
-    return PrivateTrainer(model, args, train_dataset=records, privacy=privacy, delta=1e-3)
+    return PrivateTrainer(model, args, train_dataset=records, options=options)
 
 
 with tempfile.TemporaryDirectory() as folder:

@@ -38,7 +38,7 @@ from tacit.sampling import GroupedPoissonSampling, TruncatedPoissonSampling
 from tacit.standing import Standing
 from tacit.tickets import PrivateTicket, TicketPlan, choose, count_scores
 from tacit.tradeoff import Epsilon
-from tacit.training import fit, make_private
+from tacit.training import Functions, fit, make_private
 
 CLIP, NOISE, RATE, STEPS, CANARIES, REAL = 2.5, 2.0, 0.15, 100, 4000, 300
 # A true claim is refuted with a probability below 1e-3 by all audits of a run together.
@@ -286,9 +286,9 @@ def _resumed(engine: str) -> None:
             if done == 7:
                 raise KeyboardInterrupt
 
-        for on_step in (stop, None):
+        for callbacks in ([Functions(on_step=stop)], []):
             with contextlib.suppress(KeyboardInterrupt):
-                _fitted(engine, claimed=True, stream=SeededStream(0), on_step=on_step, **kept)
+                _fitted(engine, claimed=True, stream=SeededStream(0), callbacks=callbacks, **kept)
 
 
 def _ticket(engine: str) -> None:

@@ -39,7 +39,7 @@ def trainer_of(folder, model=None, privacy=PRIVACY, loss=None, **arguments):
     args = transformers.TrainingArguments(
         str(folder), report_to=[], use_cpu=True, disable_tqdm=True, learning_rate=0.01, **settings
     )
-    return PrivateTrainer(model or tiny(), args, train_dataset=records(), privacy=privacy, loss=loss)
+    return PrivateTrainer(model or tiny(), args, train_dataset=records(), loss=loss, **privacy)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from tacit.opacus import PrivacyEngine
 from tacit.sampling import BallsAndBinsSampling, CyclicAllocationSampling, CyclicPoissonSampling
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
-from tacit.training import fit, make_private, read_checkpoint, release
+from tacit.training import Functions, fit, make_private, read_checkpoint, release
 from tacit.training.correlation import Correlation
 from tests.training.cases import blobs, cross_entropy, flat, plain_sgd, small_model
 
@@ -88,7 +88,7 @@ def test_the_noise_of_a_run_is_that_of_its_strategy(noise, sampling):
         steps=24,
         noise=noise,
         sampling=sampling,
-        on_step=after,
+        callbacks=[Functions(on_step=after)],
     )
     found = torch.stack(updates).double().numpy() * 20
     spread = result.plan.strategy.row_norms() * 2.0
@@ -101,7 +101,7 @@ def interrupted_after_14_steps(noise, sampling, **options):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        trained(noise, sampling, on_step=stop, **options)
+        trained(noise, sampling, callbacks=[Functions(on_step=stop)], **options)
 
 
 @pytest.mark.slow_cases
@@ -143,7 +143,7 @@ def test_a_seeded_checkpoint_resumed_with_secure_noise_is_another_run(tmp_path):
 
     options = {"checkpoint": path, "checkpoint_every": 5}
     with pytest.raises(KeyboardInterrupt):
-        trained(*KINDS[0], stream=SeededStream(3), on_step=stop, **options)
+        trained(*KINDS[0], stream=SeededStream(3), callbacks=[Functions(on_step=stop)], **options)
     _, result = trained(*KINDS[0], stream=SecureStream(), resume=True, **options)
     assert len({entry.mechanism.series for entry in result.ledger.entries}) == 2
     assert result.ledger.standing is Standing.CLAIMED

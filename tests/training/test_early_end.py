@@ -13,7 +13,7 @@ from tacit.mechanisms import Gaussian
 from tacit.opacus import PrivacyEngine
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
-from tacit.training import fit, make_private
+from tacit.training import Functions, fit, make_private
 from tests.training.cases import blobs, cross_entropy, small_model
 
 STEP = Gaussian(1.3).poisson(0.1)
@@ -53,7 +53,7 @@ def interrupted(ledger, checkpoint=None, resume=False, at=7):
     return fit(
         model, x, y, loss=cross_entropy, optimizer=SGD(model.parameters(), lr=0.1), clip_norm=1.0,
         noise_multiplier=1.3, batch_size=20, steps=30, ledger=ledger, checkpoint=checkpoint, resume=resume,
-        on_step=on_step,
+        callbacks=[Functions(on_step=on_step)],
     )  # fmt: skip
 
 

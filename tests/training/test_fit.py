@@ -16,7 +16,7 @@ from tacit.noise import SeededStream
 from tacit.sampling import PoissonSampler
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
-from tacit.training import Plan, PrivateRun, fit, fit_nonprivate
+from tacit.training import Functions, Plan, PrivateRun, fit, fit_nonprivate
 from tests.training.cases import blobs, cross_entropy, differ, flat, plain_sgd, small_model
 
 SETTINGS = {"loss": cross_entropy, "clip_norm": 0.8, "noise_multiplier": 1.3}
@@ -89,7 +89,10 @@ def test_arrays_and_tensors_train_alike():
 
 def test_progress_is_reported_without_any_private_number():
     steps, rows = [], []
-    run(on_step=lambda taken, planned: steps.append((taken, planned)), on_epoch=rows.append, steps=12)
+    run(
+        callbacks=[Functions(on_step=lambda taken, planned: steps.append((taken, planned)), on_epoch=rows.append)],
+        steps=12,
+    )
     assert steps == [(i, 12) for i in range(1, 13)]
     assert rows == [
         {"epoch": 1.0, "steps": 10.0, "learning_rate": 0.5},
@@ -143,7 +146,7 @@ def test_division_is_by_the_expected_size_whatever_was_drawn():
         batch_size=10,
         steps=20,
         stream=SeededStream(5),
-        on_step=lambda *_: path.append(model.weight.item()),
+        callbacks=[Functions(on_step=lambda *_: path.append(model.weight.item()))],
     )
     np.testing.assert_allclose(-np.diff(path), 0.3 * np.array(sizes) / 10, rtol=1e-4)
 

@@ -11,7 +11,7 @@ from tacit.errors import BudgetExceeded, InvalidInput, Refused, TrainingMisuse
 from tacit.noise import SeededStream
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
-from tacit.training import BestModel, Callback, EarlyStopping, ProgressBar, TensorBoard, fit, fit_nonprivate
+from tacit.training import BestModel, Callback, EarlyStopping, Functions, ProgressBar, TensorBoard, fit, fit_nonprivate
 from tests.training.cases import blobs, cross_entropy, flat, plain_sgd, small_model
 
 
@@ -59,7 +59,7 @@ def test_epochs_of_a_broken_number_of_steps_end_at_the_nearest_step():
 def test_callbacks_end_even_when_the_run_fails():
     notes = Notes()
     with pytest.raises(ZeroDivisionError):
-        run(callbacks=[notes], on_step=lambda *_: 1 / 0)
+        run(callbacks=[Functions(on_step=lambda *_: 1 / 0), notes])
     assert notes.seen[-1] == "end"
 
 
@@ -117,9 +117,11 @@ def test_the_best_model_is_left():
     weights = []
     model, _ = run(
         evaluate=measured([0.1, 0.9, 0.3, math.nan]),
-        callbacks=[best := BestModel(model := small_model(), "test")],
+        callbacks=[
+            Functions(on_epoch=lambda row: weights.append(flat(model))),
+            best := BestModel(model := small_model(), "test"),
+        ],
         model=model,
-        on_epoch=lambda row: weights.append(flat(model)),
     )
     assert torch.equal(flat(model), weights[1])
     assert best.state()["best"] == 0.9
@@ -206,7 +208,13 @@ class TestSchedules:
         optimizer = plain_sgd(model)
         weights = []
         scheduler = StepLR(optimizer, 10, 0.0)
-        run(model, optimizer, scheduler=scheduler, scheduler_per="step", on_step=lambda *_: weights.append(flat(model)))
+        run(
+            model,
+            optimizer,
+            scheduler=scheduler,
+            scheduler_per="step",
+            callbacks=[Functions(on_step=lambda *_: weights.append(flat(model)))],
+        )
         assert not torch.equal(weights[8], weights[9])
         assert all(torch.equal(weights[9], later) for later in weights[10:])
 
@@ -226,7 +234,7 @@ class TestSchedules:
 class TestDisplay:
     def test_a_bar_shows_steps_and_the_newest_row(self, monkeypatch):
         monkeypatch.setattr(sys, "stderr", shown := io.StringIO())
-        run(progress=True, evaluate=lambda model: {"test": 0.875}, delta=1e-3, accountant="rdp")
+        run(callbacks=[ProgressBar()], evaluate=lambda model: {"test": 0.875}, delta=1e-3, accountant="rdp")
         assert "40/40" in shown.getvalue()
         assert "test 0.875" in shown.getvalue()
         assert "epsilon (proven) 2.2" in shown.getvalue()

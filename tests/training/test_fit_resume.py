@@ -22,7 +22,7 @@ from tacit.relation import Relation
 from tacit.sampling import GroupedPoissonSampling, TruncatedPoissonSampling
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
-from tacit.training import BestModel, EarlyStopping, ExponentialNoise, fit, read_checkpoint
+from tacit.training import BestModel, EarlyStopping, ExponentialNoise, Functions, fit, read_checkpoint
 from tacit.training.resume import LOST
 from tests.training.cases import blobs, cross_entropy, differ, flat, plain_sgd, small_model
 
@@ -57,7 +57,7 @@ def run(path=None, model=None, optimizer=plain_sgd, scheduler=None, at=None, do=
         if taken == at:
             do()
 
-    result = fit(model, *blobs(), optimizer=inner, on_step=on_step, **(settings | changes))
+    result = fit(model, *blobs(), optimizer=inner, callbacks=[Functions(on_step=on_step)], **(settings | changes))
     return model, inner, result
 
 
@@ -283,7 +283,7 @@ def test_the_checkpoint_on_disk_covers_every_step_that_was_taken(tmp_path):
         steps=11,
         checkpoint=path,
         checkpoint_every=4,
-        on_step=look,
+        callbacks=[Functions(on_step=look)],
     )
     assert all(spent >= taken >= step for taken, step, spent in seen)
     assert [step for _, step, _ in seen] == [0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8]
@@ -488,7 +488,7 @@ def test_two_processes_never_write_one_checkpoint(tmp_path):
     assert read_checkpoint(path).spent.hash == second.ledger.hash
     other = tmp_path / "new.safetensors"
     with pytest.raises(TrainingMisuse, match="one run at a time"):
-        run(other, on_plan=lambda plan: shutil.copy(path, other))
+        run(other, callbacks=[Functions(on_plan=lambda plan: shutil.copy(path, other))])
 
 
 def test_a_second_interrupt_is_not_waited_for(tmp_path):
@@ -508,11 +508,11 @@ def test_a_second_interrupt_is_not_waited_for(tmp_path):
 SCRIPT = """
 import sys
 from tests.training.cases import blobs, cross_entropy, plain_sgd, small_model
-from tacit.training import fit
+from tacit.training import Functions, fit
 model = small_model()
 fit(model, *blobs(), loss=cross_entropy, optimizer=plain_sgd(model), clip_norm=0.8, noise_multiplier=1.3,
     batch_size=20, steps=100_000, checkpoint=sys.argv[1], checkpoint_every=3,
-    on_step=lambda taken, planned: print(taken, flush=True))
+    callbacks=[Functions(on_step=lambda taken, planned: print(taken, flush=True))])
 """
 
 

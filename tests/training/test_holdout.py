@@ -16,7 +16,7 @@ from tacit.noise.choice import Scores, log_probabilities
 from tacit.relation import Relation
 from tacit.sampling import GroupedPoissonSampling
 from tacit.standing import Standing
-from tacit.training import BestModel, EarlyStopping, Plan, PrivateHoldout, fit, holdout
+from tacit.training import BestModel, EarlyStopping, Functions, Plan, PrivateHoldout, fit, holdout
 from tacit.training.checkpoint import read_checkpoint
 from tacit.training.holdout import DISJOINT, OWN_COIN, epochs_of
 from tacit.training.loop import Loop
@@ -206,11 +206,13 @@ def test_a_run_that_was_killed_goes_on_and_looks_at_no_epoch_twice(checkpoint, k
     path = tmp_path / "run.safetensors"
     with pytest.raises(Killed):
         train(
-            held(), checkpoint=path, checkpoint_every=4, on_step=kill, on_epoch=lambda row: looks.append(row["steps"])
+            held(),
+            checkpoint=path,
+            checkpoint_every=4,
+            callbacks=[Functions(on_step=kill, on_epoch=lambda row: looks.append(row["steps"]))],
         )
     _, done = train(held(), checkpoint=path, checkpoint_every=4, resume=True, ledger=Ledger(),
-                    on_step=lambda taken, planned: seen.append(taken),
-                    on_epoch=lambda row: looks.append(row["steps"]))  # fmt: skip
+                    callbacks=[Functions(on_step=lambda taken, planned: seen.append(taken), on_epoch=lambda row: looks.append(row["steps"]))])  # fmt: skip
     assert len(seen) == len(set(seen)), seen
     assert len(looks) == len(set(looks)), looks
     assert len(seen) <= 20
@@ -226,7 +228,7 @@ def test_a_resumed_choice_has_the_weights_of_the_epochs_before(tmp_path):
 
     path = tmp_path / "run.safetensors"
     with pytest.raises(Killed):
-        train(held(), checkpoint=path, on_step=kill_after(13), checkpoint_every=5)
+        train(held(), checkpoint=path, callbacks=[Functions(on_step=kill_after(13))], checkpoint_every=5)
     kept = read_checkpoint(path).state["holdout"]
     assert len(kept) == 2
     model, _ = train(held(), checkpoint=path, checkpoint_every=5, resume=True, ledger=Ledger())
@@ -249,7 +251,11 @@ def kill_after(step):
 def test_another_holdout_does_not_go_on_with_a_run(tmp_path):
     path = tmp_path / "run.safetensors"
     with pytest.raises(Killed):
-        train(PrivateHoldout(X[200:], Y[200:], epsilon=2.0, delta=DELTA), checkpoint=path, on_step=kill_after(6))
+        train(
+            PrivateHoldout(X[200:], Y[200:], epsilon=2.0, delta=DELTA),
+            checkpoint=path,
+            callbacks=[Functions(on_step=kill_after(6))],
+        )
     for rows in (slice(201, 240), slice(160, 200)):
         with pytest.raises(InvalidInput, match="holdout must be"):
             train(PrivateHoldout(X[rows], Y[rows], epsilon=2.0, delta=DELTA), checkpoint=path, resume=True)

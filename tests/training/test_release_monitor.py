@@ -24,7 +24,7 @@ from tacit.sampling import (
 from tacit.sampling.poisson import PoissonSampler
 from tacit.standing import Standing
 from tacit.tickets.partition_sampling import PartSampling
-from tacit.training import draw_check, fit, make_private, plan, release, release_monitor
+from tacit.training import Functions, draw_check, fit, make_private, plan, release, release_monitor
 from tacit.training.batch_statistics import BatchStatistics
 from tacit.training.draw_check import check_draws
 from tacit.training.noise_statistics import NoiseStatistics
@@ -249,7 +249,7 @@ def test_a_seeded_run_that_would_repeat_its_noise_is_refused(tmp_path, monkeypat
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(stream=SeededStream(0), on_step=stop, **settings)
+        run(stream=SeededStream(0), callbacks=[Functions(on_step=stop)], **settings)
     monkeypatch.setattr(SeededStream, "restore", lambda *_: None)
     with pytest.raises(Refused, match="would repeat noise"):
         run(stream=SeededStream(0), **settings)

@@ -27,7 +27,7 @@ def prepare(
         model: the original model, or what `accelerator.prepare` made of it.
         optimizer: of its trainable parameters, prepared or not.
         loader: prepared or not; only its data set, batch size and `collate_fn` are used.
-        **privacy: of `make_private`, such as clip_norm, noise_multiplier and epochs.
+        **privacy: of `make_private`: options, or clip_norm, noise_multiplier, epochs and so on.
 
     Raises:
         TrainingMisuse: the accelerator accumulates gradients, runs several processes or scales losses.

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from tacit import check
 from tacit.errors import TrainingMisuse
-from tacit.integrations.trainer_logs import REPORTED, epsilon_of
+from tacit.integrations.trainer_logs import REPORTED, epsilon_of, reported_delta
 from tacit.training.make_private import Private, make_private
 from tacit.training.run_file import RunFile
 
@@ -23,7 +23,7 @@ _STATE, _FILE = "tacit", "tacit_file"
 
 
 def privatize(
-    module: pl.LightningModule, loader: DataLoader[Any], network: str | None = None, delta: float = 1e-5, **privacy: Any
+    module: pl.LightningModule, loader: DataLoader[Any], network: str | None = None, **privacy: Any
 ) -> PrivateTraining:
     """Make the training of `module` private; then call `trainer.fit(module)` without a training loader.
 
@@ -35,8 +35,8 @@ def privatize(
         module: with one optimizer and its scheduler, if any.
         loader: of the training data; only its data set, batch size and `collate_fn` are used.
         network: name of the submodule that holds all trainable parameters; may be left out where one does.
-        delta: at which the progress bar shows epsilon, in (0, 1).
-        **privacy: of `make_private`, such as clip_norm, noise_multiplier and epochs.
+        **privacy: of `make_private`: options, or clip_norm, noise_multiplier, epochs and so on. The progress bar shows
+            epsilon at their delta, 1e-5 by default.
 
     Returns:
         The callback that does it, attached to `module`; `private` holds the parts of `make_private` once training runs.
@@ -44,7 +44,7 @@ def privatize(
     Raises:
         InvalidInput: no single submodule holds all parameters.
     """
-    found = PrivateTraining(module, loader, network or _network_of(module), check.delta(delta), privacy)
+    found = PrivateTraining(module, loader, network or _network_of(module), privacy)
     callbacks = module.configure_callbacks
 
     def configure_callbacks() -> list[Any]:
@@ -65,7 +65,6 @@ class PrivateTraining(pl.Callback):
         module: the module.
         loader: of the training data.
         network: name of the submodule that is trained.
-        delta: of the epsilon that is shown.
         privacy: arguments of `make_private`.
 
     Attributes:
@@ -77,11 +76,10 @@ class PrivateTraining(pl.Callback):
         module: pl.LightningModule,
         loader: DataLoader[Any],
         network: str,
-        delta: float,
         privacy: dict[str, Any],
     ):
         self._module, self._loader, self._network = module, loader, network
-        self._delta, self._privacy = delta, privacy
+        self._delta, self._privacy = reported_delta(privacy), privacy
         self._original = module.configure_optimizers
         self._saved: bytes | None = None
         self._name = f"{uuid.uuid4().hex}.safetensors"

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import torch
 import transformers
@@ -15,11 +15,14 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from tacit import check, losses
+from tacit.accounting import Ledger
 from tacit.errors import TrainingMisuse
-from tacit.integrations.trainer_logs import REPORTED, private_logs
+from tacit.integrations.trainer_logs import REPORTED, private_logs, reported_delta
+from tacit.noise import Stream
 from tacit.sampling import sampling_of
 from tacit.training.loader import batches_in_a_pass, records_of
 from tacit.training.make_private import Private, make_private
+from tacit.training.plan_options import PlanFields, PlanOptions, options_of
 from tacit.training.run_file import NAME, RunFile
 
 Loss = Callable[[Any, Mapping[str, Any]], Tensor]
@@ -46,12 +49,14 @@ class PrivateTrainer(transformers.Trainer):
 
     Args:
         *args: as `transformers.Trainer`.
-        privacy: arguments of `make_private`, such as clip_norm, noise_multiplier or target, and
-            max_physical_batch_size.
+        options: clip, noise and target of the run, as `make_private` takes them; or its fields as keywords. Logs show
+            epsilon at its delta, 1e-5 by default.
+        ledger: continued if given; a new one otherwise.
+        stream: source of sampling and noise; a new `SecureStream` by default.
+        public: as in `make_private`.
         loss: `loss(outputs, batch)` of one value for each record; by default the one of `tacit.losses` for the class
             of the model, on `batch["labels"]`.
-        delta: at which logs show epsilon, in (0, 1).
-        **named: as `transformers.Trainer`.
+        **named: as `transformers.Trainer`; fields of `PlanOptions` replace those of `options`.
 
     Raises:
         TrainingMisuse: an argument lets the trainer clip, accumulate, scale or select by private numbers.
@@ -64,15 +69,22 @@ class PrivateTrainer(transformers.Trainer):
     def __init__(
         self,
         *args: Any,
-        privacy: Mapping[str, Any],
+        options: PlanOptions | None = None,
+        ledger: Ledger | None = None,
+        stream: Stream | None = None,
+        public: Mapping[str, Tensor] | None = None,
         loss: Loss | None = None,
-        delta: float = 1e-5,
         **named: Any,
     ):
+        fields = {name: named.pop(name) for name in PlanFields.__annotations__ if name in named}
+        options = options_of(options, cast(PlanFields, fields), make_private)
+        hint = "TrainingArguments hold max_steps, num_train_epochs and per_device_train_batch_size."
+        options.refuse(("steps", "epochs", "batch_size"), where="PrivateTrainer", hint=hint)
+        self._privacy = {"options": options, "ledger": ledger, "stream": stream, "public": public}
         super().__init__(*args, **named)
         _check_arguments(self)
         self.private: Private | None = None
-        self._privacy, self._delta = dict(privacy), check.delta(delta)
+        self._delta = reported_delta(self._privacy)
         self._loss = loss if loss is not None else _loss_of(self.model)
         # Poisson batches of a resumed run are drawn anew: none is skipped.
         self.args.ignore_data_skip = True
@@ -91,8 +103,9 @@ class PrivateTrainer(transformers.Trainer):
             collate = self._get_collator_with_removed_columns(collate, "training")
         size = self.args.per_device_train_batch_size
         self._records = DataLoader(dataset, batch_size=size, collate_fn=collate)  # type: ignore[arg-type]
-        sampling, records = sampling_of(self._privacy.get("sampling", "poisson")), records_of(self._records)
-        rate = self._privacy.get("sample_rate") or min(1.0, size / sampling.units(records))
+        options = self._privacy["options"]
+        sampling, records = sampling_of(options.sampling), records_of(self._records)
+        rate = options.sample_rate or min(1.0, size / sampling.units(records))
         return _Steps(batches_in_a_pass(sampling, records, rate))
 
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: str | None) -> Any:
@@ -241,8 +254,8 @@ def _loss_of(model: Any) -> Loss:
 
 # Setting of TrainingArguments -> values that leave the update to `make_private`, and what to do.
 _ALLOWED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "gradient_accumulation_steps": ((1,), "Raise per_device_train_batch_size; privacy=max_physical_batch_size=..."),
-    "max_grad_norm": ((0, 1.0, None), "It has no effect; give clip_norm in privacy."),
+    "gradient_accumulation_steps": ((1,), "Raise per_device_train_batch_size, and give max_physical_batch_size."),
+    "max_grad_norm": ((0, 1.0, None), "It has no effect; give clip_norm."),
     "fp16": ((False,), "bf16 needs no scaling of losses."),
     "label_smoothing_factor": ((0, None), "Give loss= with the smoothing, one value for each record."),
     "neftune_noise_alpha": ((None,), "Its noise follows the lengths of the texts."),

@@ -19,6 +19,7 @@ from tacit.noise import SecureStream, SeededStream, Stream
 from tacit.opacus.adaptive_clipping import Adaptive
 from tacit.sampling import Sampling, ShuffledSampling, sampling_of
 from tacit.training.plan import Plan
+from tacit.training.plan_options import PlanOptions
 
 MODES = ("hooks", "functorch", "ew", "ghost")
 CLIPPING = ("flat", "per_layer", "adaptive")
@@ -80,7 +81,7 @@ class Arguments:
         poisson_sampling: False for shuffled batches.
         noise_generator: makes the noise repeatable; None for secure noise.
         execution: how the loop is run.
-        drawing: (sampling, noise), as in `tacit.fit`.
+        options: sampling of the run, as in `tacit.fit`.
 
     Raises:
         InvalidInput: a field breaks its rule.
@@ -96,7 +97,7 @@ class Arguments:
     poisson_sampling: bool
     noise_generator: torch.Generator | None
     execution: Execution
-    drawing: tuple[str, str] = ("poisson", "independent")
+    options: PlanOptions
 
     def __post_init__(self) -> None:
         check.choice("clipping", self.clipping, CLIPPING)
@@ -132,9 +133,9 @@ class Arguments:
     def sampling(self) -> Sampling:
         """The sampling that is named, or shuffled batches with a warning about their privacy cost."""
         if self.poisson_sampling:
-            return sampling_of(self.drawing[0])
-        if self.drawing[0] != "poisson":
-            raise check.fail("poisson_sampling", f"True with sampling={self.drawing[0]!r}", False)
+            return sampling_of(self.options.sampling)
+        if self.options.sampling != "poisson":
+            raise check.fail("poisson_sampling", f"True with sampling={self.options.sampling!r}", False)
         warnings.warn(
             "poisson_sampling=False trains on shuffled batches, which are accounted without amplification by sampling: "
             "every pass costs as much as one step on all records. Leave it True for far smaller an epsilon.",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from contextlib import nullcontext
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -26,9 +27,12 @@ from tacit.tradeoff import Epsilon
 from tacit.training.batch_session import BatchSession
 from tacit.training.loader import PrivateLoader, batches_in_a_pass
 from tacit.training.make_private import validate_parts, wrap
-from tacit.training.resolve_plan import PlanOptions, resolve_plan, resolve_sample_rate, warn_about_delta
+from tacit.training.plan_options import PlanFields, PlanOptions, options_of
+from tacit.training.resolve_plan import resolve_plan, resolve_sample_rate, start_run, warn_about_delta
 from tacit.training.wrappers import PrivateModel, PrivateOptimizer
 
+_TAKEN = {"sampling", "noise", "epochs", "delta", "max_physical_batch_size", "unsafe_no_noise"}
+"""Fields of `PlanOptions` that Opacus has no argument for."""
 Parts = (
     tuple[PrivateModel, PrivateOptimizer, PrivateLoader]
     | tuple[PrivateModel, PrivateOptimizer, nn.Module, PrivateLoader]
@@ -80,15 +84,8 @@ class PrivacyEngine:
         grad_sample_mode: str = "hooks",
         wrap_model: bool = True,
         rand_on_empty: bool = False,
-        target_unclipped_quantile: float = 0.5,
-        clipbound_learning_rate: float = 0.2,
-        max_clipbound: float = 1e12,
-        min_clipbound: float = 1e-9,
-        unclipped_num_std: float | None = None,
-        unsafe_no_noise: bool = False,
-        sampling: str = "poisson",
-        noise: str = "independent",
-        epochs: int | None = None,
+        options: PlanOptions | None = None,
+        **named: Any,
     ) -> Parts:
         """Private (module, optimizer, loader), or (module, optimizer, criterion, loader) in ghost mode.
 
@@ -113,16 +110,11 @@ class PrivacyEngine:
             grad_sample_mode: "hooks", "functorch", "ew" or "ghost"; all run on one engine.
             wrap_model: True; the returned module must be called.
             rand_on_empty: False; an empty batch is noise and nothing else.
-            target_unclipped_quantile: of clipping="adaptive", see `Adaptive`.
-            clipbound_learning_rate: of clipping="adaptive".
-            max_clipbound: of clipping="adaptive".
-            min_clipbound: of clipping="adaptive".
-            unclipped_num_std: of clipping="adaptive".
-            unsafe_no_noise: allows noise_multiplier=0 without a warning.
-            sampling: how batches are drawn, as in `tacit.fit`.
-            noise: independent, or correlated over the steps of the planned epochs, as in `tacit.fit`.
-            epochs: planned passes over the loader, >= 1, which count as a whole; a run with correlated noise ends with
-                them. None where the loop has a number of its own, which no output decides: the passes taken count.
+            options: sampling, noise, epochs, delta, max_physical_batch_size and unsafe_no_noise as in `tacit.fit`; the
+                arguments above have the other fields, which are refused. `epochs` passes over the loader, >= 1, count
+                as a whole; a run with correlated noise ends with them. Without it the loop takes a number of its own,
+                which no output decides: the passes taken count. `unsafe_no_noise` allows noise_multiplier=0 silently.
+            **named: fields of `options`, and of clipping="adaptive" the settings of `Adaptive`.
 
         Raises:
             InvalidInput: for an argument without a meaning here (batch_first=False, wrap_model=False,
@@ -130,8 +122,7 @@ class PrivacyEngine:
             UnsupportedModel: as `tacit.make_private`.
             TrainingMisuse: as `tacit.make_private`.
         """
-        quantile, rate = target_unclipped_quantile, clipbound_learning_rate
-        adaptive = Adaptive(quantile, rate, max_clipbound, min_clipbound, unclipped_num_std)
+        adaptive, options = _split(options, named)
         arguments = Arguments(
             module,
             optimizer,
@@ -143,16 +134,16 @@ class PrivacyEngine:
             poisson_sampling,
             noise_generator,
             Execution(loss_reduction, grad_sample_mode, batch_first, wrap_model, rand_on_empty),
-            (sampling, noise),
+            options,
         )
-        if epochs is not None:
-            check.count("epochs", epochs)
-        if noise_multiplier == 0 and not unsafe_no_noise:
+        if options.epochs is not None:
+            check.count("epochs", options.epochs)
+        if noise_multiplier == 0 and not options.unsafe_no_noise:
             warnings.warn(
                 "noise_multiplier=0 trains without privacy; the ledger says so.", PrivacyWarning, stacklevel=2
             )
-            unsafe_no_noise = True
-        return self._private(arguments, epochs, noise_multiplier=noise_multiplier, unsafe_no_noise=unsafe_no_noise)
+            options = replace(options, unsafe_no_noise=True)
+        return self._private(arguments, replace(options, noise_multiplier=noise_multiplier))
 
     def make_private_with_epsilon(
         self,
@@ -172,13 +163,8 @@ class PrivacyEngine:
         noise_generator: torch.Generator | None = None,
         grad_sample_mode: str = "hooks",
         wrap_model: bool = True,
-        target_unclipped_quantile: float = 0.5,
-        clipbound_learning_rate: float = 0.2,
-        max_clipbound: float = 1e12,
-        min_clipbound: float = 1e-9,
-        unclipped_num_std: float | None = None,
-        sampling: str = "poisson",
-        noise: str = "independent",
+        options: PlanOptions | None = None,
+        **named: Any,
     ) -> Parts:
         """`make_private` with the smallest noise multiplier after which the engine's whole ledger meets the target.
 
@@ -202,21 +188,15 @@ class PrivacyEngine:
                 `claimed`.
             grad_sample_mode: "hooks", "functorch", "ew" or "ghost"; all run on one engine.
             wrap_model: True; the returned module must be called.
-            target_unclipped_quantile: of clipping="adaptive", see `Adaptive`.
-            clipbound_learning_rate: of clipping="adaptive".
-            max_clipbound: of clipping="adaptive".
-            min_clipbound: of clipping="adaptive".
-            unclipped_num_std: of clipping="adaptive".
-            sampling: how batches are drawn, as in `tacit.fit`.
-            noise: independent, or correlated over the steps, as in `tacit.fit`.
+            options: sampling, noise, delta and max_physical_batch_size as in `tacit.fit`; other fields are refused.
+            **named: fields of `options`, and of clipping="adaptive" the settings of `Adaptive`.
 
         Raises:
             InvalidInput: as `make_private`.
             UnsupportedModel: as `tacit.make_private`.
             TrainingMisuse: as `tacit.make_private`.
         """
-        quantile, rate = target_unclipped_quantile, clipbound_learning_rate
-        adaptive = Adaptive(quantile, rate, max_clipbound, min_clipbound, unclipped_num_std)
+        adaptive, options = _split(options, named)
         arguments = Arguments(
             module,
             optimizer,
@@ -228,10 +208,11 @@ class PrivacyEngine:
             poisson_sampling,
             noise_generator,
             Execution(loss_reduction, grad_sample_mode, batch_first, wrap_model),
-            (sampling, noise),
+            options,
         )
+        options.refuse(("epochs", "delta"), where="options", hint="Give the arguments epochs and target_delta.")
         target = Epsilon(target_epsilon, target_delta)
-        return self._private(arguments, check.count("epochs", epochs), target=target)
+        return self._private(arguments, replace(options, epochs=check.count("epochs", epochs), target=target))
 
     def get_epsilon(self, delta: float) -> float:
         """Smallest epsilon at `delta` of the whole ledger; an `Answer` that includes its standing."""
@@ -357,37 +338,38 @@ class PrivacyEngine:
         self.ledger.assume(_COMPLETE)
         self._saved_steps = self.ledger.counted
 
-    def _private(
-        self,
-        arguments: Arguments,
-        epochs: int | None,
-        *,
-        noise_multiplier: float | None = None,
-        target: Epsilon | None = None,
-        unsafe_no_noise: bool = False,
-    ) -> Parts:
+    def _private(self, arguments: Arguments, options: PlanOptions) -> Parts:
         module, optimizer, loader = arguments.module, arguments.optimizer, arguments.data_loader
         self._records = validate_parts(module, optimizer, loader)
         sample_rate = resolve_sample_rate(self._records, None, loader.batch_size)
-        sampling = arguments.sampling()
-        options = PlanOptions(
+        sampling, epochs = arguments.sampling(), options.epochs
+        options = replace(
+            options,
             clipping=arguments.clip(),
             sampling=sampling,
-            noise=arguments.drawing[1],
-            noise_multiplier=noise_multiplier,
-            target=target,
-            accountant=self.accountant.native if target is None else proven_accountant(self.accountant),
+            accountant=self.accountant.native if options.target is None else proven_accountant(self.accountant),
             sample_rate=sample_rate,
-            steps=(epochs or 1) * batches_in_a_pass(sampling, self._records, sample_rate),
-            unsafe_no_noise=unsafe_no_noise,
+            steps=int(epochs or 1) * batches_in_a_pass(sampling, self._records, sample_rate),
+            epochs=None,
         )
         plan = arguments.with_adaptive_clipping(resolve_plan(options, self._records, self.ledger))
-        run = options.start(plan, self.ledger, arguments.stream(self.secure_mode))
+        run = start_run(options, plan, self.ledger, arguments.stream(self.secure_mode))
         if epochs is None:
             self.ledger.facts.declare("steps", OWN_LENGTH)
         reduction = arguments.execution.loss_reduction
         session = BatchSession(run, reduction, divided=reduction == "mean")
-        model, private_optimizer, private_loader, _ = wrap(module, optimizer, loader, session, strict=False)
+        size = options.max_physical_batch_size
+        model, private_optimizer, private_loader, _ = wrap(module, optimizer, loader, session, size, strict=False)
         if arguments.execution.grad_sample_mode == "ghost":
             return model, private_optimizer, PerExampleMean(arguments.criterion, reduction), private_loader
         return model, private_optimizer, private_loader
+
+
+def _split(options: PlanOptions | None, named: dict[str, Any]) -> tuple[Adaptive, PlanOptions]:
+    """The settings of adaptive clipping among `named`, and the options that Opacus has no argument for."""
+    settings = {each.name for each in fields(Adaptive)}
+    adaptive = Adaptive(**{name: value for name, value in named.items() if name in settings})
+    rest = {name: value for name, value in named.items() if name not in settings}
+    options = options_of(options, cast(PlanFields, rest), PrivacyEngine.make_private)
+    options.refuse(options.given().keys() - _TAKEN, where="PrivacyEngine", hint="Its arguments are those of Opacus.")
+    return adaptive, options

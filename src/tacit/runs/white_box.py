@@ -25,7 +25,7 @@ from tacit.runs.canaries import CanaryLane, LaneMonitors
 from tacit.runs.config import Config
 from tacit.runs.execution import stored_execution
 from tacit.runs.methods.base import Progress
-from tacit.training import fit
+from tacit.training import Functions, fit
 from tacit.training.correlation import Correlation
 from tacit.training.execution_record import ExecutionRecord, with_threads
 from tacit.training.release import LEAST_AHEAD
@@ -154,7 +154,7 @@ class _Trainer:
             engine=known.engine,
             precision=known.precision,
             max_physical_batch_size=known.max_physical_batch_size,
-            on_step=self._after_step,
+            callbacks=[Functions(on_step=self._after_step)],
         ).execution
 
     def _after_step(self, done: int, total: int) -> None:

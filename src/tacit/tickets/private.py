@@ -26,7 +26,7 @@ from tacit.tickets.select import count_scores, paper_scores
 from tacit.tickets.stop import PrivateStop, PublicStop, check_thresholds
 from tacit.tickets.ticket import Ticket, prunable, solid
 from tacit.tradeoff import Epsilon
-from tacit.training import Callback, Fit, fit
+from tacit.training import Callback, Fit, Functions, fit
 
 Data = tuple[Tensor, Tensor]
 # Rows of one forward pass while records are counted.
@@ -270,8 +270,7 @@ class PrivateTicket:
             ledger=ledger,
             stream=self.stream,
             evaluate=evaluate,
-            callbacks=callbacks,
-            on_step=on_step,
+            callbacks=[Functions(on_step=on_step), *callbacks],
         )
 
     def _stops(self, model: nn.Module, ledger: Ledger) -> list[Callback]:

@@ -4,7 +4,7 @@ A logical batch passes through memory in microbatches of `max_physical_batch_siz
 multiplier, training is stopped as by a privacy filter: the step that would cross the target is not taken.
 """
 
-from tacit.training.callbacks import BestModel, Callback, EarlyStopping, ProgressBar, TensorBoard
+from tacit.training.callbacks import BestModel, Callback, EarlyStopping, Functions, ProgressBar, TensorBoard
 from tacit.training.checkpoint import Checkpoint, load_model, read_checkpoint, save_model
 from tacit.training.fit import Fit, fit
 from tacit.training.grad_scaler import GradScaler
@@ -14,6 +14,7 @@ from tacit.training.make_private import Private, make_private
 from tacit.training.nonprivate_baseline import fit_nonprivate
 from tacit.training.optimizers import AdamBC
 from tacit.training.plan import Plan
+from tacit.training.plan_options import PlanOptions
 from tacit.training.private_run import PrivateRun
 from tacit.training.private_step import private_step
 from tacit.training.schedules import CosineNoise, ExponentialNoise, LinearNoise, NoiseSchedule, StepNoise
@@ -30,10 +31,12 @@ __all__ = [
     "EarlyStopping",
     "ExponentialNoise",
     "Fit",
+    "Functions",
     "GradScaler",
     "LinearNoise",
     "NoiseSchedule",
     "Plan",
+    "PlanOptions",
     "Private",
     "PrivateHoldout",
     "PrivateRun",

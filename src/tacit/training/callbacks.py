@@ -62,7 +62,17 @@ def stateful(callbacks: Sequence[Callback]) -> list[Callback]:
 
 
 class Functions(Callback):
-    """Plain functions as a callback; their return values are ignored."""
+    """Plain functions as a callback; their return values are ignored.
+
+    Args:
+        on_plan: called with the resolved plan before the first step, e.g. to write down what is about to be spent.
+        on_step: called with (steps taken, steps planned) after every step.
+        on_epoch: called with the newest row of the history after every epoch.
+
+    Example:
+        >>> Functions(on_step=lambda taken, planned: print(taken, "of", planned)).on_step(1, 10)
+        1 of 10
+    """
 
     def __init__(
         self,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import torch
 from torch import nn
@@ -15,30 +15,26 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from tacit import accounting, check
 from tacit.accounting import Accountant, Ledger
-from tacit.clipping import Clip
 from tacit.errors import Refused
 from tacit.gradients.inputs import Loss
-from tacit.mechanisms import Strategy
 from tacit.noise import Stream
-from tacit.sampling import Sampling
 from tacit.standing import Standing
-from tacit.tradeoff import Target
-from tacit.training.callbacks import Callback, Functions, Row
+from tacit.training.callbacks import Callback, Row
 from tacit.training.collation import assumptions_of, collation_of
 from tacit.training.execution_record import ExecutionRecord
 from tacit.training.fit_facts import FitChecks
 from tacit.training.holdout import PrivateHoldout
 from tacit.training.loop import Evaluate, Loop
 from tacit.training.plan import Plan
+from tacit.training.plan_options import PlanFields, PlanOptions, options_of
 from tacit.training.private_run import PrivateRun, unit_ids_of
-from tacit.training.private_step import ENGINES, PrivateUpdate, computed_in
+from tacit.training.private_step import PrivateUpdate, computed_in
 from tacit.training.processes import check_processes
 from tacit.training.ranks import Ranks, note_processes
-from tacit.training.resolve_plan import UNDECLARED_SIZE, PlanOptions, resolve_plan
+from tacit.training.resolve_plan import UNDECLARED_SIZE, resolve_plan, start_run
 from tacit.training.resume import CheckpointWriter, file_identity, open_checkpoint
 from tacit.training.run_fingerprint import check_same_run, plan_in_words, run_fingerprint
-from tacit.training.schedules import Noise
-from tacit.training.validate_inputs import all_callbacks, batch_size_of, check_scheduler, validate_inputs
+from tacit.training.validate_inputs import batch_size_of, check_callbacks, check_scheduler, validate_inputs
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,6 @@ class Fit:
     execution: ExecutionRecord | None = None
 
 
-@check.renamed(max_physical_batch="max_physical_batch_size")
 def fit(
     model: nn.Module,
     inputs: Any,
@@ -79,18 +74,7 @@ def fit(
     *,
     loss: Loss,
     optimizer: Optimizer,
-    clip_norm: float | None = None,
-    clipping: Clip | None = None,
-    sampling: str | Sampling = "poisson",
-    noise: str | Strategy = "independent",
-    noise_multiplier: Noise | None = None,
-    target: Target | None = None,
-    accountant: Accountant | str = "pld",
-    sample_rate: float | None = None,
-    batch_size: float | None = None,
-    epochs: float | None = None,
-    steps: int | None = None,
-    delta: float | None = None,
+    options: PlanOptions | None = None,
     ledger: Ledger | None = None,
     stream: Stream | None = None,
     evaluate: Evaluate | None = None,
@@ -98,23 +82,14 @@ def fit(
     scheduler: LRScheduler | None = None,
     scheduler_per: str = "epoch",
     callbacks: Sequence[Callback] = (),
-    on_plan: Callable[[Plan], object] | None = None,
-    on_step: Callable[[int, int], object] | None = None,
-    on_epoch: Callable[[Row], object] | None = None,
-    progress: bool = False,
     checkpoint: str | Path | None = None,
     checkpoint_every: int | None = None,
     resume: bool = False,
     stop_at_budget: bool = False,
-    engine: str = "auto",
-    max_physical_batch_size: int | Literal["auto"] | None = None,
-    precision: str = "float32",
     device: str | torch.device | None = None,
     public: Mapping[str, object] | None = None,
-    unsafe_no_noise: bool = False,
-    expected_batch_size: float | None = None,
-    public_size: int | None = None,
     distributed: bool = False,
+    **named: Unpack[PlanFields],
 ) -> Fit:
     """Train `model` in place by DP-SGD (or DP-Adam, by the optimizer given) and record every step in the ledger.
 
@@ -129,21 +104,7 @@ def fit(
         targets: array or tensor (n, ...); left out for a data set.
         loss: `loss(outputs, targets)` gives one value per example, shape (batch,).
         optimizer: any `torch.optim` optimizer of the model's trainable parameters.
-        clip_norm: bound on the L2 norm of one record's gradient, > 0; or give `clipping`.
-        clipping: another way to bound contributions, such as `PerLayerClip(1.0)`; its sensitivity is clip_norm below.
-        sampling: how batches are drawn: a `Sampling` or its name: "poisson", "fixed_size", "shuffled",
-            "random_allocation", "balls_and_bins", "balanced_iteration", "cyclic_poisson" or "cyclic_allocation".
-        noise: "independent", or correlated over the steps: "banded:8" (with one of the cyclic samplings or
-            "balls_and_bins"), "banded:auto", or with "balls_and_bins" "blt:4", "square_root" or "tree".
-        noise_multiplier: noise std / clip_norm, one for all steps, a list of one for each, or a `NoiseSchedule`; None
-            to calibrate it to `target`.
-        target: with `noise_multiplier`, a budget: the step that would cross it is not taken. Without, what to meet.
-        accountant: the accountant that measures `target`, and the epsilon in the history.
-        sample_rate: probability of each record in a batch, in (0, 1]; or give `batch_size`.
-        batch_size: expected number of records in a batch, in (0, n]; that of the loader by default, where one is given.
-        epochs: expected passes over the data, > 0: round(epochs / sample_rate) steps; or give `steps`.
-        steps: number of steps, >= 1.
-        delta: in [0, 1]; warned about when >= 1/n. An `Epsilon` target has its own.
+        options: clip, noise, batches, length, target and engine of the run; or its fields as keywords.
         ledger: continued if given; a new one otherwise.
         stream: source of sampling and noise; a new `SecureStream` by default.
         evaluate: called in evaluation mode without gradients after every epoch; its numbers go to the history.
@@ -151,11 +112,7 @@ def fit(
             the plan and what is told of them as parallel branches. Pass the same one to resume.
         scheduler: learning-rate schedule of `optimizer`.
         scheduler_per: how often `scheduler` steps, once per "epoch" or "step".
-        callbacks: see `Callback`; `EarlyStopping` and `TensorBoard` are some.
-        on_plan: called with the resolved plan before the first step, e.g. to write down what is about to be spent.
-        on_step: called with (steps taken, steps planned) after every step.
-        on_epoch: called with the newest row of the history after every epoch.
-        progress: show a progress bar.
+        callbacks: see `Callback`; `Functions`, `EarlyStopping`, `ProgressBar` and `TensorBoard` are some.
         checkpoint: file that keeps everything the run needs to go on; see `read_checkpoint`.
         checkpoint_every: steps between checkpoints, >= 1; an epoch by default.
         resume: go on from `checkpoint` if it is there. Steps that an earlier process may have taken after it are in
@@ -169,13 +126,10 @@ def fit(
         device: that of the model, to have each batch moved there; by default data must lie there already.
         public: name -> tensor, array or module that `loss` reads besides its arguments and that does not follow the
             private records, such as class weights; without it the guarantee is conditional on that.
-        unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
-        expected_batch_size: public divisor of the noisy sum, > 0, where `sample_rate` is given; or give `public_size`.
-            With neither the noise tells the number of records: under add_remove the guarantee is conditional on that.
-        public_size: public number of records, >= 1: the divisor is sample_rate times it.
         distributed: this process is one of the initialised process group, as in `make_private`: each holds all records
             and the whole model, and clips its part of a batch. Rank 0 evaluates and writes the checkpoint. Not with
             `holdout`, and by the eager engine.
+        **named: fields of `PlanOptions`, in place of those of `options`.
 
     Returns:
         The plan, the ledger and the history of the run.
@@ -201,34 +155,18 @@ def fit(
 
     Source: Abadi et al. 2016, Algorithm 1; Bu et al. 2020, Algorithms NoisySGD and NoisyAdam.
     """
-    check.choice("engine", engine, ENGINES)
+    options = options_of(options, named, fit)
+    options = replace(options, batch_size=batch_size_of(inputs, options.batch_size, options.sample_rate))
     ranks = Ranks() if distributed else None
     check_processes(model, 1 if ranks is None else ranks.size)
     if ranks is not None:
-        engine = _checked_for_ranks(engine, holdout)
-    records, count = validate_inputs(model, inputs, targets, loss, optimizer, precision, device)
-    callbacks = all_callbacks(callbacks, Functions(on_plan, on_step, on_epoch), progress)
+        options = _checked_for_ranks(options, holdout)
+    records, count = validate_inputs(model, inputs, targets, loss, optimizer, options.precision, device)
+    callbacks = check_callbacks(callbacks)
     schedule = check_scheduler(optimizer, scheduler, scheduler_per)
     identity, saved = file_identity(checkpoint), open_checkpoint(checkpoint, resume)
     ledger = (ledger if ledger is not None else Ledger()) if ranks is None else ranks.ledger(ledger)
     before = saved.before if saved is not None else ledger.copy()
-    options = PlanOptions(
-        clip_norm=clip_norm,
-        clipping=clipping,
-        sampling=sampling,
-        noise=noise,
-        noise_multiplier=noise_multiplier,
-        target=target,
-        accountant=accountant,
-        sample_rate=sample_rate,
-        batch_size=batch_size_of(inputs, batch_size, sample_rate),
-        steps=steps,
-        epochs=epochs,
-        delta=delta,
-        unsafe_no_noise=unsafe_no_noise,
-        expected_batch_size=expected_batch_size,
-        public_size=public_size,
-    )
     plan = resolve_plan(options, count, before)
     fingerprint = run_fingerprint(plan, model, optimizer, schedule, callbacks)
     if holdout is not None:
@@ -240,7 +178,7 @@ def fit(
     if ranks is not None:
         ranks.replicate(model)
         ranks.check_same(plan_in_words(plan) | {"checkpoint": "none" if saved is None else f"of step {saved.step}"})
-    run = options.start(plan, ledger, stream, ranks, goes_on=saved is not None)
+    run = start_run(options, plan, ledger, stream, ranks, goes_on=saved is not None)
     if holdout is not None and saved is None:
         _reserve_holdout(run, holdout)
     if options.divides_by_records(ledger.relation):
@@ -253,13 +191,13 @@ def fit(
         loss,
         plan.clip,
         plan.expected_batch_size,
-        engine,
+        options.engine,
         run.stream,
-        max_physical_batch_size,
+        options.max_physical_batch_size,
         run.correlation,
     )
     run.cover_rounding(update.slack)
-    update.full_precision = precision == "float32"
+    update.full_precision = options.precision == "float32"
     checks = FitChecks(ledger, model, loss, (inputs, targets), public)
     note_processes(run)
     evaluate = checks.watched(_with_holdout(evaluate, holdout), callbacks)
@@ -267,10 +205,10 @@ def fit(
     def step() -> None:
         batch = run.issue()
         x, y = records.batch(batch)
-        with computed_in(model, precision):
+        with computed_in(model, options.precision):
             checks.before_release(run.taken + 1, x, y)
         if ranks is not None:
-            with computed_in(model, precision):
+            with computed_in(model, options.precision):
                 total, norms = update.summed(x, y, unit_ids_of(batch), run.drawn(batch))
             update.apply(run.release(batch, total, norms))
             checks.released()
@@ -281,7 +219,7 @@ def fit(
         noise = run.charge(batch)
         # The first-batch check compares with float64: in full precision, where rounding hides nothing.
         update.check_first_batch(x, y)
-        with computed_in(model, precision):
+        with computed_in(model, options.precision):
             update(x, y, noise, unit_ids_of(batch), run.monitor)
         run.monitor.taken()
         checks.released()
@@ -289,7 +227,9 @@ def fit(
     loop = Loop(model, optimizer, step, plan.sample_rate, plan.steps, evaluate, schedule, scheduler_per, callbacks)
     loop.stop_at_budget = stop_at_budget
     loop.ranks = ranks
-    loop.spent = partial(_epsilon_so_far, ledger, accounting.accountant(accountant).rough(), options.reported_delta)
+    loop.spent = partial(
+        _epsilon_so_far, ledger, accounting.accountant(options.accountant).rough(), options.reported_delta
+    )
     if checkpoint is not None:
         epoch = max(1, round(1 / plan.sample_rate))
         every = epoch if checkpoint_every is None else check.count("checkpoint_every", checkpoint_every)
@@ -320,21 +260,21 @@ def fit(
     execution = ExecutionRecord.of(
         model,
         engine=update.engine,
-        precision=precision,
-        max_physical_batch_size=None if max_physical_batch_size == "auto" else max_physical_batch_size,
+        precision=options.precision,
+        max_physical_batch_size=None if options.max_physical_batch_size == "auto" else options.max_physical_batch_size,
         scheduler=schedule,
         scheduler_per=scheduler_per,
     )
     return Fit(run.plan, ledger, loop.history, loop.stopped, loop.taken, execution)
 
 
-def _checked_for_ranks(engine: str, holdout: PrivateHoldout | None) -> str:
-    """The engine of several processes; raises `InvalidInput` for what they cannot do."""
+def _checked_for_ranks(options: PlanOptions, holdout: PrivateHoldout | None) -> PlanOptions:
+    """`options` with the engine of several processes; raises `InvalidInput` for what they cannot do."""
     if holdout is not None:
         raise check.fail("holdout", "None with distributed=True", type(holdout).__name__)
-    if engine not in ("auto", "eager"):
-        raise check.fail("engine", "eager with distributed=True", engine)
-    return "eager"
+    if options.engine not in ("auto", "eager"):
+        raise check.fail("engine", "eager with distributed=True", options.engine)
+    return replace(options, engine="eager")
 
 
 def _reserve_holdout(run: PrivateRun, holdout: PrivateHoldout) -> None:

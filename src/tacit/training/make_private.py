@@ -4,33 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, Unpack
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from tacit import check
-from tacit.accounting import Accountant, Ledger
+from tacit.accounting import Ledger
 from tacit.accounting.facts import Facts
-from tacit.clipping import Clip
 from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.gradients import examine
 from tacit.gradients.model_probe import restored_generators
-from tacit.mechanisms import Strategy
 from tacit.noise import Stream
-from tacit.sampling import Sampling
-from tacit.tradeoff import Target
 from tacit.training.batch_session import BatchSession
 from tacit.training.collation import assumptions_of
 from tacit.training.loader import PrivateLoader, Transform, records_of, tell_of_other_loaders
 from tacit.training.loop_checks import LoopChecks
+from tacit.training.plan_options import PlanFields, PlanOptions, options_of
 from tacit.training.private_step import CHECK_EVERY, check_optimizer
 from tacit.training.processes import check_processes, replica_of
 from tacit.training.ranks import Ranks
-from tacit.training.resolve_plan import PlanOptions, resolve_plan
+from tacit.training.resolve_plan import resolve_plan, start_run
 from tacit.training.run_fingerprint import plan_in_words
-from tacit.training.schedules import Noise
 from tacit.training.sharded import WholeModel, is_sharded
 from tacit.training.step_check import DryRun, Step, check_step, reading, rows_to_check, unchanged
 from tacit.training.wrappers import PrivateModel, PrivateOptimizer
@@ -131,33 +128,19 @@ class Private(NamedTuple):
             self.model.load_state_dict(state)
 
 
-@check.renamed(physical_batch_size="max_physical_batch_size")
 def make_private(
     model: nn.Module,
     optimizer: Optimizer,
     loader: DataLoader[Any],
     *,
-    clip_norm: float | None = None,
-    clipping: Clip | None = None,
-    sampling: str | Sampling = "poisson",
-    noise: str | Strategy = "independent",
-    noise_multiplier: Noise | None = None,
-    target: Target | None = None,
-    accountant: Accountant | str = "pld",
-    sample_rate: float | None = None,
-    steps: int | None = None,
-    epochs: float | None = None,
-    delta: float | None = None,
+    options: PlanOptions | None = None,
     ledger: Ledger | None = None,
-    max_physical_batch_size: int | None = None,
     stream: Stream | None = None,
-    unsafe_no_noise: bool = False,
     transform: Transform | None = None,
     public: Mapping[str, Tensor] | None = None,
     check_every: int = CHECK_EVERY,
-    expected_batch_size: float | None = None,
-    public_size: int | None = None,
     distributed: bool = False,
+    **named: Unpack[PlanFields],
 ) -> Private:
     """Private model, optimizer, loader and ledger for an ordinary training loop.
 
@@ -169,33 +152,19 @@ def make_private(
         model: in train mode whenever a step is taken; returns one tensor.
         optimizer: holds exactly the model's trainable parameters.
         loader: only its data set, `batch_size` and `collate_fn` are used.
-        clip_norm: bound on the L2 norm of one record's gradient, > 0; or give `clipping`.
-        clipping: another way to bound contributions, as in `fit`.
-        sampling: how batches are drawn, as in `fit`.
-        noise: independent or correlated over the planned steps, as in `fit`; the loop then ends with the plan.
-        noise_multiplier: noise std / clip_norm, as in `fit`; None to calibrate it to `target`.
-        target: what to meet, or with `noise_multiplier` the budget; no step goes past it.
-        accountant: the accountant that measures `target`.
-        sample_rate: probability of each record in a batch, in (0, 1]; batch_size / number of records by default.
-        steps: planned number of steps, >= 1; or give `epochs`.
-        epochs: planned passes over the data, > 0: round(epochs / sample_rate) steps.
-        delta: in [0, 1]; warned about when >= 1/n.
+        options: clip, noise, batches, length and target of the run; or its fields as keywords. A loop of your own runs
+            by the eager engine. With `max_physical_batch_size` the loader yields each batch in physical batches of at
+            most so many records; the loop stays: backward on each, and `step` waits for the last and adds noise once.
         ledger: continued if given; a new one otherwise.
-        max_physical_batch_size: the loader yields each batch in physical batches of at most so many records, >= 1. The
-            loop stays: backward on each; `step` waits for the last, adds noise once and divides by the expected size
-            of the logical batch.
         stream: source of sampling and noise; a new `SecureStream` by default.
-        unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
         transform: `transform(record, generator)` makes another record of one; applied before records are stacked.
         public: name -> tensor made without private records that losses use, such as class weights.
         check_every: mean number of steps between two probes of the model, >= 1.
-        expected_batch_size: public divisor of the noisy sum, > 0; with `sample_rate` it or `public_size` is needed, as
-            the number of records is private when neighbours differ by one record.
-        public_size: public number of records, >= 1: the divisor is sample_rate times it.
         distributed: this process is one of the initialised process group, and each holds the whole data set. Rank 0
             draws batches of all records and keeps the ledger, of which other ranks have copies; each rank clips its own
             part of the records; noise is added once. `batch_size` is that of the union. Each rank holds the whole
             model, or a shard of its parameters after `torch.distributed.fsdp.fully_shard`.
+        **named: fields of `PlanOptions`, in place of those of `options`.
 
     Returns:
         The private counterparts of the three, and the ledger.
@@ -222,29 +191,12 @@ def make_private(
         >>> private.ledger.steps
         5
     """
+    options = options_of(options, named, make_private)
     ranks = Ranks() if distributed else None
     model = replica_of(model) if ranks is not None else model
     whole = WholeModel(model, ranks.rank, ranks.size) if ranks is not None and is_sharded(model) else None
     records = validate_parts(model, optimizer, loader, 1 if ranks is None else ranks.size, whole)
-    if sample_rate is None and loader.batch_size is None:
-        raise check.fail("sample_rate", "given for a loader without batch_size", None, "Use batch_size / n.")
-    options = PlanOptions(
-        clip_norm=clip_norm,
-        clipping=clipping,
-        sampling=sampling,
-        noise=noise,
-        noise_multiplier=noise_multiplier,
-        target=target,
-        accountant=accountant,
-        sample_rate=sample_rate,
-        batch_size=loader.batch_size if sample_rate is None else None,
-        steps=steps,
-        epochs=epochs,
-        delta=delta,
-        unsafe_no_noise=unsafe_no_noise,
-        expected_batch_size=expected_batch_size,
-        public_size=public_size,
-    )
+    options = _options_of_loop(options, loader)
     ledger = (ledger if ledger is not None else Ledger()) if ranks is None else ranks.ledger(ledger)
     if options.divides_by_records(ledger.relation):
         raise InvalidInput(
@@ -255,17 +207,31 @@ def make_private(
     if ranks is not None:
         ranks.replicate(model)
         ranks.check_same(plan_in_words(plan))
-    session = BatchSession(options.start(plan, ledger, stream, ranks, whole))
+    session = BatchSession(start_run(options, plan, ledger, stream, ranks, whole))
     return wrap(
         model if whole is None else whole.module,
         optimizer,
         loader,
         session,
-        max_physical_batch_size,
+        options.max_physical_batch_size,
         transform=transform,
         public=public,
         check_every=check_every,
     )
+
+
+def _options_of_loop(options: PlanOptions, loader: DataLoader[Any]) -> PlanOptions:
+    """`options` with the batch size of the loader where none is given; raises for what a user's loop decides itself."""
+    if options.engine not in ("auto", "eager"):
+        raise check.fail("engine", "auto or eager for a loop of your own", options.engine, "fit takes the others.")
+    if options.precision != "float32":
+        hint = "Call the model inside of torch.autocast."
+        raise check.fail("precision", "float32 for a loop of your own", options.precision, hint)
+    if options.sample_rate is not None or options.batch_size is not None:
+        return options
+    if loader.batch_size is None:
+        raise check.fail("sample_rate", "given for a loader without batch_size", None, "Use batch_size / n.")
+    return replace(options, batch_size=loader.batch_size)
 
 
 def validate_parts(
@@ -306,7 +272,7 @@ def wrap(
     optimizer: Optimizer,
     loader: DataLoader[Any],
     session: BatchSession,
-    max_physical_batch_size: int | None = None,
+    max_physical_batch_size: Any = None,
     *,
     strict: bool = True,
     transform: Transform | None = None,

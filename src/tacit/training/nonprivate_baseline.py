@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,11 +13,11 @@ from torch.optim.lr_scheduler import LRScheduler
 from tacit.gradients.inputs import Loss, call, check_losses
 from tacit.noise import SecureStream, Stream
 from tacit.sampling import PoissonSampler
-from tacit.training.callbacks import Callback, Functions, Row
+from tacit.training.callbacks import Callback, Row
 from tacit.training.loop import Evaluate, Loop
 from tacit.training.private_step import computed_in
 from tacit.training.resolve_plan import resolve_sample_rate, resolve_steps
-from tacit.training.validate_inputs import all_callbacks, batch_size_of, check_scheduler, validate_inputs
+from tacit.training.validate_inputs import batch_size_of, check_callbacks, check_scheduler, validate_inputs
 
 
 def fit_nonprivate(
@@ -36,9 +36,6 @@ def fit_nonprivate(
     scheduler: LRScheduler | None = None,
     scheduler_per: str = "epoch",
     callbacks: Sequence[Callback] = (),
-    on_step: Callable[[int, int], object] | None = None,
-    on_epoch: Callable[[Row], object] | None = None,
-    progress: bool = False,
     precision: str = "float32",
     device: str | torch.device | None = None,
 ) -> list[Row]:
@@ -59,9 +56,6 @@ def fit_nonprivate(
         scheduler: learning-rate schedule of `optimizer`.
         scheduler_per: how often `scheduler` steps, once per "epoch" or "step".
         callbacks: see `Callback`.
-        on_step: called with (steps taken, steps planned) after every step.
-        on_epoch: called with the newest row of the history after every epoch.
-        progress: show a progress bar.
         precision: "float32" or "bfloat16".
         device: that of the model, to have each batch moved there.
 
@@ -83,7 +77,7 @@ def fit_nonprivate(
         5.0
     """
     records, count = validate_inputs(model, inputs, targets, loss, optimizer, precision, device)
-    callbacks = all_callbacks(callbacks, Functions(None, on_step, on_epoch), progress)
+    callbacks = check_callbacks(callbacks)
     schedule = check_scheduler(optimizer, scheduler, scheduler_per)
     rate = resolve_sample_rate(count, sample_rate, batch_size_of(inputs, batch_size, sample_rate))
     sampler = PoissonSampler(count, rate, stream if stream is not None else SecureStream())

@@ -5,9 +5,10 @@ In mixed precision the model computes in bfloat16; norms, clipped sums, noise an
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -23,31 +24,27 @@ from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
 from tacit.training.correlation import Correlation
 from tacit.training.optimizers import AdamBC, apply_gradients
+from tacit.training.plan_options import PRECISIONS, PlanFields, PlanOptions, options_of
 from tacit.training.release import NoisyMean, Release
 from tacit.training.release_monitor import ReleaseMonitor
 
-ENGINES = ("auto", "eager", "recorded", "compiled")
 CHECK_EVERY = 512
 """Mean number of steps between two probes of the model: a probe takes some steps, so that it costs about a percent."""
 PROBED_STEPS = 3
 """Batches at the start of a run that the model is probed on."""
-PRECISIONS = ("float32", "bfloat16")
+_OF_THE_CALLER = ("sampling", "noise", "target", "accountant", "epochs", "delta", "precision")
+_MEASURED_AFTER = 500
+"""Steps after which "auto" measures where the number of steps is not known; as many more are then expected."""
 
 
-@check.renamed(max_physical_batch="max_physical_batch_size")
 def private_step(
     model: nn.Module,
     optimizer: Optimizer,
     loss: Loss,
     *,
-    clip_norm: float | None = None,
-    clipping: Clip | None = None,
-    noise_multiplier: float,
-    expected_batch_size: float,
-    engine: str = "auto",
-    max_physical_batch_size: int | Literal["auto"] | None = None,
+    options: PlanOptions | None = None,
     stream: Stream | None = None,
-    unsafe_no_noise: bool = False,
+    **named: Unpack[PlanFields],
 ) -> Callable[[Inputs, Tensor], None]:
     """Function `step(inputs, targets)` that makes one private update and accounts for nothing.
 
@@ -60,18 +57,13 @@ def private_step(
         model: in train mode whenever a step is taken.
         optimizer: any `torch.optim` optimizer of exactly the model's trainable parameters.
         loss: `loss(outputs, targets)` gives one value per example, shape (batch,).
-        clip_norm: bound on the L2 norm of one example's gradient, > 0; or give `clipping`.
-        clipping: another clip than the flat one to clip_norm; its sensitivity is then clip_norm above.
-        noise_multiplier: noise std / clip_norm, > 0.
-        expected_batch_size: > 0; never the drawn size, which is private.
-        engine: "eager"; "recorded", which records the operations of one step for each of a few batch sizes and pays
-            over hundreds of steps of small models; "compiled", which also spends seconds on compiling each recording
-            and pays over thousands; or "auto", which is eager.
-        max_physical_batch_size: records that go through the model at a time, >= 1; a larger batch is processed in
-            several physical batches, and noise added once. The result does not depend on it. "auto" takes as many as
-            half of the free memory holds, and half as many where memory runs out; the eager engine only.
+        options: clip, noise multiplier, expected batch size and engine; or its fields as keywords. The divisor is
+            `expected_batch_size`, `batch_size`, or sample_rate times `public_size`, never the drawn size, which is
+            private. `engine="auto"` measures before the first of `steps` steps, or after 500 for as many more where
+            `steps` is not given. The plan and its cost are the caller's: `sampling`, `noise`, `target`, `accountant`,
+            `epochs`, `delta` and `precision` are refused.
         stream: source of the noise; a new `SecureStream` by default.
-        unsafe_no_noise: allows noise_multiplier 0.
+        **named: fields of `PlanOptions`, in place of those of `options`.
 
     Returns:
         The step; inputs of shape (batch, ...), targets of shape (batch, ...).
@@ -92,12 +84,44 @@ def private_step(
 
     Source: Abadi et al. 2016, Algorithm 1; the fixed divisor as in Bu et al. 2020 with m = p n.
     """
-    check.choice("engine", engine, ENGINES)
-    check.positive("expected_batch_size", expected_batch_size)
-    Gaussian(noise_multiplier, unsafe_no_noise)
-    clip, noise = clip_of(clip_norm, clipping), stream if stream is not None else SecureStream()
-    update = PrivateUpdate(model, optimizer, loss, clip, expected_batch_size, engine, noise, max_physical_batch_size)
-    return lambda inputs, targets: update(inputs, targets, noise_multiplier)
+    options = options_of(options, named, private_step)
+    options.refuse(_OF_THE_CALLER, where="private_step, which neither draws batches nor accounts", hint="Use fit.")
+    noise = options.noise_multiplier
+    if not isinstance(noise, int | float):
+        raise check.fail("noise_multiplier", "one number for all steps", noise, "Use e.g. 1.0.")
+    Gaussian(noise, options.unsafe_no_noise)
+    update = PrivateUpdate(
+        model,
+        optimizer,
+        loss,
+        clip_of(options.clip_norm, options.clipping),
+        _divisor(options),
+        options.engine,
+        stream if stream is not None else SecureStream(),
+        options.max_physical_batch_size,
+    )
+    steps = None if options.steps is None else check.count("steps", options.steps)
+    number = itertools.count()
+
+    def step(inputs: Inputs, targets: Tensor) -> None:
+        taken = next(number)
+        if update.stream.secure and (steps is not None or taken >= _MEASURED_AFTER):
+            update.choose_engine(inputs, targets, _MEASURED_AFTER if steps is None else max(steps - taken, 0))
+        update(inputs, targets, noise)
+
+    return step
+
+
+def _divisor(options: PlanOptions) -> float:
+    """The public divisor of the noisy sum, by the one of the fields that names it."""
+    rate, size = options.sample_rate, options.public_size
+    if (rate is None) != (size is None):
+        raise check.fail("public_size", "given exactly when sample_rate is", size, "Or give expected_batch_size.")
+    by_rate = None if rate is None else check.probability("sample_rate", rate) * check.count("public_size", size)
+    given = [each for each in (options.expected_batch_size, options.batch_size, by_rate) if each is not None]
+    if len(given) != 1:
+        raise check.fail("expected_batch_size", "given, or batch_size in its place", given or None)
+    return check.positive("expected_batch_size", given[0])
 
 
 class PrivateUpdate:
@@ -109,7 +133,7 @@ class PrivateUpdate:
         loss: `loss(outputs, targets)` gives one value per example, shape (batch,).
         clip: the clip of the first step.
         expected_batch_size: > 0.
-        engine: one of `ENGINES`.
+        engine: as in `PlanOptions`.
         stream: source of the noise.
         max_physical_batch_size: records that go through the model at a time, >= 1, or "auto".
         correlation: of the run's noise; None for noise that is independent from step to step.
@@ -121,6 +145,7 @@ class PrivateUpdate:
         clip: the clip of the next step.
         full_precision: whether the model computes in the precision of its parameters, so that its sums can be compared.
         engine: that of the next step, "eager", "recorded" or "compiled".
+        stream: source of the noise.
     """
 
     def __init__(
@@ -136,7 +161,7 @@ class PrivateUpdate:
         correlation: Correlation | None = None,
     ):
         check_optimizer(model, optimizer)
-        self._model, self._optimizer, self._loss = model, optimizer, loss
+        self._model, self._optimizer, self._loss, self.stream = model, optimizer, loss, stream
         self._noisy_mean = NoisyMean(stream, correlation=correlation)
         self._expected = expected_batch_size
         self._clipped = ClippedSum(

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tacit import check
-from tacit.accounting import Accountant, Ledger
+from tacit.accounting import Ledger
 from tacit.calibration import smallest
-from tacit.clipping import Clip, clip_of
+from tacit.clipping import clip_of
 from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.mechanisms import Strategy, ToeplitzStrategy
 from tacit.noise import Stream
 from tacit.noise.strategy import AUTO, banded, prefix_error, strategy_of
-from tacit.relation import Relation
-from tacit.sampling import Sampling, sampling_of
-from tacit.tradeoff import Epsilon, Target
+from tacit.sampling import sampling_of
 from tacit.training.plan import Plan, ledger_after
+from tacit.training.plan_options import PlanOptions
 from tacit.training.private_run import PrivateRun
 from tacit.training.ranks import RankedRun, Ranks
-from tacit.training.schedules import Noise, resolve_noise
+from tacit.training.schedules import resolve_noise
 from tacit.training.sharded import WholeModel
 from tacit.training.sharded_run import ShardedRun
 
@@ -30,81 +29,31 @@ UNDECLARED_SIZE = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanOptions:
-    """Options of a private run, as `fit`, `make_private` and `PrivacyEngine` take them; `resolve_plan` checks them.
+def start_run(
+    options: PlanOptions,
+    plan: Plan,
+    ledger: Ledger,
+    stream: Stream | None = None,
+    ranks: Ranks | None = None,
+    whole: WholeModel | None = None,
+    *,
+    goes_on: bool = False,
+) -> PrivateRun:
+    """The run of `plan` that records in `ledger` and takes no step past the target.
 
-    Attributes:
-        clip_norm: bound on the L2 norm of one record's gradient, > 0; None if `clipping` is given.
-        clipping: another way to bound contributions; its sensitivity replaces clip_norm.
-        sampling: how batches are drawn: a name or a `Sampling`.
-        noise: "independent", a name as in `fit`, or a strategy of as many steps.
-        noise_multiplier: noise std / clip_norm: a number, one for each step or a schedule; None to calibrate it.
-        target: what calibration meets, and the budget that no step crosses.
-        accountant: measures `target`.
-        sample_rate: probability of each unit in a batch, in (0, 1]; None if `batch_size` is given.
-        batch_size: expected number of units in a batch; None if `sample_rate` is given.
-        steps: number of steps, >= 1; None if `epochs` is given.
-        epochs: number of expected passes over the data, > 0; None if `steps` is given.
-        delta: in [0, 1]; warned about when >= 1/n. An `Epsilon` target has its own.
-        unsafe_no_noise: allows noise_multiplier 0.
-        expected_batch_size: public divisor of the noisy sum, > 0, to be given with `sample_rate`; or `public_size`.
-        public_size: public number of units, >= 1: the divisor is sample_rate times it.
+    Args:
+        options: their target and its accountant are read.
+        plan: what runs.
+        ledger: where its steps are recorded.
+        stream: source of sampling and noise; a new secure one by default.
+        ranks: the processes that run it together; this one alone by default.
+        whole: the model that steps compute with, where parameters are sharded over the ranks.
+        goes_on: whether a checkpoint is restored next.
     """
-
-    clip_norm: float | None = None
-    clipping: Clip | None = None
-    sampling: str | Sampling = "poisson"
-    noise: str | Strategy = "independent"
-    noise_multiplier: Noise | None = None
-    target: Target | None = None
-    accountant: Accountant | str = "pld"
-    sample_rate: float | None = None
-    batch_size: float | None = None
-    steps: int | None = None
-    epochs: float | None = None
-    delta: float | None = None
-    unsafe_no_noise: bool = False
-    expected_batch_size: float | None = None
-    public_size: int | None = None
-
-    def divides_by_records(self, relation: Relation) -> bool:
-        """Whether the private number of records decides the divisor, and so the scale of the noise.
-
-        A batch size, or a declared size, is public; under replace-one the number of records is.
-        """
-        declared = self.expected_batch_size is not None or self.public_size is not None
-        return self.sample_rate is not None and relation is Relation.ADD_REMOVE and not declared
-
-    @property
-    def reported_delta(self) -> float | None:
-        """Delta of an `Epsilon` target, else `delta`."""
-        return self.target.delta if isinstance(self.target, Epsilon) else self.delta
-
-    def start(
-        self,
-        plan: Plan,
-        ledger: Ledger,
-        stream: Stream | None = None,
-        ranks: Ranks | None = None,
-        whole: WholeModel | None = None,
-        *,
-        goes_on: bool = False,
-    ) -> PrivateRun:
-        """The run of `plan` that records in `ledger` and takes no step past `target`.
-
-        Args:
-            plan: what runs.
-            ledger: where its steps are recorded.
-            stream: source of sampling and noise; a new secure one by default.
-            ranks: the processes that run it together; this one alone by default.
-            whole: the model that steps compute with, where parameters are sharded over the ranks.
-            goes_on: whether a checkpoint is restored next.
-        """
-        named = {"stream": stream, "ledger": ledger, "budget": self.target, "accountant": self.accountant}
-        if ranks is not None:
-            return RankedRun(plan, ranks, **named) if whole is None else ShardedRun(plan, ranks, whole, **named)
-        return PrivateRun(plan, **named, goes_on=goes_on)
+    named = {"stream": stream, "ledger": ledger, "budget": options.target, "accountant": options.accountant}
+    if ranks is not None:
+        return RankedRun(plan, ranks, **named) if whole is None else ShardedRun(plan, ranks, whole, **named)
+    return PrivateRun(plan, **named, goes_on=goes_on)
 
 
 def resolve_plan(options: PlanOptions, records: int, ledger: Ledger) -> Plan:

@@ -15,7 +15,7 @@ from tacit import check
 from tacit.errors import TrainingMisuse
 from tacit.gradients import examine
 from tacit.gradients.inputs import Loss
-from tacit.training.callbacks import Callback, ProgressBar
+from tacit.training.callbacks import Callback
 from tacit.training.data import Records, check_data
 from tacit.training.private_step import check_mode, check_optimizer, computed_in
 
@@ -55,12 +55,12 @@ def validate_inputs(
         return records, check_data(model, loss, records)
 
 
-def all_callbacks(callbacks: Sequence[Callback], functions: Callback, progress: bool) -> list[Callback]:
-    """Callbacks in the order in which they are called: plain functions first, the progress bar last."""
+def check_callbacks(callbacks: Sequence[Callback]) -> list[Callback]:
+    """`callbacks`, if each is one."""
     for callback in callbacks:
         if not isinstance(callback, Callback):
             raise check.fail("callbacks", "made of tacit.training.Callback objects", type(callback).__name__)
-    return [functions, *callbacks, *([ProgressBar()] if progress else [])]
+    return list(callbacks)
 
 
 def check_scheduler(optimizer: Optimizer, scheduler: object, scheduler_per: str) -> LRScheduler | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,7 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.noise import Stream
 from tacit.tradeoff import Target
-from tacit.training import Plan, fit, fit_nonprivate
-from tacit.training.callbacks import Callback
+from tacit.training import Callback, Functions, Plan, fit, fit_nonprivate
 from tacit.variational.likelihoods import Likelihood, LogJoint, check_captured
 from tacit.variational.posterior import Posterior
 
@@ -142,8 +141,6 @@ def infer(
     stream: Stream | None = None,
     seed: int = 0,
     callbacks: Sequence[Callback] = (),
-    on_plan: Callable[[Plan], object] | None = None,
-    on_step: Callable[[int, int], None] | None = None,
 ) -> Inference:
     """Maximise the evidence lower bound by DP-SGD on the variational parameters (Jaelkoe, Dikmen & Honkela 2017).
 
@@ -174,8 +171,6 @@ def infer(
         stream: source of batches and noise; the secure stream by default.
         seed: public, of the reparametrisation noise.
         callbacks: of the training.
-        on_plan: called with the plan before the first step.
-        on_step: called with (steps taken, steps).
 
     Raises:
         InvalidInput: an argument is out of range.
@@ -206,9 +201,7 @@ def infer(
         delta=delta,
         ledger=ledger,
         stream=stream,
-        callbacks=callbacks,
-        on_plan=on_plan,
-        on_step=lambda done, total: _after(model, on_step, done, total),
+        callbacks=[Functions(on_step=lambda *_: model.refresh()), *callbacks],
     )
     return Inference(model.posterior(), found.ledger, found.history, found.plan)
 
@@ -261,7 +254,7 @@ def infer_nonprivate(
         sample_rate=sample_rate,
         steps=steps,
         stream=stream,
-        on_step=lambda done, total: _after(model, None, done, total),
+        callbacks=[Functions(on_step=lambda *_: model.refresh())],
     )
     return Inference(model.posterior(), None)
 
@@ -269,12 +262,6 @@ def infer_nonprivate(
 def first(losses: Tensor, targets: Tensor) -> Tensor:
     """Loss of a model whose outputs are the losses already."""
     return losses
-
-
-def _after(model: VariationalModel, on_step: Callable[[int, int], None] | None, done: int, total: int) -> None:
-    model.refresh()
-    if on_step is not None:
-        on_step(done, total)
 
 
 def _optimizer(model: VariationalModel, name: str, learning_rate: float, records: int) -> Optimizer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -31,7 +31,7 @@ from tacit.runs.method_settings import GradientSettings
 from tacit.runs.methods.base import CHECKPOINT, MODEL, Job, Method, Predict, Scalar, Trained
 from tacit.runs.validation import callbacks_of, told_of
 from tacit.tradeoff import Epsilon
-from tacit.training import Fit, Plan, fit, fit_nonprivate, load_model, read_checkpoint, save_model
+from tacit.training import Callback, Fit, Functions, Plan, fit, fit_nonprivate, load_model, read_checkpoint, save_model
 from tacit.training.execution_record import ExecutionRecord
 from tacit.training.processes import world_size
 from tacit.training.resolve_plan import resolve_steps
@@ -73,9 +73,8 @@ class Gradient(Method[GradientSettings]):
             job.write_ahead(*(_remaining(plan, taken) if job.holdout is None else ()))
             store_execution(job.folder, execution)
 
-        fitted = self._fitted(
-            job, parts, write_ahead, lambda done, total: job.on_progress("private training", done, total)
-        )
+        watched = Functions(write_ahead, lambda done, total: job.on_progress("private training", done, total))
+        fitted = self._fitted(job, parts, watched)
         if fitted.execution is not None:
             store_execution(job.folder, fitted.execution)
         save_model(model, job.folder / MODEL)
@@ -97,8 +96,7 @@ class Gradient(Method[GradientSettings]):
         self,
         job: Job,
         parts: tuple[nn.Module, Optimizer, LRScheduler | None],
-        on_plan: Callable[[Plan], object] | None = None,
-        on_step: Callable[[int, int], object] | None = None,
+        *watched: Callback,
     ) -> Fit:
         """The private training, on all ranks where there are several."""
         config, dataset = job.config, job.dataset
@@ -122,7 +120,7 @@ class Gradient(Method[GradientSettings]):
             stream=stream_of(config),
             evaluate=evaluator(dataset) if job.measures_test else None,
             holdout=job.holdout,
-            callbacks=() if job.holdout is None else callbacks_of(config, dataset, model),
+            callbacks=[*watched, *(() if job.holdout is None else callbacks_of(config, dataset, model))],
             scheduler=scheduler,
             scheduler_per="step",
             checkpoint=job.folder / CHECKPOINT if job.checkpoints else None,
@@ -134,8 +132,6 @@ class Gradient(Method[GradientSettings]):
             precision=config.precision,
             max_physical_batch_size=config.max_physical_batch_size,
             distributed=world_size() > 1,
-            on_plan=on_plan,
-            on_step=on_step,
         )
 
     def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
@@ -155,7 +151,7 @@ class Gradient(Method[GradientSettings]):
             scheduler=scheduler,
             scheduler_per="step",
             precision=job.config.precision,
-            on_step=lambda done, total: job.on_progress("non-private baseline", done, total),
+            callbacks=[Functions(on_step=lambda done, total: job.on_progress("non-private baseline", done, total))],
         )
 
     def load(self, job: Job) -> Predict:

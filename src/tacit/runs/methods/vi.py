@@ -20,6 +20,7 @@ from tacit.runs.methods.base import MODEL, Job, Method, Predict, Scalar, Trained
 from tacit.runs.metrics import metric_of
 from tacit.serialization import write_bytes
 from tacit.tradeoff import Epsilon
+from tacit.training import Functions
 from tacit.variational import (
     Likelihood,
     LinearLikelihood,
@@ -68,8 +69,12 @@ class Variational(Method[VariationalSettings]):
             target=None if config.epsilon is None else Epsilon(config.epsilon, config.delta),
             delta=config.delta,
             ledger=job.ledger,
-            on_plan=lambda plan: job.write_ahead(*plan.runs),
-            on_step=lambda done, total: job.on_progress("private inference", done, total),
+            callbacks=[
+                Functions(
+                    lambda plan: job.write_ahead(*plan.runs),
+                    lambda done, total: job.on_progress("private inference", done, total),
+                )
+            ],
             stream=stream_of(config),
             **self._common(job),
         )

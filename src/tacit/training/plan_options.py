@@ -1,0 +1,170 @@
+"""`PlanOptions`: the options that every door to private training takes, as one object or as keywords."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypedDict
+
+from tacit import check
+from tacit.accounting import Accountant
+from tacit.clipping import Clip
+from tacit.mechanisms import Strategy
+from tacit.relation import Relation
+from tacit.sampling import Sampling
+from tacit.tradeoff import Epsilon, Target
+from tacit.training.schedules import Noise
+
+ENGINES = ("auto", "eager", "recorded", "compiled")
+PRECISIONS = ("float32", "bfloat16")
+
+
+class PlanFields(TypedDict, total=False):
+    """The fields of `PlanOptions` as keywords."""
+
+    clip_norm: float | None
+    clipping: Clip | None
+    sampling: str | Sampling
+    noise: str | Strategy
+    noise_multiplier: Noise | None
+    target: Target | None
+    accountant: Accountant | str
+    sample_rate: float | None
+    batch_size: float | None
+    expected_batch_size: float | None
+    public_size: int | None
+    steps: int | None
+    epochs: float | None
+    delta: float | None
+    unsafe_no_noise: bool
+    engine: str
+    max_physical_batch_size: int | Literal["auto"] | None
+    precision: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """What a private training run does: clip, noise, batches, length, target, and by what it is computed.
+
+    `fit`, `make_private`, `private_step`, `PrivacyEngine` and the trainers of `tacit.integrations` take one as
+    `options`, or its fields as keywords; a keyword replaces the field of `options`. A field that one of them has no
+    meaning for is refused, never ignored. Values are checked where a run begins, because some rules need the data.
+
+    Attributes:
+        clip_norm: bound on the L2 norm of one record's gradient, > 0; None if `clipping` is given.
+        clipping: another way to bound contributions, such as `PerLayerClip(1.0)`; its sensitivity replaces clip_norm.
+        sampling: how batches are drawn: a `Sampling` or its name: "poisson", "fixed_size", "shuffled",
+            "random_allocation", "balls_and_bins", "balanced_iteration", "cyclic_poisson" or "cyclic_allocation".
+        noise: "independent", or correlated over the steps: "banded:8" (with one of the cyclic samplings or
+            "balls_and_bins"), "banded:auto", or with "balls_and_bins" "blt:4", "square_root" or "tree"; or a strategy
+            of as many steps.
+        noise_multiplier: noise std / clip_norm, one for all steps, a list of one for each, or a `NoiseSchedule`; None
+            to calibrate it to `target`.
+        target: with `noise_multiplier`, a budget: the step that would cross it is not taken. Without, what to meet.
+        accountant: the accountant that measures `target`, and the epsilon in the history.
+        sample_rate: probability of each unit in a batch, in (0, 1]; None if `batch_size` is given.
+        batch_size: expected number of units in a batch, in (0, n]; that of the loader by default, where there is one.
+        expected_batch_size: public divisor of the noisy sum, > 0, where `sample_rate` is given; or give `public_size`.
+            With neither the noise tells the number of records: under add_remove the guarantee is conditional on that.
+        public_size: public number of units, >= 1: the divisor is sample_rate times it.
+        steps: number of steps, >= 1; None if `epochs` is given.
+        epochs: expected passes over the data, > 0: round(epochs / sample_rate) steps; None if `steps` is given.
+        delta: in [0, 1], at which epsilon is reported; warned about when >= 1/n. An `Epsilon` target has its own.
+        unsafe_no_noise: allows noise_multiplier 0; written in the ledger.
+        engine: "eager"; "recorded", which records the operations of one step for each of a few batch sizes and pays
+            over hundreds of steps of small models; "compiled", which also spends seconds on compiling each recording
+            and pays over thousands; or "auto": recorded where one recording is known to stand for all steps, the run
+            has no seed, and a measurement shows that it pays over the steps that remain; eager otherwise.
+        max_physical_batch_size: records that go through the model at a time, >= 1; a larger batch is processed in
+            several physical batches, and noise added once. The result does not depend on it. "auto" takes as many as
+            half of the free memory holds, and half as many where memory runs out; the eager engine only.
+        precision: "float32", or "bfloat16" for the forward and backward pass only.
+
+    Example:
+        >>> options = PlanOptions(clip_norm=1.0, noise_multiplier=2.0, batch_size=20, steps=3)
+        >>> sorted(options.given())
+        ['batch_size', 'clip_norm', 'noise_multiplier', 'steps']
+    """
+
+    clip_norm: float | None = None
+    clipping: Clip | None = None
+    sampling: str | Sampling = "poisson"
+    noise: str | Strategy = "independent"
+    noise_multiplier: Noise | None = None
+    target: Target | None = None
+    accountant: Accountant | str = "pld"
+    sample_rate: float | None = None
+    batch_size: float | None = None
+    expected_batch_size: float | None = None
+    public_size: int | None = None
+    steps: int | None = None
+    epochs: float | None = None
+    delta: float | None = None
+    unsafe_no_noise: bool = False
+    engine: str = "auto"
+    max_physical_batch_size: int | Literal["auto"] | None = None
+    precision: str = "float32"
+
+    def given(self) -> dict[str, Any]:
+        """The fields that differ from their defaults, by name."""
+        values = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
+        return {name: value for name, (value, default) in values.items() if not _same(value, default)}
+
+    def divides_by_records(self, relation: Relation) -> bool:
+        """Whether the private number of records decides the divisor, and so the scale of the noise.
+
+        A batch size, or a declared size, is public; under replace-one the number of records is.
+        """
+        declared = self.expected_batch_size is not None or self.public_size is not None
+        return self.sample_rate is not None and relation is Relation.ADD_REMOVE and not declared
+
+    @property
+    def reported_delta(self) -> float | None:
+        """Delta of an `Epsilon` target, else `delta`."""
+        return self.target.delta if isinstance(self.target, Epsilon) else self.delta
+
+    def refuse(self, names: Iterable[str], *, where: str, hint: str) -> None:
+        """Raise `InvalidInput` for a field among `names` that is given.
+
+        Args:
+            names: of fields that have no meaning in a call.
+            where: the call.
+            hint: what to do instead.
+        """
+        given = self.given()
+        for name in names:
+            if name in given:
+                raise check.fail(name, f"left out of {where}", given[name], hint)
+
+
+def options_of(options: PlanOptions | None, named: PlanFields, door: Callable[..., Any]) -> PlanOptions:
+    """`options`, or the defaults, with the fields in `named` replaced.
+
+    Args:
+        options: as a public call takes them.
+        named: fields by keyword.
+        door: the function that takes them; its own keywords are named where one is unknown.
+
+    Raises:
+        InvalidInput: `options` is no `PlanOptions`, a keyword is unknown, or `engine` or `precision` breaks its rule.
+
+    Example:
+        >>> options_of(PlanOptions(steps=3), {"steps": 5}, print).steps
+        5
+    """
+    options = PlanOptions() if options is None else check.instance("options", options, PlanOptions, "a PlanOptions")
+    known = [each.name for each in fields(PlanOptions)]
+    for name in named:
+        if name not in known:
+            own = [each for each in inspect.signature(door).parameters if each not in ("self", "named")]
+            check.choice("keyword", name, [*known, *own])
+    options = replace(options, **named)
+    check.choice("engine", options.engine, ENGINES)
+    check.choice("precision", options.precision, PRECISIONS)
+    return options
+
+
+def _same(value: object, default: object) -> bool:
+    """Whether a value is the default; one of another type, such as an array, never is."""
+    return value is default or (type(value) is type(default) and value == default)
