@@ -335,7 +335,7 @@ def both_scores(train: Any, claim: Any, curve: Any, canaries: int) -> list[audit
     """The likelihood ratio and the jumps of one run, each audited at 99.95 %."""
     draw = np.random.default_rng(0)
     ratio = audit.LikelihoodRatio(claim.noise_multiplier, claim.sample_rate)
-    jumps, flips = audit.Jumps(claim.noise_multiplier), []
+    jumps, flips = audit.ReleaseDifferences(claim.noise_multiplier), []
     lane = CanaryLane(
         train,
         lambda: linear(10, 3),

@@ -139,12 +139,6 @@ def test_parameter_of_spec_finds_steps(tmp_path):
     assert found.guarantee.epsilon(1e-5) <= 2.0
 
 
-def test_the_old_keyword_of_the_accountant_still_works():
-    with pytest.warns(DeprecationWarning, match="accountant"):
-        old = noise_multiplier(Mu(0.5), using="clt")
-    assert old.value == noise_multiplier(Mu(0.5), accountant="clt").value
-
-
 @pytest.mark.slow_cases
 @pytest.mark.parametrize("target", [Epsilon(100.0, 1e-5), Epsilon(8.0, 1e-5), Mu(1.0), Advantage(0.2)])
 def test_few_exact_answers_end_a_search_that_begins_at_a_sketch(target):

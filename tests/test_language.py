@@ -60,18 +60,13 @@ def test_a_room_uses_the_term_for_what_it_implements(term, room):
 
 
 def identifiers(path: Path) -> set[str]:
-    """Every name that a file defines or uses, except old keywords that `check.renamed` still takes."""
+    """Every name that a file defines or uses."""
     found: set[str] = set()
-    pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("renamed"):
-            continue
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         for field in ("id", "attr", "arg", "name", "asname"):
             value = getattr(node, field, None)
             if isinstance(value, str):
                 found |= set(value.split("."))
-        pending += ast.iter_child_nodes(node)
     return found
 
 

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from tacit import audit
 from tacit.accounting import Ledger, accountant
 from tacit.attacks import Scores
-from tacit.audit import Jumps, LikelihoodRatio, audit_normal, audit_scores
+from tacit.audit import LikelihoodRatio, ReleaseDifferences, audit_normal, audit_scores
 from tacit.clipping import AdaptiveClip, BatchMeanClip, FlatClip, GroupClip, PerLayerClip
 from tacit.erm import DPLogisticRegression
 from tacit.errors import BudgetExceeded, TacitError
@@ -110,7 +110,7 @@ def audited(
     train = partial(
         fit, noise_multiplier=noise, sample_rate=rate, steps=STEPS, engine=engine, ledger=ledger, **settings
     )
-    observers = [LikelihoodRatio(NOISE, rate), Jumps(NOISE)]
+    observers = [LikelihoodRatio(NOISE, rate), ReleaseDifferences(NOISE)]
     # As `tacit audit` watches runs of one noise, flat clipping and Poisson samples.
     plain = noise == NOISE and not settings.keys() & {"clipping", "sampling"}
     monitors = LaneMonitors(NOISE, rate, CLIP) if plain else None

@@ -22,7 +22,6 @@ _STRIDE = math.log(4)  # longest step in the log of the value while no bracket i
 _START_RELATIVE = 1e-3  # accuracy of the value at which a search begins
 _SLOPE_STEP = 0.03  # distance in the log of the value at which the slope of the excess is measured
 _FREE = ("noise_multiplier", "scale", "steps", "sample_rate")  # what a SPEC may leave null
-_old_keyword = check.renamed(using="accountant")
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,6 @@ class Calibrated:
     guarantee: TradeOff
 
 
-@_old_keyword
 def noise_multiplier(
     target: Target,
     *,
@@ -74,7 +72,6 @@ def noise_multiplier(
     return smallest("noise_multiplier", build, target, accountant=accountant, relation=relation)
 
 
-@_old_keyword
 def smallest(
     parameter: str,
     build: Callable[[float], Mechanism | Ledger],
@@ -114,7 +111,6 @@ def smallest(
     return Calibrated(parameter, *found)
 
 
-@_old_keyword
 def largest_sample_rate(
     target: Target,
     build: Callable[[float], Mechanism | Ledger],
@@ -153,7 +149,6 @@ def largest_sample_rate(
     return Calibrated("sample_rate", 1 / found.value, found.guarantee)
 
 
-@_old_keyword
 def parameter_of_spec(path: str | Path, target: Target, *, accountant: Accountant | str = "pld") -> Calibrated:
     """The parameter that the SPEC at `path` leaves null, at the value that just meets `target`.
 
@@ -179,7 +174,6 @@ def parameter_of_spec(path: str | Path, target: Target, *, accountant: Accountan
     return smallest(parameter, build, target, accountant=accountant)
 
 
-@_old_keyword
 def largest_steps(
     target: Target,
     build: Callable[[int], Mechanism | Ledger],

@@ -4,18 +4,16 @@ The sentence is `<name> must be <rule>; got <value>. <what to do>`.
 """
 
 import difflib
-import functools
 import math
 import numbers
 import os
 import re
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
-from tacit.errors import InvalidInput, RenamedWarning, TacitError
+from tacit.errors import InvalidInput, TacitError
 
 Kind = TypeVar("Kind")
 Parameters = ParamSpec("Parameters")
@@ -254,48 +252,6 @@ def keys(name: str, given: Iterable[str], options: Iterable[str]) -> None:
     for key in given:
         if key not in allowed:
             choice(f"key of {name}", key, known)
-
-
-def renamed(**names: str) -> Callable[[Callable[Parameters, Kind]], Callable[Parameters, Kind]]:
-    """Decorator under which a function still takes old keyword names, for one version, with a `DeprecationWarning`.
-
-    Args:
-        names: old name = new name.
-
-    Raises:
-        InvalidInput: a call gives the old and the new name of one argument.
-
-    Example:
-        >>> @renamed(using="accountant")
-        ... def cost(*, accountant): return accountant
-        >>> import warnings
-        >>> with warnings.catch_warnings(): warnings.simplefilter("ignore"); cost(using="pld")
-        'pld'
-    """
-
-    def decorate(function: Callable[Parameters, Kind]) -> Callable[Parameters, Kind]:
-        @functools.wraps(function)
-        def wrapper(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Kind:
-            return function(*args, **with_new_names(kwargs, names))  # type: ignore[arg-type]
-
-        return wrapper
-
-    return decorate
-
-
-def with_new_names(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """`given` under its new names (old name = new name), with a `DeprecationWarning` for every old one.
-
-    Raises `InvalidInput` where one thing is given under its old and its new name.
-    """
-    found = dict(given)
-    for old in [name for name in given if name in names]:
-        new = names[old]
-        if new in found:
-            raise InvalidInput(f"{new} must be given once; got it as {old} too. Leave {old} out.")
-        warnings.warn(f"{old} is now called {new}; the old name goes with the next version.", RenamedWarning, 3)
-        found[new] = found.pop(old)
-    return found
 
 
 def _float(value: numbers.Real) -> float:

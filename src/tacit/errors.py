@@ -52,10 +52,6 @@ class CodeWarning(UserWarning):
     """Code that a file names is run, because the caller trusts it."""
 
 
-class RenamedWarning(DeprecationWarning):
-    """An old name was used, which is accepted for one version."""
-
-
 class PrivacyWarning(UserWarning):
     """A legal but doubtful privacy parameter, such as delta >= 1/n."""
 

@@ -177,9 +177,3 @@ def test_fixed_size_renyi_bound_against_a_plain_sum():
     expected = math.log(1 + second + rest) / (order - 1)
     ran = FixedSize(Gaussian(1.5), 1000, 50)
     assert ran.rdp(np.array([float(order)]), Relation.REPLACE_ONE)[0] == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("theorem", ["naive", "advanced", "rdp"])
-def test_earlier_names_of_the_accountants_of_jayaraman_and_evans_are_aliases(theorem):
-    found = account(Ledger.of(Gaussian(5.0)), delta=1e-5, accountants=[f"{theorem}_je"])
-    assert found.results[0].row()["accountant"] == f"{theorem}_jayaraman_evans"

@@ -1,6 +1,5 @@
 """Options of the command line itself, and old names that are accepted for one version."""
 
-import json
 import os
 import re
 import subprocess
@@ -13,8 +12,6 @@ import typer
 from tacit import __version__
 from tacit.cli import app, main
 from tacit.cli.flags import GROUPS
-from tacit.errors import InvalidInput
-from tacit.runs import read_config
 from tacit.runs.config import SECTIONS, Config
 
 
@@ -94,29 +91,3 @@ def test_the_help_of_train_states_the_default_of_each_setting_under_its_group(ca
             shown = ", ".join(map(str, default)) if isinstance(default, tuple) else default
             shown = {True: "yes", False: "no"}.get(shown, shown) if isinstance(default, bool) else shown
             assert default in (None, "") or f"[default: {shown}]" in told, each.name
-
-
-@pytest.mark.slow
-def test_an_old_flag_works_with_one_sentence_on_stderr(tmp_path):
-    given = ["--max-physical-batch", "1000", "--epochs", "0.1", "--json", "--out", str(tmp_path / "run")]
-    done = subprocess.run([sys.executable, "-m", "tacit", "train", "digits", *given], capture_output=True, text=True)
-    assert done.returncode == 0
-    sentence = "max_physical_batch is now called max_physical_batch_size; the old name goes with the next version."
-    assert done.stderr == f"warning: {sentence}\n"
-    stored = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert stored["max_physical_batch_size"] == 1000
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "value"),
-    [("max_physical_batch", "max_physical_batch_size", 64), ("twin_learning_rate", "nonprivate_learning_rate", 0.25)],
-)
-def test_an_old_key_of_a_configuration_works_with_a_warning(old, new, value, tmp_path):
-    path = tmp_path / "mine.toml"
-    path.write_text(f'dataset = "digits"\nepsilon = 1.0\n{old} = {value}\n')
-    with pytest.warns(DeprecationWarning, match=f"{old} is now called {new}"):
-        config = read_config(str(path), {})
-    assert getattr(config, new) == value
-    path.write_text(f"epsilon = 1.0\n{old} = {value}\n{new} = {value}\n")
-    with pytest.raises(InvalidInput, match=f"{new} must be given once"):
-        read_config(str(path), {})

@@ -1,6 +1,5 @@
 import math
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,7 +9,7 @@ from torch.nn import functional as F
 
 from tacit.clipping import FlatClip
 from tacit.errors import InvalidInput, UnsupportedModel
-from tacit.gradients import ClippedSum, UnitIds, clipped_sum
+from tacit.gradients import ClippedSum, clipped_sum
 from tacit.gradients import clipped as clipped_module
 from tests.gradients.cases import cross_entropy, oracle, squared_error, total_norm
 
@@ -229,16 +228,6 @@ def test_a_later_batch_that_does_not_fit_is_refused_by_name():
         clipped_sum(model, cross_entropy, X[:, :2], Y, clip_norm=1.0)
     with pytest.raises(InvalidInput, match="targets must be what the loss takes"):
         clipped_sum(model, cross_entropy, X, Y + 9, clip_norm=1.0)
-
-
-def test_the_old_name_of_unit_ids_still_works_with_a_warning():
-    x, y = torch.eye(3), torch.zeros(3, 2)
-    clipped, unit_ids = ClippedSum(nn.Linear(3, 2), FlatClip(0.1)), UnitIds(np.array([0, 1, 1]))
-    with pytest.warns(DeprecationWarning, match="members is now called unit_ids"):
-        old = clipped(squared_error, x, y, members=unit_ids)
-    new = clipped(squared_error, x, y, unit_ids=unit_ids)
-    assert torch.equal(old[0].flat, new[0].flat)
-    assert torch.equal(old[1], new[1])
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["on capture", "after a part was summed"])

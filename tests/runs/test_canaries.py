@@ -8,7 +8,7 @@ import torch
 
 from tacit.accounting import accountant
 from tacit.attacks import Scores
-from tacit.audit import Jumps, LikelihoodRatio, audit_one_run, audit_scores, one_run
+from tacit.audit import LikelihoodRatio, ReleaseDifferences, audit_one_run, audit_scores, one_run
 from tacit.errors import InvalidInput
 from tacit.gradients.rounding import single_slack, slack
 from tacit.models import mlp
@@ -52,7 +52,10 @@ def lane(train, observers, claim=CLAIM, *, width, kind="dirac"):
 
 def audits(train, canaries):
     """One run, two scores of each canary, each audited at half of the failure probability."""
-    ratio, jumps = LikelihoodRatio(CLAIM.noise_multiplier, CLAIM.sample_rate), Jumps(CLAIM.noise_multiplier)
+    ratio, jumps = (
+        LikelihoodRatio(CLAIM.noise_multiplier, CLAIM.sample_rate),
+        ReleaseDifferences(CLAIM.noise_multiplier),
+    )
     flips = []
     run = lane(train, [ratio, jumps], width=canaries)
     scores = [one_run(lambda coins: flips.append(coins) or run(coins), attack="ratio", canaries=canaries)]

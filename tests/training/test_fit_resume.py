@@ -46,7 +46,7 @@ def adam(model):
     return Adam(model.parameters(), lr=0.02, amsgrad=True)
 
 
-def run(path=None, model=None, optimizer=plain_sgd, scheduler=None, at=None, do=None, **changes):
+def run(path=None, model=None, optimizer=plain_sgd, scheduler=None, at=None, do=None, callbacks=(), **changes):
     """`fit` on the blobs; after step `at`, `do()`."""
     model = model if model is not None else small_model()
     inner = optimizer(model)
@@ -57,7 +57,8 @@ def run(path=None, model=None, optimizer=plain_sgd, scheduler=None, at=None, do=
         if taken == at:
             do()
 
-    result = fit(model, *blobs(), optimizer=inner, callbacks=[Functions(on_step=on_step)], **(settings | changes))
+    settings |= {"callbacks": [Functions(on_step=on_step), *callbacks]}
+    result = fit(model, *blobs(), optimizer=inner, **(settings | changes))
     return model, inner, result
 
 

@@ -211,8 +211,10 @@ def test_a_run_that_was_killed_goes_on_and_looks_at_no_epoch_twice(checkpoint, k
             checkpoint_every=4,
             callbacks=[Functions(on_step=kill, on_epoch=lambda row: looks.append(row["steps"]))],
         )
-    _, done = train(held(), checkpoint=path, checkpoint_every=4, resume=True, ledger=Ledger(),
-                    callbacks=[Functions(on_step=lambda taken, planned: seen.append(taken), on_epoch=lambda row: looks.append(row["steps"]))])  # fmt: skip
+    watched = Functions(
+        on_step=lambda taken, planned: seen.append(taken), on_epoch=lambda row: looks.append(row["steps"])
+    )
+    _, done = train(held(), checkpoint=path, checkpoint_every=4, resume=True, ledger=Ledger(), callbacks=[watched])
     assert len(seen) == len(set(seen)), seen
     assert len(looks) == len(set(looks)), looks
     assert len(seen) <= 20

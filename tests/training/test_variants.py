@@ -310,7 +310,8 @@ class TestSchedules:
             fit(
                 model, torch.zeros(50, 3), torch.zeros(50), loss=lambda outputs, targets: outputs[:, 0] * 0.0,
                 optimizer=plain_sgd(model, 1.0), clip_norm=0.4, noise_multiplier=scale, batch_size=10, steps=3,
-                stream=SeededStream(3), callbacks=[Functions(on_step=lambda *_, path=path, model=model: path.append(flat(model)))],
+                stream=SeededStream(3),
+                callbacks=[Functions(on_step=lambda *_, path=path, model=model: path.append(flat(model)))],
             )  # fmt: skip
             noises.append(torch.stack([b - a for a, b in zip([start, *path[:-1]], path, strict=True)]))
         torch.testing.assert_close(noises[0], noises[1] * torch.tensor(multipliers)[:, None], rtol=1e-3, atol=1e-5)

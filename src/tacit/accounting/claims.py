@@ -14,7 +14,7 @@ from scipy.special import log_ndtr
 
 from tacit import check
 from tacit.accounting.ledger import Ledger
-from tacit.accounting.registry import ACCOUNTANTS, ALIASES, account, accountant
+from tacit.accounting.registry import ACCOUNTANTS, account, accountant
 from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms import Compose, FixedSize, Gaussian, Mechanism, Shuffled
 from tacit.mechanisms.spec import mechanism_rows
@@ -111,7 +111,7 @@ class Claim:
         if self.records is not None:
             check.count("records", self.records)
         if self.accountant:
-            check.choice("accountant", self.accountant, [*ACCOUNTANTS, *ALIASES])
+            check.choice("accountant", self.accountant, ACCOUNTANTS)
         if self.standing:
             check.choice("standing", self.standing, [each.value for each in Standing])
         if self.sampling:
@@ -310,9 +310,8 @@ def _base(part: Mechanism) -> Mechanism:
 
 def _explained(claim: Claim, actual: Ledger) -> Iterator[str]:
     """Which mistake gives the claimed number, a sentence for each that does."""
-    named = {ALIASES.get(claim.accountant, claim.accountant)}
     for name, each in ACCOUNTANTS.items():
-        if each.standing is Standing.PROVEN or not (name in named or _gives(name, actual, claim)):
+        if each.standing is Standing.PROVEN or not (name == claim.accountant or _gives(name, actual, claim)):
             continue
         if each.standing is Standing.ASYMPTOTIC:
             yield f"The number is that of the central limit theorem ({name}): a limit for many steps, not a bound."
@@ -353,10 +352,9 @@ def _gives(name: str, ledger: Ledger, claim: Claim) -> bool:
 def _left_out(claim: Claim, *, refuted: bool) -> list[str]:
     """What the claim does not say, whatever its number."""
     found = []
-    own = {ALIASES.get(claim.accountant, claim.accountant)}
-    weak = [name for name in own if name in ACCOUNTANTS and ACCOUNTANTS[name].standing is not Standing.PROVEN]
-    if weak and claim.standing in ("", "proven") and not refuted:
-        found.append(f"It is computed by {weak[0]}, whose answers are {ACCOUNTANTS[weak[0]].standing.value}: no bound.")
+    named = ACCOUNTANTS.get(claim.accountant)
+    if named is not None and named.standing is not Standing.PROVEN and claim.standing in ("", "proven") and not refuted:
+        found.append(f"It is computed by {named.name}, whose answers are {named.standing.value}: no bound.")
     records = claim.records if claim.records is not None else _records(claim.ledger)
     if records is not None and claim.delta >= 1 / records:
         found.append(

@@ -29,8 +29,6 @@ _KINDS: tuple[type[Accountant], ...] = (
     *(Clt, Generic, AdvancedJayaramanEvans, NaiveJayaramanEvans, Bayesian),
 )
 ACCOUNTANTS: dict[str, Accountant] = {kind.name: kind() for kind in _KINDS}
-ALIASES = {f"{name}_je": f"{name}_jayaraman_evans" for name in ("naive", "advanced", "rdp")}
-"""Earlier names that users may still give."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +94,12 @@ def accountant(name: Accountant | str) -> Accountant:
     Raises `InvalidInput` with the list and the nearest name when there is none.
 
     Example:
-        >>> accountant("rdp").standing.value, accountant("rdp_je").name
-        ('proven', 'rdp_jayaraman_evans')
+        >>> accountant("rdp").standing.value
+        'proven'
     """
     if isinstance(name, Accountant):
         return name
-    known = ALIASES.get(name, name) if isinstance(name, str) else name
-    return ACCOUNTANTS[check.choice("accountant", known, ACCOUNTANTS)]
+    return ACCOUNTANTS[check.choice("accountant", name, ACCOUNTANTS)]
 
 
 def account(

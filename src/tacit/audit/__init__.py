@@ -29,11 +29,6 @@ from tacit.audit.run import audit_multisplit, audit_scores
 from tacit.audit.sampler_monitor import SamplerMonitor
 from tacit.audit.sequential import SequentialAudit, SequentialBound
 
-Jumps = ReleaseDifferences
-"""Earlier name."""
-Lane = CanaryRun
-"""Earlier name."""
-
 __all__ = [
     "ALARM",
     "ESTIMATORS",
@@ -48,8 +43,6 @@ __all__ = [
     "GroupMonitor",
     "GroupedLikelihoodRatio",
     "InsertionCanaries",
-    "Jumps",
-    "Lane",
     "LikelihoodRatio",
     "LowOrderBits",
     "NoiseMonitor",

@@ -54,7 +54,6 @@ def many_runs(
     return Scores(attack, np.array(found[True]), np.array(found[False]), threshold)
 
 
-@check.renamed(lane="run")
 def one_run(
     run: CanaryRun, *, attack: str, canaries: int, threshold: float = 0.0, stream: Stream | None = None
 ) -> Scores:

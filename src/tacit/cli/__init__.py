@@ -14,7 +14,7 @@ from typer.exceptions import TyperException
 from tacit import __version__, check
 from tacit.cli.console import Interrupted
 from tacit.cli.grouped_help import LazyGroup
-from tacit.errors import CodeWarning, LeakWarning, PrivacyWarning, RenamedWarning, TacitError, missing_extra
+from tacit.errors import CodeWarning, LeakWarning, PrivacyWarning, TacitError, missing_extra
 
 _GO_ON = {
     "audit": "The same command goes on with the shadow models and repeats that RUN/audit keeps.",
@@ -59,8 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     warnings.showwarning = _warn
-    for category in (CodeWarning, RenamedWarning):
-        warnings.filterwarnings("always", category=category)
+    warnings.filterwarnings("always", category=CodeWarning)
     try:
         code = app(args=arguments, standalone_mode=False)
         if code == _INTERRUPTED:
@@ -88,7 +87,7 @@ def _run(arguments: list[str]) -> int:
 
 def _warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     """Our own warnings as one line for the user; other libraries' stay out of the way."""
-    if issubclass(category, CodeWarning | LeakWarning | PrivacyWarning | RenamedWarning):
+    if issubclass(category, CodeWarning | LeakWarning | PrivacyWarning):
         print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from tacit.runs.config import RENAMED, SECTIONS, Config
+from tacit.runs.config import SECTIONS, Config
 
 Places = dict[str, tuple[str | None, str]]
 """Parameter name -> (section, field); the section is None for a field of `Config`."""
@@ -67,9 +67,6 @@ def _parameters() -> tuple[list[inspect.Parameter], Places]:
             group = each.metadata.get("group") if section is None else GROUPS.get(section, f"[{section}]")
             parameters.append(_parameter(name, flag, typer.Option(*written, help=text, rich_help_panel=group)))
             places[name] = (section, each.name)
-            for old in [old for old, new in RENAMED.items() if section is None and new == each.name]:
-                parameters.append(_parameter(old, flag, typer.Option(hidden=True)))
-                places[old] = (None, old)
     return parameters, places
 
 

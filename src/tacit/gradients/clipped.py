@@ -134,7 +134,6 @@ class ClippedSum:
         self._verifications = _VERIFICATIONS.setdefault(model, {})
         self._parameters = tuple((id(parameter), parameter.shape) for parameter in self.trainable.values())
 
-    @check.renamed(members="unit_ids")
     def __call__(
         self,
         loss: Loss,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 from tacit import check
-from tacit.accounting import ACCOUNTANTS, ALIASES, Accountant, Ledger, accountant
+from tacit.accounting import ACCOUNTANTS, Accountant, Ledger, accountant
 from tacit.errors import PrivacyWarning
 from tacit.standing import Standing
 
@@ -28,7 +28,6 @@ class OpacusAccountant:
     """
 
     def __init__(self, name: str, ledger: Ledger):
-        name = ALIASES.get(name, name)
         check.choice("accountant", name, [*OPACUS_NAMES, *ACCOUNTANTS])
         self.native: Accountant = accountant(OPACUS_NAMES.get(name, name))
         self._ledger = ledger

@@ -316,7 +316,7 @@ class PrivacyEngine:
         if missing:
             raise check.fail("path", f"a checkpoint with {missing[0]}", str(path), "Save it with that part.")
         self._advance(Ledger.from_spec(state.pop("ledger")))
-        for mechanism, steps in map(from_spec, state.pop("not_taken", ())):  # Absent in files of earlier versions.
+        for mechanism, steps in map(from_spec, state.pop("not_taken")):
             self.ledger.owe(mechanism, steps)
         if isinstance(module, PrivateModel):
             module.session.run.goes_on(self.ledger)

@@ -67,8 +67,7 @@ class _Step(Scheduler):
         return super().state_dict() | {"step_size": self.step_size, "gamma": self.gamma}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        # States of earlier versions lack the settings.
-        self._set(state_dict.get("step_size", self.step_size), state_dict.get("gamma", self.gamma))
+        self._set(state_dict["step_size"], state_dict["gamma"])
         super().load_state_dict(state_dict)
 
     def _next(self) -> float:

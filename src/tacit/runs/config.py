@@ -22,11 +22,6 @@ from tacit.tradeoff import Epsilon
 PRESETS = Path(__file__).parent / "presets"
 SECTIONS: dict[str, type] = LOOP_SETTINGS | METHOD_SETTINGS
 """Every section by name: those of the training loop and those of the methods."""
-RENAMED = {
-    "max_physical_batch": "max_physical_batch_size",
-    "twin_learning_rate": "nonprivate_learning_rate",
-}
-"""Old keys and flags that are accepted for one version, each with its new name."""
 CHOICES = {
     "model": ("linear", "mlp", "convnet", "text", "recommender"),
     "optimizer": ("sgd", "adam", "adam_bc", "adagrad"),
@@ -229,8 +224,7 @@ def read_config(source: str, overrides: Mapping[str, Any]) -> Config:
     Raises `InvalidInput` for unknown presets and keys (with the nearest name), and for values that break a rule.
     """
     table = _from_toml(Path(source)) if source.endswith(".toml") else _preset(source)
-    table = check.with_new_names(table, RENAMED)
-    given = check.with_new_names({key: value for key, value in overrides.items() if value is not None}, RENAMED)
+    given = {key: value for key, value in overrides.items() if value is not None}
     check.keys("the overrides", given, _keys())
     for name, other in (("epsilon", "noise_multiplier"), ("noise_multiplier", "epsilon")):
         if name in given and other not in given:
@@ -266,7 +260,6 @@ def _from_toml(path: Path) -> dict[str, Any]:
 
 def config_from_table(table: Mapping[str, Any]) -> Config:
     """The settings in a table of plain values, with a table inside for each section."""
-    table = check.with_new_names(table, RENAMED)
     check.keys("the configuration", table, _keys())
     flat = {key: value for key, value in table.items() if key not in SECTIONS}
     values = known(Config, flat, where="the configuration")

@@ -10,7 +10,7 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.errors import CodeWarning, InvalidInput, PrivacyWarning
 from tacit.models.named import code_of
-from tacit.runs.config import RENAMED, Config, config_from_table
+from tacit.runs.config import Config, config_from_table
 from tacit.runs.run_signature import origin_of_run
 from tacit.serialization import json_table
 from tacit.signing import Origin, code_digest
@@ -37,8 +37,7 @@ def stored_config(folder: Path, overrides: Overrides, *, trust_code: bool = Fals
         if not (folder / name).is_file():
             raise check.fail("RUN", f"the folder of a `tacit train`, with {name} in it", str(folder))
     stored = json_table("config.json", folder / "config.json")
-    settings = {RENAMED.get(key, key): value for key, value in stored.items()}
-    config = config_from_table(settings | {key: value for key, value in overrides.items() if value is not None})
+    config = config_from_table(stored | {key: value for key, value in overrides.items() if value is not None})
     if ":" in config.model:
         _check_code(config.model, folder, trust_code)
     return config

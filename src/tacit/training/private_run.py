@@ -66,7 +66,6 @@ class PrivateRun:
     whole: WholeModel | None = None
     _planned_before: int = 0  # Steps that the run before this one planned, where this one goes on with it.
 
-    @check.renamed(using="accountant")
     def __init__(
         self,
         plan: Plan,

@@ -37,7 +37,7 @@ def _tasks(size: str) -> list[Task]:
         for name in ("sigma", "matched_sigma")
     ]
     epochs, rate = max(_FIGURE[panel]["epochs"] for panel in _PANELS), _FIGURE["learning_rate"]
-    plain = history_task("mnist", 0, seconds=2.6 * epochs, private=False, epochs=epochs, twin_learning_rate=rate)
+    plain = history_task("mnist", 0, seconds=2.6 * epochs, private=False, epochs=epochs, nonprivate_learning_rate=rate)
     return [*tasks, *noisy, plain]
 
 
