@@ -233,7 +233,7 @@ def test_files_that_are_no_table(write, tmp_path):
 @pytest.mark.parametrize("module", ["pandas", "pyarrow.parquet"])
 def test_missing_modules_are_asked_for_by_name(module, write, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-    sentence = rf"{module} must be installed to read a Parquet file.*pip install 'tacit\[data\]'"
+    sentence = rf"{module} must be installed to read a Parquet file.*pip install 'tacit\[train\]'"
     with pytest.raises(TacitError, match=sentence):
         table(write(name="people.parquet"), **DECLARED)
 

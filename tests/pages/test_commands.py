@@ -181,7 +181,7 @@ def named(words):
     """The command of the program that the words name, and the words behind it."""
     found = typer.main.get_command(app)
     while hasattr(found, "commands") and words and not words[0].startswith("-"):
-        found, words = found.commands[words[0]], words[1:]
+        found, words = found.get_command(typer.Context(found), words[0]), words[1:]
     return found, words
 
 
