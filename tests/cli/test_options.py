@@ -1,5 +1,6 @@
-"""Options of the command line itself, and old names that are accepted for one version."""
+"""Options of the command line itself, and settings by flag or by `--set`."""
 
+import inspect
 import os
 import re
 import subprocess
@@ -11,7 +12,7 @@ import typer
 
 from tacit import __version__
 from tacit.cli import app, main
-from tacit.cli.flags import GROUPS
+from tacit.cli.flags import with_settings
 from tacit.runs.config import SECTIONS, Config
 
 
@@ -79,15 +80,73 @@ def test_every_option_of_every_command_has_a_sentence_and_its_default(capsys):
                 assert f"[default: {option.default}]" in text, (path, option.name)
 
 
-def test_the_help_of_train_states_the_default_of_each_setting_under_its_group(capsys):
+def test_the_help_of_train_fits_on_two_screens(capsys):
     main(["train", "--help"])
-    text = " ".join(capsys.readouterr().out.split())
-    for section, kind in [(None, Config), *SECTIONS.items()]:
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) <= 80
+    assert len(set(re.findall(r"^ +--([a-z-]+)", text, re.MULTILINE)) - {"help"}) <= 30
+
+
+def test_settings_are_listed_with_section_default_and_sentence(capsys):
+    assert main(["train", "--settings"]) == 0
+    parts = re.split(r"\n\n\[(\w+)\]\n", "\n\n[top]\n" + capsys.readouterr().out + "\n")
+    told = dict(zip(parts[1::2], parts[2::2], strict=True))
+    for section, kind in [("top", Config), *SECTIONS.items()]:
         for each in (each for each in fields(kind) if "help" in each.metadata):
-            group = GROUPS[section] if section else each.metadata["group"]
-            told = text[text.index(f" {group}: ") :]
-            told = told[told.index(each.metadata["help"].rstrip(".")) :].split(" --")[0]
             default = each.default
             shown = ", ".join(map(str, default)) if isinstance(default, tuple) else default
             shown = {True: "yes", False: "no"}.get(shown, shown) if isinstance(default, bool) else shown
-            assert default in (None, "") or f"[default: {shown}]" in told, each.name
+            stated = f"{each.name}" if default in (None, "") else f"{each.name} [default: {shown}]"
+            assert f"{stated}\n    {each.metadata['help']}\n" in told[section] + "\n", (section, each.name)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["clip"], "set must be KEY=VALUE, such as clip.type=adaptive"),
+        (["clip.typ=flat"], "Did you mean 'type'"),
+        (["clp.type=flat"], "Did you mean 'clip'"),
+        (["clip=3"], "clip must be a [clip] section"),
+        (["clip=3", "clip.type=flat"], "clip.type must be given once"),
+        (["epochs=1", "epochs=2"], "epochs must be given once"),
+        (["epochs=1", "epochs.end=2"], "epochs.end must be given once"),
+        (["sampling=poisson", "sampling.type=shuffled"], "sampling.type must be given once"),
+        (["epochs=fast"], "epochs must be"),
+        (["=3"], "key of the overrides must be one of"),
+        (["strict=1"], "strict must be true or false"),
+        (["hidden=3"], "hidden must be a list"),
+        (["a.b.c=3"], "key of the overrides must be one of"),
+        (["epochs=1\nunsafe_seed=3"], "epochs must be"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
+)
+def test_what_set_cannot_mean_is_refused(given, sentence, capsys, tmp_path):
+    texts = [text for each in given for text in ("--set", each)]
+    assert main(["train", "digits", "--out", str(tmp_path / "run"), *texts]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_flag_and_set_may_not_say_the_same(capsys):
+    assert main(["train", "digits", "--epochs", "3", "--set", "epochs=4"]) == 2
+    assert "epochs must be given once" in capsys.readouterr().err
+    assert main(["train", "digits", "--noise", "tree", "--set", "noise.correlation=tree"]) == 2
+    assert "noise.correlation must be given once" in capsys.readouterr().err
+
+
+def test_the_text_of_a_setting_stays_text():
+    seen = {}
+
+    @with_settings
+    def command(*, overrides):
+        seen.update(overrides)
+
+    nothing = dict.fromkeys(inspect.signature(command).parameters)
+    texts = ["sampling.users=3", "vi.samples=3", 'dataset="a = b"', "ticket.densities=[0.5, 0.1]", "ticket.folder=a=b"]
+    command(**nothing | {"set": texts})
+    assert seen == {
+        "sampling": {"users": "3"},
+        "vi": {"samples": 3},
+        "dataset": "a = b",
+        "ticket": {"densities": [0.5, 0.1], "folder": "a=b"},
+    }

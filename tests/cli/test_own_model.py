@@ -64,7 +64,7 @@ def test_what_is_no_module_is_refused(here, where, said):
 
 METHODS = [
     ["gradient"],
-    pytest.param(["ticket", "--ticket-mode", "T2", "--ticket-search-epochs", "1"], marks=pytest.mark.slow),
+    pytest.param(["ticket", "--set", "ticket.mode=T2", "--set", "ticket.search_epochs=1"], marks=pytest.mark.slow),
 ]
 
 

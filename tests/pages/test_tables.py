@@ -41,7 +41,7 @@ def test_a_table_goes_from_a_draft_to_a_card_and_predictions(tmp_path, monkeypat
     assert main(["table", "init", "patients.csv"]) == 0
     settings = (tmp_path / "price.toml").read_text().replace("epochs = 5", "epochs = 1\nattacks = []")
     (tmp_path / "price.toml").write_text(settings)
-    assert main(["train", "price.toml", "--out", "runs/price", "--engine", "eager"]) == 0
+    assert main(["train", "price.toml", "--out", "runs/price", "--set", "engine=eager"]) == 0
     assert main(["predict", "runs/price", "houses.csv", "--out", "prices.csv"]) == 0
     assert len((tmp_path / "prices.csv").read_text().splitlines()) == 301
     assert (tmp_path / "runs" / "price" / "card.html").exists()

@@ -213,7 +213,7 @@ def test_a_registry_is_charged_for_a_result_before_the_run_or_there_is_none(own,
     assert card["metrics"]["test"] is None
     assert card["held_out"]["test"] == "not measured"
     before = len(list(dataset.total().mechanism.parts()))
-    assert main(["train", "mine.toml", "--budget", "mine", "--test-epsilon", "0.5", "--out", "some"]) == 0
+    assert main(["train", "mine.toml", "--budget", "mine", "--set", "test_epsilon=0.5", "--out", "some"]) == 0
     card = json.loads((own / "some" / "card.json").read_text())
     assert 0.49 < card["held_out"]["epsilon"] <= 0.5
     found = [part for part, _ in dataset.total().mechanism.parts()]

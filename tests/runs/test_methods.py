@@ -96,7 +96,7 @@ def test_sections_are_overridden_and_checked(tmp_path):
         read_config(str(path), {})
 
 
-def test_settings_of_a_method_are_flags():
+def test_settings_of_a_method_are_set_by_their_section():
     seen = {}
 
     @with_settings
@@ -104,13 +104,11 @@ def test_settings_of_a_method_are_flags():
         seen.update(preset=preset, overrides=overrides)
 
     parameters = inspect.signature(command).parameters
-    assert {"preset", "learning_rate", "attack", "guess_bias", "guess_rounds"} <= set(parameters)
+    assert {"preset", "learning_rate", "attack", "set", "settings"} <= set(parameters)
     assert "overrides" not in parameters
     nothing = dict.fromkeys(set(parameters) - {"preset"})
-    command(**nothing | {"preset": "digits", "guess_bias": 0.5, "hidden": [3, 4], "attack": []})
-    assert seen["overrides"]["guess"] == {"bias": 0.5, "rounds": None}
-    assert seen["overrides"]["hidden"] == (3, 4)
-    assert seen["overrides"]["attacks"] is None
+    command(**nothing | {"preset": "digits", "set": ["guess.bias=0.5"], "hidden": [3, 4], "attack": []})
+    assert seen["overrides"] == {"guess": {"bias": 0.5}, "hidden": (3, 4)}
 
 
 def test_overrides_complete_a_file_and_replace_what_is_wrong_in_it(tmp_path):

@@ -41,7 +41,7 @@ def test_an_accountant_of_the_card_certifies_the_epsilon_that_was_asked_for(tmp_
 
 
 def test_flags_of_the_section(tmp_path, capsys):
-    arguments = ["--dataset", "iris", "--method", "output", "--output-variant", "gamma", "--delta", "1e-3"]
+    arguments = ["--dataset", "iris", "--method", "output", "--set", "output.variant=gamma", "--delta", "1e-3"]
     assert main(["train", "digits", *arguments, "--out", str(tmp_path)]) == 2
     assert "variant must be one of" in capsys.readouterr().err
     config = read_config("digits", SETTINGS | {"method": "output", "output": {"regularization": 0.5}})

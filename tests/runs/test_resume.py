@@ -84,7 +84,7 @@ def test_a_run_writes_over_no_other(tmp_path):
         (["train", "--resume", "nowhere"], "RUN must be the folder"),
         (["train", "digits", "--resume", "nowhere"], "PRESET must be left out with --resume"),
         (["train", "--resume", "nowhere", "--epochs", "3"], "epochs must be left out with --resume"),
-        (["train", "--resume", "nowhere", "--clip-type", "flat"], "clip.type must be left out with --resume"),
+        (["train", "--resume", "nowhere", "--set", "clip.type=flat"], "clip.type must be left out with --resume"),
     ],
 )
 def test_what_cannot_be_resumed(arguments, sentence, capsys, tmp_path, monkeypatch):

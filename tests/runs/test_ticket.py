@@ -17,16 +17,21 @@ from tests.tickets.test_tickets import data, network
 SHORT = ["--method", "ticket", "--epsilon", "4", "--model", "mlp", "--hidden", "16", "--epochs", "2"]
 
 
+def settings(*given):
+    """Settings of the section [ticket]."""
+    return [text for each in given for text in ("--set", f"ticket.{each}")]
+
+
 def trained(tmp_path, *extra):
     folder = tmp_path / "run"
-    code = main(["train", "digits", *SHORT, "--ticket-search-epochs", "1", "--out", str(folder), "--json", *extra])
+    code = main(["train", "digits", *SHORT, "--set", "ticket.search_epochs=1", "--out", str(folder), "--json", *extra])
     return code, folder
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [*(pytest.param(mode, marks=pytest.mark.slow) for mode in ("T1", "T2")), "T4"])
 def test_a_ticket_is_trained_and_the_card_shows_every_phase(tmp_path, capsys, mode):
-    code, folder = trained(tmp_path, "--ticket-mode", mode)
+    code, folder = trained(tmp_path, "--set", f"ticket.mode={mode}")
     assert code == 0
     card = json.loads(capsys.readouterr().out)
     proven = next(each for each in card["guarantees"] if each["accountant"] == "pld")
@@ -40,7 +45,7 @@ def test_a_ticket_is_trained_and_the_card_shows_every_phase(tmp_path, capsys, mo
 
 @pytest.mark.slow
 def test_the_papers_mode_is_claimed_on_the_card(tmp_path, capsys):
-    code, _ = trained(tmp_path, "--ticket-mode", "paper", "--ticket-rounds", "2", "--ticket-iterations", "20")
+    code, _ = trained(tmp_path, *settings("mode=paper", "rounds=2", "iterations=20"))
     assert code == 0
     card = json.loads(capsys.readouterr().out)
     assert {each["standing"] for each in card["guarantees"]} == {"claimed"}
@@ -50,12 +55,12 @@ def test_the_papers_mode_is_claimed_on_the_card(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("extra", "sentence"),
     [
-        (["--ticket-mode", "T7"], "mode of [ticket] must be one of paper, T1, T2, T3, T4"),
-        (["--ticket-density", "0"], "density of [ticket] must be in (0, 1]"),
-        (["--ticket-origin", "kmnst", "--ticket-mode", "T1"], "Did you mean 'kmnist'"),
-        (["--ticket-origin", "digits", "--ticket-mode", "T1"], "other data than those that are protected"),
-        (["--ticket-stop-on", "test"], "stop_on must be one of public, private"),
-        (["--ticket-stop-epsilon", "5"], "stop_epsilon must be in"),
+        (["--set", "ticket.mode=T7"], "mode of [ticket] must be one of paper, T1, T2, T3, T4"),
+        (["--set", "ticket.density=0"], "density of [ticket] must be in (0, 1]"),
+        (["--set", "ticket.origin=kmnst", "--set", "ticket.mode=T1"], "Did you mean 'kmnist'"),
+        (["--set", "ticket.origin=digits", "--set", "ticket.mode=T1"], "other data than those that are protected"),
+        (["--set", "ticket.stop_on=test"], "stop_on must be one of public, private"),
+        (["--set", "ticket.stop_epsilon=5"], "stop_epsilon must be in"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, capsys, extra, sentence):
@@ -66,8 +71,8 @@ def test_bad_input_is_one_sentence(tmp_path, capsys, extra, sentence):
 
 @pytest.mark.slow
 def test_the_origin_of_a_public_ticket_is_an_assumption(tmp_path, capsys):
-    given = ["--ticket-mode", "T1", "--ticket-origin", "iris", "--ticket-rounds", "3", "--ticket-iterations", "5"]
-    assert trained(tmp_path, *given, "--ticket-density", "0.9")[0] == 0
+    given = settings("mode=T1", "origin=iris", "rounds=3", "iterations=5")
+    assert trained(tmp_path, *given, "--set", "ticket.density=0.9")[0] == 0
     (said,) = [each for each in json.loads(capsys.readouterr().out)["assumptions"] if "shares no record" in each]
     assert "on iris" in said
 
@@ -75,7 +80,7 @@ def test_the_origin_of_a_public_ticket_is_an_assumption(tmp_path, capsys):
 def test_an_origin_of_the_same_records_is_refused(tmp_path, monkeypatch, capsys):
     for name in ("digits", "iris"):
         monkeypatch.setitem(registry._SOURCES, name, replace(registry.source(name), family="alike"))
-    assert trained(tmp_path, "--ticket-mode", "T1", "--ticket-origin", "iris")[0] == 2
+    assert trained(tmp_path, "--set", "ticket.mode=T1", "--set", "ticket.origin=iris")[0] == 2
     assert "other data than those that are protected" in capsys.readouterr().err
 
 
@@ -142,7 +147,7 @@ def test_a_ticket_moves_to_the_same_architecture_as_it_is():
 
 @pytest.mark.slow
 def test_the_privacy_budget_may_end_early(tmp_path, capsys):
-    code, _ = trained(tmp_path, "--ticket-mode", "T1", "--ticket-stop-epsilon", "3")
+    code, _ = trained(tmp_path, "--set", "ticket.mode=T1", "--set", "ticket.stop_epsilon=3")
     assert code == 0
     card = json.loads(capsys.readouterr().out)
     proven = next(each for each in card["guarantees"] if each["accountant"] == "pld")
@@ -152,7 +157,7 @@ def test_the_privacy_budget_may_end_early(tmp_path, capsys):
 @pytest.mark.slow
 def test_private_records_may_be_asked_when_to_stop(tmp_path, capsys):
     code, folder = trained(
-        tmp_path, "--ticket-mode", "T3", "--ticket-stop-accuracy", "0.99", "--ticket-stop-on", "private"
+        tmp_path, "--set", "ticket.mode=T3", "--set", "ticket.stop_accuracy=0.99", "--set", "ticket.stop_on=private"
     )
     assert code == 0
     card = json.loads(capsys.readouterr().out)
@@ -166,22 +171,13 @@ def test_private_records_may_be_asked_when_to_stop(tmp_path, capsys):
 @pytest.mark.slow
 def test_runs_share_the_tickets_in_a_folder(tmp_path, capsys):
     shared = tmp_path / "shared"
-    given = [
-        "--ticket-mode",
-        "paper",
-        "--ticket-rounds",
-        "2",
-        "--ticket-iterations",
-        "20",
-        "--ticket-folder",
-        str(shared),
-    ]
+    given = settings("mode=paper", "rounds=2", "iterations=20", f"folder={shared}")
     assert trained(tmp_path / "one", *given, "--epochs", "1")[0] == 0
     (place,) = shared.iterdir()
     before = {file.name: file.stat().st_mtime_ns for file in place.iterdir()}
     assert trained(tmp_path / "other", *given, "--epochs", "1")[0] == 0
     assert {file.name: file.stat().st_mtime_ns for file in place.iterdir()} == before
-    assert trained(tmp_path / "third", *given, "--ticket-iterations", "30")[0] == 0
+    assert trained(tmp_path / "third", *(text.replace("=20", "=30") for text in given))[0] == 0
     assert len(list(shared.iterdir())) == 2
 
 
@@ -219,7 +215,7 @@ def test_what_is_private_in_one_run_and_public_in_another_has_two_folders(tmp_pa
         bounds = {{a = [0, 7], b = [0, 5], c = [0, 3], d = [0, 2]}}
         """
     )
-    shared = ["--ticket-folder", str(tmp_path / "tickets"), "--data-dir", str(tmp_path)]
+    shared = ["--set", f"ticket.folder={tmp_path}/tickets", "--data-dir", str(tmp_path)]
     for name in ("iris", "mine"):
         arguments = ["train", str(tmp_path / f"{name}.toml"), *shared, "--out", str(tmp_path / name)]
         assert main(arguments) == 0

@@ -1,9 +1,8 @@
 """The main job from end to end on a small run: data, training, accounting, attack, card."""
 
-import inspect
 import json
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +10,11 @@ import pytest
 
 from tacit.accounting import ACCOUNTANTS, Ledger, accountant
 from tacit.cli import main
-from tacit.cli.train import command
 from tacit.data import registry
 from tacit.errors import InvalidInput, MissingData, TrainingMisuse
 from tacit.mechanisms import Gaussian
-from tacit.runs import Config, audit, read_config, train
+from tacit.runs import audit, read_config, train
+from tacit.runs.loop_settings import SHORT_FORMS
 
 SETTINGS = {"epochs": 3.0, "batch_size": 100}
 CARD_KEYS = {
@@ -253,7 +252,7 @@ def test_a_delta_too_large_for_the_data_must_be_asked_for(tmp_path, capsys):
     assert main(command) == 2
     assert "below 1/n = 0.0007 for the 1438 records" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
-    assert main([*command, "--unsafe-delta"]) == 0
+    assert main([*command, "--set", "unsafe_delta=true"]) == 0
     assert "n=1438" in capsys.readouterr().err
     assert Ledger.load(tmp_path / "run" / "ledger.json").unsafe == ["unsafe_delta"]
 
@@ -265,19 +264,18 @@ def test_overrides_switch_between_noise_and_epsilon(tmp_path):
         train(read_config("digits", {"model": "convnet", "dataset": "breast_cancer"}), out=tmp_path / "never")
 
 
-@pytest.mark.slow
-def test_every_setting_has_a_flag(tmp_path, capsys):
+def test_settings_reach_the_run_by_flag_and_by_set(tmp_path, capsys):
     folder = tmp_path / "run"
-    arguments = "--hidden 8 --hidden 4 --momentum 0.5 --relation replace_one --confidence 0.9 --epochs 0.2 --epsilon 9"
-    assert main(["train", "digits", *arguments.split(), "--attack", "loss_threshold", "--out", str(folder)]) == 0
+    given = (
+        "--hidden 8 --hidden 4 --set momentum=0.5 --relation replace_one --set confidence=0.9 --epochs 0.2 --epsilon 9"
+    )
+    assert main(["train", "digits", *given.split(), "--attack", "loss_threshold", "--out", str(folder)]) == 0
     settings = json.loads((folder / "config.json").read_text())
     assert settings["hidden"] == [8, 4]
     assert (settings["momentum"], settings["relation"], settings["confidence"]) == (0.5, "replace_one", 0.9)
     card = json.loads((folder / "card.json").read_text())
     assert card["guarantees"][0]["relation"] == "replace_one"
     assert card["guarantees"][0]["epsilon"] <= 9
-    flags = set(inspect.signature(command).parameters) | {"attacks", "name", "table", "sections", "class_weights"}
-    assert {field.name for field in fields(Config)} <= flags
 
 
 def test_infinities_are_spelled_in_json(run):
@@ -287,34 +285,30 @@ def test_infinities_are_spelled_in_json(run):
     assert math.isfinite(json.loads(text)["wall_seconds"])
 
 
-SWITCHES = [
-    "--clip-type per_layer",
-    "--clip-type automatic --clip-stability 0.1",
-    "--clip-type adaptive --clip-quantile 0.6",
-    "--sampling-type fixed_size --relation replace_one",
-    "--noise-type linear --noise-multiplier 2 --noise-end 1",
-    "--noise-correlation banded:2 --sampling-type cyclic_poisson",
-    "--optimizer adam_bc --learning-rate 0.01 --adam-floor 1e-4 --max-physical-batch-size 32",
-    "--optimizer adagrad --learning-rate 0.1 --learning-rate-schedule cosine --precision bfloat16",
+KINDS = [
+    "clip.type=per_layer",
+    "clip.type=automatic clip.stability=0.1",
+    "clip.type=adaptive clip.quantile=0.6",
+    "sampling=fixed_size relation=replace_one",
+    "noise.type=linear noise_multiplier=2 noise.end=1",
+    "noise=banded:2 sampling.type=cyclic_poisson",
+    "optimizer=adam_bc learning_rate=0.01 adam_floor=1e-4 max_physical_batch_size=32",
+    "optimizer=adagrad learning_rate=0.1 learning_rate_schedule=cosine precision=bfloat16",
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("switches", SWITCHES)
-def test_kinds_of_clipping_sampling_noise_and_optimizer(switches, tmp_path):
-    arguments = ["train", "digits", "--epochs", "0.3", "--batch-size", "144", "--out", str(tmp_path), *switches.split()]
-    if "--noise-multiplier" not in switches:
-        arguments += ["--noise-multiplier", "1.5"]
-    assert main([*arguments, "--json"]) == 0
+@pytest.mark.parametrize("kinds", KINDS)
+def test_kinds_of_clipping_sampling_noise_and_optimizer(kinds, tmp_path):
+    arguments = ["train", "digits", "--epochs", "0.3", "--batch-size", "144", "--out", str(tmp_path), "--json"]
+    given = kinds.split()
+    if "noise_multiplier" not in kinds:
+        given.append("noise_multiplier=1.5")
+    assert main([*arguments, *(text for each in given for text in ("--set", each))]) == 0
     settings = json.loads((tmp_path / "config.json").read_text())
-    given = dict(zip(switches.split()[::2], switches.split()[1::2], strict=True))
-    for flag, value in given.items():
-        section, _, key = flag.removeprefix("--").partition("-")
-        found = (
-            settings[section][key]
-            if section in ("clip", "sampling", "noise") and key not in ("norm", "multiplier")
-            else settings[flag.removeprefix("--").replace("-", "_")]
-        )
+    for key, value in (each.split("=") for each in given):
+        section, _, name = (f"{key}.{SHORT_FORMS[key]}" if key in SHORT_FORMS else key).rpartition(".")
+        found = (settings[section] if section else settings)[name]
         assert str(found) == value or float(found) == float(value)
     assert Ledger.load(tmp_path / "ledger.json").steps == 3
 
@@ -322,14 +316,14 @@ def test_kinds_of_clipping_sampling_noise_and_optimizer(switches, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--clip-type", "flatt"], "Did you mean 'flat'"),
-        (["--clip-type", "adaptive", "--clip-stability", "1"], "key of a adaptive clip must be one of"),
-        (["--noise-type", "linear"], "end of [noise] must be given for linear"),
-        (["--noise-type", "linear", "--noise-end", "1"], "constant where epsilon is given"),
-        (["--sampling-cap", "3"], "type of [sampling] must be one that has cap; got 'poisson'"),
-        (["--sampling-type", "grouped_poisson", "--sampling-users", "user"], "users of [sampling]"),
-        (["--nonprivate-learning-rate", "-1"], "nonprivate_learning_rate must be in (0, inf)"),
-        (["--precision", "float16"], "precision must be one of"),
+        (["--set", "clip.type=flatt"], "Did you mean 'flat'"),
+        (["--set", "clip.type=adaptive", "--set", "clip.stability=1"], "key of a adaptive clip must be one of"),
+        (["--set", "noise.type=linear"], "end of [noise] must be given for linear"),
+        (["--set", "noise.type=linear", "--set", "noise.end=1"], "constant where epsilon is given"),
+        (["--set", "sampling.cap=3"], "type of [sampling] must be one that has cap; got 'poisson'"),
+        (["--set", "sampling.type=grouped_poisson", "--set", "sampling.users=user"], "users of [sampling]"),
+        (["--set", "nonprivate_learning_rate=-1"], "nonprivate_learning_rate must be in (0, inf)"),
+        (["--set", "precision=float16"], "precision must be one of"),
     ],
 )
 def test_settings_of_another_kind_are_refused(arguments, sentence, capsys, tmp_path):

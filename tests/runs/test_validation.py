@@ -70,7 +70,16 @@ def test_the_parts_are_found_again_and_no_record_is_in_both(tmp_path):
 
 @pytest.mark.slow
 def test_early_stopping_and_the_best_epoch_cost_the_plan(tmp_path):
-    flags = ["--validation", "private", "--validation-patience", "1", "--validation-best", "--epochs", "6"]
+    flags = [
+        "--validation",
+        "private",
+        "--set",
+        "validation.patience=1",
+        "--set",
+        "validation.best=true",
+        "--epochs",
+        "6",
+    ]
     common = [
         "train",
         "digits",

@@ -8,7 +8,7 @@ from safetensors.torch import load
 from tacit.accounting import Ledger
 from tacit.cli import main
 
-SHORT = ["--method", "vi", "--epochs", "8", "--batch-size", "100", "--vi-prior-std", "3"]
+SHORT = ["--method", "vi", "--epochs", "8", "--batch-size", "100", "--set", "vi.prior_std=3"]
 
 
 @pytest.mark.slow
@@ -43,7 +43,17 @@ def test_a_posterior_is_inferred_and_the_card_says_what_it_cost(tmp_path, capsys
 
 @pytest.mark.slow
 def test_with_secure_noise_the_guarantee_is_proven_and_within_the_target(tmp_path, capsys):
-    arguments = ["train", "digits", "--dataset", "breast_cancer", *SHORT, "--vi-family", "full_rank", "--epsilon", "2"]
+    arguments = [
+        "train",
+        "digits",
+        "--dataset",
+        "breast_cancer",
+        *SHORT,
+        "--set",
+        "vi.family=full_rank",
+        "--epsilon",
+        "2",
+    ]
     assert main([*arguments, "--out", str(tmp_path), "--json"]) == 0
     card = json.loads(capsys.readouterr().out)
     proven = next(each for each in card["guarantees"] if each["accountant"] == "pld")
@@ -55,7 +65,16 @@ def test_with_secure_noise_the_guarantee_is_proven_and_within_the_target(tmp_pat
 def test_a_regression_is_inferred_in_the_units_of_its_answers(tmp_path, capsys, original_files):
     """Rings of abalone: RMSE 2.47 at epsilon 2, 2.46 without privacy, 3.29 for the mean."""
     arguments = ["train", "digits", "--dataset", "abalone", "--data-dir", str(original_files), *SHORT, "--epsilon", "2"]
-    arguments += ["--vi-noise-std", "3", "--vi-prior-std", "10", "--vi-learning-rate", "0.2", "--unsafe-seed", "0"]
+    arguments += [
+        "--set",
+        "vi.noise_std=3",
+        "--set",
+        "vi.prior_std=10",
+        "--set",
+        "vi.learning_rate=0.2",
+        "--unsafe-seed",
+        "0",
+    ]
     assert main([*arguments, "--out", str(tmp_path), "--json"]) == 0
     card = json.loads(capsys.readouterr().out)
     assert card["metrics"]["test"] < 2.7 < card["metrics"]["constant_test"]
@@ -63,8 +82,8 @@ def test_a_regression_is_inferred_in_the_units_of_its_answers(tmp_path, capsys, 
 
 @pytest.mark.slow
 def test_concealed_parameters_are_accounted_as_claimed_and_as_proven(tmp_path, capsys):
-    arguments = ["train", "digits", "--dataset", "breast_cancer", *SHORT, "--vi-mode", "concealed"]
-    arguments += ["--vi-learning-rate", "20", "--vi-samples", "5", "--noise-multiplier", "30"]
+    arguments = ["train", "digits", "--dataset", "breast_cancer", *SHORT, "--set", "vi.mode=concealed"]
+    arguments += ["--set", "vi.learning_rate=20", "--set", "vi.samples=5", "--noise-multiplier", "30"]
     assert main([*arguments, "--out", str(tmp_path), "--json"]) == 0
     card = json.loads(capsys.readouterr().out)
     proven = next(each for each in card["guarantees"] if each["accountant"] == "pld")
@@ -78,7 +97,17 @@ def test_concealed_parameters_are_accounted_as_claimed_and_as_proven(tmp_path, c
 
 @pytest.mark.slow
 def test_only_the_released_samples_are_saved(tmp_path):
-    arguments = ["train", "digits", "--dataset", "breast_cancer", *SHORT, "--vi-mode", "concealed", "--vi-samples", "3"]
+    arguments = [
+        "train",
+        "digits",
+        "--dataset",
+        "breast_cancer",
+        *SHORT,
+        "--set",
+        "vi.mode=concealed",
+        "--set",
+        "vi.samples=3",
+    ]
     assert main([*arguments, "--noise-multiplier", "30", "--out", str(tmp_path)]) == 0
     saved = load((tmp_path / "model.safetensors").read_bytes())
     assert {name: tuple(value.shape) for name, value in saved.items()} == {"samples": (3, 31)}
@@ -87,13 +116,13 @@ def test_only_the_released_samples_are_saved(tmp_path):
 @pytest.mark.parametrize(
     ("extra", "sentence"),
     [
-        (["--vi-mode", "hidden"], "mode of [vi] must be one of dpvi, concealed"),
-        (["--vi-samples", "0"], "samples of [vi] must be"),
-        (["--vi-mode", "concealed"], "noise_multiplier must be given for mode concealed"),
-        (["--vi-noise-std", "0"], "noise_std of [vi] must be"),
-        (["--vi-family", "flow"], "family of [vi] must be one of mean_field, full_rank"),
-        (["--vi-prior-std", "0"], "prior_std of [vi] must be"),
-        (["--vi-optimizer", "sgd"], "optimizer of [vi] must be one of adam, adagrad"),
+        (["--set", "vi.mode=hidden"], "mode of [vi] must be one of dpvi, concealed"),
+        (["--set", "vi.samples=0"], "samples of [vi] must be"),
+        (["--set", "vi.mode=concealed"], "noise_multiplier must be given for mode concealed"),
+        (["--set", "vi.noise_std=0"], "noise_std of [vi] must be"),
+        (["--set", "vi.family=flow"], "family of [vi] must be one of mean_field, full_rank"),
+        (["--set", "vi.prior_std=0"], "prior_std of [vi] must be"),
+        (["--set", "vi.optimizer=sgd"], "optimizer of [vi] must be one of adam, adagrad"),
         (["--batch-size", "100000"], "batch_size must be"),
     ],
 )

@@ -1,73 +1,112 @@
-"""Command-line flags made from settings: a field of `Config` or of a section is a flag by being declared."""
+"""Settings on the command line: flags for the common ones, `--set KEY=VALUE` for all."""
 
 from __future__ import annotations
 
 import inspect
+import tomllib
 import types
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, fields
 from functools import wraps
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
+from tacit import check
 from tacit.runs.config import SECTIONS, Config
+from tacit.runs.loop_settings import SHORT_FORMS
 
-Places = dict[str, tuple[str | None, str]]
-"""Parameter name -> (section, field); the section is None for a field of `Config`."""
-
-GROUPS = {
-    "clip": "Clipping, [clip]",
-    "sampling": "Sampling, [sampling]",
-    "noise": "Noise, [noise]",
-    "validation": "Private validation, [validation]",
-    "input": "Method input, [input]",
-    "objective": "Method objective, [objective]",
-    "output": "Method output, [output]",
-    "ticket": "Method ticket, [ticket]",
-    "vi": "Method vi, [vi]",
+FLAGS = {
+    "Data and model": ("dataset", "method", "model", "hidden"),
+    "Optimizer": ("optimizer", "learning_rate", "batch_size", "epochs"),
+    "Privacy": ("clip_norm", "noise_multiplier", "epsilon", "delta", "relation", "unsafe_seed", "strict"),
+    "Execution and attacks": ("max_physical_batch_size", "attacks"),
+    "Sections": ("sampling", "noise", "validation"),
 }
-"""The group of a section's flags in the help."""
+"""The settings with a flag of their own, by group of the help; a section stands for the setting in `SHORT_FORMS`."""
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """`command(..., overrides=...)` with one flag for each setting in place of the argument `overrides`.
+    """`command(..., overrides=...)` with flags, `--set` and `--settings` in place of the argument `overrides`.
 
-    A field of `Config` is `--field`, a field of a section `--section-field`. `overrides` is what
-    `read_config` takes; settings whose flag was not given are None in it.
+    `overrides` is what `read_config` takes, with those settings alone that were given.
     """
-    parameters, places = _parameters()
+    flags = dict(_flags())
     signature = inspect.signature(command, eval_str=True)
     own = [parameter for name, parameter in signature.parameters.items() if name != "overrides"]
-    every = [*own, *parameters]
+    every = [*own, *flags.values(), _SET, _SETTINGS]
 
     @wraps(command)
     def parsed(**given: Any) -> None:
-        overrides = _overrides({name: given.pop(name) for name in places}, places)
-        command(**given, overrides=overrides)
+        given.pop("settings")
+        texts = given.pop("set") or []
+        flat = {name: given.pop(parameter.name) for name, parameter in flags.items()}
+        flat = {name: tuple(value) if isinstance(value, list) else value for name, value in flat.items()}
+        flat = {name: value for name, value in flat.items() if value not in (None, ())}
+        command(**given, overrides=_with_set(flat, texts))
 
     parsed.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
     parsed.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
     return parsed
 
 
-def _parameters() -> tuple[list[inspect.Parameter], Places]:
-    parameters, places = [], {}
-    for section, kind in [(None, Config), *SECTIONS.items()]:
-        hints = get_type_hints(kind)
-        for each in fields(kind):
-            if "help" not in each.metadata:
-                continue
-            name = each.metadata.get("flag", each.name)
-            name = name if section is None else f"{section}_{name}"
-            flag, repeated = _type(hints[each.name])
+def all_settings() -> str:
+    """Every setting with its default and its sentence, a line or two each, by section."""
+    lines = []
+    for section, kind in [("", Config), *SECTIONS.items()]:
+        lines += [f"\n[{section}]"] if section and _settings(kind) else []
+        for each in _settings(kind):
+            lines += [f"{each.name}{_default(each.default)}", f"    {each.metadata['help']}"]
+    return "\n".join(lines)
+
+
+def _settings(kind: type) -> list[Field[Any]]:
+    return [each for each in fields(kind) if "help" in each.metadata]
+
+
+def _flags() -> Iterator[tuple[str, inspect.Parameter]]:
+    """(key of the overrides, parameter) of every flag."""
+    for group, names in FLAGS.items():
+        for name in names:
+            kind, key = (SECTIONS[name], SHORT_FORMS[name]) if name in SECTIONS else (Config, name)
+            (each,) = [each for each in _settings(kind) if each.name == key]
+            flag, repeated = _type(get_type_hints(kind)[key])
             text = each.metadata["help"].rstrip(".") + (" (repeatable)." if repeated else ".") + _default(each.default)
-            short = each.metadata.get("short")
-            written = (f"--{name.replace('_', '-')}", f"--{short}") if short else ()
-            group = each.metadata.get("group") if section is None else GROUPS.get(section, f"[{section}]")
-            parameters.append(_parameter(name, flag, typer.Option(*written, help=text, rich_help_panel=group)))
-            places[name] = (section, each.name)
-    return parameters, places
+            option = typer.Option(help=text, rich_help_panel=group)
+            yield name, _parameter("attack" if name == "attacks" else name, flag | None, option)
+
+
+def _with_set(flat: Mapping[str, Any], texts: list[str]) -> dict[str, Any]:
+    """The flags that were given and the settings of `--set`, sections as tables."""
+    overrides: dict[str, Any] = {
+        name: {SHORT_FORMS[name]: value} if name in SECTIONS else value for name, value in flat.items()
+    }
+    for text in texts:
+        key, found, value = text.partition("=")
+        if not found:
+            raise check.fail("set", "KEY=VALUE, such as clip.type=adaptive", text)
+        key = key.strip()
+        section, _, name = (f"{key}.{SHORT_FORMS[key]}" if key in SHORT_FORMS else key).rpartition(".")
+        table = overrides.setdefault(section, {}) if section else overrides
+        if not isinstance(table, dict) or name in table:
+            raise check.fail(key, "given once", value)
+        table[name] = _value(_hint(section, name), value.strip())
+    return overrides
+
+
+def _hint(section: str, name: str) -> Any:
+    kind = SECTIONS.get(section) if section else Config
+    return None if kind is None else get_type_hints(kind).get(name)
+
+
+def _value(hint: Any, text: str) -> Any:
+    """A value as in TOML; text where the setting is one, or where it is nothing else."""
+    try:
+        table = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    value = table.pop("value")
+    return text if table or (hint in (str, str | None) and not isinstance(value, str)) else value
 
 
 def _default(value: Any) -> str:
@@ -80,9 +119,9 @@ def _default(value: Any) -> str:
     return f" [default: {shown}]"
 
 
-def _parameter(name: str, flag: Any, option: Any) -> inspect.Parameter:
-    annotation = Annotated[flag | None, option]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+def _parameter(name: str, kind: Any, option: Any, default: Any = None) -> inspect.Parameter:
+    annotation = Annotated[kind, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _type(hint: Any) -> tuple[Any, bool]:
@@ -94,11 +133,17 @@ def _type(hint: Any) -> tuple[Any, bool]:
     return hint, False
 
 
-def _overrides(given: Mapping[str, Any], places: Places) -> dict[str, Any]:
-    overrides: dict[str, Any] = {}
-    for name, (section, field) in places.items():
-        value = given[name]
-        if isinstance(value, list):
-            value = tuple(value) or None
-        (overrides if section is None else overrides.setdefault(section, {}))[field] = value
-    return overrides
+def _show(asked: bool) -> None:
+    if asked:
+        print(all_settings())
+        raise typer.Exit
+
+
+_SET = _parameter(
+    "set",
+    list[str] | None,
+    typer.Option(help="Any setting, as clip.type=adaptive or engine=eager (repeatable).", metavar="KEY=VALUE"),
+)
+_SETTINGS = _parameter(
+    "settings", bool, typer.Option("--settings", help="List every setting.", callback=_show, is_eager=True), False
+)

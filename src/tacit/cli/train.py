@@ -96,7 +96,7 @@ def _followed(
         assert preset is not None
         config = runs.read_config(preset, overrides)
     else:
-        given = {"unsafe_seed": overrides["unsafe_seed"]}
+        given = {"unsafe_seed": overrides.get("unsafe_seed")}
         config = stored_config(resume, given, trust_code=trust_code, stopped=True)
     runs.join(config)
     runs.follow(config, data_dir=data_dir, resumed=resume)
@@ -148,4 +148,4 @@ def _only_a_seed(preset: str | None, out: Path | None, overrides: Mapping[str, A
             raise check.fail(
                 name, "left out with --resume", flat.get(name, preset or out), "The run keeps its settings."
             )
-    return overrides["unsafe_seed"]
+    return overrides.get("unsafe_seed")

@@ -30,8 +30,6 @@ CHOICES = {
     "precision": ("float32", "bfloat16"),
 }
 TEST_RECORDS = ("public", "private")
-DATA_GROUP, OPTIMIZER_GROUP, PRIVACY_GROUP = "Data and model", "Optimizer", "Privacy"
-EXECUTION_GROUP, ATTACKS_GROUP = "Execution", "Attacks"
 _OPTIONAL_COUNTS = {"max_physical_batch_size": 1, "checkpoint_every": 1, "init_seed": 0, "unsafe_seed": 0}  # minima
 _NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]{1,200}")
 _OWN_MODEL = re.compile(r"(?!.*\.py:)[\w.]+:\w+")
@@ -39,7 +37,7 @@ _OWN_MODEL = re.compile(r"(?!.*\.py:)[\w.]+:\w+")
 
 @dataclass(frozen=True)
 class Config:
-    """Settings of `tacit train`; TOML keys, command-line flags and these fields have the same names.
+    """Settings of `tacit train`; TOML keys, `--set` and these fields have the same names, and so do the flags of some.
 
     Settings that belong together stand in a section, a table of its own: [clip], [sampling], [noise] and [validation]
     for the training loop, and one for each method that has settings of its own. `sections` holds those that were given,
@@ -48,78 +46,47 @@ class Config:
     """
 
     name: str = "custom"
-    dataset: str = setting(
-        "digits", 'A name that `tacit data` lists, or "table" with a [table] section.', group=DATA_GROUP
-    )
-    method: str = setting("gradient", "How to train privately.", group=DATA_GROUP)
-    model: str = setting(
-        "linear", "linear, mlp, convnet, text, recommender, or yours as package.module:Class.", group=DATA_GROUP
-    )
-    hidden: tuple[int, ...] = setting((32,), "Width of an mlp's hidden layer.", group=DATA_GROUP)
-    count_padding: bool = setting(
-        False, "Of model text: padding counts in the mean, as in the paper's code.", group=DATA_GROUP
-    )
-    optimizer: str = setting(
-        "sgd", "sgd, adam, adam_bc (free of the noise in its second moment) or adagrad.", group=OPTIMIZER_GROUP
-    )
-    learning_rate: float = setting(0.5, "Step size.", group=OPTIMIZER_GROUP)
+    dataset: str = setting("digits", 'A name that `tacit data` lists, or "table" with a [table] section.')
+    method: str = setting("gradient", "gradient (DP-SGD), input, objective, output, ticket or vi.")
+    model: str = setting("linear", "linear, mlp, convnet, text, recommender, or yours as package.module:Class.")
+    hidden: tuple[int, ...] = setting((32,), "Width of an mlp's hidden layer.")
+    count_padding: bool = setting(False, "Of model text: padding counts in the mean, as in the paper's code.")
+    optimizer: str = setting("sgd", "sgd, adam, adam_bc (free of the noise in its second moment) or adagrad.")
+    learning_rate: float = setting(0.5, "Step size.")
     nonprivate_learning_rate: float | None = setting(
-        None,
-        "Step size of the same training without privacy, where no clipping keeps it from diverging.",
-        group=OPTIMIZER_GROUP,
+        None, "Step size of the same training without privacy, where no clipping keeps it from diverging."
     )
-    adam_floor: float = setting(5e-8, "Of adam_bc: smallest second moment.", group=OPTIMIZER_GROUP)
-    learning_rate_schedule: str = setting("constant", "constant, or linear or cosine down to 0.", group=OPTIMIZER_GROUP)
-    momentum: float = setting(0.0, "Momentum of sgd, in [0, 1).", group=OPTIMIZER_GROUP)
-    batch_size: int = setting(
-        128, "Expected size of a Poisson batch; sampling rate batch_size / n.", group=OPTIMIZER_GROUP
-    )
-    epochs: float = setting(
-        20.0, "Expected passes over the data; round(epochs * n / batch_size) steps.", group=OPTIMIZER_GROUP
-    )
-    engine: str = setting(
-        "auto", "auto (recorded where that is safe and pays), eager, recorded or compiled.", group=EXECUTION_GROUP
-    )
-    precision: str = setting(
-        "float32", "float32, or bfloat16 for the forward and backward pass.", group=EXECUTION_GROUP
-    )
-    checkpoint_every: int | None = setting(
-        None, "Steps between checkpoints; an epoch by default.", group=EXECUTION_GROUP
-    )
-    max_physical_batch_size: int | None = setting(
-        None, "Most records in memory at once; changes no result.", group=EXECUTION_GROUP
-    )
-    clip_norm: float = setting(1.0, "Bound on the norm of one record's gradient.", group=PRIVACY_GROUP)
-    noise_multiplier: float | None = setting(None, "Noise std / clip_norm.", group=PRIVACY_GROUP)
-    epsilon: float | None = setting(
-        None, "Calibrate the noise to this epsilon instead, by pld at delta.", group=PRIVACY_GROUP
-    )
-    delta: float = setting(1e-5, "delta of the guarantee, below 1/n.", group=PRIVACY_GROUP)
-    relation: str = setting("add_remove", "add_remove, replace_one or zero_out.", group=PRIVACY_GROUP)
+    adam_floor: float = setting(5e-8, "Of adam_bc: smallest second moment.")
+    learning_rate_schedule: str = setting("constant", "constant, or linear or cosine down to 0.")
+    momentum: float = setting(0.0, "Momentum of sgd, in [0, 1).")
+    batch_size: int = setting(128, "Expected size of a Poisson batch; sampling rate batch_size / n.")
+    epochs: float = setting(20.0, "Expected passes over the data; round(epochs * n / batch_size) steps.")
+    engine: str = setting("auto", "auto (recorded where that is safe and pays), eager, recorded or compiled.")
+    precision: str = setting("float32", "float32, or bfloat16 for the forward and backward pass.")
+    checkpoint_every: int | None = setting(None, "Steps between checkpoints; an epoch by default.")
+    max_physical_batch_size: int | None = setting(None, "Most records in memory at once; changes no result.")
+    clip_norm: float = setting(1.0, "Bound on the norm of one record's gradient.")
+    noise_multiplier: float | None = setting(None, "Noise std / clip_norm.")
+    epsilon: float | None = setting(None, "Calibrate the noise to this epsilon instead, by pld at delta.")
+    delta: float = setting(1e-5, "delta of the guarantee, below 1/n.")
+    relation: str = setting("add_remove", "add_remove, replace_one or zero_out.")
     test_records: str | None = setting(
-        None,
-        "public or private; by default public for a published data set, private for an own table.",
-        group=PRIVACY_GROUP,
+        None, "public or private; by default public for a published data set, private for an own table."
     )
     test_epsilon: float | None = setting(
         None,
         "What private test records pay for a test result with noise; 0 for none. By default the epsilon of the "
         "training, and 0 in a run that a registry is charged for.",
-        group=PRIVACY_GROUP,
     )
-    attacks: tuple[str, ...] = setting(
-        ("loss_threshold",), "Attack to run on the model.", flag="attack", group=ATTACKS_GROUP
-    )
-    confidence: float = setting(0.95, "Of the attacks' bounds, in (0, 1).", group=ATTACKS_GROUP)
-    init_seed: int = setting(0, "Public seed of the initial weights, which are data independent.", group=DATA_GROUP)
-    unsafe_seed: int | None = setting(None, "Seed sampling and noise: reproducible, not private.", group=PRIVACY_GROUP)
-    unsafe_delta: bool = setting(
-        False, "Accept a delta of 1/n or more, at which publishing a record may be private.", group=PRIVACY_GROUP
-    )
+    attacks: tuple[str, ...] = setting(("loss_threshold",), "Attack to run on the model.")
+    confidence: float = setting(0.95, "Of the attacks' bounds, in (0, 1).")
+    init_seed: int = setting(0, "Public seed of the initial weights, which are data independent.")
+    unsafe_seed: int | None = setting(None, "Seed sampling and noise: reproducible, not private.")
+    unsafe_delta: bool = setting(False, "Accept a delta of 1/n or more, at which publishing a record may be private.")
     unsafe_test_metrics: bool = setting(
-        False, "Results on private test records without noise, which no guarantee covers.", group=PRIVACY_GROUP
+        False, "Results on private test records without noise, which no guarantee covers."
     )
-    strict: bool = setting(False, "Values read from private data unpaid are errors, not warnings.", group=PRIVACY_GROUP)
+    strict: bool = setting(False, "Values read from private data unpaid are errors, not warnings.")
     table: TableConfig | None = None
     class_weights: Mapping[str, float] = field(default_factory=dict)
     sections: Mapping[str, Any] = field(default_factory=dict)

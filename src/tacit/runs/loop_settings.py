@@ -51,7 +51,7 @@ class ClipSettings(_Section):
 class SamplingSettings(_Section):
     """The [sampling] section: how batches are drawn, and thus what one privacy unit is."""
 
-    type: str = setting("poisson", f"{', '.join(SAMPLINGS[:-1])} or {SAMPLINGS[-1]}.", short="sampling")
+    type: str = setting("poisson", f"{', '.join(SAMPLINGS[:-1])} or {SAMPLINGS[-1]}.")
     cap: int | None = setting(None, "Of truncated_poisson: the largest batch.")
     users: str | None = setting(None, "Of grouped_poisson: the feature that says which user a record belongs to.")
     groups: int | None = setting(None, "Of the cyclic ones: groups that take turns; the bands of the noise by default.")
@@ -69,9 +69,7 @@ class SamplingSettings(_Section):
 class NoiseSettings(_Section):
     """The [noise] section: correlation over the steps, or the schedule of noise_multiplier from the first step on."""
 
-    correlation: str = setting(
-        "independent", "independent, banded:B, banded:auto, blt:B, square_root or tree.", short="noise"
-    )
+    correlation: str = setting("independent", "independent, banded:B, banded:auto, blt:B, square_root or tree.")
     type: str = setting("constant", "constant, linear, exponential, cosine or step.")
     end: float | None = setting(None, "Of linear, exponential and cosine: the noise multiplier of the last step.")
     factor: float | None = setting(None, "Of step: factor by which the noise multiplier changes.")
@@ -94,7 +92,7 @@ class ValidationSettings:
     Of method "gradient". The records set aside pay for what is told of them, in parallel with the training.
     """
 
-    type: str = setting("none", "none, or private: a part of the training records.", short="validation")
+    type: str = setting("none", "none, or private: a part of the training records.")
     epsilon: float | None = setting(None, "What is told of them costs them this; that of the run by default.")
     noise: float | None = setting(None, "Of noisy, instead of epsilon: standard deviation of each sum, in units.")
     share: float = setting(0.1, "Probability with which a record, or a user, is set aside, in (0, 1).")

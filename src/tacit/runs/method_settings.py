@@ -1,4 +1,4 @@
-"""Settings of the training methods: one frozen dataclass a method, the keys of its TOML section and its flags.
+"""Settings of the training methods: one frozen dataclass a method, the keys of its TOML section.
 
 They are apart from `runs/methods/`, which trains, because the command line reads them without loading torch.
 """
@@ -76,7 +76,7 @@ class TicketSettings:
     rounds: int = setting(12, "Rounds of magnitude pruning (paper, and T1 with a data set).")
     iterations: int = setting(5000, "SGD steps of a round.")
     stop_epsilon: float | None = setting(
-        None, "Training stops when the whole run has spent this epsilon; the noise is still that of --epsilon."
+        None, "Training stops when the whole run has spent this epsilon; the noise is still that of epsilon."
     )
     stop_accuracy: float | None = setting(None, "Training stops after the first epoch that reaches this accuracy.")
     stop_on: str = setting("public", "Data for stop_accuracy: public (the test data) or private, which costs epsilon.")

@@ -181,7 +181,7 @@ def _check_delta(config: Config, records: int) -> None:
     """Refuse delta >= 1/n, at which a mechanism that publishes one random record is private, unless asked for."""
     if config.delta * records >= 1.0 and not config.unsafe_delta:
         rule = f"below 1/n = {1 / records:.2g} for the {records} records of {config.dataset}"
-        raise check.fail("delta", rule, config.delta, "To train with it all the same pass --unsafe-delta.")
+        raise check.fail("delta", rule, config.delta, "To train with it all the same pass --set unsafe_delta=true.")
 
 
 def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:

@@ -1,4 +1,4 @@
-"""A setting: one dataclass field that is a TOML key, a command-line flag and a documented attribute at once."""
+"""A setting: one dataclass field that is a TOML key, an argument of `--set` and a documented attribute at once."""
 
 from __future__ import annotations
 
@@ -9,20 +9,9 @@ from typing import Any
 from tacit import check
 
 
-def setting(
-    default: Any, help: str, *, flag: str | None = None, short: str | None = None, group: str | None = None
-) -> Any:
-    """A field with its `default` and its one line of `help`.
-
-    Args:
-        default: of the field.
-        help: one line.
-        flag: where the flag is not the field's name.
-        short: a second flag, where its section's name alone stands for the field.
-        group: of the command's help that lists the flag; a section's flags have its own.
-    """
-    named = {"flag": flag, "short": short, "group": group}
-    return field(default=default, metadata={"help": help} | {key: value for key, value in named.items() if value})
+def setting(default: Any, help: str) -> Any:
+    """A field with its `default` and its one line of `help`."""
+    return field(default=default, metadata={"help": help})
 
 
 def known(kind: type, given: Mapping[str, Any], *, where: str, required: Iterable[str] = ()) -> dict[str, Any]:
