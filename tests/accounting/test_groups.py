@@ -9,7 +9,7 @@ from scipy.stats import binom, norm
 
 from tacit.accounting import Ledger, account, accountant
 from tacit.mechanisms import Gaussian, Laplace, Parallel, Shuffled
-from tacit.mechanisms.pairs import LARGEST_GROUP, SampledGroupPair
+from tacit.mechanisms.pairs import LARGEST_GROUP, GaussianMixturePair
 from tacit.noise import SeededStream
 from tacit.tradeoff.curve import GroupCurve
 
@@ -52,7 +52,7 @@ def test_one_step_has_the_divergence_of_its_densities(sigma, rate, size, epsilon
     weights = binom.pmf(np.arange(size + 1), size, rate)
     mixed = sum(weight * norm.pdf(x, i, sigma) for i, weight in enumerate(weights))
     for remove, p, q in ((True, mixed, base), (False, base, mixed)):
-        above = SampledGroupPair(sigma, rate, size, remove).bin_masses(np.array([epsilon]))
+        above = GaussianMixturePair.of_group(sigma, rate, size, remove=remove).bin_masses(np.array([epsilon]))
         found = float(above[0][1] - np.exp(epsilon) * above[1][1])
         assert found == pytest.approx(np.trapezoid(np.maximum(p - np.exp(epsilon) * q, 0.0), x), abs=2e-7)
 
@@ -61,7 +61,7 @@ def test_one_step_has_the_divergence_of_its_densities(sigma, rate, size, epsilon
 @settings(max_examples=60, deadline=None)
 def test_masses_lie_at_the_losses_asked_for(sigma, rate, size, remove):
     """The ratio of the masses of a narrow bin is between its edges, and all of them add up to one."""
-    pair = SampledGroupPair(sigma, rate, size, remove)
+    pair = GaussianMixturePair.of_group(sigma, rate, size, remove=remove)
     sign, least = (1, size * np.log1p(-rate)) if remove else (-1, size * np.log1p(-rate))
     edges = np.sort(sign * (least + np.geomspace(1e-6, 60, 400)))
     p, q = pair.bin_masses(edges)

@@ -15,10 +15,13 @@ from tacit.mechanisms import (
     CyclicAllocation,
     CyclicPoisson,
     DiscreteGaussian,
+    DiscreteLaplace,
     Exponential,
     FixedSize,
     Gaussian,
+    GaussianMixture,
     Generic,
+    KaryRandomizedResponse,
     Laplace,
     LastIterate,
     MatrixGaussian,
@@ -27,6 +30,7 @@ from tacit.mechanisms import (
     MinSeparation,
     ObjectivePerturbation,
     Parallel,
+    PermuteAndFlip,
     RandomAllocation,
     RandomizedResponse,
     Selection,
@@ -34,6 +38,7 @@ from tacit.mechanisms import (
     ToeplitzStrategy,
     TreeStrategy,
     TruncatedPoisson,
+    ZeroConcentrated,
 )
 from tacit.mechanisms.spec import TYPES
 from tacit.noise import SeededStream
@@ -53,6 +58,14 @@ MECHANISMS = [
     BoundedRange(0.7),
     RandomizedResponse(1.0),
     RandomizedResponse(1.0).poisson(0.5),
+    DiscreteLaplace(0.4, 3),
+    DiscreteLaplace(0.4, 3).poisson(0.2),
+    GaussianMixture(1.0, (0.5, 1.0, 2.0), (0.2, 0.6, 0.2)),
+    KaryRandomizedResponse(0.3, 5),
+    PermuteAndFlip(1.0),
+    PermuteAndFlip(1.0).poisson(0.2),
+    ZeroConcentrated(0.1, 0.05),
+    ZeroConcentrated(0.1).poisson(0.2),
     Approximate(1.0, 1e-6),
     Approximate(1.0, 0.0),
     Generic((2.0, 4.0, 8.0), (0.1, 0.2, 0.5)),
@@ -78,6 +91,7 @@ MECHANISMS = [
     Parallel.of(Gaussian(1.0), Laplace(2.0)),
     Menu.of([Gaussian(2.0), Laplace(3.0)], [Gaussian(4.0)]),
     Selection.of(Laplace(2.0)),
+    Selection.of(Laplace(2.0), trials=1),
     Selection.of(Gaussian(2.0).poisson(0.1) * 5 + Laplace(3.0), law="poisson", trials=3),
 ]
 
@@ -112,7 +126,21 @@ def poisson_gaussian(record, count):
     return present + noise.gaussian(STREAM, count, std=1.0)
 
 
+def permute_and_flip(record, count):
+    """The arg max of scores with exponential noise, the score of the first of two candidates moved up."""
+    noisy = np.array([0.5 * float(record), 0.0]) - np.log(STREAM.uniform((count, 2)))
+    return np.argmax(noisy, axis=1)
+
+
+def discrete_laplace(record, count):
+    """The difference of two geometric numbers."""
+    first, second = (np.floor(np.log(STREAM.uniform(count)) / -0.7) for _ in range(2))
+    return float(record) + first - second
+
+
 SAMPLERS = {
+    "permute_and_flip": (PermuteAndFlip(0.5), permute_and_flip),
+    "discrete_laplace": (DiscreteLaplace(0.7), discrete_laplace),
     "gaussian": (Gaussian(0.7), lambda record, count: record + noise.gaussian(STREAM, count, std=0.7)),
     "laplace": (Laplace(0.5), lambda record, count: record + noise.laplace(STREAM, count, scale=0.5)),
     "exponential": (Exponential(1.0), exponential),

@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import binom
 
 from tacit.accounting import Ledger, accountant
+from tacit.accounting.pld.dispatch import Dispatch
 from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms import Gaussian, Laplace, Shuffled, TruncatedPoisson, from_spec
 from tacit.relation import Relation
@@ -41,16 +42,19 @@ OTHERS = [(-1.0,) * 4, (1.0,) * 4, (0.0,) * 4, (-1.0, 1.0, -0.5, 0.0)]
 @pytest.mark.parametrize(("rate", "cap", "noise"), [(0.3, 1, 0.8), (0.5, 2, 1.2), (0.2, 3, 0.5), (0.9, 2, 2.0)])
 def test_enumerated_neighbours_stay_below_the_bound(others, rate, cap, noise):
     step = TruncatedPoisson(Gaussian(noise), rate, len(others), cap)
-    bounds = {relation: accountant("pld")(step, relation=relation) for relation in ("add_remove", "replace_one")}
+    # Under replace-one both data sets have one record more than the others; adding is also removing from those.
+    whole = TruncatedPoisson(Gaussian(noise), rate, len(others) + 1, cap)
+    bounds = {
+        "add_remove": [accountant("pld")(each) for each in (step, whole)],
+        "replace_one": [accountant("pld")(whole, relation="replace_one")],
+    }
     with_record = density((*others, 1.0), rate, cap, noise)
     pairs = {
         "add_remove": (with_record, density(others, rate, cap, noise)),
         "replace_one": (with_record, density((*others, -1.0), rate, cap, noise)),
     }
     for relation, (p, q) in pairs.items():
-        # Under replace-one both data sets have len(others) + 1 records.
-        bound = bounds[relation]
-        for epsilon in (0.0, 0.1, 0.5, 1.0, 2.0):
+        for bound, epsilon in itertools.product(bounds[relation], (0.0, 0.1, 0.5, 1.0, 2.0)):
             worst = max(divergence(p, q, epsilon), divergence(q, p, epsilon))
             assert worst <= float(bound.delta(epsilon)) + 1e-9
 
@@ -64,10 +68,11 @@ def test_leaving_records_out_costs_privacy_that_plain_poisson_accounting_would_h
 
 def test_the_lower_bound_is_reached_by_records_that_add_nothing():
     rate, cap, noise = 0.5, 2, 1.2
-    p, q = density((0.0,) * 4 + (1.0,), rate, cap, noise), density((0.0,) * 4, rate, cap, noise)
+    laws = [density((0.0,) * others + (1.0,) * own, rate, cap, noise) for others in (3, 4) for own in (1, 0)]
     lower = accountant("pld")(TruncatedPoisson(Gaussian(noise), rate, 4, cap)).lower
     for epsilon in (0.1, 0.5, 1.0):
-        assert max(divergence(p, q, epsilon), divergence(q, p, epsilon)) >= float(lower.delta(epsilon)) - 1e-9
+        pairs = [(laws[i], laws[j]) for i, j in ((0, 1), (1, 0), (2, 3), (3, 2))]
+        assert max(divergence(p, q, epsilon) for p, q in pairs) >= float(lower.delta(epsilon)) - 1e-9
 
 
 @pytest.mark.slow_cases("replace_one")
@@ -88,9 +93,9 @@ def test_facets_agree_and_a_roomy_cap_is_free(relation):
 
 def test_the_chance_of_a_full_sample_is_the_binomial_tail():
     step = TruncatedPoisson(Gaussian(1.0), 0.1, 50, 8)
-    assert step.full == pytest.approx(binom(50, 0.1).sf(7), rel=1e-8)
-    assert step.full >= binom(50, 0.1).sf(7)
-    assert TruncatedPoisson(Gaussian(1.0), 0.1, 50, 51).full == 0.0
+    assert step.full(50) == pytest.approx(binom(50, 0.1).sf(7), rel=1e-8)
+    assert step.full(50) >= binom(50, 0.1).sf(7)
+    assert TruncatedPoisson(Gaussian(1.0), 0.1, 50, 51).full(50) == 0.0
     whole = TruncatedPoisson(Gaussian(1.0), 0.1, 50, 51)
     assert whole.dominating_pairs(Relation.ADD_REMOVE) == Gaussian(1.0).poisson(0.1).dominating_pairs(
         Relation.ADD_REMOVE
@@ -142,3 +147,33 @@ def test_only_gaussians_and_two_relations():
         Shuffled(TruncatedPoisson(Gaussian(1.0), 0.1, 100, 12), 100, 10)
     with pytest.raises(Refused, match="add_remove or replace_one; got zero_out"):
         accountant("pld")(TruncatedPoisson(Gaussian(1.0), 0.1, 100, 12), relation="zero_out").epsilon(1e-5)
+
+
+@pytest.mark.parametrize(("rate", "cap"), [(1.0, 4), (1.0, 2), (0.5, 4), (0.5, 5)])
+def test_both_directions_of_both_sizes_meet_those_of_other_steps(rate, cap):
+    step, other = TruncatedPoisson(Gaussian(1.0), rate, 4, cap), Gaussian(0.9).poisson(0.2)
+    pairs, others = (each.dominating_pairs(Relation.ADD_REMOVE) for each in (step, other))
+    assert len(pairs) in (2, 4)
+    directions = [[(pair, 2), (others[side % 2], 3)] for side, pair in enumerate(pairs)]
+    assert {parts[1][0].remove for parts in directions} == {True, False}
+    worst = max(Dispatch(parts).epsilon(1e-5)[1] for parts in directions)
+    assert float(accountant("pld")(step * 2 + other * 3).epsilon(1e-5)) >= worst * (1 - 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("records", "rate", "cap", "noise", "steps"),
+    [(4, 0.5, 2, 1.0, 5), (60, 0.1, 8, 1.5, 20), (200, 0.05, 12, 0.8, 10), (1000, 1.0, 100, 2.0, 10)],
+)
+def test_it_is_at_least_as_tight_as_dp_accounting(records, rate, cap, noise, steps):
+    from dp_accounting.pld import privacy_loss_distribution as pld
+    from dp_accounting.privacy_accountant import NeighboringRelation
+
+    for relation, theirs in (
+        ("add_remove", NeighboringRelation.ADD_OR_REMOVE_ONE),
+        ("replace_one", NeighboringRelation.REPLACE_ONE),
+    ):
+        peer = pld.from_truncated_subsampled_gaussian_mechanism(
+            records, rate, cap, noise, value_discretization_interval=1e-3, neighboring_relation=theirs
+        )
+        ours = accountant("pld")(TruncatedPoisson(Gaussian(noise), rate, records, cap) * steps, relation=relation)
+        assert float(ours.epsilon(1e-6)) <= peer.self_compose(steps).get_epsilon_for_delta(1e-6) * (1 + 1e-3)

@@ -5,10 +5,16 @@ from tacit.mechanisms.balanced_iteration import BalancedIteration
 from tacit.mechanisms.balls_and_bins import BallsAndBins
 from tacit.mechanisms.base import Compose, Mechanism, Poisson
 from tacit.mechanisms.discrete_gaussian import DiscreteGaussian
-from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedResponse
-from tacit.mechanisms.gaussian import Gaussian
-from tacit.mechanisms.generic import Approximate, Generic
-from tacit.mechanisms.laplace import Laplace
+from tacit.mechanisms.exponential import (
+    BoundedRange,
+    Exponential,
+    KaryRandomizedResponse,
+    PermuteAndFlip,
+    RandomizedResponse,
+)
+from tacit.mechanisms.gaussian import Gaussian, GaussianMixture
+from tacit.mechanisms.generic import Approximate, Generic, ZeroConcentrated
+from tacit.mechanisms.laplace import DiscreteLaplace, Laplace
 from tacit.mechanisms.last_iterate import LastIterate
 from tacit.mechanisms.matrix import CyclicAllocation, CyclicPoisson, MatrixGaussian, MinSeparation, Strategy
 from tacit.mechanisms.menu import Menu
@@ -30,10 +36,13 @@ __all__ = [
     "CyclicAllocation",
     "CyclicPoisson",
     "DiscreteGaussian",
+    "DiscreteLaplace",
     "Exponential",
     "FixedSize",
     "Gaussian",
+    "GaussianMixture",
     "Generic",
+    "KaryRandomizedResponse",
     "Laplace",
     "LastIterate",
     "MatrixGaussian",
@@ -43,6 +52,7 @@ __all__ = [
     "NegativeBinomial",
     "ObjectivePerturbation",
     "Parallel",
+    "PermuteAndFlip",
     "Poisson",
     "PoissonTrials",
     "RandomAllocation",
@@ -54,6 +64,7 @@ __all__ = [
     "TreeStrategy",
     "TrialLaw",
     "TruncatedPoisson",
+    "ZeroConcentrated",
     "alternatives",
     "from_spec",
     "law_of",

@@ -31,6 +31,8 @@ SUBSAMPLED = (
         "min_separation",
         "selection",
         "menu",
+        "gaussian_mixture",
+        "kary_randomized_response",
     ),
 )
 """Types of mechanism that are composed or have a sampling of their own, and take no second one."""

@@ -1,4 +1,4 @@
-"""The exponential mechanism, any mechanism of bounded range, and randomised response."""
+"""Private choices: exponential mechanism, permute-and-flip, any mechanism of bounded range, randomised response."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,9 +6,11 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import check
+from tacit.errors import Refused
 from tacit.mechanisms.base import Mechanism
-from tacit.mechanisms.pairs import AtomPair, Pair, RangePair
-from tacit.mechanisms.renyi import pure_rdp
+from tacit.mechanisms.laplace import Laplace
+from tacit.mechanisms.pairs import AtomPair, Pair, PermuteAndFlipPair, RangePair
+from tacit.mechanisms.renyi import atoms_rdp, pure_rdp
 from tacit.relation import Relation
 
 
@@ -62,6 +64,44 @@ class Exponential(BoundedRange):
 
 
 @dataclass(frozen=True)
+class PermuteAndFlip(Mechanism):
+    """Permute-and-flip (McKenna & Sheldon 2020), epsilon-DP: the arg max of scores with exponential noise.
+
+    The Laplace pair of `epsilon` dominates it; the proof stands at `PermuteAndFlipPair`. `epsilon` is stated for the
+    relation of the ledger.
+
+    Example:
+        >>> PermuteAndFlip(0.5).pure_epsilon(Relation.ADD_REMOVE)
+        0.5
+    """
+
+    type: ClassVar[str] = "permute_and_flip"
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check.positive("epsilon", self.epsilon)
+
+    def pure_epsilon(self, relation: Relation) -> float:
+        """Return the smallest known epsilon of pure DP."""
+        return self.epsilon
+
+    def zcdp(self, relation: Relation) -> float:
+        """Return rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4)."""
+        return self.epsilon**2 / 2
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """D_a of the Laplace mechanism of this epsilon."""
+        return Laplace(1.0, self.epsilon).rdp(orders, Relation.ADD_REMOVE)
+
+    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        """Return the dominating pair."""
+        return (PermuteAndFlipPair(self.epsilon),)
+
+    def __str__(self) -> str:
+        return f"PermuteAndFlip({self.epsilon:g})"
+
+
+@dataclass(frozen=True)
 class RandomizedResponse(Mechanism):
     """Tells the truth with odds e^epsilon : 1 about one bit: the least private epsilon-DP mechanism.
 
@@ -94,3 +134,59 @@ class RandomizedResponse(Mechanism):
 
     def __str__(self) -> str:
         return f"RandomizedResponse({self.epsilon:g})"
+
+
+@dataclass(frozen=True)
+class KaryRandomizedResponse(Mechanism):
+    """Every record answers with its value, one of `choices`, but with probability `noise` with a uniform one.
+
+    The answers of all records are released, so that their number is public and add/remove is refused. Under
+    replace-one two values are told apart by k - 2 answers of loss 0 and two of losses +-log((1 - noise) k / noise + 1);
+    under zero-out the blank record answers uniformly.
+
+    Args:
+        noise: in (0, 1], the probability of a uniform answer, which may be the true one.
+        choices: k in [2, 1e9].
+
+    Example:
+        >>> round(KaryRandomizedResponse(0.5, 4).pure_epsilon(Relation.REPLACE_ONE), 4)
+        1.6094
+    """
+
+    type: ClassVar[str] = "kary_randomized_response"
+    noise: float
+    choices: int
+
+    def __post_init__(self) -> None:
+        check.probability("noise", self.noise, open_low=True)
+        if not 2 <= check.count("choices", self.choices) <= 10**9:
+            raise check.fail("choices", "in [2, 1000000000]", self.choices)
+
+    def pure_epsilon(self, relation: Relation) -> float:
+        """Return the largest loss in either direction."""
+        return max(abs(loss) for pair in self.dominating_pairs(relation) for loss in pair.atoms)
+
+    def zcdp(self, relation: Relation) -> float:
+        """Return rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4)."""
+        return self.pure_epsilon(relation) ** 2 / 2
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """D_a of the dominating pair, rounded up."""
+        return atoms_rdp(self.dominating_pairs(relation), orders)
+
+    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        """The laws of the answers of two values, or of a value and a blank record, which are all alike."""
+        if relation is Relation.ADD_REMOVE:
+            raise Refused(f"{self} is accounted under replace_one or zero_out; got add_remove. State one of them.")
+        other = self.noise / self.choices
+        true = 1 - self.noise + other
+        if relation is Relation.ZERO_OUT:
+            blank = 1 / self.choices
+            losses = (float(np.log(self.noise)), float(np.log1p((1 - self.noise) * (self.choices - 1))))
+            value, none = (1 - true, true), (1 - blank, blank)
+            return AtomPair(losses, value, none), AtomPair((-losses[1], -losses[0]), none[::-1], value[::-1])
+        loss = float(np.log1p((1 - self.noise) / other))
+        return (AtomPair((-loss, 0.0, loss), (other, 1 - true - other, true), (true, 1 - true - other, other)),)
+
+    def __str__(self) -> str:
+        return f"KaryRandomizedResponse({self.noise:g}, {self.choices})"

@@ -1,8 +1,8 @@
-"""The Gaussian mechanism, the noise of DP-SGD."""
+"""The Gaussian mechanism, the noise of DP-SGD, and mixtures of Gaussians."""
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,17 +12,18 @@ from tacit.mechanisms.base import Mechanism
 from tacit.mechanisms.pairs import (
     LARGEST_GROUP,
     AtomPair,
+    GaussianMixturePair,
     GaussianPair,
     GaussianReplacePair,
     Pair,
     SampledGaussianPair,
-    SampledGroupPair,
     sampled_pairs,
 )
 from tacit.mechanisms.renyi import poisson_gaussian_rdp, replaced_gaussian_rdp
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_epsilon
 
+_MOST_COMPONENTS = 1000
 _HINT = "Use e.g. 1.0, or unsafe_no_noise=True to train without any privacy."
 
 
@@ -128,11 +129,12 @@ class Gaussian(Mechanism):
         return (GaussianPair(size * self.mu(relation)),)
 
     def poisson_group_pairs(self, sample_rate: float, size: int, relation: Relation) -> tuple[Pair, ...]:
-        """Mixtures over how many of the group are sampled; see `SampledGroupPair`."""
+        """Mixtures over how many of the group are sampled; see `GaussianMixturePair.of_group`."""
         known = relation is not Relation.REPLACE_ONE and 2 <= size <= LARGEST_GROUP
         if not self.noise_multiplier or not known:
             return super().poisson_group_pairs(sample_rate, size, relation)
-        return tuple(SampledGroupPair(self.noise_multiplier, sample_rate, size, remove) for remove in (True, False))
+        sigma = self.noise_multiplier
+        return tuple(GaussianMixturePair.of_group(sigma, sample_rate, size, remove=way) for way in (True, False))
 
     def allocated(self, steps_per_epoch: int) -> RandomAllocation:
         """One step of epochs in which each record is in one of `steps_per_epoch` steps; see `RandomAllocation`."""
@@ -140,3 +142,68 @@ class Gaussian(Mechanism):
 
     def __str__(self) -> str:
         return f"Gaussian({self.noise_multiplier:g})"
+
+
+@dataclass(frozen=True)
+class GaussianMixture(Mechanism):
+    """N(0, s^2) without the record, N(c_I, s^2) with it, where I = i with probability p_i and is not released.
+
+    Vectors c_i may be used through their norms (Choquette-Choo et al. 2024, arXiv:2310.15526, Corollary 4.7).
+
+    Args:
+        noise_multiplier: s > 0, in units of `sensitivities`.
+        sensitivities: c_i >= 0, at most 1000, one of them above 0.
+        probabilities: p_i > 0 with sum 1 up to 1e-9, as many.
+
+    Example:
+        >>> print(GaussianMixture(1.0, (0.0, 1.0), (0.9, 0.1)))
+        GaussianMixture(1, 2 components)
+    """
+
+    type: ClassVar[str] = "gaussian_mixture"
+    noise_multiplier: float
+    sensitivities: tuple[float, ...]
+    probabilities: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        Gaussian(self.noise_multiplier)
+        for name, low in (("sensitivities", 0.0), ("probabilities", 1e-300)):
+            values = getattr(self, name)
+            if not isinstance(values, list | tuple):
+                raise check.fail(name, "a list of numbers", values)
+            object.__setattr__(self, name, tuple(check.real(name, value, low=low, high=1e12) for value in values))
+        if not 1 <= len(self.sensitivities) <= _MOST_COMPONENTS or max(self.sensitivities) == 0:
+            raise check.fail("sensitivities", f"1 to {_MOST_COMPONENTS} numbers, one above 0", list(self.sensitivities))
+        if len(self.probabilities) != len(self.sensitivities) or abs(math.fsum(self.probabilities) - 1) > 1e-9:
+            raise check.fail("probabilities", "a list with sum 1, one for each sensitivity", list(self.probabilities))
+
+    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        """The mixture against noise alone; no record that replaces another is described."""
+        if relation is Relation.REPLACE_ONE:
+            raise self.refusal("dominating pair", relation)
+        merged = {0.0: 0.0}
+        for shift, weight in zip(self.sensitivities, self.probabilities, strict=True):
+            merged[shift] = merged.get(shift, 0.0) + weight
+        shifts = sorted(merged)
+        # The weight of 0 takes what rounding left over, so that all add up to 1.
+        merged[0.0] = max(1 - math.fsum(merged[shift] for shift in shifts[1:]), 0.0) if merged[0.0] else 0.0
+        total = math.fsum(merged.values())
+        # One shift and none are a Poisson sample, which has engines of its own.
+        if len(shifts) == 2:
+            one = Gaussian(self.noise_multiplier / shifts[1])
+            return one.poisson(merged[shifts[1]] / total).dominating_pairs(relation)
+        logs = tuple(math.log(merged[s] / total) if merged[s] else -math.inf for s in shifts)
+        return tuple(GaussianMixturePair(self.noise_multiplier, tuple(shifts), logs, way) for way in (True, False))
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """D_a of the largest shift, which dominates the mixture."""
+        if relation is Relation.REPLACE_ONE:
+            raise self.refusal("Renyi divergence", relation)
+        return Gaussian(self.noise_multiplier / max(self.sensitivities)).rdp(orders, relation)
+
+    def spec(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return super().spec() | {"sensitivities": list(self.sensitivities), "probabilities": list(self.probabilities)}
+
+    def __str__(self) -> str:
+        return f"GaussianMixture({self.noise_multiplier:g}, {len(self.sensitivities)} components)"

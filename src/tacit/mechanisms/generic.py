@@ -1,5 +1,6 @@
-"""Mechanisms known only by Renyi divergences (`Generic`) or by one (epsilon, delta) (`Approximate`)."""
+"""Mechanisms known only by a guarantee: Renyi divergences, zero-concentrated DP, or one (epsilon, delta)."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,6 +9,7 @@ import numpy as np
 from tacit import check
 from tacit.mechanisms.base import Mechanism
 from tacit.mechanisms.pairs import AtomPair, Pair
+from tacit.mechanisms.renyi import pure_rdp
 from tacit.relation import Relation
 
 
@@ -62,6 +64,51 @@ class Generic(Mechanism):
 
 
 @dataclass(frozen=True)
+class ZeroConcentrated(Mechanism):
+    """A mechanism that satisfies (xi, rho)-zCDP, nothing else known: D_a <= xi + rho a for every order a > 1.
+
+    Gaussian noise is one such mechanism, but not the worst: `pld` refuses, and a Poisson sample gains nothing.
+
+    Args:
+        rho: >= 0, under the relation of the ledger.
+        xi: >= 0.
+
+    Example:
+        >>> ZeroConcentrated(0.5, 0.1).rdp(np.array([2.0]), Relation.ADD_REMOVE)
+        array([1.1])
+    """
+
+    type: ClassVar[str] = "zero_concentrated"
+    rho: float
+    xi: float = 0.0
+
+    def __post_init__(self) -> None:
+        check.real("rho", self.rho, low=0.0)
+        check.real("xi", self.xi, low=0.0)
+
+    def zcdp(self, relation: Relation) -> float:
+        """Return rho, where xi is 0."""
+        return self.rho if self.xi == 0 else super().zcdp(relation)
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """Return an upper bound on D_a for each order."""
+        return self.xi + self.rho * np.asarray(orders, dtype=float)
+
+    def poisson_rdp(self, sample_rate: float, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """Sampling never hurts: D_a is jointly quasi-convex, so the unsampled divergence is a bound."""
+        return self.rdp(orders, relation)
+
+    def epsilon_at(self, delta: float, relation: Relation) -> float:
+        """Return xi + rho + 2 sqrt(rho log(1 / delta)) (Bun & Steinke 2016, Lemma 3.5)."""
+        if self.rho == 0:
+            return self.xi
+        return self.xi + self.rho + 2 * math.sqrt(self.rho * -math.log(delta)) if delta > 0 else math.inf
+
+    def __str__(self) -> str:
+        return f"ZeroConcentrated({self.rho:g}, {self.xi:g})"
+
+
+@dataclass(frozen=True)
 class Approximate(Mechanism):
     """A mechanism that is (epsilon, delta)-DP under the relation of the ledger, nothing else known.
 
@@ -83,6 +130,14 @@ class Approximate(Mechanism):
         if self.delta > 0:
             raise self.refusal("pure epsilon", relation)
         return self.epsilon
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """D_a of randomised response where delta is 0; no moment is bounded otherwise."""
+        return pure_rdp(self.pure_epsilon(relation), orders)
+
+    def zcdp(self, relation: Relation) -> float:
+        """Return rho = epsilon^2 / 2 where delta is 0 (Bun & Steinke 2016, Proposition 1.4)."""
+        return self.pure_epsilon(relation) ** 2 / 2
 
     def epsilon_at(self, delta: float, relation: Relation) -> float:
         """Return the smallest known epsilon at delta."""

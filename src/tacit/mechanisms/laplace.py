@@ -1,4 +1,4 @@
-"""The Laplace mechanism."""
+"""The Laplace mechanism, with noise on the reals or on the integers."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,8 +7,11 @@ import numpy as np
 
 from tacit import check
 from tacit.mechanisms.base import Mechanism
-from tacit.mechanisms.pairs import LaplacePair, LaplaceReplacePair, Pair, sampled_pairs
+from tacit.mechanisms.pairs import DiscreteLaplacePair, LaplacePair, LaplaceReplacePair, Pair, sampled_pairs
+from tacit.mechanisms.renyi import atoms_rdp
 from tacit.relation import Relation
+
+_LARGEST_CHANGE = 10_000  # Its pair has as many losses.
 
 
 @dataclass(frozen=True)
@@ -59,3 +62,57 @@ class Laplace(Mechanism):
 
     def __str__(self) -> str:
         return f"Laplace({self.scale:g})" if self.sensitivity == 1 else f"Laplace({self.scale:g}, {self.sensitivity:g})"
+
+
+@dataclass(frozen=True)
+class DiscreteLaplace(Mechanism):
+    """Integers plus independent integer noise x of probability tanh(parameter / 2) e^{-parameter |x|} each.
+
+    Also called the geometric mechanism (Ghosh, Roughgarden & Sundararajan 2009).
+
+    Args:
+        parameter: in [1e-9, 700].
+        sensitivity: an integer in [1, 10000], the largest change in L1 norm by adding, removing or zeroing one record;
+            replace-one doubles it here.
+
+    Example:
+        >>> DiscreteLaplace(0.5, 2).pure_epsilon(Relation.ADD_REMOVE)
+        1.0
+    """
+
+    type: ClassVar[str] = "discrete_laplace"
+    parameter: float
+    sensitivity: int = 1
+
+    def __post_init__(self) -> None:
+        check.real("parameter", self.parameter, low=1e-9, high=700.0)
+        if check.count("sensitivity", self.sensitivity) > _LARGEST_CHANGE:
+            raise check.fail("sensitivity", f"at most {_LARGEST_CHANGE}", self.sensitivity, "Use laplace noise beyond.")
+
+    def _shift(self, relation: Relation, size: int = 1) -> int:
+        return size * int(relation.sensitivity) * self.sensitivity
+
+    def pure_epsilon(self, relation: Relation) -> float:
+        """Return parameter * sensitivity."""
+        return self.parameter * self._shift(relation)
+
+    def zcdp(self, relation: Relation) -> float:
+        """Return rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4)."""
+        return self.pure_epsilon(relation) ** 2 / 2
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """D_a of the dominating pair, rounded up; its few losses are summed."""
+        return atoms_rdp(self.dominating_pairs(relation), orders)
+
+    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        """The largest shift."""
+        return (DiscreteLaplacePair(self.parameter, self._shift(relation)),)
+
+    def poisson_pairs(self, sample_rate: float, relation: Relation) -> tuple[Pair, ...]:
+        """Pairs of the Poisson-subsampled step; under zero-out a zeroed record adds what an absent one does."""
+        if relation is Relation.REPLACE_ONE:
+            return (DiscreteLaplacePair(self.parameter, self.sensitivity, sample_rate),)
+        return sampled_pairs(self.dominating_pairs(relation), sample_rate, both=False)
+
+    def __str__(self) -> str:
+        return f"DiscreteLaplace({self.parameter:g}, {self.sensitivity})"

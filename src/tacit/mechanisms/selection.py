@@ -58,10 +58,11 @@ class Selection(Mechanism):
         return self.law.rdp(base.rdp(orders, relation), orders, _CHOICES, np.concatenate([at[:1], at]))
 
     def pure_epsilon(self, relation: Relation) -> float:
-        """Return (2 + shape) epsilon (Papernot & Steinke 2022, Corollary 3)."""
+        """Return (2 + shape) epsilon (Papernot & Steinke 2022, Corollary 3), epsilon for one trial."""
         if not isinstance(self.law, NegativeBinomial):
             raise self.refusal("pure epsilon", relation)
-        return (2 + self.law.shape) * self.base.accountable().pure_epsilon(relation)
+        times = 1.0 if self.law.gamma == 1.0 else 2 + self.law.shape
+        return times * self.base.accountable().pure_epsilon(relation)
 
     def options(self) -> tuple[Mechanism, ...]:
         """Return the selections over what one record may meet of the base, for a base with disjoint parts."""

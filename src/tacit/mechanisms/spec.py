@@ -11,10 +11,16 @@ from tacit.mechanisms.balanced_iteration import BalancedIteration
 from tacit.mechanisms.balls_and_bins import BallsAndBins
 from tacit.mechanisms.base import Compose, Mechanism
 from tacit.mechanisms.discrete_gaussian import DiscreteGaussian
-from tacit.mechanisms.exponential import BoundedRange, Exponential, RandomizedResponse
-from tacit.mechanisms.gaussian import Gaussian
-from tacit.mechanisms.generic import Approximate, Generic
-from tacit.mechanisms.laplace import Laplace
+from tacit.mechanisms.exponential import (
+    BoundedRange,
+    Exponential,
+    KaryRandomizedResponse,
+    PermuteAndFlip,
+    RandomizedResponse,
+)
+from tacit.mechanisms.gaussian import Gaussian, GaussianMixture
+from tacit.mechanisms.generic import Approximate, Generic, ZeroConcentrated
+from tacit.mechanisms.laplace import DiscreteLaplace, Laplace
 from tacit.mechanisms.last_iterate import LastIterate
 from tacit.mechanisms.matrix import CyclicAllocation, CyclicPoisson, MatrixGaussian, MinSeparation, Strategy
 from tacit.mechanisms.menu import Menu
@@ -38,6 +44,11 @@ TYPES: dict[str, type[Mechanism]] = {
         RandomizedResponse,
         Approximate,
         Generic,
+        DiscreteLaplace,
+        GaussianMixture,
+        KaryRandomizedResponse,
+        PermuteAndFlip,
+        ZeroConcentrated,
         ObjectivePerturbation,
         LastIterate,
     )
@@ -104,7 +115,7 @@ def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
         if required and name not in entry:
             raise check.fail(name, f"given for a {kind.type} mechanism", None)
     steps = check.count("steps", entry.get("steps", 1))
-    single = (*own, "sample_rate") if kind is not Generic else ()
+    single = (*own, "sample_rate") if kind not in (Generic, GaussianMixture) else ()
     varying = {key for key in single if isinstance(entry.get(key), list)}
     for key in varying:
         if len(entry[key]) != steps:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +12,7 @@ from tacit import check
 from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms.base import SUBSAMPLED, Mechanism
 from tacit.mechanisms.gaussian import Gaussian
-from tacit.mechanisms.pairs import MixedPair, Pair, SubstitutedPair
+from tacit.mechanisms.pairs import GaussianPair, MixedPair, Pair, SubstitutedPair
 from tacit.mechanisms.renyi import fixed_size_rdp
 from tacit.relation import Relation
 
@@ -183,24 +182,27 @@ class TruncatedPoisson(Mechanism):
     """`base` on a Poisson sample of which, where it has more than `cap` records, a uniform subset of `cap` is kept.
 
     Leaving records out is not harmless: where the sample is full, a further record does not only add its own
-    contribution, it pushes another one out. Let S be the Poisson sample of the other n records, s its size, and x the
-    record that only one of two neighbours (add_remove) holds. With probability 1 - p, x is not drawn, and both run on
-    the same truncated S. If it is drawn and
+    contribution, it pushes another one out. Let S be the Poisson sample of the m other records, s its size, and x the
+    record that only one of two neighbours (add_remove) holds. The event s >= cap, of probability f, depends on the
+    others alone.
 
-    - s < cap: both are whole, and their sums differ by the contribution of x, of norm <= C;
-    - s >= cap: the kept part of S + x has x with probability cap / (s + 1), and is otherwise a uniform subset of S, as
-      the kept part R of S is. Where it has x, the rest is R without a uniform member r, so that both are functions of
-      the same (S, R, r), and their sums differ by x - r, of norm <= 2 C, with probability p cap / (s + 1) <= p.
+    - s < cap: x is drawn with probability p, and the sums differ by its contribution, of norm <= C.
+    - s >= cap: x is drawn and kept with probability p cap / (s + 1). Without it, the kept part R is a uniform subset of
+      cap of the others, whatever s is; with it, the rest is R without a uniform member r. So x is kept with
+      probability k = E[p cap / (s + 1) | s >= cap] = cap P(Binomial(m + 1, p) > cap) / ((m + 1) f), independently of
+      (R, r), and the sums differ by x - r, of norm <= 2 C.
 
-    (S, R, r) has the same law in both worlds, divergences are jointly convex, and those of a sampled Gaussian grow with
-    the rate and with the shift. So with f = P(Binomial(n, p) >= cap), the chance of a full sample, every hockey-stick
+    Divergences are jointly convex, and those of a sampled Gaussian grow with the shift, so every hockey-stick
     divergence is at most
 
-        (1 - f) H(p, noise_multiplier) + f H(p, noise_multiplier / 2)
+        (1 - f) H(p, noise_multiplier) + f H(k, noise_multiplier / 2)
 
-    which is that of a mixed pair and composes like any other. A full sample costs what a step with half the noise
-    costs; nothing is added to delta. Under replace_one the same holds with the pairs of that relation: x - r and y - r
-    both have norm <= 2 C, and so has their difference. zero_out is refused: there the blank record takes a place.
+    which is that of a mixed pair and composes like any other; nothing is added to delta. With n records neighbours have
+    m = n others, where a record is added, or m = n - 1, where one is removed: each has pairs of its own. Under
+    replace_one m is n - 1, and where x or its replacement y is kept, x - r, y - r and x - y all have norm <= 2 C. In
+    the proof of `GaussianReplacePair` the distances are then 2 C and 2 C, so that y - r = 0 is the worst case: for
+    a >= 1 that of adding and for a < 1 its mirror image, which is the pair of a batch of fixed size. zero_out is
+    refused: there the blank record takes a place.
 
     Args:
         base: a Gaussian mechanism.
@@ -210,7 +212,7 @@ class TruncatedPoisson(Mechanism):
 
     Example:
         >>> step = TruncatedPoisson(Gaussian(1.0), sample_rate=0.01, records=1000, cap=40)
-        >>> step.full < 1e-9
+        >>> step.full(others=1000) < 1e-9
         True
     """
 
@@ -227,57 +229,89 @@ class TruncatedPoisson(Mechanism):
         if not isinstance(self.base, Gaussian):
             raise InvalidInput(f"truncated_poisson must be applied to a Gaussian mechanism; got {self.base}.")
 
-    @cached_property
-    def full(self) -> float:
-        """P(Binomial(records, sample_rate) >= cap), rounded up."""
-        if self.cap > self.records:
-            return 0.0
-        return min(float(bdtrc(self.cap - 1, self.records, self.sample_rate)) * (1 + 1e-9) + 1e-300, 1.0)
-
-    def _sides(self, relation: Relation) -> tuple[Mechanism, Mechanism]:
-        """What a step with room is, and what a full one is."""
+    def others(self, relation: Relation) -> tuple[int, ...]:
+        """How many other records there may be: m of the class's docstring."""
         if relation is Relation.ZERO_OUT:
             raise Refused(f"{self} is accounted under add_remove or replace_one; got zero_out. State one of them.")
-        halved = replace(self.base, noise_multiplier=self.base.noise_multiplier / 2)
-        return self.base.poisson(self.sample_rate), halved.poisson(self.sample_rate)
+        return (self.records - 1,) if relation is Relation.REPLACE_ONE else (self.records, self.records - 1)
+
+    def full(self, others: int) -> float:
+        """P(Binomial(others, sample_rate) >= cap), rounded up."""
+        if self.cap > others:
+            return 0.0
+        return min(float(bdtrc(self.cap - 1, others, self.sample_rate)) * (1 + 1e-9) + 1e-300, 1.0)
+
+    def kept(self, others: int) -> float:
+        """The probability with which a full sample keeps a record, rounded up; at most sample_rate cap / (cap + 1)."""
+        more = float(bdtrc(self.cap, others + 1, self.sample_rate)) * (1 + 1e-9) + 1e-300
+        least = float(bdtrc(self.cap - 1, others, self.sample_rate)) * (1 - 1e-9)
+        share = self.cap / (others + 1)
+        # The binomial tail is accurate to 1e-9 or better; where it underflows, the mean at s = cap is the largest.
+        return min(share * more / max(least, 1e-300), self.sample_rate * self.cap / (self.cap + 1))
 
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
-        """Mixed pairs. Where all others contribute 0, x counts at a rate of p (1 - f) or more: that much is reached."""
-        usual, rare = (side.dominating_pairs(relation) for side in self._sides(relation))
-        if not self.full:
+        """Mixed pairs; those of n others, then those of n - 1. Others that contribute 0 reach a sampled Gaussian."""
+        first, *more = (self._mixed(others, relation) for others in self.others(relation))
+        return first if more in ([], [first]) else first + more[0]
+
+    def _mixed(self, others: int, relation: Relation) -> tuple[Pair, ...]:
+        usual, full = self.base.poisson(self.sample_rate).dominating_pairs(relation), self.full(others)
+        if relation is Relation.ADD_REMOVE:
+            usual = usual[0], usual[-1]
+        if not full:
             return usual
-        kept = max(1 - self.full, self.cap / (self.records + 1))
-        least = self.base.poisson(self.sample_rate * kept).dominating_pairs(relation)
-        mixed = [MixedPair(usual[-1], rare[-1], self.full, low) for low in least]
-        return tuple(replace(pair, usual=u, rare=r) for pair, u, r in zip(mixed, usual, rare, strict=False))
+        kept = self.kept(others)
+        rare = self._halved.poisson(kept).dominating_pairs(relation)
+        if relation is Relation.REPLACE_ONE and self.base.noise_multiplier:
+            rare = (SubstitutedPair(GaussianPair(2 / self.base.noise_multiplier), kept),)
+        rate = (1 - full) * self.sample_rate + full * kept
+        least = self.base.poisson(rate * (1 - 1e-8)).dominating_pairs(relation)
+        return tuple(MixedPair(u, r, full, low) for u, r, low in zip(usual, rare, least, strict=True))
+
+    @property
+    def _halved(self) -> Gaussian:
+        return replace(self.base, noise_multiplier=self.base.noise_multiplier / 2)
+
+    def _sides(self, relation: Relation) -> tuple[Mechanism, Mechanism]:
+        """What a step with room is, and what a full one is at most."""
+        self.others(relation)
+        return self.base.poisson(self.sample_rate), self._halved.poisson(self.sample_rate)
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
-        """log((1 - f) e^{(a-1) D_a} + f e^{(a-1) D'_a}) / (a - 1) of the divergences of both cases."""
-        usual, rare = (side.rdp(orders, relation) for side in self._sides(relation))
-        if not self.full:
-            return usual
+        """log((1 - f) e^{(a-1) D_a} + f e^{(a-1) D'_a}) / (a - 1) of the D of both cases, the larger over m."""
         a = np.asarray(orders, dtype=float) - 1
-        with np.errstate(divide="ignore"):
-            return np.logaddexp(np.log1p(-self.full) + a * usual, np.log(self.full) + a * rare) / a
+        found = [usual := self._sides(relation)[0].rdp(orders, relation)]
+        for others in self.others(relation):
+            if full := self.full(others):
+                rare = self._halved.poisson(self.kept(others)).rdp(orders, relation)
+                with np.errstate(divide="ignore"):
+                    found.append(np.logaddexp(np.log1p(-full) + a * usual, np.log(full) + a * rare) / a)
+        return np.max(found, axis=0)
+
+    def _most(self, relation: Relation) -> float:
+        """The larger f over m."""
+        return max(self.full(others) for others in self.others(relation))
 
     def epsilon_at(self, delta: float, relation: Relation) -> float:
         """The smaller of what holds in both cases at delta, and with room at delta - f."""
-        usual, rare = self._sides(relation)
-        both = rare.epsilon_at(delta, relation) if self.full else usual.epsilon_at(delta, relation)
-        return min(both, usual.epsilon_at(delta - self.full, relation)) if delta > self.full else both
+        (usual, rare), full = self._sides(relation), self._most(relation)
+        both = rare.epsilon_at(delta, relation) if full else usual.epsilon_at(delta, relation)
+        return min(both, usual.epsilon_at(delta - full, relation)) if delta > full else both
+
+    def _unsampled(self, relation: Relation) -> Mechanism:
+        return self._sides(relation)[1 if self._most(relation) else 0]
 
     def classical_epsilon(self, delta: float, relation: Relation) -> float:
         """Return epsilon at delta by the textbook formula of the mechanism inside."""
-        usual, rare = self._sides(relation)
-        return (rare if self.full else usual).classical_epsilon(delta, relation)
+        return self._unsampled(relation).classical_epsilon(delta, relation)
 
     def cdp(self, relation: Relation) -> tuple[float, float]:
         """Unsampled, as for zCDP."""
-        return self._sides(relation)[1 if self.full else 0].cdp(relation)
+        return self._unsampled(relation).cdp(relation)
 
     def zcdp(self, relation: Relation) -> float:
         """Unsampled, with half the noise: a full batch shifts by twice as much."""
-        return self._sides(relation)[1 if self.full else 0].zcdp(relation)
+        return self._unsampled(relation).zcdp(relation)
 
     def spec(self) -> dict[str, Any]:
         """Return the JSON form."""

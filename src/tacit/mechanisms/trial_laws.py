@@ -80,7 +80,7 @@ class NegativeBinomial(TrialLaw):
 
     Args:
         shape: > -1.
-        gamma: in (0, 1).
+        gamma: in (0, 1]; 1 for exactly one trial.
 
     Example:
         >>> NegativeBinomial(1.0, 0.05).mean
@@ -93,7 +93,7 @@ class NegativeBinomial(TrialLaw):
 
     def __post_init__(self) -> None:
         check.real("shape", self.shape, low=-1.0, open_low=True)
-        check.probability("gamma", self.gamma, open_low=True, open_high=True)
+        check.probability("gamma", self.gamma, open_low=True)
 
     @property
     def mean(self) -> float:
@@ -116,6 +116,8 @@ class NegativeBinomial(TrialLaw):
 
     def found(self, u: np.ndarray) -> np.ndarray:
         """Return the probability that some trial hits an event of probability u."""
+        if self.gamma == 1.0:
+            return np.asarray(u, dtype=float)
         rise = np.log1p((1 - self.gamma) / self.gamma * u)
         if self.shape == 0:
             return rise / -math.log(self.gamma)
@@ -212,7 +214,7 @@ def law_of(law: str | float | TrialLaw, *, trials: float) -> TrialLaw:
     Args:
         law: "logarithmic", "geometric", "poisson", the shape of a truncated negative binomial law, or a law, which is
             returned as it is.
-        trials: E K, > 1 (with "poisson", > 0).
+        trials: E K, >= 1 (with "poisson", > 0).
 
     Raises:
         InvalidInput: the name is unknown, or a number is out of range.
@@ -227,7 +229,9 @@ def law_of(law: str | float | TrialLaw, *, trials: float) -> TrialLaw:
         return PoissonTrials(check.positive("trials", trials))
     shape = LAWS[check.choice("law", law, [*LAWS, PoissonTrials.type])] if isinstance(law, str) else law
     shape = check.real("shape", shape, low=-1.0, open_low=True)
-    mean = check.real("trials", trials, low=1.0, high=1e9, open_low=True, hint="One trial needs no selection.")
+    mean = check.real("trials", trials, low=1.0, high=1e9)
+    if mean == 1.0:
+        return NegativeBinomial(shape, 1.0)
     most, least = (_mean(shape, gamma) for gamma in _GAMMAS)
     if not least < mean < most:
         rule = f"in ({least:.10g}, {most:.6g}) for a law of shape {shape:g}"
@@ -255,6 +259,8 @@ def law_from_spec(table: dict[str, Any]) -> TrialLaw:
 
 
 def _mean(shape: float, gamma: float) -> float:
+    if gamma == 1.0:
+        return 1.0
     if shape == 0:
         return (1 - gamma) / (gamma * -math.log(gamma))
     return shape * (1 - gamma) / (gamma * -math.expm1(shape * math.log(gamma)))

@@ -11,7 +11,7 @@ from scipy.special import log_softmax
 
 from tacit import check
 from tacit.errors import Refused
-from tacit.mechanisms import Approximate, Exponential, Mechanism
+from tacit.mechanisms import Exponential, Mechanism, PermuteAndFlip
 from tacit.noise.discrete import exponential_mechanism, permute_and_flip
 from tacit.noise.stream import Stream
 from tacit.relation import Relation
@@ -47,7 +47,7 @@ class Scores:
 
 
 def choice_mechanism(epsilon: float, *, method: str = "exponential") -> Mechanism:
-    """Mechanism of a choice: of bounded range for the exponential mechanism, pure epsilon-DP for permute-and-flip.
+    """Mechanism of a choice by either method, epsilon-DP.
 
     Both guarantees are tight. The losses of permute-and-flip spread over more than epsilon: where one of two equal
     candidates gains, they are epsilon and -ln(2 - e^-epsilon). So it is not of bounded range.
@@ -66,7 +66,7 @@ def choice_mechanism(epsilon: float, *, method: str = "exponential") -> Mechanis
     Source: Durfee & Rogers 2019; McKenna & Sheldon 2020, Theorem 2.
     """
     check.choice("selection", method, METHODS)
-    return Exponential(epsilon) if method == "exponential" else Approximate(epsilon, 0.0)
+    return Exponential(epsilon) if method == "exponential" else PermuteAndFlip(epsilon)
 
 
 def log_probabilities(scores: Scores, epsilon: float, relation: Relation) -> NDArray[np.float64]:

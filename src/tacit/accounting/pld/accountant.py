@@ -24,7 +24,7 @@ from tacit.accounting.pld.selection import SelectionCost
 from tacit.accounting.pld.sketch import SketchCurve
 from tacit.errors import Refused
 from tacit.mechanisms import Mechanism, Menu, Selection
-from tacit.mechanisms.pairs import NOTHING, EnclosedPair, GaussianPair, Pair, SampledGroupPair
+from tacit.mechanisms.pairs import NOTHING, EnclosedPair, GaussianMixturePair, GaussianPair, Pair
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import Curve, GaussianCurve, TradeOff
@@ -90,7 +90,7 @@ class Pld(Accountant):
         return PldCurve(Bracket(upper, tail), 1), PldCurve(Bracket(lower, tail), 0)
 
     def _engine(self, parts: Parts) -> Dispatch | GroupedDispatch:
-        if any(isinstance(pair, SampledGroupPair) for pair, _ in parts):
+        if any(isinstance(pair, GaussianMixturePair) for pair, _ in parts):
             return Dispatch(parts, gap=_GROUP_GAP)
         return GroupedDispatch.of(parts, self._distinct) or Dispatch(parts)
 
@@ -173,7 +173,8 @@ def _group_directions(mechanism: Mechanism, relation: Relation, size: int) -> li
 
 def _by_direction(parts: list[tuple[tuple[Pair, ...], int]]) -> list[Parts]:
     count = max((len(pairs) for pairs, _ in parts), default=1)
-    return [_merged([(pairs[min(side, len(pairs) - 1)], steps) for pairs, steps in parts]) for side in range(count)]
+    # One pair is for both directions; two more are for neighbours of another size, in the order of the first two.
+    return [_merged([(pairs[side % len(pairs)], steps) for pairs, steps in parts]) for side in range(count)]
 
 
 def _merged(parts: list[tuple[Pair, int]]) -> Parts:

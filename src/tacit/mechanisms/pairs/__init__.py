@@ -15,8 +15,8 @@ from tacit.mechanisms.pairs.gaussian import (
     SampledGaussian,
     SampledGaussianPair,
 )
-from tacit.mechanisms.pairs.groups import LARGEST_GROUP, SampledGroupPair
-from tacit.mechanisms.pairs.laplace import LaplacePair, LaplaceReplacePair
+from tacit.mechanisms.pairs.groups import LARGEST_GROUP, GaussianMixturePair
+from tacit.mechanisms.pairs.laplace import DiscreteLaplacePair, LaplacePair, LaplaceReplacePair, PermuteAndFlipPair
 from tacit.mechanisms.pairs.quadrature import Nodes
 from tacit.mechanisms.pairs.subsampled import RevealedPair, SampledPair, SubstitutedPair, sampled_pairs
 from tacit.mechanisms.pairs.subset_sums import SubsetSumPair
@@ -32,7 +32,9 @@ __all__ = [
     "CornersPair",
     "DiscreteGaussianPair",
     "DiscreteGaussianReplacePair",
+    "DiscreteLaplacePair",
     "EnclosedPair",
+    "GaussianMixturePair",
     "GaussianPair",
     "GaussianReplacePair",
     "JointPair",
@@ -41,13 +43,13 @@ __all__ = [
     "MixedPair",
     "Nodes",
     "Pair",
+    "PermuteAndFlipPair",
     "RangePair",
     "RectifiedGaussianPair",
     "RevealedBlock",
     "RevealedPair",
     "SampledGaussian",
     "SampledGaussianPair",
-    "SampledGroupPair",
     "SampledPair",
     "SubsetSumPair",
     "SubstitutedPair",

@@ -1,13 +1,16 @@
-"""Pairs of the one-dimensional Laplace mechanism."""
+"""Pairs of the one-dimensional Laplace mechanism, continuous and discrete, and of permute-and-flip."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from tacit.mechanisms.pairs.base import LOSS_UNIT, Pair, between, log_mixture, unmixed
+from tacit.mechanisms.pairs.base import LOSS_UNIT, Pair, Table, between, log_mixture, unmixed
+from tacit.mechanisms.pairs.discrete import AtomPair
 from tacit.mechanisms.pairs.quadrature import Nodes, legendre, steepness
+from tacit.mechanisms.pairs.tabulated import TabulatedPair
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,69 @@ class LaplacePair(Pair):
         x = np.where(loss < self.epsilon, (loss + self.epsilon) / 2, np.inf)
         x = np.where(loss < -self.epsilon, -np.inf, x)
         return _laplace_cells(x - self.epsilon), _laplace_cells(x)
+
+
+@dataclass(frozen=True)
+class PermuteAndFlipPair(LaplacePair):
+    """The Laplace pair as the bound that permute-and-flip meets at every epsilon, each time with other scores.
+
+    The mechanism is the arg max of q_i + E_i, E_i ~ Exp(rate) (Ding et al. 2021, arXiv:2105.07260). For a set S of
+    candidates let W = max_{i in S} (q_i + E_i) - max_{i not in S} (q_i + E_i), so that S wins where W > 0. Neighbours
+    move the two maxima apart by c at most, rate * c = epsilon, so that S wins there with P(W > c) at least. Each E_i,
+    and hence each maximum, has hazard at most rate: P(A > t + s) >= e^{-rate s} P(A > t), by the first candidate above
+    t. Given the other maximum, so have W and -W: f_W <= rate min(F_W, 1 - F_W), with equality for Laplace noise. So the
+    quantile transform from W to Laplace noise is 1-Lipschitz, and level and power of S lie within the trade-off of a
+    Laplace shift of at most epsilon. Two candidates reach it: there W is Laplace noise.
+    """
+
+    def attained(self, share: float) -> AtomPair:
+        """Return the outcomes of two candidates whose gap is the best threshold at share * epsilon."""
+        x = (1 + share) * self.epsilon / 2
+        p_low, q_high = float(np.exp(x - self.epsilon)) / 2, float(np.exp(-x)) / 2
+        low = x - self.epsilon - float(np.log1p(-np.expm1(-x)))
+        high = x + float(np.log1p(-np.expm1(x - self.epsilon)))
+        return AtomPair((low, high), (p_low, 1 - p_low), (1 - q_high, q_high))
+
+
+@dataclass(frozen=True)
+class DiscreteLaplacePair(TabulatedPair):
+    """P = DLap(shift), Q = DLap(0) on the integers, probabilities proportional to e^{-parameter |x - shift|}.
+
+    The losses are parameter (2 j - shift) at x = j in 0..shift, with all smaller and larger integers at the two ends.
+    The ratio is monotone, so larger shifts dominate, and optimal tests are thresholds. Those of shifts k and then l
+    are the same test, so the trade-off of k + l is g(1 - f) of those of k and l, which is at most that of two
+    coordinates moved by k and l (Dong, Roth & Su 2019, Lemma A.5): a vector of that L1 norm costs no more.
+
+    With `rate` < 1 the pair is that of a Poisson sample under replace-one, (1-p) N_0 + p N_shift against
+    (1-p) N_0 + p N_{-shift}; the argument of `GaussianReplacePair` holds as for the discrete Gaussian.
+    """
+
+    parameter: float
+    shift: int
+    rate: float = 1.0
+
+    @cached_property
+    def table(self) -> Table:  # type: ignore[override]
+        """Return the losses with their masses under P and Q."""
+        if self.rate == 1.0:
+            x = np.arange(self.shift + 1.0)
+            return self.parameter * (2 * x - self.shift), self._masses(x, self.shift), self._masses(x, 0)
+        x = np.arange(-self.shift, self.shift + 1.0)
+        up, down = (
+            log_mixture(self.rate, self.parameter * (np.abs(x) - np.abs(x - s))) for s in (self.shift, -self.shift)
+        )
+        base, plus, minus = (self._masses(x, s) for s in (0, self.shift, -self.shift))
+        return up - down, (1 - self.rate) * base + self.rate * plus, (1 - self.rate) * base + self.rate * minus
+
+    def _masses(self, x: np.ndarray, centre: int) -> np.ndarray:
+        """Probabilities of the integers, all below the first and above the last added to those."""
+        weight = np.exp(-self.parameter * np.abs(x - centre))
+        mass = np.tanh(self.parameter / 2) * weight
+        for end, inside in ((0, x[0] <= centre), (-1, x[-1] >= centre)):
+            tail = weight[end] / (1 + np.exp(-self.parameter))
+            # The other side of the centre: all but the tail beyond this end.
+            mass[end] = tail if inside else 1 - np.exp(-self.parameter) * tail
+        return mass
 
 
 @dataclass(frozen=True)

@@ -236,6 +236,11 @@ class SubstitutedPair(Pair):
         return SampledPair(self.base, self.fraction, True).largest
 
     @property
+    def covering_mu(self) -> float:
+        """Return that of the base: ((1-g) Q + g P, Q) is a mixture of (P, Q) with (Q, Q), and the rest its image."""
+        return self.base.covering_mu
+
+    @property
     def reached(self) -> bool:
         """Whether one step alone reaches the base; R may be either side, whichever meets the bound at that epsilon."""
         return self.base.reached
