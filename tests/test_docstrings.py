@@ -5,13 +5,10 @@ import doctest
 import importlib
 import inspect
 import io
-import pkgutil
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
-
-import tacit
 
 SOURCE = Path(__file__).parents[1] / "src" / "tacit"
 ROOMS = (
@@ -125,46 +122,38 @@ def args_section(text: str) -> str:
     return " ".join(" ".join(kept).replace(",", " ").replace("`", " ").split())
 
 
-FILES = sorted(path for path in SOURCE.rglob("*.py"))
+def without_example(room: str):
+    """The exported names of a room whose docstring has no example."""
+    module = importlib.import_module(f"tacit.{room}")
+    for name in module.__all__:
+        value = getattr(module, name)
+        if (inspect.isclass(value) or inspect.isfunction(value)) and ">>> " not in (inspect.getdoc(value) or ""):
+            yield f"tacit.{room}.{name}: no example"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_sections_name_parameters_and_errors(path):
-    assert not problems(path)
+def test_docstrings_name_parameters_and_errors_and_have_an_example():
+    found = [f"{path.relative_to(SOURCE)}: {each}" for path in sorted(SOURCE.rglob("*.py")) for each in problems(path)]
+    found += [each for room in ROOMS for each in without_example(room)]
+    assert not found, "\n".join(found)
 
 
-def exported():
-    for room in ROOMS:
-        module = importlib.import_module(f"tacit.{room}")
-        for name in module.__all__:
-            value = getattr(module, name)
-            if inspect.isclass(value) or inspect.isfunction(value):
-                yield room, name, value
+def modules_with_examples():
+    """Room -> its modules with examples."""
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+        if ">>> " in path.read_text(encoding="utf-8") and not name.startswith(OPTIONAL):
+            found.setdefault(name.split(".")[1], []).append(name)
+    return found
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_every_exported_name_has_an_example(room):
-    lacking = [name for home, name, value in exported() if home == room and ">>> " not in (inspect.getdoc(value) or "")]
-    assert not lacking, f"tacit.{room}: no example in {', '.join(lacking)}"
-
-
-def modules():
-    for found in pkgutil.walk_packages(tacit.__path__, "tacit."):
-        if not found.name.endswith("__main__") and not found.name.startswith(OPTIONAL):
-            yield found.name
-
-
-@pytest.mark.parametrize("name", list(modules()))
-def test_examples_run(name, tmp_path, monkeypatch):
-    path = Path(SOURCE, *name.split(".")[1:])
-    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    if ">>> " not in file.read_text(encoding="utf-8"):
-        return
+@pytest.mark.parametrize(("room", "names"), modules_with_examples().items(), ids=modules_with_examples())
+def test_examples_run(room, names, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = io.StringIO()
     with redirect_stdout(said):
-        result = doctest.testmod(importlib.import_module(name), optionflags=FLAGS)
-    assert not result.failed, said.getvalue()
+        failed = [name for name in names if doctest.testmod(importlib.import_module(name), optionflags=FLAGS).failed]
+    assert not failed, said.getvalue()
 
 
 def test_a_missing_section_is_found(tmp_path):

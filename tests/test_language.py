@@ -5,8 +5,6 @@ import functools
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tacit"
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
@@ -54,9 +52,9 @@ def test_the_glossary_has_the_terms_of_the_field():
     assert len({term for term, _ in TERMS}) == len(TERMS)
 
 
-@pytest.mark.parametrize(("term", "room"), TERMS, ids=[term for term, _ in TERMS])
-def test_a_room_uses_the_term_for_what_it_implements(term, room):
-    assert plain(term) in words_of(room), f"tacit.{room} must name the {term}, which it implements, in a docstring"
+def test_a_room_uses_the_term_for_what_it_implements():
+    lacking = [f"tacit.{room} must name the {term}" for term, room in TERMS if plain(term) not in words_of(room)]
+    assert not lacking, "\n".join(lacking)
 
 
 def identifiers(path: Path) -> set[str]:
@@ -70,12 +68,8 @@ def identifiers(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_retired_names_are_gone(path):
-    left = RETIRED_NAMES & identifiers(path)
-    assert not left, f"{path.relative_to(SOURCE)} still uses {sorted(left)}"
-
-
-def test_retired_modules_are_gone():
-    left = [name for name in RETIRED_MODULES if (SOURCE / name).is_dir() or (SOURCE / f"{name}.py").exists()]
-    assert not left
+def test_retired_names_and_modules_are_gone():
+    used = {path.relative_to(SOURCE): RETIRED_NAMES & identifiers(path) for path in sorted(SOURCE.rglob("*.py"))}
+    left = [f"{path} still uses {sorted(names)}" for path, names in used.items() if names]
+    left += [name for name in RETIRED_MODULES if (SOURCE / name).is_dir() or (SOURCE / f"{name}.py").exists()]
+    assert not left, "\n".join(map(str, left))
