@@ -183,7 +183,7 @@ def test_an_envelope_has_a_bound_and_no_floor() -> None:
     "entry",
     [
         {"type": "selection", "law": "negative_binomial", "shape": -1.0, "gamma": 0.1},
-        {"type": "selection", "law": "negative_binomial", "shape": 0.0, "gamma": 1.0},
+        {"type": "selection", "law": "negative_binomial", "shape": 0.0, "gamma": 1.5},
         {"type": "selection", "law": "poisson"},
         {"type": "selection", "law": "uniform", "mean": 3.0},
         {"type": "selection", "law": "poisson", "mean": float("nan")},
@@ -205,4 +205,4 @@ def test_laws_know_their_means_and_refuse_what_no_theorem_covers() -> None:
     with pytest.raises(Refused):
         Selection.of(Approximate(1.0, 0.0), law="poisson").pure_epsilon(Relation.ADD_REMOVE)
     with pytest.raises(InvalidInput):
-        law_of("geometric", trials=1)
+        law_of("geometric", trials=0.5)
