@@ -36,6 +36,19 @@ class UnsupportedModel(TacitError):
     """A model mixes examples or holds state that differentially private training cannot cover."""
 
 
+class MixesRecords(UnsupportedModel):
+    """An operation between a record and its gradient follows other records of the batch.
+
+    Attributes:
+        operation: its name, such as "aten.mean".
+        line: file and number of the user's line, "train.py:31"; empty where there is none.
+    """
+
+    def __init__(self, message: str, *, operation: str = "", line: str = ""):
+        super().__init__(message)
+        self.operation, self.line = operation, line
+
+
 class TrainingMisuse(TacitError):
     """The private trainer was used in a way that would void its accounting."""
 

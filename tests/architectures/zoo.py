@@ -32,7 +32,7 @@ class Architecture:
 
     name: str
     library: str
-    build: Callable[[], nn.Module]
+    build: Callable[..., nn.Module]
     data: Callable[[], dict[str, Tensor]]
     loss: Callable[[Any, Tensor], Tensor]
     fast: bool = True
@@ -99,14 +99,16 @@ def masked(outputs: Any, labels: Tensor) -> Tensor:
     return losses.masked_lm(outputs.logits, labels, per="token")
 
 
-def hugging_face(name: str, **config: Any) -> Callable[[], nn.Module]:
-    """A model of transformers by the name of its class, without dropout, so that it can be compared."""
+def hugging_face(name: str, **config: Any) -> Callable[..., nn.Module]:
+    """A model of transformers by the name of its class, without dropout, so that it can be compared; or as it comes."""
 
-    def build() -> nn.Module:
+    def build(raw: bool = False) -> nn.Module:
         import transformers
 
         kind = getattr(transformers, name)
         settings = kind.config_class(**config)
+        if raw:
+            return kind(settings)
         for key in vars(settings):
             if "drop" in key and isinstance(getattr(settings, key), float):
                 setattr(settings, key, 0.0)
@@ -162,13 +164,13 @@ def mixer() -> nn.Module:
     return MlpMixer(num_classes=CLASSES, img_size=32, patch_size=8, num_blocks=2, embed_dim=16)
 
 
-def adapted(kind: str, base: Callable[[], nn.Module], **options: Any) -> Callable[[], nn.Module]:
+def adapted(kind: str, base: Callable[..., nn.Module], **options: Any) -> Callable[..., nn.Module]:
     """A frozen model with an adapter of PEFT."""
 
-    def build() -> nn.Module:
+    def build(raw: bool = False) -> nn.Module:
         import peft
 
-        model = peft.get_peft_model(base(), getattr(peft, kind)(task_type="CAUSAL_LM", **options))
+        model = peft.get_peft_model(base(raw), getattr(peft, kind)(task_type="CAUSAL_LM", **options))
         for parameter in model.parameters():
             if parameter.requires_grad and not bool(parameter.any()):
                 # A matrix of zeros would leave the other one of an adapter without a gradient.

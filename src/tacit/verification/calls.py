@@ -1,0 +1,227 @@
+"""One call of an operation as a rule sees it: its arguments by name, their record types, and how to refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NoReturn
+
+from torch import Tensor
+
+from tacit.errors import MixesRecords
+from tacit.verification.record_types import (
+    PUBLIC,
+    OneRecord,
+    Part,
+    Public,
+    Records,
+    RecordType,
+    WholeBatch,
+    is_constant,
+)
+
+# Say where and how a result is stored, and nothing about its values.
+_STORED = frozenset(("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "self_is_result"))
+POSITIONS = (
+    "a value that differs from record to record although it is none of theirs follows their order, which other records "
+    "decide. Make it from the record, draw it at random, or make it equal for all records"
+)
+
+
+def flat(value: object) -> Iterator[object]:
+    """The leaves of lists, tuples and dicts."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from flat(item)
+    else:
+        yield value
+
+
+def tensors_in(value: object) -> list[Tensor]:
+    """The tensors among the leaves of `value`."""
+    return [item for item in flat(value) if isinstance(item, Tensor)]
+
+
+class Call:
+    """A call of the operation `function`.
+
+    Args:
+        function: an operator overload.
+        args: its arguments.
+        kwargs: its named arguments.
+        kind_of: gives the record type of a tensor.
+        line: the user's line.
+        count: number of records.
+
+    Attributes:
+        name: of the operation, "aten.add".
+        line: the user's line.
+        count: number of records.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        kind_of: Callable[[Tensor], RecordType],
+        line: str,
+        count: int,
+    ):
+        self.function, self.line, self.count = function, line, count
+        self.name = "aten." + function._schema.name.partition("::")[2]
+        if not function._schema.name.startswith("aten::"):
+            self.name = function._schema.name.replace("::", ".")
+        self._arguments = function._schema.arguments
+        self._given: dict[str, Any] = {}
+        for place, argument in enumerate(self._arguments):
+            if place < len(args):
+                self._given[argument.name] = args[place]
+            elif argument.name in kwargs:
+                self._given[argument.name] = kwargs[argument.name]
+        self._kind_of, self._read = kind_of, set[str]()
+
+    def __contains__(self, name: str) -> bool:
+        """Whether the operation has an argument `name`."""
+        return any(argument.name == name for argument in self._arguments)
+
+    def __getitem__(self, name: str) -> Any:
+        """The argument `name`, or its default."""
+        self._read.add(name)
+        if name in self._given:
+            return self._given[name]
+        return next((each.default_value for each in self._arguments if each.name == name), None)
+
+    def read(self, *names: str) -> None:
+        """Arguments that are equal for all records, or whose tensors the rule has looked at otherwise."""
+        self._read.update(names)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The arguments that were given, by name."""
+        return self._given
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All tensors among the arguments."""
+        return tensors_in(list(self._given.values()))
+
+    def written(self) -> list[Tensor]:
+        """The tensors that the operation writes into."""
+        names = [each.name for each in self._arguments if each.alias_info is not None and each.alias_info.is_write]
+        return tensors_in([self._given[name] for name in names if name in self._given])
+
+    def all_tensors(self) -> list[Tensor]:
+        """All tensors among the arguments, which count as read by the rule."""
+        self._read.update(name for name, value in self._given.items() if tensors_in(value))
+        return self.tensors
+
+    def unread(self) -> list[str]:
+        """Arguments that were given another value than their default and that no rule has looked at."""
+        return [
+            each.name
+            for each in self._arguments
+            if each.name in self._given
+            and each.name not in self._read
+            and each.name not in _STORED
+            and (tensors_in(self._given[each.name]) or not _equal(self._given[each.name], each.default_value))
+        ]
+
+    def kind(self, value: Tensor | None) -> RecordType:
+        """The record type of an argument."""
+        return PUBLIC if value is None else self._kind_of(value)
+
+    def records(self, value: Tensor | None) -> Records | None:
+        """The type of an argument where it is one of records; None where it is public."""
+        kind = self.kind(value)
+        return kind if isinstance(kind, Records) else None
+
+    def whole(self) -> WholeBatch:
+        """The type of a number that this call makes of all records."""
+        return WholeBatch(self.name, self.line)
+
+    def refuse(self, why: str, mend: str = "") -> NoReturn:
+        """Raise `MixesRecords` for this call."""
+        refuse(self.name, self.line, why, mend)
+
+    def public(self, value: Tensor, axis: int, inner: int) -> None:
+        """Require a public argument to say nothing about positions where its `axis` meets the records."""
+        kind = self.kind(value)
+        if axis < 0 or value.shape[axis] <= 1 or value.stride(axis) == 0:
+            return
+        if isinstance(kind, Public) and axis in kind.drawn:
+            return
+        if isinstance(kind, Public) and kind.trained:
+            self.refuse("it meets a parameter that has an entry for each position of the batch", "Use one for all")
+        if not is_constant(value, axis, inner, self.count):
+            self.refuse(POSITIONS)
+
+    def aligned(self, values: Iterable[Tensor | None], ndim: int = 0) -> Records | Public:
+        """The type of a result of broadcasting: all typed values have their records on one axis.
+
+        Args:
+            values: what is broadcast; None is left out.
+            ndim: number of axes of the result, where it is more than that of the values.
+        """
+        given = [value for value in values if value is not None]
+        ndim = max([ndim, *(value.dim() for value in given)])
+        typed = [(value, found) for value in given if (found := self.records(value)) is not None]
+        if not typed:
+            return PUBLIC
+        first, kind = typed[0]
+        behind = first.dim() - kind.axis
+        for value, found in typed[1:]:
+            same = value.dim() - found.axis == behind and found.inner == kind.inner
+            if not same or value.shape[found.axis] != first.shape[kind.axis]:
+                self.refuse("it meets values of different records", "Keep the records on one axis of both")
+        for value in given:
+            if self.records(value) is None:
+                self.public(value, value.dim() - behind, kind.inner)
+        return Records(ndim - behind, kind.inner)
+
+    def same_axis(self, values: Iterable[Tensor | None]) -> Records | Public:
+        """The type of values that all have their records on the same axis, counted from the left."""
+        given = [value for value in values if value is not None]
+        typed = [found for value in given if (found := self.records(value)) is not None]
+        if not typed:
+            return PUBLIC
+        if any(found != typed[0] for found in typed):
+            self.refuse("it meets values of different records", "Keep the records on one axis of both")
+        for value in given:
+            if self.records(value) is None and value.dim() > typed[0].axis:
+                self.public(value, typed[0].axis, typed[0].inner)
+        return typed[0]
+
+
+def refuse(name: str, line: str, why: str, mend: str = "") -> NoReturn:
+    """Raise for an operation that does not treat the records apart.
+
+    Args:
+        name: of the operation, "aten.mean".
+        line: the user's line; empty where there is none.
+        why: what it does.
+        mend: what to write instead.
+
+    Raises:
+        MixesRecords: always.
+    """
+    hint = f"{mend}." if mend else "Compute each record's value from that record and public values."
+    raise MixesRecords(
+        f"every operation must treat the records of a batch apart; got {name} at {line or 'an unknown line'}: {why}. "
+        + hint,
+        operation=name,
+        line=line,
+    )
+
+
+def depends(kind: RecordType) -> bool:
+    """Whether a value of type `kind` follows private records."""
+    return isinstance(kind, Records | OneRecord | WholeBatch | Part)
+
+
+def _equal(first: object, second: object) -> bool:
+    try:
+        return bool(first == second)
+    except Exception:
+        return False

@@ -1,0 +1,107 @@
+"""Numbers that leave the tensors of a batch: where Python reads one, and which reads of libraries are answered."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_OWN = str(Path(__file__).parents[1])
+_TORCH = str(Path(torch.__file__).parent)
+# Methods that hand the values of a tensor, or its memory, to Python without an operation.
+HANDED_OUT = frozenset(
+    (
+        *("tolist", "numpy", "__array__", "__dlpack__", "data_ptr", "untyped_storage", "storage", "__reduce_ex__"),
+        *("__repr__", "__format__", "__cuda_array_interface__"),
+    )
+)
+# Operations whose result has a size that follows the values, or that answers Python.
+SIZED = frozenset(("nonzero", "unique", "_unique", "_unique2", "unique_dim", "unique_consecutive", "masked_select"))
+ANSWERS = frozenset(("_local_scalar_dense", "equal", "is_nonzero", "item"))
+# Only refuse values; where a handler goes on, the exception is the read.
+CHECKS = frozenset(("_linalg_check_errors", "_assert_async", "_assert_scalar", "_assert_tensor_metadata"))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A read of a library that chooses between two equal computations, or only refuses values.
+
+    Attributes:
+        package: path of the file, as "transformers/masking_utils.py", or its folder.
+        function: the function that reads; empty for all.
+        value: what leads to the general computation; None for the value itself.
+    """
+
+    package: str
+    function: str = ""
+    value: Any = None
+
+
+ANSWERED = (
+    # Whether a mask masks anything: without it the kernel needs no mask and computes the same.
+    Answer("transformers/masking_utils.py", "", False),
+    Answer("transformers/modeling_attn_mask_utils.py", "", False),
+    # A distribution or loss that refuses values out of its range.
+    Answer("torch/distributions/"),
+    # The range check of classes, where their number is given.
+    Answer("torch/nn/functional.py", "one_hot"),
+)
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame outside of torch and tacit, from `frame` outwards; the outermost where all are inside."""
+    while frame is not None and frame.f_back is not None and _inside(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def user_line(frame: FrameType | None = None) -> str:
+    """File and number of the innermost line that runs outside of torch and tacit."""
+    found = user_frame(frame if frame is not None else sys._getframe(1))
+    return "" if found is None else f"{Path(found.f_code.co_filename).name}:{found.f_lineno}"
+
+
+def answer_to(frame: FrameType | None) -> Answer | None:
+    """The answer to a read by the library code that runs in `frame`, if it is known."""
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame = frame.f_back
+    for _ in range(8):
+        if frame is None:
+            return None
+        for answer in ANSWERED:
+            if answer.package in frame.f_code.co_filename and answer.function in ("", frame.f_code.co_name):
+                return answer
+        if not _inside(frame.f_code.co_filename):
+            return None
+        frame = frame.f_back
+    return None
+
+
+def is_own(frame: FrameType | None) -> bool:
+    """Whether this library looks at a tensor itself, in `frame` or through torch."""
+    while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_OWN)
+
+
+def runs_user_code(frame: FrameType | None) -> bool:
+    """Whether a hook or a gradient of the user's runs, in a backward pass that this library started."""
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame = frame.f_back
+    while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
+        frame = frame.f_back
+    return frame is not None and not frame.f_code.co_filename.startswith(_OWN)
+
+
+def constant_like(value: Tensor, answer: Answer) -> Any:
+    """What a read of `value` returns by `answer`."""
+    return value.item() if answer.value is None else type(value.item())(answer.value)
+
+
+def _inside(filename: str) -> bool:
+    return filename.startswith((_OWN, _TORCH))

@@ -1,0 +1,373 @@
+"""The dispatch mode that types every operation of a program, forward and backward."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tacit.errors import MixesRecords
+from tacit.verification import rules
+from tacit.verification.calls import Call, depends, flat, refuse, tensors_in
+from tacit.verification.origins import is_literal
+from tacit.verification.reads import (
+    ANSWERS,
+    CHECKS,
+    HANDED_OUT,
+    SIZED,
+    answer_to,
+    constant_like,
+    is_own,
+    runs_user_code,
+    user_line,
+)
+from tacit.verification.record_types import (
+    PUBLIC,
+    Layout,
+    OneRecord,
+    Part,
+    Public,
+    Records,
+    RecordType,
+    WholeBatch,
+    stride_of,
+)
+from tacit.verification.storages import (
+    Entry,
+    Storages,
+    is_written,
+    mark_unwritten,
+    mark_written,
+    rest_is_constant,
+)
+
+# Change sizes and strides of a tensor, and none of its values.
+_RESHAPES = frozenset(("as_strided_", "t_", "transpose_", "squeeze_", "unsqueeze_", "detach_", "swapaxes_", "rename_"))
+# Not called views, yet of the same memory.
+_VIEWS = frozenset(("_unsafe_view", "_reshape_alias", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"))
+_LITERALS = frozenset(("lift_fresh", "lift"))
+_OF_VALUES = ("tensor", "as_tensor", "asarray")
+_MEMORY = frozenset(("set_", "resize_", "resize_as_", "_resize_output_"))
+
+
+class RecordMode(TorchDispatchMode):
+    """Types every operation while it is entered.
+
+    Args:
+        count: records of the batch, >= 2.
+
+    Attributes:
+        storages: what every storage holds.
+        operations: names of the operations on records' values, in order.
+        reads: user's line -> how often a number was read there.
+        foreign: lines at which a tensor of unknown origin met a record's value.
+        answering: whether a read of a library is under way that is answered.
+    """
+
+    def __init__(self, count: int):
+        super().__init__()
+        self.count, self.storages = count, Storages(count)
+        self.operations: list[str] = []
+        self.reads: dict[str, int] = {}
+        self.foreign: dict[str, int] = {}
+        self.answering = self.of_array = False
+        self._own: set[int] = set()
+        self._unknown: set[int] = set()
+        self._lines: dict[int, str] = {}
+
+    # Origins.
+
+    def records(self, value: Tensor, kind: Records) -> None:
+        """Let `value` hold the records of the batch."""
+        self.storages.add(value, made=False)
+        self.storages.assign(value, kind, "records", "")
+
+    def public(self, value: Tensor) -> None:
+        """Let `value` be public: a parameter, a buffer, or declared."""
+        if self.storages.find(value) is None:
+            self.storages.add(value, made=False, trained=isinstance(value, nn.Parameter) and value.requires_grad)
+
+    def kind(self, value: Tensor) -> RecordType:
+        """The record type of `value`."""
+        if self.storages.find(value) is None:
+            self._meet(value)
+        return self.storages.kind(value)
+
+    def _meet(self, value: Tensor) -> None:
+        other = self.storages.overlapping(value)
+        if other is not None:
+            refuse("memory", self.line(), "a tensor shares memory with records under another name")
+        self.public(value)
+        if not isinstance(value, nn.Parameter) and not is_literal(value, self._own):
+            self._unknown.add(value.untyped_storage()._cdata)
+
+    # Lines and reads.
+
+    def line(self) -> str:
+        """The user's line that runs, or that made the operation whose gradient is computed."""
+        node = torch._C._current_autograd_node()
+        if node is not None and not runs_user_code(sys._getframe(1)):
+            return self._lines.get(node._sequence_nr(), "")
+        return user_line(sys._getframe(1))
+
+    def _note_line(self) -> str:
+        line = self.line()
+        if torch._C._current_autograd_node() is None:
+            self._lines.setdefault(torch.autograd._get_sequence_nr() - 1, line)  # type: ignore[attr-defined]
+        return line
+
+    def read(self, line: str) -> None:
+        """Count a number that Python reads at `line`."""
+        self.reads[line] = self.reads.get(line, 0) + 1
+
+    # Operations.
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        line = self._note_line()
+        call = Call(func, args, kwargs, self.kind, line, self.count)
+        name = func._schema.name.partition("::")[2]
+        if any(issubclass(kind, Tensor) and kind not in (Tensor, nn.Parameter) for kind in types):
+            call.refuse("tensors of this class are not followed", "Use plain tensors")
+        if name in rules.FACTORIES:
+            return self._made(func(*args, **kwargs), name, call)
+        if name in _LITERALS:
+            return self._lifted(func(*args, **kwargs))
+        tensors = call.tensors
+        self._own = {id(args), id(call.given), id(tensors)}
+        self._check_written(call, name, tensors)
+        kinds = [self.kind(value) for value in tensors]
+        if name in _RESHAPES or name in _VIEWS or (func.is_view and not call.written()):
+            return self._viewed(func, args, kwargs, call)
+        if not any(map(depends, kinds)):
+            return self._of_public(func, args, kwargs, call)
+        if name in CHECKS:
+            return func(*args, **kwargs)
+        if name in ANSWERS:
+            return self._answered(func, args, kwargs, tensors, line)
+        self.operations.append(call.name)
+        self._note_foreign(tensors, line)
+        if name in _MEMORY:
+            call.refuse("it changes what memory holds", "Make a new tensor")
+        result = self._types(call, name, kinds)
+        before = [(value, self._kept(value)) for value in call.written()]
+        self._check_writes(call, result)
+        try:
+            output = func(*args, **kwargs)
+        except Exception:
+            self.read(line)
+            raise
+        self._set(call, output, result, [value for value, _ in before])
+        return output
+
+    def _types(self, call: Call, name: str, kinds: list[RecordType]) -> list[RecordType] | RecordType:
+        for kind in kinds:
+            if isinstance(kind, Part):
+                refuse(kind.operation, kind.line, "it takes some of the records, or shifts them", "Keep all of them")
+        whole = next((kind for kind in kinds if isinstance(kind, WholeBatch)), None)
+        ones = [kind for kind in kinds if isinstance(kind, OneRecord)]
+        typed = any(isinstance(kind, Records) for kind in kinds)
+        if whole is not None:
+            if typed or ones:
+                refuse(
+                    whole.operation, whole.line, f"its result is of the whole batch, and meets records at {call.line}"
+                )
+            return whole
+        if ones and not typed and all(one.index == ones[0].index for one in ones):
+            return OneRecord(ones[0].index, self._history(call))
+        base = name.rstrip("_") if not name.startswith("__") else name.strip("_")
+        if name in SIZED or (name == "index" and _masks(call)):
+            self.read(call.line)
+        rule = rules.RULES.get(base)
+        if rule is None:
+            if not call.name.startswith("aten."):
+                call.refuse("operations of extensions have no record rule", "Declare model_rows, or use torch's")
+            call.refuse(f"{call.name} has no record rule", "Add one, or declare model_rows")
+        if ones and base not in ("cat", "stack"):
+            call.refuse("one record meets others")
+        result = rule(call)
+        unread = call.unread()
+        if unread:
+            call.refuse(f"its rule does not know the argument {unread[0]}", "Leave it out, or declare model_rows")
+        if isinstance(result, Public):
+            call.refuse("its rule does not know records in this argument", "Give public values there")
+        return result
+
+    def _history(self, call: Call) -> Any:
+        """What was done to one record, without its number: all arguments, and which public values they are."""
+
+        def told(value: object) -> object:
+            if not isinstance(value, Tensor):
+                return repr(value)
+            kind = self.kind(value)
+            if isinstance(kind, OneRecord):
+                return kind.history
+            drawn = isinstance(kind, Public) and len(kind.drawn) > 0
+            return ("drawn", tuple(value.shape)) if drawn else self.storages.identity(value)
+
+        return hash((str(call.function), tuple((name, *map(told, flat(value))) for name, value in call.given.items())))
+
+    def _viewed(self, func: Any, args: Any, kwargs: Any, call: Call) -> Any:
+        output = func(*args, **kwargs)
+        for value in tensors_in(output):
+            entry = self.storages.find(value)
+            if entry is not None and entry.stride and isinstance(self.kind(value), Part):
+                entry.parts.setdefault(Layout.of(value), (call.name, call.line))
+        return output
+
+    def _of_public(self, func: Any, args: Any, kwargs: Any, call: Call) -> Any:
+        drawn = rules.drawn(call, self.kind)
+        output = func(*args, **kwargs)
+        written = call.written()
+        for value in written:
+            self._wrote(value, PUBLIC, call)
+            self._spread_unknown(call.tensors, value)
+        for value in tensors_in(output):
+            if self.storages.find(value) is None:
+                self.storages.add(value)
+                self._spread_unknown(call.tensors, value)
+            if drawn and all(
+                size == value.numel() * value.element_size() for size in [value.untyped_storage().nbytes()]
+            ):
+                self.storages.assign(value, Public(drawn), call.name, call.line)
+        return output
+
+    def _lifted(self, output: Tensor) -> Tensor:
+        """What `torch.tensor` made: of numbers of the source, or of an array of unknown origin."""
+        if self.storages.find(output) is None:
+            self.storages.add(output)
+            # What torch did not allocate is an array of another library.
+            if self.of_array or not output.untyped_storage().resizable():
+                self._unknown.add(output.untyped_storage()._cdata)
+        return output
+
+    def _made(self, output: Tensor, name: str, call: Call) -> Tensor:
+        entry = self.storages.add(output)
+        if name in rules.UNWRITTEN:
+            mark_unwritten(entry, output)
+        elif name in rules.DRAWS and call.given.get("generator") is None:
+            entry.block = output.element_size()
+        return output
+
+    def _answered(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor], line: str) -> Any:
+        answer = answer_to(sys._getframe(2))
+        if answer is None or self.answering:
+            if not self.answering:
+                self.read(line)
+            return func(*args, **kwargs)
+        return constant_like(tensors[0], answer) if func._schema.name.endswith("_dense") else func(*args, **kwargs)
+
+    # Memory.
+
+    def _check_written(self, call: Call, name: str, tensors: list[Tensor]) -> None:
+        if call.function.is_view or name == "copy_":
+            return  # What a copy has of unwritten memory stays unwritten.
+        filled = {id(value) for value in call.written()} if name in rules.FILLS else set()
+        for value in tensors:
+            entry = self.storages.find(value)
+            if entry is not None and id(value) not in filled and not is_written(entry, value):
+                call.refuse("it reads memory that nothing was written into", "Write all of it first")
+
+    def _kept(self, value: Tensor) -> Entry:
+        entry = self.storages.find(value)
+        return entry if entry is not None else self.storages.add(value, made=False)
+
+    def _check_writes(self, call: Call, result: list[RecordType] | RecordType) -> None:
+        for place, value in enumerate(call.written()):
+            kind = result[min(place, len(result) - 1)] if isinstance(result, list) else result
+            entry, before = self._kept(value), self.kind(value)
+            if isinstance(before, Records | OneRecord):
+                if entry.stride and isinstance(before, OneRecord):
+                    call.refuse("it writes into the values of one record", "Stack the values of all records instead")
+                if isinstance(before, Records) and kind != before:
+                    call.refuse("it writes values of other records into a record's", "Make a new tensor")
+                continue
+            if not entry.made and depends(kind):
+                call.refuse("it keeps what follows the records beyond this batch", "Keep no such state")
+            if isinstance(kind, Records) and isinstance(before, Public):
+                stride = stride_of(Layout.of(value), kind)
+                if not stride or not rest_is_constant(entry, stride, self.count):
+                    call.refuse("what it writes into differs from position to position", "Make a new tensor")
+            if isinstance(kind, OneRecord) and value.numel() * value.element_size() != entry.storage.nbytes():
+                call.refuse(
+                    "it writes the value of one record into a tensor", "Stack the values of all records instead"
+                )
+
+    def _wrote(self, value: Tensor, kind: RecordType, call: Call) -> None:
+        entry = self._kept(value)
+        source = call.given.get("src") if call.name == "aten.copy_" else None
+        mark_written(entry, value, source, None if source is None else self.storages.find(source))
+        if not entry.is_public and isinstance(kind, Public):
+            return
+        self.storages.assign(value, kind, call.name, call.line)
+
+    def _set(self, call: Call, output: Any, result: Any, written: list[Tensor]) -> None:
+        for place, value in enumerate(written):
+            kind = result[min(place, len(result) - 1)] if isinstance(result, list) else result
+            self._wrote(value, kind, call)
+        memory = {value.untyped_storage()._cdata for value in written}
+        for place, value in enumerate(flat(output)):
+            if not isinstance(value, Tensor):
+                continue
+            kind = result[place] if isinstance(result, list) else result
+            if value.untyped_storage()._cdata in memory:
+                continue
+            if self.storages.find(value) is not None:
+                if self.kind(value) != kind and value.numel():
+                    call.refuse("its result is a view in another order than by records", "Copy it: .contiguous()")
+                continue
+            self.storages.add(value)
+            self.storages.assign(value, kind, call.name, call.line)
+
+    # Values of unknown origin.
+
+    def _spread_unknown(self, given: list[Tensor], value: Tensor) -> None:
+        if any(each.untyped_storage()._cdata in self._unknown for each in given):
+            self._unknown.add(value.untyped_storage()._cdata)
+
+    def _note_foreign(self, tensors: list[Tensor], line: str) -> None:
+        if any(value.untyped_storage()._cdata in self._unknown for value in tensors):
+            self.foreign[line] = self.foreign.get(line, 0) + 1
+
+
+class ReadMode(TorchFunctionMode):
+    """Sees what hands the memory of a tensor to Python without an operation.
+
+    Args:
+        mode: that knows the types.
+    """
+
+    def __init__(self, mode: RecordMode):
+        super().__init__()
+        self._mode = mode
+
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        frame = sys._getframe(1)
+        handed = name in HANDED_OUT and args and isinstance(args[0], Tensor) and not is_own(frame)
+        if handed and depends(self._mode.kind(args[0])) and answer_to(frame) is None:
+            self._mode.read(user_line(frame))
+        mode, before = self._mode, (self._mode.answering, self._mode.of_array)
+        # The range check of classes whose number is given chooses nothing.
+        mode.answering = before[0] or (name == "one_hot" and len(args) + len(kwargs or ()) > 1)
+        mode.of_array = name in _OF_VALUES and any(hasattr(each, "__array__") for each in args)
+        try:
+            return func(*args, **(kwargs or {}))
+        except MixesRecords:
+            raise
+        except Exception:
+            # Which values an operation refuses is a number that a handler reads.
+            if any(depends(mode.kind(value)) for value in tensors_in(args)):
+                mode.read(user_line(frame))
+            raise
+        finally:
+            mode.answering, mode.of_array = before
+
+
+def _masks(call: Call) -> bool:
+    return any(value.dtype in (torch.bool, torch.uint8) for value in tensors_in(call.given.get("indices")))

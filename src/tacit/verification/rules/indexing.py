@@ -1,0 +1,288 @@
+"""Indexing: public tables at the records' indices, and a record's own entries."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tacit.verification.calls import POSITIONS, Call
+from tacit.verification.record_types import Public, Records, RecordType
+from tacit.verification.rules.registry import axis_of, rule
+
+_OWN = "Index the records by torch.arange(len(x)) only"
+
+
+def positions_axis(index: Tensor, count: int) -> int | None:
+    """The axis of `index` along which it counts 0, ..., count - 1, being constant along all others.
+
+    Example:
+        >>> positions_axis(torch.arange(3)[:, None], 3)
+        0
+    """
+    for axis in range(index.dim()):
+        if index.shape[axis] == count:
+            shape = [1] * index.dim()
+            shape[axis] = count
+            if torch.equal(
+                index, torch.arange(count, device=index.device).to(index.dtype).view(shape).expand_as(index)
+            ):
+                return axis
+    return None
+
+
+def _index_shape(indices: list[Tensor]) -> torch.Size:
+    return torch.broadcast_shapes(*(index.shape for index in indices))
+
+
+def indexed(call: Call, value: Tensor, indices: list[Tensor | None]) -> tuple[Records | Public, bool]:
+    """The type of value[indices], and whether the records of `value` itself, or none, are indexed by their positions.
+
+    Boolean masks are counted by `masked` alone.
+    """
+    given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
+    shape = _index_shape([index for _, index in given])
+    axes = [axis for axis, _ in given]
+    adjacent = axes == list(range(axes[0], axes[-1] + 1))
+    start = axes[0] if adjacent else 0
+    kind = call.records(value)
+    typed = call.aligned([index for _, index in given], len(shape))
+    if kind is None:
+        return (Records(typed.axis + start, typed.inner) if isinstance(typed, Records) else Public()), False
+    if kind.axis not in axes:
+        if isinstance(typed, Records):
+            call.refuse("it takes from every record at the indices of others", _OWN)
+        before = sum(axis not in axes for axis in range(kind.axis))
+        place = before if adjacent and kind.axis < start else before + len(shape)
+        return Records(place, kind.inner), False
+    own = indices[kind.axis]
+    assert own is not None
+    if call.records(own) is not None or kind.inner != 1:
+        call.refuse("it takes records at indices", _OWN)
+    place = positions_axis(own.expand(shape), call.count)
+    if place is None or value.shape[kind.axis] != call.count:
+        call.refuse("it takes records in another order, or some of them", _OWN)
+    if isinstance(typed, Records) and typed != Records(place):
+        call.refuse("it takes from each record at the index of another", _OWN)
+    for axis, index in given:
+        if axis != kind.axis and call.records(index) is None:
+            call.public(index, index.dim() - (len(shape) - place), 1)
+    return Records(place + start), True
+
+
+@rule("index", "_unsafe_index")
+def index(call: Call) -> RecordType:
+    """value[indices]; a boolean mask of the records gives a number of rows that follows them."""
+    value, indices = call["self"], call["indices"]
+    if any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in indices):
+        return _masked_rows(call, value, indices)
+    if any(each is not None and call.records(value) is not None and _is_own(call, value, axis)
+           for axis, each in enumerate(indices)):  # fmt: skip
+        # The positions themselves are public and differ: only they may.
+        return _by_position(call, value, indices)
+    return indexed(call, value, indices)[0]
+
+
+def _is_own(call: Call, value: Tensor, axis: int) -> bool:
+    kind = call.records(value)
+    return kind is not None and kind.axis == axis
+
+
+def _by_position(call: Call, value: Tensor, indices: list[Tensor | None]) -> RecordType:
+    kind = call.records(value)
+    assert kind is not None
+    own = indices[kind.axis]
+    assert own is not None
+    if call.records(own) is not None or kind.inner != 1:
+        call.refuse("it takes records at indices", _OWN)
+    given = [each for each in indices if each is not None]
+    shape = _index_shape(given)
+    place = positions_axis(own.expand(shape), call.count)
+    if place is None or value.shape[kind.axis] != call.count:
+        call.refuse("it takes records in another order, or some of them", _OWN)
+    behind = len(shape) - place
+    for axis, each in enumerate(indices):
+        if each is None or axis == kind.axis:
+            continue
+        found = call.records(each)
+        if found is None:
+            call.public(each, each.dim() - behind, 1)
+        elif each.dim() - found.axis != behind or found.inner != 1:
+            call.refuse("it takes from each record at the index of another", _OWN)
+    axes = [axis for axis, each in enumerate(indices) if each is not None]
+    start = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
+    return Records(place + start)
+
+
+def _masked_rows(call: Call, value: Tensor, indices: list[Tensor | None]) -> RecordType:
+    """Rows of all records at once; a public mask must not tell the records apart."""
+    kind = call.records(value)
+    masks = [each for each in indices if each is not None]
+    if len(masks) == 1 and kind is not None and call.records(masks[0]) is None:
+        mask, first = masks[0], next(axis for axis, each in enumerate(indices) if each is not None)
+        if not first <= kind.axis < first + mask.dim():
+            shift = mask.dim() - 1 if kind.axis >= first + mask.dim() else 0
+            return Records(kind.axis - shift, kind.inner)
+    call.all_tensors()
+    return call.whole()
+
+
+@rule("index_put", "_index_put_impl", "_unsafe_index_put")
+def index_put(call: Call) -> RecordType:
+    """value[indices] = values, or += with `accumulate`."""
+    value, indices, values = call["self"], call["indices"], call["values"]
+    call.read("unsafe", "accumulate")
+    kind = call.records(value)
+    masks = [each for each in indices if each is not None and each.dtype in (torch.bool, torch.uint8)]
+    if masks:
+        return _put_at_mask(call, value, indices, values)
+    given = [each for each in indices if each is not None]
+    shape, behind_record = _index_shape(given), call.records(values)
+    axes = [axis for axis, each in enumerate(indices) if each is not None]
+    typed = [(each, found) for each in given if (found := call.records(each)) is not None]
+    start = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
+    rank = len(shape) + value.dim() - len(axes)
+    for axis in axes:
+        counts = indices[axis]
+        place = None if call.records(counts) is not None else positions_axis(counts.expand(shape), call.count)
+        full = value.shape[axis] == call.count and kind in (None, Records(axis))
+        if full and place is not None and (kind is not None or typed or behind_record is not None):
+            return _put_at_positions(call, (value, indices, values), axis, place, (start, rank))
+    if kind is None and (typed or behind_record is not None) and call["accumulate"] and typed:
+        # The gradient of a public table: a sum over all that looked it up.
+        return call.whole()
+    if (kind is not None and kind.axis in axes) or typed:
+        call.refuse("it writes at indices of other records", _OWN)
+    if kind is None:
+        if behind_record is None:
+            return Public()
+        place = behind_record.axis + rank - values.dim()
+        rest = [axis for axis in range(value.dim()) if axis not in axes]
+        outside = [place for place in range(rank) if not start <= place < start + len(shape)]
+        if place not in outside:
+            if call["accumulate"]:
+                return call.whole()
+            call.refuse("it writes records to public places", _OWN)
+        axis = rest[outside.index(place)]
+        call.public(value, axis, behind_record.inner)
+        return Records(axis, behind_record.inner)
+    before = sum(axis not in axes for axis in range(kind.axis))
+    place = before if kind.axis < start else before + len(shape)
+    _aligned_at(call, values, rank - place, kind.inner)
+    return kind
+
+
+def _put_at_positions(
+    call: Call, given: tuple[Tensor, list[Tensor | None], Tensor], axis: int, place: int, result: tuple[int, int]
+) -> RecordType:
+    """Record i writes at position i of `axis`; indices and values follow it along axis `place` of the indices."""
+    value, indices, values = given
+    start, rank = result
+    shape = _index_shape([each for each in indices if each is not None])
+    for other, each in enumerate(indices):
+        if each is not None and other != axis:
+            _aligned_at(call, each, len(shape) - place, 1)
+    _aligned_at(call, values, rank - (start + place), 1)
+    if call.records(value) is None:
+        call.public(value, axis, 1)
+    return Records(axis)
+
+
+def _aligned_at(call: Call, value: Tensor, behind: int, inner: int) -> None:
+    """Require the records of `value` on the axis with `behind` axes from it to the end, or equal public values."""
+    found = call.records(value)
+    if found is None:
+        call.public(value, value.dim() - behind, inner)
+    elif value.dim() - found.axis != behind or found.inner != inner:
+        call.refuse("it writes values of other records", _OWN)
+
+
+def _put_at_mask(call: Call, value: Tensor, indices: list[Tensor | None], values: Tensor) -> RecordType:
+    kind = call.records(value)
+    mask = indices[0]
+    if len(indices) != 1 or mask is None or call["accumulate"] or call.records(values) is not None:
+        call.refuse("it writes rows of all records together", "Use torch.where")
+    own = call.records(mask)
+    kind = kind or own
+    if kind is None or kind.axis >= mask.dim() or values.dim() > value.dim() - mask.dim():
+        call.refuse("it writes rows of all records together", "Use torch.where")
+    for each in (value, mask):
+        found = call.records(each)
+        if found is None:
+            call.public(each, kind.axis, kind.inner)
+        elif found != kind:
+            call.refuse("its mask is of other records")
+    return kind
+
+
+@rule("gather", "take_along_dim")
+def gather(call: Call) -> RecordType:
+    """value[..., index, ...] along `dim`, entry by entry along all other axes."""
+    value, place, call_index = call["self"], call["dim"], call["index"]
+    call.read("sparse_grad")
+    dim = axis_of(value, place)
+    kind, own = call.records(value), call.records(call_index)
+    if kind is None and own is not None and own.axis == dim:
+        return own
+    return _beside(call, [value, call_index], dim)
+
+
+def _beside(call: Call, values: list[Tensor], dim: int) -> RecordType:
+    """All values have their records on one axis other than `dim`, in full."""
+    kind = call.same_axis(values)
+    if isinstance(kind, Records):
+        if kind.axis == dim:
+            call.refuse("it indexes the records", _OWN)
+        if any(value.dim() and value.shape[kind.axis] != values[0].shape[kind.axis] for value in values):
+            call.refuse("it takes some of the records", _OWN)
+    return kind
+
+
+@rule("scatter", "scatter_add", "scatter_reduce")
+def scatter(call: Call) -> RecordType:
+    """Writes along `dim`, entry by entry along all other axes; along the records, sums by groups of all of them."""
+    value, where = call["self"], call["index"]
+    source = call["src"]
+    call.read("value", "reduce", "include_self")
+    dim = axis_of(value, call["dim"])
+    own = call.records(where) or call.records(source)
+    if own is not None and own.axis == dim and call.records(value) is None:
+        if not call.name.startswith("aten.scatter_add"):
+            call.refuse("it writes records to places that they share", _OWN)
+        return call.whole()
+    return _beside(call, [value, where, *([source] if source is not None else [])], dim)
+
+
+@rule("index_select")
+def index_select(call: Call) -> RecordType:
+    """Rows of a public table, or along an axis that is not the records'."""
+    value, where = call["self"], call["index"]
+    dim = axis_of(value, call["dim"])
+    kind, own = call.records(value), call.records(where)
+    if kind is None:
+        return Records(dim, own.inner) if own is not None else Public()
+    if own is not None:
+        call.refuse("it takes from every record at the indices of others", _OWN)
+    if kind.axis == dim and not (kind.inner == 1 and positions_axis(where, value.shape[dim]) == 0):
+        call.refuse("it takes records in another order, or some of them", _OWN)
+    return kind
+
+
+@rule("index_add", "index_copy", "index_fill", "index_reduce")
+def index_add(call: Call) -> RecordType:
+    """Writes along an axis that is not the records'; along theirs, sums by groups of all of them."""
+    value, where = call["self"], call["index"]
+    source = call["source"] if "source" in call else call["value"]
+    call.read("alpha", "reduce", "include_self")
+    dim = axis_of(value, call["dim"])
+    kind = call.records(value)
+    given = call.records(source) if isinstance(source, Tensor) else None
+    if call.records(where) is not None or (given is not None and given.axis == dim):
+        if kind is None and call.name.startswith("aten.index_add"):
+            return call.whole()
+        call.refuse("it writes records to places that they share", _OWN)
+    if kind is not None and kind.axis == dim:
+        call.refuse(POSITIONS)
+    tensors = [value, source] if isinstance(source, Tensor) and source.dim() == value.dim() else [value]
+    if len(tensors) == 1 and given is not None:
+        call.refuse("it writes values of other records")
+    return call.same_axis(tensors)

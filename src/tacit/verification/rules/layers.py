@@ -1,0 +1,383 @@
+"""Layers and their gradients: convolution, pooling, norms, embedding, attention, recurrent kernels, losses."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tacit.verification.calls import Call
+from tacit.verification.record_types import Public, Records, RecordType
+from tacit.verification.rules.registry import rule
+
+_BATCH_AXIS = "Keep the records on the batch axis"
+
+
+def read_all(call: Call) -> None:
+    """Arguments that are equal for all records."""
+    call.read(*(name for name, value in call.given.items() if not isinstance(value, Tensor)))
+
+
+def on_batch_axis(call: Call, kind: RecordType) -> Records | Public:
+    """Require the records on the first axis."""
+    if isinstance(kind, Records) and kind.axis != 0:
+        call.refuse("the records are not on its batch axis", _BATCH_AXIS)
+    return kind if isinstance(kind, Records) else Public()
+
+
+def public_weights(call: Call, *names: str) -> None:
+    """Require arguments that follow no record."""
+    for name in names:
+        if name in call and call.records(call[name]) is not None:
+            call.refuse(f"its {name} follows the records", "Give a public one")
+
+
+def per_record(call: Call, kind: RecordType, outputs: list[bool]) -> list[RecordType]:
+    """Outputs of which some are a record's, as `kind`, and the others sums over the batch."""
+    whole = call.whole() if isinstance(kind, Records) else Public()
+    return [kind if own else whole for own in outputs]
+
+
+@rule("convolution", "mkldnn_convolution", "_slow_conv2d_forward", "slow_conv3d_forward", "_conv_depthwise2d")
+def convolution(call: Call) -> RecordType:
+    """The batch axis stands first; without one the first axis is that of the channels, and refuses."""
+    value, weight = call["input"] if "input" in call else call["self"], call["weight"]
+    read_all(call)
+    public_weights(call, "weight", "bias")
+    kind = call.records(value)
+    if kind is not None and value.dim() < weight.dim():
+        call.refuse("its input has no batch axis", _BATCH_AXIS)
+    return on_batch_axis(call, kind or Public())
+
+
+@rule("convolution_backward")
+def convolution_backward(call: Call) -> list[RecordType]:
+    """The gradient of the input is a record's own; those of weight and bias are sums."""
+    read_all(call)
+    public_weights(call, "weight")
+    kind = on_batch_axis(call, call.same_axis([call["grad_output"], call["input"]]))
+    return per_record(call, kind, [True, False, False])
+
+
+_SPATIAL = {"1d": 1, "2d": 2, "3d": 3}
+
+
+def _spatial_axes(name: str) -> int:
+    """How many of the last axes an operation such as avg_pool2d computes within."""
+    return next((axes for part, axes in _SPATIAL.items() if part in name), 2)
+
+
+@rule(
+    *(f"{kind}_pool{axes}d{backward}" for kind in ("avg", "_adaptive_avg", "adaptive_avg") for axes in (1, 2, 3)
+      for backward in ("", "_backward")),
+    *(f"{kind}_pool{axes}d{rest}" for kind in ("max", "adaptive_max", "fractional_max") for axes in (2, 3)
+      for rest in ("_with_indices", "_with_indices_backward", "", "_backward")),
+    *("max_unpool2d", "max_unpool3d", "pixel_shuffle", "pixel_unshuffle", "im2col", "col2im", "channel_shuffle"),
+    *(f"{kind}_pad{axes}d{backward}" for kind in ("reflection", "replication") for axes in (1, 2, 3)
+      for backward in ("", "_backward")),
+    *(f"upsample_{kind}{backward}" for kind in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d",
+      "bicubic2d", "trilinear3d") for backward in ("", "_backward")),
+    *("_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
+)  # fmt: skip
+def spatial(call: Call) -> RecordType:
+    """Computes within the last one to three axes, and for `im2col` and shuffles within the channels too."""
+    read_all(call)
+    values = call.all_tensors()
+    kind = call.same_axis(values)
+    if isinstance(kind, Records):
+        within = _spatial_axes(call.name)
+        if any(part in call.name for part in ("shuffle", "im2col", "col2im")):
+            within = values[0].dim() - 1
+        if kind.axis >= values[0].dim() - within:
+            call.refuse("it computes along the records", _BATCH_AXIS)
+    return kind
+
+
+@rule("grid_sampler_2d", "grid_sampler_3d", "grid_sampler_2d_backward", "grid_sampler_3d_backward", "_pdist_forward",
+      "affine_grid_generator")  # fmt: skip
+def sampled(call: Call) -> RecordType:
+    """Samples an image of each record at points of its own; all have the records on the batch axis."""
+    read_all(call)
+    kind = call.same_axis(call.all_tensors())
+    if call.name == "aten._pdist_forward" and isinstance(kind, Records):
+        call.refuse("it compares the records with each other")
+    return on_batch_axis(call, kind)
+
+
+@rule("constant_pad_nd")
+def pad(call: Call) -> RecordType:
+    """Pads the last axes; records must not be padded."""
+    value, amounts = call["self"], call["pad"]
+    call.read("value")
+    kind = call.records(value)
+    if kind is not None:
+        place = 2 * (value.dim() - 1 - kind.axis)
+        if any(amounts[place : place + 2]):
+            call.refuse("it pads along the records", "Pad another axis")
+    return kind or Public()
+
+
+@rule("native_layer_norm", "_fused_rms_norm", "rms_norm")
+def layer_norm(call: Call) -> RecordType:
+    """Normalises over the last axes, as many as `normalized_shape` has."""
+    value, shape = call["input"], call["normalized_shape"]
+    call.read("eps")
+    public_weights(call, "weight", "bias")
+    kind = call.records(value)
+    if kind is not None and kind.axis >= value.dim() - len(shape):
+        call.refuse("it normalises over the records", "Normalise over the axes of one record")
+    return kind or Public()
+
+
+@rule("native_layer_norm_backward", "_fused_rms_norm_backward")
+def layer_norm_backward(call: Call) -> list[RecordType]:
+    """The gradient of the input is a record's own; those of weight and bias are sums."""
+    value, shape = call["input"], call["normalized_shape"]
+    call.read("output_mask")
+    public_weights(call, "weight", "bias")
+    kind = call.same_axis([call["grad_out"], value, *(call[name] for name in ("mean", "rstd") if name in call)])
+    if isinstance(kind, Records) and kind.axis >= value.dim() - len(shape):
+        call.refuse("it normalises over the records")
+    return per_record(call, kind, [True, False, False])
+
+
+@rule("native_group_norm")
+def group_norm(call: Call) -> RecordType:
+    """Normalises groups of channels of each entry of the batch axis."""
+    read_all(call)
+    public_weights(call, "weight", "bias")
+    value = call["input"]
+    if call["N"] != value.shape[0]:
+        call.refuse("its batch is of another size than its input")
+    return on_batch_axis(call, call.kind(value))
+
+
+@rule("native_group_norm_backward")
+def group_norm_backward(call: Call) -> list[RecordType]:
+    """The gradient of the input is a record's own; those of weight and bias are sums."""
+    read_all(call)
+    public_weights(call, "weight")
+    kind = call.same_axis([call["grad_out"], call["input"], call["mean"], call["rstd"]])
+    return per_record(call, on_batch_axis(call, kind), [True, False, False])
+
+
+_NORMALISES = "it normalises over the records"
+_OTHER_NORM = "Use GroupNorm or InstanceNorm, or tacit.gradients.fix(model)"
+
+
+@rule("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional", "cudnn_batch_norm",
+      "_native_batch_norm_legit_no_training", "_batch_norm_with_update", "_batch_norm_no_update")  # fmt: skip
+def batch_norm(call: Call) -> RecordType | list[RecordType]:
+    """With stored statistics an operation on every entry; with those of the batch, on every channel.
+
+    Instance norm is the batch norm of (1, B C, ...): there the channels carry the records.
+    """
+    read_all(call)
+    value = call["input"]
+    kind = call.records(value)
+    training = call["training"] if "training" in call else call["train"]
+    others = [call[name] for name in ("weight", "bias", "running_mean", "running_var") if name in call]
+    if kind is None:
+        call.refuse("its statistics or weights follow the records", "Give public ones")
+    if kind.axis != 1:
+        if training:
+            call.refuse(_NORMALISES, _OTHER_NORM)
+        public_weights(call, "weight", "bias", "running_mean", "running_var")
+        return [kind, Public(), Public()]
+    _per_channel(call, others, kind)
+    if training and any(call[name] is not None for name in ("running_mean", "running_var") if name in call):
+        call.refuse("it keeps statistics of the records", "Set track_running_stats=False")
+    return [kind, Records(0, kind.inner), Records(0, kind.inner)]
+
+
+def _per_channel(call: Call, values: list[Tensor | None], kind: Records) -> None:
+    for value in values:
+        if value is not None and value.numel():
+            own = call.records(value)
+            if own is None:
+                call.public(value, 0, kind.inner)
+            elif own != Records(0, kind.inner):
+                call.refuse("it meets values of different records")
+
+
+@rule("native_batch_norm_backward", "cudnn_batch_norm_backward", "batch_norm_backward")
+def batch_norm_backward(call: Call) -> list[RecordType]:
+    """As the forward pass; with one record a channel, gradients of repeated weights are a record's own."""
+    read_all(call)
+    kind = call.same_axis([call["grad_out"] if "grad_out" in call else call["grad_output"], call["input"]])
+    values = [
+        call[name] for name in ("weight", "running_mean", "running_var", "save_mean", "save_invstd") if name in call
+    ]
+    if not isinstance(kind, Records):
+        return [Public()] * 3
+    if kind.axis != 1:
+        if call["train"]:
+            call.refuse(_NORMALISES, _OTHER_NORM)
+        return per_record(call, kind, [True, False, False])
+    _per_channel(call, values, kind)
+    return [kind, Records(0, kind.inner), Records(0, kind.inner)]
+
+
+@rule("embedding")
+def embedding(call: Call) -> RecordType:
+    """Rows of a public table at indices of the records."""
+    read_all(call)
+    public_weights(call, "weight")
+    return call.kind(call["indices"])
+
+
+@rule("embedding_dense_backward", "embedding_sparse_backward", "embedding_backward", "_embedding_bag_dense_backward",
+      "_embedding_bag_backward", "_embedding_bag_per_sample_weights_backward")  # fmt: skip
+def embedding_backward(call: Call) -> RecordType:
+    """The gradient of the table is a sum over the batch; counts of a word are counts of all records."""
+    read_all(call)
+    if call["scale_grad_by_freq"] and "scale_grad_by_freq" in call:
+        call.refuse("it divides by how often the batch has a word", "Set scale_grad_by_freq=False")
+    call.all_tensors()
+    return call.whole()
+
+
+@rule("_embedding_bag", "_embedding_bag_forward_only")
+def embedding_bag(call: Call) -> list[RecordType]:
+    """Bags of one length, as two-dimensional indices give them: bag i holds the indices of record i."""
+    read_all(call)
+    public_weights(call, "weight")
+    indices, offsets, weights = call["indices"], call["offsets"], call["per_sample_weights"]
+    kind = call.records(indices)
+    if kind is None or len(indices) != kind.inner * call.count:
+        call.refuse("its offsets follow the records", "Give indices of shape (batch, length)")
+    starts = torch.arange(len(offsets), device=offsets.device) * kind.inner
+    if call.records(offsets) is not None or not torch.equal(offsets, starts.to(offsets.dtype)):
+        call.refuse("its bags follow positions in the batch", "Give indices of shape (batch, length), padded")
+    if weights is not None and call.aligned([indices, weights]) != kind:
+        call.refuse("its weights follow other records")
+    return [Records(0), kind, Records(0), Records(0)]
+
+
+@rule("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math",
+      "_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention",
+      "_scaled_dot_product_attention_math_for_mps", "_scaled_dot_product_cudnn_attention",
+      "_scaled_dot_product_fused_attention_overrideable")  # fmt: skip
+def attention(call: Call) -> RecordType:
+    """Queries, keys and values have the records on a batch axis; the mask is broadcast to it."""
+    read_all(call)
+    heads = [call["query"], call["key"], call["value"]]
+    kind = call.same_axis(heads)
+    mask = call["attn_mask"] if "attn_mask" in call else call["attn_bias"]
+    if not isinstance(kind, Records):
+        if call.records(mask) is not None:
+            call.refuse("its mask alone follows the records", "Expand queries and keys to the records")
+        return Public()
+    if kind.axis >= heads[0].dim() - 2:
+        call.refuse("it attends from record to record", _BATCH_AXIS)
+    if mask is not None:
+        behind = heads[0].dim() - kind.axis
+        own = call.records(mask)
+        if own is not None and (mask.dim() - own.axis != behind or own.inner != kind.inner):
+            call.refuse("its mask is of other records")
+        if own is None:
+            call.public(mask, mask.dim() - behind, kind.inner)
+    return kind
+
+
+@rule("_scaled_dot_product_flash_attention_for_cpu_backward", "_scaled_dot_product_efficient_attention_backward",
+      "_scaled_dot_product_flash_attention_backward")  # fmt: skip
+def attention_backward(call: Call) -> RecordType:
+    """Gradients of queries, keys and values, each a record's own."""
+    read_all(call)
+    names = ("grad_out", "query", "key", "value", "out", "logsumexp")
+    kind = call.same_axis([call[name] for name in names if name in call])
+    mask = call["attn_mask"] if "attn_mask" in call else call["attn_bias"]
+    if mask is not None and isinstance(kind, Records):
+        behind = call["query"].dim() - kind.axis
+        own = call.records(mask)
+        if own is None:
+            call.public(mask, mask.dim() - behind, kind.inner)
+    if isinstance(kind, Records) and kind.axis >= call["query"].dim() - 2:
+        call.refuse("it attends from record to record")
+    return kind
+
+
+@rule("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward")
+def recurrent(call: Call) -> list[RecordType] | RecordType:
+    """A recurrent layer over (time, batch, features); its state has the records on the axis before the last."""
+    read_all(call)
+    if call["batch_sizes"]:
+        call.refuse("it runs over packed sequences of all records", "Pad to a public length")
+    weights = [name for name in call.given if name.startswith("weight")]
+    public_weights(call, *weights)
+    skipped = (*weights, "workspace")
+    values = [value for name, value in call.given.items() if isinstance(value, Tensor) and name not in skipped]
+    call.all_tensors()
+    kind = call.records(call["input"])
+    if kind is None or kind.axis != 1 or kind.inner != 1:
+        call.refuse("the records are not on its batch axis", _BATCH_AXIS)
+    for value in values:
+        own = call.records(value)
+        if own is None and value.dim() >= 2:
+            call.public(value, value.dim() - 2, 1)
+        elif own is not None and own != Records(value.dim() - 2):
+            call.refuse("its state is of other records")
+    if not call.name.endswith("backward"):
+        state = Records(call["hx_"].dim() - 2)
+        # The last output is the kernel's own memory for its backward pass.
+        return [kind, state, state, Public()]
+    state = Records(call["hx_"].dim() - 2)
+    return [kind, *[call.whole()] * 4, state, state]
+
+
+@rule("_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "_thnn_fused_lstm_cell_backward_impl")
+def recurrent_cell(call: Call) -> RecordType:
+    """One step of a recurrent layer: gates and state of a record, and public biases."""
+    read_all(call)
+    return on_batch_axis(call, call.aligned(call.all_tensors()))
+
+
+@rule("nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss", "multilabel_margin_loss_forward")
+def class_loss(call: Call) -> RecordType | list[RecordType]:
+    """A loss of each record's scores and classes; with a reduction, a number of the whole batch."""
+    read_all(call)
+    public_weights(call, "weight")
+    kind = on_batch_axis(call, call.same_axis([call["self"], call["target"]]))
+    if kind == Public() or call["self"].dim() < (4 if "2d" in call.name else 2):
+        call.refuse("its scores have no batch axis", _BATCH_AXIS)
+    if call["reduction"]:
+        return call.whole()
+    return [kind, kind if call.name.startswith("aten.multilabel") else Public()]
+
+
+@rule("nll_loss_backward", "nll_loss2d_backward", "multi_margin_loss_backward", "multilabel_margin_loss_backward")
+def class_loss_backward(call: Call) -> RecordType:
+    """The gradient of such a loss; with a mean, it divides by a number of the whole batch."""
+    read_all(call)
+    public_weights(call, "weight", "total_weight")
+    if call["reduction"]:
+        call.refuse("it divides by a number of the whole batch", 'Use reduction="none"')
+    names = ("grad_output", "self", "target", "is_target")
+    return on_batch_axis(call, call.same_axis([call[name] for name in names if name in call]))
+
+
+@rule("_ctc_loss")
+def ctc_loss(call: Call) -> list[RecordType]:
+    """Log-probabilities (time, batch, classes), targets (batch, length)."""
+    read_all(call)
+    scores, targets = call["log_probs"], call["targets"]
+    lengths = [call[name] for name in ("input_lengths", "target_lengths")]
+    kind, own = call.records(scores), call.records(targets)
+    if kind != Records(1) or own not in (None, Records(0)) or targets.dim() != 2:
+        call.refuse("its targets are of all records together", "Give targets of shape (batch, length)")
+    for value in lengths:
+        if isinstance(value, Tensor):
+            call.aligned([value])
+        elif len(set(value)) > 1:
+            call.refuse("its lengths are numbers read from the batch", "Give them as tensors")
+    return [Records(0), Records(0)]
+
+
+@rule("_ctc_loss_backward")
+def ctc_loss_backward(call: Call) -> RecordType:
+    """The gradient of the log-probabilities."""
+    read_all(call)
+    call.all_tensors()
+    if call.records(call["log_probs"]) != Records(1):
+        call.refuse("the records are not on its batch axis", _BATCH_AXIS)
+    return Records(1)

@@ -1,0 +1,200 @@
+"""Reductions along axes, and operations that keep the shape and compute along axes."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from tacit.verification.calls import Call
+from tacit.verification.record_types import Public, Records, RecordType
+from tacit.verification.rules.registry import axes_of, rule
+
+_SCALARS = ("correction", "unbiased", "ord", "p", "dtype", "k", "descending", "stable", "largest", "sorted", "forward",
+            "half_to_float", "input_dtype", "normalization", "onesided", "last_dim_size", "mask_type")  # fmt: skip
+
+
+def read_scalars(call: Call) -> None:
+    """Arguments that are equal for all records and do not say along which axis."""
+    call.read(*_SCALARS)
+
+
+@rule(
+    *("sum", "nansum", "mean", "nanmean", "prod", "amax", "amin", "var", "std", "var_mean", "std_mean", "logsumexp"),
+    *("any", "all", "argmax", "argmin", "norm", "linalg_vector_norm", "median", "nanmedian", "mode", "kthvalue"),
+    *("count_nonzero", "aminmax", "quantile", "nanquantile", "cumulative_trapezoid"),
+)
+def reduction(call: Call) -> RecordType:
+    """Along other axes the type stays; along the records the result is a number of the whole batch."""
+    read_scalars(call)
+    value = call["self"]
+    name = "dim" if "dim" in call else "dims"
+    keep = bool(call["keepdim"]) if "keepdim" in call else False
+    return reduced(call, value, axes_of(value, call[name]), keep)
+
+
+def reduced(call: Call, value: Tensor, axes: list[int], keep: bool) -> RecordType:
+    """The type of a reduction.
+
+    Args:
+        call: the call.
+        value: what is reduced.
+        axes: those that go, >= 0.
+        keep: whether they stay with size 1.
+    """
+    kind = call.records(value)
+    if kind is None:
+        return Public()
+    if kind.axis in axes:
+        return call.whole()
+    return kind if keep else Records(kind.axis - sum(axis < kind.axis for axis in axes), kind.inner)
+
+
+@rule("max", "min")
+def extreme(call: Call) -> RecordType | list[RecordType]:
+    """Along an axis, of all entries, or of two tensors."""
+    return call.aligned(call.all_tensors()) if "other" in call else reduction(call)
+
+
+@rule(
+    *("_softmax", "_log_softmax", "_safe_softmax", "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "sort"),
+    *("flip", "_softmax_backward_data", "_log_softmax_backward_data", "_fft_r2c", "_fft_c2c", "_fft_c2r"),
+    *("msort", "topk", "_cummax_helper", "cumprod_backward", "_masked_softmax", "glu", "glu_backward", "renorm"),
+)
+def along(call: Call) -> RecordType:
+    """Computes along one axis or several, which must not be that of the records."""
+    read_scalars(call)
+    values = call.all_tensors()
+    name = next((each for each in ("dim", "dims") if each in call), "")
+    kind = call.same_axis(values)
+    if isinstance(kind, Records):
+        axes = axes_of(values[0], call[name]) if name else [0]
+        if any(value.dim() != values[0].dim() for value in values):
+            call.refuse("its arguments have different shapes")
+        if call.name == "aten.renorm":
+            call.read("maxnorm")
+            axes = [axis for axis in range(values[0].dim()) if axis not in axes]
+        if kind.axis in axes:
+            call.refuse("it computes along the records", "Compute along another axis")
+    return kind
+
+
+@rule("roll")
+def roll(call: Call) -> RecordType:
+    """Shifts along axes other than the records'; without axes it shifts all entries."""
+    value = call["self"]
+    kind, dims = call.records(value), call["dims"]
+    if kind is not None and any(call["shifts"]) and (not dims or kind.axis in axes_of(value, dims)):
+        call.refuse("it shifts the records", "Shift along another axis")
+    return kind or Public()
+
+
+@rule("tril", "triu", "linalg_inv_ex", "linalg_cholesky_ex", "_linalg_eigh", "_linalg_svd", "linalg_qr", "_linalg_det",
+      "_linalg_slogdet", "linalg_lu_factor_ex", "linalg_lu", "_linalg_solve_ex", "linalg_solve_triangular",
+      "triangular_solve", "cholesky_solve", "linalg_pinv", "linalg_matrix_exp", "trace_copy", "_cdist_forward",
+      "_euclidean_dist", "cholesky_inverse", "linalg_lu_solve", "linalg_eig",
+      "linalg_householder_product")  # fmt: skip
+def matrices(call: Call) -> RecordType:
+    """Computes within the last two axes; those before them are a batch.
+
+    Outputs of `_cdist_forward` with public points on one side keep the rows or columns of the other.
+    """
+    call.read(*call.given)
+    values = call.all_tensors()
+    if call.name in ("aten._cdist_forward", "aten._euclidean_dist") and len(values) == 2:
+        return _distances(call, values)
+    kind = call.same_axis(values) if call.name == "aten.linalg_lu_solve" else call.aligned(values)
+    if isinstance(kind, Records) and kind.axis >= max(value.dim() for value in values) - 2:
+        call.refuse("it computes along the records", "Keep the records on an axis before the matrices")
+    return kind
+
+
+def _distances(call: Call, values: list[Tensor]) -> RecordType:
+    first, second = values
+    one, two = call.records(first), call.records(second)
+    if one is not None and two is None and one.axis == first.dim() - 2:
+        return one
+    if two is not None and one is None and two.axis == second.dim() - 2:
+        return Records(second.dim() - 1, two.inner)
+    kind = call.aligned(values)
+    if isinstance(kind, Records) and kind.axis >= first.dim() - 2:
+        call.refuse("it compares the records with each other", "Compare each with public values")
+    return kind
+
+
+@rule("_cdist_backward")
+def distances_backward(call: Call) -> RecordType:
+    """The gradient of the points `x1`: a record's own, or a sum where they are public."""
+    grad, first, second = call["grad"], call["x1"], call["x2"]
+    call.read("p", "cdist")
+    one, two, given = call.records(first), call.records(second), call.records(grad)
+    rows = first.dim() - 2
+    if two is None and one == given and one is not None and one.axis == rows:
+        return one
+    if one is None and two == Records(rows, given.inner if given else 1) and given and given.axis == rows + 1:
+        return call.whole()
+    kind = call.same_axis([grad, first, second])
+    if isinstance(kind, Records) and kind.axis >= rows:
+        call.refuse("it compares the records with each other")
+    return kind
+
+
+@rule("diagonal_backward", "select_backward", "slice_backward", "unfold_backward")
+def placed(call: Call) -> RecordType:
+    """A gradient at the place of a view; the axis of the view is not that of the records."""
+    given, sizes = call["grad_output"] if "grad_output" in call else call["grad_in"], call["input_sizes"]
+    kind = call.records(given)
+    call.read("start", "end", "step", "index", "size", "offset")
+    if not isinstance(kind, Records):
+        return Public()
+    if call.name == "aten.slice_backward":
+        dim = call["dim"] % len(sizes)
+        whole = given.shape[dim] == sizes[dim]
+        ordered = sizes[dim] % (kind.inner * call.count) == 0 and call["step"] == 1
+        if dim == kind.axis and not whole and not (ordered and call["start"] % (kind.inner * call.count) == 0):
+            call.refuse("it takes some of the records", "Keep all of them")
+        return kind
+    if call.name == "aten.select_backward":
+        dim = call["dim"] % len(sizes)
+        return Records(kind.axis + (dim <= kind.axis), kind.inner)
+    if call.name == "aten.unfold_backward":
+        dim = call["dim"] % len(sizes)
+        if dim == kind.axis:
+            call.refuse("it unfolds the records", "Unfold another axis")
+        return kind
+    first, second = call["dim1"] % len(sizes), call["dim2"] % len(sizes)
+    if kind.axis == given.dim() - 1:
+        call.refuse("it places the records on a diagonal")
+    rest = [axis for axis in range(len(sizes)) if axis not in (first, second)]
+    return Records(rest[kind.axis], kind.inner)
+
+
+@rule("diag_embed")
+def diag_embed(call: Call) -> RecordType:
+    """The last axis becomes the diagonal of the last two."""
+    value = call["self"]
+    call.read("offset")
+    if (call["dim1"], call["dim2"]) not in ((-2, -1), (value.dim() - 1, value.dim())):
+        call.refuse("it places the diagonal on other axes than the last two")
+    kind = call.records(value)
+    if kind is not None and kind.axis == value.dim() - 1:
+        call.refuse("it places the records on a diagonal")
+    return kind or Public()
+
+
+@rule("multinomial")
+def multinomial(call: Call) -> RecordType:
+    """Draws from each row its own."""
+    value = call["self"]
+    call.read("num_samples", "replacement")
+    kind = call.records(value)
+    if kind is not None and kind.axis == value.dim() - 1:
+        call.refuse("it draws among the records", "Draw among public entries")
+    return kind or Public()
+
+
+@rule("nonzero", "masked_select", "bincount", "histc", "_unique2", "unique_dim", "unique_consecutive", "_unique",
+      "histogram", "linalg_matrix_norm", "trace", "repeat_interleave", "_is_all_true", "_is_any_true")  # fmt: skip
+def counted(call: Call) -> RecordType:
+    """Rows, values or counts of all records together."""
+    call.read(*call.given)
+    call.all_tensors()
+    return call.whole()
