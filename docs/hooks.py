@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAPERS = ROOT / "src" / "tacit" / "papers"
+PAPERS = ROOT / "src" / "tacit_papers"
 OUTCOMES = ("reproduced", "reproduced under another reading", "refuted", "not reproduced", "ours")
 THEORY = ROOT / "src" / "tacit" / "accounting" / "pld" / "THEORY.md"
 RESULTS = ROOT / "benchmarks" / "results"

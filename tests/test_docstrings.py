@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "tacit"
+FILES = sorted([*SOURCE.rglob("*.py"), *SOURCE.with_name("tacit_papers").rglob("*.py")])
 ROOMS = (
     "accounting",
     "mechanisms",
@@ -86,7 +87,7 @@ def overrides(owner) -> bool:
 def is_command(path: Path, name: str) -> bool:
     """A command of the command line: the help texts of its options are what its readers see."""
     declared = f"@app.command()\ndef {name}(" in path.read_text(encoding="utf-8")
-    return path.parent.name == "cli" and (name == "command" or declared)
+    return path.parent.name in ("cli", "tacit_papers") and (name == "command" or declared)
 
 
 def problems(path: Path) -> list[str]:
@@ -132,7 +133,7 @@ def without_example(room: str):
 
 
 def test_docstrings_name_parameters_and_errors_and_have_an_example():
-    found = [f"{path.relative_to(SOURCE)}: {each}" for path in sorted(SOURCE.rglob("*.py")) for each in problems(path)]
+    found = [f"{path.relative_to(SOURCE.parent)}: {each}" for path in FILES for each in problems(path)]
     found += [each for room in ROOMS for each in without_example(room)]
     assert not found, "\n".join(found)
 
@@ -140,7 +141,7 @@ def test_docstrings_name_parameters_and_errors_and_have_an_example():
 def modules_with_examples():
     """Room -> its modules with examples."""
     found = {}
-    for path in sorted(SOURCE.rglob("*.py")):
+    for path in FILES:
         name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
         if ">>> " in path.read_text(encoding="utf-8") and not name.startswith(OPTIONAL):
             found.setdefault(name.split(".")[1], []).append(name)

@@ -87,6 +87,10 @@ def test_a_room_imports_only_rooms_above_it_and_torch_only_where_it_may():
     assert not wrong, "\n".join(wrong)
 
 
+def test_nothing_of_the_library_imports_the_papers():
+    assert not [module for module, path in MODULES.items() if any("tacit_papers" in name for name in imported(path))]
+
+
 def circle(graph: dict[str, set[str]]) -> list[str]:
     """A path of imports that returns to its first module; empty where there is none (depth-first search)."""
     done: set[str] = set()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tacit.papers.input_perturbation import cross_validation
-from tacit.papers.input_perturbation.convergence import converged
-from tacit.papers.input_perturbation.cross_validation import ITEM, METHODS, RATES, STEPS
+from tacit_papers.input_perturbation import cross_validation
+from tacit_papers.input_perturbation.convergence import converged
+from tacit_papers.input_perturbation.cross_validation import ITEM, METHODS, RATES, STEPS
 
 PAPER = "adult_complete, epsilon 0.1, input perturbation (claimed): "
 

@@ -8,7 +8,8 @@ import pytest
 
 from tacit.accounting import accountant
 from tacit.mechanisms import Gaussian
-from tacit.papers.evaluating_dp import (
+from tacit.standing import Standing
+from tacit_papers.evaluating_dp import (
     attribute_inference,
     batch_clipping,
     figures,
@@ -18,8 +19,7 @@ from tacit.papers.evaluating_dp import (
     table_theory,
     traces,
 )
-from tacit.papers.stored import read_item, values_of
-from tacit.standing import Standing
+from tacit_papers.stored import read_item, values_of
 
 RESULTS = Path(__file__).parents[2] / "results" / "evaluating-dp"
 

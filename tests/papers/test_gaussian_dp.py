@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from tacit.models import MeanOfWords
-from tacit.papers import items_of
-from tacit.papers.gaussian_dp import baselines, readings, recommenders, repeated_words
+from tacit_papers import items_of
+from tacit_papers.gaussian_dp import baselines, readings, recommenders, repeated_words
 
 
 def item(name):

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from tacit.papers.improved_accounting import (
+from tacit.standing import Standing
+from tacit_papers.improved_accounting import (
     accuracy,
     counterexamples,
     coverage,
@@ -14,7 +15,6 @@ from tacit.papers.improved_accounting import (
     needed_distance,
     table_1,
 )
-from tacit.standing import Standing
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import torch
 
 from tacit.models import mlp
 from tacit.noise import SeededStream
-from tacit.papers.input_perturbation import comparison, counter_examples, label_flip, network, theory
-from tacit.papers.input_perturbation.tables import load_table
 from tacit.standing import Standing
 from tacit.tradeoff.gaussian import gaussian_delta
+from tacit_papers.input_perturbation import comparison, counter_examples, label_flip, network, theory
+from tacit_papers.input_perturbation.tables import load_table
 
 # soundness.md S2: (n, claimed) -> exact epsilon, the c that would be needed.
 S2 = {

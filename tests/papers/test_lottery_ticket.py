@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from tacit.papers.lottery_ticket import choice, mask_attack
 from tacit.tickets import Ticket
+from tacit_papers.lottery_ticket import choice, mask_attack
 
 
 @pytest.mark.slow

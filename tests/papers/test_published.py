@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-import tacit.papers
-from tacit.papers import PAPERS
+import tacit_papers
+from tacit_papers import PAPERS
 
 FILES = {
-    path.parent.name.replace("_", "-"): path for path in Path(tacit.papers.__file__).parent.glob("*/published.toml")
+    path.parent.name.replace("_", "-"): path for path in Path(tacit_papers.__file__).parent.glob("*/published.toml")
 }
 RESULTS = Path(__file__).parents[2] / "results"
 

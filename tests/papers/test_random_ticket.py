@@ -2,8 +2,8 @@
 
 import pytest
 
-from tacit.papers.lottery_ticket import random_ticket
-from tacit.papers.lottery_ticket.random_ticket import ITEM, every_ticket
+from tacit_papers.lottery_ticket import random_ticket
+from tacit_papers.lottery_ticket.random_ticket import ITEM, every_ticket
 
 FOUND = {
     "densities": [0.7, 0.5],

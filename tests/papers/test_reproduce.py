@@ -1,17 +1,19 @@
 """`tacit reproduce`: every item runs, resumes, and puts its numbers beside the published ones."""
 
 import json
+import sys
 
 import pytest
 
 from tacit.cli import main
+from tacit.cli.grouped_help import _command
 from tacit.errors import InvalidInput
-from tacit.papers import PAPERS, Item, Paper, Row, estimate, items_of, reproduce
-from tacit.papers.base import OUTCOMES, published
-from tacit.papers.page import page_text
-from tacit.papers.stored import read_item
 from tacit.standing import Standing
 from tacit.sweeps import Store, Task, sweep
+from tacit_papers import PAPERS, Item, Paper, Row, estimate, items_of, reproduce
+from tacit_papers.base import OUTCOMES, published
+from tacit_papers.page import page_text
+from tacit_papers.stored import read_item
 
 
 def row(**given):
@@ -174,9 +176,22 @@ def test_every_item_is_planned_in_both_sizes(item):
     assert seconds <= 120
 
 
+@pytest.mark.parametrize("absent", ["entry point", "package"])
+def test_without_the_papers_the_command_says_what_to_install(absent, monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "tacit.cli.reproduce", raising=False)
+    monkeypatch.setattr("tacit.cli.app.info.cls.get_command", lambda self, context, name: _command(name))
+    if absent == "package":
+        monkeypatch.setitem(sys.modules, "tacit_papers.command", None)
+    else:
+        monkeypatch.setattr("importlib.metadata.entry_points", lambda **given: [])
+    assert main(["reproduce"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("tacit_papers must be installed for this; it is not. Run pip install")
+
+
 def test_published_numbers_lie_beside_the_code():
     for paper in PAPERS.values():
-        package = f"tacit.papers.{paper.key.replace('-', '_')}"
+        package = f"tacit_papers.{paper.key.replace('-', '_')}"
         assert published(package)
 
 

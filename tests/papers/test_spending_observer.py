@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from tacit.noise import SeededStream
-from tacit.papers.improved_accounting.mnist import SpendingObserver
 from tacit.training import fit
 from tacit.variational import BayesianObserver
+from tacit_papers.improved_accounting.mnist import SpendingObserver
 
 RATE, NOISE, DELTA, EPSILON = 0.1, 1.0, 1e-5, 2.0
 

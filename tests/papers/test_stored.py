@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tacit.errors import InvalidInput
-from tacit.papers import PAPERS
-from tacit.papers.stored import read_item, values_of, write_item
 from tacit.serialization import plain_values
 from tacit.standing import Standing
+from tacit_papers import PAPERS
+from tacit_papers.stored import read_item, values_of, write_item
 
 RESULTS = Path(__file__).parents[2] / "results"
 STORED = sorted(RESULTS.glob("*/*.json"))

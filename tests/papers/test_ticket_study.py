@@ -3,9 +3,9 @@
 import pytest
 
 from tacit.errors import InvalidInput
-from tacit.papers.lottery_ticket import margins, study
-from tacit.papers.lottery_ticket.variants import CORE, DENSE, PAPER, VARIANTS, settings_of
-from tacit.papers.reproduce import items_of
+from tacit_papers.lottery_ticket import margins, study
+from tacit_papers.lottery_ticket.variants import CORE, DENSE, PAPER, VARIANTS, settings_of
+from tacit_papers.reproduce import items_of
 
 
 def values(size="full", missing=()):

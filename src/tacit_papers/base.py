@@ -1,0 +1,155 @@
+"""What a paper is to `tacit reproduce`: items, each a list of tasks and the rows that their results give."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any
+
+from tacit.standing import Standing
+from tacit.sweeps import Task
+
+SIZES = ("quick", "full")
+
+Figures = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of a paper beside ours.
+
+    Attributes:
+        paper: the paper, its key.
+        item: table or figure of the paper.
+        quantity: what it is, in a few words.
+        published: the paper's value, or None where none could be recovered or none was published.
+        ours: what this library measured or computed.
+        tolerance: by how much `ours` may differ from `published`; None for a row that is not compared.
+        standing: of `ours` where it is a privacy number; "measured" otherwise.
+        repeats: how many training runs `ours` is the mean of; 0 where none has run yet, None where none is needed.
+    """
+
+    paper: str
+    item: str
+    quantity: str
+    published: float | None
+    ours: float | None
+    tolerance: float | None = None
+    standing: Standing = Standing.MEASURED
+    repeats: int | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours - published."""
+        return None if self.published is None or self.ours is None else self.ours - self.published
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether the difference is within the tolerance; None where there is nothing to compare, or not yet."""
+        if self.published is None or self.tolerance is None or self.repeats == 0:
+            return None
+        return self.difference is not None and abs(self.difference) <= self.tolerance
+
+    def plain(self) -> dict[str, Any]:
+        """The row as `tacit reproduce --json` prints it."""
+        return {
+            "paper": self.paper,
+            "item": self.item,
+            "quantity": self.quantity,
+            "published": self.published,
+            "ours": self.ours,
+            "difference": self.difference,
+            "tolerance": self.tolerance,
+            "pass": self.passed,
+            "standing": self.standing.value,
+            "repeats": self.repeats,
+        }
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table or figure.
+
+    Attributes:
+        name: as in `tacit reproduce PAPER/NAME`.
+        title: one line.
+        tasks: size ("quick" or "full") -> what has to run.
+        rows: (size, values of those tasks in order) -> the rows.
+        figures: the same -> SVG drawings by name, where people would rather look.
+        partial: `rows` and `figures` take None for the value of a task that has not run yet; otherwise they are asked
+            only when every task has.
+    """
+
+    name: str
+    title: str
+    tasks: Callable[[str], list[Task]]
+    rows: Callable[[str, Sequence[Any]], list[Row]]
+    figures: Callable[[str, Sequence[Any]], Figures] = lambda size, values: {}
+    partial: bool = False
+
+
+OUTCOMES = ("reproduced", "reproduced under another reading", "refuted", "not reproduced", "ours")
+"""What became of a table or figure; "ours" is of items that the paper does not have."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a paper says, and what became of each of its items.
+
+    Attributes:
+        says: the paper's own claims, in words.
+        outcomes: name of an item -> (one of `OUTCOMES`, why in one sentence).
+    """
+
+    says: str = ""
+    outcomes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper by its key, with everything of it that is recomputed, and what a reader should make of it.
+
+    `reading` is a Jinja template whose numbers come from the stored rows: see `tacit_papers.page`.
+    """
+
+    key: str
+    title: str
+    items: tuple[Item, ...]
+    reading: str = ""
+    summary: Summary = field(default_factory=Summary)
+
+
+def unpublished_rows(
+    paper: str, item: str, prefix: str, value: Mapping[str, Any], columns: Mapping[str, tuple[str, Standing]]
+) -> list[Row]:
+    """Rows of numbers that a paper does not state, one for each column of a task's value.
+
+    Args:
+        paper: key of the paper.
+        item: name of the item.
+        prefix: first words of every quantity.
+        value: value of a task, with a number for every column.
+        columns: name in `value` -> the other words of the quantity, and its standing.
+    """
+    return [
+        Row(paper, item, f"{prefix}{words}", None, value[name], standing=standing)
+        for name, (words, standing) in columns.items()
+    ]
+
+
+def published(package: str) -> dict[str, Any]:
+    """The published numbers and tolerances beside the code that recomputes them (published.toml)."""
+    return tomllib.loads(resources.files(package).joinpath("published.toml").read_text(encoding="utf-8"))
+
+
+def reading(package: str) -> str:
+    """What a reader should make of the paper: the template reading.md beside the code."""
+    return resources.files(package).joinpath("reading.md").read_text(encoding="utf-8")
+
+
+def summary(package: str) -> Summary:
+    """The summary beside the code (summary.toml)."""
+    table = tomllib.loads(resources.files(package).joinpath("summary.toml").read_text(encoding="utf-8"))
+    return Summary(table["says"], {name: (outcome, why) for name, (outcome, why) in table["outcomes"].items()})

@@ -1,0 +1,134 @@
+"""`tacit reproduce`: the papers' tables and figures, published value beside ours."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tacit.serialization import json_text
+
+
+def command(
+    paper: Annotated[str | None, typer.Argument(help="all, PAPER or PAPER/ITEM; by default, list them.")] = None,
+    quick: Annotated[bool, typer.Option("--quick/--full", help="Run reduced sizes, or the papers' own.")] = True,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
+    store: Annotated[
+        Path, typer.Option(help="SQLite file of finished runs; a stopped command resumes from it.")
+    ] = Path("results.sqlite"),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the numbers, PAPER/ITEM.json and .csv; figures too without --docs.")
+    ] = None,
+    docs: Annotated[
+        Path | None, typer.Option(help="Folder for the page PAPER.md and its figures, made from --out.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Number of processes; the number of cores by default.")] = None,
+    engine: Annotated[str, typer.Option(help="Where runs execute: local or ray.")] = "local",
+    minutes: Annotated[
+        float | None, typer.Option(help="Start no run after this many minutes; 0 shows stored results.")
+    ] = None,
+    any_code: Annotated[
+        bool, typer.Option(help="Accept stored runs of other code or data, and those that lie in --out.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Run a random share of the runs stored in --out (results) again; compare.")
+    ] = False,
+    share: Annotated[float, typer.Option(help="Share of each item's runs that --check draws.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Seed of the draw of --check.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Recompute the tables and figures of the papers; exit code 1 where a number misses its tolerance."""
+    if check:
+        _check(
+            paper or "all",
+            out or Path("results"),
+            json=json,
+            store=store,
+            share=share,
+            seed=seed,
+            data_dir=data_dir,
+            workers=workers,
+            minutes=minutes,
+        )
+        return
+    if paper is None:
+        _list(json)
+        return
+    from tacit.check import fail
+    from tacit.cli.console import screen, sweep_bar
+    from tacit.sweeps import Store
+    from tacit_papers import estimate, reproduce
+    from tacit_papers.page import write_pages
+
+    if docs is not None and out is None:
+        raise fail("out", "given with --docs", None, "The page is made from what lies there.")
+    size, finished, kept = "quick" if quick else "full", Store(store), out if any_code else None
+    seconds = estimate(
+        paper, size=size, store=finished, data_dir=data_dir, workers=workers, any_code=any_code, kept=kept
+    )
+    screen(stderr=True).print(f"about {seconds / 60:.0f} minutes" if seconds > 90 else f"about {seconds:.0f} seconds")
+    with sweep_bar(f"reproduce {paper}") as on_progress:
+        done = reproduce(
+            paper,
+            size=size,
+            store=finished,
+            kept=kept,
+            data_dir=data_dir,
+            workers=workers,
+            engine=engine,
+            any_code=any_code,
+            minutes=minutes,
+            on_progress=on_progress,
+        )
+    if out is not None:
+        for each in done:
+            each.save(out, figures=docs is None)
+        if docs is not None:
+            write_pages(out, docs, dict.fromkeys(each.paper.key for each in done))
+    rows = [row for each in done for row in each.rows]
+    if json:
+        print(json_text([row.plain() for row in rows]))
+    else:
+        from tacit.reports import reproduction_table
+
+        for each in done:
+            left = each.planned - len(each.results)
+            title = f"{each.paper.key}/{each.item.name}: {each.item.title}" + (f" ({left} runs left)" if left else "")
+            screen().print(reproduction_table(title, [row.plain() for row in each.rows]))
+    if any(row.passed is False for row in rows):
+        raise typer.Exit(1)
+
+
+def _check(name: str, results: Path, *, json: bool, store: Path, **given: Any) -> None:
+    """Print what `check_results` found; exit code 1 where a run gives other numbers."""
+    from tacit.cli.console import screen, sweep_bar
+    from tacit.sweeps import Store
+    from tacit_papers import check_results
+
+    with sweep_bar(f"check {name}") as on_progress:
+        found = check_results(name, results, store=Store(store), on_progress=on_progress, **given)
+    if json:
+        print(json_text([each.plain() for each in found]))
+    else:
+        from tacit.reports import plain_table
+
+        screen().print(plain_table([each.plain() for each in found]))
+        screen().print(f"{sum(each.passed for each in found)} of {len(found)} runs give what is stored.")
+    if not all(each.passed for each in found):
+        raise typer.Exit(1)
+
+
+def _list(json: bool) -> None:
+    from tacit_papers import PAPERS
+
+    listed = [
+        {"paper": paper.key, "item": item.name, "title": item.title}
+        for paper in PAPERS.values()
+        for item in paper.items
+    ]
+    if json:
+        print(json_text(listed))
+        return
+    from tacit.cli.console import screen
+    from tacit.reports import plain_table
+
+    screen().print(plain_table(listed))

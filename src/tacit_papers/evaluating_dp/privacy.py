@@ -1,0 +1,141 @@
+"""The calibrations of section 2: the noise that each asks for, and what that noise costs exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from tacit.accounting import accountant
+from tacit.calibration import noise_multiplier
+from tacit.mechanisms import Gaussian, Mechanism
+from tacit.relation import Relation
+from tacit.standing import Standing
+from tacit.sweeps import Task
+from tacit.tradeoff import Epsilon
+from tacit_papers.base import Item, Row, published
+
+KEY = "evaluating-dp"
+NUMBERS = published("tacit_papers.evaluating_dp")
+PROTOCOL = NUMBERS["protocol"]
+DELTA = PROTOCOL["delta"]
+EPOCHS = PROTOCOL["epochs"]
+RATE = PROTOCOL["batch_size"] / PROTOCOL["records"]
+
+METHODS = {
+    "naive": "naive_jayaraman_evans",
+    "advanced": "advanced_jayaraman_evans",
+    "zcdp": "zcdp",
+    "rdp": "rdp_jayaraman_evans",
+    "exact": "pld",
+}
+LABELS = {"naive": "NC", "advanced": "AC", "zcdp": "zCDP", "rdp": "RDP", "exact": "exact"}
+POISSON = ("rdp", "exact")
+"""Calibrated over Poisson-sampled steps; the others over passes of disjoint batches, without amplification."""
+
+_CALIBRATION = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0)
+_TRUE = (1.0, 10.0, 100.0, 1000.0)
+
+
+def sigma(method: str, epsilon: float, epochs: int, rate: float) -> float:
+    """The noise multiplier by which `method` means to reach (`epsilon`, 1e-5).
+
+    Args:
+        method: accountant of the paper.
+        epsilon: target, at delta 1e-5.
+        epochs: passes over the records.
+        rate: sampling rate of a step, in (0, 1].
+    """
+    amplified: dict[str, Any] = {"sample_rate": rate} if method in POISSON else {}
+    steps = round(epochs / rate) if method in POISSON else epochs
+    return noise_multiplier(Epsilon(epsilon, DELTA), steps=steps, accountant=METHODS[method], **amplified).value
+
+
+def ran(method: str, noise: float, epochs: int, rate: float) -> Mechanism:
+    """What is run: Poisson-sampled steps, or as many full Gaussian steps as there are passes of disjoint batches.
+
+    Args:
+        method: accountant of the paper.
+        noise: noise multiplier, > 0.
+        epochs: passes over the records.
+        rate: sampling rate of a step, in (0, 1].
+    """
+    return Gaussian(noise).poisson(rate) * round(epochs / rate) if method in POISSON else Gaussian(noise) * epochs
+
+
+def cost(method: str, epsilon: float, epochs: int, rate: float) -> dict[str, float]:
+    """sigma, and the exact epsilon of that noise at delta 1e-5 under both relations.
+
+    For passes of disjoint batches add/remove means that a missing record is one that adds nothing.
+
+    Args:
+        method: accountant of the paper.
+        epsilon: target, at delta 1e-5.
+        epochs: passes over the records.
+        rate: sampling rate of a step, in (0, 1].
+    """
+    noise = sigma(method, epsilon, epochs, rate)
+    mechanism = ran(method, noise, epochs, rate)
+    exact = {
+        relation.value: float(accountant("pld")(mechanism, relation=relation).epsilon(DELTA))
+        for relation in (Relation.ADD_REMOVE, Relation.REPLACE_ONE)
+    }
+    return {"sigma": noise, **exact}
+
+
+def cost_task(method: str, epsilon: float, epochs: int = EPOCHS, rate: float = RATE) -> Task:
+    """The task whose value is `cost`.
+
+    Args:
+        method: accountant of the paper.
+        epsilon: target, at delta 1e-5.
+        epochs: passes over the records.
+        rate: sampling rate of a step, in (0, 1].
+    """
+    settings = {"method": method, "epsilon": epsilon, "epochs": epochs, "rate": rate}
+    return Task(f"{__name__}:cost", settings, 1.0 if method in POISSON else 0.05)
+
+
+def standing(method: str) -> Standing:
+    """How far the calibration's own epsilon can be trusted under add/remove."""
+    return accountant(METHODS[method]).standing
+
+
+def _cells(size: str, epsilons: Sequence[float]) -> list[tuple[str, float]]:
+    kept = [epsilon for epsilon in epsilons if size == "full" or epsilon in _TRUE]
+    return [(method, epsilon) for method in METHODS for epsilon in kept]
+
+
+def _tasks(epsilons: Sequence[float], size: str) -> list[Task]:
+    return [cost_task(method, epsilon) for method, epsilon in _cells(size, epsilons)]
+
+
+def _calibration_rows(size: str, values: Sequence[Any]) -> list[Row]:
+    make, rows = partial(Row, KEY, "calibration"), []
+    for (method, epsilon), value in zip(_cells(size, _CALIBRATION), values, strict=True):
+        prefix = f"epsilon {epsilon:g}, {LABELS[method]}: "
+        rows += [
+            make(f"{prefix}noise multiplier", None, value["sigma"], standing=standing(method)),
+            make(f"{prefix}exact epsilon of it", None, value["add_remove"], standing=Standing.PROVEN),
+        ]
+    return rows
+
+
+def _true_rows(size: str, values: Sequence[Any]) -> list[Row]:
+    """At an equal nominal epsilon the methods differ by factors in the true one."""
+    make, rows = partial(Row, KEY, "true-epsilon"), []
+    for (method, epsilon), value in zip(_cells(size, _TRUE), values, strict=True):
+        prefix = f"epsilon {epsilon:g} asked, {LABELS[method]}: "
+        for relation, words in (("add_remove", "add/remove"), ("replace_one", "replace-one")):
+            holds = float(value[relation] <= epsilon)
+            rows += [
+                make(f"{prefix}exact, {words}", None, value[relation], standing=Standing.PROVEN),
+                make(f"{prefix}holds for {words} (1 yes, 0 no)", None, holds, standing=Standing.PROVEN),
+            ]
+    return rows
+
+
+ITEMS = (
+    Item("calibration", "the noise of every calibration", partial(_tasks, _CALIBRATION), _calibration_rows),
+    Item("true-epsilon", "true epsilon at equal nominal epsilon", partial(_tasks, _TRUE), _true_rows),
+)

@@ -1,0 +1,122 @@
+"""Which settings drew Figure 4: whole curves at those of the caption, of Table 1's row and of the released script."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+from tacit.sweeps import Task
+from tacit_papers.base import Item, Row
+from tacit_papers.drawing import lines_svg
+from tacit_papers.gaussian_dp.tables import KEY, NUMBERS
+from tacit_papers.runs import history_task
+
+_FIGURE = NUMBERS["figure_4"]
+_PANELS, _CURVES = ("top", "bottom"), ("moments", "clt")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings that the figure may have been drawn with.
+
+    Attributes:
+        words: where they stand.
+        learning_rate: of the private optimizer.
+        clip_norm: bound on the norm of a record's gradient.
+    """
+
+    words: str
+    learning_rate: float
+    clip_norm: float
+
+    def __str__(self) -> str:
+        return f"{self.words}: learning rate {self.learning_rate:g}, clip norm {self.clip_norm:g}"
+
+
+SETTINGS = (
+    Settings("caption", _FIGURE["learning_rate"], _FIGURE["clip_norm"]),
+    Settings("Table 1", NUMBERS["table_1"]["rows"][0]["learning_rate"], NUMBERS["table_1"]["rows"][0]["clip_norm"]),
+    Settings("script of 2019", _FIGURE["script"]["learning_rate"], _FIGURE["script"]["clip_norm"]),
+)
+
+
+def distance(ours: Sequence[float], published: Sequence[float], *, dropped: int = 0) -> float:
+    """Root mean square of ours - published over the epochs of both, the first `dropped` of ours left out.
+
+    Example:
+        >>> distance([80.0, 91.0, 93.0], [90.0, 94.0], dropped=1)
+        1.0
+    """
+    pairs = zip(ours[dropped:], published, strict=False)
+    return math.sqrt(fmean((own - other) ** 2 for own, other in pairs))
+
+
+def _tasks(size: str) -> list[Task]:
+    """Every curve at every setting; none at quick size."""
+    return [_task(panel, curve, each) for panel, curve, each in _runs()] if size == "full" else []
+
+
+def _runs() -> list[tuple[str, str, Settings]]:
+    return [(panel, curve, each) for panel in _PANELS for curve in _CURVES for each in SETTINGS]
+
+
+def _task(panel: str, curve: str, settings: Settings) -> Task:
+    numbers = _FIGURE[panel]
+    return history_task(
+        "mnist",
+        0,
+        seconds=4.0 * numbers["epochs"],
+        learning_rate=settings.learning_rate,
+        clip_norm=settings.clip_norm,
+        epochs=numbers["epochs"],
+        noise_multiplier=numbers["sigma" if curve == "moments" else "matched_sigma"],
+        engine="compiled",
+    )
+
+
+def _rows(size: str, values: Sequence[Any]) -> list[Row]:
+    """Distances of whole curves; that of the settings that fit each panel is compared, with 0."""
+    if size != "full":
+        return []
+    make, rows = partial(Row, KEY, "figure-4-readings"), []
+    for (panel, curve, settings), value in zip(_runs(), values, strict=True):
+        published = _FIGURE[panel][curve]
+        for dropped in range(_FIGURE[panel]["epochs"] - len(published) + 1):
+            ours = None if value is None else round(_distance(value, published, dropped), 2)
+            fits = _FIGURE["reading"][panel] == {"words": settings.words, "dropped": dropped}
+            compared = (0.0, ours, _FIGURE["tolerance"]["accuracy"]) if fits else (None, ours, None)
+            words = f"{panel}, {curve}, {settings}{', first epoch left out' if dropped else ''}"
+            quantity = f"{words}: root mean square distance of the curves, points"
+            rows.append(make(quantity, *compared, repeats=int(value is not None)))
+    return rows
+
+
+def _distance(value: Mapping[str, Any], published: Sequence[float], dropped: int) -> float:
+    return distance([100 * each for each in value["test"]], published, dropped=dropped)
+
+
+def _drawings(size: str, values: Sequence[Any]) -> Mapping[str, str]:
+    """Each panel's moments curve at every setting beside the paper's, where all have run."""
+    runs = dict(zip(((panel, curve, str(each)) for panel, curve, each in _runs()), values, strict=False))
+    drawings: dict[str, str] = {}
+    for panel in _PANELS:
+        courses = {str(each): runs.get((panel, "moments", str(each))) for each in SETTINGS}
+        if any(course is None for course in courses.values()):
+            continue
+        reading, published = _FIGURE["reading"][panel], _FIGURE[panel]["moments"]
+        first = 1 + reading["dropped"]
+        lines = {
+            words: (list(range(1, len(course["test"]) + 1)), [100 * each for each in course["test"]])
+            for words, course in courses.items()
+            if course is not None
+        }
+        lines["paper"] = list(range(first, first + len(published))), published
+        drawings[f"figure-4-readings-{panel}"] = lines_svg(lines, across="epoch", up="test accuracy %", dashed="paper")
+    return drawings
+
+
+ITEM = Item("figure-4-readings", "which settings drew Figure 4", _tasks, _rows, _drawings, partial=True)

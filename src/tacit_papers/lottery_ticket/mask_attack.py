@@ -1,0 +1,149 @@
+"""The released mask gives a record away: pruned weights of inputs that one record alone uses keep their first order.
+
+Ten inputs are zero in every record but one. Without it, their weights get no gradient, so that pruning by magnitude
+cuts them in the order of the initial weights: a surviving weight that is initially smaller than a pruned one never
+occurs. With the record it occurs in nearly every run. Both the mask and the initial weights are released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tacit import models
+from tacit.accounting import Ledger, accountant
+from tacit.attacks import Scores
+from tacit.audit import audit_scores
+from tacit.mechanisms import Approximate
+from tacit.noise import SeededStream
+from tacit.relation import Relation
+from tacit.sweeps import Task
+from tacit.tickets import PrivateTicket, Ticket, TicketPlan, iterative_tickets
+from tacit.tickets.public import data_free_ticket
+from tacit_papers.base import Item, Row
+
+KEY = "lottery-ticket"
+MODES = ("paper", "T1", "T2", "T3", "T4")
+_INPUTS, _RARE, _CLASSES, _RECORDS = 64, 10, 10, 300
+_EPSILON, _DELTA = 1.0, 1e-5
+_QUICK_RUNS = {"paper": 24, "T1": 24, "T2": 10, "T3": 0, "T4": 0}
+_FULL_RUNS = 200
+_CONFIDENCE = 0.95
+
+
+def violations(mode: str, present: bool, runs: int, seed: int) -> list[int]:
+    """Whether the order is violated in the released mask, for each of `runs` independent runs of `mode`.
+
+    Network 64-100-16-10, 300 records, 3 tickets of 200 iterations at learning rate .1, epsilon 1.
+
+    Args:
+        mode: of `PrivateTicket`.
+        present: whether the first record has the rare inputs.
+        runs: independent runs.
+        seed: of the runs.
+    """
+    return [int(_violated(_released(mode, present, 2 * runs * seed + run), _INPUTS - _RARE)) for run in range(runs)]
+
+
+def _released(mode: str, present: bool, seed: int) -> Ticket:
+    x, y = _data(present, seed)
+    build = partial(_network, seed)
+    plan = TicketPlan(mode, _EPSILON, _DELTA, batch_size=60, epochs=5, search_epochs=4, densities=(0.7, 0.5, 0.35))
+    candidates: Sequence[Ticket] = ()
+    if mode == "T1":
+        candidates = [data_free_ticket(build(), "random", density=0.5, shape=(_INPUTS,), seed=seed)]
+    elif mode == "paper":
+        candidates = iterative_tickets(
+            build(),
+            x,
+            y,
+            provenance="paper",
+            accuracy=lambda network: float((network(x).argmax(1) == y).float().mean()),
+            rounds=3,
+            iterations=200,
+            batch_size=100,
+            seed=seed,
+        )
+    found = PrivateTicket(build, (x, y), plan, candidates=candidates, stream=SeededStream(seed))
+    return found.find(Ledger())
+
+
+def _network(seed: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return models.mlp(_INPUTS, _CLASSES, hidden=(100, 16))
+
+
+def _data(present: bool, seed: int) -> tuple[Tensor, Tensor]:
+    """The same records in every run; the first has its rare inputs set, or zero."""
+    generator = torch.Generator().manual_seed(1)
+    centres = torch.rand(_CLASSES, _INPUTS - _RARE, generator=generator)
+    y = torch.randint(_CLASSES, (_RECORDS,), generator=generator)
+    noise = 0.3 * torch.rand(_RECORDS, _INPUTS - _RARE, generator=generator)
+    x = torch.cat([centres[y] + noise, torch.zeros(_RECORDS, _RARE)], 1)
+    x[0, -_RARE:] = float(present)
+    return x, y
+
+
+def _violated(ticket: Ticket, first: int) -> bool:
+    """Whether a weight of the rare inputs survived that was initially smaller than one that was pruned."""
+    mask, start = ticket.masks["0.weight"][:, first:], ticket.start["0.weight"][:, first:].abs()
+    if not bool((mask == 0).any()) or not bool((mask == 1).any()):
+        return False
+    return bool(start[mask == 1].min() < start[mask == 0].max())
+
+
+def _modes(size: str) -> dict[str, int]:
+    """Runs with the record, and as many without it, of each mode."""
+    runs = _QUICK_RUNS if size == "quick" else dict.fromkeys(MODES, _FULL_RUNS)
+    return {mode: count for mode, count in runs.items() if count}
+
+
+def tasks(size: str) -> list[Task]:
+    """Runs with and without the record, of every mode."""
+    seconds = {"paper": 0.5, "T1": 0.05}
+    return [
+        Task(
+            f"{__name__}:violations",
+            {"mode": mode, "present": present, "runs": runs, "seed": int(present)},
+            seconds.get(mode, 2.0) * runs,
+        )
+        for mode, runs in _modes(size).items()
+        for present in (True, False)
+    ]
+
+
+def rows(size: str, values: Sequence[Any]) -> list[Row]:
+    """Counts, what they prove at 95 % confidence, and whether the claim stands."""
+    make, claim = partial(Row, KEY, "mask-attack"), accountant("naive")(Approximate(_EPSILON, _DELTA))
+    found: list[Row] = []
+    for mode, with_it, without in zip(_modes(size), values[::2], values[1::2], strict=True):
+        # The attacker may bet on either direction: each at half the failure probability.
+        sign = -1.0 if sum(with_it) < sum(without) else 1.0
+        present, absent = (sign * np.array(counts, dtype=float) for counts in (with_it, without))
+        result = audit_scores(
+            Scores("mask order", present, absent, threshold=0.5 * sign),
+            delta=_DELTA,
+            estimator="fixed",
+            trials="independent",
+            relation=Relation.REPLACE_ONE,
+            confidence=1 - (1 - _CONFIDENCE) / 2,
+            claim=claim,
+        )
+        refuted = result.epsilon_lower > _EPSILON
+        found += [
+            make(f"{mode}: runs with the order violated, with the record", None, float(sum(with_it))),
+            make(f"{mode}: runs with the order violated, without the record", None, float(sum(without))),
+            make(f"{mode}: epsilon at least (claimed 1, delta 1e-5)", None, float(result.epsilon_lower)),
+            make(f"{mode}: smallest epsilon that the audit would detect", None, float(result.detectable_epsilon)),
+            make(f"{mode}: claim refuted (1 yes, 0 no)", None, float(refuted)),
+        ]
+    return found
+
+
+ITEM = Item("mask-attack", "membership of a record from the released mask", tasks, rows)
