@@ -3,15 +3,14 @@
     python benchmarks/training.py [--models NAME ...] [--ways NAME ...] [--rounds 5] [--threads 1] [--device cuda]
                                   [--json benchmarks/results/training.json]
 
-Every way runs in a process of its own, as the heap that one way leaves in pieces slows down the next. Every round runs
-each way once, one after the other, so that a slow spell of the machine hits all of them. A ratio is the median over
-rounds of the time of a way over that of the plain step in the same round. Private steps clip at 1, update by SGD and
-run every check of the product. Their noise is exact, its bits drawn ahead on a second thread where a step has that many
-values: time on the clock counts. "float" ways add floating-point normals of the same secure stream instead, drawn in
-the step on its one thread: processor time counts. "eager quarters" lets a quarter of the batch through the model at a
-time. Memory is what a process of its own holds at most during steps, beyond what two steps of another small model left,
-imports above all. "first" is the seconds that the first step takes, of the compiled way with an empty cache of compiled
-graphs.
+Every way runs in a process of its own, as the heap that one way leaves in pieces slows down the next. Every round
+runs each way once, one after the other, so that a slow spell of the machine hits all of them. A ratio is the median
+over rounds of the time of a way over that of the plain step in the same round. Private steps clip at 1, update by SGD
+and run every check of the product. Their noise is exact. "float" ways add floating-point normals of the same secure
+stream instead, drawn in the step on its one thread: processor time counts. "eager quarters" lets a quarter of the
+batch through the model at a time. Memory is what a process of its own holds at most during steps, beyond what two
+steps of another small model left, imports above all. "first" is the seconds that the first step takes, of the
+compiled way with an empty cache of compiled graphs.
 
 With --json, rows of an earlier run stay in the file unless their model is measured again; every row has its own date.
 """

@@ -32,8 +32,7 @@ PHASES = (
     ("tacit.gradients.clipped", "ClippedSum.factors", "clipping factors"),
     ("tacit.gradients.engine", "CapturedGradients.weighted_sum", "weighted sum"),
     ("tacit.gradients.clipped", "ClippedSum.__call__", "checks and the rest of the sum"),
-    ("tacit.training.release", "DrawAhead.take", "normals"),
-    ("tacit.training.release", "rounded_gaussian", "exact addition of noise"),
+    ("tacit.training.release", "rounded_gaussian", "exact noise"),
     ("tacit.training.release", "NoisyMean.__call__", "the rest of the release"),
     ("tacit.training.private_step", "apply_release", "update"),
 )

@@ -29,7 +29,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "mutants.json"
 QUICK = (
     "noise-three-percent-short",
     "noise-divided-by-sqrt-threads",
-    "noise-drawn-ahead-repeats",
+    "noise-second-half-repeats-first",
     "graphs-clip-ten-percent-long",
     "embedding-duplicates-not-summed",
     "recorded-noise-ninety-percent-short",

@@ -354,7 +354,6 @@ SCENARIOS: dict[str, Scenario] = {
     "low rate": partial(audited, rate=0.02),
     "half rate": partial(audited, rate=0.5),
     "tiny batches": partial(audited, rate=0.0005, canaries=1000),
-    "drawn ahead": partial(audited, canaries=140_000),
     "physical": partial(audited, max_physical_batch_size=64),
     "schedule": partial(audited, noise_multiplier=[2.0 if step % 2 else 8.0 for step in range(STEPS)]),
     "per layer": partial(audited, clipping=PerLayerClip(CLIP)),

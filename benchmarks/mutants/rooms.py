@@ -39,7 +39,6 @@ _ROOMS = {
     "training/": ["tests/training"],
     "training/release.py": [
         "tests/training/test_step.py",
-        "tests/training/test_draw_ahead.py",
         "tests/training/test_variants.py",
         "tests/training/test_compiled.py",
     ],

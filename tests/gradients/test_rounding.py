@@ -279,7 +279,7 @@ def test_a_release_does_not_show_the_precision_of_its_sum():
     double.flat.copy_(single.flat)
     means = []
     for total in (single, double):
-        noisy = release.NoisyMean(SeededStream(3), ahead=False)
+        noisy = release.NoisyMean(SeededStream(3))
         means.append(noisy(FlatClip(1.0), total, torch.ones(300), 1.3, 7.0).mean.flat)
     assert means[0].dtype == means[1].dtype == torch.float32
     assert torch.equal(*means)

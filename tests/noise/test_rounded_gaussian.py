@@ -8,11 +8,17 @@ import pytest
 from scipy import stats
 
 from tacit.errors import InvalidInput
-from tacit.noise import SecureStream, SeededStream
-from tacit.noise.rounded_gaussian import NormalDraw, grid_of, rounded_gaussian
+from tacit.noise import SecureStream, SeededStream, compiled
+from tacit.noise.rounded_gaussian import grid_of, rounded_gaussian
 
-module = sys.modules[NormalDraw.__module__]  # the package exports the function under the name of its module
+module = sys.modules[rounded_gaussian.__module__]  # the package exports the function under the name of its module
 _ALARM = 1e-6
+
+
+@pytest.fixture
+def by_arrays(monkeypatch):
+    """Releases without compiled code."""
+    monkeypatch.setattr(compiled, "first_tier", lambda: None)
 
 
 def mass_test(released, value, std):
@@ -76,31 +82,35 @@ def test_few_values_are_decided_as_many_from_the_same_bits(monkeypatch, dtype, f
 
 def test_few_values_near_the_ends_of_the_uniform_are_refined(monkeypatch):
     ends = np.array([0, 1, 2**44, 2**44 + 1, 2**64 - 2**44, 2**64 - 1], np.uint64)
-    draw = NormalDraw(ends, np.arange(-3, 3, dtype=np.int32) * 2**28, np.full(12, np.nan, np.float32))
+    angles = np.arange(-3, 3, dtype=np.int32) * 2**28
+    undecided = module.Undecided.of(np.arange(12), ends, angles)
     released = []
     for few in (0, 200):
         monkeypatch.setattr(module, "_FEW", few)
-        released.append(rounded_gaussian(np.linspace(-2, 2, 12), SeededStream(1), std=1.1, draw=draw))
+        out = np.linspace(-2, 2, 12)
+        module._decide(undecided, out, SeededStream(1).refinement(), 1 / 16, 17.5)
+        released.append(out)
     assert np.array_equal(*released)
 
 
-def test_a_guess_with_a_larger_error_changes_answers():
+def moved_guesses(monkeypatch, error):
+    """Releases of .3 by the right guesses and by guesses that are all off by `error`."""
+    values, guesses = np.full(200_000, 0.3, np.float32), module._guesses
+    usual = rounded_gaussian(values, SeededStream(9), std=1.99)
+    monkeypatch.setattr(module, "_guesses", lambda *block: guesses(*block) + np.float32(error))
+    return usual, rounded_gaussian(values, SeededStream(9), std=1.99)
+
+
+def test_a_guess_with_a_larger_error_changes_answers(monkeypatch, by_arrays):
     """The test of the tiers has power: an error beyond the margin shows."""
-    stream = SeededStream(5)
-    draw, values = NormalDraw.of(stream, 200_000), np.zeros(200_000, np.float32)
-    usual = rounded_gaussian(values, stream, std=1.99, draw=draw)
-    draw.guesses += np.float32(2.0**-12)
-    assert np.count_nonzero(rounded_gaussian(values, stream, std=1.99, draw=draw) != usual) > 0
+    usual, moved = moved_guesses(monkeypatch, 2.0**-12)
+    assert np.count_nonzero(usual != moved) > 0
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
-def test_errors_of_guesses_within_their_bound_change_no_answer(sign):
+def test_errors_of_guesses_within_their_bound_change_no_answer(sign, monkeypatch, by_arrays):
     """A float32 guess is off by up to 2^-18.38: where that may decide, float64 does."""
-    stream = SeededStream(9)
-    draw, values = NormalDraw.of(stream, 200_000), np.full(200_000, 0.3, np.float32)
-    usual = rounded_gaussian(values, stream, std=1.99, draw=draw)
-    draw.guesses += np.float32(sign * 2.0**-18.5)
-    assert np.array_equal(rounded_gaussian(values, stream, std=1.99, draw=draw), usual)
+    assert np.array_equal(*moved_guesses(monkeypatch, sign * 2.0**-18.5))
 
 
 def test_both_values_of_a_pair_share_an_extension():
@@ -110,12 +120,19 @@ def test_both_values_of_a_pair_share_an_extension():
     assert abs(np.corrcoef(first[:50_000] - values[:50_000], first[50_000:] - values[50_000:])[0, 1]) < 0.03
 
 
-def test_drawn_ahead_and_drawn_now_agree():
-    stream = SeededStream(7)
-    draw = NormalDraw.of(stream, 70_001)
-    values = np.linspace(-1, 1, 70_001, dtype=np.float32)
-    ahead = rounded_gaussian(values, stream, std=0.8, draw=draw)
-    assert np.array_equal(ahead, rounded_gaussian(values, SeededStream(7), std=0.8))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [1, 7, 70_001])
+def test_a_result_may_take_the_place_of_the_values(size, dtype):
+    values = np.linspace(-1, 1, size).astype(dtype)
+    usual = rounded_gaussian(values, SeededStream(7), std=0.8)
+    rounded_gaussian(values, SeededStream(7), std=0.8, out=values)
+    assert np.array_equal(values, usual)
+
+
+@pytest.mark.parametrize("out", [np.empty(3), np.empty(4, np.float32), np.empty((4, 2))[:, 0]])
+def test_a_place_that_does_not_fit_is_refused(out):
+    with pytest.raises(InvalidInput, match="out must be"):
+        rounded_gaussian(np.zeros(4), SeededStream(7), std=0.8, out=out)
 
 
 def test_refining_shifts_nothing_that_is_drawn_later():

@@ -131,7 +131,6 @@ def test_division_is_by_the_expected_size_whatever_was_drawn():
     for _ in range(20):
         batch = sampler.issue()
         sampler.redeem(batch)
-        stream.normal(1, np.float32)
         sizes.append(len(batch))
     path = [model.weight.item()]
     fit(

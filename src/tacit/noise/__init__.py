@@ -2,13 +2,12 @@
 
 from tacit.noise.box_muller import NORMAL_ERROR, near_gaussian
 from tacit.noise.draw import gaussian, gumbel, laplace
-from tacit.noise.rounded_gaussian import NormalDraw, rounded_gaussian
+from tacit.noise.rounded_gaussian import rounded_gaussian
 from tacit.noise.rounded_radial import longest_radial, near_radial, radial_error, rounded_radial
 from tacit.noise.stream import SecureStream, SeededStream, Stream
 
 __all__ = [
     "NORMAL_ERROR",
-    "NormalDraw",
     "SecureStream",
     "SeededStream",
     "Stream",

@@ -58,8 +58,11 @@ def near_gaussian(stream: Stream, size: Size, *, std: float) -> NDArray[np.float
     words, angles = stream.bits(pairs), stream.bits(pairs).view(np.int64)
     radius, turns = box_muller(words, angles)
     normals = np.stack([radius * np.cos(turns), radius * np.sin(turns)])
-    for pair in np.flatnonzero(~inside(words)):
-        normals[:, pair] = by_extension(Cell(int(words[pair]), int(angles[pair])), stream.refinement())
+    if len(far := np.flatnonzero(~inside(words)).tolist()):
+        refinement = stream.refinement()
+        for pair in far:
+            cell = Cell(int(words[pair]), int(angles[pair]))
+            normals[:, pair] = by_extension(cell, refinement.of_value(pair))
     return (normals.reshape(-1)[:count] * check.real("std", std, low=0.0)).reshape(shape)
 
 

@@ -150,7 +150,7 @@ class _Radial:
         self._split = (dimension + 2) // 2  # pairs of M; those of N follow
         pairs = self._split + (dimension + 1) // 2
         self._words, self._angles = stream.bits(pairs), stream.bits(pairs).view(np.int64)
-        self._stream = stream.refinement()
+        self._stream = stream.refinement().of_value(0)
         self._refined: dict[int, Cell] = {}
         radius, turns = box_muller(self._words, self._angles)
         both = np.stack([radius * np.cos(turns), radius * np.sin(turns)])

@@ -21,6 +21,7 @@ from tacit.budget import DatasetBudget
 from tacit.data import Dataset
 from tacit.errors import TrainingMisuse
 from tacit.locking import locked, remove_lock
+from tacit.noise import compiled
 from tacit.reports import Card, coarse_seconds, write_card
 from tacit.runs.attacks import attack_model, claim_of
 from tacit.runs.builders import dataset_of
@@ -363,4 +364,5 @@ def _begin(ledger: Ledger, config: Config, dataset: Dataset, charged: RunBudget)
 
 
 def _versions() -> dict[str, str]:
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _PACKAGES}
+    installed = {name: importlib.metadata.version(name) for name in _PACKAGES}
+    return {"python": platform.python_version()} | installed | {"noise": compiled.engine()}

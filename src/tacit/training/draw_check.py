@@ -50,7 +50,7 @@ def check_draws(sampling: Sampling, records: int, sample_rate: float) -> None:
 
 def _noise() -> np.ndarray:
     zeros = FlatGradient(torch.zeros(_VALUES), {})
-    return NoisyMean(SecureStream(), ahead=False)(FlatClip(1.0), zeros, torch.zeros(0), 1.0, 1.0).mean.flat.numpy()
+    return NoisyMean(SecureStream())(FlatClip(1.0), zeros, torch.zeros(0), 1.0, 1.0).mean.flat.numpy()
 
 
 def _same(draw: Callable[[], np.ndarray]) -> bool:

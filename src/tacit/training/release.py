@@ -1,9 +1,7 @@
-"""`NoisyMean`: from a clipped sum to the noisy mean that is released; and `DrawAhead`, the bits of its noise."""
+"""`NoisyMean`: from a clipped sum to the noisy mean that is released."""
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +9,7 @@ from torch import Tensor
 
 from tacit.clipping import Clip
 from tacit.gradients import FlatGradient
-from tacit.noise import NormalDraw, SecureStream, Stream, rounded_gaussian
+from tacit.noise import Stream, rounded_gaussian
 from tacit.training.correlation import Correlation
 
 
@@ -40,13 +38,11 @@ class NoisyMean:
 
     Args:
         stream: source of the noise.
-        ahead: whether a second thread draws the bits of the next step; None to do so where it saves time.
         correlation: that of the run; None for noise that is independent from step to step.
     """
 
-    def __init__(self, stream: Stream, *, ahead: bool | None = None, correlation: Correlation | None = None):
+    def __init__(self, stream: Stream, *, correlation: Correlation | None = None):
         self._stream, self._correlation = stream, correlation
-        self._draws = DrawAhead(stream, ahead=ahead)
 
     def __call__(
         self, clip: Clip, total: FlatGradient, norms: Tensor, noise_multiplier: float, expected_batch_size: float
@@ -94,56 +90,14 @@ class NoisyMean:
 
     def _add_noise(self, values: Tensor, std: float) -> None:
         """Overwrite `values` with what may be released of them; as they are without noise."""
-        draw = self._draws.take(values.numel())
-        if std:
-            noisy = rounded_gaussian(values.detach().cpu().numpy(), self._stream, std=std, draw=draw)
-            values.copy_(torch.from_numpy(noisy))
+        if not std:
+            return
+        host = values.detach().cpu().contiguous()
+        rounded_gaussian(host.numpy(), self._stream, std=std, out=host.numpy())
+        if host.data_ptr() != values.data_ptr():
+            values.copy_(host)
 
 
 def scales(clip: Clip, noise_multiplier: float, expected_batch_size: float) -> tuple[float, float]:
     """Standard deviation of the noise on the sum, and divisor of the noisy sum."""
     return noise_multiplier * clip.sensitivity, 1.0 if clip.of_mean else expected_batch_size
-
-
-# Values; drawing fewer takes less time than a few hand-overs between threads.
-LEAST_AHEAD = 2**17
-
-
-class DrawAhead:
-    """Fresh normals for one step after another, each used once.
-
-    AES and array functions take most of the time of a draw, and let other threads run. So with a secure stream, many
-    values and a spare processor, a second thread draws the values of the next step ahead, from a secure stream of its
-    own: no two threads share one. Values of any other stream are drawn on demand, in order, so that a seeded run
-    repeats. After a fork the child draws anew.
-
-    Args:
-        stream: source of the bits.
-        ahead: whether to draw ahead; None to do so where it saves time.
-    """
-
-    def __init__(self, stream: Stream, *, ahead: bool | None = None):
-        self._stream = stream
-        self._ahead = _processor_to_spare() if ahead is None else ahead
-        self._least = LEAST_AHEAD if ahead is None else 0
-        self._process = os.getpid()
-        self._thread: ThreadPoolExecutor | None = None
-        self._next: Future[NormalDraw] | None = None
-
-    def take(self, size: int) -> NormalDraw:
-        """`size` independent standard normals."""
-        if not self._ahead or size < self._least or type(self._stream) is not SecureStream:
-            return NormalDraw.of(self._stream, size)
-        if self._thread is None or self._process != os.getpid():
-            self._process, self._next = os.getpid(), None
-            self._thread, self._own = ThreadPoolExecutor(1, thread_name_prefix="tacit-noise"), SecureStream()
-        drawn = self._next.result() if self._next is not None else None
-        if drawn is None or len(drawn.guesses) != size:
-            drawn = NormalDraw.of(self._own, size)
-        self._next = self._thread.submit(NormalDraw.of, self._own, size)
-        return drawn
-
-
-def _processor_to_spare() -> bool:
-    """Whether torch leaves a processor free."""
-    return len(os.sched_getaffinity(0)) > torch.get_num_threads() if hasattr(os, "sched_getaffinity") else False
