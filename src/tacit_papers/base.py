@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any
 
@@ -80,6 +80,7 @@ class Item:
         figures: the same -> SVG drawings by name, where people would rather look.
         partial: `rows` and `figures` take None for the value of a task that has not run yet; otherwise they are asked
             only when every task has.
+        version: of what `tasks` compute, raised by hand when that changes: results of another version do not count.
     """
 
     name: str
@@ -88,6 +89,11 @@ class Item:
     rows: Callable[[str, Sequence[Any]], list[Row]]
     figures: Callable[[str, Sequence[Any]], Figures] = lambda size, values: {}
     partial: bool = False
+    version: int = 1
+
+    def versioned(self, size: str) -> list[Task]:
+        """The tasks, kept by this item's version and their inputs instead of by the library's source."""
+        return [replace(task, version=str(self.version)) for task in self.tasks(size)]
 
 
 OUTCOMES = ("reproduced", "reproduced under another reading", "refuted", "not reproduced", "ours")

@@ -16,7 +16,8 @@ def command(
         Path, typer.Option(help="SQLite file of finished runs; a stopped command resumes from it.")
     ] = Path("results.sqlite"),
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the numbers, PAPER/ITEM.json and .csv; figures too without --docs.")
+        Path | None,
+        typer.Option(help="Folder of the numbers, PAPER/ITEM.json and .csv, whose runs count."),
     ] = None,
     docs: Annotated[
         Path | None, typer.Option(help="Folder for the page PAPER.md and its figures, made from --out.")
@@ -26,9 +27,6 @@ def command(
     minutes: Annotated[
         float | None, typer.Option(help="Start no run after this many minutes; 0 shows stored results.")
     ] = None,
-    any_code: Annotated[
-        bool, typer.Option(help="Accept stored runs of other code or data, and those that lie in --out.")
-    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Run a random share of the runs stored in --out (results) again; compare.")
     ] = False,
@@ -61,21 +59,18 @@ def command(
 
     if docs is not None and out is None:
         raise fail("out", "given with --docs", None, "The page is made from what lies there.")
-    size, finished, kept = "quick" if quick else "full", Store(store), out if any_code else None
-    seconds = estimate(
-        paper, size=size, store=finished, data_dir=data_dir, workers=workers, any_code=any_code, kept=kept
-    )
+    size, finished = "quick" if quick else "full", Store(store)
+    seconds = estimate(paper, size=size, store=finished, data_dir=data_dir, workers=workers, kept=out)
     screen(stderr=True).print(f"about {seconds / 60:.0f} minutes" if seconds > 90 else f"about {seconds:.0f} seconds")
     with sweep_bar(f"reproduce {paper}") as on_progress:
         done = reproduce(
             paper,
             size=size,
             store=finished,
-            kept=kept,
+            kept=out,
             data_dir=data_dir,
             workers=workers,
             engine=engine,
-            any_code=any_code,
             minutes=minutes,
             on_progress=on_progress,
         )

@@ -52,6 +52,7 @@ class Reproduced:
             "item": self.item.name,
             "title": self.item.title,
             "size": self.size,
+            "version": self.item.version,
             "rows": [row.plain() for row in self.rows],
             "figures": list(self.figures),
             "command": f"tacit reproduce {self.paper.key}/{self.item.name} --{self.size}",
@@ -97,7 +98,6 @@ def estimate(
     store: Store,
     data_dir: Any = None,
     workers: int | None = None,
-    any_code: bool = False,
     kept: str | os.PathLike[str] | None = None,
 ) -> float:
     """Seconds that `reproduce` needs for what is not stored yet, by the tasks' own estimates.
@@ -108,7 +108,6 @@ def estimate(
         store: where finished tasks are looked up.
         data_dir: folder of the data files.
         workers: processes; the number of cores by default.
-        any_code: whether stored results count whatever code and data they came from.
         kept: as of `reproduce`.
 
     Raises:
@@ -116,7 +115,7 @@ def estimate(
     """
     check.choice("size", size, SIZES)
     tasks = _missing([task for _, _, plan in _plans(name, size, kept) for task in plan])
-    return expected_seconds(tasks, store, data_dir=data_dir, workers=workers, any_code=any_code)
+    return expected_seconds(tasks, store, data_dir=data_dir, workers=workers)
 
 
 def reproduce(
@@ -127,15 +126,14 @@ def reproduce(
     data_dir: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     engine: str = "local",
-    any_code: bool = False,
     minutes: float | None = None,
     kept: str | os.PathLike[str] | None = None,
     on_progress: Progress = lambda done, total, seconds_left: None,
 ) -> list[Reproduced]:
     """Recompute `name` ("all", "KEY" or "KEY/ITEM") at `size` ("quick" or "full").
 
-    All tasks run as one sweep, so several run at a time and a killed reproduction continues where it was. `any_code`
-    and `minutes` are those of `sweep`. Where `minutes` end before an item is complete, it has the rows that its runs
+    All tasks run as one sweep, so several run at a time and a killed reproduction continues where it was.
+    Where `minutes` end before an item is complete, it has the rows that its runs
     so far give, or none.
 
     Args:
@@ -145,9 +143,8 @@ def reproduce(
         data_dir: folder of the data files.
         workers: processes; the number of cores by default.
         engine: "local" or "ray".
-        any_code: whether stored results count whatever code and data they came from.
         minutes: after that long (0: at once) no further task starts.
-        kept: folder of stored results, PAPER/ITEM.json, whose runs count as finished.
+        kept: folder of stored results, PAPER/ITEM.json, whose runs of the same version count as finished.
         on_progress: called with (done, total, expected seconds left).
 
     Raises:
@@ -162,13 +159,12 @@ def reproduce(
         data_dir=data_dir,
         workers=workers,
         engine=engine,
-        any_code=any_code,
         minutes=minutes,
         on_progress=on_progress,
     )
     done: list[Reproduced] = []
     for paper, item, plan in plans:
-        ran = iter(stored(_missing(plan), store, data_dir=data_dir, any_code=any_code))
+        ran = iter(stored(_missing(plan), store, data_dir=data_dir))
         done.append(_reproduced(paper, item, size, [result or next(ran) for _, result in plan]))
     return done
 
@@ -180,10 +176,11 @@ def _plans(name: str, size: str, kept: str | os.PathLike[str] | None) -> list[tu
     """Every item with its tasks, each beside its result where an item of the paper that is kept has it."""
     plans: list[tuple[Paper, Item, list[_Planned]]] = []
     for paper, item in items_of(name):
-        tasks = item.tasks(size)
+        tasks = item.versioned(size)
         found: list[Result | None] = [None] * len(tasks)
         for path in sorted((Path(kept) / paper.key).glob("*.json")) if kept is not None else ():
-            other = results_of(tasks, read_item(path))
+            stored_item = read_item(path)
+            other = results_of(tasks, stored_item) if stored_item["version"] == item.version else found
             found = [mine or theirs for mine, theirs in zip(found, other, strict=True)]
         plans.append((paper, item, list(zip(tasks, found, strict=True))))
     return plans

@@ -21,7 +21,8 @@ from tacit_papers.records import Record, common, from_csv, joined, to_csv, witho
 
 _ROW = ("quantity", "published", "ours", "difference", "tolerance", "pass", "standing", "repeats")
 _PROVENANCE = (
-    "paper", "item", "title", "size", "figures", "command", "versions", "machine", "finished", "tasks", "task_seconds",
+    "paper", "item", "title", "size", "version", "figures", "command", "versions", "machine", "finished", "tasks",
+    "task_seconds",
 )  # fmt: skip
 _TABLE = ("runs", "runs_table", "common_settings")
 
@@ -90,7 +91,9 @@ def results_of(tasks: Sequence[Task], stored: Mapping[str, Any]) -> list[Result 
 
 
 def values_of(item: Item, stored: Mapping[str, Any]) -> list[Any] | None:
-    """The stored values in the order of the tasks that this version plans; None where it plans other runs."""
+    """The stored values in the order of the tasks; None where the item plans other runs, or has another version."""
+    if stored["version"] != item.version:
+        return None
     runs = {_key(run["task"], run["settings"]): run["value"] for run in stored["runs"]}
     plan = [_key(task_name(task.function), task.settings) for task in item.tasks(stored["size"])]
     if not runs.keys() <= set(plan) or (len(runs) < len(plan) and not item.partial):

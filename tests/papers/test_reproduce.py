@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -151,7 +152,7 @@ def test_an_item_that_was_cut_short_shows_what_has_run_and_goes_on(tmp_path, mon
     partial = Item("partial", "what there is", planned, _halves, partial=True)
     monkeypatch.setitem(PAPERS, "cut", Paper("cut", "Cut", (whole, partial)))
     store = Store(tmp_path / "s.sqlite")
-    sweep("cut", planned("full")[:1], store, workers=1)
+    sweep("cut", whole.versioned("full")[:1], store, workers=1)
     first = reproduce("cut", size="full", store=store, workers=1, minutes=0)
     assert [len(each.results) for each in first] == [1, 1]
     assert first[0].rows == ()
@@ -161,6 +162,16 @@ def test_an_item_that_was_cut_short_shows_what_has_run_and_goes_on(tmp_path, mon
     last = reproduce("cut", size="full", store=store, workers=1)
     assert all(each.rows[0].passed for each in last)
     last[1].save(tmp_path)
+    (again,) = reproduce("cut/partial", size="full", store=Store(tmp_path / "t"), workers=1, minutes=0, kept=tmp_path)
+    assert [result.value["square"] for result in again.results] == [0, 1, 4]
+    monkeypatch.setitem(PAPERS, "cut", Paper("cut", "Cut", (replace(partial, version=2),)))
+    for kept, at in (
+        (tmp_path, Store(tmp_path / "t")),
+        (None, store),
+    ):  # neither the folder nor the store has version 2
+        (changed,) = reproduce("cut/partial", size="full", store=at, workers=1, minutes=0, kept=kept)
+        assert changed.results == ()
+    monkeypatch.setitem(PAPERS, "cut", Paper("cut", "Cut", (whole, partial)))
     (quick,) = reproduce("cut/partial", size="quick", store=store, workers=1)
     assert quick.save(tmp_path) is None
     assert json.loads((tmp_path / "cut" / "partial.json").read_text())["size"] == "full"

@@ -42,6 +42,7 @@ def item(name="item", runs=RUNS):
         "item": name,
         "title": "Title",
         "size": "full",
+        "version": 1,
         "figures": [],
         "command": "c",
         "versions": {"python": "3"},

@@ -60,7 +60,7 @@ def test_a_stored_result_of_one_seed_is_none_of_another(tmp_path):
     ]
     store = Store(tmp_path / "s.sqlite")
     assert [result.value["square"] for result in sweep("s", tasks, store, workers=1)] == [4, 9]
-    assert stored([Task(tasks[0].function, tasks[0].settings, secret={"x": 5})], store, any_code=True) == [None]
+    assert stored([Task(tasks[0].function, tasks[0].settings, secret={"x": 5})], store) == [None]
 
 
 def test_seeds_of_older_stores_are_not_read(tmp_path):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,16 +72,14 @@ def test_a_killed_sweep_continues_where_it_was(tmp_path):
     assert len(runs(tmp_path)) == before + 20 - kept
 
 
-def test_stored_results_of_other_code_count_where_asked(tmp_path, monkeypatch):
-    store = Store(tmp_path / "s.sqlite")
-    sweep("s", tasks(tmp_path, 2), store, workers=1)
+def test_results_are_kept_by_the_source_or_by_the_version_of_their_task(tmp_path, monkeypatch):
+    store, versioned = Store(tmp_path / "s.sqlite"), [replace(task, version="1") for task in tasks(tmp_path, 2)]
+    sweep("s", [*tasks(tmp_path, 2), *versioned], store, workers=1)
     monkeypatch.setattr("tacit.sweeps.task.code_fingerprint", lambda: "changed")
     assert stored(tasks(tmp_path, 2), store) == [None, None]
-    found = stored(tasks(tmp_path, 3), store, any_code=True)
-    assert [result and result.value["square"] for result in found] == [0, 1, None]
-    assert expected_seconds(tasks(tmp_path, 3), store, workers=1, any_code=True) == 1.0
-    sweep("s", tasks(tmp_path, 2), store, workers=1, any_code=True)
-    assert runs(tmp_path) == ["0", "1"]
+    assert [result and result.value["square"] for result in stored(versioned, store)] == [0, 1]
+    assert stored([replace(task, version="2") for task in versioned], store) == [None, None]
+    assert stored([replace(task, settings=task.settings | {"x": 7}) for task in versioned], store) == [None, None]
 
 
 def test_no_task_starts_after_the_time_is_over(tmp_path, monkeypatch):

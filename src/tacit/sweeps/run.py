@@ -30,7 +30,6 @@ def sweep(
     data_dir: Folder = None,
     workers: int | None = None,
     engine: str = "local",
-    any_code: bool = False,
     minutes: float | None = None,
     on_progress: Progress = lambda done, total, seconds_left: None,
 ) -> list[Result]:
@@ -40,13 +39,12 @@ def sweep(
         name: of the sweep, kept beside every result.
         tasks: what to run. Equal tasks run once.
         store: where finished tasks are looked up and kept. A task counts as finished only for the same settings, code
-            and data, so a killed sweep that is started again runs what is missing and nothing else. What another
-            process is at work on is waited for, and taken over where that process ends without a result.
+            or version, and data, so a killed sweep that is started again runs what is missing and nothing else. What
+            another process is at work on is waited for, and taken over where that process ends without a result.
         data_dir: folder of the data files, for the tasks that read them; a fingerprint of it is part of their keys.
         workers: processes (the number of cores by default), each with one torch thread.
         engine: "local" (joblib) or "ray" (needs the extra `ray`; uses the cluster that ray finds, or starts a local
             one).
-        any_code: what is stored for the same settings counts as finished whatever code and data it came from.
         minutes: after that long (0: at once) no further task starts, and only those that ran are returned; for the
             engine "local".
         on_progress: called with (done, total, expected seconds left).
@@ -61,7 +59,7 @@ def sweep(
         raise check.fail("minutes", "left out unless the engine is local", minutes)
     deadline = math.inf if minutes is None else time.monotonic() + 60 * check.real("minutes", minutes, low=0.0)
     keys = [task.key(data_dir) for task in tasks]
-    before = stored(tasks, store, data_dir=data_dir, any_code=any_code)
+    before = stored(tasks, store, data_dir=data_dir)
     found = {key: result for key, result in zip(keys, before, strict=True) if result is not None}
     missing = {key: task for key, task in zip(keys, tasks, strict=True) if key not in found}
     clock = _Clock(list(missing.values()), workers)
@@ -128,19 +126,15 @@ class _Leased:
                 yield index, self._tasks[key]
 
 
-def stored(
-    tasks: Sequence[Task], store: Store, *, data_dir: Folder = None, any_code: bool = False
-) -> list[Result | None]:
+def stored(tasks: Sequence[Task], store: Store, *, data_dir: Folder = None) -> list[Result | None]:
     """Look up tasks in the store: one result or None for each, in their order.
 
     Args:
         tasks: to look up.
         store: where finished tasks are kept.
         data_dir: folder of the data files, whose fingerprint is part of the keys.
-        any_code: whether stored results count whatever code and data they came from.
     """
-    found = (store.find(task.key(data_dir)) or (store.find_settings(task) if any_code else None) for task in tasks)
-    return list(found)
+    return [store.find(task.key(data_dir)) for task in tasks]
 
 
 def expected_seconds(
@@ -149,7 +143,6 @@ def expected_seconds(
     *,
     data_dir: Folder = None,
     workers: int | None = None,
-    any_code: bool = False,
 ) -> float:
     """Seconds that `sweep` needs for the tasks that are not stored, from their own estimates.
 
@@ -158,9 +151,8 @@ def expected_seconds(
         store: where finished tasks are kept.
         data_dir: folder of the data files, whose fingerprint is part of the keys.
         workers: processes; the number of cores by default.
-        any_code: whether stored results count whatever code and data they came from.
     """
-    found = stored(tasks, store, data_dir=data_dir, any_code=any_code)
+    found = stored(tasks, store, data_dir=data_dir)
     missing = {task.key(data_dir): task for task, result in zip(tasks, found, strict=True) if result is None}
     return _Clock(list(missing.values()), workers or os.cpu_count() or 1).left()
 

@@ -168,19 +168,6 @@ class Store:
         found = self._select("where key = ?", key)
         return found[0] if found else None
 
-    def find_settings(self, task: Task) -> Result | None:
-        """The latest result of the same function and settings, whatever code and data it came from, or None.
-
-        None for a task with secret settings: what is stored does not tell them apart.
-        """
-        if task.secret:
-            return None
-        settings = json.dumps(plain_values(dict(task.settings)), sort_keys=True)
-        found = self._select(
-            "where function = ? and settings = ? order by finished desc limit 1", task.function, settings
-        )
-        return found[0] if found else None
-
     def results(self, sweep: str | None = None) -> list[Result]:
         """Every result, or those of one sweep, oldest first."""
         return [result for result in self._select("order by finished") if sweep is None or result.sweep == sweep]

@@ -33,6 +33,8 @@ class Task:
         label: what a message calls the task; its function and settings by default.
         secret: settings that are passed to the function and kept nowhere, such as the seed of the noise. What shows
             that they were given should stand under their names in `settings`.
+        version: of what `function` computes, raised by hand; where it is given, results are kept by it and not by the
+            source of the package, which then is information beside them.
     """
 
     function: str
@@ -42,6 +44,7 @@ class Task:
     files: tuple[str, ...] = ()
     label: str = ""
     secret: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    version: str = ""
 
     def __post_init__(self) -> None:
         if self.function.count(":") != 1:
@@ -64,10 +67,10 @@ class Task:
         )
 
     def key(self, data_dir: str | os.PathLike[str] | None = None) -> str:
-        """SHA-256 of the function, the settings, the code of the package, the data, if read, and the files."""
+        """SHA-256 of function, settings, version or else the package's code, the data, if read, and the files."""
         data = data_fingerprint(data_dir) if self.reads_data else ""
         files = [file_fingerprint(os.path.join(data_dir or "", each)) for each in self.files]
-        parts = [self.function, plain_values(dict(self.settings)), code_fingerprint(), data, *files]
+        parts = [self.function, plain_values(dict(self.settings)), self.version or code_fingerprint(), data, *files]
         if self.secret:
             parts.append(_keyed(plain_values(dict(self.secret))))
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
