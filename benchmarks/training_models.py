@@ -49,9 +49,9 @@ def masked_mlp() -> nn.Module:
     return nn.Sequential(Masked(784, 300), nn.ReLU(), Masked(300, 100), nn.ReLU(), Masked(100, 10))
 
 
-def adapted() -> nn.Module:
+def adapted(**sizes: int) -> nn.Module:
     """The transformer with adapters of rank 8 beside its linear layers, and a trainable head."""
-    return add_lora(Transformer(), rank=8, patterns=["blocks.*"], keep=["head"])
+    return add_lora(Transformer(**sizes), rank=8, patterns=["blocks.*"], keep=["head"])
 
 
 class Recurrent(nn.Module):
@@ -137,12 +137,12 @@ class Residual(nn.Module):
         return F.relu(y + self.skip(x))
 
 
-def resnet() -> nn.Module:
-    """ResNet-18 with group normalisation, for 32 x 32 images."""
-    blocks: list[nn.Module] = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.GroupNorm(32, 64), nn.ReLU()]
-    for before, after in ((64, 64), (64, 128), (128, 256), (256, 512)):
+def resnet(width: int = 64) -> nn.Module:
+    """ResNet-18 with group normalisation, for 32 x 32 images; `width` is a multiple of 32."""
+    blocks: list[nn.Module] = [nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.GroupNorm(32, width), nn.ReLU()]
+    for before, after in ((width, width), (width, 2 * width), (2 * width, 4 * width), (4 * width, 8 * width)):
         blocks += [Residual(before, after, 1 + (before != after)), Residual(after, after, 1)]
-    return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+    return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8 * width, 10))
 
 
 class UNet(nn.Module):

@@ -81,7 +81,6 @@ def test_noise_multipliers_of_jayaraman_and_evans(name, published):
         assert found == pytest.approx(sigma, rel=1e-3)
 
 
-@pytest.mark.slow
 def test_renyi_noise_multipliers_of_jayaraman_and_evans():
     """5,000 Poisson steps at rate .02; their bisection stops at a relative 8e-3, which shows at epsilon .1."""
     published = {

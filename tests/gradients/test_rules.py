@@ -93,7 +93,6 @@ def test_a_single_layer_equals_a_float64_loop(case):
     check(build(), inputs, torch.zeros(6))
 
 
-@pytest.mark.slow_cases
 @pytest.mark.parametrize("case", [case for case in LAYERS if LAYERS[case][1].is_floating_point()])
 def test_a_layer_behind_others_or_partly_frozen_equals_a_float64_loop(case):
     """Behind a trainable scale the layer's input has a gradient; then only its last parameter is trained."""
@@ -116,7 +115,6 @@ def test_a_layer_behind_others_or_partly_frozen_equals_a_float64_loop(case):
     check(model, inputs, torch.zeros(6))
 
 
-@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_convolutions_of_drawn_shapes_equal_a_float64_loop(data):

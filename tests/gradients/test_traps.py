@@ -24,17 +24,16 @@ def test_norms_of_long_rows_are_not_underestimated(size):
     assert float(row_squares(row)) == pytest.approx(exact, rel=1e-6)
 
 
-@pytest.mark.slow
 def test_the_clipped_norm_of_a_long_gradient_is_at_most_clip_norm():
     class Long(nn.Module):
         def __init__(self):
             super().__init__()
-            self.weight = nn.Parameter(torch.zeros(2_400_000))
+            self.weight = nn.Parameter(torch.zeros(600_000))
 
         def forward(self, x):
             return (self.weight * x).sum(1)
 
-    x = torch.rand(1, 2_400_000, generator=torch.Generator().manual_seed(0))
+    x = torch.rand(1, 600_000, generator=torch.Generator().manual_seed(0))
     sums, _ = clipped_sum(Long(), lambda outputs, _: outputs, x, torch.zeros(1), clip_norm=0.7)
     assert 0.7 * (1 - 1e-5) <= total_norm(sums) <= 0.7 * (1 + 1e-6)
 
@@ -102,7 +101,6 @@ TRAPS = {
 }
 
 
-@pytest.mark.slow_cases
 @pytest.mark.parametrize("trap", TRAPS)
 @pytest.mark.parametrize("batch", [6, 1])
 def test_known_pitfalls_equal_a_float64_loop(trap, batch):

@@ -176,7 +176,6 @@ def test_a_table_of_ones_own(tmp_path, capsys):
     assert main(["audit", str(tmp_path / "run"), "--data-dir", str(tmp_path), "--json"]) == 0
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tacit.errors.LeakWarning")
 def test_undeclared_bounds_of_a_table_leave_claims_only(tmp_path, capsys):
     assert table_run(tmp_path, bounds="a = [0.0, 1.0]") == 0

@@ -57,7 +57,6 @@ def test_sound_modes_meet_their_target_and_leave_a_sparse_network(mode):
     assert done.ticket.density == pytest.approx(0.5, abs=0.1) or done.ticket.density == pytest.approx(0.2, abs=0.1)
 
 
-@pytest.mark.slow
 def test_the_ledger_holds_every_phase_in_order():
     notes = [entry.note for entry in seeded_run("T2").ledger.entries]
     assert notes == ["training", "choice of the ticket", "training"]

@@ -180,7 +180,6 @@ def test_embeddings():
     assert_lanes_agree(build, [(words, torch.arange(16) % 3)] * 2)
 
 
-@pytest.mark.slow
 def test_recorded_steps_follow_a_noise_schedule():
     x, y = blobs(40)
 

@@ -91,7 +91,6 @@ CORRECT = {
 }
 
 
-@pytest.mark.slow_cases
 @pytest.mark.parametrize("name", CORRECT)
 def test_a_correct_loop_stays_proven(name):
     p = private()
@@ -100,7 +99,6 @@ def test_a_correct_loop_stays_proven(name):
     assert p.ledger.standing is Standing.PROVEN
 
 
-@pytest.mark.slow_cases
 @pytest.mark.parametrize("name", GOOD)
 def test_a_model_that_keeps_records_apart_stays_proven(name):
     torch.manual_seed(0)
@@ -158,7 +156,6 @@ def test_a_tensor_of_ones_own_in_the_loss_must_be_declared():
     assert "class weights" in declared.facts["settings"].says
 
 
-@pytest.mark.slow
 def test_a_number_read_is_named_by_line_unless_declared():
     def with_bar(p, a, b):
         losses = ce(p.model(a), b)
@@ -285,7 +282,6 @@ class OwnDraws(Records):
         return self.x[i] + float(self.draw.normal()), self.y[i]
 
 
-@pytest.mark.slow
 def test_a_data_set_that_cannot_be_tested_makes_the_run_conditional():
     p = private(data=Unreached())
     epochs(p, CORRECT["plain"], 1)
@@ -307,15 +303,15 @@ def test_one_process_alone_trains(monkeypatch):
         private(nn.DataParallel(Net()))
 
 
-@pytest.mark.slow
-def test_forced_probes_raise_no_false_alarm():
+@pytest.mark.parametrize(("wanted", "passes"), [(40, 1), pytest.param(10_000, 8, marks=pytest.mark.slow)])
+def test_forced_probes_raise_no_false_alarm(wanted, passes):
     """10,000 probes and as many replays of correct programs: python -m pytest -m slow -k forced_probes."""
-    probes = 0
-    while probes < 10_000:
-        for name in GOOD:
+    probes, loops = 0, list(CORRECT.values())
+    while probes < wanted:
+        for number, name in enumerate(GOOD):
             p = private(GOOD[name](), check_every=1, steps=10**6)
             p.model.session.checks._sure = dict.fromkeys(("probe", "loss", "inputs"), 10**9)
-            for losses in CORRECT.values():
-                epochs(p, losses, 8)
+            for losses in loops if passes > 1 else [loops[number % len(loops)]]:
+                epochs(p, losses, passes)
             probes += p.model.clipped.probe.times
             assert flat(p.model).isfinite().all()

@@ -78,7 +78,6 @@ CORRECT = {
 }  # fmt: skip
 
 
-@pytest.mark.slow_cases
 @pytest.mark.parametrize("case", CORRECT)
 def test_correct_runs_pass(case):
     ledger = run(**CORRECT[case])
@@ -130,7 +129,6 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.slow_cases
 @pytest.mark.parametrize(("bug", "engine"), [
     *((bug, "eager") for bug in WRONG),
     *((bug, "recorded") for bug in ("noise of .9", "half of the sensitivity", "no entry")),

@@ -84,7 +84,6 @@ def test_noise_does_not_depend_on_the_batch(dtype):
     assert is_normal(noise)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["eager", "recorded"])
 def test_noise_does_not_depend_on_the_number_of_threads(engine):
     """The same seeded step on one thread and on two: only the order of additions may differ."""

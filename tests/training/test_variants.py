@@ -121,7 +121,6 @@ def test_noise_has_the_std_of_the_sensitivity(clip):
     assert abs(ratio - 1) < 7 * math.sqrt(2 / np.size(values))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("clip", CLIPS, ids=lambda clip: clip.type)
 def test_physical_batches_change_nothing_and_noise_comes_once(clip):
     weights = [flat(run(clipping=clip, max_physical_batch_size=size, batch_size=60)[0]) for size in (1, 3, 7, None)]
@@ -129,7 +128,6 @@ def test_physical_batches_change_nothing_and_noise_comes_once(clip):
         torch.testing.assert_close(other, weights[-1], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_physical_batches_of_compiled_steps_change_nothing():
     weights = []
     for engine, size in (("compiled", 16), ("eager", None)):
@@ -199,7 +197,6 @@ class TestSampling:
                     private.optimizer.step()
             assert passes(ledger) == counted
 
-    @pytest.mark.slow
     def test_a_run_is_planned_beside_what_the_ledger_holds(self):
         ledger, target = Ledger(), Mu(1.05)
         run(sampling="shuffled", steps=3, ledger=ledger, noise_multiplier=2.0)
@@ -347,7 +344,6 @@ class TestSchedules:
         with pytest.raises(InvalidInput, match="every must be"):
             StepNoise(1.0, 0.5, 0)
 
-    @pytest.mark.slow
     def test_a_budget_stops_before_the_step_that_would_cross_it(self):
         target, ledger = Epsilon(1.5, delta=1e-3), Ledger()
         schedule = LinearNoise(3.0, 0.4)

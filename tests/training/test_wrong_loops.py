@@ -1,7 +1,5 @@
 """None of the wrong loops keeps `proven`, and none of the correct ones loses it."""
 
-import warnings
-
 import pytest
 import torch
 from torch.optim import SGD
@@ -13,6 +11,11 @@ from tests.training.wrong_loops import CORRECT, LR, WRONG, records
 
 # These are right by the contract: noise is recorded at its real value, and the unit is one record.
 STATED = {"noise_turned_down", "person_repeated_six_times"}
+# These end, and their number is no longer proven; all others are refused before anything is released.
+DEMOTED = {
+    *("empty_batch_continue", "hard_mining_numpy", "loss_weighted_by_float", "regulariser_other_records"),
+    "skip_batch_of_high_loss",
+}
 REFUSALS = (TacitError, TypeError, ValueError)
 
 
@@ -31,22 +34,13 @@ def outcome(case):
     return p.ledger.standing
 
 
-@pytest.mark.slow_cases
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_loop_does_not_stay_proven(name):
+def test_a_wrong_loop_is_refused_or_does_not_stay_proven(name):
     found = outcome(WRONG[name])
     assert (found is Standing.PROVEN) == (name in STATED), found
+    assert str(found).startswith("refused") == (name not in STATED | DEMOTED), found
 
 
-@pytest.mark.slow_cases
 @pytest.mark.parametrize("name", CORRECT)
 def test_a_correct_loop_stays_proven(name):
     assert outcome(CORRECT[name]) is Standing.PROVEN
-
-
-@pytest.mark.slow
-def test_most_wrong_loops_are_refused_before_anything_is_released():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        refused = [name for name in WRONG if str(outcome(WRONG[name])).startswith("refused")]
-    assert len(refused) >= 39
