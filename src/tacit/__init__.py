@@ -6,7 +6,7 @@ The public names load on first use, so that `import tacit` stays light and accou
 import importlib
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "tacit.accounting": ("Account", "Accountant", "Filter", "Ledger", "Slots", "account", "accountant"),

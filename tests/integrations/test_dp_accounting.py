@@ -26,6 +26,7 @@ from tacit.mechanisms import (
     TruncatedPoisson,
     ZeroConcentrated,
 )
+from tacit.relation import Relation
 
 dp = pytest.importorskip("dp_accounting.dp_event")
 from dp_accounting import calibrate_dp_mechanism  # noqa: E402
@@ -114,6 +115,7 @@ def test_what_is_not_known_by_name_is_refused(event, nested):
         dp.SampledWithoutReplacementDpEvent(10, 11, GAUSSIAN),
         dp.SingleEpochTreeAggregationDpEvent(1.0, [-3]),
         dp.SingleEpochTreeAggregationDpEvent(-1.0, [3]),
+        dp.RepeatAndSelectDpEvent(GAUSSIAN, 0.5, 1.0),
         dp.MixtureOfGaussiansDpEvent(1.0, [1.0], [0.5]),
         dp.ZCDpEvent(-0.5),
     ],
@@ -121,7 +123,7 @@ def test_what_is_not_known_by_name_is_refused(event, nested):
 )
 def test_numbers_out_of_range_raise_and_cost_nothing_less(event):
     with pytest.raises(InvalidInput):
-        from_event(event)
+        from_event(event, Relation.ZERO_OUT)
 
 
 @pytest.mark.parametrize(
@@ -152,8 +154,11 @@ def test_several_gaussians_on_one_sample_are_one_of_less_noise():
 
 @pytest.mark.parametrize(("steps", "levels"), [(1, 1), (2, 2), (3, 2), (4, 3), ([7, 1600], 11), ([], 0), (0, 0)])
 def test_a_tree_is_one_release_of_as_many_nodes_as_a_leaf_has(steps, levels):
-    found = from_event(dp.SingleEpochTreeAggregationDpEvent(2.0, steps))
-    assert found == (Gaussian(2.0 / levels**0.5) if levels else Compose(()))
+    tree = dp.SingleEpochTreeAggregationDpEvent(2.0, steps)
+    assert from_event(tree, Relation.ZERO_OUT) == (Gaussian(2.0 / levels**0.5) if levels else Compose(()))
+    for nested in (tree, dp.ComposedDpEvent([GAUSSIAN, dp.SelfComposedDpEvent(tree, 2)])):
+        with pytest.raises(Refused, match="under add_remove"):
+            from_event(nested)
 
 
 @pytest.mark.parametrize("relation", list(NeighboringRelation))

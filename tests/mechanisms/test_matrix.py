@@ -210,3 +210,34 @@ def test_specs_survive_json(sampled):
     assert from_spec(step.spec() | {"steps": 3}) == (step, 3)
     with pytest.raises(InvalidInput, match="cap"):
         from_spec(step.spec() | {"cap": 3})
+
+
+def worst_pattern(coefficients, n, often, apart):
+    """The largest norm over all patterns and signs, by trial."""
+    columns = sum(value * np.eye(n, k=-k) for k, value in enumerate(coefficients))
+    found = 0.0
+    for count in range(1, often + 1):
+        for steps in itertools.combinations(range(n), count):
+            if all(b - a >= apart for a, b in itertools.pairwise(steps)):
+                for signs in itertools.product((1, -1), repeat=count):
+                    found = max(found, float(np.linalg.norm(columns[:, steps] @ signs)))
+    return found
+
+
+@pytest.mark.parametrize("coefficients", [(1.0, 2.0, 1.0), (1.0, -0.5, 0.3), (1.0, 0.5, 0.8), (1.0, -0.9, 0.1, 0.7)])
+@pytest.mark.parametrize(("often", "apart"), [(2, 1), (3, 1), (6, 1), (2, 2), (3, 2)])
+def test_the_sensitivity_of_any_coefficients_lies_between_the_worst_pattern_and_the_peer_s(coefficients, often, apart):
+    n = 6
+    strategy = ToeplitzStrategy(n, coefficients, normalised=False)
+    found = strategy.sensitivity(participations=often, separation=apart) * strategy.scales[0]
+    assert found >= worst_pattern(coefficients, n, often, apart) * (1 - 1e-12)
+    # Their bound, by its definition: the best pattern of rows, each with its own best pattern of columns.
+    columns = sum(value * np.eye(n, k=-k) for k, value in enumerate(coefficients))
+    patterns = [
+        np.isin(np.arange(n), steps)
+        for count in range(1, often + 1)
+        for steps in itertools.combinations(range(n), count)
+        if all(b - a >= apart for a, b in itertools.pairwise(steps))
+    ]
+    rows = np.max([np.abs(columns.T @ columns) @ chosen for chosen in patterns], axis=0)
+    assert found <= max(float(rows @ chosen) for chosen in patterns) ** 0.5 * (1 + 1e-8)

@@ -6,7 +6,8 @@ An event is known by its exact type: one of another library, or of a class deriv
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from dp_accounting import dp_event as dp
@@ -45,17 +46,19 @@ NO_PRIVACY = Gaussian(0.0, unsafe_no_noise=True)
 _NOTHING = Compose(())
 
 
-def from_event(event: dp.DpEvent) -> Mechanism:
-    """The mechanism that an event describes, under any of the relations.
+def from_event(event: dp.DpEvent, relation: Relation = Relation.ADD_REMOVE) -> Mechanism:
+    """The mechanism that an event describes.
 
     No noise is `Gaussian(0)`, whose epsilon is infinite, and an event that costs nothing the empty composition. The
     nodes of a tree are one Gaussian release, whose noise is that of a node over the root of its levels.
 
     Args:
-        event: of one of the classes that the page "Other libraries" lists.
+        event: of one of the classes that the page "Only the accountant" lists.
+        relation: neighbouring relation of what is accounted; a tree has none under add/remove, where a further record
+            moves those after it to other leaves.
 
     Raises:
-        Refused: the type is not known, or is not known inside of this sampling.
+        Refused: the type is not known, or is not known inside of this sampling or under this relation.
         InvalidInput: a parameter is out of range.
 
     Example:
@@ -63,6 +66,21 @@ def from_event(event: dp.DpEvent) -> Mechanism:
         >>> print(from_event(dp.SelfComposedDpEvent(step, 1000)))
         Gaussian(1.1).poisson(0.01) * 1000
     """
+    if relation is Relation.ADD_REMOVE and any(
+        type(each) is dp.SingleEpochTreeAggregationDpEvent for each in _all(event)
+    ):
+        raise Refused("no mechanism is known for a tree under add_remove. State zero_out or replace_one.")
+    return _mechanism(event)
+
+
+def _all(event: dp.DpEvent) -> Iterator[dp.DpEvent]:
+    """An event and all inside of it."""
+    yield event
+    for each in (*getattr(event, "events", ()), *filter(None, [getattr(event, "event", None)])):
+        yield from _all(each)
+
+
+def _mechanism(event: dp.DpEvent) -> Mechanism:
     if type(event) not in _MECHANISMS:
         raise Refused(f"no mechanism is known for the event {type(event).__name__}. Describe it by one that is.")
     return _MECHANISMS[type(event)](event)
@@ -117,9 +135,10 @@ class Accountant(PrivacyAccountant):
             if (refused := next((each for each in found if each is not None), None)) is not None:
                 return refused
         try:
-            mechanism = from_event(event)
+            relation = RELATIONS[self.neighboring_relation]
+            mechanism = from_event(event, relation)
             if mechanism != _NOTHING:
-                self._accountant.curve(mechanism, RELATIONS[self.neighboring_relation])
+                self._accountant.curve(mechanism, relation)
         except Refused as error:
             return PrivacyAccountant.CompositionErrorDetails(event, str(error))
         if do_compose:
@@ -151,10 +170,10 @@ class Accountant(PrivacyAccountant):
         """The upper end of delta.
 
         Args:
-            target_epsilon: >= 0.
+            target_epsilon: >= 0, perhaps infinite.
         """
         curve = self._accountant(self._composed, relation=RELATIONS[self.neighboring_relation])
-        return float(curve.delta(target_epsilon))
+        return float(curve.delta(min(target_epsilon, sys.float_info.max)))
 
 
 def _gaussian(noise_multiplier: float) -> Mechanism:
@@ -162,13 +181,13 @@ def _gaussian(noise_multiplier: float) -> Mechanism:
 
 
 def _times(event: Any) -> Mechanism:
-    base, count = from_event(event.event), check.count("count", event.count, minimum=0)
+    base, count = _mechanism(event.event), check.count("count", event.count, minimum=0)
     return Compose.of((base, count)) if count else _NOTHING
 
 
 def _on_a_sample(event: dp.DpEvent) -> Mechanism:
     """The mechanism that runs on one sample of records, several Gaussian ones as the one that they equal there."""
-    base = from_event(event)
+    base = _mechanism(event)
     noises = [(part.noise_multiplier, times) for part, times in base.parts() if isinstance(part, Gaussian)]
     if noises and len(noises) == len(list(base.parts())):
         return _gaussian(min(noises)[0] and sum(times / noise**2 for noise, times in noises) ** -0.5)
@@ -197,7 +216,7 @@ def _response(event: Any) -> Mechanism:
 
 def _repeated(event: Any) -> Mechanism:
     law = PoissonTrials(event.mean) if event.shape == math.inf else law_of(event.shape, trials=event.mean)
-    return Selection(Compose.of((from_event(event.event), 1)), law)
+    return Selection(Compose.of((_mechanism(event.event), 1)), law)
 
 
 def _mixture(event: Any) -> Mechanism:
@@ -240,7 +259,7 @@ _MECHANISMS: dict[type[dp.DpEvent], Callable[[Any], Mechanism]] = {
     ),
     dp.MixtureOfGaussiansDpEvent: _mixture,
     dp.SelfComposedDpEvent: _times,
-    dp.ComposedDpEvent: lambda event: Compose.of(*((from_event(each), 1) for each in event.events)),
+    dp.ComposedDpEvent: lambda event: Compose.of(*((_mechanism(each), 1) for each in event.events)),
     dp.PoissonSampledDpEvent: _poisson,
     dp.SampledWithoutReplacementDpEvent: _fixed_size,
     dp.TruncatedSubsampledGaussianDpEvent: _truncated,

@@ -12,8 +12,8 @@ from tacit.mechanisms.parallel import alternatives
 from tacit.mechanisms.trial_laws import NegativeBinomial, TrialLaw, law_of
 from tacit.relation import Relation
 
-_CHOICES = np.concatenate([[1.0], 1 + np.geomspace(0.05, 500.0, 120)])
-"""Orders b over which the Renyi theorems take their minimum."""
+_CHOICES = np.concatenate([1 + np.geomspace(0.05, 500.0, 120), [1e3, 1e4, 1e6, 1e10]])
+"""Orders b over which the Renyi theorems take their minimum, beside 1 and those asked for; the last for pure DP."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,14 @@ class Selection(Mechanism):
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         """Return an upper bound on D_a for each order (Papernot & Steinke 2022, Theorems 2 and 6)."""
-        orders = np.atleast_1d(np.asarray(orders, dtype=float))
-        base = self.base.accountable()
-        at = base.rdp(_CHOICES[1:], relation)
+        asked = np.asarray(orders, dtype=float)
+        every = np.unique(np.concatenate([_CHOICES, asked.ravel()]))
+        at = self.base.accountable().rdp(every, relation)
         # D_1 is at most D_b for every b > 1; with b = 1 the theorem does not use it.
-        return self.law.rdp(base.rdp(orders, relation), orders, _CHOICES, np.concatenate([at[:1], at]))
+        choices, of_choices = np.append(1.0, every), np.append(at[:1], at)
+        found = np.nan_to_num(self.law.rdp(at, every, choices, of_choices), nan=np.inf)
+        # A Renyi divergence does not fall with its order, so that a bound at a larger order is one, too.
+        return np.minimum.accumulate(found[::-1])[::-1][np.searchsorted(every, asked)]
 
     def pure_epsilon(self, relation: Relation) -> float:
         """Return (2 + shape) epsilon (Papernot & Steinke 2022, Corollary 3), epsilon for one trial."""

@@ -12,6 +12,7 @@ import numpy as np
 from tacit import check
 from tacit.errors import InvalidInput
 
+_MOST_COLUMNS = 1024  # Of matrices whose products of columns are formed: their number is the square, some 10 MB.
 _ROUNDING = 1e-9  # Column norms are rounded up by this: sums of squares of up to 1e6 positive terms lose below 2e-10.
 
 
@@ -97,7 +98,9 @@ class ToeplitzStrategy:
         - `separation` >= bands: columns of one record are orthogonal, so the sum of squared norms, exactly the largest
           over all patterns where columns are normalised: sqrt(participations) (Choquette-Choo et al. 2023).
         - Otherwise, |c| replaced by its smallest non-increasing majorant, the pattern 0, s, 2s, ... is the worst
-          (Kalinin & Lampert 2024, arXiv:2405.13763, Theorem 2); only for matrices that are not normalised.
+          (Kalinin & Lampert 2024, arXiv:2405.13763, Theorem 2); only for matrices that are not normalised. Where that
+          replaces anything, also the sum of |C^T C| over a pattern of rows and one of columns for each
+          (Choquette-Choo et al. 2023, arXiv:2306.08153), whichever is smaller.
 
         Args:
             participations: k >= 1, steps that use one record; counted as at most ceil(n / separation).
@@ -117,7 +120,21 @@ class ToeplitzStrategy:
         for start in range(0, often * apart, apart):
             length = min(self.bands, self.iterations - start)
             total[start : start + length] += majorant[:length]
-        return float(np.linalg.norm(total)) / float(self.scales[0]) * (1 + _ROUNDING)
+        found = float(np.linalg.norm(total)) / float(self.scales[0]) * (1 + _ROUNDING)
+        if np.array_equal(majorant, self.coefficients) or self.iterations > _MOST_COLUMNS:
+            return found
+        return min(found, self._by_products(often, apart))
+
+    def _by_products(self, often: int, apart: int) -> float:
+        """The bound from |C^T C|: for each row the best pattern of columns, and the best pattern of rows."""
+        columns = np.zeros((self.iterations, self.iterations))
+        for k, value in enumerate(self.coefficients):
+            columns += value * np.eye(self.iterations, k=-k)
+        products = np.abs(columns.T @ columns)
+        # Products of sums that cancel lose up to this of the sum of their absolute terms.
+        products += _ROUNDING * (np.abs(columns).T @ np.abs(columns))
+        whole = _best_pattern(_best_pattern(products, often, apart)[None, :], often, apart)
+        return float(whole[0] ** 0.5 / self.scales[0]) * (1 + _ROUNDING)
 
     def squared_errors(self, workload: np.ndarray | None = None) -> np.ndarray:
         """Variance of every released prefix at sigma 1: e_i = sum_j B_ij^2 with B = A C^-1.
@@ -161,6 +178,16 @@ class ToeplitzStrategy:
         impulse = np.zeros(self.iterations)
         impulse[0] = 1.0
         return np.sqrt(np.cumsum(solved(self.coefficients, impulse) ** 2)) * self.scales
+
+
+def _best_pattern(values: np.ndarray, often: int, apart: int) -> np.ndarray:
+    """For each row the largest sum of `often` entries at most that are `apart` or more from each other."""
+    count = values.shape[1]
+    best = np.zeros((len(values), count + apart))
+    for _ in range(often):
+        best[:, :count] = values + best[:, apart:]
+        best = np.maximum.accumulate(best[:, ::-1], axis=1)[:, ::-1]
+    return best[:, 0]
 
 
 def solved(coefficients: Sequence[float] | np.ndarray, values: np.ndarray) -> np.ndarray:
