@@ -1,6 +1,7 @@
 import copy
 import pickle
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from tacit.accounting import Ledger, accountant
 from tacit.erm import (
+    DPBoostedTrees,
     DPLinearRegression,
     DPLinearSVC,
     DPLogisticRegression,
@@ -19,6 +21,7 @@ from tacit.erm import (
     DPRidge,
     GradientDescent,
     InputPerturbation,
+    PrivateQuantiles,
     PrivateScaler,
     PublicOneHot,
     PublicScaler,
@@ -52,6 +55,8 @@ EXPECTED = [
     (DPRidge, REGRESSOR | WEIGHTS | NO_WEIGHTS),
     (InputPerturbation, {"check_estimators_pickle": CALL, "check_fit_idempotent": CALL}),
     (PrivateScaler, {"check_fit_idempotent": NOISE}),
+    (PrivateQuantiles, {"check_fit_idempotent": NOISE}),
+    (partial(DPBoostedTrees, trees=20, depth=4), CLASSIFIER),
 ]
 
 

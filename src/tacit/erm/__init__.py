@@ -1,5 +1,6 @@
 """Private empirical risk minimisation by input, objective, output and gradient perturbation, for scikit-learn."""
 
+from tacit.erm.boosted import DPBoostedTrees
 from tacit.erm.classifiers import DPLinearSVC, DPLogisticRegression
 from tacit.erm.gradient import GradientDescent, NoisySGD, Svrg
 from tacit.erm.input import Aggregate, Local, Shuffled
@@ -11,6 +12,7 @@ from tacit.erm.objective_published import ApproximateMinima, KiferObjective
 from tacit.erm.objective_pure import ChaudhuriObjective, KiferPureObjective, PureObjective
 from tacit.erm.output import GaussianOutput, GradientDescentOutput, OutputPerturbation
 from tacit.erm.perturbation import InputPerturbation, randomised_labels
+from tacit.erm.quantiles import PrivateQuantiles, private_histogram, private_median, private_quantiles
 from tacit.erm.regressors import DPLinearRegression, DPRidge
 from tacit.erm.release import Method, Release
 from tacit.erm.transformers import PrivateScaler, PublicOneHot, PublicScaler
@@ -20,6 +22,7 @@ __all__ = [
     "Aggregate",
     "ApproximateMinima",
     "ChaudhuriObjective",
+    "DPBoostedTrees",
     "DPLinearRegression",
     "DPLinearSVC",
     "DPLogisticRegression",
@@ -38,6 +41,7 @@ __all__ = [
     "ObjectiveGaussian",
     "OutputPerturbation",
     "PaperInput",
+    "PrivateQuantiles",
     "PrivateScaler",
     "PublicOneHot",
     "PublicScaler",
@@ -45,5 +49,8 @@ __all__ = [
     "Release",
     "Shuffled",
     "Svrg",
+    "private_histogram",
+    "private_median",
+    "private_quantiles",
     "randomised_labels",
 ]

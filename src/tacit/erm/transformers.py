@@ -145,7 +145,39 @@ class PublicOneHot(TransformerMixin, BaseEstimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
+class PaidTransformer(PrivateEstimator):
+    """Base of the transformers that release statistics of every column.
+
+    Args:
+        data_bounds: (low, high) of the columns, public; the default is a constant, not read from the data.
+        public_size: declared number of records; see `tacit.erm.linear_model.ConvexModel`.
+    """
+
+    data_bounds: tuple[Any, Any] = (-1.0, 1.0)
+    public_size: int | None = None
+
+    def _opened(self, X: Array) -> tuple[Terms, int]:
+        """Terms of a release about X and its public size; sets bounds, `ledger_`, `relation_` and `standing_`."""
+        n = len(X) if self.public_size is None else check.count("public_size", self.public_size)
+        sized = self.public_size is not None
+        if len(X) > (MOST_RECORDS * n if sized else n):
+            raise check.fail("public_size", f"at least 1/{MOST_RECORDS} of the number of records", n)
+        self._low, self._high = column_bounds(self.data_bounds, X.shape[1])
+        self.ledger_ = self._open_ledger(sized=sized)
+        self.ledger_.assume(PUBLIC_SIZE if sized else PUBLIC)
+        terms = Terms(self._target(n), self.ledger_, self._stream(), sized=sized, weakened=self._weakened)
+        self.relation_, self.standing_ = terms.certified, terms.standing
+        return terms, n
+
+    @property
+    def guarantee_(self) -> TradeOff:
+        """Guarantee of one fit."""
+        check_is_fitted(self)
+        return guarantee_of(vars(self)["step_"], self.relation_, self.standing_)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, PaidTransformer):
     """x -> (clip(x) - mean) / deviation with a private mean and deviation of every column.
 
     With u in [-1, 1] the column mapped by its declared bounds, a record's (u, u^2) over all d columns has norm at most
@@ -174,26 +206,16 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         True
     """
 
-    data_bounds: tuple[Any, Any] = (-1.0, 1.0)
-    public_size: int | None = None
-
     def fit(self, X: Any, y: Any = None) -> PrivateScaler:
         """Release the moments; writes the ledger before any noise is drawn."""
         X = checked_rows(self, X, reset=True)
         columns = X.shape[1]
-        n = len(X) if self.public_size is None else check.count("public_size", self.public_size)
+        terms, n = self._opened(X)
         most = n if self.public_size is None else MOST_RECORDS * n
-        if len(X) > most:
-            raise check.fail("public_size", f"at least 1/{MOST_RECORDS} of the number of records", n)
-        self._low, self._high = low, high = column_bounds(self.data_bounds, columns)
+        low, high = self._low, self._high
         middle, half = (low + high) / 2, np.where(high > low, (high - low) / 2, 1.0)
         unit = (np.clip(X, low, high) - middle) / half
-        sized = self.public_size is not None
-        self.ledger_ = self._open_ledger(sized=sized)
-        self.ledger_.assume(PUBLIC_SIZE if sized else PUBLIC)
-        terms = Terms(self._target(n), self.ledger_, self._stream(), sized=sized, weakened=self._weakened)
-        self.relation_ = terms.certified
-        self.step_, self.standing_ = Gaussian(terms.gaussian()), terms.standing
+        self.step_ = Gaussian(terms.gaussian())
         terms.charge(self.step_, "means and deviations", exact=True)
         std = self.step_.noise_multiplier * math.sqrt(2 * columns)
         sums = np.stack([unit.sum(axis=0), (unit**2).sum(axis=0)])
@@ -207,12 +229,6 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         """Standardised rows, float64 of the shape of X."""
         check_is_fitted(self)
         return (np.clip(checked_rows(self, X, reset=False), self._low, self._high) - self.mean_) / self.scale_
-
-    @property
-    def guarantee_(self) -> TradeOff:
-        """Guarantee of one fit."""
-        check_is_fitted(self)
-        return guarantee_of(self.step_, self.relation_, self.standing_)
 
 
 def column_bounds(bounds: object, columns: int) -> tuple[Array, Array]:

@@ -1,0 +1,227 @@
+"""`PrivateQuantiles`: private distribution functions of columns; the median, quantiles and histogram of one column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from tacit import check
+from tacit.erm.base import checked_rows
+from tacit.erm.release import Terms
+from tacit.erm.transformers import PaidTransformer
+from tacit.mechanisms import Gaussian, Mechanism
+
+Array = np.ndarray
+
+LEVELS = 12
+"""Levels of the dyadic histogram below the whole range: cells of 1/4096 of it at the finest."""
+# A node is split while its noisy count exceeds this share of the records, and so many deviations of the noise.
+_LEAST_SHARE, _LEAST_DEVIATIONS = 1 / 32, 4.0
+
+
+@dataclass(frozen=True, eq=False)
+class Distribution:
+    """A released distribution function, linear between its knots.
+
+    Args:
+        knots: ascending, the first and last are the declared range.
+        shares: F at the knots, from 0 to 1.
+
+    Example:
+        >>> Distribution(np.array([0.0, 4.0]), np.array([0.0, 1.0])).at(np.array([1.0])).tolist()
+        [0.25]
+    """
+
+    knots: Array
+    shares: Array
+
+    def at(self, values: Array) -> Array:
+        """F(x) in [0, 1]."""
+        return np.interp(values, self.knots, self.shares)
+
+    def quantile(self, shares: Array) -> Array:
+        """The inverse of F, in the units of x."""
+        return np.interp(shares, self.shares, self.knots)
+
+
+def distributions(
+    X: Array, low: Array, high: Array, terms: Terms, *, multiplier: float, size: int
+) -> list[Distribution]:
+    """Private distribution function of every column, by an adaptive dyadic histogram.
+
+    A record lies in one node of each column and level, so the counts of one level have L2 sensitivity sqrt(p), and the
+    `LEVELS` levels compose adaptively: which nodes are split follows from released counts alone. Counts are whole
+    numbers, so their sums are exact and the noise needs no allowance for rounding.
+
+    Args:
+        X: finite rows (n, p), p >= 1; clipped to the range.
+        low: (p,), declared.
+        high: (p,), declared.
+        terms: of the release; `mechanism_of(multiplier)` is charged before any count is drawn.
+        multiplier: noise multiplier of all levels together.
+        size: public number of records, the count of the whole range.
+    """
+    columns = X.shape[1]
+    mechanism = mechanism_of(multiplier)
+    terms.charge(mechanism, "distribution functions", exact=True)
+    std = multiplier * math.sqrt(LEVELS) * math.sqrt(columns)
+    counts = _cells(X, low, high)
+    column, place, count = np.arange(columns), np.zeros(columns, dtype=np.int64), np.full(columns, float(size))
+    split, leaves = np.full(columns, True), []
+    for level in range(1, LEVELS + 1):
+        leaves.append(_leaves(column, place, count, ~split, level - 1))
+        column, place, count = column[split], place[split], count[split]
+        exact = counts.reshape(columns, 2**level, -1).sum(axis=2)
+        pairs = np.stack([exact[column, 2 * place], exact[column, 2 * place + 1]], axis=1).astype(np.float64)
+        noisy = terms.noisy(pairs, std=std)
+        left = np.clip(noisy[:, 0] + (count - noisy.sum(axis=1)) / 2, 0.0, count)  # children agree with their parent
+        column, place = np.repeat(column, 2), np.stack([2 * place, 2 * place + 1], axis=1).ravel()
+        count = np.stack([left, count - left], axis=1).ravel()
+        split = count > max(size * _LEAST_SHARE, _LEAST_DEVIATIONS * std)
+    leaves.append(_leaves(column, place, count, np.full(len(column), True), LEVELS))
+    found = np.concatenate(leaves)
+    return [_joined(found[found[:, 0] == each], low[each], high[each], size) for each in range(columns)]
+
+
+def mechanism_of(multiplier: float) -> Mechanism:
+    """What `distributions` releases: `LEVELS` Gaussian steps that together have this noise multiplier."""
+    return Gaussian(multiplier * math.sqrt(LEVELS)) * LEVELS
+
+
+def _cells(X: Array, low: Array, high: Array) -> Array:
+    """Records in each of the finest cells of every column, (p, 2^LEVELS)."""
+    cells = 2**LEVELS
+    half = np.where(high > low, high / 2 - low / 2, 1.0)
+    shares = (np.clip(X, low, high) / 2 - low / 2) / half
+    place = np.clip(np.floor(shares * cells), 0, cells - 1).astype(np.int64)
+    return np.stack([np.bincount(place[:, each], minlength=cells) for each in range(X.shape[1])])
+
+
+def _leaves(column: Array, place: Array, count: Array, chosen: Array, level: int) -> Array:
+    """(column, left edge in finest cells, count) of the chosen nodes."""
+    return np.stack([column, place * 2 ** (LEVELS - level), count], axis=1)[chosen]
+
+
+def _joined(leaves: Array, low: float, high: float, size: int) -> Distribution:
+    leaves = leaves[np.argsort(leaves[:, 1])]
+    edges = np.append(leaves[:, 1], 2.0**LEVELS) / 2**LEVELS
+    shares = np.minimum(np.append(0.0, np.cumsum(leaves[:, 2])) / size, 1.0)
+    shares[-1] = 1.0
+    return Distribution(low * (1 - edges) + high * edges, shares)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateQuantiles(OneToOneFeatureMixin, TransformerMixin, PaidTransformer):
+    """x -> F(x) in [0, 1] with a private distribution function F of every column; also its quantiles and histogram.
+
+    Args:
+        data_bounds: (low, high) of the columns, public; the default is a constant, not read from the data.
+        public_size: declared number of records; see `tacit.erm.linear_model.ConvexModel`.
+        epsilon: see `PrivateEstimator`.
+        delta: see `PrivateEstimator`.
+        target: see `PrivateEstimator`.
+        relation: see `PrivateEstimator`.
+        ledger: see `PrivateEstimator`.
+        unsafe_seed: see `PrivateEstimator`.
+
+    Attributes:
+        distributions_: one `Distribution` for each column.
+        ledger_: what was spent.
+        guarantee_: the guarantee of the release.
+
+    Example:
+        >>> model = PrivateQuantiles(epsilon=5.0, delta=1e-5, data_bounds=(0, 8), unsafe_seed=0)
+        >>> bool(abs(model.fit(np.full((1000, 1), 3.0)).quantile(0.5)[0] - 3) < 0.1)
+        True
+    """
+
+    def fit(self, X: Any, y: Any = None) -> PrivateQuantiles:
+        """Release the distribution functions; writes the ledger before any noise is drawn."""
+        X = checked_rows(self, X, reset=True)
+        terms, self.size_ = self._opened(X)
+        multiplier = terms.noise_multiplier(mechanism_of)
+        self.step_ = mechanism_of(multiplier)
+        self.distributions_ = distributions(X, self._low, self._high, terms, multiplier=multiplier, size=self.size_)
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """F of every cell, float64 of the shape of X."""
+        check_is_fitted(self)
+        X = checked_rows(self, X, reset=False)
+        return np.stack([each.at(X[:, place]) for place, each in enumerate(self.distributions_)], axis=1)
+
+    def quantile(self, shares: float | Sequence[float]) -> Array:
+        """Quantiles of every column in its units, (columns,) of one share in [0, 1] or (shares, columns).
+
+        Raises:
+            InvalidInput: a share is outside of [0, 1].
+        """
+        check_is_fitted(self)
+        wanted = np.asarray(shares, dtype=np.float64)
+        if not ((wanted >= 0) & (wanted <= 1)).all():
+            raise check.fail("shares", "in [0, 1]", shares)
+        return np.stack([each.quantile(wanted) for each in self.distributions_], axis=-1)
+
+    def histogram(self, column: int = 0, bins: int = 10) -> tuple[Array, Array]:
+        """Private counts of equal bins over the declared range of a column and the edges, as `numpy.histogram`."""
+        check_is_fitted(self)
+        edges = np.linspace(self._low[column], self._high[column], check.count("bins", bins) + 1)
+        return self.size_ * np.diff(self.distributions_[column].at(edges)), edges
+
+
+def private_quantiles(values: Any, shares: float | Sequence[float], **settings: Any) -> Array:
+    """Private quantiles of one column.
+
+    Args:
+        values: (n,), finite.
+        shares: in [0, 1].
+        settings: of `PrivateQuantiles`, such as epsilon and data_bounds.
+
+    Raises:
+        InvalidInput: values or settings break their rule.
+
+    Example:
+        >>> found = private_quantiles(np.arange(1000.0), [0.25, 0.75], epsilon=9.0, delta=1e-5, data_bounds=(0, 1000))
+        >>> bool(abs(found - [250, 750]).max() < 60)
+        True
+    """
+    return _of_one(values, settings).quantile(shares)[..., 0]
+
+
+def private_median(values: Any, **settings: Any) -> float:
+    """Private median of one column; arguments as in `private_quantiles`.
+
+    Example:
+        >>> bool(abs(private_median(np.arange(1000.0), epsilon=9.0, delta=1e-5, data_bounds=(0, 1000)) - 500) < 60)
+        True
+    """
+    return float(private_quantiles(values, 0.5, **settings))
+
+
+def private_histogram(values: Any, *, bins: int = 10, **settings: Any) -> tuple[Array, Array]:
+    """Private counts of one column in equal bins of its declared range, and the edges.
+
+    Args:
+        values: (n,), finite.
+        bins: number of bins.
+        settings: of `PrivateQuantiles`.
+
+    Example:
+        >>> counts, edges = private_histogram(np.arange(1000.0), bins=2, epsilon=9.0, delta=1e-5, data_bounds=(0, 1000))
+        >>> bool(abs(counts - 500).max() < 60)
+        True
+    """
+    return _of_one(values, settings).histogram(bins=bins)
+
+
+def _of_one(values: Any, settings: dict[str, Any]) -> PrivateQuantiles:
+    column = np.asarray(values)
+    if column.ndim != 1:
+        raise check.fail("values", "of shape (n,), one column", column.shape)
+    return PrivateQuantiles(**settings).fit(column[:, None])

@@ -1,0 +1,229 @@
+"""`SymmetricTrees`: trees whose structure reads no record, boosted by noisy sums of residuals; JSON and ONNX files."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.special import exp2, expit
+
+from tacit import check
+from tacit.erm.quantiles import Distribution
+from tacit.erm.release import Terms
+from tacit.mechanisms import Gaussian, Mechanism
+from tacit.serialization import json_table, write_text
+
+Array = np.ndarray
+
+RESIDUAL_BOUND = 0.5
+"""C: bound on the norm of one record's residuals, and L2 sensitivity of the sums of one tree."""
+# Whole units of 2^-20 per 1: sums of up to 2^33 residuals are exact in double precision.
+_UNITS = 2.0**20
+# The noise of all trees leaves a deviation of this on a score; no more than the largest total step.
+_SCORE_NOISE, _LARGEST_STEP = 0.4, 120.0
+_COLUMNS_OF_A_TREE = 3
+# Rows drawn for the importances.
+_PUBLIC_ROWS = 500
+_FORMAT = "tacit symmetric trees 1"
+
+
+@dataclass(frozen=True, eq=False)
+class SymmetricTrees:
+    """T trees of depth D: at level d all nodes of tree t ask the same question of one column.
+
+    Args:
+        columns: (T, D), the column of each level.
+        cuts: (T, D), a numeric column's answer is x > cut; NaN for a column of categories.
+        members: bool (T, D, M), a category's answer, by its code 0, ..., M - 1; any other value answers no.
+        values: (T, 2^D, K), what a leaf adds to the K scores.
+    """
+
+    columns: Array
+    cuts: Array
+    members: Array
+    values: Array
+
+    def leaves(self, tree: int, X: Array) -> Array:
+        """The leaf of each row, (n,): the answer at level d counts 2^d."""
+        place = np.zeros(len(X), dtype=np.int64)
+        for level in range(self.columns.shape[1]):
+            column = X[:, self.columns[tree, level]]
+            if np.isnan(self.cuts[tree, level]):
+                yes = _member(column, self.members[tree, level])
+            else:
+                yes = column > self.cuts[tree, level]
+            place += yes.astype(np.int64) << level
+        return place
+
+    def scores(self, X: Array) -> Array:
+        """Sums of leaf values, (n, K)."""
+        X, total = np.asfortranarray(X), np.zeros((self.values.shape[2], len(X)))
+        for tree, values in enumerate(self.values):
+            total += values[self.leaves(tree, X)].T
+        return total.T
+
+    def importances(self, known: Mapping[int, Distribution], categories: Mapping[int, int]) -> Array:
+        """Share of each column in the variation of the scores, summing to 1 (or all 0): total Sobol indices.
+
+        Rows are drawn from the released distribution functions, categories uniformly, each column by itself; a
+        column's share is the mean squared change of the scores when it is drawn anew (Jansen 1999). No record is read.
+
+        Args:
+            known: numeric column -> its distribution.
+            categories: column of categories -> their number.
+        """
+        rng, width = np.random.default_rng(0), len(known) + len(categories)
+        first, second = (_public_rows(rng, known, categories) for _ in range(2))
+        base, found = self.scores(first), np.zeros(width)
+        for column in range(width):
+            moved = first.copy()
+            moved[:, column] = second[:, column]
+            found[column] = ((self.scores(moved) - base) ** 2).mean()
+        return found / (found.sum() or 1.0)
+
+    def save(self, path: str | Path) -> None:
+        """Write the trees as JSON."""
+        cuts = [[None if math.isnan(cut) else cut for cut in row] for row in self.cuts.tolist()]
+        members = self.members.astype(int).tolist()
+        table = {"format": _FORMAT, "columns": self.columns.tolist(), "cuts": cuts, "members": members}
+        write_text(Path(path), json.dumps(table | {"values": self.values.tolist()}))
+
+    @classmethod
+    def load(cls, path: str | Path) -> SymmetricTrees:
+        """Trees written by `save`.
+
+        Raises:
+            InvalidInput: the file holds something else.
+        """
+        table = json_table("path", path)
+        rule = check.fail("path", f"a file of {_FORMAT!r}", str(path), "Write one by SymmetricTrees.save.")
+        if table.get("format") != _FORMAT:
+            raise rule
+        try:
+            columns, members = np.array(table["columns"], dtype=np.int64), np.array(table["members"], dtype=bool)
+            cuts, values = (np.array(table[name], dtype=np.float64) for name in ("cuts", "values"))
+        except (KeyError, TypeError, ValueError):
+            raise rule from None
+        shapes = columns.ndim == 2 and cuts.shape == columns.shape == members.shape[:2] and members.ndim == 3
+        if not shapes or values.ndim != 3 or values.shape[:2] != (len(columns), 2 ** columns.shape[1]):
+            raise rule
+        if not np.isfinite(values).all() or (columns < 0).any():
+            raise rule
+        return cls(columns, cuts, members, values)
+
+
+def draw_structure(
+    rng: np.random.Generator,
+    known: Mapping[int, Distribution],
+    categories: Mapping[int, int],
+    *,
+    trees: int,
+    depth: int,
+) -> SymmetricTrees:
+    """Trees without values, of public random numbers and released distribution functions; no record is read.
+
+    A tree takes three random columns and asks one of them at each level: a numeric one for a threshold that is uniform
+    in its distribution function, a column of categories for a random half of them.
+
+    Args:
+        rng: public.
+        known: numeric column -> its distribution.
+        categories: column of categories -> their number.
+        trees: T.
+        depth: D.
+    """
+    width = len(known) + len(categories)
+    some = min(_COLUMNS_OF_A_TREE, width)
+    three = rng.random((trees, width)).argsort(axis=1)[:, :some]
+    columns = three[np.arange(trees)[:, None], rng.integers(0, some, (trees, depth))]
+    cuts, shares = np.full((trees, depth), math.nan), rng.random((trees, depth))
+    members = np.zeros((trees, depth, max(categories.values(), default=0)), dtype=bool)
+    for column, distribution in known.items():
+        asked = columns == column
+        cuts[asked] = distribution.quantile(shares[asked])
+    for column, count in categories.items():
+        asked = columns == column
+        order = rng.random((int(asked.sum()), count)).argsort(axis=1)
+        half = np.zeros((len(order), members.shape[2]), dtype=bool)
+        half[:, :count] = order < (count + 1) // 2
+        members[asked] = half
+    return SymmetricTrees(columns, cuts, members, np.zeros((trees, 2**depth, 0)))
+
+
+def _public_rows(rng: np.random.Generator, known: Mapping[int, Distribution], categories: Mapping[int, int]) -> Array:
+    rows = np.empty((_PUBLIC_ROWS, len(known) + len(categories)))
+    for column, distribution in known.items():
+        rows[:, column] = distribution.quantile(rng.random(_PUBLIC_ROWS))
+    for column, count in categories.items():
+        rows[:, column] = rng.integers(0, count, _PUBLIC_ROWS)
+    return rows
+
+
+def boosted(
+    structure: SymmetricTrees, X: Array, labels: Array, classes: int, terms: Terms, *, multiplier: float, size: int
+) -> tuple[SymmetricTrees, dict[str, float]]:
+    """`structure` with the values of boosting: each tree releases the noisy sums of the residuals in its leaves.
+
+    One record is in one leaf of a tree with residuals of norm at most C, so the sums of a tree have L2 sensitivity C;
+    the T trees compose adaptively as Gaussian steps. Residuals are cut towards 0 to whole units, so their sums are
+    exact, and they follow from the record and released values alone.
+
+    Args:
+        structure: of `draw_structure`.
+        X: rows.
+        labels: (n,), 0, ..., classes - 1.
+        classes: at least 2; two of them share one score.
+        terms: of the release; `mechanism_of(multiplier, T)` is charged before any sum is drawn.
+        multiplier: noise multiplier of all trees together.
+        size: public number of records.
+    """
+    trees, leaves = len(structure.columns), 2 ** structure.columns.shape[1]
+    outputs = classes if classes > 2 else 1
+    terms.charge(mechanism_of(multiplier, trees), "boosted trees", exact=True)
+    std = multiplier * math.sqrt(trees) * RESIDUAL_BOUND
+    total = min(_SCORE_NOISE * size / (multiplier * leaves * RESIDUAL_BOUND), _LARGEST_STEP)
+    rate = total / trees * leaves / size
+    X, values = np.asfortranarray(X), np.zeros((trees, leaves, outputs))
+    answers = np.stack([labels == each for each in (range(classes) if outputs > 1 else (1,))]).astype(np.float64)
+    scores = np.zeros((outputs, len(X)))
+    for tree in range(trees):
+        place, units = structure.leaves(tree, X), _units(answers - chances(scores))
+        sums = np.stack([np.bincount(place, weights=each, minlength=leaves) for each in units], axis=1).astype(
+            np.float64
+        )
+        values[tree] = rate / _UNITS * terms.noisy(sums, std=std * _UNITS)
+        scores += values[tree][place].T
+    facts = {"noise_std": std, "trees": float(trees), "value_std": rate * std, "clip_norm": RESIDUAL_BOUND}
+    return SymmetricTrees(structure.columns, structure.cuts, structure.members, values), facts
+
+
+def mechanism_of(multiplier: float, trees: int) -> Mechanism:
+    """What `boosted` releases: one Gaussian step a tree, together of this noise multiplier."""
+    return Gaussian(multiplier * math.sqrt(trees)) * trees
+
+
+def chances(scores: Array) -> Array:
+    """Probabilities (K, n) of scores (K, n): sigmoid of one, softmax of more; each record's by itself, to the bit."""
+    if len(scores) == 1:
+        return expit(scores)
+    # SciPy's exp2 treats one number at a time; NumPy's vectors may round a value otherwise at another place.
+    powers = exp2((scores - scores.max(axis=0)) * math.log2(math.e))
+    return powers / powers.sum(axis=0)
+
+
+def _units(residuals: Array) -> Array:
+    """Residuals (K, n) clipped to norm C and cut towards 0 to whole units: their norm stays at most C."""
+    norms = np.sqrt((residuals**2).sum(axis=0))
+    # The division may round up: one unit in 2^40 less keeps the norm below C before it is cut.
+    scale = np.minimum(RESIDUAL_BOUND / np.maximum(norms, RESIDUAL_BOUND), 1.0) * (1 - 2.0**-40)
+    return np.trunc(residuals * scale * _UNITS)
+
+
+def _member(column: Array, members: Array) -> Array:
+    """Which values are the code of a member; no other value is."""
+    known = (column >= 0) & (column < len(members)) & (column == np.floor(column))
+    return members[np.where(known, column, 0).astype(np.int64)] & known
