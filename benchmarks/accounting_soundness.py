@@ -7,6 +7,7 @@ python benchmarks/accounting_soundness.py peer --start 0 --count 500         of 
 python benchmarks/accounting_soundness.py schedule --start 0 --count 100     of schedules of unlike noises
 python benchmarks/accounting_soundness.py adversarial --start 0 --count 200
 python benchmarks/accounting_soundness.py renyi --start 0 --count 2000
+python benchmarks/accounting_soundness.py judge --start 0 --count 1000     needs python-flint
 
 Each setting is drawn from its own number, so that pieces add up. Results go into benchmarks/results.
 """
@@ -14,7 +15,9 @@ Each setting is drawn from its own number, so that pieces add up. Results go int
 import argparse
 import json
 import math
+import re
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +52,8 @@ class Count:
     refused: int = 0
     skipped: int = 0
     unsound: list[str] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
 
     def judge(self, name: str, tacit: tuple[float, float], other: tuple[float, float], slack: float = 0.0) -> None:
         """Unsound where the two intervals are disjoint by more than a relative slack."""
@@ -209,6 +214,37 @@ def schedules(numbers: range) -> Count:
         own = _larger_delta(parts, epsilon)
         name = f"{number}: noise from {sigma!r}, rate from {rate!r}, {steps} steps each, epsilon {epsilon!r}"
         count.judge_or_skip(name, found, None if own is None else (own, own))
+    return count
+
+
+def judged(numbers: range) -> Count:
+    """Brackets that the accountant prints for DP-SGD, decided in ball arithmetic; skipped are the undecided ones.
+
+    Rate 1e-5 to .5, noise .4 to 10, 1 to 1e6 steps, delta 1e-10 to 1e-3, log-uniform in rate, noise - .3, steps, delta.
+    """
+    from tacit.judge import Verdict, check_bracket
+
+    count = Count()
+    for number in numbers:
+        random = np.random.default_rng([26, number])
+        rate, sigma = 10 ** random.uniform(-5, np.log10(0.5)), 0.3 + 10 ** random.uniform(-1, np.log10(9.7))
+        steps, delta = round(10 ** random.uniform(0, 6)), 10 ** random.uniform(-10, -3)
+        mechanism = Gaussian(sigma).poisson(rate) * steps
+        name = f"{number}: noise {sigma!r}, rate {rate!r}, {steps} steps, delta {delta!r}"
+        try:
+            lower, upper = Pld()(Ledger.of(mechanism)).epsilon(delta).interval
+        except TacitError:
+            count.refused += 1
+            continue
+        found = check_bracket(mechanism, delta, lower, upper)
+        count.asked += 1
+        count.seconds.append(found.seconds)
+        if found.verdict is Verdict.REFUTED:
+            count.unsound.append(f"{name}: {(lower, upper)}, {found.row()}")
+        elif found.verdict is Verdict.NOT_DECIDED:
+            count.skipped += 1
+            count.reasons[re.sub(r"[0-9.e+-]+ ", "", found.reason)] += 1
+            print(f"not decided {name}: {(lower, upper)}, {found.reason}")
     return count
 
 
@@ -381,6 +417,7 @@ KINDS: dict[str, Callable[[range], Count]] = {
     "schedule": schedules,
     "adversarial": adversarial,
     "renyi": renyi,
+    "judge": judged,
 }
 
 
@@ -397,6 +434,10 @@ def main() -> None:
         "asked": found.asked, "refused": found.refused, "skipped": found.skipped, "unsound": found.unsound,
         "cpu_seconds": round(time.process_time() - begun, 1),
     }  # fmt: skip
+    if found.seconds:
+        shares = (50, 95, 99, 100)
+        seconds = {f"p{share}": round(float(np.percentile(found.seconds, share)), 2) for share in shares}
+        piece |= {"judge_seconds": seconds, "not_decided": dict(found.reasons)}
     stored = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     stored.setdefault(arguments.kind, {})[f"{arguments.start}+{arguments.count}"] = piece
     write_text(RESULTS, json.dumps(stored, indent=1, sort_keys=True) + "\n")

@@ -50,7 +50,7 @@ def spec(tmp_path):
 
 
 def test_the_extras_of_the_error_sentence_are_those_of_the_project_file():
-    names = {"sklearn": "scikit-learn"}
+    names = {"sklearn": "scikit-learn", "flint": "python-flint"}
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     for extra, packages in _EXTRAS.items():
         declared = {requirement.partition(">=")[0] for requirement in extras[extra]}

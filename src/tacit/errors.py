@@ -81,6 +81,7 @@ _EXTRAS = {
         *("sqlalchemy", "alembic", "starlette", "uvicorn"),
     ),
     "data": ("pooch",),
+    "judge": ("flint",),
 }
 _EXTRA_OF = {package: extra for extra, packages in _EXTRAS.items() for package in packages}
 

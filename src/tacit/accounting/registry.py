@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from tacit import check
 from tacit.accounting.base import Accountant
@@ -24,6 +24,14 @@ from tacit.accounting.renyi import Generic, GenericSound, Moments, Rdp, RdpJayar
 from tacit.errors import Refused
 from tacit.tradeoff import TradeOff
 
+if TYPE_CHECKING:
+    from tacit.judge import Checked
+
+REFUTED = (
+    "ball arithmetic refutes its bracket of epsilon, so the bracket is withheld. This is a bug of tacit: please report "
+    "the mechanisms, the relation and delta."
+)
+"""Reason why a bracket is missing."""
 _KINDS: tuple[type[Accountant], ...] = (
     *(Pld, Rdp, Moments, RdpJayaramanEvans, GenericSound, Zcdp, Cdp, Optimal, Advanced, Naive),
     *(Clt, Generic, AdvancedJayaramanEvans, NaiveJayaramanEvans, Bayesian),
@@ -76,6 +84,7 @@ class Account:
     Attributes:
         results: one for each accountant that answers.
         refused: (accountant, reason) of each of the others.
+        checked: what ball arithmetic says of the two-sided answer, where that was asked for.
 
     Example:
         >>> from tacit.mechanisms import Laplace
@@ -86,6 +95,12 @@ class Account:
 
     results: tuple[Result, ...]
     refused: tuple[tuple[str, str], ...]
+    checked: Checked | None = None
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether a bracket was found wrong, and withheld."""
+        return self.checked is not None and self.checked.verdict == "refuted"
 
 
 def accountant(name: Accountant | str) -> Accountant:
@@ -109,6 +124,7 @@ def account(
     epsilon: float | None = None,
     accountants: Iterable[str] | None = None,
     group: int = 1,
+    check_brackets: bool = False,
 ) -> Account:
     """Ask every accountant (or the named ones) for epsilon at `delta`, or for delta at `epsilon`.
 
@@ -118,9 +134,12 @@ def account(
         epsilon: >= 0.
         accountants: names of the accountants to ask; all by default.
         group: >= 1, the number of records that are added or removed together, as those of a user are.
+        check_brackets: whether the bracket of epsilon is decided in ball arithmetic too (needs tacit[judge]); one that
+            is refuted is withheld.
 
     Raises:
-        InvalidInput: a number or name breaks its rule, or not exactly one of delta and epsilon is given.
+        InvalidInput: a number or name breaks its rule, brackets are to be checked without a delta, or not exactly one
+            of delta and epsilon is given.
 
     Example:
         >>> from tacit.mechanisms import Gaussian
@@ -130,6 +149,8 @@ def account(
     """
     if (delta is None) == (epsilon is None):
         raise check.fail("delta", "given, or epsilon instead", delta)
+    if check_brackets and delta is None:
+        raise check.fail("delta", "given where brackets of epsilon are checked", delta)
     chosen = [accountant(name) for name in (ACCOUNTANTS if accountants is None else accountants)]
     if delta is not None:
         check.delta(delta)
@@ -147,7 +168,24 @@ def account(
         except (ArithmeticError, MemoryError) as failure:
             # One that fails on numbers out of its range must not take the answers of the others with it.
             refused.append((candidate.name, f"{candidate.name} cannot compute with numbers of this size: {failure}"))
-    return Account(tuple(results), tuple(refused))
+    found = Account(tuple(results), tuple(refused))
+    return found if delta is None or not check_brackets else _judged(found, ledger, delta, group)
+
+
+def _judged(found: Account, ledger: Ledger, delta: float, group: int) -> Account:
+    """`found` with the verdict of ball arithmetic on its bracket, without one that is refuted."""
+    from tacit.judge import Checked, Verdict, check_bracket
+
+    bracket = next((result for result in found.results if result.epsilon_lower is not None), None)
+    if bracket is None:
+        nothing = Checked(Verdict.NOT_DECIDED, None, None, 0.0, "no accountant that was asked has a bracket of epsilon")
+        return replace(found, checked=nothing)
+    lower, upper = bracket.epsilon_lower or 0.0, bracket.epsilon
+    checked = check_bracket(ledger.mechanism, delta, lower, upper, relation=ledger.relation, group=group)
+    if checked.verdict is not Verdict.REFUTED:
+        return replace(found, checked=checked)
+    others = tuple(result for result in found.results if result is not bracket)
+    return replace(found, results=others, refused=(*found.refused, (bracket.tradeoff.source, REFUTED)), checked=checked)
 
 
 def ask(tradeoff: TradeOff, *, delta: float | None = None, epsilon: float | None = None) -> Result:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PLOT_ENDINGS = [".svg", ".png", ".pdf"]
 DP_SGD, COMPARISON, USERS = "DP-SGD without SPEC.json", "Comparison of samplers and noises", "What is protected"
-_REFUTED = 3  # Exit code of a claim below what is proven to leak.
+_REFUTED = 3  # Exit code of a claim below what is proven to leak, and of a wrong bracket.
 
 
 def command(
@@ -54,6 +54,12 @@ def command(
     claim: Annotated[
         float | None, typer.Option(help="A claimed epsilon at --delta; exit code 3 where more is proven to leak.")
     ] = None,
+    judge: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Check the bracket in ball arithmetic (needs tacit[judge]); exit code 3 where it is wrong."
+        ),
+    ] = False,
     group: Annotated[
         int,
         typer.Option(
@@ -102,7 +108,8 @@ def command(
         raise InvalidInput(f"plot must be of one SPEC; got {len(ledgers)}. Name one file.")
     if plot is not None:
         check.choice("ending of the plot file", plot.suffix, PLOT_ENDINGS)
-    found = [account(each, delta=delta, epsilon=epsilon, accountants=accountant, group=group) for _, each in ledgers]
+    asked = {"delta": delta, "epsilon": epsilon, "accountants": accountant, "group": group, "check_brackets": judge}
+    found = [account(each, **asked) for _, each in ledgers]
     if json:
         tables = [_table(each, answer) for (_, each), answer in zip(ledgers, found, strict=True)]
         named = [{"name": name} | table for (name, _), table in zip(ledgers, tables, strict=True)]
@@ -121,6 +128,11 @@ def command(
         from tacit.reports.plots import plot_account
 
         plot_account(ledgers[0][1], found[0], delta=1e-5 if delta is None else delta, path=plot)
+    if any(answer.is_refuted for answer in found):
+        from tacit.accounting.registry import REFUTED
+
+        typer.echo(f"pld: {REFUTED}", err=True)
+        raise typer.Exit(_REFUTED)
     if claim is not None and delta is not None:
         _check_claim(ledgers, claim, delta, group)
 
@@ -181,7 +193,9 @@ def _ledgers(
 def _table(ledger: Ledger, answer: Account) -> dict[str, Any]:
     refused = [{"accountant": name, "why": why} for name, why in answer.refused]
     of = "run" if ledger.is_evidence else "spec"
-    return {"of": of, "scope": ledger.scope, "results": [result.row() for result in answer.results], "refused": refused}
+    table = {"of": of, "scope": ledger.scope, "results": [result.row() for result in answer.results]}
+    checked = {} if answer.checked is None else {"checked": answer.checked.row()}
+    return table | {"refused": refused} | checked
 
 
 def _check_claim(ledgers: list[tuple[str, Ledger]], claim: float, delta: float, group: int) -> None:

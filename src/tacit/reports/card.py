@@ -111,6 +111,7 @@ def card_table(card: Card) -> dict[str, Any]:
             "scope": card.ledger.scope,
             "guarantees": [result.row() for result in card.account.results],
             "refused": [{"accountant": name, "why": why} for name, why in card.account.refused],
+            "checked": None if card.account.checked is None else card.account.checked.row(),
             "audits": [_audit_row(card, audit) for audit in card.audits],
             "mechanisms": card.ledger.spec()["mechanisms"],
             "ledger_hash": card.ledger.hash,

@@ -184,6 +184,7 @@ def _sections(table: Table) -> list[tuple[str, list[list[str]]]]:
     metrics = table["metrics"]
     facts_of_card = [
         ["guarantee", _parameters(table)],
+        *([["checked", words.checked(table["checked"])]] if table.get("checked") else []),
         ["scope", _scope(table)],
         ["protected", f"every {table['unit']}, {words.NEIGHBOURS[_relation(table)].format(unit=table['unit'])}"],
         [
@@ -216,6 +217,8 @@ def check_card(table: Table) -> None:
     for name in ("guarantees", "audits", "mechanisms", "assumptions", "leaks", "unsafe"):
         check.instance(name, table[name], list, "one as in card.json")
     check.instance("metrics", table["metrics"], Mapping, "one as in card.json")
+    if table.get("checked") is not None:
+        words.checked(check.instance("checked", table["checked"], Mapping, "one as in card.json"))
     for name, keys in (("guarantees", _GUARANTEE), ("audits", _AUDIT), ("mechanisms", ("type",)), ("facts", _FACT)):
         for row in table.get(name, ()):
             if not isinstance(row, Mapping) or any(key not in row for key in keys):

@@ -61,6 +61,7 @@ def _context(card: Card) -> dict[str, Any]:
         "card": card,
         "sentence": sentence,
         "detail": detail,
+        "checked": words.checked(card.account.checked and card.account.checked.row()),
         "number": words.headline_number(card.account.results),
         "guaranteed": words.guarantee(results),
         "found": words.strongest(card.audits),

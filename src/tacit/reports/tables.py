@@ -36,7 +36,8 @@ def account_table(account: Account, ledger: Ledger | None = None, *, group: int 
 
     refusals = [f"{name} does not apply: {why}" for name, why in account.refused]
     ground = [] if ledger is None else [line for line in (facts.rests_on(ledger), facts.rounding_of(ledger)) if line]
-    caption = Text("\n".join([*ground, words.NOT_A_BOUND, *refusals]), style="dim")
+    judged = [words.checked(account.checked.row())] if account.checked else []
+    caption = Text("\n".join([*judged, *ground, words.NOT_A_BOUND, *refusals]), style="dim")
     table = _folding("accountant", caption=caption, caption_justify="left")
     table.add_column("standing", overflow="fold", min_width=8)
     if ledger is not None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tacit import check
 from tacit.accounting import ACCOUNTANTS, Ledger, Result
 from tacit.audit import AuditResult
 from tacit.relation import Relation
@@ -24,6 +25,7 @@ MEANING = {
     Standing.CLAIMED: "a paper says so, or a seed or a private value was used: nothing proves it for this run",
     Standing.MEASURED: "the result of an attack: a lower bound with a confidence",
 }
+_VERDICTS = ("confirmed", "refuted", "not decided")
 NOT_A_BOUND = "A number that is not proven is not a bound."
 SHARES = (
     "Calibration on held-out records: boxes hold the true shares of all bins together with 95 % confidence; bins "
@@ -67,6 +69,15 @@ def neighbourhood(ledger: Ledger, group: int = 1) -> str:
 
 def _plain_sampling(row: dict[str, Any]) -> str:
     return "poisson" if "sample_rate" in row else "none"
+
+
+def checked(row: Mapping[str, Any] | None) -> str:
+    """One sentence about a verdict of ball arithmetic on the bracket of epsilon, as in JSON; "" without one."""
+    if row is None:
+        return ""
+    verdict = check.choice("verdict", row.get("verdict"), _VERDICTS)
+    reason = f": {row.get('reason')}" if row.get("reason") else ""
+    return f"The two-sided epsilon is {verdict} by ball arithmetic{reason}."
 
 
 def percent(value: float | None) -> str:

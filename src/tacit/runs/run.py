@@ -9,6 +9,7 @@ import shlex
 import time
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,7 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
     keep_trained(job, method, trained)
     baseline = method.nonprivate_baseline(job) if job.measures_test else ()
     on_progress("accounting", 0, 1)
-    answers = account(job.ledger, delta=config.delta)
+    answers = account(job.ledger, delta=config.delta, check_brackets=find_spec("flint") is not None)
     on_progress("accounting", 1, 1)
     audits = attack_model(config, dataset, trained.predict, claim_of(job.ledger), on_progress)
     predicted = trained.predict(dataset.x_test)

@@ -1,0 +1,254 @@
+"""`check_bracket`: is a printed bracket of epsilon right? An answer in ball arithmetic, without the accountant.
+
+At the upper end delta(epsilon) <= delta in every direction is to be shown, at the lower end delta(epsilon) >= delta in
+one. What is shared with the accountant is the description of the mechanism and the theorem that its pair dominates.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from flint import arb, ctx
+
+from tacit import check
+from tacit.judge import contour, finite_laws
+from tacit.judge.contour import Question
+from tacit.judge.errors import NotDecided
+from tacit.judge.finite_laws import AtomLaw, LaplaceSum
+from tacit.judge.sampled_gaussian import Direction, SampledGaussian
+from tacit.mechanisms import (
+    Compose,
+    DiscreteGaussian,
+    Gaussian,
+    Laplace,
+    Mechanism,
+    Poisson,
+    RandomizedResponse,
+    alternatives,
+)
+from tacit.relation import Relation
+
+_LOCK = threading.Lock()  # The precision of python-flint is one for all threads.
+_ACCURACIES = (1e-12, 1e-20, 1e-28)  # Errors of delta in units of the claimed one, until the ball decides.
+_LARGEST_GROUP = 64
+
+
+class Verdict(StrEnum):
+    """What was shown about a bracket; of both ends the later one counts."""
+
+    CONFIRMED = "confirmed"
+    NOT_DECIDED = "not decided"
+    REFUTED = "refuted"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Verdict on a bracket of epsilon.
+
+    Attributes:
+        verdict: confirmed, refuted or not decided.
+        enclosure_at_upper: interval that holds delta(upper); None where the end is infinite or nothing was shown.
+        enclosure_at_lower: the same of delta(lower); None also where the end is 0 or the other one is refuted.
+        seconds: processor time.
+        reason: why it is not decided, else "".
+
+    Example:
+        >>> from tacit.mechanisms import Gaussian
+        >>> check_bracket(Gaussian(1.0), 1e-5, 4.3, 4.4).row()["verdict"]
+        'confirmed'
+    """
+
+    verdict: Verdict
+    enclosure_at_upper: tuple[float, float] | None
+    enclosure_at_lower: tuple[float, float] | None
+    seconds: float
+    reason: str = ""
+
+    def row(self) -> dict[str, Any]:
+        """JSON form."""
+        found: dict[str, Any] = {
+            "verdict": self.verdict.value,
+            "delta_at_upper": self.enclosure_at_upper and list(self.enclosure_at_upper),
+            "delta_at_lower": self.enclosure_at_lower and list(self.enclosure_at_lower),
+        }
+        return found | ({"reason": self.reason} if self.reason else {})
+
+
+@dataclass(frozen=True)
+class _Direction:
+    """The steps of a composition in one direction of the relation."""
+
+    sampled: tuple[tuple[SampledGaussian, int], ...]
+    mu_squared: arb
+    atoms: tuple[tuple[AtomLaw, int], ...]
+    laplace: LaplaceSum
+
+    def delta(self, epsilon: float, log_error: float, enough: float) -> arb:
+        """Enclosure of delta at epsilon."""
+        if not self.sampled and not self.mu_squared > 0:
+            return finite_laws.delta(self.atoms, self.laplace, epsilon)
+        others: tuple[tuple[AtomLaw | LaplaceSum, int], ...] = self.atoms
+        if self.laplace.parts:
+            others = (*others, (self.laplace, 1))
+        found = contour.delta(Question(self.sampled, self.mu_squared, epsilon, log_error, others, enough))
+        dropped = sum((times * law.dropped for law, times in self.atoms), arb(0))
+        return found + dropped / 2 + arb(0, (dropped / 2).upper())
+
+
+def check_bracket(
+    mechanism: Mechanism,
+    delta: float,
+    lower: float,
+    upper: float,
+    *,
+    relation: Relation | str = Relation.ADD_REMOVE,
+    group: int = 1,
+) -> Checked:
+    """Decide whether the least epsilon of `mechanism` at `delta` lies in [lower, upper], in ball arithmetic.
+
+    `confirmed`: delta(upper) <= delta <= delta(lower) is shown with every rounding error carried along, for the pair of
+    distributions that the mechanism's theorem names. A lower end 0 and an infinite upper end hold trivially.
+
+    Args:
+        mechanism: what ran, such as Gaussian(1.1).poisson(0.01) * 1000.
+        delta: in [0, 1].
+        lower: >= 0.
+        upper: at least `lower`; may be infinite.
+        relation: neighbouring relation.
+        group: >= 1, records added, removed or replaced together.
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
+
+    Example:
+        >>> from tacit.mechanisms import Gaussian
+        >>> found = check_bracket(Gaussian(1.3).poisson(0.0042667) * 3516, 1e-5, 0.5, 0.8)
+        >>> found.verdict.value
+        'refuted'
+    """
+    check.instance("mechanism", mechanism, Mechanism, "one such as Gaussian(1.0)")
+    check.delta(delta)
+    check.real("lower", lower, low=0.0)
+    if upper != math.inf and check.real("upper", upper, low=0.0) < lower:
+        raise check.fail("upper", f"at least lower = {lower!r}", upper)
+    relation, group = Relation.parse(relation), check.count("group", group)
+    begun = time.process_time()
+    with _LOCK:
+        precision = ctx.prec
+        try:
+            ends = _Ends(mechanism, relation, group, delta)
+            at_upper = None if upper == math.inf else ends.judge(upper, upper_end=True)
+            refuted = at_upper is not None and at_upper.verdict is Verdict.REFUTED
+            at_lower = None if lower == 0 or refuted else ends.judge(lower, upper_end=False)
+        finally:
+            ctx.prec = precision
+    ends_found = [end for end in (at_upper, at_lower) if end is not None]
+    verdict = max((end.verdict for end in ends_found), key=list(Verdict).index, default=Verdict.CONFIRMED)
+    reason = "; ".join(dict.fromkeys(end.reason for end in ends_found if end.reason))
+    high, low = (None if end is None else end.enclosure for end in (at_upper, at_lower))
+    seconds = time.process_time() - begun
+    return Checked(verdict, high, low, seconds, reason if verdict is Verdict.NOT_DECIDED else "")
+
+
+@dataclass(frozen=True)
+class _End:
+    verdict: Verdict
+    enclosure: tuple[float, float] | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class _Ends:
+    mechanism: Mechanism
+    relation: Relation
+    group: int
+    delta: float
+
+    def judge(self, epsilon: float, *, upper_end: bool) -> _End:
+        """Compare delta(epsilon) with the claimed one, more accurately each time."""
+        if self.delta == 0:
+            return _End(Verdict.NOT_DECIDED, None, "delta is 0")
+        found = _End(Verdict.NOT_DECIDED, None)
+        for accuracy in _ACCURACIES:
+            found = self._judge(epsilon, math.log(self.delta * accuracy), upper_end=upper_end)
+            if found.verdict is not Verdict.NOT_DECIDED or found.enclosure is None:
+                break
+        return found
+
+    def _judge(self, epsilon: float, log_error: float, *, upper_end: bool) -> _End:
+        balls, reasons = [], []
+        try:
+            ctx.prec = 128
+            for direction in _directions(self.mechanism, self.relation, self.group):
+                try:
+                    balls.append(direction.delta(epsilon, log_error, self.delta))
+                except NotDecided as reason:
+                    reasons.append(str(reason))
+        except NotDecided as reason:
+            return _End(Verdict.NOT_DECIDED, None, str(reason))
+        balls = [ball if ball.is_finite() else arb(0.5, 0.5) for ball in balls]
+        below, above = all(ball <= self.delta for ball in balls), any(ball >= self.delta for ball in balls)
+        strictly = any(ball > self.delta for ball in balls)
+        lows, highs = [_down(ball) for ball in balls], [_up(ball) for ball in balls]
+        enclosure = (max(lows, default=0.0), max(highs, default=1.0) if not reasons else 1.0)
+        if (upper_end and strictly) or (not upper_end and not reasons and all(ball < self.delta for ball in balls)):
+            return _End(Verdict.REFUTED, enclosure)
+        if (below and not reasons) if upper_end else above:
+            return _End(Verdict.CONFIRMED, enclosure)
+        if reasons:
+            return _End(Verdict.NOT_DECIDED, None, reasons[0])
+        return _End(Verdict.NOT_DECIDED, enclosure, "the enclosure of delta holds the claimed one")
+
+
+def _down(ball: arb) -> float:
+    return max(math.nextafter(float(ball.lower()), -math.inf), 0.0)
+
+
+def _up(ball: arb) -> float:
+    return min(math.nextafter(float(ball.upper()), math.inf), 1.0)
+
+
+def _directions(mechanism: Mechanism, relation: Relation, group: int) -> list[_Direction]:
+    """The pairs that the theorems name, in the notation of the judge, for every choice among disjoint parts."""
+    found = []
+    for option in alternatives(Compose.of((mechanism, 1))):
+        parts = list(option.accountable().parts())
+        sampled = any(isinstance(part, Poisson) and part.sample_rate < 1 for part, _ in parts)
+        names: tuple[Direction, ...] = ("removed", "added") if sampled else ("removed",)
+        for name in ("replaced",) if relation is Relation.REPLACE_ONE else names:
+            found.append(_direction(parts, relation, group, name))
+    return found
+
+
+def _direction(parts: list[tuple[Mechanism, int]], relation: Relation, group: int, name: Direction) -> _Direction:
+    mu_squared, sampled, atoms, laplace = arb(0), [], [], []
+    for part, times in parts:
+        base, rate = (part.base, part.sample_rate) if isinstance(part, Poisson) else (part, 1.0)
+        shift = int(relation.sensitivity) * group
+        if rate < 1 and name == "replaced" and not (isinstance(base, Gaussian) and group == 1):
+            raise NotDecided(f"no rule for {part} under {relation.value} in groups of {group}")
+        if isinstance(base, Gaussian) and base.noise_multiplier > 0 and group <= _LARGEST_GROUP:
+            if rate == 1:
+                mu_squared += times * (arb(shift) / arb(base.noise_multiplier)) ** 2
+            else:
+                sampled.append((SampledGaussian(base.noise_multiplier, rate, group, name), times))
+        elif isinstance(base, Laplace) and rate == 1:
+            laplace.append((shift * arb(base.sensitivity) / arb(base.scale), times))
+        elif isinstance(base, RandomizedResponse) and group == 1:
+            atoms.append((_sampled(AtomLaw.response(base.epsilon), rate, name), times))
+        elif isinstance(base, DiscreteGaussian) and (rate == 1 or group == 1):
+            scale = arb(base.noise_multiplier) * base.sensitivity
+            law = AtomLaw.discrete_gaussian(scale, shift * base.sensitivity)
+            atoms.append((_sampled(law, rate, name), times))
+        else:
+            raise NotDecided(f"no rule for {part} in groups of {group}")
+    return _Direction(tuple(sampled), mu_squared, tuple(atoms), LaplaceSum(tuple(laplace)))
+
+
+def _sampled(law: AtomLaw, rate: float, name: Direction) -> AtomLaw:
+    return law if rate == 1 else law.sampled(rate, added=name == "added")
