@@ -54,7 +54,7 @@ def command(
     claim: Annotated[
         float | None, typer.Option(help="A claimed epsilon at --delta; exit code 3 where more is proven to leak.")
     ] = None,
-    judge: Annotated[
+    check_brackets: Annotated[
         bool,
         typer.Option(
             "--check", help="Check the bracket in ball arithmetic (needs tacit[judge]); exit code 3 where it is wrong."
@@ -108,7 +108,13 @@ def command(
         raise InvalidInput(f"plot must be of one SPEC; got {len(ledgers)}. Name one file.")
     if plot is not None:
         check.choice("ending of the plot file", plot.suffix, PLOT_ENDINGS)
-    asked = {"delta": delta, "epsilon": epsilon, "accountants": accountant, "group": group, "check_brackets": judge}
+    asked = {
+        "delta": delta,
+        "epsilon": epsilon,
+        "accountants": accountant,
+        "group": group,
+        "check_brackets": check_brackets,
+    }
     found = [account(each, **asked) for _, each in ledgers]
     if json:
         tables = [_table(each, answer) for (_, each), answer in zip(ledgers, found, strict=True)]

@@ -20,7 +20,7 @@ from tacit.judge import contour, finite_laws
 from tacit.judge.contour import Question
 from tacit.judge.errors import NotDecided
 from tacit.judge.finite_laws import AtomLaw, LaplaceSum
-from tacit.judge.sampled_gaussian import Direction, SampledGaussian
+from tacit.judge.sampled_gaussian import Change, SampledGaussian
 from tacit.mechanisms import (
     Compose,
     DiscreteGaussian,
@@ -142,9 +142,9 @@ def check_bracket(
         precision = ctx.prec
         try:
             ends = _Ends(mechanism, relation, group, delta)
-            at_upper = None if upper == math.inf else ends.judge(upper, upper_end=True)
+            at_upper = None if upper == math.inf else ends.decide(upper, upper_end=True)
             refuted = at_upper is not None and at_upper.verdict is Verdict.REFUTED
-            at_lower = None if lower == 0 or refuted else ends.judge(lower, upper_end=False)
+            at_lower = None if lower == 0 or refuted else ends.decide(lower, upper_end=False)
         finally:
             ctx.prec = precision
     ends_found = [end for end in (at_upper, at_lower) if end is not None]
@@ -169,18 +169,18 @@ class _Ends:
     group: int
     delta: float
 
-    def judge(self, epsilon: float, *, upper_end: bool) -> _End:
+    def decide(self, epsilon: float, *, upper_end: bool) -> _End:
         """Compare delta(epsilon) with the claimed one, more accurately each time."""
         if self.delta == 0:
             return _End(Verdict.NOT_DECIDED, None, "delta is 0")
         found = _End(Verdict.NOT_DECIDED, None)
         for accuracy in _ACCURACIES:
-            found = self._judge(epsilon, math.log(self.delta * accuracy), upper_end=upper_end)
+            found = self._once(epsilon, math.log(self.delta * accuracy), upper_end=upper_end)
             if found.verdict is not Verdict.NOT_DECIDED or found.enclosure is None:
                 break
         return found
 
-    def _judge(self, epsilon: float, log_error: float, *, upper_end: bool) -> _End:
+    def _once(self, epsilon: float, log_error: float, *, upper_end: bool) -> _End:
         balls, reasons = [], []
         try:
             ctx.prec = 128
@@ -219,13 +219,13 @@ def _directions(mechanism: Mechanism, relation: Relation, group: int) -> list[_D
     for option in alternatives(Compose.of((mechanism, 1))):
         parts = list(option.accountable().parts())
         sampled = any(isinstance(part, Poisson) and part.sample_rate < 1 for part, _ in parts)
-        names: tuple[Direction, ...] = ("removed", "added") if sampled else ("removed",)
+        names: tuple[Change, ...] = ("removed", "added") if sampled else ("removed",)
         for name in ("replaced",) if relation is Relation.REPLACE_ONE else names:
             found.append(_direction(parts, relation, group, name))
     return found
 
 
-def _direction(parts: list[tuple[Mechanism, int]], relation: Relation, group: int, name: Direction) -> _Direction:
+def _direction(parts: list[tuple[Mechanism, int]], relation: Relation, group: int, name: Change) -> _Direction:
     mu_squared, sampled, atoms, laplace = arb(0), [], [], []
     for part, times in parts:
         base, rate = (part.base, part.sample_rate) if isinstance(part, Poisson) else (part, 1.0)
@@ -250,5 +250,5 @@ def _direction(parts: list[tuple[Mechanism, int]], relation: Relation, group: in
     return _Direction(tuple(sampled), mu_squared, tuple(atoms), LaplaceSum(tuple(laplace)))
 
 
-def _sampled(law: AtomLaw, rate: float, name: Direction) -> AtomLaw:
+def _sampled(law: AtomLaw, rate: float, name: Change) -> AtomLaw:
     return law if rate == 1 else law.sampled(rate, added=name == "added")

@@ -19,7 +19,7 @@ from scipy.special import gammaln, log_ndtr
 
 from tacit.judge.errors import NotDecided
 
-Direction = Literal["removed", "added", "replaced"]
+Change = Literal["removed", "added", "replaced"]
 _MOST_NODES = 20_000
 _REACH = 14.0  # Standard deviations that estimates cover.
 _HEIGHTS = (0.003, 0.01, 0.03, 0.08, 0.15, 0.3, 0.5)  # Of lines that bound a moment, in units of the strip.
@@ -57,7 +57,7 @@ class SampledGaussian:
     sigma: float
     rate: float
     size: int
-    direction: Direction
+    direction: Change
 
     def powers(self, tilt: float) -> tuple[float, float]:
         """The powers of w(x) and w(-x) at s = tilt."""
@@ -156,6 +156,9 @@ class Line:
         tilt: real part of s; exact.
         log_accuracy: log of the error that is aimed at, relative to the moment at y = 0; negative.
         cut: the part of the step that counts; all of it by default.
+
+    Raises:
+        NotDecided: too many nodes would be needed.
     """
 
     def __init__(self, law: SampledGaussian, tilt: float, log_accuracy: float, cut: Cut | None = None):
