@@ -15,7 +15,9 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAPERS = ROOT / "src" / "tacit_papers"
-OUTCOMES = ("reproduced", "reproduced under another reading", "refuted", "not reproduced", "ours")
+VERDICTS = (
+    "reproduced", "reproduced under another reading", "differs, because", "refuted, if", "not comparable", "ours",
+)  # fmt: skip
 THEORY = ROOT / "src" / "tacit" / "accounting" / "pld" / "THEORY.md"
 RESULTS = ROOT / "benchmarks" / "results"
 # Pages of reference and of papers name every word; a page that explains it is the better first answer of a search.
@@ -102,7 +104,8 @@ def _mathml(formula: str, display: str) -> str:
 
 def overview(results: Path) -> str:
     """A table with one row for each paper: what became of its items, those complete at full size, rows that pass."""
-    columns = ["paper", *OUTCOMES, "complete at full size", "numbers within tolerance"]
+    words = [word.partition(",")[0] for word in VERDICTS]
+    columns = ["paper", *words, "complete at full size", "numbers within tolerance"]
     head = f"| {' | '.join(columns)} |\n|---{'|---:' * (len(columns) - 1)}|"
     return "\n".join([head, *(_line(folder) for folder in sorted(results.iterdir()) if folder.is_dir())])
 
@@ -125,8 +128,8 @@ def _line(folder: Path) -> str:
     passed = f"{compared.count('true')} of {len(compared)}" if compared else "nothing to compare"
     name = f"[{folder.name}](papers/{folder.name}.md)" if _page(folder.name).exists() else folder.name
     summary = PAPERS / folder.name.replace("-", "_") / "summary.toml"
-    outcomes = [outcome for outcome, _ in tomllib.loads(summary.read_text(encoding="utf-8"))["outcomes"].values()]
-    counts = " | ".join(str(outcomes.count(outcome)) for outcome in OUTCOMES)
+    outcomes = [outcome for outcome, *_ in tomllib.loads(summary.read_text(encoding="utf-8"))["outcomes"].values()]
+    counts = " | ".join(str(outcomes.count(outcome)) for outcome in VERDICTS)
     return f"| {name} | {counts} | {complete} of {len(outcomes)} | {passed} |"
 
 

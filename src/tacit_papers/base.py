@@ -29,6 +29,7 @@ class Row:
         tolerance: by how much `ours` may differ from `published`; None for a row that is not compared.
         standing: of `ours` where it is a privacy number; "measured" otherwise.
         repeats: how many training runs `ours` is the mean of; 0 where none has run yet, None where none is needed.
+        at_least: the paper says "more than": only a smaller `ours` misses.
     """
 
     paper: str
@@ -39,6 +40,7 @@ class Row:
     tolerance: float | None = None
     standing: Standing = Standing.MEASURED
     repeats: int | None = None
+    at_least: bool = False
 
     @property
     def difference(self) -> float | None:
@@ -50,7 +52,9 @@ class Row:
         """Whether the difference is within the tolerance; None where there is nothing to compare, or not yet."""
         if self.published is None or self.tolerance is None or self.repeats == 0:
             return None
-        return self.difference is not None and abs(self.difference) <= self.tolerance
+        if self.difference is None:
+            return False
+        return (-self.difference if self.at_least else abs(self.difference)) <= self.tolerance
 
     def plain(self) -> dict[str, Any]:
         """The row as `tacit reproduce --json` prints it."""
@@ -96,8 +100,35 @@ class Item:
         return [replace(task, version=str(self.version)) for task in self.tasks(size)]
 
 
-OUTCOMES = ("reproduced", "reproduced under another reading", "refuted", "not reproduced", "ours")
+VERDICTS = (
+    "reproduced", "reproduced under another reading", "differs, because", "refuted, if", "not comparable", "ours",
+)  # fmt: skip
 """What became of a table or figure; "ours" is of items that the paper does not have."""
+_GO_ON = ("differs, because", "refuted, if")
+KINDS = ("text", "derived", "authors' code", "figure read by eye")
+"""Where a published number stands: in the text, computed from numbers of the text, in code, in a drawing."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of an item.
+
+    Attributes:
+        word: one of `VERDICTS`.
+        ours: what was measured, a template as of `Paper.reading`.
+        why: cause, reading or assumptions, in the same line as the word; may be empty.
+    """
+
+    word: str
+    ours: str
+    why: str
+
+    @property
+    def words(self) -> str:
+        """The verdict in one line."""
+        if not self.why:
+            return self.word
+        return f"{self.word} {self.why}" if self.word in _GO_ON else f"{self.word}. {self.why}"
 
 
 @dataclass(frozen=True)
@@ -106,11 +137,13 @@ class Summary:
 
     Attributes:
         says: the paper's own claims, in words.
-        outcomes: name of an item -> (one of `OUTCOMES`, why in one sentence).
+        verdicts: name of an item -> what became of it.
+        kinds: name of an item -> the `KINDS` of its published numbers.
     """
 
     says: str = ""
-    outcomes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -156,6 +189,11 @@ def reading(package: str) -> str:
 
 
 def summary(package: str) -> Summary:
-    """The summary beside the code (summary.toml)."""
+    """The summary beside the code (summary.toml), with the kinds of the published numbers (published.toml)."""
     table = tomllib.loads(resources.files(package).joinpath("summary.toml").read_text(encoding="utf-8"))
-    return Summary(table["says"], {name: (outcome, why) for name, (outcome, why) in table["outcomes"].items()})
+    kinds: dict[str, str] = {}
+    for place in published(package)["places"]:
+        for item in place["items"]:
+            found = kinds.get(item, "").split("; ") if item in kinds else []
+            kinds[item] = "; ".join(dict.fromkeys([*found, place["kind"]]))
+    return Summary(table["says"], {name: Verdict(*each) for name, each in table["outcomes"].items()}, kinds)

@@ -49,7 +49,7 @@ def command(
         )
         return
     if paper is None:
-        _list(json)
+        _list(out or Path("results"), json)
         return
     from tacit.check import fail
     from tacit.cli.console import screen, sweep_bar
@@ -112,18 +112,18 @@ def _check(name: str, results: Path, *, json: bool, store: Path, **given: Any) -
         raise typer.Exit(1)
 
 
-def _list(json: bool) -> None:
+def _list(results: Path, json: bool) -> None:
+    """One table a paper, with the numbers that are stored in `results`."""
     from tacit_papers import PAPERS
+    from tacit_papers.page import overview, stored_items
 
-    listed = [
-        {"paper": paper.key, "item": item.name, "title": item.title}
-        for paper in PAPERS.values()
-        for item in paper.items
-    ]
+    listed = {key: overview(paper, stored_items(paper, results)) for key, paper in PAPERS.items()}
     if json:
-        print(json_text(listed))
+        print(json_text([{"paper": key} | row for key, rows in listed.items() for row in rows]))
         return
     from tacit.cli.console import screen
     from tacit.reports import plain_table
 
-    screen().print(plain_table(listed))
+    for key, rows in listed.items():
+        screen().print(f"\n{PAPERS[key].title} ({key}); evidence: {results}/{key}/ITEM.csv")
+        screen().print(plain_table([{name: row[name] for name in ("item", "ours", "verdict")} for row in rows]))

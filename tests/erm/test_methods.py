@@ -219,7 +219,16 @@ def test_the_counter_example_table(row, epsilon, needed):
     assert found.constant == pytest.approx(needed, rel=0.02)
     # Exact: the mean of n perturbed records, and nothing else, is released.
     assert found.epsilon == pytest.approx(gaussian_epsilon(found.delta, 2 / math.sqrt(row[0]) / found.noise_std))
-    assert f"{found.epsilon:.2f}" in text([found])
+    said = text([found])
+    assert f"{found.epsilon:.2f}" in said
+    assert "T = 50 steps, c = 1" in said
+
+
+@pytest.mark.parametrize(("steps", "epsilon"), [(50, 3.81), (500, 1.06), (3000, 0.40), (45222, 0.091)])
+def test_the_counter_example_hangs_on_the_steps_and_ends_where_they_are_as_many_as_the_records(steps, epsilon):
+    (found,) = counter_examples([(45222, 0.1)], steps=steps)
+    assert found.epsilon == pytest.approx(epsilon, rel=0.01)
+    assert found.constant * steps / 45222 == pytest.approx(0.839, rel=1e-3)  # the c needed grows like n / T
 
 
 def test_the_constant_that_would_repair_the_claim():

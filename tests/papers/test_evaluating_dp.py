@@ -242,8 +242,11 @@ def test_traces_of_the_attacks_that_fall_short(small):
 def test_attribute_inference_is_measured_by_the_guess_and_by_the_lead_of_members():
     plan = attribute_inference.ITEM.tasks("full")
     values = [{"guess": 0.09 + 0.01 * (task.settings["seed"] % 2), "members": 0.01} for task in plan]
+    assert attribute_inference.authors_columns() == [9, 11, 35, 48, 49]  # of the authors' seed
+    assert [task.settings.get("columns") is None for task in plan] == [False] * 10 + [True] * 10
     rows = {row.quantity: row for row in attribute_inference.ITEM.rows("full", values)}
     compared = [row for row in rows.values() if row.tolerance is not None]
+    assert all("authors' five" in row.quantity for row in compared)
     assert [(row.published, row.ours, row.repeats) for row in compared] == [(0.005, 0.094, 5), (0.093, 0.094, 5)]
     assert attribute_inference.ITEM.rows("full", [None] * len(plan))[0].repeats == 0
     truth = np.array([True, True, True, False])

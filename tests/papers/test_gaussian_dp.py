@@ -153,7 +153,12 @@ def test_curves_are_compared_as_wholes_and_what_has_not_run_is_left_out():
     rows = {row.quantity: row for row in item("figure-4-readings").rows("full", values)}
     words = ": root mean square distance of the curves, points"
     fits = rows[f"top, moments, {readings.SETTINGS[1]}, first epoch left out{words}"]
-    assert (fits.published, fits.ours, fits.passed) == (0.0, pytest.approx(1.0), True)
+    assert (fits.published, fits.ours, fits.passed) == (
+        None,
+        pytest.approx(1.0),
+        None,
+    )
+    assert f"top, moments, {readings.SETTINGS[0]}, first three epochs left out{words}" in rows
     caption = rows[f"top, moments, {readings.SETTINGS[0]}{words}"]
     assert (caption.published, caption.passed, caption.repeats) == (None, None, 1)
     assert rows[f"bottom, clt, {readings.SETTINGS[2]}{words}"].repeats == 0

@@ -1,6 +1,8 @@
 """published.toml: every tolerance has its reason and is no wider than its number, and what is not compared says why."""
 
 import csv
+import math
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 import tacit_papers
 from tacit_papers import PAPERS
+from tacit_papers.base import KINDS
 
 FILES = {
     path.parent.name.replace("_", "-"): path for path in Path(tacit_papers.__file__).parent.glob("*/published.toml")
@@ -32,6 +35,59 @@ def published_rows(key: str) -> list[tuple[str, dict[str, str]]]:
     files = [path for path in sorted((RESULTS / key).glob("*.csv")) if not path.name.endswith(".runs.csv")]
     read = [(path.stem, row) for path in files for row in csv.DictReader(path.open(encoding="utf-8"))]
     return [(item, row) for item, row in read if row["published"]]
+
+
+NOTES = Path(__file__).parents[3] / "shared" / "methods"
+
+
+def numbers_of(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
+    """Every number of a paper's file by its path, tolerances left out."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if "tolerance" not in name and not (not path and name in ("places", "reasons", "not_compared", "choices")):
+                yield from numbers_of(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from numbers_of(inner, path)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, float(value)
+
+
+def within(path: str, prefix: str) -> bool:
+    return path == prefix or path.startswith(f"{prefix}.")
+
+
+def place_of(path: str, places: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The place with the longest path that holds a number."""
+    holding = (each for each in places if within(path, each["path"]))
+    return max(holding, key=lambda each: len(each["path"]), default=None)
+
+
+@pytest.mark.parametrize("key", PAPERS)
+def test_every_published_number_has_a_place_of_a_known_kind(key):
+    table = tomllib.loads(FILES[key].read_text(encoding="utf-8"))
+    found = {path for path, _ in numbers_of(table) if not any(within(path, each) for each in table["choices"])}
+    assert [path for path in found if place_of(path, table["places"]) is None] == []
+    assert {each["kind"] for each in table["places"]} <= set(KINDS)
+    named = {item for each in table["places"] for item in each["items"]}
+    assert {item for item, _ in published_rows(key)} <= named <= {item.name for item in PAPERS[key].items}
+
+
+@pytest.mark.parametrize("key", PAPERS)
+@pytest.mark.skipif(not NOTES.is_dir(), reason="the notes on the papers are not beside this checkout")
+def test_a_number_of_the_text_stands_at_its_place(key):
+    table = tomllib.loads(FILES[key].read_text(encoding="utf-8"))
+    missing = []
+    for path, value in numbers_of(table):
+        place = place_of(path, table["places"])
+        if place is None or place["kind"] != "text" or any(within(path, each) for each in table["choices"]):
+            continue
+        first, last = place["lines"]
+        lines = (NOTES / place["file"]).read_text(encoding="utf-8").splitlines()[first - 1 : last]
+        printed = {float(each) for each in re.findall(r"\d*\.?\d+(?:e-?\d+)?", " ".join(lines))}
+        if not any(math.isclose(value, each * unit) for each in printed for unit in (1, 0.01)):
+            missing.append((path, value, f"{place['file']}:{first}"))
+    assert not missing
 
 
 def test_every_paper_has_its_numbers_in_a_file():

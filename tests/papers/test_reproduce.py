@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +13,8 @@ from tacit.errors import InvalidInput
 from tacit.standing import Standing
 from tacit.sweeps import Store, Task, sweep
 from tacit_papers import PAPERS, Item, Paper, Row, estimate, items_of, reproduce
-from tacit_papers.base import OUTCOMES, published
-from tacit_papers.page import page_text
+from tacit_papers.base import VERDICTS, Summary, Verdict, published
+from tacit_papers.page import page_text, stored_items
 from tacit_papers.stored import read_item
 
 
@@ -27,6 +28,8 @@ def test_a_row_passes_within_its_tolerance_and_only_there():
     assert row(ours=None).passed is False
     assert row(published=None).passed is None
     assert row(tolerance=None).passed is None
+    assert row(at_least=True).passed is True
+    assert row(ours=0.8, at_least=True).passed is False
     assert row().plain() == {
         "paper": "paper",
         "item": "item",
@@ -77,8 +80,7 @@ def test_a_reproduction_is_stored_and_not_run_again(tmp_path, capsys):
     assert saved["rows"] == rows
     assert saved["versions"]["python"]
     page = (docs / "gaussian-dp.md").read_text()
-    assert "77.6" in page
-    assert "tacit reproduce gaussian-dp/figure-3 --quick" in page
+    assert "`results/gaussian-dp/figure-3.csv`, quick, 1 of 1 runs" in page
     drawn = list((docs / "gaussian-dp").glob("*.svg"))
     assert len(drawn) == len(saved["figures"]) == 1
     assert drawn[0].read_text().count("<svg") == 1
@@ -108,35 +110,52 @@ def test_stored_rows_that_are_damaged_are_named(text, tmp_path, monkeypatch, cap
     assert "item.json must be a" in capsys.readouterr().err
 
 
-def test_the_page_says_what_missed():
+def test_the_page_has_one_row_an_item_with_ours_the_verdict_and_the_evidence():
     item = {
         "item": "i",
         "title": "Title",
         "rows": [row().plain()],
-        "figures": [],
+        "figures": ["drawn"],
         "size": "quick",
-        "runs": [{"settings": {"settings": {"engine": "compiled"}}, "value": 1, "seconds": 1.0}],
+        "runs": [{"settings": {}, "value": 1, "seconds": 1.0}],
         "tasks": 3,
-        "finished": "2026-01-01",
-        "task_seconds": 1.0,
-        "machine": "m",
-        "command": "c",
-        "versions": {},
     }
-    words = "Ours is {{ ours('i', 'quantity') }}, {{ ours('i', 'other') }}; {{ passed('i') }}."
-    text = page_text(Paper("key", "A paper", (), words), [item])
-    assert "| quantity | 1 | 1.2 | 0.2 | 0.1 | **no** | measured |" in text
-    assert "Ours is 1.2, not run; 0 of 1." in text
-    alone = page_text(Paper("key", "A paper", ()), [item | {"rows": [row(published=None, repeats=2).plain()]}])
-    assert "| quantity | ours | standing | repeats |" in alone
-    assert "| quantity | 1.2 | measured | 2 |" in alone
-    many = item | {"rows": [row().plain(), *[row(published=None).plain()] * 70]}
-    folded = page_text(Paper("key", "A paper", ()), [many])
-    assert "<summary>70 more numbers, without a published value</summary>" in folded
-    assert folded.index("**no**") < folded.index("<details")
-    waiting = [row(published=None, repeats=2).plain(), *[row(published=None, ours=None, repeats=0).plain()] * 9]
-    assert "9 more are not run yet." in page_text(Paper("key", "A paper", ()), [item | {"rows": waiting}])
-    assert "Quick size, 1 of 3 runs done (training engine: compiled)" in text
+    verdicts = {
+        "i": Verdict(
+            "refuted, if", "{{ ours('i', 'quantity') }} | {{ passed('i') }}", "{{ ours('i', 'other') }} holds."
+        ),
+        "absent": Verdict("not comparable", "{{ ours('absent', 'quantity') }}", ""),
+    }
+    items = tuple(Item(name, "title", lambda size: [], lambda size, values: []) for name in verdicts)
+    paper = Paper(
+        "key",
+        "A paper",
+        items,
+        "{{ ours('i', 'quantity') }} of {{ published('i', 'quantity') }}",
+        Summary("It says.", verdicts, {"i": "text"}),
+    )
+    text = page_text(paper, [item])
+    evidence = "`results/key/i.csv`, quick, 1 of 3 runs, [drawing 1](key/drawn.svg)"
+    assert f"| Title (`i`) | text | 1.2 \\| 0 of 1 | **refuted, if** not run holds. | {evidence} |" in text
+    assert "| Title (`absent`) |  | not run | **not comparable** | not run |" in text
+    assert text.startswith("# A paper\n\nIt says.\n\n| row of the paper |")
+    assert text.endswith("\n\n1.2 of 1\n")
+
+
+def test_a_page_is_one_screen_and_all_of_them_have_twelve_thousand_words():
+    pages = Path(__file__).parents[2].glob("docs/papers/*.md")
+    words = [len(page.read_text(encoding="utf-8").split()) for page in pages]
+    assert len(words) == len(PAPERS)
+    assert max(words) <= 1_500
+    assert sum(words) <= 12_000
+
+
+@pytest.mark.parametrize("key", PAPERS)
+def test_the_stored_page_is_what_the_stored_results_give(key):
+    """So that no number of a page is typed, and no verdict is older than its results."""
+    root = Path(__file__).parents[2]
+    stored = (root / "docs" / "papers" / f"{key}.md").read_text(encoding="utf-8")
+    assert page_text(PAPERS[key], stored_items(PAPERS[key], root / "results")) == stored
 
 
 def _halves(size, values):
@@ -214,11 +233,28 @@ def test_the_reading_of_a_paper_holds_before_anything_has_run(key):
 
 
 @pytest.mark.parametrize("key", PAPERS)
-def test_every_item_of_a_paper_has_an_outcome(key):
+def test_every_item_of_a_paper_has_a_verdict_with_its_cause_or_assumptions(key):
     summary = PAPERS[key].summary
-    assert list(summary.outcomes) == [item.name for item in PAPERS[key].items]
-    assert {outcome for outcome, _ in summary.outcomes.values()} <= set(OUTCOMES)
+    assert list(summary.verdicts) == [item.name for item in PAPERS[key].items]
+    assert {verdict.word for verdict in summary.verdicts.values()} <= set(VERDICTS)
+    explained = set(VERDICTS) - {"reproduced", "ours"}
+    assert all(verdict.why for verdict in summary.verdicts.values() if verdict.word in explained)
     assert summary.says
-    rows = [line for line in page_text(PAPERS[key], []).splitlines() if line.startswith("| `")]
-    assert len(rows) == len(PAPERS[key].items)
-    assert all("| not run |" in row for row in rows)
+
+
+@pytest.mark.parametrize("key", PAPERS)
+def test_what_is_reproduced_has_no_number_outside_its_tolerance(key):
+    results = Path(__file__).parents[2] / "results"
+    missed = {
+        item["item"] for item in stored_items(PAPERS[key], results) if any(row["pass"] is False for row in item["rows"])
+    }
+    assert [name for name in missed if PAPERS[key].summary.verdicts[name].word == "reproduced"] == []
+
+
+def test_the_list_has_ours_and_the_verdict_of_every_item(capsys):
+    assert main(["reproduce", "--json", "--out", str(Path(__file__).parents[2] / "results")]) == 0
+    listed = {f"{row['paper']}/{row['item']}": row for row in json.loads(capsys.readouterr().out)}
+    assert len(listed) == len(items_of("all"))
+    assert listed["gaussian-dp/figure-3"]["verdict"] == "reproduced"
+    assert "3.813" in listed["input-perturbation/counter-examples"]["ours"]
+    assert listed["input-perturbation/counter-examples"]["verdict"].startswith("refuted, if T = 50 steps, c = 1")

@@ -22,7 +22,7 @@ class Refutation:
         noise_std: sigma by equation (9) with G = 2, Delta = 1.
         mu: exact leakage of the released parameter under replace-one.
         epsilon: the same leakage at `delta`.
-        constant: the c that would make the claim true, which grows like n.
+        constant: the c that would make the claim true, which grows like n / T.
         local_mu: of a perturbed record itself.
     """
 
@@ -59,12 +59,16 @@ def _row(records: int, claimed: float, steps: int, constant: float) -> Refutatio
     return Refutation(records, claimed, delta, sigma, mu, gaussian_epsilon(delta, mu), needed, 2 / sigma)
 
 
+ASSUMED = "Equation (9) as restored, T = 50 steps, c = 1, delta min(1e-5, n^-1.1), loss |theta - x|^2 / 2, replace-one:"
+LIMITS = "The c needed grows like n / T: with T of the order of n the claim holds on this loss."
+
+
 def text(rows: Sequence[Refutation]) -> str:
-    """The table as aligned columns."""
-    lines = ["      n  claimed eps  true eps  c needed   c/n  local mu"]
+    """The table of `counter_examples()` as aligned columns, between its assumptions and what they limit."""
+    lines = [ASSUMED, "      n  claimed eps  true eps  c needed   c/n  local mu"]
     lines += [
         f"{row.records:7d}  {row.claimed:11g}  {row.epsilon:8.2f}  {row.constant:8.3g}"
         f"  {row.constant / row.records:.3f}  {row.local_mu:8.3g}"
         for row in rows
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, LIMITS])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from random import Random
 from statistics import fmean, stdev
 from typing import Any
 
@@ -15,7 +16,7 @@ from tacit.sweeps import Task
 from tacit_papers.base import Item, Row
 from tacit_papers.evaluating_dp.leakage import private_model
 from tacit_papers.evaluating_dp.privacy import KEY, NUMBERS, POISSON, sigma
-from tacit_papers.evaluating_dp.settings import Folder, protocol, split
+from tacit_papers.evaluating_dp.settings import SEED, Folder, protocol, split
 
 _DATASET, _MODEL = "cifar100_pca50", "lr"
 _CELLS = NUMBERS["attribute_inference"]["cells"]
@@ -25,10 +26,23 @@ _MEASURES = {
 }
 
 
+def authors_columns() -> list[int]:
+    """The five of 50 attributes that the authors' code draws, by its seed of Python's own generator."""
+    return sorted(Random(SEED).sample(range(50), 5))
+
+
 def attribute_rates(
-    *, method: str, epsilon: float, seed: int, records: int, batch_size: int, epochs: int, data_dir: Folder = None
+    *,
+    method: str,
+    epsilon: float,
+    seed: int,
+    records: int,
+    batch_size: int,
+    epochs: int,
+    columns: Sequence[int] | None = None,
+    data_dir: Folder = None,
 ) -> dict[str, float]:
-    """Both measures of one private run of softmax regression, each the mean over all attributes.
+    """Both measures of one private run of softmax regression, each the mean over the attributes.
 
     Args:
         method: the calibration.
@@ -37,6 +51,7 @@ def attribute_rates(
         records: members, and as many others.
         batch_size: expected records in a batch.
         epochs: passes over the members.
+        columns: the attributes; all by default.
         data_dir: folder of the data files.
     """
     parts = split(_DATASET, records, data_dir)
@@ -46,7 +61,7 @@ def attribute_rates(
     target = private_model(members, _MODEL, noise, sampling, batch_size, epochs, seed, "recorded")
     inputs, _ = joined(members, others)
     found: dict[str, list[float]] = {name: [] for name in _MEASURES}
-    for column in range(inputs.shape[1]):
+    for column in range(inputs.shape[1]) if columns is None else columns:
         attribute = attacks.Attribute.of(members[0], column)
         scores = attacks.loss_posterior(target, members=members, non_members=others, attribute=attribute)
         found["members"].append(attacks.mean_advantage([scores]))
@@ -76,10 +91,11 @@ def _tasks(size: str) -> list[Task]:
     return [
         Task(
             f"{__name__}:attribute_rates",
-            {"method": cell["method"], "epsilon": cell["epsilon"], "seed": seed} | sizes,
+            {"method": cell["method"], "epsilon": cell["epsilon"], "seed": seed} | sizes | chosen,
             12.0,
             reads_data=True,
         )
+        for chosen in ({"columns": authors_columns()}, {})
         for cell in _CELLS
         for seed in range(protocol(size)["runs"])
     ]
@@ -88,13 +104,19 @@ def _tasks(size: str) -> list[Task]:
 def _rows(size: str, values: Sequence[Any]) -> list[Row]:
     if size == "quick":
         return []
-    make, rows, runs = partial(Row, KEY, "attribute-inference"), [], protocol(size)["runs"]
+    runs, half = protocol(size)["runs"], len(values) // 2
+    return [*_measured(values[:half], runs, "the authors' five attributes: "), *_measured(values[half:], runs, "")]
+
+
+def _measured(values: Sequence[Any], runs: int, where: str) -> list[Row]:
+    """Rows of every cell, for the authors' attributes or for all; the paper's number is of the former."""
+    make, rows = partial(Row, KEY, "attribute-inference"), []
     for place, cell in enumerate(_CELLS):
         done = [value for value in values[place * runs : (place + 1) * runs] if value is not None]
-        prefix = f"{cell['method']}, epsilon {cell['epsilon']:g}: "
+        prefix = f"{cell['method']}, epsilon {cell['epsilon']:g}: {where}"
         for name, words in _MEASURES.items():
             own = [value[name] for value in done]
-            compared = (cell["value"], cell["tolerance"]) if name == "guess" else (None, None)
+            compared = (cell["value"], cell["tolerance"]) if name == "guess" and where else (None, None)
             ours = round(fmean(own), 4) if own else None
             rows.append(make(f"{prefix}{words}", compared[0], ours, compared[1], repeats=len(own)))
         spread = round(stdev(value["guess"] for value in done), 4) if len(done) > 1 else None

@@ -131,7 +131,13 @@ def _table_3_rows(size: str, values: Sequence[Any]) -> list[Row]:
                 make, "NoisyAdam, padding counted in the mean, test accuracy %", literal, table["private"], tolerance
             ),
             _mean(make, "NoisyAdam, padding left out of the mean, test accuracy %", masked),
-            _mean(make, "padding counted, norm by place (not private), test accuracy %", repeated, table["private"]),
+            _mean(
+                make,
+                "padding counted, norm by place (not private), test accuracy %",
+                repeated,
+                table["private"],
+                tolerance,
+            ),
             _mean(make, "non-private, padding counted, test accuracy %", plain, table["nonprivate"], tolerance),
             _mean(make, "two-layer LSTM, not private, test accuracy %", runs[4 * count :], table["lstm"]),
         ]

@@ -161,7 +161,7 @@ def _rows(size: str, values: Sequence[Any]) -> list[Row]:
         make(f"{prefix}test accuracy", None, value["accuracy"]),
         make(f"{prefix}epsilon, moments", given["moments"], value["moments"], tolerance, Standing.PROVEN),
         make(f"{prefix}epsilon, generic", given["generic"], value["generic"], tolerance, Standing.CLAIMED),
-        make(f"{prefix}epsilon, Bayesian", given["bayesian"], value["v1"], None, Standing.BAYESIAN),
+        make(f"{prefix}epsilon, Bayesian", given["bayesian"], value["v1"], tolerance, Standing.BAYESIAN),
         make(f"{prefix}epsilon, Bayesian with Hoelder (2020)", None, value["v2"], None, Standing.BAYESIAN),
         make(f"{prefix}epsilon, exact", None, value["pld"], None, Standing.PROVEN),
     ]

@@ -119,7 +119,11 @@ def tasks(size: str) -> list[Task]:
 
 
 def rows(size: str, values: Sequence[Any]) -> list[Row]:
-    """Counts, what they prove at 95 % confidence, and whether the claim stands."""
+    """Counts and what they prove at 95 % confidence; whether the claim stands, of the mode whose masks are ordered.
+
+    The masks of T1 to T4 have no order that a record could violate: the count is the same in both worlds by design, so
+    that this attack has no power against them.
+    """
     make, claim = partial(Row, KEY, "mask-attack"), accountant("naive")(Approximate(_EPSILON, _DELTA))
     found: list[Row] = []
     for mode, with_it, without in zip(_modes(size), values[::2], values[1::2], strict=True):
@@ -139,10 +143,12 @@ def rows(size: str, values: Sequence[Any]) -> list[Row]:
         found += [
             make(f"{mode}: runs with the order violated, with the record", None, float(sum(with_it))),
             make(f"{mode}: runs with the order violated, without the record", None, float(sum(without))),
-            make(f"{mode}: epsilon at least (claimed 1, delta 1e-5)", None, float(result.epsilon_lower)),
-            make(f"{mode}: smallest epsilon that the audit would detect", None, float(result.detectable_epsilon)),
-            make(f"{mode}: claim refuted (1 yes, 0 no)", None, float(refuted)),
+            make(f"{mode}: epsilon at least, 95 % (claimed 1, delta 1e-5)", None, float(result.epsilon_lower)),
         ]
+        if mode == "paper":
+            detectable = float(result.detectable_epsilon)
+            found.append(make(f"{mode}: smallest epsilon that the audit would detect", None, detectable))
+            found.append(make(f"{mode}: claim refuted (1 yes, 0 no)", None, float(refuted)))
     return found
 
 
