@@ -49,6 +49,10 @@ class MixesRecords(UnsupportedModel):
         self.operation, self.line = operation, line
 
 
+class NoRecordRule(MixesRecords):
+    """An operation that nobody has said anything about: whether it mixes records is not known."""
+
+
 class TrainingMisuse(TacitError):
     """The private trainer was used in a way that would void its accounting."""
 

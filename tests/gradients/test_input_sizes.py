@@ -12,6 +12,8 @@ from tacit.errors import UnsupportedModel
 from tacit.gradients.clipped import ClippedSum
 from tests.gradients.cases import assert_same, oracle, readout
 
+pytestmark = pytest.mark.usefixtures("without_types")
+
 CLIP = 0.3
 
 

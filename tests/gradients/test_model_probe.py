@@ -17,6 +17,8 @@ from tacit.gradients.model_probe import ModelProbe
 from tests.gradients.cases import cross_entropy
 from tests.gradients.modules import CAPACITIES, GOOD, WRONG
 
+pytestmark = pytest.mark.usefixtures("without_types")
+
 X = torch.randn(24, 6, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(24) % 3
 

@@ -31,6 +31,8 @@ from tacit.noise import SeededStream
 from tacit.training import fit, release
 from tacit.training.compile import CompiledSum
 
+pytestmark = pytest.mark.usefixtures("without_types")
+
 EXPECTED = [None, 8, 37, 90]
 
 

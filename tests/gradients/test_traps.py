@@ -15,6 +15,8 @@ from tacit.gradients.buffers import row_squares
 from tests.gradients.cases import cross_entropy, readout, squared_error, total_norm
 from tests.gradients.test_rules import check, floats, ints
 
+pytestmark = pytest.mark.usefixtures("without_types")
+
 
 @pytest.mark.parametrize("size", [2_400_000, 10_000_000])
 def test_norms_of_long_rows_are_not_underestimated(size):

@@ -16,6 +16,8 @@ from tacit.gradients.clipped import ClippedSum
 from tacit.gradients.verify_capture import verify_capture
 from tests.gradients.cases import assert_same, cross_entropy, oracle, readout, squared_error
 
+pytestmark = pytest.mark.usefixtures("without_types")
+
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 
 

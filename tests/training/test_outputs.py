@@ -145,14 +145,14 @@ def test_a_loss_that_mixes_rows_of_one_of_several_outputs_is_refused():
 
 def test_a_model_that_mixes_rows_in_one_of_several_outputs_is_refused():
     parts = parts_of(Returning(lambda logits, hidden: (logits, hidden - hidden.mean(0))), *blobs(RECORDS))
-    with pytest.raises(UnsupportedModel, match="mixes the examples"):
+    with pytest.raises(UnsupportedModel, match=r"mixes the examples|treat the records of a batch apart"):
         parts.model(next(iter(parts.loader))[0])
 
 
 def test_a_number_that_follows_the_batch_is_no_public_option_and_no_output():
     parts = parts_of(Returning(lambda logits, hidden: (logits, len(logits))), *blobs(RECORDS), sampling="poisson")
     x, _ = next(iter(parts.loader))
-    with pytest.raises(TrainingMisuse, match="mixes the examples"):
+    with pytest.raises(TrainingMisuse, match=r"mixes the examples|treat the records of a batch apart"):
         _ = parts.model(x)[1] + 1
     parts = parts_of(Returning(lambda logits, hidden: logits), *blobs(RECORDS), stream=SeededStream(0), steps=30)
 

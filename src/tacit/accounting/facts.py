@@ -148,6 +148,7 @@ class Facts:
         self._earlier: dict[str, Fact] = {}
         self._missing: set[str] = set()
         self._declared: set[tuple[str, int]] = set()
+        self._whole: set[tuple[str, int]] = set()
         self.runs = 0  # How many have begun.
         self._live: list[tuple[str, Callable[[], str]]] = []
         self._lock = threading.RLock()
@@ -200,7 +201,7 @@ class Facts:
     def note(self, name: str, how: How, says: str = "") -> None:
         """Set how `name` is known in this run, unless it was found missing."""
         with self._lock:
-            if name not in self._missing:
+            if name not in self._missing and (name, self.runs) not in self._whole:
                 self._facts[name] = Fact(name, how, says=says)
 
     @property
@@ -220,7 +221,7 @@ class Facts:
             if tally is not None and says in ("", tally.says):
                 tally.times, tally.last_step = tally.times + 1, step
                 return
-            if name in self._missing:
+            if name in self._missing or (name, self.runs) in self._whole:
                 return
             before = self._facts.get(name)
             times = before.times + 1 if before is not None and before.how is How.CHECKED else 1
@@ -231,6 +232,8 @@ class Facts:
     def missing(self, name: str, says: str) -> None:
         """Record that `name` is not known to hold from now on; only a new run, or a declaration, gets it back."""
         with self._lock:
+            if (name, self.runs) in self._whole:
+                return
             before = self._facts.get(name) if name in self._missing else None
             self._missing.add(name)
             self._facts[name] = _one(before, Fact(name, How.ASSUMED, says=says))
@@ -240,9 +243,17 @@ class Facts:
         check.choice("name", name, FACTS)
         self._live.append((name, found))
 
-    def declare(self, name: str, says: str) -> None:
-        """Record the user's declaration of `name` for this run; it joins what was declared before."""
+    def declare(self, name: str, says: str, *, whole: bool = False) -> None:
+        """Record the user's declaration of `name` for this run; it joins what was declared before.
+
+        Args:
+            name: a key of `FACTS`.
+            says: why it holds.
+            whole: whether nothing found later takes it back in this run.
+        """
         with self._lock:
+            if whole:
+                self._whole.add((name, self.runs))
             before = self._facts.get(name)
             if before is not None and before.how is not How.DECLARED:
                 before = None

@@ -26,8 +26,10 @@ from tacit.gradients.kept_values import KeptValues
 from tacit.gradients.module_state import changed_names, copy_to_run, module_state
 from tacit.gradients.nested import leaves
 from tacit.gradients.probe_comparison import ProbeRun, check_repeats, check_rows, check_state
+from tacit.gradients.record_check import RecordCheck, check_records
 
 _ROWS = 64  # memory of a probe is that of a second batch; mixing shows on few rows as on many
+_TYPED = 6  # rows whose operations are typed: their types do not depend on how many there are
 _LEAST = 4  # rows below which rows are repeated, so that half of them can be replaced
 _PAIRS = 4  # draws of a half and its complement before a verdict: mixing of a few records may lie outside of one
 _CROWDED, _CROWDS = 32, 8  # rows of a batch half of which are one row, and how many such rows are tried
@@ -42,11 +44,15 @@ class ModelProbe:
         model: in train mode.
         cleared: names of state that changed in a probe, alike in both runs.
         times: probes that reached a verdict.
+        typed: what the record types of the last thorough probe say.
+        public: tensors that were declared public.
     """
 
     model: nn.Module
     cleared: set[str] = field(default_factory=set)
     times: int = 0
+    typed: RecordCheck = field(default_factory=RecordCheck)
+    public: list[Tensor] = field(default_factory=list)
 
     def __call__(
         self, inputs: Inputs, targets: Tensor | None = None, loss: Loss | None = None, *, thorough: bool = False
@@ -70,17 +76,36 @@ class ModelProbe:
             return False
         batch = _Batch(rows(inputs, chosen), None if targets is None else targets[chosen.to(targets.device)], loss)
         with restored_generators() as start, torch.enable_grad():
-            draw = torch.Generator().manual_seed(random.SystemRandom().getrandbits(60))
-            for turn in range(_PAIRS if thorough else 1):
-                half = _half(len(chosen), draw)
-                self._compare(batch, half, start, again=thorough and turn == 0)
-                self._compare(batch, ~half, start, again=False)
+            try:
+                self._replace(batch, start, thorough)
+            except UnsupportedModel:
+                # Where the types see it too, they name the operation and the line.
+                if thorough:
+                    start()
+                    self._type(batch)
+                raise
             if thorough:
-                crowd = batch.select(torch.randint(len(chosen), (_CROWDED,), generator=draw))
-                if not self._crowd_scaled(crowd, start):
-                    self._crowd(crowd, torch.randperm(_CROWDED, generator=draw)[:_CROWDS], start)
+                start()
+                self._type(batch)
         self.times += 1
         return True
+
+    def _type(self, batch: _Batch) -> None:
+        """Type the operations of model and loss on a few rows."""
+        few = batch.select(torch.arange(min(batch.size, _TYPED)))
+        self.typed = check_records(self.model, few.inputs, few.targets, few.loss, self.public)
+
+    def _replace(self, batch: _Batch, start: Callable[[], None], thorough: bool) -> None:
+        """Replace halves of the rows and compare; `thorough` as in a call."""
+        draw = torch.Generator().manual_seed(random.SystemRandom().getrandbits(60))
+        for turn in range(_PAIRS if thorough else 1):
+            half = _half(batch.size, draw)
+            self._compare(batch, half, start, again=thorough and turn == 0)
+            self._compare(batch, ~half, start, again=False)
+        if thorough:
+            crowd = batch.select(torch.randint(batch.size, (_CROWDED,), generator=draw))
+            if not self._crowd_scaled(crowd, start):
+                self._crowd(crowd, torch.randperm(_CROWDED, generator=draw)[:_CROWDS], start)
 
     def _compare(self, batch: _Batch, replaced: Tensor, start: Callable[[], None], *, again: bool) -> None:
         before = {name: _kept(value) for name, value in module_state(self.model).items()}
@@ -157,6 +182,11 @@ class _Batch:
     inputs: Inputs
     targets: Tensor | None
     loss: Loss | None
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return len(tensors(self.inputs)[0])
 
     def select(self, index: Tensor) -> _Batch:
         """The rows `index`, each as often as it is named."""

@@ -17,6 +17,7 @@ from tacit.accounting import Facts, How, Ledger
 from tacit.errors import UnsupportedModel
 from tacit.gradients.inputs import Inputs, Loss
 from tacit.gradients.model_probe import ModelProbe
+from tacit.gradients.record_check import program_of
 from tacit.standing import Standing
 from tacit.training.callbacks import Callback
 from tacit.training.captured import captured_data
@@ -55,7 +56,7 @@ class FitChecks:
         self._ledger, self._model, self._loss, self._data = ledger, model, loss, data
         self._probe = ModelProbe(model)
         self._guard = StateGuard(model)
-        self._unprobed = False
+        self._unprobed, self._program = False, program_of(model)
         self._draw = random.SystemRandom()
         self._secure = ledger.facts["randomness"].how is How.ENFORCED
         for name, says in _ENFORCED.items():
@@ -64,6 +65,7 @@ class FitChecks:
             self.facts.note(name, How.CHECKED, f"{PROBED}, before the first release")
         _note_rows(self.facts, data[0])
         self._undeclared = self._note_loss(public)
+        self._probe.public = [value for each in (public or {}).values() for value in _tensors_of(each)]
 
     @property
     def facts(self) -> Facts:
@@ -84,10 +86,11 @@ class FitChecks:
         Raises before the release of that step.
         """
         self._compare_weights(step)
-        if len(targets) == 0 or not (self._due(step)):
+        anew = len(targets) > 0 and self._is_another_program()
+        if len(targets) == 0 or not (anew or self._due(step)):
             return
         try:
-            tested = self._probe(inputs, targets, self._loss, thorough=self._probe.times == 0)
+            tested = self._probe(inputs, targets, self._loss, thorough=anew or self._probe.times == 0)
         except UnsupportedModel:
             if step > 1:
                 self._ledger.mark_unsafe("a check of the model failed after steps were released", Standing.CLAIMED)
@@ -95,10 +98,21 @@ class FitChecks:
         if not tested:
             self._unprobed = self._unprobed or self._probe.times == 0
             return
+        for name, says in self._probe.typed.doubts:
+            self.facts.missing(name, says)
         for name in ("model_rows", "model_state"):
             self.facts.checked(name, step=step, says=PROBED)
         if not self._undeclared:
             self.facts.checked("loss_rows", step=step, says=PROBED)
+
+    def _is_another_program(self) -> bool:
+        """Whether modes, classes, hooks or attributes changed so that another program may run from now on."""
+        program, names = program_of(self._model), self._guard.changed()
+        anew = program != self._program or any(name not in self._probe.cleared for name in names)
+        self._program = program
+        if names:
+            self._guard.forwarded()
+        return anew
 
     def _compare_weights(self, step: int) -> None:
         """Between two releases only callbacks and `evaluate` run: what they change is no release."""
@@ -160,6 +174,12 @@ class FitChecks:
                 "loss_rows", f'loss reads {name}, of unknown origin: declare it by public={{"{name}": {name}}}'
             )
         return bool(declared or undeclared)
+
+
+def _tensors_of(value: object) -> list[Tensor]:
+    if isinstance(value, nn.Module):
+        return [*value.parameters(), *value.buffers()]
+    return [value] if isinstance(value, Tensor) else []
 
 
 def _note_rows(facts: Facts, inputs: object) -> None:

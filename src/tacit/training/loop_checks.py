@@ -23,6 +23,7 @@ from tacit.errors import TacitError, TrainingMisuse
 from tacit.gradients.deferred import DeferredSum
 from tacit.gradients.inputs import Inputs
 from tacit.gradients.module_state import same
+from tacit.gradients.record_check import program_of
 from tacit.standing import Standing
 from tacit.training.optimizers import refuse_other_steps, steps_allowed
 from tacit.training.private_outputs import PrivateOutputs
@@ -77,7 +78,7 @@ class LoopChecks:
         self._signatures: set[tuple[object, ...]] = set()
         self._probed_at = -1
         self._settings = settings_of(self.optimizer)
-        self._skipped = 0
+        self._skipped, self._program = 0, program_of(model.model)
         self._declaring = False
         refuse_other_steps(optimizer)
         for name in ("rows", "model_rows", "model_state", "loss_rows", "numbers_read", "weights"):
@@ -109,6 +110,7 @@ class LoopChecks:
             hint = "What is computed from a batch is followed and needs no declaration."
             raise check.fail("tensor", "one that was not computed from a batch", type(value).__name__, hint)
         self._public[id(value)] = value, value._version
+        self.model.probe.public.append(value)
         self.facts.declare("settings", f"{name}: public")
         return value
 
@@ -154,9 +156,11 @@ class LoopChecks:
         for name in names:
             if self.guard.is_buffer(name) or self.guard.holds_rows(name):
                 raise TrainingMisuse(elsewhere(name))
-        due = self._sure["probe"] > 0 or _DRAW.random() * self.check_every < 1
-        if names or (due and self._probed_at != self.run.taken):
-            self._probe(inputs, thorough=self._sure["probe"] == PROBED_STEPS)
+        program = program_of(self.model.model)
+        anew, self._program = program != self._program, program
+        due = anew or self._sure["probe"] > 0 or _DRAW.random() * self.check_every < 1
+        if names or anew or (due and self._probed_at != self.run.taken):
+            self._probe(inputs, thorough=anew or bool(names) or self._sure["probe"] == PROBED_STEPS)
         if names:
             self.guard.forwarded()
 
@@ -180,6 +184,8 @@ class LoopChecks:
         with self._marking():
             if not self.model.probe(inputs, thorough=thorough):
                 return
+        for name, says in self.model.probe.typed.doubts:
+            self.facts.missing(name, says)
         self._probed_at = self.run.taken
         self._sure["probe"] -= self._sure["probe"] > 0
         self.facts.checked("model_rows", step=self.step, says=_HALF)

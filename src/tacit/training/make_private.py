@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from tacit import check
 from tacit.accounting import Ledger
-from tacit.accounting.facts import Facts
+from tacit.accounting.facts import FACTS, Facts
 from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.gradients import examine
 from tacit.gradients.model_probe import restored_generators
@@ -60,6 +60,16 @@ class Private(NamedTuple):
     def public(self, tensor: Tensor, name: str) -> Tensor:
         """Declare that `tensor` was made without private records, so that losses may use it; returns it."""
         return self.model.session.checks.public(tensor, name)
+
+    def declare(self, fact: str, sentence: str) -> None:
+        """Declare that a fact holds in this run, whatever is found; ledger and card print the sentence.
+
+        Args:
+            fact: a key of `tacit.accounting.facts.FACTS`, such as "rows".
+            sentence: why it holds.
+        """
+        check.choice("fact", fact, FACTS)
+        self.ledger.facts.declare(fact, check.text("sentence", sentence), whole=True)
 
     def unreleased(self, name: str) -> AbstractContextManager[None]:
         """Context in which numbers are read that neither leave this computer nor steer the run."""

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from torch import Tensor
 
-from tacit.errors import MixesRecords
+from tacit.errors import MixesRecords, NoRecordRule
 from tacit.verification.record_types import (
     PUBLIC,
     OneRecord,
@@ -145,6 +145,10 @@ class Call:
         """Raise `MixesRecords` for this call."""
         refuse(self.name, self.line, why, mend)
 
+    def unknown(self, why: str, mend: str) -> NoReturn:
+        """Raise `NoRecordRule` for this call."""
+        refuse(self.name, self.line, why, mend, NoRecordRule)
+
     def public(self, value: Tensor, axis: int, inner: int) -> None:
         """Require a public argument to say nothing about positions where its `axis` meets the records."""
         kind = self.kind(value)
@@ -194,7 +198,7 @@ class Call:
         return typed[0]
 
 
-def refuse(name: str, line: str, why: str, mend: str = "") -> NoReturn:
+def refuse(name: str, line: str, why: str, mend: str = "", kind: type[MixesRecords] = MixesRecords) -> NoReturn:
     """Raise for an operation that does not treat the records apart.
 
     Args:
@@ -202,12 +206,13 @@ def refuse(name: str, line: str, why: str, mend: str = "") -> NoReturn:
         line: the user's line; empty where there is none.
         why: what it does.
         mend: what to write instead.
+        kind: of error; `NoRecordRule` where nobody knows what the operation does.
 
     Raises:
         MixesRecords: always.
     """
     hint = f"{mend}." if mend else "Compute each record's value from that record and public values."
-    raise MixesRecords(
+    raise kind(
         f"every operation must treat the records of a batch apart; got {name} at {line or 'an unknown line'}: {why}. "
         + hint,
         operation=name,

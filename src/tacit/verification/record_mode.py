@@ -133,7 +133,7 @@ class RecordMode(TorchDispatchMode):
         call = Call(func, args, kwargs, self.kind, line, self.count)
         name = func._schema.name.partition("::")[2]
         if any(issubclass(kind, Tensor) and kind not in (Tensor, nn.Parameter) for kind in types):
-            call.refuse("tensors of this class are not followed", "Use plain tensors")
+            call.unknown("tensors of this class are not followed", "Use plain tensors")
         if name in rules.FACTORIES:
             return self._made(func(*args, **kwargs), name, call)
         if name in _LITERALS:
@@ -186,16 +186,16 @@ class RecordMode(TorchDispatchMode):
         rule = rules.RULES.get(base)
         if rule is None:
             if not call.name.startswith("aten."):
-                call.refuse("operations of extensions have no record rule", "Declare model_rows, or use torch's")
-            call.refuse(f"{call.name} has no record rule", "Add one, or declare model_rows")
+                call.unknown("operations of extensions have no record rule", "Declare model_rows, or use torch's")
+            call.unknown(f"{call.name} has no record rule", "Add one, or declare model_rows")
         if ones and base not in ("cat", "stack"):
             call.refuse("one record meets others")
         result = rule(call)
         unread = call.unread()
         if unread:
-            call.refuse(f"its rule does not know the argument {unread[0]}", "Leave it out, or declare model_rows")
+            call.unknown(f"its rule does not know the argument {unread[0]}", "Leave it out, or declare model_rows")
         if isinstance(result, Public):
-            call.refuse("its rule does not know records in this argument", "Give public values there")
+            call.unknown("its rule does not know records in this argument", "Give public values there")
         return result
 
     def _history(self, call: Call) -> Any:

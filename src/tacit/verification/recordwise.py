@@ -106,11 +106,22 @@ def observed(mode: RecordMode) -> Iterator[None]:
         yield
 
 
-def check_outputs(mode: RecordMode, output: object) -> list[Tensor]:
-    """The outputs that are the records', each along one axis; raises for numbers of several records."""
+def check_outputs(mode: RecordMode, output: object, unused: bool = False) -> list[Tensor]:
+    """The outputs that are the records', each along one axis.
+
+    Args:
+        mode: that typed the program.
+        output: what it returned.
+        unused: whether numbers of the whole batch may be among them, as others see to it that nobody uses them.
+
+    Raises:
+        MixesRecords: an output is of several records.
+    """
     found = []
     for value in output_tensors(output):
         kind = mode.kind(value)
+        if unused and isinstance(kind, WholeBatch):
+            continue
         if isinstance(kind, WholeBatch | Part):
             refuse(kind.operation, kind.line, "its result is of several records, and is returned")
         if isinstance(kind, OneRecord):

@@ -226,7 +226,7 @@ def embedding(call: Call) -> RecordType:
 
 
 @rule("embedding_dense_backward", "embedding_sparse_backward", "embedding_backward", "_embedding_bag_dense_backward",
-      "_embedding_bag_backward", "_embedding_bag_per_sample_weights_backward")  # fmt: skip
+      "_embedding_bag_backward")  # fmt: skip
 def embedding_backward(call: Call) -> RecordType:
     """The gradient of the table is a sum over the batch; counts of a word are counts of all records."""
     read_all(call)
@@ -234,6 +234,18 @@ def embedding_backward(call: Call) -> RecordType:
         call.refuse("it divides by how often the batch has a word", "Set scale_grad_by_freq=False")
     call.all_tensors()
     return call.whole()
+
+
+@rule("_embedding_bag_per_sample_weights_backward")
+def bag_weights_backward(call: Call) -> RecordType:
+    """The gradients of the weights of each record's bag."""
+    read_all(call)
+    public_weights(call, "weight")
+    kind = call.records(call["indices"])
+    if kind is None or call.records(call["grad"]) != Records(0) or call.records(call["offset2bag"]) not in (kind, None):
+        call.refuse("its bags follow positions in the batch", "Give indices of shape (batch, length), padded")
+    call.read("offsets", "offset2bag")
+    return kind
 
 
 @rule("_embedding_bag", "_embedding_bag_forward_only")
