@@ -1,5 +1,8 @@
 """`fit` and `make_private` type a model: what mixes is refused by its line, what nobody knows is said."""
 
+import random
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -79,11 +82,11 @@ def by_fit(model, *, loss=ce, **settings):
     return fit(model, x, y, loss=loss, optimizer=SGD(model.parameters(), lr=0.1), **options).ledger
 
 
-def by_loop(model, after_step=lambda private, step: None):
+def by_loop(model, after_step=lambda private, step: None, epochs=2):
     x, y = records()
     loader = DataLoader(TensorDataset(x, y), batch_size=20)
-    private = make_private(model, SGD(model.parameters(), lr=0.1), loader, steps=6, **SETTINGS)
-    for _ in range(2):
+    private = make_private(model, SGD(model.parameters(), lr=0.1), loader, steps=3 * epochs, **SETTINGS)
+    for _ in range(epochs):
         for step, (a, b) in enumerate(private.loader):
             ce(private.model(a), b).backward()
             private.optimizer.step()
@@ -160,6 +163,63 @@ def test_a_program_that_changes_between_steps_is_typed_anew(change):
             by_loop(model, after)
     finally:
         Net.forward = forward
+
+
+class MixesHalfOfTheTime(Net):
+    def __init__(self, draw):
+        super().__init__()
+        self.draw = draw
+
+    def forward(self, x):
+        if self.draw() < 0.3:
+            x = 0.5 * x + 0.5 * x.flip(0)
+        return super().forward(x)
+
+
+class MixesAfterSteps(Net):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x - x.mean(0) if self.calls > 12 else x)
+
+
+class DropsLayers(Net):
+    def forward(self, x):
+        h = torch.tanh(self.a(x))
+        return self.b(h if torch.rand(()) < 0.5 else h.square())
+
+
+def several(door, make, times):
+    for _ in range(times):
+        door(make())
+
+
+DRAWS = {"torch": lambda: torch.rand(()), "python": random.random, "numpy": lambda: np.random.rand()}  # noqa: NPY002
+
+
+@pytest.mark.parametrize("door", [by_fit, by_loop])
+@pytest.mark.parametrize("draw", DRAWS)
+def test_a_model_that_mixes_now_and_then_is_refused_when_it_does(draw, door):
+    for seed in range(3):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        with pytest.raises(TacitError):
+            several(door, lambda: MixesHalfOfTheTime(DRAWS[draw]), 4)
+
+
+@pytest.mark.parametrize("door", [by_fit, by_loop])
+def test_a_model_that_mixes_from_a_later_call_on_is_refused(door):
+    with pytest.raises(TacitError):
+        door(MixesAfterSteps(), **({"steps": 20} if door is by_fit else {"epochs": 8}))
+
+
+@pytest.mark.parametrize("door", [by_fit, by_loop])
+def test_a_model_that_drops_layers_by_its_own_draws_stays_proven(door):
+    assert door(DropsLayers()).standing is Standing.PROVEN
 
 
 def test_a_declaration_is_printed_and_stays():

@@ -442,3 +442,14 @@ def double_precision(x, y):
 def half_precision(x, y):
     with torch.autocast("cpu", torch.bfloat16):
         return ce(NET(x), y)
+
+
+@right
+def records_by_index(x, y):
+    return torch.stack([(x[i] * 2).sum() for i in range(len(x))])
+
+
+@right
+def records_of_a_layer_by_index(x, y):
+    z = NET(x)
+    return torch.stack([z[i].square().sum() for i in range(len(x))])

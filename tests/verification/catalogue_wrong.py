@@ -5,6 +5,7 @@ tensor whose origin nobody knows: neither is refused, and neither stays proven.
 """
 
 import math
+import threading
 from types import SimpleNamespace
 
 import torch
@@ -725,3 +726,64 @@ def queue_of_earlier_batches(x, y):
 
 
 QUEUE = [torch.randn(6)]
+
+
+@torch.jit.script
+def _centred(x: torch.Tensor) -> torch.Tensor:
+    return x - x.mean(0)
+
+
+@torch.jit.script
+def _positives(x: torch.Tensor) -> int:
+    return int((x > 0).sum())
+
+
+@wrong("mean")
+def torchscript_that_centres(x, y):
+    return ce(NET(_centred(x)), y)
+
+
+@wrong("read")
+def int_out_of_torchscript(x, y):
+    return ce(NET(x), y) * _positives(x)
+
+
+@wrong("mean")
+def refusal_that_is_caught(x, y):
+    try:
+        return x - x.mean(0)
+    except Exception:
+        return x
+
+
+@wrong("mean")
+def compiled_function_that_centres(x, y):
+    return torch.compile(lambda z: z - z.mean(0), backend="eager")(x)
+
+
+@wrong("mean")
+def vectorised_over_columns(x, y):
+    return torch.func.vmap(lambda column: column - column.mean(), in_dims=1, out_dims=1)(x)
+
+
+@wrong("stack")
+def records_treated_unlike(x, y):
+    return torch.stack([x[i] * 2 if i < 3 else x[i] * 3 for i in range(8)])
+
+
+@wrong("_to_sparse")
+def sparse_product(x, y):
+    return x.to_sparse() @ torch.ones(6, 2)
+
+
+def _in_a_thread(x):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(x - x.mean(0)))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+@wrong("nll_loss_forward")
+def centred_in_another_thread(x, y):
+    return ce(NET(_in_a_thread(x)), y)

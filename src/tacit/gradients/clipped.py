@@ -293,7 +293,11 @@ class ClippedSum:
             # A run that goes on examines the model again: what that draws must not shift the run's own randomness.
             with torch.random.fork_rng([targets.device] if targets.is_cuda else []):
                 batch = PhysicalBatch(loss, inputs, targets)
-                verified = verify_capture(self.model, self.trainable, batch, stateful=bool(self.probe.cleared))
+                if self.probe.typed.branches:
+                    # Two passes may be two programs, so that none stands for the other: one record at a time.
+                    verified = Verification(None, "a forward pass that branches on draws")
+                else:
+                    verified = verify_capture(self.model, self.trainable, batch, stateful=bool(self.probe.cleared))
             if verified.final:
                 self._verifications[key] = verified
                 if len(self._verifications) > _KEPT_VERIFICATIONS:

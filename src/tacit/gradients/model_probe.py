@@ -90,6 +90,26 @@ class ModelProbe:
         self.times += 1
         return True
 
+    @property
+    def unsteady(self) -> bool:
+        """Whether the next forward pass may be another program: it reads draws, or counts in attributes."""
+        buffers = {name for name, _ in self.model.named_buffers()}
+        return self.typed.branches or not self.cleared <= buffers
+
+    def observe(self, inputs: Inputs, targets: Tensor | None = None, loss: Loss | None = None) -> None:
+        """Type the pass over a whole batch that is about to run, with the generators as they are now.
+
+        Raises:
+            MixesRecords: an operation of this pass mixes the records.
+        """
+        count = len(tensors(inputs)[0])
+        if not count:
+            return
+        places = torch.arange(max(count, 2)) % count
+        labels = None if targets is None else targets[places.to(targets.device)]
+        with restored_generators():
+            self.typed = check_records(self.model, rows(inputs, places), labels, loss, self.public)
+
     def _type(self, batch: _Batch) -> None:
         """Type the operations of model and loss on a few rows."""
         few = batch.select(torch.arange(min(batch.size, _TYPED)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
@@ -28,10 +30,12 @@ class RecordCheck:
     Attributes:
         operations: how many operations on records' values were typed; 0 where the pass could not be typed.
         doubts: facts that they leave open.
+        branches: whether Python read a draw, so that the next pass may run other operations.
     """
 
     operations: int = 0
     doubts: Doubts = ()
+    branches: bool = False
 
 
 def check_records(
@@ -73,7 +77,7 @@ def _typed(model: nn.Module, given: tuple[Inputs, Tensor | None, Loss | None], p
     fresh = map_tensors(lambda value: value.detach().clone(), inputs)
     labels = None if targets is None else targets.detach().clone()
     values = tensors(fresh) if labels is None else [*tensors(fresh), labels]
-    mode = RecordMode(len(values[0]))
+    mode, draws = RecordMode(len(values[0])), _draws_of_python()
     for value in public:
         mode.public(value)
     for value in values:
@@ -85,7 +89,13 @@ def _typed(model: nn.Module, given: tuple[Inputs, Tensor | None, Loss | None], p
             outputs = losses_of(loss, outputs, labels)
         # Without the loss, a mean among the outputs may be there as long as no loss uses it.
         check_gradients(mode, check_outputs(mode, outputs, unused=loss is None))
-    return RecordCheck(len(mode.operations), tuple(_doubts(mode, of_model)))
+    branches = mode.branches or draws != _draws_of_python()
+    return RecordCheck(len(mode.operations), tuple(_doubts(mode, of_model)), branches)
+
+
+def _draws_of_python() -> tuple[object, ...]:
+    """The states of the generators of Python and NumPy."""
+    return random.getstate(), repr(np.random.get_state(legacy=False))  # noqa: NPY002
 
 
 def _doubts(mode: RecordMode, of_model: frozenset[str]) -> Iterable[tuple[str, str]]:

@@ -87,19 +87,22 @@ class FitChecks:
         """
         self._compare_weights(step)
         anew = len(targets) > 0 and self._is_another_program()
-        if len(targets) == 0 or not (anew or self._due(step)):
+        due = len(targets) > 0 and (anew or self._due(step))
+        if not due and not (len(targets) > 0 and self._probe.unsteady):
             return
         try:
-            tested = self._probe(inputs, targets, self._loss, thorough=anew or self._probe.times == 0)
+            if not due:
+                self._probe.observe(inputs, targets, self._loss)
+            tested = due and self._probe(inputs, targets, self._loss, thorough=anew or self._probe.times == 0)
         except UnsupportedModel:
             if step > 1:
                 self._ledger.mark_unsafe("a check of the model failed after steps were released", Standing.CLAIMED)
             raise
+        for name, says in self._probe.typed.doubts:
+            self.facts.missing(name, says)
         if not tested:
             self._unprobed = self._unprobed or self._probe.times == 0
             return
-        for name, says in self._probe.typed.doubts:
-            self.facts.missing(name, says)
         for name in ("model_rows", "model_state"):
             self.facts.checked(name, step=step, says=PROBED)
         if not self._undeclared:

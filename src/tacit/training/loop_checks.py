@@ -161,6 +161,10 @@ class LoopChecks:
         due = anew or self._sure["probe"] > 0 or _DRAW.random() * self.check_every < 1
         if names or anew or (due and self._probed_at != self.run.taken):
             self._probe(inputs, thorough=anew or bool(names) or self._sure["probe"] == PROBED_STEPS)
+        if self.model.probe.unsteady:
+            with self._marking():
+                self.model.probe.observe(inputs)
+            self._note_doubts()
         if names:
             self.guard.forwarded()
 
@@ -180,12 +184,15 @@ class LoopChecks:
         if names:
             self.guard.forwarded()
 
+    def _note_doubts(self) -> None:
+        for name, says in self.model.probe.typed.doubts:
+            self.facts.missing(name, says)
+
     def _probe(self, inputs: Inputs, *, thorough: bool) -> None:
         with self._marking():
             if not self.model.probe(inputs, thorough=thorough):
                 return
-        for name, says in self.model.probe.typed.doubts:
-            self.facts.missing(name, says)
+        self._note_doubts()
         self._probed_at = self.run.taken
         self._sure["probe"] -= self._sure["probe"] > 0
         self.facts.checked("model_rows", step=self.step, says=_HALF)

@@ -67,6 +67,9 @@ class RecordMode(TorchDispatchMode):
         reads: user's line -> how often a number was read there.
         foreign: lines at which a tensor of unknown origin met a record's value.
         answering: whether a read of a library is under way that is answered.
+        of_array: whether `torch.tensor` is reading an array.
+        branches: whether Python read a draw, so that another run may be another program.
+        refused: the first refusal, which code in between may have caught or wrapped.
     """
 
     def __init__(self, count: int):
@@ -78,6 +81,8 @@ class RecordMode(TorchDispatchMode):
         self.answering = self.of_array = False
         self._own: set[int] = set()
         self._unknown: set[int] = set()
+        self._random: set[int] = set()
+        self.branches, self.refused = False, None
         self._lines: dict[int, str] = {}
 
     # Origins.
@@ -128,11 +133,18 @@ class RecordMode(TorchDispatchMode):
     # Operations.
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        try:
+            return self._dispatch(func, types, args, kwargs or {})
+        except MixesRecords as error:
+            self.refused = self.refused or error
+            raise
+
+    def _dispatch(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         line = self._note_line()
         call = Call(func, args, kwargs, self.kind, line, self.count)
         name = func._schema.name.partition("::")[2]
-        if any(issubclass(kind, Tensor) and kind not in (Tensor, nn.Parameter) for kind in types):
+        other = any(issubclass(kind, Tensor) and kind not in (Tensor, nn.Parameter) for kind in types)
+        if other or any(value.layout != torch.strided for value in call.tensors):
             call.unknown("tensors of this class are not followed", "Use plain tensors")
         if name in rules.FACTORIES:
             return self._made(func(*args, **kwargs), name, call)
@@ -178,6 +190,11 @@ class RecordMode(TorchDispatchMode):
                     whole.operation, whole.line, f"its result is of the whole batch, and meets records at {call.line}"
                 )
             return whole
+        if call.name == "aten.select_backward" and ones and not typed:
+            sizes, dim = call["input_sizes"], call["dim"]
+            if sizes[dim] == self.count and call["index"] % self.count == ones[0].index:
+                # The gradient at the place of one record: nothing at those of the others.
+                return Records(dim % len(sizes))
         if ones and not typed and all(one.index == ones[0].index for one in ones):
             return OneRecord(ones[0].index, self._history(call))
         base = name.rstrip("_") if not name.startswith("__") else name.strip("_")
@@ -222,15 +239,18 @@ class RecordMode(TorchDispatchMode):
 
     def _of_public(self, func: Any, args: Any, kwargs: Any, call: Call) -> Any:
         drawn = rules.drawn(call, self.kind)
+        if call.name.removeprefix("aten.") in ANSWERS and self._any_in(self._random, call.tensors):
+            self.branches = True
+        random = drawn or call.name.removeprefix("aten.") in rules.DRAWN or self._any_in(self._random, call.tensors)
         output = func(*args, **kwargs)
         written = call.written()
         for value in written:
             self._wrote(value, PUBLIC, call)
-            self._spread_unknown(call.tensors, value)
+            self._spread(call.tensors, value, bool(random))
         for value in tensors_in(output):
             if self.storages.find(value) is None:
                 self.storages.add(value)
-                self._spread_unknown(call.tensors, value)
+                self._spread(call.tensors, value, bool(random))
             if drawn and all(
                 size == value.numel() * value.element_size() for size in [value.untyped_storage().nbytes()]
             ):
@@ -248,6 +268,8 @@ class RecordMode(TorchDispatchMode):
 
     def _made(self, output: Tensor, name: str, call: Call) -> Tensor:
         entry = self.storages.add(output)
+        if name in rules.DRAWN:
+            self._random.add(output.untyped_storage()._cdata)
         if name in rules.UNWRITTEN:
             mark_unwritten(entry, output)
         elif name in rules.DRAWS and call.given.get("generator") is None:
@@ -326,12 +348,22 @@ class RecordMode(TorchDispatchMode):
 
     # Values of unknown origin.
 
-    def _spread_unknown(self, given: list[Tensor], value: Tensor) -> None:
-        if any(each.untyped_storage()._cdata in self._unknown for each in given):
+    def _spread(self, given: list[Tensor], value: Tensor, random: bool) -> None:
+        if self._any_in(self._unknown, given):
             self._unknown.add(value.untyped_storage()._cdata)
+        if random:
+            self._random.add(value.untyped_storage()._cdata)
+
+    def is_unknown(self, value: Tensor) -> bool:
+        """Whether nobody knows where a public value comes from."""
+        self.kind(value)
+        return self._any_in(self._unknown, [value])
+
+    def _any_in(self, memory: set[int], given: list[Tensor]) -> bool:
+        return any(value.untyped_storage()._cdata in memory for value in given)
 
     def _note_foreign(self, tensors: list[Tensor], line: str) -> None:
-        if any(value.untyped_storage()._cdata in self._unknown for value in tensors):
+        if self._any_in(self._unknown, tensors):
             self.foreign[line] = self.foreign.get(line, 0) + 1
 
 

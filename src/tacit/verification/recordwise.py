@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from tacit import check
+from tacit.errors import NoRecordRule, told
 from tacit.verification.calls import refuse, tensors_in
 from tacit.verification.record_mode import ReadMode, RecordMode
 from tacit.verification.record_types import OneRecord, Part, Public, Records, WholeBatch
@@ -103,7 +104,18 @@ def observed(mode: RecordMode) -> Iterator[None]:
         stack.callback(hook.remove)
         stack.enter_context(ReadMode(mode))
         stack.enter_context(mode)
-        yield
+        try:
+            yield
+        except NotImplementedError as error:
+            hint = "Use plain strided tensors"
+            refuse("storage", mode.line(), told(error), hint, NoRecordRule)
+        except Exception:
+            # TorchScript and others wrap what an operation raises.
+            if mode.refused is not None:
+                raise mode.refused from None
+            raise
+        if mode.refused is not None:
+            raise mode.refused
 
 
 def check_outputs(mode: RecordMode, output: object, unused: bool = False) -> list[Tensor]:
@@ -128,6 +140,8 @@ def check_outputs(mode: RecordMode, output: object, unused: bool = False) -> lis
             refuse("select", "", "the value of one record is returned", "Return one for each record")
         if isinstance(kind, Records):
             found.append(value)
+        elif mode.is_unknown(value):
+            mode.foreign.setdefault("what is returned", 1)
     return found
 
 

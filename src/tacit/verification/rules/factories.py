@@ -18,6 +18,8 @@ DRAWS = frozenset(("rand", "randn", "randint", "rand_like", "randn_like", "randi
 _IN_PLACE = frozenset(
     ("bernoulli_", "uniform_", "normal_", "exponential_", "random_", "log_normal_", "cauchy_", "geometric_")
 )
+DRAWN = DRAWS | _IN_PLACE | frozenset(("randperm", "bernoulli", "normal", "multinomial", "poisson"))
+"""Draw from a generator."""
 FACTORIES = (
     UNWRITTEN
     | DRAWS
