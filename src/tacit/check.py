@@ -211,6 +211,33 @@ def text(name: str, value: object) -> str:
     return value
 
 
+# Control characters but tab and line feed, line separators, marks that turn the direction of text, halves of pairs.
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(name: str, value: str) -> str:
+    r"""`value` where it holds no control character, which could move the cursor or hide text on a terminal.
+
+    Example:
+        >>> printable("dataset", "a\x1b[2Jb")
+        Traceback (most recent call last):
+        tacit.errors.InvalidInput: dataset must be free of control characters; got 'a\x1b[2Jb'.
+    """
+    if _UNSEEN.search(value):
+        raise fail(name, "free of control characters", value[:40])
+    return value
+
+
+def visible(text: str) -> str:
+    r"""`text` with every control character but tab and line feed as its escape sequence in Python.
+
+    Example:
+        >>> visible("a\x1b[2Jb")
+        'a\\x1b[2Jb'
+    """
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def texts(name: str, value: object) -> list[str]:
     """`value` as a new list of strings."""
     if not isinstance(value, list):

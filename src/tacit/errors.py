@@ -9,6 +9,24 @@ class InvalidInput(TacitError, ValueError):
     """An argument breaks its rule: `<name> must be <rule>; got <value>. <what to do>`."""
 
 
+class Changed(InvalidInput):
+    """A file of a run is not the one that was signed, or contradicts the others; the command line exits with 3.
+
+    Args:
+        file: its name.
+        why: follows "it".
+        rule: follows "must be".
+
+    Example:
+        >>> print(Changed("card.json", "has another SHA-256 than was signed"))
+        card.json must be as the run wrote it; it has another SHA-256 than was signed. `tacit verify RUN` tells more.
+    """
+
+    def __init__(self, file: str, why: str, rule: str = "as the run wrote it"):
+        super().__init__(f"{file} must be {rule}; it {why}. `tacit verify RUN` tells more.")
+        self.file, self.why = file, why
+
+
 class Refused(TacitError):
     """An accountant or mechanism has no sound answer; the message gives the reason."""
 

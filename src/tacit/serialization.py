@@ -16,6 +16,11 @@ from tacit import check
 from tacit.errors import InvalidInput
 
 _PART = re.compile(r"\.[0-9a-f]{16}\.part$")  # the names that `write_bytes` makes
+LARGEST = 64 * 2**20
+"""Bytes of the largest JSON file that is read."""
+_DEEPEST = 100  # tables and lists in each other; a SPEC of nested mechanisms has about ten
+_DIGITS = 40  # of an integer: more than any count has
+_FLOAT = 1100  # characters of a number with a point: the exact decimal form of any double is shorter
 
 
 def json_text(value: object) -> str:
@@ -26,15 +31,72 @@ def json_text(value: object) -> str:
 def json_table(name: str, path: str | Path) -> dict[str, Any]:
     """The JSON table in the file `path`, or on standard input for "-"; raises `InvalidInput` where there is none."""
     try:
-        text = sys.stdin.read() if str(path) == "-" else Path(path).read_text(encoding="utf-8")
-        table = json.loads(text, object_pairs_hook=_without_duplicates)
+        if str(path) == "-":
+            content = sys.stdin.read(LARGEST + 1).encode()
+        else:
+            with Path(path).open("rb") as file:
+                content = file.read(LARGEST + 1)
     except FileNotFoundError:
         raise check.fail(name, "a file that exists", str(path)) from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise InvalidInput(f"{name} must be a JSON file; got {str(path)!r}. {error}") from None
+    return table_of(name, content, str(path))
+
+
+def table_of(name: str, content: bytes, where: str) -> dict[str, Any]:
+    """The JSON table in `content`, which may come from anybody: its size, depth and numbers are bounded.
+
+    Args:
+        name: of the file, for messages.
+        content: of the file.
+        where: it was read from, for messages.
+
+    Raises:
+        InvalidInput: it is none, or larger or deeper than any that tacit writes, or holds a number that is not finite.
+
+    Example:
+        >>> table_of("card.json", b'{"epsilon": 1e400}', "card.json")
+        Traceback (most recent call last):
+        tacit.errors.InvalidInput: card.json must be a JSON file; got 'card.json'. A number is not finite: 1e400.
+    """
+    try:
+        if len(content) > LARGEST:
+            raise ValueError(f"It has more than {LARGEST} bytes.")
+        table = json.loads(
+            content.decode("utf-8"),
+            object_pairs_hook=_without_duplicates,
+            parse_int=_integer,
+            parse_float=_finite,
+            parse_constant=_finite,
+        )
+        _check_depth(table)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{name} must be a JSON file; got {where!r}. {error}") from None
     if not isinstance(table, dict):
-        raise check.fail(name, "a JSON table", table)
+        raise check.fail(name, "a JSON table", type(table).__name__)
     return table
+
+
+def _integer(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise ValueError(f"A number has {len(text)} digits; at most {_DIGITS} are read.")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    if len(text) > _FLOAT or not math.isfinite(value := float(text)):
+        raise ValueError(f"A number is not finite: {text[:_DIGITS]}.")
+    return value
+
+
+def _check_depth(value: object) -> None:
+    """Refuse what is nested so deep that a later walk through it would end in a `RecursionError`."""
+    level, depth = [value], 0
+    while level:
+        if depth > _DEEPEST:
+            raise ValueError(f"It is nested more than {_DEEPEST} deep.")
+        inner = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level, depth = [item for items in inner for item in items], depth + 1
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

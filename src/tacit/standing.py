@@ -47,9 +47,10 @@ def nearest(value: float | None, digits: int = 4) -> str:
     return _rounded(value, digits, ROUND_HALF_EVEN)
 
 
-def leakage(value: float, standing: Standing) -> str:
-    """A number of an accountant: rounded up when it is a bound, or one if the assumed facts hold."""
-    return upward(value) if standing in (Standing.PROVEN, Standing.CONDITIONAL) else nearest(value)
+def leakage(value: float, standing: str) -> str:
+    """A number of an accountant: rounded up when it is a bound, one if the assumed facts hold, or stated as one."""
+    bounds_nothing = (Standing.ASYMPTOTIC, Standing.BAYESIAN, Standing.CLAIMED, Standing.MEASURED)
+    return nearest(value) if standing in bounds_nothing else upward(value)
 
 
 def _rounded(value: float | None, digits: int, rounding: str) -> str:

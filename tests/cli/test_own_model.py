@@ -11,6 +11,7 @@ from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.models.named import home_of, module_at
 from tacit.signing import code_digest
+from tests.runs.reissued import reissue
 
 CODE = """
 from torch import nn
@@ -119,13 +120,18 @@ def name_model(run, where):
 @pytest.mark.parametrize(
     "where", ["beside:Net", "run.inside:Net", "pack.inner:Net", "run.sub.deep:Net", "nowhere:Net", "os:abort"]
 )
-def test_nothing_that_a_received_run_names_is_imported(received, capsys, where, signed):
+def test_nothing_that_a_received_run_names_is_imported(received, capsys, monkeypatch, where, signed):
     name_model(received, where)
-    if not signed:
-        (received / "signature.json").unlink()
+    assert main(["audit", "run"]) == 3
+    reissue(received)
+    if signed:
+        monkeypatch.setenv("TACIT_KEY", "the key of somebody else, long enough")
+        reissue(received, signed=True)
+        monkeypatch.delenv("TACIT_KEY")
     assert main(["audit", "run"]) == 2
     assert not (received.parent / "ran").exists()
     (received / "card.json").unlink()
+    (received / "signature.json").unlink(missing_ok=True)
     assert main(["train", "--resume", "run"]) == 2
     assert not (received.parent / "ran").exists()
     assert "model must be" in capsys.readouterr().err
@@ -133,6 +139,7 @@ def test_nothing_that_a_received_run_names_is_imported(received, capsys, where, 
 
 def test_trusted_code_is_shown_with_its_hash_and_runs(received, capsys):
     name_model(received, "beside:Net")
+    reissue(received)
     assert main(["audit", "run", "--json"]) == 2
     told = capsys.readouterr().err
     digest = code_digest([(received.parent / "beside.py").resolve()])

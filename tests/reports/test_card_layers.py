@@ -144,7 +144,9 @@ def test_tables_that_are_no_card_are_refused(change):
 
 
 def test_the_command_says_where_nobody_vouches_for_a_card(tmp_path, capsys):
-    (tmp_path / "card.json").write_text(json.dumps(card_table(a_card())))
+    ledger = a_ledger()
+    card = a_card(ledger=ledger, account=account(ledger, delta=1e-5, accountants=["pld"]))
+    (tmp_path / "card.json").write_text(json.dumps(card_table(card)))
     assert main(["card", str(tmp_path)]) == 0
     assert "This card is not signed" in capsys.readouterr().out
     assert main(["card", str(tmp_path), "--out", str(tmp_path / "c.txt")]) == 2

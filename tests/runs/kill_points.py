@@ -220,7 +220,9 @@ def _fault(folder: Path, released: Path) -> str:
     if left:
         return f"left over: {left}"
     origin = origin_of_run(folder)
-    if not (origin.signature.trusted and Ledger.load(folder / "ledger.json").origin.trusted) or origin.changed():
+    if not (origin.signature.trusted and Ledger.load(folder / "ledger.json").origin.trusted) or any(
+        origin.of(name).refused for name in origin.files
+    ):
         return "the signature does not hold"
     return ""
 

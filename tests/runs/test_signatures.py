@@ -77,9 +77,11 @@ def test_a_ledger_without_hashes_and_signature_is_only_a_statement(run, capsys):
             row["steps"] = 1
 
     edit(run / "ledger.json", strip)
-    assert main(["account", str(run / "ledger.json"), "--json", "--accountant", "pld"]) == 0
-    assert json.loads(capsys.readouterr().out)["of"] == "spec"
+    assert main(["account", str(run / "ledger.json"), "--json", "--accountant", "pld"]) == 3
     assert verified(run / "ledger.json", capsys)[1]["of"] == "spec"
+    alone = shutil.copy(run / "ledger.json", run.parent / "alone.json")
+    assert main(["account", str(alone), "--json", "--accountant", "pld"]) == 0
+    assert json.loads(capsys.readouterr().out)["of"] == "spec"
 
 
 def test_a_foreign_run_opens_and_says_so(run, capsys, monkeypatch):

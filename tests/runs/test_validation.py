@@ -12,7 +12,8 @@ from tacit.errors import BudgetExceeded, InvalidInput
 from tacit.mechanisms import Parallel
 from tacit.runs import read_config, resume, run, train
 from tacit.runs.builders import dataset_of
-from tacit.runs.validation import FILE, set_aside_of, trained_on
+from tacit.runs.run_files import VALIDATION
+from tacit.runs.validation import set_aside_of, trained_on
 from tacit.standing import Standing
 
 QUICK = {"epsilon": 3.0, "delta": 1e-5, "epochs": 3.0, "batch_size": 200, "attacks": (), "engine": "eager"}
@@ -58,12 +59,13 @@ def test_the_parts_are_found_again_and_no_record_is_in_both(tmp_path):
     data = dataset_of(config(), None)
     made = set_aside_of(config(share=0.3), data, tmp_path, again=False)
     made.write(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
     again = set_aside_of(config(share=0.3), data, tmp_path, again=True)
     assert again.holdout.identity() == made.holdout.identity()
     assert np.array_equal(again.training.x_train, made.training.x_train)
     assert len(made.training.y_train) + len(made.holdout) == len(data.y_train)
     assert np.array_equal(trained_on(config(share=0.3), data, tmp_path).x_train, made.training.x_train)
-    assert set(json.loads((tmp_path / FILE).read_text())) == {"id"}
+    assert set(json.loads((tmp_path / VALIDATION).read_text())) == {"id"}
     other = set_aside_of(config(share=0.3), data, tmp_path, again=False)
     assert other.holdout.identity() != made.holdout.identity()
 

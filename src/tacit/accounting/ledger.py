@@ -326,7 +326,11 @@ class Ledger(Choices):
     @classmethod
     def load(cls, path: str | Path) -> Ledger:
         """Read a ledger or any other SPEC; raises `InvalidInput` when it is not one or its chain is broken."""
-        spec = read_spec(path)
+        return cls.from_file(read_spec(path))
+
+    @classmethod
+    def from_file(cls, spec: dict[str, Any]) -> Ledger:
+        """The ledger of the SPEC table that a file holds: without a signature, nobody vouches for it."""
         ledger = cls.from_spec(spec)
         if "signature" not in spec:
             ledger.origin = Origin.UNSIGNED

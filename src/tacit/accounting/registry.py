@@ -22,6 +22,7 @@ from tacit.accounting.ledger import Ledger
 from tacit.accounting.pld.accountant import Pld
 from tacit.accounting.renyi import Generic, GenericSound, Moments, Rdp, RdpJayaramanEvans
 from tacit.errors import Refused
+from tacit.standing import Standing
 from tacit.tradeoff import TradeOff
 
 if TYPE_CHECKING:
@@ -66,6 +67,11 @@ class Result:
     delta_lower: float | None
     mu: float
     advantage: float
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it is a bound, or one if the assumed facts hold."""
+        return self.tradeoff.standing in (Standing.PROVEN, Standing.CONDITIONAL)
 
     def row(self) -> dict[str, Any]:
         """JSON form; the writer spells infinities."""

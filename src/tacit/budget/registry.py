@@ -84,7 +84,7 @@ class Registry:
         Raises:
             InvalidInput: there is one of that name.
         """
-        check.text("name", name)
+        check.printable("name", check.text("name", name))
         body = {
             "unit": check.text("unit", unit),
             "relation": Relation.parse(relation).value,

@@ -1,6 +1,7 @@
 """The command line: one file per command, each parses, calls one function and prints.
 
-Exit codes: 0 done, 2 bad input (one sentence on stderr), 3 a claim was refuted, 1 a failure of the program itself.
+Exit codes: 0 done, 2 bad input (one sentence on stderr), 3 a claim was refuted or a file of a run was changed, 1 a
+failure of the program itself.
 """
 
 import os
@@ -14,7 +15,7 @@ from typer.exceptions import TyperException
 from tacit import __version__, check
 from tacit.cli.console import Interrupted
 from tacit.cli.grouped_help import LazyGroup
-from tacit.errors import CodeWarning, LeakWarning, PrivacyWarning, TacitError, missing_extra
+from tacit.errors import Changed, CodeWarning, LeakWarning, PrivacyWarning, TacitError, missing_extra
 
 _GO_ON = {
     "audit": "The same command goes on with the shadow models and repeats that RUN/audit keeps.",
@@ -71,6 +72,8 @@ def _run(arguments: list[str]) -> int:
         return _fail(f"interrupted. {_GO_ON.get(arguments[0], _AGAIN)}", 1)
     except TyperException as error:
         return _fail(error.format_message(), 2)
+    except Changed as error:
+        return _fail(str(error), 3)
     except TacitError as error:
         return _fail(str(error), 2)
     except Exception as error:
@@ -88,9 +91,9 @@ def _run(arguments: list[str]) -> int:
 def _warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     """Our own warnings as one line for the user; other libraries' stay out of the way."""
     if issubclass(category, CodeWarning | LeakWarning | PrivacyWarning):
-        print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
+        print(f"warning: {check.visible(' '.join(str(message).split()))}", file=sys.stderr)
 
 
 def _fail(sentence: str, code: int) -> int:
-    print(" ".join(sentence.split()), file=sys.stderr)
+    print(check.visible(" ".join(sentence.split())), file=sys.stderr)
     return code

@@ -15,6 +15,8 @@ from tacit.serialization import json_text
 if TYPE_CHECKING:
     from tacit.accounting import Account, Ledger
 
+    _Named = tuple[str, Ledger, str]
+
 PLOT_ENDINGS = [".svg", ".png", ".pdf"]
 DP_SGD, COMPARISON, USERS = "DP-SGD without SPEC.json", "Comparison of samplers and noises", "What is protected"
 _REFUTED = 3  # Exit code of a claim below what is proven to leak, and of a wrong bracket.
@@ -22,7 +24,8 @@ _REFUTED = 3  # Exit code of a claim below what is proven to leak, and of a wron
 
 def command(
     specs: Annotated[
-        list[Path] | None, typer.Argument(help="SPEC.json or ledger.json, - for standard input.", metavar="[SPEC.json]")
+        list[Path] | None,
+        typer.Argument(help="SPEC.json, a ledger or RUN, - for standard input.", metavar="[SPEC.json]"),
     ] = None,
     noise_multiplier: Annotated[
         float | None,
@@ -115,21 +118,21 @@ def command(
         "group": group,
         "check_brackets": check_brackets,
     }
-    found = [account(each, **asked) for _, each in ledgers]
+    found = [account(each, **asked) for _, each, _ in ledgers]
     if json:
-        tables = [_table(each, answer) for (_, each), answer in zip(ledgers, found, strict=True)]
-        named = [{"name": name} | table for (name, _), table in zip(ledgers, tables, strict=True)]
+        tables = [_table(each, word, answer) for (_, each, word), answer in zip(ledgers, found, strict=True)]
+        named = [{"name": name} | table for (name, *_), table in zip(ledgers, tables, strict=True)]
         print(json_text(tables[0] if len(tables) == 1 else {"ledgers": named}))
     else:
         from tacit.cli.console import screen
         from tacit.reports import account_table, facts_table
 
-        for (name, each), answer in zip(ledgers, found, strict=True):
+        for (name, each, word), answer in zip(ledgers, found, strict=True):
             if len(ledgers) > 1:
                 screen().print(name)
-            screen().print(account_table(answer, each, group=group))
+            screen().print(account_table(answer, each, group=group, word=word))
             if each.is_run:
-                screen().print(facts_table(each))
+                screen().print(facts_table(each, word))
     if plot is not None:
         from tacit.reports.plots import plot_account
 
@@ -165,14 +168,14 @@ def _compare(given: dict[str, Any], *, delta: float, relation: str, bands: int, 
     screen().print("Groups and bins of correlated noise count as known. Errors are in units of the clipping norm.")
 
 
-def _group(unit: str, records_per_user: int | None, group: int, ledgers: list[tuple[str, Ledger]]) -> int:
+def _group(unit: str, records_per_user: int | None, group: int, ledgers: list[_Named]) -> int:
     """How many records are added or removed together; a user is a group of the most records that one may have."""
     if not unit:
         if records_per_user is not None:
             raise InvalidInput("records_per_user must be given with --unit user; got no unit. Add --unit user.")
         return group
     check.choice("unit", unit, ["user"])
-    others = [each.unit for _, each in ledgers if each.unit != "record"]
+    others = [each.unit for _, each, _ in ledgers if each.unit != "record"]
     if others:
         raise InvalidInput(f"unit must be asked of a ledger of records; got one of {others[0]!r}. Leave out --unit.")
     if records_per_user is None:
@@ -182,35 +185,37 @@ def _group(unit: str, records_per_user: int | None, group: int, ledgers: list[tu
 
 def _ledgers(
     specs: list[Path] | None, noise_multiplier: float | None, sample_rate: float, steps: int, relation: str
-) -> list[tuple[str, Ledger]]:
-    """The ledgers to account for, each with its name."""
+) -> list[_Named]:
+    """The ledgers to account for, each with its name and the word in place of a received run's standings."""
     from tacit.accounting import Ledger
     from tacit.mechanisms import Gaussian
+    from tacit.runs.open_run import ledger_at
 
     if (noise_multiplier is None) == (not specs):
         raise InvalidInput("SPEC must be given, or --noise-multiplier instead; got both or neither. Name one of them.")
     if noise_multiplier is None:
-        return [(str(path), Ledger.load(path)) for path in specs or []]
+        return [(str(path), *ledger_at(path)) for path in specs or []]
     base = Gaussian(noise_multiplier)
     step = base if sample_rate == 1.0 else base.poisson(sample_rate)
-    return [("DP-SGD", Ledger.of(step * check.count("steps", steps), relation=relation))]
+    return [("DP-SGD", Ledger.of(step * check.count("steps", steps), relation=relation), "")]
 
 
-def _table(ledger: Ledger, answer: Account) -> dict[str, Any]:
+def _table(ledger: Ledger, word: str, answer: Account) -> dict[str, Any]:
     refused = [{"accountant": name, "why": why} for name, why in answer.refused]
-    of = "run" if ledger.is_evidence else "spec"
-    table = {"of": of, "scope": ledger.scope, "results": [result.row() for result in answer.results]}
+    of = "run" if ledger.is_evidence and not word else "spec"
+    rows = [result.row() | ({"standing": word} if word and result.is_bound else {}) for result in answer.results]
+    table = {"of": of, "scope": ledger.scope, "results": rows}
     checked = {} if answer.checked is None else {"checked": answer.checked.row()}
     return table | {"refused": refused} | checked
 
 
-def _check_claim(ledgers: list[tuple[str, Ledger]], claim: float, delta: float, group: int) -> None:
+def _check_claim(ledgers: list[_Named], claim: float, delta: float, group: int) -> None:
     """One sentence about the claim for every ledger; exit code 3 where one is refuted."""
     from tacit.accounting.pld.accountant import Pld
     from tacit.reports import words
 
     refuted = False
-    for name, ledger in ledgers:
+    for name, ledger, _ in ledgers:
         lower = Pld().grouped(ledger, group).epsilon(delta).interval[0] or 0.0
         if claim < lower:
             refuted = True

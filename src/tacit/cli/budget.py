@@ -214,12 +214,12 @@ def _target(epsilon: float | None, delta: float | None, advantage: float | None,
 
 def _scope(kind: str, cap: Target | None, plan: Path | None, order: float | None) -> Scope:
     """The scope of a data set; a filter's budget is the cap."""
-    from tacit.accounting import Ledger
     from tacit.accounting.filters import KINDS
     from tacit.budget import Scope
+    from tacit.runs.open_run import ledger_at
     from tacit.tradeoff import Epsilon
 
-    meant = None if plan is None else Ledger.load(plan).mechanism
+    meant = None if plan is None else ledger_at(plan)[0].mechanism
     if kind not in KINDS:
         return Scope(kind, plan=meant, order=order)
     if not isinstance(cap, Epsilon):

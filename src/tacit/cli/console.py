@@ -3,12 +3,12 @@
 Names and paths are the user's, so brackets in them are printed as they are. Bars are drawn on a terminal only.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -18,6 +18,9 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
+
+from tacit import check
 
 
 class Interrupted(Exception):
@@ -31,9 +34,17 @@ TrustCode = Annotated[
 ]
 
 
+class _Screen(Console):
+    """A terminal on which no text acts: control characters in it are printed as their escape sequences."""
+
+    def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(check.visible(segment.text), segment.style)
+
+
 def screen(*, stderr: bool = False) -> Console:
-    """The terminal, without markup: brackets and colons are printed as they are."""
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    """The terminal, without markup: brackets and colons are printed as they are, control characters escaped."""
+    return _Screen(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 @contextmanager

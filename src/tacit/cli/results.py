@@ -53,11 +53,10 @@ def show(results: Sequence[Result], *, unfinished: int, json: bool) -> None:
     if json:
         print(json_text(table(results)))
         return
-    from rich.console import Console
-
+    from tacit.cli.console import screen
     from tacit.reports import sweep_table
 
-    console = Console()
+    console = screen()
     groups: dict[tuple[str, str], list[Result]] = {}
     for result in results:
         groups.setdefault((result.sweep, result.function), []).append(result)

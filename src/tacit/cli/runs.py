@@ -37,8 +37,9 @@ def list_runs(
 def show(run: Run, json: Json = False) -> None:
     """Show one run: its state, guarantee, test results and settings."""
     from tacit.runs.folders import run_folder
+    from tacit.runs.open_run import open_run
 
-    found = run_folder(run)
+    found, reserve = run_folder(run), open_run(run).reserve
     if json:
         print(json_text(found.row | {"card": found.card}))
         return
@@ -51,6 +52,8 @@ def show(run: Run, json: Json = False) -> None:
 
     console = screen()
     console.print(pairs_table(content))
+    if reserve:
+        console.print(reserve)
     console.print(OUTSIDE, style="dim")
 
 

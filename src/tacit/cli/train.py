@@ -90,14 +90,14 @@ def _followed(
     if int(os.environ.get("RANK") or 0) == 0:
         return False
     from tacit import runs
-    from tacit.runs.stored_run import stored_config
+    from tacit.runs.open_run import open_run
 
     if resume is None:
         assert preset is not None
         config = runs.read_config(preset, overrides)
     else:
         given = {"unsafe_seed": overrides.get("unsafe_seed")}
-        config = stored_config(resume, given, trust_code=trust_code, stopped=True)
+        config = open_run(resume).config(given, trust_code=trust_code)
     runs.join(config)
     runs.follow(config, data_dir=data_dir, resumed=resume)
     runs.leave()

@@ -60,11 +60,13 @@ def command(
 
 def _verify_spec(path: Path, epsilon: float | None, delta: float | None, *, json: bool) -> None:
     from tacit.accounting.claims import Verdict, claims_of, examine, states_claim
+    from tacit.runs.open_run import run_of
     from tacit.standing import downward, upward
 
     if epsilon is None and delta is None and not states_claim(path):
         _verify_files(path, json=json)
         return
+    run_of(path)  # A claim of a run that was changed is none.
     found = [examine(claim) for claim in claims_of(path, epsilon=epsilon, delta=delta)]
     # A card's numbers that are stated as no bounds are no claims; the verdict on it is of those that are.
     judged = [each for each in found if each.claim.standing in ("", "proven", "conditional")]
@@ -106,48 +108,67 @@ def _verify_trainer(where: str, claimed: dict[str, float], relation: str, *, jso
 
 
 def _verify_files(path: Path, *, json: bool) -> None:
-    rows, of = _of_run(path) if path.is_dir() else _of_ledger(path)
-    if json:
-        print(json_text({"of": of, "files": [{"file": name, "is": found} for name, found, _ in rows]}))
-    else:
-        for name, found, _ in rows:
-            print(f"{name}: {found}")
-        meaning = {
-            "run": "Its numbers are those of a run: this user's key signed what the run wrote.",
-            "spec": "Its numbers are what the files say: nothing shows that a run gave them.",
-        }
-        print(meaning[of])
-        if of == "run" and (said := _rounding(path)):
-            print(said)
-    if any(refused for *_, refused in rows):
+    from tacit.accounting import Ledger
+    from tacit.reports.facts import rounding_of
+    from tacit.runs.open_run import in_run
+
+    if path.is_dir() or in_run(path):
+        _verify_run(path if path.is_dir() else path.parent, json=json)
+        return
+    ledger = Ledger.load(path)
+    of = "run" if ledger.is_evidence else "spec"
+    told = {path.name: ledger.origin.value}
+    _print_files(told, {"of": of, "word": "" if ledger.is_evidence else "stated"}, json=json)
+    if not json and of == "run" and (said := rounding_of(ledger)):
+        print(said)
+    if ledger.origin.refused:
         raise typer.Exit(REFUTED)
 
 
-def _of_run(folder: Path) -> tuple[list[tuple[str, str, bool]], str]:
-    from tacit import check
-    from tacit.runs.run_signature import SIGNATURE, SIGNED, origin_of_run
-    from tacit.signing import Origin
-
-    if not (folder / "config.json").is_file():
-        raise check.fail("RUN", "the folder of a `tacit train`, with config.json in it", str(folder))
-    origin = origin_of_run(folder)
-    rows = [(SIGNATURE, origin.signature.value, origin.signature.refused)]
-    for name in [name for name in SIGNED if (folder / name).is_file() or name in origin.files]:
-        found = origin.of(name)
-        rows.append((name, found.value, found.refused))
-    named = all(origin.of(name) is Origin.OWN for name in ("config.json", "ledger.json", "card.json"))
-    return rows, "run" if named and not any(refused for *_, refused in rows) else "spec"
-
-
-def _rounding(path: Path) -> str:
-    from tacit.accounting import Ledger
+def _verify_run(folder: Path, *, json: bool) -> None:
+    """Every file against its signature and the others, and every number of the card against its own ledger."""
+    from tacit.errors import Changed
     from tacit.reports.facts import rounding_of
+    from tacit.runs.open_run import CONSISTENT, open_run
+    from tacit.runs.run_files import SIGNATURE, SIGNED
+    from tacit.runs.run_signature import origin_of_run
 
-    return rounding_of(Ledger.load(path / "ledger.json" if path.is_dir() else path))
+    try:
+        run = open_run(folder)
+        numbers = run.numbers()
+    except Changed as error:
+        seal = origin_of_run(folder)
+        told = {name: seal.of(name).value for name in SIGNED if name in seal.files or name in seal.found}
+        told = {SIGNATURE: seal.signature.value} | told | {error.file: error.why}
+        _print_files(told, {"of": "spec", "word": "changed", "changed": error.file}, json=json)
+        raise typer.Exit(REFUTED) from None
+    run.mark_verified()
+    word = run.word and CONSISTENT
+    told = {SIGNATURE: run.seal.signature.value} | {name: run.seal.of(name).value for name in run.seal.found}
+    rows = [{"accountant": each.accountant, "stated": each.stated, "recomputed": each.recomputed} for each in numbers]
+    _print_files(told, {"of": "spec" if word else "run", "word": word, "numbers": rows}, json=json)
+    if any(run.seal.of(name).refused for name in run.seal.found):
+        raise typer.Exit(REFUTED)  # of a run that was stopped
+    if json:
+        return
+    if rows:
+        print(f"card.json: all {len(rows)} guarantees are those that ledger.json gives; recomputed here.")
+    if not word and run.state != "begun" and (said := rounding_of(run.ledger)):
+        print(said)
 
 
-def _of_ledger(path: Path) -> tuple[list[tuple[str, str, bool]], str]:
-    from tacit.accounting import Ledger
+def _print_files(told: dict[str, str], found: dict[str, object], *, json: bool) -> None:
+    from tacit import check
 
-    ledger = Ledger.load(path)
-    return [(path.name, ledger.origin.value, ledger.origin.refused)], "run" if ledger.is_evidence else "spec"
+    if json:
+        print(json_text(found | {"files": [{"file": name, "is": says} for name, says in told.items()]}))
+        return
+    for name, says in told.items():
+        print(check.visible(f"{name}: {says}"))
+    meaning = {
+        "": "Its numbers are those of a run: this user's key signed what the run wrote.",
+        "stated": "Its numbers are stated: they are what the file says, and nothing shows that a run gave them.",
+        "consistent": "Its numbers are consistent with its ledger; nothing shows that a run gave them.",
+        "changed": "Nothing that it says counts.",
+    }
+    print(meaning[str(found["word"])])

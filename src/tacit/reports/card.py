@@ -106,25 +106,32 @@ def card_table(card: Card) -> dict[str, Any]:
             "metrics": {"nonprivate_test": None} | dict(card.metrics),
             "held_out": dict(card.held_out),
             "calibration": [dict(row) for row in card.calibration],
-            "unit": card.ledger.unit,
-            "relation": card.ledger.relation.value,
-            "scope": card.ledger.scope,
             "guarantees": [result.row() for result in card.account.results],
             "refused": [{"accountant": name, "why": why} for name, why in card.account.refused],
             "checked": None if card.account.checked is None else card.account.checked.row(),
             "audits": [_audit_row(card, audit) for audit in card.audits],
-            "mechanisms": card.ledger.spec()["mechanisms"],
-            "ledger_hash": card.ledger.hash,
-            "facts": card.ledger.facts.spec(),
-            "assumptions": list(card.ledger.assumptions),
             "leaks": list(card.leaks),
-            "unsafe": list(card.ledger.unsafe),
             "training_curve": {name: list(values) for name, values in card.training_curve.items()},
             "settings": dict(card.settings),
             "versions": dict(card.versions),
             "wall_seconds": card.wall_seconds,
         }
+        | ledger_table(card.ledger)
     )
+
+
+def ledger_table(ledger: Ledger) -> dict[str, Any]:
+    """What a card repeats of its ledger, by which one that belongs to another ledger is known."""
+    return {
+        "unit": ledger.unit,
+        "relation": ledger.relation.value,
+        "scope": ledger.scope,
+        "mechanisms": ledger.spec()["mechanisms"],
+        "ledger_hash": ledger.hash,
+        "facts": ledger.facts.spec(),
+        "assumptions": list(ledger.assumptions),
+        "unsafe": list(ledger.unsafe),
+    }
 
 
 def refuted(card: Card, audit: AuditResult) -> list[str]:

@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 
 FORMS = {".md": "Markdown", ".pdf": "PDF", ".json": "claims of NIST SP 800-226"}
 """Ending of an exported file -> what it holds."""
-_STANDINGS = [standing.value for standing in Standing]
-_HEADS = ["accountant", "standing", "ε", "proven lower ε", "δ", "μ", "advantage"]
+_STANDINGS = [*(standing.value for standing in Standing), "stated", "consistent"]
 _PICTURE = 80  # millimetres of one picture of a PDF
 _UNKNOWN = "not stated on the card"
 _NUMBERS = ("epsilon", "epsilon_lower", "delta", "mu", "advantage")
 _GUARANTEE = ("accountant", "standing", *_NUMBERS)
 _AUDIT = ("attack", "confidence", "advantage", "epsilon_lower")
 _FACT = ("id", "how")
-_KINDS = {"enforced": "verified", "checked": "verified", "declared": "declared", "assumed": "assumed"}
+_KINDS = {"enforced": "verified", "checked": "verified"} | {
+    name: name for name in ("declared", "assumed", "stated", "consistent")
+}
 _NEEDED = (
     *("dataset", "model", "method", "measure", "metrics", "unit", "relation", "guarantees", "audits", "mechanisms"),
     *("ledger_hash", "assumptions", "leaks", "unsafe"),
@@ -178,7 +179,7 @@ def _sections(table: Table) -> list[tuple[str, list[list[str]]]]:
         for row in table["audits"]
     ]
     facts = [[_KINDS[row["how"]], row["id"], row.get("says", "")] for row in table.get("facts", ())]
-    facts.sort(key=lambda row: ("verified", "declared", "assumed").index(row[0]))
+    facts.sort(key=lambda row: list(dict.fromkeys(_KINDS.values())).index(row[0]))
     ran = [[str(row.get("type")), _setting(row), str(row.get("steps", 1))] for row in table["mechanisms"]]
     said = [[sentence] for sentence in (*table["assumptions"], *table["leaks"])]
     metrics = table["metrics"]
@@ -194,18 +195,23 @@ def _sections(table: Table) -> list[tuple[str, list[list[str]]]]:
         ["attacks found", "; ".join(f"{row[0]}: ε ≥ {row[3]}" for row in audits) or "no attack was run"],
     ]
     unsafe = [[str(switch)] for switch in table["unsafe"]]
+    received = bool(guarantees) and guarantees[0]["standing"] not in list(Standing)
+    lower, bound = ("lower ε", []) if received else ("proven lower ε", [[words.NOT_A_BOUND]])
     return [
         *([("Unsafe switches", [["switch"], *unsafe])] if unsafe else []),
         ("Four facts", [["fact", "value"], *facts_of_card]),
-        ("Verified, declared, assumed", [["kind", "fact", "how it is known"], *facts] if facts else []),
+        (
+            "Facts" if received else "Verified, declared, assumed",
+            [["kind", "fact", "how it is known"], *facts] if facts else [],
+        ),
         (
             "Guarantees by accountant",
-            [["accountant", "standing", "ε", "proven lower ε", "δ", "μ", "advantage"], *found],
+            [["accountant", "standing", "ε", lower, "δ", "μ", "advantage"], *found],
         ),
         ("Attacks", [["attack", "confidence", "advantage", "ε at least"], *audits] if audits else []),
         ("What ran", [["mechanism", "settings", "times"], *ran] if ran else []),
         ("Assumptions, and statistics read without a privacy cost", [["sentence"], *said] if said else []),
-        ("Not covered", [["sentence"], [words.OUTSIDE], [words.NOT_A_BOUND]]),
+        ("Not covered", [["sentence"], [words.OUTSIDE], *bound]),
     ]
 
 
@@ -268,7 +274,7 @@ def _bound(row: Table, name: str) -> str:
         return "–"
     if name == "epsilon_lower":
         return words.downward(value)
-    return f"{value:g}" if name == "delta" else words.leakage(value, Standing(row["standing"]))
+    return f"{value:g}" if name == "delta" else words.leakage(value, row["standing"])
 
 
 def _number(value: object) -> str:

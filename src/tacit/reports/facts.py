@@ -28,18 +28,22 @@ def of_what(ledger: Ledger) -> str:
     return "Statement about mechanisms: it says what they would cost, not what any program did."
 
 
-def rests_on(ledger: Ledger) -> str:
-    """The line under epsilon: how many facts are verified, declared or assumed, and which of the latter two."""
+def rests_on(ledger: Ledger, word: str = "") -> str:
+    """The line under epsilon: how many facts are verified, declared or assumed, and which of the latter two.
+
+    Of a received run, `word` stands where the standing would.
+    """
+    standing = word or ledger.standing.value
     facts = list(ledger.facts)
     assumed = ledger.facts.assumed
     if ledger.standing is Standing.CONDITIONAL:
         reasons = [_told(fact) for fact in assumed] or [UNSTATED]
-        return f"conditional on {_counted(len(reasons), 'fact')}: {'; '.join(reasons)}"
+        return f"{word and word + ', '}conditional on {_counted(len(reasons), 'fact')}: {'; '.join(reasons)}"
     if not facts:
-        return f"{ledger.standing.value}; a statement about mechanisms, which rests on no facts about a run"
+        return f"{standing}; a statement about mechanisms, which rests on no facts about a run"
     verified = [fact for fact in facts if fact.how in KINDS["verified"]]
     declared = [fact for fact in facts if fact.how is How.DECLARED]
-    words = f"{ledger.standing.value}; {_counted(len(verified), 'fact')} enforced or checked{_probed(verified)}"
+    words = f"{standing}; {_counted(len(verified), 'fact')} enforced or checked{_probed(verified)}"
     if declared:
         words += f", {len(declared)} declared: {'; '.join(_told(fact) for fact in declared)}"
     return words if not assumed else f"{words}, {len(assumed)} assumed: {'; '.join(_told(fact) for fact in assumed)}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,18 +21,45 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def write_card(card: Card, folder: str | Path) -> Path:
-    """Write `card.json` and `card.html` into `folder`, each atomically; returns the path of the page."""
+_CARD_OF_PAGE = re.compile(rb'<meta name="card" content="sha256-([0-9a-f]{64})">')
+_HEAD = 4096  # bytes of a page, in which its digest stands
+
+
+def write_card(card: Card, folder: str | Path, *, digests: Mapping[str, str] | None = None) -> Path:
+    """Write `card.json` and `card.html` into `folder`, each atomically; returns the path of the page.
+
+    Args:
+        card: what to write.
+        folder: of the run.
+        digests: SHA-256 of every other file of the run by name, which the card names as its own. The page names the
+            card in turn, so that none of the files can be replaced by that of another run.
+    """
     folder = Path(folder)
-    html = page(card)
-    write_text(folder / "card.json", json_text(card_table(card)))
+    text = json_text(card_table(card) | ({} if digests is None else {"digests": dict(digests)}))
+    html = page(card) if digests is None else page(card, digest=hashlib.sha256(text.encode()).hexdigest())
+    write_text(folder / "card.json", text)
     write_text(folder / "card.html", html)
     return folder / "card.html"
 
 
-def page(card: Card) -> str:
-    """The card as HTML: every string escaped, no script, nothing loaded from anywhere."""
-    return environment().get_template("card.html.j2").render(_context(card))
+def page(card: Card, *, digest: str = "") -> str:
+    """The card as HTML: every string escaped, no script, nothing loaded from anywhere.
+
+    Args:
+        card: what to show.
+        digest: SHA-256 of its `card.json`, which the page names.
+    """
+    return environment().get_template("card.html.j2").render(_context(card) | {"digest": digest})
+
+
+def card_of_page(path: str | Path) -> str:
+    """The SHA-256 of the `card.json` that the page in the file `path` names; empty where it names none, or is none."""
+    path = Path(path)
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        found = _CARD_OF_PAGE.search(file.read(_HEAD))
+    return found[1].decode() if found else ""
 
 
 def environment() -> Environment:

@@ -26,18 +26,24 @@ STYLES = {
 }
 
 
-def account_table(account: Account, ledger: Ledger | None = None, *, group: int = 1) -> Table:
+def account_table(account: Account, ledger: Ledger | None = None, *, group: int = 1, word: str = "") -> Table:
     """Every accountant's answer, bounds rounded to the safe side; the caption says why others do not apply.
 
-    With the `ledger` that they are about, the title says whether that is a run, which data sets are neighbours (`group`
-    of its units apart) and how batches were drawn, and the caption what it rests on.
+    Args:
+        account: the answers.
+        ledger: that they are about: the title then says whether it is a run, which data sets are neighbours and how
+            batches were drawn, and the caption what it rests on.
+        group: how many of its units neighbours are apart.
+        word: of a received run, what stands where the standing of a bound would.
     """
     from rich.text import Text
 
     refusals = [f"{name} does not apply: {why}" for name, why in account.refused]
-    ground = [] if ledger is None else [line for line in (facts.rests_on(ledger), facts.rounding_of(ledger)) if line]
+    told = ("",) if ledger is None else (facts.rests_on(ledger, word), facts.rounding_of(ledger))
+    ground = [line for line in told if line]
     judged = [words.checked(account.checked.row())] if account.checked else []
-    caption = Text("\n".join([*judged, *ground, words.NOT_A_BOUND, *refusals]), style="dim")
+    said = [] if word else [words.NOT_A_BOUND]
+    caption = Text("\n".join([*judged, *ground, *said, *refusals]), style="dim")
     table = _folding("accountant", caption=caption, caption_justify="left")
     table.add_column("standing", overflow="fold", min_width=8)
     if ledger is not None:
@@ -46,7 +52,7 @@ def account_table(account: Account, ledger: Ledger | None = None, *, group: int 
             "left",
         )
     of_delta = any(result.delta_lower is not None for result in account.results)
-    lower_heading = "proven lower delta" if of_delta else "proven lower epsilon"
+    lower_heading = f"{'' if word else 'proven '}lower {'delta' if of_delta else 'epsilon'}"
     for heading in ("epsilon", lower_heading, "delta", "mu", "advantage"):
         table.add_column(heading, justify="right", overflow="fold")
     for result in account.results:
@@ -54,7 +60,7 @@ def account_table(account: Account, ledger: Ledger | None = None, *, group: int 
         numbers = [words.leakage(value, standing) for value in (result.epsilon, result.mu, result.advantage)]
         known = result.epsilon_lower if result.epsilon_lower is not None else result.delta_lower
         lower, delta = words.downward(known), words.leakage(result.delta, standing)
-        label = Text(standing.value, style=STYLES[standing])
+        label = Text(word) if word and result.is_bound else Text(standing.value, style=STYLES[standing])
         table.add_row(Text(result.tradeoff.source), label, numbers[0], lower, delta, *numbers[1:])
     return table
 
@@ -69,13 +75,13 @@ def _folding(*headings: str, **options: Any) -> Table:
     return table
 
 
-def facts_table(ledger: Ledger) -> Table:
-    """What the guarantee of a run rests on: verified facts, then declared, then assumed ones."""
+def facts_table(ledger: Ledger, word: str = "") -> Table:
+    """What the guarantee of a run rests on: verified facts, then declared, then assumed; a received run has `word`."""
     from rich.text import Text
 
     table = _folding("kind", "what must hold", "how it is known")
     for kind, what, known in facts.fact_rows(ledger.facts):
-        table.add_row(kind, Text(what), Text(known))
+        table.add_row(word or kind, Text(what), Text(known))
     return table
 
 

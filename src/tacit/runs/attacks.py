@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 
 from tacit import check
 from tacit.accounting import Ledger, accountant
@@ -16,7 +15,7 @@ from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Predict, Progress
-from tacit.runs.stored_run import stored_config, stored_ledger, warn_of_origin
+from tacit.runs.open_run import open_run
 from tacit.runs.validation import trained_on
 from tacit.tradeoff import TradeOff
 
@@ -109,11 +108,10 @@ def audit(
     Raises:
         InvalidInput: the folder is not a complete run, or an attack is unknown.
     """
-    folder = Path(run)
+    opened = open_run(run)
     given = {"attacks": None if attacks is None else list(attacks), "confidence": confidence}
-    config = stored_config(folder, given, trust_code=trust_code)
-    dataset = trained_on(config, dataset_of(config, data_dir), folder)
-    ledger = stored_ledger(folder)
-    predict = method_of(config).load(Job(config, dataset, ledger, folder))
-    warn_of_origin(folder)
-    return attack_model(config, dataset, predict, claim_of(ledger))
+    config = opened.config(given, trust_code=trust_code)
+    dataset = trained_on(config, dataset_of(config, data_dir), opened.folder)
+    predict = method_of(config).load(Job(config, dataset, opened.ledger, opened.folder))
+    opened.warn()
+    return attack_model(config, dataset, predict, claim_of(opened.ledger))

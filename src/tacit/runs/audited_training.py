@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,6 @@ from tacit.sampling import (
     RandomAllocationSampling,
     Sampling,
 )
-from tacit.serialization import json_table
 
 TAKES = (
     "White-box audits take runs of method gradient on classes with flat clipping, the relation add_remove and the same "
@@ -122,19 +120,18 @@ def training_of(config: Config, dataset: Dataset, ledger: Ledger) -> Training:
     return training
 
 
-def check_settings(config: Config, dataset: Dataset, folder: Path, training: Training) -> None:
+def check_settings(config: Config, dataset: Dataset, card: Mapping[str, Any], training: Training) -> None:
     """Compare the settings of config.json and card.json with what the ledger recorded.
 
     Args:
         config: of the run.
         dataset: of the run.
-        folder: of the run, whose card.json is read if it is there.
+        card: content of card.json; empty where there is none.
         training: from the ledger.
 
     Raises:
         InvalidInput: a setting is not what the ledger recorded.
     """
-    card = json_table("card.json", folder / "card.json") if (folder / "card.json").exists() else {}
     records = len(dataset.y_train)
     settings = check.instance("settings of card.json", card.get("settings", {}), dict, "a table")
     said: list[tuple[str, str, Any, float]] = [

@@ -16,12 +16,12 @@ from tacit.runs.attacks import audit_result, claim_of, scores_of
 from tacit.runs.audited_training import check_settings, training_of
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
-from tacit.runs.execution import differences, stored_execution
+from tacit.runs.execution import differences
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Progress
+from tacit.runs.open_run import OpenedRun, open_run
 from tacit.runs.privileged_attacks import PrivilegedAttacks
 from tacit.runs.run_budget import note_audit
-from tacit.runs.stored_run import stored_config, stored_ledger, warn_of_origin
 from tacit.runs.validation import trained_on
 from tacit.runs.white_box import LOW_ORDER_BITS, WHITE_BOX, WhiteBox, white_box
 from tacit.tradeoff import TradeOff
@@ -66,15 +66,15 @@ def audit_run(
         InvalidInput: the folder is not a complete run or its ledger was changed, its model is code that is not trusted,
             or an attack is unknown or does not fit the run.
     """
-    folder = Path(run)
-    config = stored_config(folder, {"confidence": confidence}, trust_code=trust_code)
+    opened = open_run(run)
+    folder, config = opened.folder, opened.config({"confidence": confidence}, trust_code=trust_code)
     canaries = check.count("canaries", canaries, minimum=2)
     for name in () if attacks is None else (attacks := list(attacks)):
         check.choice("attack", name, attack_names())
     runs = check.count("runs", runs)
-    dataset, ledger = trained_on(config, dataset_of(config, data_dir), folder), stored_ledger(folder)
+    dataset, ledger = trained_on(config, dataset_of(config, data_dir), folder), opened.ledger
     claim = claim_of(ledger)
-    why_not = _why_not_repeated(config, dataset, ledger, folder)
+    why_not = _why_not_repeated(config, dataset, opened)
     names = list(attacks) if attacks is not None else [*(() if why_not else (WHITE_BOX,)), *config.attacks]
     privileged = PrivilegedAttacks(config, dataset, folder, check.count("shadows", shadows, minimum=2), on_progress)
     targets = [(method_of(config).load(Job(config, dataset, ledger, folder)), folder)]
@@ -100,7 +100,7 @@ def audit_run(
             if runs > 1:
                 shared[name] = tuple(overlaps(by_run))
     on_progress("attacks", len(names), len(names))
-    warn_of_origin(folder)
+    opened.warn()
     note_audit(folder)
     return Report(
         config.delta,
@@ -109,31 +109,31 @@ def audit_run(
         shared,
         claim,
         monitors={} if repeated is None else repeated.monitors,
-        differences=_differences(folder, repeated, why_not),
+        differences=_differences(opened, repeated, why_not),
         refuted_by=_refuting(scored, config, claim),
         audited_steps=0 if repeated is None else ledger.steps,
         refusals=tuple(refusals),
     )
 
 
-def _why_not_repeated(config: Config, dataset: Dataset, ledger: Ledger, folder: Path) -> str:
+def _why_not_repeated(config: Config, dataset: Dataset, run: OpenedRun) -> str:
     """Why white-box audits do not take the run; empty where they do.
 
     Raises `InvalidInput` where its settings contradict its ledger.
     """
     try:
-        training = training_of(config, dataset, ledger)
+        training = training_of(config, dataset, run.ledger)
     except InvalidInput as error:
         return str(error)
-    check_settings(config, dataset, folder, training)
+    check_settings(config, dataset, run.card, training)
     return ""
 
 
-def _differences(folder: Path, repeated: WhiteBox | None, why_not: str) -> tuple[str, ...]:
+def _differences(run: OpenedRun, repeated: WhiteBox | None, why_not: str) -> tuple[str, ...]:
     """Why what was audited is not what was run."""
     if repeated is None:
         return (why_not or "the run was not repeated: attack white_box was not asked for",)
-    return differences(stored_execution(folder), repeated.execution)
+    return differences(run.execution, repeated.execution)
 
 
 def _refuting(scored: Mapping[str, Scores], config: Config, claim: TradeOff | None) -> tuple[str, ...]:

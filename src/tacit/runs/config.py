@@ -31,7 +31,7 @@ CHOICES = {
 }
 TEST_RECORDS = ("public", "private")
 _OPTIONAL_COUNTS = {"max_physical_batch_size": 1, "checkpoint_every": 1, "init_seed": 0, "unsafe_seed": 0}  # minima
-_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]{1,200}")
+_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]{1,200}")
 _OWN_MODEL = re.compile(r"(?!.*\.py:)[\w.]+:\w+")
 
 

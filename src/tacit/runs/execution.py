@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tacit import check
-from tacit.serialization import json_table, json_text, write_text
+from tacit.runs.open_run import open_run
+from tacit.runs.run_files import CONFIG, EXECUTION
+from tacit.serialization import json_text, write_text
 from tacit.training.execution_record import ExecutionRecord
-
-EXECUTION = "execution.json"
-"""The file in a run's folder with its execution records."""
 
 
 def store_execution(folder: Path, record: ExecutionRecord) -> None:
@@ -18,22 +16,11 @@ def store_execution(folder: Path, record: ExecutionRecord) -> None:
 
     A run that is resumed with other threads or another version so has two records.
     """
-    earlier = stored_execution(folder)
+    # A repetition for an audit is no run of its own.
+    earlier = open_run(folder).execution if (folder / CONFIG).is_file() else ()
     if earlier and not earlier[-1].differences(record):
         return
     write_text(folder / EXECUTION, json_text({"records": [each.table() for each in (*earlier, record)]}))
-
-
-def stored_execution(folder: Path) -> tuple[ExecutionRecord, ...]:
-    """The records of the run in `folder`, oldest first; none where the file is not there.
-
-    Raises `InvalidInput` where the file holds something else.
-    """
-    path = folder / EXECUTION
-    if not path.is_file():
-        return ()
-    rows = check.instance("records of execution.json", json_table(EXECUTION, path).get("records"), list, "a list")
-    return tuple(ExecutionRecord.from_table(row) for row in rows)
 
 
 def differences(stored: Sequence[ExecutionRecord], audit: ExecutionRecord) -> tuple[str, ...]:

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tacit import check
-from tacit.errors import InvalidInput, TacitError
+from tacit.errors import Changed, TacitError
 from tacit.locking import locked
-from tacit.runs.methods.base import CHECKPOINT, MODEL
-from tacit.runs.run_signature import PREPROCESSING, SIGNATURE, SIGNED, origin_of_run
-from tacit.serialization import json_table
-from tacit.signing import Origin
-from tacit.standing import Standing
-
-EXPORTED = (MODEL, PREPROCESSING, "card.json", "card.html", "ledger.json", "config.json", SIGNATURE)
-"""What an export copies: the model with its preprocessing, and what it cost."""
+from tacit.runs.open_run import open_run
+from tacit.runs.run_files import CONFIG, SIGNATURE, SIGNED
 
 
 @dataclass(frozen=True)
@@ -27,66 +21,61 @@ class RunFolder:
 
     Attributes:
         path: of the folder.
-        state: "finished", "stopped" (it can go on), "begun" (nothing was released) or "unreadable".
-        origin: what its signature says.
-        card: content of card.json; empty unless the run is finished.
+        state: "finished", "stopped" (it can go on), "begun" (nothing was released), "changed" or "unreadable".
+        origin: what its signature says, or why nothing of it is read.
+        card: content of card.json, as `OpenedRun.card`; empty unless the run is finished.
+        best: as `OpenedRun.best`.
     """
 
     path: Path
     state: str
     origin: str
     card: dict[str, Any]
+    best: dict[str, Any] = field(default_factory=dict)
 
     @property
     def row(self) -> dict[str, Any]:
         """What a list shows: test result, and the smallest epsilon of the best standing."""
-        best = best_guarantee(self.card)
         return {
             "run": self.path.name,
             "state": self.state,
             "dataset": self.card.get("dataset"),
             "model": self.card.get("model"),
             "test": (self.card.get("metrics") or {}).get("test"),
-            "epsilon": best.get("epsilon"),
-            "delta": best.get("delta"),
-            "standing": best.get("standing"),
+            "epsilon": self.best.get("epsilon"),
+            "delta": self.best.get("delta"),
+            "standing": self.best.get("standing"),
             "signature": self.origin,
         }
 
 
-def best_guarantee(card: dict[str, Any]) -> dict[str, Any]:
-    """The guarantee of the best standing with the smallest epsilon on a card; empty where there is none."""
-    order = [standing.value for standing in Standing]
-    rows = [row for row in card.get("guarantees") or [] if isinstance(row, dict) and row.get("standing") in order]
-    return min(rows, key=lambda row: (order.index(row["standing"]), float(row.get("epsilon", "inf"))), default={})
-
-
 def run_folder(path: Path) -> RunFolder:
-    """The run in the folder `path`; raises `InvalidInput` where it holds none."""
-    if not (path / "config.json").is_file():
-        raise check.fail("RUN", "the folder of a `tacit train`, with config.json in it", str(path))
+    """The run in the folder `path`; raises `InvalidInput` as `open_run`."""
+    run = open_run(path)
+    return RunFolder(path, run.state, run.seal.signature.value, run.card, run.best)
+
+
+def _listed(path: Path) -> RunFolder:
+    """The same for a list, in which a run that is refused has its line."""
     try:
-        found = origin_of_run(path)
-        origin = "changed since it was signed" if found.changed() else found.signature.value
-        if (path / "card.json").is_file():
-            return RunFolder(path, "finished", origin, json_table("card.json", path / "card.json"))
-        begun = (path / "ledger.json").is_file() or (path / CHECKPOINT).is_file()
-        return RunFolder(path, "stopped" if begun else "begun", origin, {})
-    except (TacitError, KeyError, TypeError, ValueError):
-        return RunFolder(path, "unreadable", "", {})
+        return run_folder(path)
+    except Changed as error:
+        return RunFolder(path, "changed", f"{error.file} {error.why}", {})
+    except TacitError as error:
+        return RunFolder(path, "unreadable", str(error)[:200], {})
 
 
 def runs_in(home: Path) -> list[RunFolder]:
     """The runs in the folders of `home`, by name; `home` itself where it is one."""
     if not home.is_dir():
         raise check.fail("folder", "one that exists", str(home), "Runs go to runs/ unless --out says otherwise.")
-    return [run_folder(path) for path in _folders(home)]
+    return [_listed(path) for path in _folders(home)]
 
 
 def _folders(home: Path) -> Iterator[Path]:
-    if (home / "config.json").is_file():
+    if (home / CONFIG).is_file():
         yield home
-    yield from sorted(path for path in home.iterdir() if (path / "config.json").is_file() and not path.is_symlink())
+    yield from sorted(path for path in home.iterdir() if (path / CONFIG).is_file() and not path.is_symlink())
 
 
 def compared(runs: Sequence[RunFolder]) -> list[dict[str, Any]]:
@@ -115,17 +104,14 @@ def compared(runs: Sequence[RunFolder]) -> list[dict[str, Any]]:
 def export_run(run: RunFolder, out: Path) -> list[Path]:
     """Copies of the model, its preprocessing, card and ledger in the new folder `out`, with their signature.
 
-    Raises `InvalidInput` where the run is not finished, was changed, or `out` is there already.
+    Raises `InvalidInput` where the run is not finished, or `out` is there already.
     """
     if run.state != "finished":
         raise check.fail("RUN", "a finished run", str(run.path), f"This one is {run.state}.")
-    changed = origin_of_run(run.path).changed()
-    if changed:
-        raise InvalidInput(f"RUN must be as the run wrote it; got {', '.join(changed)} changed. See `tacit verify`.")
     if out.exists():
         raise check.fail("out", "a folder that is not there yet", str(out))
     out.mkdir(parents=True)
-    names = [name for name in dict.fromkeys((*EXPORTED, *SIGNED)) if (run.path / name).is_file()]
+    names = [name for name in (*SIGNED, SIGNATURE) if (run.path / name).is_file()]
     for name in names:
         shutil.copyfile(run.path / name, out / name)
     return [out / name for name in names]
@@ -136,7 +122,7 @@ def cleanable(runs: Sequence[RunFolder]) -> list[RunFolder]:
 
     A stopped run stays, because its ledger says what was spent; so does a finished one.
     """
-    return [run for run in runs if run.state == "begun" and run.origin != Origin.EDITED.value]
+    return [run for run in runs if run.state == "begun"]
 
 
 def clean(run: RunFolder) -> None:
@@ -144,7 +130,7 @@ def clean(run: RunFolder) -> None:
     with locked("RUN", run.path):
         if run_folder(run.path).state != "begun":
             raise check.fail("RUN", "a run that released nothing", str(run.path))
-        for name in ("config.json", SIGNATURE):
+        for name in (CONFIG, SIGNATURE):
             (run.path / name).unlink(missing_ok=True)
     left = [path for path in run.path.iterdir() if not path.name.endswith(".lock")]
     if not left:

@@ -22,12 +22,11 @@ from tacit.data.frames import frame, is_frame
 from tacit.data.schema import Schema
 from tacit.errors import InvalidInput
 from tacit.runs.config import Config
-from tacit.runs.folders import best_guarantee
 from tacit.runs.methods import Job, method_of
-from tacit.runs.methods.base import MODEL, Predict
-from tacit.runs.run_signature import PREPROCESSING, origin_of_run
-from tacit.runs.stored_run import stored_config, warn_of_origin
-from tacit.serialization import json_table, json_text, write_text
+from tacit.runs.methods.base import Predict
+from tacit.runs.open_run import OpenedRun, open_run
+from tacit.runs.run_files import CARD, MODEL, PREPROCESSING
+from tacit.serialization import json_text, write_text
 
 _VERSION = 1
 
@@ -84,6 +83,7 @@ class LoadedModel:
     _codes: bool
     _job: Job
     _predict: Predict
+    _best: Mapping[str, Any]
 
     @property
     def n_features_in_(self) -> int:
@@ -140,7 +140,7 @@ class LoadedModel:
         """
         from tacit.runs.onnx_model import onnx_model
 
-        best = best_guarantee(json_table("card.json", self.folder / "card.json"))
+        best = self._best
         facts = {name: str(best[name]) for name in ("epsilon", "delta", "relation", "standing") if name in best}
         return onnx_model(
             method_of(self._job.config).module(self._job),
@@ -200,44 +200,37 @@ def load(run: str | os.PathLike[str], *, trust_code: bool = False) -> LoadedMode
         InvalidInput: the folder is no finished run of this version, a file of it was changed after the run signed it,
             or its model is code that nobody vouches for.
     """
-    folder = Path(run)
-    config = stored_config(folder, {}, trust_code=trust_code)
-    for name in (MODEL, "card.json", PREPROCESSING):
-        if not (folder / name).is_file():
-            raise check.fail("RUN", f"the folder of a finished `tacit train`, with {name} in it", str(folder))
-    changed = origin_of_run(folder).changed()
-    if changed:
-        told = ", ".join(changed)
-        raise InvalidInput(f"RUN must be as the run wrote it; got {told} changed. `tacit verify RUN` tells more.")
-    warn_of_origin(folder)
-    content = json_table(PREPROCESSING, folder / PREPROCESSING)
+    opened = open_run(run)
+    config = opened.config(trust_code=trust_code)
+    opened.needs(MODEL, CARD, PREPROCESSING)
+    opened.warn()
     try:
-        return _loaded(folder, config, content)
+        return _loaded(opened, config, opened.table(PREPROCESSING))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, InvalidInput):
             raise
         raise check.fail(PREPROCESSING, "as a run wrote it", type(error).__name__) from None
 
 
-def _loaded(folder: Path, config: Config, content: Mapping[str, Any]) -> LoadedModel:
+def _loaded(run: OpenedRun, config: Config, content: Mapping[str, Any]) -> LoadedModel:
     table = content["table"]
     blank = _blank(content)
-    ledger = Ledger.load(folder / "ledger.json")
-    job = Job(config, blank, ledger, folder)
+    job = Job(config, blank, run.ledger, run.folder)
     names: Sequence[str] | None = content["feature_names"]
     return LoadedModel(
-        folder=folder,
+        folder=run.folder,
         task=blank.task,
         classes_=np.array(blank.classes, dtype=object),
         feature_names_in_=None if names is None else np.array(names, dtype=object),
         schema=None if table is None else Schema.from_spec(table["columns"]),
         form=TableFormat() if table is None else TableFormat.from_spec(table["format"]),
         target="" if table is None else str(table["target"]),
-        ledger=ledger,
+        ledger=run.ledger,
         _shape=blank.x_train.shape[1:],
         _codes=bool(content["codes"]),
         _job=job,
         _predict=method_of(config).load(job),
+        _best=run.best,
     )
 
 

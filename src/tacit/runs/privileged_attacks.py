@@ -38,8 +38,9 @@ from tacit.gradients import ClippedSum
 from tacit.runs.attacks import needs_classes
 from tacit.runs.builders import loss_of, network_of
 from tacit.runs.config import Config
-from tacit.runs.methods.base import MODEL, Progress
-from tacit.serialization import json_table
+from tacit.runs.methods.base import Progress
+from tacit.runs.open_run import open_run
+from tacit.runs.run_files import MODEL
 from tacit.training import load_model
 
 _ROWS_AT_ONCE = 512  # per-sample gradients of so many records fit into memory
@@ -183,9 +184,7 @@ class PrivilegedAttacks:
 
 def trained_with(config: Config, folder: Path) -> dict[str, Any]:
     """The settings that the run in `folder` was really trained with, from its card; those of `config` without one."""
-    path = folder / "card.json"
-    card = json_table("card.json", path) if path.exists() else {}
-    settings = check.instance("settings of card.json", card.get("settings", {}), dict, "a table")
+    settings = check.instance("settings of card.json", open_run(folder).card.get("settings", {}), dict, "a table")
     return {"noise_multiplier": config.noise_multiplier, "clip_norm": config.clip_norm} | settings
 
 

@@ -13,13 +13,12 @@ from tacit.accounting import Ledger
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Mechanism
 from tacit.relation import Relation
-from tacit.runs.methods.base import MODEL, Job, Method, Predict, Trained
-from tacit.serialization import json_table, json_text, write_text
+from tacit.runs.methods.base import Job, Method, Predict, Trained
+from tacit.runs.open_run import open_run
+from tacit.runs.run_files import LEDGER, MODEL, TRAINED
+from tacit.serialization import json_text, write_text
 from tacit.signing import Origin, origin_of, signature_of
 from tacit.training.resume import LOST
-
-TRAINED = "trained.json"
-"""The file in a run's folder with what its card says of the trained model; gone once the run is finished."""
 
 
 class SavedLedger(Ledger):
@@ -72,13 +71,13 @@ def trained_model(job: Job, method: Method) -> Trained:
     """
     if not job.resume or method.keeps_checkpoints:
         return method.train(job)
-    kept, written = _kept(job, method), job.folder / "ledger.json"
+    kept = _kept(job, method)
     if kept is not None:
-        job.ledger.absorb(_earlier(written))
+        job.ledger.absorb(open_run(job.folder).ledger)
         return kept
-    if not written.exists():
+    if not (job.folder / LEDGER).exists():
         return method.train(job)
-    lost = _earlier(written)
+    lost = open_run(job.folder).ledger
     job.ledger.absorb(_lost(lost))
     if job.config.epsilon is None or not lost.entries:
         return method.train(job)
@@ -101,7 +100,7 @@ def _kept(job: Job, method: Method) -> Trained | None:
     path = job.folder / TRAINED
     if not path.exists() or not (job.folder / MODEL).exists():
         return None
-    content = json_table(TRAINED, path)
+    content = open_run(job.folder).table(TRAINED)
     table = check.instance(f"trained of {TRAINED}", content.get("trained"), dict, "a table")
     if origin_of(TRAINED, table, content.get("signature")) is Origin.EDITED:
         raise InvalidInput(f"{TRAINED} must be as the run wrote it; it was edited. Start anew in another folder.")
@@ -123,13 +122,6 @@ def trained_from(table: Mapping[str, Any], predict: Predict) -> Trained:
     history = [{name: float(value) for name, value in row.items()} for row in table["history"]]
     rest = {name: value for name, value in table.items() if name not in ("metrics", "history")}
     return Trained(predict=predict, history=history, metrics=metrics, **rest)
-
-
-def _earlier(path: Path) -> Ledger:
-    ledger = Ledger.load(path)
-    if ledger.origin.refused:
-        raise InvalidInput(f"ledger.json must be as the run wrote it; it is {ledger.origin.value}. Start anew.")
-    return ledger
 
 
 def _lost(ledger: Ledger) -> Ledger:

@@ -41,13 +41,14 @@ from tacit.runs.held_out import (
     told_exactly,
 )
 from tacit.runs.methods import Job, method_of
-from tacit.runs.methods.base import CHECKPOINT, MODEL, SEARCH, Method, Progress
+from tacit.runs.methods.base import Method, Progress
 from tacit.runs.metrics import constant_test, metric_of
+from tacit.runs.open_run import check_texts, open_run
 from tacit.runs.prediction import write_preprocessing
-from tacit.runs.resumption import TRAINED, SavedLedger, keep_trained, trained_model
+from tacit.runs.resumption import SavedLedger, keep_trained, trained_model
 from tacit.runs.run_budget import NONE, RunBudget, read_budget
+from tacit.runs.run_files import CARD, CHECKPOINT, LEDGER, MODEL, PAGE, SEARCH, TRAINED, digests_of
 from tacit.runs.run_signature import check_resumable, origin_of_run, sign_run
-from tacit.runs.stored_run import stored_config
 from tacit.runs.validation import set_aside_of
 from tacit.serialization import json_text, remove_parts, write_text
 from tacit.signing import Origin
@@ -163,6 +164,9 @@ def train_by(
         hint = "It would train without the weights."
         raise check.fail("method", "gradient, objective or output for weighted records or classes", config.method, hint)
     check_declared(config)
+    # What no reader of the run would take.
+    check_texts("the configuration", config.settings())
+    check_texts("the data set", {"name": dataset.name, "classes": dataset.classes, "features": dataset.feature_names})
     _check_delta(config, len(dataset.y_train))
     folder.mkdir(parents=True, exist_ok=True)
     with locked("out", folder):
@@ -244,7 +248,8 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
         wall_seconds=0.0 if method.hides_time else coarse_seconds(time.perf_counter() - started),
     )
     write_preprocessing(folder, config, dataset)
-    write_card(card, folder)
+    others = {name: digest for name, digest in digests_of(folder).items() if name not in (CARD, PAGE)}
+    write_card(card, folder, digests=others)
     sign_run(folder, config.model)
     _remove_states(folder)
     return Run(folder, card, answers, audits, charged.dataset)
@@ -301,12 +306,12 @@ def resume(
     Raises:
         InvalidInput: the folder is no run, one that is finished, or one whose checkpoint is gone.
     """
-    folder = Path(run)
-    config = stored_config(folder, {"unsafe_seed": unsafe_seed}, trust_code=trust_code, stopped=True)
-    if (folder / "card.json").exists() and _ended(folder):
+    opened = open_run(run)
+    folder, config = opened.folder, opened.config({"unsafe_seed": unsafe_seed}, trust_code=trust_code)
+    if opened.state == "finished":
         _tidy(folder)
         raise check.fail("RUN", "the folder of a run that was stopped", str(folder), "This one is finished.")
-    written = (folder / "ledger.json").exists() or "ledger.json" in origin_of_run(folder).files
+    written = (folder / LEDGER).exists() or LEDGER in opened.seal.files
     keeps = method_of(config).keeps_checkpoints
     lacking = [CHECKPOINT] if keeps and not (folder / CHECKPOINT).exists() else []
     lacking += [] if (folder / "ledger.json").exists() else ["ledger.json"]
@@ -317,12 +322,6 @@ def resume(
     charged = read_budget(folder)
     name = NONE if charged is None else charged["dataset"]
     return train(config, data_dir=data_dir, out=folder, resume=True, budget=name, on_progress=on_progress)
-
-
-def _ended(folder: Path) -> bool:
-    """Whether nothing is left to do; a run of this user's that was killed before it signed its card is not over."""
-    origin = origin_of_run(folder)
-    return origin.signature is not Origin.OWN or "card.json" in origin.files
 
 
 def _tidy(folder: Path) -> None:

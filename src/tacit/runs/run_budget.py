@@ -17,7 +17,9 @@ from tacit.data import Dataset
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian, Mechanism
 from tacit.runs.config import Config
-from tacit.serialization import json_table, json_text, write_text
+from tacit.runs.open_run import open_run
+from tacit.runs.run_files import BUDGET
+from tacit.serialization import json_text, write_text
 from tacit.signing import Origin, origin_of, signature_of
 from tacit.tradeoff import Epsilon
 from tacit.training.resolve_plan import resolve_steps
@@ -26,8 +28,6 @@ DATASET = "TACIT_BUDGET_DATASET"
 """Environment variable with the data set that runs are charged to; NONE charges none."""
 NONE = "-"
 """The name that stands for no data set."""
-FILE = "budget.json"
-"""The file in a run's folder that names its reservation."""
 UNTRACKED = (
     "The total over runs on these records is not tracked: what this run states is of this run alone, and only claimed "
     "across runs"
@@ -148,7 +148,7 @@ class RunBudget:
         if self.reservation is None:
             self.reservation = self.dataset.reserve(label=folder.name)
             table = {"dataset": self.dataset.name, "id": self.reservation.id, "block": self.reservation.block}
-            write_text(folder / FILE, json_text({"budget": table, "signature": signature_of(_KIND, table)}))
+            write_text(folder / BUDGET, json_text({"budget": table, "signature": signature_of(_KIND, table)}))
         try:
             yield
         except BaseException:
@@ -169,12 +169,12 @@ class RunBudget:
 
 def read_budget(folder: Path) -> dict[str, Any] | None:
     """Data set, reservation and block of the run in `folder`; None for one that was not charged."""
-    if not (folder / FILE).exists():
+    if not (folder / BUDGET).exists():
         return None
-    content = json_table(FILE, folder / FILE)
+    content = open_run(folder).table(BUDGET)
     table = check.instance("budget", content.get("budget"), dict, "a table")
     if origin_of(_KIND, table, content.get("signature")) is not Origin.OWN:
-        raise InvalidInput(f"{FILE} must be as the run wrote it; it was edited. Start anew in another folder.")
+        raise InvalidInput(f"{BUDGET} must be as the run wrote it; it was edited. Start anew in another folder.")
     return table
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,18 +9,11 @@ from typing import Any
 
 from tacit import check
 from tacit.accounting import Ledger
-from tacit.models.named import code_of
-from tacit.runs.methods.base import CHECKPOINT, MODEL
+from tacit.errors import InvalidInput
+from tacit.runs.run_files import CHECKPOINT, CONFIG, LEDGER, SIGNATURE, digests_of
 from tacit.serialization import json_table, json_text, write_text
 from tacit.signing import Origin, code_digest, latest_place, new_id, origin_of, raise_count, signature_of
-from tacit.training.checkpoint import checkpoint_id
 
-SIGNATURE = "signature.json"
-"""The file in a run's folder with the signature of the others."""
-PREPROCESSING = "preprocessing.json"
-"""The file in a run's folder with what turns rows into features, and outputs into answers."""
-SIGNED = ("config.json", "ledger.json", "card.json", "card.html", "execution.json", MODEL, PREPROCESSING)
-"""The files of a run that its signature covers, those of them that are there."""
 _KIND = "run"
 
 
@@ -31,33 +23,29 @@ class RunOrigin:
 
     Attributes:
         signature: what the signature of the folder says of itself.
-        files: SHA-256 of every signed file by name; empty unless the signature is this user's.
-        code: SHA-256 of the source of the model; empty for a model of tacit's own.
-        folder: of the run.
+        files: SHA-256 of every signed file by name; empty without a signature.
+        found: SHA-256 of every file that is there.
+        code: SHA-256 of the source of the model; empty for a model of tacit's own, or one that this user did not sign.
         checkpoint: identity of the run's checkpoint when it was signed; empty where it had none.
         steps: of the ledger when it was signed.
+        place: where this user's key signed a later version; empty where it did not.
     """
 
     signature: Origin
     files: Mapping[str, str]
-    code: str
-    folder: Path
+    found: Mapping[str, str]
+    code: str = ""
     checkpoint: str = ""
     steps: int = 0
+    place: str = ""
 
     def of(self, name: str) -> Origin:
-        """Where the file `name` came from."""
-        if self.signature is not Origin.OWN:
-            return self.signature
-        if name not in self.files:
+        """Where the file `name` came from; one that its signature contradicts is edited, whoever signed."""
+        if name in self.files and self.found.get(name, "") != self.files[name]:
+            return Origin.EDITED
+        if self.signature is Origin.OWN and name not in self.files:
             return Origin.UNSIGNED
-        return Origin.OWN if _digest(self.folder / name) == self.files[name] else Origin.EDITED
-
-    def changed(self) -> list[str]:
-        """What was changed, or put back, after this user's key signed it; empty where nothing was."""
-        if self.signature.refused:
-            return [SIGNATURE]
-        return [name for name in self.files if self.of(name) is not Origin.OWN]
+        return self.signature
 
 
 def sign_run(folder: Path, model: str) -> None:
@@ -67,16 +55,19 @@ def sign_run(folder: Path, model: str) -> None:
         folder: of the run.
         model: as in the configuration; the source of a model of the user's own is signed with the rest.
     """
+    from tacit.models.named import code_of
+    from tacit.training.checkpoint import checkpoint_id
+
     content, earlier = _parts(folder)
     id, count = new_id(), 1
     # A copy whose run went on elsewhere counts for itself.
     if earlier is not None and origin_of(_KIND, content, earlier) is Origin.OWN:
         id, count = earlier["id"], earlier["count"] + 1
     content = {
-        "files": {name: _digest(folder / name) for name in SIGNED if (folder / name).is_file()},
+        "files": digests_of(folder),
         "code": code_digest(code_of(model)) if ":" in model else "",
         "checkpoint": checkpoint_id(folder / CHECKPOINT),
-        "steps": Ledger.load(folder / "ledger.json").steps if (folder / "ledger.json").is_file() else 0,
+        "steps": Ledger.load(folder / LEDGER).steps if (folder / LEDGER).is_file() else 0,
     }
     signature = signature_of(_KIND, content, id=id, count=count)
     if signature is not None:
@@ -84,15 +75,24 @@ def sign_run(folder: Path, model: str) -> None:
         raise_count(id, count, folder)
 
 
-def origin_of_run(folder: Path) -> RunOrigin:
-    """Where the run in `folder` came from; raises `InvalidInput` where its signature is no such file."""
+def origin_of_run(folder: Path, found: Mapping[str, str] | None = None) -> RunOrigin:
+    """Where the run in `folder` came from; raises `InvalidInput` where its signature is no such file.
+
+    Args:
+        folder: of the run.
+        found: SHA-256 of every file that is there; computed where it is not given.
+    """
     content, signature = _parts(folder)
-    found = origin_of(_KIND, content, signature)
-    if found is not Origin.OWN:
-        return RunOrigin(found, {}, "", folder)
+    origin, found = origin_of(_KIND, content, signature), digests_of(folder) if found is None else found
+    files = content.get("files")
+    if not isinstance(files, dict) or not all(isinstance(each, str) for each in files.values()):
+        return RunOrigin(Origin.EDITED if signature is not None else origin, {}, found)
+    if origin is not Origin.OWN:
+        place = latest_place(signature["id"]) if origin is Origin.ROLLED_BACK and signature is not None else ""
+        return RunOrigin(origin, files if signature is not None else {}, found, place=place)
     # Signatures from before those were covered have neither.
     bound = {"checkpoint": content.get("checkpoint", ""), "steps": content.get("steps", 0)}
-    return RunOrigin(found, content["files"], content["code"], folder, **bound)
+    return RunOrigin(origin, files, found, content["code"], **bound)
 
 
 def check_resumable(folder: Path) -> str:
@@ -102,42 +102,32 @@ def check_resumable(folder: Path) -> str:
         InvalidInput: its settings or its signature were changed, an older version of it was put back, or its
             checkpoint is that of another run: what ran would be understated.
     """
+    from tacit.training.checkpoint import checkpoint_id
+
     origin = origin_of_run(folder)
-    if origin.signature is Origin.ROLLED_BACK and _signed_last_at(folder) != str(folder.resolve()):
+    if origin.signature is Origin.ROLLED_BACK and origin.place != str(folder.resolve()):
         return "its run went on elsewhere"
-    if origin.signature.refused or (origin.files and origin.of("config.json") is not Origin.OWN):
+    if origin.signature.refused or (origin.signature is Origin.OWN and origin.of(CONFIG) is not Origin.OWN):
         raise check.fail("RUN", "as this user's key signed it last", str(folder), "`tacit verify RUN` tells more.")
     kept = folder / CHECKPOINT
     if origin.checkpoint and kept.is_file() and checkpoint_id(kept) != origin.checkpoint:
         hint = "Its checkpoint is that of another run: put its own back."
         raise check.fail("RUN", "a folder with the checkpoint of its run", str(folder), hint)
-    begun = kept.is_file() or (folder / "ledger.json").is_file()
+    begun = kept.is_file() or (folder / LEDGER).is_file()
     if origin.signature is not Origin.OWN:
         return origin.signature.value if begun else ""
-    if (folder / "ledger.json").is_file() and Ledger.load(folder / "ledger.json").steps < origin.steps:
+    if (folder / LEDGER).is_file() and Ledger.load(folder / LEDGER).steps < origin.steps:
         return "its ledger says less than was signed"
     return ""
-
-
-def _signed_last_at(folder: Path) -> str:
-    signature = _parts(folder)[1] or {}
-    return latest_place(signature["id"])
 
 
 def _parts(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     path = folder / SIGNATURE
     if not path.is_file():
         return {}, None
-    table = json_table(SIGNATURE, path)
+    try:
+        table = json_table(SIGNATURE, path)
+    except InvalidInput:
+        return {}, {}  # an edited one
     signature = table.pop("signature", None)
-    if signature is not None:
-        check.instance(f"signature of {SIGNATURE}", signature, dict, "a table")
-    return table, signature
-
-
-def _digest(path: Path) -> str:
-    """SHA-256 of a file; empty where there is none."""
-    if not path.is_file():
-        return ""
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+    return table, signature if isinstance(signature, dict | None) else {}

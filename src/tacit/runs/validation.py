@@ -15,7 +15,9 @@ from tacit.noise import SeededStream
 from tacit.runs.builders import stream_of
 from tacit.runs.config import Config
 from tacit.runs.loop_settings import ValidationSettings
-from tacit.serialization import json_table, json_text, write_text
+from tacit.runs.open_run import open_run
+from tacit.runs.run_files import VALIDATION
+from tacit.serialization import json_text, write_text
 from tacit.signing import new_id, signing_key
 from tacit.training import (
     Accuracy,
@@ -28,9 +30,6 @@ from tacit.training import (
 )
 from tacit.training.holdout import NOISY, OWN_COIN, set_aside
 from tacit.training.holdout_scores import HoldoutScore
-
-FILE = "validation.json"
-"""The file in a run's folder by which this user's key finds its private validation records again."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class SetAside:
 
     def write(self, folder: Path) -> None:
         """Keep the id in the folder of the run."""
-        write_text(folder / FILE, json_text({"id": self.id}))
+        write_text(folder / VALIDATION, json_text({"id": self.id}))
 
 
 def set_aside_of(config: Config, dataset: Dataset, folder: Path, *, again: bool) -> SetAside | None:
@@ -71,7 +70,7 @@ def set_aside_of(config: Config, dataset: Dataset, folder: Path, *, again: bool)
     if section.type != "private":
         return None
     score_of(config, dataset)
-    id = _stored(folder) if again and (folder / FILE).exists() else new_id()
+    id = _stored(folder) if again and (folder / VALIDATION).exists() else new_id()
     aside = set_aside(len(dataset.y_train), section.share, SeededStream(_seed(id)), dataset.units)
     return SetAside(dataset.without(aside), holdout_of(config, dataset.without(~aside)), id)
 
@@ -125,7 +124,7 @@ def score_of(config: Config, dataset: Dataset) -> HoldoutScore:
 
 def trained_on(config: Config, dataset: Dataset, folder: Path) -> Dataset:
     """The data of the run in `folder` without the private validation records, where this user's key finds them."""
-    if not (folder / FILE).exists():
+    if not (folder / VALIDATION).exists():
         return dataset
     found = set_aside_of(config, dataset, folder, again=True)
     return dataset if found is None else found.training
@@ -144,9 +143,9 @@ def callbacks_of(config: Config, dataset: Dataset, model: torch.nn.Module) -> li
 
 
 def _stored(folder: Path) -> str:
-    id = json_table(FILE, folder / FILE).get("id")
+    id = open_run(folder).table(VALIDATION).get("id")
     if not isinstance(id, str) or not id:
-        raise InvalidInput(f"{FILE} must be as the run wrote it; it was edited. Start anew in another folder.")
+        raise InvalidInput(f"{VALIDATION} must be as the run wrote it; it was edited. Start anew in another folder.")
     return id
 
 

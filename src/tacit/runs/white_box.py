@@ -23,8 +23,8 @@ from tacit.runs.audited_training import Training, check_settings, training_of
 from tacit.runs.builders import network_of, optimizer_of, scheduler_of
 from tacit.runs.canaries import CanaryLane, LaneMonitors
 from tacit.runs.config import Config
-from tacit.runs.execution import stored_execution
 from tacit.runs.methods.base import Progress
+from tacit.runs.open_run import open_run
 from tacit.training import Functions, fit
 from tacit.training.correlation import Correlation
 from tacit.training.execution_record import ExecutionRecord, with_threads
@@ -80,8 +80,9 @@ def white_box(
     training = training_of(config, dataset, ledger)
     if attack == LOW_ORDER_BITS and training.strategy is not None:
         raise check.fail("attack", f"{WHITE_BOX} where noise is correlated", attack, "Estimates lie on no grid.")
-    check_settings(config, dataset, folder, training)
-    records = stored_execution(folder)
+    run = open_run(folder)
+    check_settings(config, dataset, run.card, training)
+    records = run.execution
     known = records[-1] if records else ExecutionRecord.of(nn.Module(), **_execution_of(config))
     monitors = LaneMonitors(
         training.noise_multiplier,

@@ -20,7 +20,7 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.data import Dataset
 from tacit.noise import SeededStream, Stream
-from tacit.runs.methods.base import SEARCH
+from tacit.runs.run_files import SEARCH
 from tacit.serialization import write_bytes
 from tacit.signing import Sealed, latest_place, new_id, raise_count, seal, unseal
 from tacit.standing import Standing

@@ -16,9 +16,9 @@ from tacit.noise import SecureStream, Stream
 from tacit.runs import Config, Run, read_config
 from tacit.runs.builders import clip_of, dataset_of, stream_of
 from tacit.runs.methods.base import Progress
+from tacit.runs.open_run import open_run
 from tacit.runs.run import train_by
 from tacit.runs.run_budget import NONE, RunBudget, read_budget
-from tacit.runs.stored_run import stored_config
 from tacit.tradeoff import Epsilon, TradeOff
 from tacit.tuning.asked import Asked
 from tacit.tuning.method import SearchMethod
@@ -147,7 +147,7 @@ def resume_tuning(
     place = Path(folder)
     state = stopped_state(place)
     asked = Asked.of(state.arguments)
-    config = stored_config(place, {"unsafe_seed": unsafe_seed}, trust_code=trust_code, stopped=True)
+    config = open_run(place).config({"unsafe_seed": unsafe_seed}, trust_code=trust_code)
     named = read_budget(place)
     charged = RunBudget.find(config, NONE if named is None else named["dataset"], goes_on=True)
     dataset = _data(config, charged, data_dir, on_progress)

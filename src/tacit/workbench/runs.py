@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,10 @@ from tacit.accounting import Ledger, accountant
 from tacit.budget.export import totals
 from tacit.budget.registry import find_registry
 from tacit.budget.totals import left_in_words
-from tacit.errors import Refused, TacitError
+from tacit.errors import Changed, Refused, TacitError
 from tacit.reports import words
-from tacit.reports.exports import check_card
-from tacit.runs.run_signature import origin_of_run
-from tacit.serialization import json_table
-from tacit.signing import Origin
-from tacit.standing import Standing
+from tacit.reports.exports import card_markdown
+from tacit.runs.open_run import open_run
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """A folder's name that the workbench takes: no separators, no leading dot."""
@@ -41,7 +37,7 @@ class RunRow:
         model: as its card says.
         guarantee: epsilon, delta and standing in words.
         test: its test result in words.
-        origin: whether this user's key signed the card as it is.
+        origin: whether this user's key signed the run as it is, or why nothing of it is read.
     """
 
     name: str
@@ -68,6 +64,8 @@ def list_runs(root: Path, *, query: str = "") -> list[RunRow]:
     for folder in sorted(root.iterdir(), key=lambda path: path.lstat().st_mtime, reverse=True):
         try:
             row = _row(folder_of(root, folder.name))
+        except Changed as error:
+            row = RunRow(folder.name, "", "", "none", "–", f"changed: {error.file} {error.why}")
         except (TacitError, OSError):
             continue
         text = f"{row.name} {row.dataset} {row.model}".lower()
@@ -77,49 +75,54 @@ def list_runs(root: Path, *, query: str = "") -> list[RunRow]:
 
 
 def _row(folder: Path) -> RunRow:
-    card = json_table("card.json", folder / "card.json")
-    check_card(card)
-    order = [standing.value for standing in Standing]
-
-    def rank(row: dict[str, Any]) -> tuple[int, float]:
-        standing = row.get("standing")
-        return order.index(standing) if standing in order else len(order), _number(row.get("epsilon"))
-
-    best = min(card["guarantees"], key=rank, default=None)
+    run = open_run(folder)
+    best, card = run.best, run.card
     guarantee = "none"
-    if best is not None:
-        guarantee = (
-            f"ε {words.upward(_number(best.get('epsilon')))}, δ {_number(best.get('delta')):g}, {best.get('standing')}"
-        )
-    origin = origin_of_run(folder).of("card.json")
+    if best:
+        bound = words.leakage(float(best["epsilon"]), best["standing"])
+        guarantee = f"ε {bound}, δ {best['delta']:g}, {best['standing']}"
     test = card["metrics"].get("test")
     return RunRow(
         folder.name,
-        str(card.get("dataset", "")),
-        str(card.get("model", "")),
+        str(card["dataset"]),
+        str(card["model"]),
         guarantee,
-        words.measured(test, str(card.get("measure"))) if isinstance(test, int | float) else "–",
-        "signed by this user" if origin is Origin.OWN else origin.value,
+        words.measured(test, str(card["measure"])) if isinstance(test, int | float) else "–",
+        run.reserve or "signed by this user",
     )
 
 
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else float("inf")
+def page_of(folder: Path, name: str) -> str:
+    """The page `name` of the run; of a received run its card as plain text, with the word of its origin."""
+    run = open_run(folder)
+    path = folder / name
+    if path.is_symlink() or not path.is_file():
+        raise check.fail("page", "one that the run has", name)
+    if not run.word:
+        return path.read_text(encoding="utf-8")
+    from markupsafe import escape
+
+    text = card_markdown(run.card, reserve=run.reserve)
+    return f"<!DOCTYPE html><title>{escape(folder.name)}</title><pre>{escape(text)}</pre>"
 
 
 def curve_of(folder: Path) -> tuple[Ledger, np.ndarray] | None:
     """The run's ledger and its certified type II errors at `ALPHA`, by `pld`; None where that does not apply."""
-    path = folder / "ledger.json"
-    return _curve(path, path.stat().st_mtime_ns)
+    ledger = open_run(folder).ledger
+    curve = _curve(ledger.hash, ledger)
+    return None if curve is None else (ledger, curve)
 
 
-@lru_cache(maxsize=64)
-def _curve(path: Path, _: int) -> tuple[Ledger, np.ndarray] | None:
-    ledger = Ledger.load(path)
-    try:
-        return ledger, accountant("pld")(ledger).curve.beta(ALPHA)
-    except Refused:
-        return None
+_CURVES: dict[str, np.ndarray | None] = {}  # by the hash of the ledger
+
+
+def _curve(hash: str, ledger: Ledger) -> np.ndarray | None:
+    if hash not in _CURVES:
+        try:
+            _CURVES[hash] = accountant("pld")(ledger).curve.beta(ALPHA)
+        except Refused:
+            _CURVES[hash] = None
+    return _CURVES[hash]
 
 
 def budgets() -> list[dict[str, Any]]:

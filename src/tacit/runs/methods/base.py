@@ -19,12 +19,6 @@ from tacit.mechanisms import Mechanism
 from tacit.runs.config import Config
 from tacit.training import PrivateHoldout
 
-CHECKPOINT = "checkpoint.safetensors"
-"""The file in a run's folder from which it can go on; gone once the run is finished."""
-SEARCH = "search.sealed"
-"""The file in a search's folder from which it can go on, sealed; gone once the search is finished."""
-MODEL = "model.safetensors"
-"""The file in a run's folder with the private model."""
 Predict = Callable[[np.ndarray], np.ndarray]
 Progress = Callable[[str, int, int], None]
 Scalar = str | int | float | bool | None

@@ -28,7 +28,8 @@ from tacit.runs.builders import (
 from tacit.runs.config import Config
 from tacit.runs.execution import store_execution
 from tacit.runs.method_settings import GradientSettings
-from tacit.runs.methods.base import CHECKPOINT, MODEL, Job, Method, Predict, Scalar, Trained
+from tacit.runs.methods.base import Job, Method, Predict, Scalar, Trained
+from tacit.runs.run_files import CHECKPOINT, MODEL
 from tacit.runs.validation import callbacks_of, told_of
 from tacit.tradeoff import Epsilon
 from tacit.training import Callback, Fit, Functions, Plan, fit, fit_nonprivate, load_model, read_checkpoint, save_model

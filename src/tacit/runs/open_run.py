@@ -1,0 +1,405 @@
+"""`open_run`: the one reader of a run's folder, which may come from anybody: it is data and never code."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit import check
+from tacit.accounting import Ledger
+from tacit.errors import Changed, CodeWarning, InvalidInput, PrivacyWarning, TacitError
+from tacit.reports.exports import check_card
+from tacit.reports.page import card_of_page
+from tacit.runs.card_numbers import Number, best_guarantee, check_of_ledger, ledger_of_card, numbers_of
+from tacit.runs.config import Config, config_from_table
+from tacit.runs.run_files import (
+    BUDGET,
+    CARD,
+    CHECKPOINT,
+    CONFIG,
+    EXECUTION,
+    LEDGER,
+    MODEL,
+    PAGE,
+    PREPROCESSING,
+    SIGNATURE,
+    SIGNED,
+    TRAINED,
+    VALIDATION,
+    VERIFIED,
+    digest_of,
+)
+from tacit.runs.run_signature import RunOrigin, origin_of_run
+from tacit.serialization import LARGEST, json_table, json_text, table_of, write_text
+from tacit.signing import Origin, code_digest, origin_of, signature_of
+from tacit.standing import Standing
+
+if TYPE_CHECKING:
+    from tacit.training.execution_record import ExecutionRecord
+
+STATED, CONSISTENT = "stated", "consistent"
+"""Words about the origin of a received run's numbers, where a standing would stand: as files say; recomputed here."""
+TABLES = (CONFIG, LEDGER, CARD, EXECUTION, PREPROCESSING, BUDGET, VALIDATION, TRAINED)
+"""The JSON files of a run."""
+OWN_KEY = "as this user's key signed it last"
+_KIND = "verified run"
+_LONGEST = 20_000  # characters of a text; the longest that a run writes is a sentence
+_THREADS = 4096  # of any machine that a run was computed on
+_FEATURES = 10**6  # that an array may have whatever the size of the model
+_ODD = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, IndexError, RecursionError)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedRun:
+    """A run whose files are bounded in size, belong together, and are those that were signed, where they were.
+
+    Attributes:
+        folder: of the run.
+        state: "finished", "stopped" (it can go on) or "begun" (nothing was released).
+        seal: what the signature of the folder says.
+        word: what stands where a standing would: empty for an own run that is whole, else `STATED` or `CONSISTENT`.
+    """
+
+    folder: Path
+    state: str
+    seal: RunOrigin
+    word: str
+    _contents: Mapping[str, bytes] = field(repr=False)
+
+    def table(self, name: str) -> dict[str, Any]:
+        """The JSON table in the file `name`; raises `InvalidInput` where it is none or larger than any run writes."""
+        if name not in self._contents:
+            raise check.fail("RUN", f"the folder of a `tacit train`, with {name} in it", str(self.folder))
+        table = table_of(name, self._contents[name], str(self.folder / name))
+        check_texts(name, table)
+        return table
+
+    def needs(self, *names: str) -> None:
+        """Raise `InvalidInput` where a file is not there, as before a run is finished."""
+        for name in names:
+            if not self.seal.found.get(name):
+                raise check.fail("RUN", f"the folder of a finished `tacit train`, with {name} in it", str(self.folder))
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """What ran; of a received run, its origin is that of the run."""
+        with _reading(LEDGER):
+            ledger = Ledger.from_file(self.table(LEDGER))
+        if ledger.origin.refused:
+            raise Changed(LEDGER, f"is {ledger.origin.value}")
+        if self.seal.signature is not Origin.OWN and ledger.origin is Origin.OWN:
+            ledger.origin = self.seal.signature
+        return ledger
+
+    @cached_property
+    def own_card(self) -> dict[str, Any]:
+        """The content of `card.json`, its standings at most that of the ledger; empty for an unfinished run."""
+        if self.state != "finished":
+            return {}
+        card = self.table(CARD)
+        if LEDGER not in self._contents:
+            return card
+        rows = [
+            row | {"standing": Standing.weakest(Standing(row["standing"]), self.ledger.standing).value}
+            for row in card["guarantees"]
+        ]
+        return card | {"guarantees": rows}
+
+    @cached_property
+    def card(self) -> dict[str, Any]:
+        """The content of `card.json`; of a received run, `word` stands in place of its standings and facts.
+
+        A received run repeats the numbers of its best standing alone: the others bound less or nothing.
+        """
+        if not self.word or not self.own_card:
+            return self.own_card
+        best = best_guarantee(self.own_card).get("standing")
+        rows = [row | {"standing": self.word} for row in self.own_card["guarantees"] if row["standing"] == best]
+        facts = [row | {"how": self.word} for row in self.own_card.get("facts", ())]
+        return self.own_card | {"guarantees": rows, "facts": facts}
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """The guarantee of the best standing with the smallest epsilon; empty where there is none."""
+        row = best_guarantee(self.own_card)
+        return row | {"standing": self.word} if row and self.word else row
+
+    @property
+    def execution(self) -> tuple[ExecutionRecord, ...]:
+        """The execution records, oldest first; none where there is no such file."""
+        from tacit.training.execution_record import ExecutionRecord
+
+        return tuple(ExecutionRecord.from_table(row) for row in self._execution_rows())
+
+    def config(self, overrides: Mapping[str, object] | None = None, *, trust_code: bool = False) -> Config:
+        """The settings of the run, those of `overrides` that are not None replaced.
+
+        A model of the user's own is code. It is accepted where this user's key signed the run with that very source,
+        and otherwise only with `trust_code`; nothing is imported to find that out.
+
+        Args:
+            overrides: settings to replace.
+            trust_code: accept the model's source, whatever wrote the run; its hash is shown in a `CodeWarning`.
+
+        Raises:
+            InvalidInput: the settings break a rule, or the model is code that nobody vouches for.
+        """
+        config = self._config(overrides or {})
+        if ":" in config.model:
+            self._check_code(config.model, trust_code)
+        return config
+
+    @property
+    def reserve(self) -> str:
+        """The sentence beside the numbers of a received run; empty for an own one."""
+        if not self.word:
+            return ""
+        if self.word == CONSISTENT:
+            return (
+                f"{self._source}: its numbers are consistent with its ledger, from which they were recomputed here; no "
+                "file shows that code ran."
+            )
+        return f"{self._source}: its numbers are what its files say. `tacit verify RUN` recomputes them."
+
+    def warn(self) -> None:
+        """Warn of a received run."""
+        if self.word:
+            warnings.warn(self.reserve.replace("This", "this", 1), PrivacyWarning, 3)
+
+    def numbers(self) -> list[Number]:
+        """Every guarantee of the card beside what its ledger gives; raises `Changed` where one is another."""
+        return self._numbers(self.own_card["guarantees"]) if self.own_card else []
+
+    def mark_verified(self) -> None:
+        """Keep in a file of its own, signed, that the numbers of this very received run were recomputed here."""
+        files = self._sealed_files()
+        signature = signature_of(_KIND, files)
+        if self.word and signature is not None:
+            write_text(self.folder / VERIFIED, json_text({"files": files, "signature": signature}))
+
+    def _numbers(self, rows: Sequence[Mapping[str, Any]]) -> list[Number]:
+        """Guarantees of the card beside those of its ledger; a card alone has its mechanisms, without their facts."""
+        with _reading(CARD):
+            if LEDGER in self._contents:
+                return numbers_of(self.own_card, self.ledger, rows)
+            return numbers_of(self.own_card, ledger_of_card(self.own_card), rows, holds=True)
+
+    @property
+    def _source(self) -> str:
+        if self.seal.signature is Origin.OWN:
+            return "This run is signed by an earlier version, which did not bind its files to each other"
+        return f"This run is {self.seal.signature.value}"
+
+    def _sealed_files(self) -> dict[str, str]:
+        return dict(self.seal.found) | {SIGNATURE: digest_of(self.folder / SIGNATURE)}
+
+    def _is_verified(self) -> bool:
+        path = self.folder / VERIFIED
+        if not path.is_file():
+            return False
+        try:
+            table = json_table(VERIFIED, path)
+        except InvalidInput:
+            return False
+        files = table.get("files")
+        return origin_of(_KIND, files, table.get("signature")) is Origin.OWN and files == self._sealed_files()
+
+    def _execution_rows(self) -> list[Any]:
+        if EXECUTION not in self._contents:
+            return []
+        return check.instance("records of execution.json", self.table(EXECUTION).get("records"), list, "a list")
+
+    def _config(self, overrides: Mapping[str, object]) -> Config:
+        with _reading(CONFIG):
+            stored = self.table(CONFIG)
+            return config_from_table(stored | {key: value for key, value in overrides.items() if value is not None})
+
+    def _check_code(self, model: str, trust_code: bool) -> None:
+        """A run that came from elsewhere must not name code that is run when it is looked at."""
+        from tacit.models.named import code_of
+
+        files = code_of(model)
+        if not files:
+            raise check.fail("model", "a module that can be found", model)
+        shown = f"{files[-1]} (sha256 {code_digest(files)})"
+        if trust_code:
+            warnings.warn(f"the model of this run is code that is run now: {shown}.", CodeWarning, 3)
+            return
+        if any(self.folder.resolve() in file.parents for file in files):
+            hint = f"It is {shown}. Read it; --trust-code runs it."
+            raise check.fail("model", "a module outside of the run's folder", model, hint)
+        if self.seal.of(CONFIG) is Origin.OWN and self.seal.code == code_digest(files):
+            return
+        same = "this user's key did not sign the run with it"
+        raise InvalidInput(
+            f"model must be one of tacit's own, or code that is trusted; got {model!r}: {shown}, and {same}. "
+            "Read that file; --trust-code (trust_code=True) runs it."
+        )
+
+    def _check_sizes(self) -> None:
+        """Refuse sizes that the model's file cannot have, before anything of them is allocated."""
+        values = (self.folder / MODEL).stat().st_size if self.seal.found.get(MODEL) else 0
+        for row in self._execution_rows():
+            for name in ("threads", "max_physical_batch_size") if isinstance(row, dict) else ():
+                most = _THREADS if name == "threads" else 1e12
+                if row.get(name) is not None:
+                    check.count(f"{name} of {EXECUTION}", row[name], maximum=most)
+        features = 1
+        if PREPROCESSING in self._contents:
+            table = self.table(PREPROCESSING)
+            for size in check.instance("shape", table.get("shape"), list, "a list of counts"):
+                features *= check.count("each of shape", size, maximum=max(values, _FEATURES))
+            check.count("features of the model", features, maximum=max(values, _FEATURES))
+            for highest in check.instance("highest", table.get("highest", []), list, "a list of numbers"):
+                check.real("each of highest", highest, low=-1, high=max(values, 1))
+        if CONFIG in self._contents and (config := self._config({})).model == "mlp":
+            widths = [features, *config.hidden]
+            weights = sum(a * b for a, b in pairwise(widths))
+            check.count("weights of the hidden layers", weights, minimum=0, maximum=max(values, 1))
+
+    def _check(self) -> None:
+        """Everything that is known of a finished run without its data; raises `InvalidInput` or `Changed`."""
+        for name in self._contents:
+            self.table(name)
+        check_card(self.table(CARD))
+        if list(self.seal.found) != [CARD]:
+            self.needs(LEDGER)
+        with _reading(CARD):
+            if LEDGER in self._contents:
+                check_of_ledger(self.own_card, self.ledger)
+            best = best_guarantee(self.own_card)
+        self._numbers([best] if best else [])
+        self._check_sizes()
+
+
+def open_run(folder: str | os.PathLike[str]) -> OpenedRun:
+    """The run in `folder`, the only way to read one; nothing of it is executed.
+
+    Sizes are bounded before anything is used: bytes and depth of each JSON file, digits of numbers, characters of
+    texts, threads, widths and shapes. The signature of the folder covers all files together; beyond it the card names
+    every other file by its SHA-256 and the page names the card, so that no file can be replaced by that of another run.
+    What the card repeats of its ledger is compared with the ledger, and its best guarantee is computed anew.
+
+    Args:
+        folder: of the run.
+
+    Raises:
+        Changed: a file is not the one that was signed, or contradicts the others.
+        InvalidInput: the folder holds no run, or a file of it is none that a run writes.
+    """
+    folder = Path(folder)
+    if not any((folder / name).is_file() for name in (CONFIG, CARD)):
+        raise check.fail("RUN", f"the folder of a `tacit train`, with {CONFIG} in it", str(folder))
+    contents = dict(_contents(folder))
+    found = {name: _digest(folder, name, contents) for name in SIGNED if (folder / name).is_file()}
+    seal = origin_of_run(folder, found)
+    # An own run that was killed before it signed its card goes on.
+    finished = CARD in seal.files or (CARD in contents and seal.signature is not Origin.OWN)
+    _check_seal(seal, folder, finished)
+    begun = LEDGER in contents or (folder / CHECKPOINT).is_file()
+    state = "finished" if finished else "stopped" if begun else "begun"
+    run = OpenedRun(folder, state, seal, "", contents)
+    bound = not finished or _is_bound(run)
+    if finished:
+        run._check()
+    if seal.signature is Origin.OWN and bound:
+        return run
+    return OpenedRun(folder, state, seal, CONSISTENT if run._is_verified() else STATED, contents)
+
+
+def ledger_at(path: Path) -> tuple[Ledger, str]:
+    """The ledger of the run in the folder `path`, or the ledger or SPEC in a file, and `OpenedRun.word` for it.
+
+    A ledger outside of a run's folder that states facts of a run, and that this user's key does not vouch for, is
+    received as well.
+    """
+    run = open_run(path) if path.is_dir() else run_of(path)
+    if run is not None:
+        return run.ledger, run.word
+    ledger = Ledger.load(path)
+    return ledger, STATED if ledger.is_run and not ledger.is_evidence else ""
+
+
+def run_of(path: Path) -> OpenedRun | None:
+    """The run that the file `path` is part of; None for a file that lies in no run's folder."""
+    return open_run(path.parent) if in_run(path) else None
+
+
+def in_run(path: Path) -> bool:
+    """Whether the file `path` is one of a run's folder."""
+    inside = path.name in TABLES and path.is_file()
+    return inside and any((path.parent / name).is_file() for name in (CONFIG, SIGNATURE, PAGE))
+
+
+def _contents(folder: Path) -> Iterator[tuple[str, bytes]]:
+    for name in TABLES:
+        if (folder / name).is_file():
+            with (folder / name).open("rb") as file:
+                yield name, file.read(LARGEST + 1)
+
+
+def _digest(folder: Path, name: str, contents: Mapping[str, bytes]) -> str:
+    """SHA-256 of what was read, so that the file cannot change between its check and its use."""
+    content = contents.get(name)
+    return digest_of(folder / name) if content is None else hashlib.sha256(content).hexdigest()
+
+
+def _check_seal(seal: RunOrigin, folder: Path, finished: bool) -> None:
+    """Every file is the one that was signed; of a run that goes on, those that do not change while it does."""
+    elsewhere = not finished and seal.place != str(folder.resolve())
+    if seal.signature is Origin.EDITED or (seal.signature is Origin.ROLLED_BACK and not elsewhere):
+        raise Changed(SIGNATURE, f"is {seal.signature.value}", OWN_KEY)
+    for name in SIGNED if finished else (CONFIG, VALIDATION):
+        if seal.of(name) is Origin.EDITED:
+            raise Changed(name, "was changed or taken away after it was signed", OWN_KEY)
+
+
+def _is_bound(run: OpenedRun) -> bool:
+    """Whether the card names all other files and its page the card; raises `Changed` where one is another."""
+    digests, of_page = run.table(CARD).get("digests"), card_of_page(run.folder / PAGE)
+    if (digests is None and not of_page) or list(run.seal.found) == [CARD]:
+        return False  # of an earlier version, or a card alone
+    if of_page != run.seal.found[CARD]:
+        raise Changed(CARD, f"is not the one that {PAGE} shows")
+    for name in SIGNED:
+        if name in (CARD, PAGE):
+            continue
+        if not isinstance(digests, dict) or digests.get(name, "") != run.seal.found.get(name, ""):
+            raise Changed(name, f"is not the one that {CARD} was made of")
+        if name in run.seal.found and run.seal.signature is Origin.OWN and name not in run.seal.files:
+            raise Changed(name, "is none of those that were signed", OWN_KEY)
+    return True
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Context in which a file of anybody's is interpreted: what it breaks is told as one sentence."""
+    try:
+        yield
+    except TacitError:
+        raise
+    except _ODD as error:
+        raise check.fail(name, "as a run writes it", type(error).__name__) from None
+
+
+def check_texts(name: str, table: Mapping[str, Any]) -> None:
+    """Raise `InvalidInput` where a text in `table` would act on a terminal or fill it."""
+    left: list[Any] = [table]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            left += [*value, *value.values()]
+        elif isinstance(value, list | tuple):
+            left += value
+        elif isinstance(value, str):
+            if len(value) > _LONGEST:
+                raise check.fail(f"each text of {name}", f"at most {_LONGEST} characters long", len(value))
+            check.printable(f"each text of {name}", value)

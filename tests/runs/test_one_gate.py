@@ -1,0 +1,328 @@
+"""`open_run` is the one reader of a run: what was changed is refused by name, what was received is only stated."""
+
+import ast
+import contextlib
+import io
+import json
+import random
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+import tacit
+from tacit.cli import main
+from tacit.errors import Changed, InvalidInput, PrivacyWarning
+from tacit.runs import read_config, train
+from tacit.runs.open_run import TABLES, open_run
+from tacit.runs.run_files import CARD, CONFIG, EXECUTION, LEDGER, MODEL, PREPROCESSING, SIGNATURE
+from tests.runs.reissued import edit, reissue, resign
+
+SETTINGS = {"epochs": 1.0, "batch_size": 200, "noise_multiplier": 2.0, "attacks": (), "delta": 1e-4}
+OTHER_KEY = "the key of somebody else, long enough"
+ESCAPE = "\x1b[2J\x9b31m"
+
+
+@pytest.fixture(scope="session")
+def honest(tmp_path_factory):
+    """Two small runs on the digits, made once; tests work on copies."""
+    home = tmp_path_factory.mktemp("gate")
+    for name, noise in (("run", 2.0), ("other", 3.0)):
+        train(read_config("digits", SETTINGS | {"noise_multiplier": noise}), out=home / name)
+    return home
+
+
+@pytest.fixture
+def run(honest, tmp_path):
+    return shutil.copytree(honest / "run", tmp_path / "run")
+
+
+def said(*arguments):
+    """(exit code, everything printed) of a command."""
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+        code = main([str(each) for each in arguments])
+    return code, text.getvalue()
+
+
+READERS = {
+    "card": lambda run: ("card", run),
+    "nist": lambda run: ("card", run, "--out", run.parent / "nist.json"),
+    "show": lambda run: ("runs", "show", run, "--json"),
+    "compare": lambda run: ("runs", "compare", run, run),
+    "export": lambda run: ("runs", "export", run, "--out", run.parent / "exported"),
+    "account": lambda run: ("account", run / LEDGER, "--accountant", "pld"),
+    "verify": lambda run: ("verify", run),
+    "predict": lambda run: ("predict", run, run.parent / "rows.npy"),
+    "audit": lambda run: ("audit", run, "--attack", "loss_threshold"),
+    "claim": lambda run: ("audit", "--scores", run.parent / "scores.csv", "--claim", run / LEDGER),
+    "resume": lambda run: ("train", "--resume", run),
+}
+"""Commands that read one run."""
+
+
+def read_by(name, run):
+    import numpy as np
+
+    np.save(run.parent / "rows.npy", np.zeros((2, 1, 8, 8), np.float32))
+    rows = ["member,score", *(f"{k % 2},{k}" for k in range(40))]
+    (run.parent / "scores.csv").write_text("\n".join(rows) + "\n")
+    shutil.rmtree(run.parent / "exported", ignore_errors=True)
+    code, text = said(*READERS[name](run))
+    nist = run.parent / "nist.json"
+    if name == "nist" and nist.exists():
+        text += nist.read_text()
+        nist.unlink()
+    return code, text
+
+
+CHANGES = {
+    "swapped model": (MODEL, lambda run, other: shutil.copy(other / MODEL, run / MODEL)),
+    "swapped ledger": (LEDGER, lambda run, other: shutil.copy(other / LEDGER, run / LEDGER)),
+    "swapped execution": (EXECUTION, lambda run, other: edit(run / EXECUTION, records=[])),
+    "swapped config": (CONFIG, lambda run, other: shutil.copy(other / CONFIG, run / CONFIG)),
+    "forged card": (CARD, lambda run, other: forge(run)),
+    "rolled back": (SIGNATURE, lambda run, other: roll_back(run)),
+}
+"""Changes of an own signed run, each with the file that is named."""
+
+
+def forge(run):
+    card = json.loads((run / CARD).read_text())
+    card["guarantees"][0] |= {"epsilon": 0.01, "epsilon_lower": 0.01}
+    (run / CARD).write_text(json.dumps(card))
+
+
+def roll_back(run):
+    from tacit.runs.run_signature import sign_run
+
+    resign(run)  # Its count is its own: that of the runs that are copied stays.
+    before = (run / SIGNATURE).read_bytes()
+    sign_run(run, "mlp")
+    (run / SIGNATURE).write_bytes(before)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_13_no_file_of_another_run_is_shown_as_ones_own(change, run, honest):
+    name, apply = CHANGES[change]
+    apply(run, honest / "other")
+    for reader in READERS:
+        code, text = read_by(reader, run)
+        assert code == 3, (reader, text)
+        assert f"{name} must be" in text or (reader == "verify" and f"{name}: " in text), (reader, text)
+        assert "proven" not in text, (reader, text)
+    with pytest.raises(Changed, match=f"{name} must be"):
+        tacit.load(run)
+    code, text = said("runs", "list", run.parent)
+    assert code == 0
+    assert "changed" in text
+    assert "proven" not in text
+
+
+@pytest.mark.parametrize("signed", [False, True], ids=["received", "trusted key"])
+def test_14_a_forged_epsilon_is_repeated_by_no_reader(signed, run):
+    forge(run)
+    if signed:
+        resign(run)
+    else:
+        (run / SIGNATURE).unlink()
+    assert [read_by(reader, run)[0] for reader in READERS] == [3] * len(READERS)
+    reissue(run, signed=signed)
+    for reader in READERS:
+        code, text = read_by(reader, run)
+        assert code == 3, (reader, text)
+        assert "card.json" in text
+    assert "0.01" not in said("runs", "list", run.parent, "--json")[1]
+
+
+def test_15_a_number_of_400_digits_hides_no_other_run(run, honest):
+    pytest.importorskip("starlette", reason="the extra is not installed")
+    from starlette.testclient import TestClient
+
+    from tacit.workbench import application
+
+    shutil.copytree(honest / "run", run.parent / "fine")
+    card = (run / CARD).read_text()
+    (run / SIGNATURE).unlink()
+    for value in ("9" * 400, "1e400", "NaN", "[" * 10_000):
+        (run / CARD).write_text(card.replace('"records": 1438', f'"records": {value}', 1))
+        rows = {row["run"]: row for row in json.loads(said("runs", "list", run.parent, "--json")[1])["runs"]}
+        assert rows["run"]["state"] == "unreadable"
+        assert rows["fine"]["standing"] == "proven"
+        with TestClient(application(run.parent, token="t", port=8765), base_url="http://127.0.0.1:8765") as client:
+            reply = client.get("/", params={"token": "t"})
+            assert reply.status_code == 200
+            assert 'value="fine"' in reply.text
+            assert client.get("/runs/run/card.html", params={"token": "t"}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        (EXECUTION, {"threads": 10_000_000}),
+        (CONFIG, {"hidden": [10**9]}),
+        (CONFIG, {"hidden": [10**6, 10**6]}),
+        (PREPROCESSING, {"shape": [10**12]}),
+        (PREPROCESSING, {"shape": [10**6, 10**6]}),
+        (PREPROCESSING, {"highest": [1e15]}),
+    ],
+)
+@pytest.mark.parametrize("signed", [False, True], ids=["received", "trusted key"])
+def test_16_sizes_are_bounded_before_anything_is_allocated(name, values, signed, run):
+    if name == EXECUTION:
+        values = {"records": [each | values for each in json.loads((run / name).read_text())["records"]]}
+    edit(run / name, **values)
+    reissue(run, signed=signed)
+    begun = time.perf_counter()
+    for reader in ("audit", "predict", "card"):
+        code, text = read_by(reader, run)
+        assert code == 2, text
+        assert "must be" in text
+    assert time.perf_counter() - begun < 10
+
+
+def test_17_no_escape_sequence_of_a_run_reaches_the_terminal(run):
+    for name in (CARD, CONFIG, PREPROCESSING):
+        path = run / name
+        table = json.loads(path.read_text())
+        key = next(key for key, value in table.items() if isinstance(value, str))
+        path.write_text(json.dumps(table | {key: f"x{ESCAPE}"}))
+        reissue(run)
+        for reader in READERS:
+            code, text = read_by(reader, run)
+            assert code == 2, (reader, text)
+            assert "\x1b" not in text
+            assert "\x9b" not in text
+        path.write_text(json.dumps(table))
+
+
+def test_17_no_escape_sequence_in_a_name_reaches_the_terminal(tmp_path):
+    from rich.text import Text
+
+    from tacit.cli.console import screen
+
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        screen().print(Text(f"data{ESCAPE}"))
+    assert printed.getvalue() == "data\\x1b[2J\\x9b31m\n"
+    with pytest.raises(InvalidInput, match="must be a plain name"):
+        read_config("digits", {"name": f"x{ESCAPE}"})
+    code, text = said("budget", "init", f"x{ESCAPE}", "--registry", tmp_path / "budget")
+    assert code == 2
+    assert "\x1b" not in text
+
+
+def test_18_a_received_run_is_stated_and_after_verification_consistent(run, monkeypatch):
+    monkeypatch.setenv("TACIT_KEY", OTHER_KEY)
+    for word in ("stated", "consistent"):
+        for reader in ("card", "nist", "show", "compare", "account"):
+            code, text = read_by(reader, run)
+            assert code == 0, text
+            assert word in text, (reader, text)
+            assert "proven" not in text, (reader, text)
+        rows = json.loads(said("runs", "list", run.parent, "--json")[1])["runs"]
+        assert [row["standing"] for row in rows] == [word]
+        with pytest.warns(PrivacyWarning, match="this run is signed by another key"):
+            tacit.load(run)
+        code, text = said("verify", run)
+        assert code == 0
+        assert "all 14 guarantees are those that ledger.json gives" in text
+        assert "consistent" in text
+        assert "proven" not in text
+    # What was verified is this run and no other: a later change is refused, a signature taken away is stated anew.
+    (run / SIGNATURE).unlink()
+    assert open_run(run).word == "stated"
+
+
+def test_18_an_own_run_that_is_whole_keeps_its_standing(run):
+    opened = open_run(run)
+    assert (opened.word, opened.state, opened.best["standing"]) == ("", "finished", "proven")
+    for reader in set(READERS) - {"resume"}:
+        code, text = read_by(reader, run)
+        assert code == 0, (reader, text)
+    assert said("verify", run / LEDGER)[0] == 0
+    assert json.loads(said("account", run, "--accountant", "pld", "--json")[1])["results"][0]["standing"] == "proven"
+
+
+VALUES = [0, -1, float("nan"), "1e400", 10**400, "", "x" * 100_000, None, [], "deep"]
+
+
+def fields_of(value, path=()):
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from fields_of(item, (*path, key))
+
+
+def drawn(folder, chance):
+    """Replace one field of one JSON file in `folder`; returns what was done."""
+    name = chance.choice([name for name in (*TABLES, SIGNATURE) if (folder / name).is_file()])
+    table = json.loads((folder / name).read_text())
+    path = chance.choice([path for path in fields_of(table) if path])
+    value = chance.choice(VALUES)
+    inner = table
+    for key in path[:-1]:
+        inner = inner[key]
+    if inner[path[-1]] == value and type(inner[path[-1]]) is type(value):
+        return drawn(folder, chance)
+    inner[path[-1]] = "PLACE"
+    text = {"1e400": "1e400", "deep": "[" * 10_000 + "]" * 10_000}.get(str(value), json.dumps(value))
+    (folder / name).write_text(json.dumps(table).replace('"PLACE"', text, 1))
+    return name, path, value if len(str(value)) < 20 else str(value)[:20]
+
+
+def hostile(honest, home, numbers):
+    told = {name: read_by(name, shutil.copytree(honest, home / "honest" / "run")) for name in ("verify",)}
+    assert told["verify"][0] == 0
+    for number in numbers:
+        chance, folder = random.Random(number), home / str(number) / "run"
+        shutil.copytree(honest, folder)
+        change = drawn(folder, chance)
+        signed = number % 2 == 0
+        if signed:
+            resign(folder)
+        readers = ["verify", *chance.sample(sorted(READERS), 3)]
+        for reader in readers:
+            begun = time.perf_counter()
+            code, text = read_by(reader, folder)
+            assert time.perf_counter() - begun < 10, (number, change, reader)
+            assert "tacit failed" not in text, (number, change, reader, text)
+            assert code in (2, 3) or "proven" not in text or change[0] == SIGNATURE, (number, change, reader, text)
+            if signed and change[0] != SIGNATURE:
+                assert code in (2, 3), (number, change, reader, text)
+            if not (signed and change[0] == SIGNATURE):
+                assert "proven" not in text, (number, change, reader, text)
+        text = said("runs", "list", folder, "--json")[1]
+        assert "proven" not in text or (signed and change[0] == SIGNATURE), (number, change, text)
+        shutil.rmtree(folder.parent)
+
+
+def test_hostile_folders_end_in_a_sentence_and_never_in_proven(honest, tmp_path):
+    hostile(honest / "run", tmp_path, range(24))
+
+
+@pytest.mark.slow
+def test_two_hundred_hostile_folders_end_in_a_sentence_and_never_in_proven(honest, tmp_path):
+    hostile(honest / "run", tmp_path, range(1000, 1200))
+
+
+READING = {"json_table", "table_of", "load", "loads", "read_text", "read_bytes", "open", "safe_open", "read_spec"}
+GATE = {"runs/open_run.py", "runs/run_signature.py", "runs/run_files.py"}
+NAMES = {*TABLES, SIGNATURE, "CONFIG", "LEDGER", "CARD", "EXECUTION", "PREPROCESSING", "SIGNATURE"}
+
+
+def test_no_other_file_reads_the_json_of_a_run():
+    home, found = Path(tacit.__file__).parent, []
+    for path in home.rglob("*.py"):
+        if path.relative_to(home).as_posix() in GATE:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            named = {each.value for each in ast.walk(node) if isinstance(each, ast.Constant)}
+            named |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+            if called in READING and named & NAMES:
+                found.append(f"{path.relative_to(home)}:{node.lineno}")
+    assert found == []
