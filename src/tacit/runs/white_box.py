@@ -28,7 +28,6 @@ from tacit.runs.open_run import open_run
 from tacit.training import Functions, fit
 from tacit.training.correlation import Correlation
 from tacit.training.execution_record import ExecutionRecord, with_threads
-from tacit.training.release import LEAST_AHEAD
 
 WHITE_BOX = "white_box"
 LOW_ORDER_BITS = "low_order_bits"
@@ -190,11 +189,6 @@ def _groups(lane: CanaryLane, monitors: LaneMonitors, training: Training) -> np.
 
 
 def _idle(body: nn.Module, canaries: int, steps: int) -> int:
-    """Coordinates of the lane besides the canaries: for enough values, and for noise of the body to recur in it.
-
-    From `LEAST_AHEAD` values on, noise is drawn by another thread; the lane must not carry a run beyond that.
-    """
+    """Coordinates of the lane besides the canaries: for enough values, and for noise of the body to recur in it."""
     size = sum(parameter.numel() for parameter in body.parameters() if parameter.requires_grad)
-    wanted = max(-(-_VALUES // steps), size + 1)
-    room = LEAST_AHEAD - 2 - size if size < LEAST_AHEAD else wanted
-    return max(0, min(wanted, room) - canaries)
+    return max(0, max(-(-_VALUES // steps), size + 1) - canaries)
