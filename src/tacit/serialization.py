@@ -62,19 +62,25 @@ def table_of(name: str, content: bytes, where: str) -> dict[str, Any]:
     try:
         if len(content) > LARGEST:
             raise ValueError(f"It has more than {LARGEST} bytes.")
-        table = json.loads(
-            content.decode("utf-8"),
-            object_pairs_hook=_without_duplicates,
-            parse_int=_integer,
-            parse_float=_finite,
-            parse_constant=_finite,
-        )
-        _check_depth(table)
+        table = json_value(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{name} must be a JSON file; got {where!r}. {error}") from None
     if not isinstance(table, dict):
         raise check.fail(name, "a JSON table", type(table).__name__)
     return table
+
+
+def json_value(text: str) -> Any:
+    """The JSON value in `text`; raises `ValueError` or `RecursionError` for numbers and depths that tacit never writes.
+
+    Example:
+        >>> json_value('{"epsilon": 1.5}')
+        {'epsilon': 1.5}
+    """
+    hooks = {"parse_int": _integer, "parse_float": _finite, "parse_constant": _finite}
+    value = json.loads(text, object_pairs_hook=_without_duplicates, **hooks)
+    _check_depth(value)
+    return value
 
 
 def _integer(text: str) -> int:

@@ -136,6 +136,18 @@ def test_14_a_forged_epsilon_is_repeated_by_no_reader(signed, run):
     assert "0.01" not in said("runs", "list", run.parent, "--json")[1]
 
 
+@pytest.mark.parametrize("row", [5, 9, 13])
+def test_14_no_number_of_a_card_differs_from_its_ledger_whoever_signed(row, run):
+    card = json.loads((run / CARD).read_text())
+    card["guarantees"][row]["epsilon"] *= 1.01
+    (run / CARD).write_text(json.dumps(card))
+    reissue(run, signed=True)
+    for reader in ("card", "nist", "show", "compare", "export", "verify"):
+        code, text = read_by(reader, run)
+        assert code == 3, (reader, text)
+        assert card["guarantees"][row]["accountant"] in text
+
+
 def test_15_a_number_of_400_digits_hides_no_other_run(run, honest):
     pytest.importorskip("starlette", reason="the extra is not installed")
     from starlette.testclient import TestClient
@@ -174,12 +186,12 @@ def test_16_sizes_are_bounded_before_anything_is_allocated(name, values, signed,
         values = {"records": [each | values for each in json.loads((run / name).read_text())["records"]]}
     edit(run / name, **values)
     reissue(run, signed=signed)
-    begun = time.perf_counter()
+    begun = time.process_time()
     for reader in ("audit", "predict", "card"):
         code, text = read_by(reader, run)
         assert code == 2, text
         assert "must be" in text
-    assert time.perf_counter() - begun < 10
+    assert time.process_time() - begun < 10
 
 
 def test_17_no_escape_sequence_of_a_run_reaches_the_terminal(run):
@@ -284,9 +296,9 @@ def hostile(honest, home, numbers):
             resign(folder)
         readers = ["verify", *chance.sample(sorted(READERS), 3)]
         for reader in readers:
-            begun = time.perf_counter()
+            begun = time.process_time()
             code, text = read_by(reader, folder)
-            assert time.perf_counter() - begun < 10, (number, change, reader)
+            assert time.process_time() - begun < 10, (number, change, reader)
             assert "tacit failed" not in text, (number, change, reader, text)
             assert code in (2, 3) or "proven" not in text or change[0] == SIGNATURE, (number, change, reader, text)
             if signed and change[0] != SIGNATURE:

@@ -10,7 +10,7 @@ import pytest
 from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.signing import Origin
-from tacit.sweeps import Store, Task, sweep, table
+from tacit.sweeps import Result, Store, Task, sweep, table
 
 
 def tasks(folder, numbers, name="square"):
@@ -156,3 +156,12 @@ def test_without_a_key_nothing_is_signed(tmp_path, monkeypatch):
     found = Store(tmp_path / "s.sqlite")
     sweep("s", tasks(tmp_path, [1]), found, workers=1)
     assert said(found) == ["spec"]
+
+
+def test_the_bound_of_a_row_that_nobody_vouches_for_is_stated(store):
+    value = {"guarantee": {"standing": "proven", "epsilon": 1.0}}
+    made = [Result("s", "f", {}, value, 1.0, 0.0, {}, origin=origin) for origin in (Origin.OWN, Origin.FOREIGN)]
+    assert [row["guarantee.standing"] for row in table(made)] == ["proven", "stated"]
+    change(store, f"update results set value = '{'9' * 400}'")
+    with pytest.raises(InvalidInput, match="digits"):
+        store.results()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-STYLES = {
+STYLES: dict[str, str] = {
     Standing.PROVEN: "bold green",
     Standing.CONDITIONAL: "green",
     Standing.ASYMPTOTIC: "yellow",
@@ -219,8 +219,9 @@ def _trained(row: Row) -> Cells:
 
     given = {name.removeprefix("guarantee."): value for name, value in row.items() if name.startswith("guarantee.")}
     test, epsilon, measure = row.get("metrics.test"), given["epsilon"], str(row["measure"])
-    standing = None if given["standing"] is None else Standing(check.choice("standing", given["standing"], Standing))
-    label = Text("none") if standing is None else Text(standing.value, style=STYLES[standing])
+    named = given["standing"]
+    standing = "" if named is None else check.choice("standing", named, [*Standing, "stated"])
+    label = Text(standing or "none", style=STYLES.get(standing, ""))
     bound = words.leakage(epsilon, standing) if isinstance(epsilon, int | float) and standing else "–"
     unit = "" if given["unit"] == "record" else f"\nof one {given['unit']}"
     return {

@@ -125,7 +125,7 @@ def _why_not_repeated(config: Config, dataset: Dataset, run: OpenedRun) -> str:
         training = training_of(config, dataset, run.ledger)
     except InvalidInput as error:
         return str(error)
-    check_settings(config, dataset, run.card, training)
+    check_settings(config, dataset, run.own_card, training)
     return ""
 
 

@@ -6,9 +6,10 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
-from tacit import __version__, check
+from tacit import check
 from tacit.accounting import Ledger, account
 from tacit.errors import Changed
 from tacit.reports.card import ledger_table
@@ -75,7 +76,7 @@ def numbers_of(
         Changed: one differs by more than rounding, or is stated by an accountant that refuses the ledger.
     """
     check.count("guarantees", len(rows), minimum=0, maximum=_MOST)
-    agree = _agree if not holds and card.get("versions", {}).get("tacit") == __version__ else _holds
+    agree = _agree if not holds and card.get("versions", {}).get("tacit") == version("tacit") else _holds
     # A file without facts weakens the standing, which leaves no lower end to compare.
     mechanisms, found = Ledger.of(ledger.mechanism, relation=ledger.relation), list[Number]()
     for delta in dict.fromkeys(row["delta"] for row in rows):

@@ -56,9 +56,10 @@ def run_folder(path: Path) -> RunFolder:
 
 
 def _listed(path: Path) -> RunFolder:
-    """The same for a list, in which a run that is refused has its line."""
+    """The same for a list, which has one number of each run, and a line for one that is refused."""
     try:
-        return run_folder(path)
+        run = open_run(path)
+        return RunFolder(path, run.state, run.seal.signature.value, run.own_card, run.best)
     except Changed as error:
         return RunFolder(path, "changed", f"{error.file} {error.why}", {})
     except TacitError as error:

@@ -101,7 +101,10 @@ class OpenedRun:
 
     @cached_property
     def own_card(self) -> dict[str, Any]:
-        """The content of `card.json`, its standings at most that of the ledger; empty for an unfinished run."""
+        """The content of `card.json`, its standings at most that of the ledger; empty for an unfinished run.
+
+        Of its guarantees, the best alone was computed anew; `card` has checked all.
+        """
         if self.state != "finished":
             return {}
         card = self.table(CARD)
@@ -117,8 +120,10 @@ class OpenedRun:
     def card(self) -> dict[str, Any]:
         """The content of `card.json`; of a received run, `word` stands in place of its standings and facts.
 
-        A received run repeats the numbers of its best standing alone: the others bound less or nothing.
+        A received run repeats the numbers of its best standing alone: the others bound less or nothing. Raises
+        `Changed` where a number is not the one that the ledger gives.
         """
+        self.numbers()
         if not self.word or not self.own_card:
             return self.own_card
         best = best_guarantee(self.own_card).get("standing")
@@ -176,7 +181,7 @@ class OpenedRun:
 
     def numbers(self) -> list[Number]:
         """Every guarantee of the card beside what its ledger gives; raises `Changed` where one is another."""
-        return self._numbers(self.own_card["guarantees"]) if self.own_card else []
+        return self._all_numbers
 
     def mark_verified(self) -> None:
         """Keep in a file of its own, signed, that the numbers of this very received run were recomputed here."""
@@ -184,6 +189,10 @@ class OpenedRun:
         signature = signature_of(_KIND, files)
         if self.word and signature is not None:
             write_text(self.folder / VERIFIED, json_text({"files": files, "signature": signature}))
+
+    @cached_property
+    def _all_numbers(self) -> list[Number]:
+        return self._numbers(self.own_card["guarantees"]) if self.own_card else []
 
     def _numbers(self, rows: Sequence[Mapping[str, Any]]) -> list[Number]:
         """Guarantees of the card beside those of its ledger; a card alone has its mechanisms, without their facts."""

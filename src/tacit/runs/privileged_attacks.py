@@ -184,7 +184,7 @@ class PrivilegedAttacks:
 
 def trained_with(config: Config, folder: Path) -> dict[str, Any]:
     """The settings that the run in `folder` was really trained with, from its card; those of `config` without one."""
-    settings = check.instance("settings of card.json", open_run(folder).card.get("settings", {}), dict, "a table")
+    settings = check.instance("settings of card.json", open_run(folder).own_card.get("settings", {}), dict, "a table")
     return {"noise_multiplier": config.noise_multiplier, "clip_norm": config.clip_norm} | settings
 
 

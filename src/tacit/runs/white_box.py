@@ -80,7 +80,7 @@ def white_box(
     if attack == LOW_ORDER_BITS and training.strategy is not None:
         raise check.fail("attack", f"{WHITE_BOX} where noise is correlated", attack, "Estimates lie on no grid.")
     run = open_run(folder)
-    check_settings(config, dataset, run.card, training)
+    check_settings(config, dataset, run.own_card, training)
     records = run.execution
     known = records[-1] if records else ExecutionRecord.of(nn.Module(), **_execution_of(config))
     monitors = LaneMonitors(

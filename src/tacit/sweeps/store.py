@@ -21,8 +21,9 @@ from typing import Any
 
 from tacit import check
 from tacit.errors import InvalidInput
-from tacit.serialization import plain_values
+from tacit.serialization import json_value, plain_values
 from tacit.signing import Origin
+from tacit.standing import Standing
 from tacit.sweeps.leases import TABLE as LEASES
 from tacit.sweeps.leases import Owner, end, started, take
 from tacit.sweeps.store_signature import TABLE as WHOLE
@@ -41,6 +42,7 @@ NOT_KEPT = "not kept"
 """What a store holds in place of the seed of the noise."""
 LEDGER = "ledger"
 """The key of a run's value that holds its ledger; tables leave it out."""
+_STANDING = "guarantee.standing"
 _STORED = ("key", "sweep", "function", "settings", "value", "seconds", "finished", "versions")
 _ADDED = ("ran", "signature")  # columns that stores from before rows were signed do not have
 _TABLES = (
@@ -216,7 +218,7 @@ class Store:
                 check.text("sweep", sweep),
                 check.text("function", function),
                 _without_seed(_table(settings)),
-                json.loads(value),
+                json_value(value),
                 check.real("seconds", seconds, low=0.0),
                 check.real("finished", finished),
                 _table(used),
@@ -236,7 +238,7 @@ def _ran(stored: object) -> int:
 
 
 def _table(text: str) -> dict[str, Any]:
-    found = json.loads(text)
+    found = json_value(text)
     if not isinstance(found, dict):
         raise check.fail("settings and versions", "tables", found)
     return found
@@ -280,9 +282,15 @@ def settings_row(result: Result) -> dict[str, Any]:
 
 
 def value_row(result: Result) -> dict[str, Any]:
-    """Every number and text of a result's value; those of a table in it as `table.name`."""
+    """Every number and text of a result's value; those of a table in it as `table.name`.
+
+    The bound of a result that nobody vouches for is `stated`, as that of a received run.
+    """
     value = result.value if isinstance(result.value, dict) else {"value": result.value}
-    return dict(_flat("", {name: each for name, each in value.items() if name != LEDGER}))
+    row = dict(_flat("", {name: each for name, each in value.items() if name != LEDGER}))
+    if not result.origin.trusted and row.get(_STANDING) in (Standing.PROVEN, Standing.CONDITIONAL):
+        row[_STANDING] = "stated"
+    return row
 
 
 def varying(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -76,7 +76,7 @@ def list_runs(root: Path, *, query: str = "") -> list[RunRow]:
 
 def _row(folder: Path) -> RunRow:
     run = open_run(folder)
-    best, card = run.best, run.card
+    best, card = run.best, run.own_card
     guarantee = "none"
     if best:
         bound = words.leakage(float(best["epsilon"]), best["standing"])
