@@ -130,6 +130,31 @@ def test_what_is_out_of_reach_is_not_decided_with_its_reason():
     assert check_bracket(Laplace(1.0), 0.0, 0.5, 1.0).reason == "delta is 0"
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "delta", "lower", "upper"),
+    [
+        (Gaussian(1e-3).poisson(0.01) * 10, 1e-5, 1.0, 2.0),
+        (Gaussian(1.0).poisson(1e-300) * 3, 1e-5, 1e-9, 1e-5),
+        (Gaussian(1.0).poisson(0.01) * 10**15, 1e-5, 1.0, 2.0),
+        (Gaussian(1.0).poisson(0.01) * 10, 1e-300, 1.0, 2.0),
+        (Gaussian(1e-12), 1e-5, 1.0, 1e300),
+        (DiscreteGaussian(1e4), 1e-5, 0.0, 2.0),
+        (Gaussian(0.0, unsafe_no_noise=True), 1e-5, 1.0, 2.0),
+    ],
+    ids=str,
+)
+def test_ends_of_ranges_are_never_confirmed_by_accident(mechanism, delta, lower, upper):
+    found = check_bracket(mechanism, delta, lower, upper)
+    assert found.verdict is not Verdict.CONFIRMED
+    assert found.verdict is Verdict.REFUTED or found.reason
+
+
+def test_a_cut_steeper_than_the_estimates_grid_is_decided():
+    step = Gaussian(0.5439152434646348).poisson(0.0002166024107398298)
+    lower, upper = 0.002930190297126362, 0.0029301911171880526
+    assert check_bracket(step * 21, 0.00068499133089575, lower, upper).verdict is Verdict.CONFIRMED
+
+
 def test_the_worst_branch_of_disjoint_parts_counts():
     both = Parallel.of(Gaussian(1.0), Gaussian(2.0))
     lower, upper = Pld()(Ledger.of(both)).epsilon(1e-5).interval

@@ -175,7 +175,7 @@ class _Ends:
             return _End(Verdict.NOT_DECIDED, None, "delta is 0")
         found = _End(Verdict.NOT_DECIDED, None)
         for accuracy in _ACCURACIES:
-            found = self._once(epsilon, math.log(self.delta * accuracy), upper_end=upper_end)
+            found = self._once(epsilon, math.log(self.delta) + math.log(accuracy), upper_end=upper_end)
             if found.verdict is not Verdict.NOT_DECIDED or found.enclosure is None:
                 break
         return found
@@ -189,6 +189,8 @@ class _Ends:
                     balls.append(direction.delta(epsilon, log_error, self.delta))
                 except NotDecided as reason:
                     reasons.append(str(reason))
+                except (ArithmeticError, ValueError, IndexError):
+                    reasons.append("numbers of this size are out of reach")
         except NotDecided as reason:
             return _End(Verdict.NOT_DECIDED, None, str(reason))
         balls = [ball if ball.is_finite() else arb(0.5, 0.5) for ball in balls]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,6 +25,7 @@ from tacit.judge.usual_part import UsualPart
 _MOST_POINTS = 150_000
 _MANY_POINTS = 4000  # From here on taking out the usual part is tried.
 _MARGIN = 3.0  # Of logs of errors: estimates are no bounds.
+_LARGEST_COST = 2.5e7  # Nodes times frequencies: some ten seconds.
 _LARGEST_TILT = 1e12
 _WIDTHS = (0.6, 0.35, 0.2, 0.12)
 
@@ -257,7 +259,7 @@ def _plan(question: Question, tilt: float) -> Plan:
     plan = _frequencies(question, tilt)
     if plan.count > _MANY_POINTS:
         plan = min([plan, *_other_plans(question)], key=lambda each: each.cost)
-    if plan.count > _MOST_POINTS:
+    if plan.count > _MOST_POINTS or plan.cost > _LARGEST_COST:
         raise NotDecided(f"the moments fall too slowly: {plan.count} frequencies")
     return plan
 
@@ -274,7 +276,8 @@ def _other_plans(question: Question) -> list[Plan]:
             # On this side of the poles the moments have no other scale than that of epsilon.
             side = 1.0 if directions == {"added"} else -1.0
             tilt = _saddle(partial(question.log_rare_size, rare=usual.rare), side)
-            found.append(_frequencies(question, tilt, usual))
+            with suppress(NotDecided):
+                found.append(_frequencies(question, tilt, usual))
     return found
 
 

@@ -185,8 +185,8 @@ class Line:
         self.strip, self.step = float(strips[best]), float(steps[best])
         held = np.flatnonzero(logs > self.estimate + log_accuracy - 8 - float(growth[best]) / 2)
         # With a node on either side of 0, phi grows left of all nodes and falls right of them.
-        self.first = min(math.floor(x[held[0]] / self.step), 0) - 1
-        self.last = max(math.ceil(x[held[-1]] / self.step), 0) + 1
+        low, high = x[max(held[0] - 1, 0)], x[min(held[-1] + 1, len(x) - 1)]
+        self.first, self.last = min(math.floor(low / self.step), 0) - 1, max(math.ceil(high / self.step), 0) + 1
         self._floor = self.estimate + log_accuracy - float(growth[best]) / 2
 
     @property
