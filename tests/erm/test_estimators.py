@@ -43,16 +43,12 @@ REGRESSOR = dict.fromkeys(
 )
 SPENT = "an error, or a number of records, that follows weights would tell neighbours apart"
 WEIGHTS = dict.fromkeys(("check_all_zero_sample_weights_error", "check_sample_weight_equivalence_on_dense_data"), SPENT)
-NO_WEIGHTS = dict.fromkeys(
-    (f"check_sample_weights_{each}" for each in ("list", "not_an_array", "not_overwritten", "pandas_series", "shape")),
-    "the default method, input, takes no weights",
-)
 EXPECTED = [
     (DPLogisticRegression, CLASSIFIER | WEIGHTS),
     (DPLinearSVC, CLASSIFIER | WEIGHTS),
     (DPMLPClassifier, CLASSIFIER),
-    (DPLinearRegression, REGRESSOR | WEIGHTS | NO_WEIGHTS),
-    (DPRidge, REGRESSOR | WEIGHTS | NO_WEIGHTS),
+    (DPLinearRegression, REGRESSOR | WEIGHTS),
+    (DPRidge, REGRESSOR | WEIGHTS),
     (InputPerturbation, {"check_estimators_pickle": CALL, "check_fit_idempotent": CALL}),
     (PrivateScaler, {"check_fit_idempotent": NOISE}),
     (PrivateQuantiles, {"check_fit_idempotent": NOISE}),

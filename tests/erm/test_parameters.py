@@ -37,6 +37,8 @@ LINEAR = MODEL | {"fit_intercept": False, "intercept_scale": 0.25}
 CONVEX = LINEAR | {
     "method": GradientDescent(steps=5),
     "variant": "local",
+    "features": "cosines",
+    "categorical": [0],
     "regularization": 0.3,
     "prior_norm": 0.01,
     "unsafe_diagnostics": True,
@@ -81,9 +83,12 @@ OTHERS = {
 UNREAD = "must be left at its default .* Nothing else in these settings reads it"
 REFUSED = {
     **dict.fromkeys([(DPLogisticRegression, "weight_bound"), (DPLinearSVC, "weight_bound")], UNREAD),
-    **dict.fromkeys([(DPLinearRegression, n) for n in ("prior_norm", "public_size", "residual_bound")], UNREAD),
-    **dict.fromkeys([(DPRidge, n) for n in ("public_size", "residual_bound", "weight_bound")], UNREAD),
+    **dict.fromkeys([(DPRidge, "weight_bound"), (DPLinearSVC, "categorical")], UNREAD),
     **dict.fromkeys([(DPLinearRegression, "weight_bound"), (DPMLPClassifier, "pl_constant")], UNREAD),
+    **{
+        (kind, "categorical"): "must be columns of codes"
+        for kind in (DPLogisticRegression, DPLinearRegression, DPRidge)
+    },
     (DPMLPClassifier, "steps"): UNREAD,
     (DPMLPClassifier, "variant"): "must be one of sgd",
     (DPLinearSVC, "classes"): "must be two",
@@ -168,4 +173,6 @@ def test_what_the_method_does_not_read_is_refused(ignored):
     (name,) = ignored
     x = np.zeros((60, 1))
     with pytest.raises(InvalidInput, match=f"{name} must be left at its default"):
-        DPLinearRegression(delta=1e-5, data_bounds=(-1, 1), target_bounds=(0, 1), **ignored).fit(x, x[:, 0])
+        DPLinearRegression(method="input", delta=1e-5, data_bounds=(-1, 1), target_bounds=(0, 1), **ignored).fit(
+            x, x[:, 0]
+        )

@@ -2,6 +2,7 @@
 
 from tacit.erm.boosted import DPBoostedTrees
 from tacit.erm.classifiers import DPLinearSVC, DPLogisticRegression
+from tacit.erm.cosines import CosineFeatures
 from tacit.erm.gradient import GradientDescent, NoisySGD, Svrg
 from tacit.erm.input import Aggregate, Local, Shuffled
 from tacit.erm.input_published import Fukuchi, PaperInput
@@ -22,6 +23,7 @@ __all__ = [
     "Aggregate",
     "ApproximateMinima",
     "ChaudhuriObjective",
+    "CosineFeatures",
     "DPBoostedTrees",
     "DPLinearRegression",
     "DPLinearSVC",

@@ -79,7 +79,7 @@ class LinearClassifier(PrivateClassifier, ConvexModel):
     def decision_function(self, X: Any) -> Array:
         """Scores in the units of the loss, (n,) of the second class for two classes, else (n, classes)."""
         self._released()
-        scores = checked_rows(self, X, reset=False) @ self.coef_.T + self.intercept_
+        scores = self.design_.inputs(checked_rows(self, X, reset=False)) @ self.coef_.T + self.intercept_
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def _with_weights(self, targets: Array, sample_weight: Any) -> Array:
@@ -94,12 +94,15 @@ class DPLogisticRegression(LinearClassifier):
     """Differentially private logistic regression, binary or multinomial.
 
     Minimises sum_i log(1 + e^{-m_i}) + (n regularization / 2) ||theta||^2 (softmax for more classes), theta with the
-    intercept in it, over rows clipped to declared bounds and scaled into the unit ball (`Design`). The default method,
-    objective perturbation with the exact loss, is the most accurate proven one on the comparison's tables.
+    intercept in it, over rows clipped to declared bounds and scaled into the unit ball (`Design`). With some thousand
+    records and declared boxes the rule takes an additive model; else objective perturbation for two classes and noisy
+    gradients for more.
 
     Args:
         method: see `ConvexModel`.
         variant: see `ConvexModel`.
+        features: see `ConvexModel`.
+        categorical: see `ConvexModel`.
         regularization: see `ConvexModel`.
         prior_norm: see `ConvexModel`.
         public_size: see `ConvexModel`.
@@ -182,6 +185,7 @@ class DPLinearSVC(LinearClassifier):
     """
 
     half_width: float = 0.5
+    features: str | None = None
 
     def _records(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
         X, targets = super()._records(X, y, reset=reset)

@@ -43,6 +43,12 @@ def categories_of(estimator: Any, categorical: Sequence[Any], low: Array, high: 
     return found
 
 
+def member_codes(values: Array, count: int) -> Array:
+    """The codes 0, ..., count - 1 as integers; `count` for any other value."""
+    known = (values >= 0) & (values < count) & (values == np.floor(values))
+    return np.where(known, values, count).astype(np.int64)
+
+
 def split_bill(
     terms: Terms, share: float, parts: tuple[Callable[[float], Mechanism], Callable[[float], Mechanism]]
 ) -> tuple[float, float, Mechanism]:

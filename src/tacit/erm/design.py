@@ -33,6 +33,7 @@ class Design:
         intercept_scale: c >= 0; 0 leaves the intercept out.
         center: what becomes 0, public; other than 0 only with an intercept, which takes the move back.
         radius: > 0, bound on a row's norm around the center; `norm_bound` by default.
+        scale: > 0, what a column is divided by after the move, public; `radius` is in these units.
     """
 
     low: Ends
@@ -41,6 +42,26 @@ class Design:
     intercept_scale: float = 1.0
     center: Ends = 0.0
     radius: float | None = None
+    scale: Ends = 1.0
+
+    @classmethod
+    def of_box(cls, low: Array, high: Array, intercept_scale: float) -> Design:
+        """The design of declared boxes alone: every column becomes [-1, 1], whatever its unit, and costs nothing.
+
+        Without an intercept nothing can be moved, so that columns are divided by their largest distance from 0.
+
+        Args:
+            low: (p,), declared.
+            high: (p,), declared.
+            intercept_scale: c >= 0.
+        """
+        center, scale = (low / 2 + high / 2, high / 2 - low / 2)
+        if not intercept_scale:
+            center, scale = np.zeros(len(low)), np.maximum(np.abs(low), np.abs(high))
+        # A constant column is divided by infinity: it says nothing, and its coefficient is 0.
+        radius = math.sqrt(int((scale > 0).sum())) or 1.0
+        norm = largest_norm(low, high, len(low))
+        return cls(low, high, norm, intercept_scale, center, radius, np.where(scale > 0, scale, math.inf))
 
     @property
     def reached(self) -> float:
@@ -56,11 +77,15 @@ class Design:
         """Rows inside the declared box and ball, in their own units, float64."""
         return _shortened(np.clip(np.asarray(x, dtype=np.float64), self.low, self.high), self.norm_bound)
 
+    def inputs(self, x: Array) -> Array:
+        """What `coefficients` multiply: the rows as they are."""
+        return x
+
     def features(self, x: Array) -> Array:
         """Feature rows, (n, columns) or (n, columns + 1) with the constant last; every norm is at most 1."""
         rows = self.clipped(x)
         if self.radius is not None:
-            rows = _shortened(rows - self.center, self.radius)
+            rows = _shortened((rows - self.center) / self.scale, self.radius)
         rows *= _SAFE / (self.reached * self.reach)
         if not self.intercept_scale:
             return rows
@@ -71,8 +96,8 @@ class Design:
         """Coefficients (k, columns) and intercepts (k,) for raw rows, from theta (p, k)."""
         scale = _SAFE / self.reach
         if not self.intercept_scale:
-            return theta.T * (scale / self.reached), np.zeros(theta.shape[1])
-        slopes = theta[:-1].T * (scale / self.reached)
+            return theta.T * (scale / self.reached) / self.scale, np.zeros(theta.shape[1])
+        slopes = theta[:-1].T * (scale / self.reached) / self.scale
         moved = slopes @ np.broadcast_to(self.center, slopes.shape[1:])
         return slopes, theta[-1] * (scale * self.intercept_scale) - moved
 

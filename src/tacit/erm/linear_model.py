@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from tacit import check
+from tacit.calibration import smallest
 from tacit.data.dataset import report
 from tacit.erm.base import PUBLIC, PUBLIC_SIZE, QUOTES_NOTHING, PrivateEstimator, checked_rows
+from tacit.erm.choice import QUANTILE_SHARE, Shape, method_name
+from tacit.erm.columns import categories_of, split_bill
+from tacit.erm.cosines import CosineDesign
 from tacit.erm.design import Design, declared_bounds, largest_norm, smallest_ball
 from tacit.erm.losses import Loss
 from tacit.erm.methods import method_of
+from tacit.erm.quantiles import distributions, mechanism_of
 from tacit.erm.release import Method, Release, Terms
 from tacit.erm.solver import Problem, minimise
 from tacit.erm.weights import Weighted, record_shares, with_weights
 from tacit.errors import InvalidInput
-from tacit.tradeoff import Target, TradeOff
+from tacit.mechanisms import Gaussian
+from tacit.relation import Relation
+from tacit.tradeoff import Epsilon, Target, TradeOff
 
 Array = np.ndarray
 
@@ -131,6 +139,8 @@ class PrivateModel(PrivateEstimator, ABC):
             low, high = X.min(axis=0), X.max(axis=0)
         norm = largest_norm(low, high, columns) if self.norm_bound is None else self.norm_bound
         norm, constant = check.positive("norm_bound", norm), self._constant()
+        if self.data_bounds is not None and self.norm_bound is None:
+            return Design.of_box(np.broadcast_to(low, columns), np.broadcast_to(high, columns), constant)
         if not constant or self.data_bounds is None:
             return Design(low, high, norm, constant)
         return Design(low, high, norm, constant, *smallest_ball(low, high, norm, columns))
@@ -200,8 +210,13 @@ class ConvexModel(LinearModel):
     """A linear model that minimises a regularised convex loss by one of `tacit.erm.METHODS`.
 
     Args:
-        method: "objective", "output", "gradient" or "input", or a `Method` with settings of its own.
+        method: "objective", "output", "gradient" or "input", or a `Method` with settings of its own; "auto" chooses by
+            the rule of `tacit.erm.choice`, from public shape alone, and `method_` says what.
         variant: a name of `tacit.erm.METHODS[method]`; by default the family's proven default, pure where delta is 0.
+        features: "cosines" fits an additive model on private distribution functions, which are paid from the same
+            budget (`CosineFeatures`; needs data_bounds and method "auto"); None the rows as they are; "auto" chooses
+            by the rule of `tacit.erm.choice`. With cosines `coef_` belongs to `design_.inputs(X)`.
+        categorical: columns of codes, by place or name, for cosines; see `DPBoostedTrees`.
         regularization: lambda >= 0, or "auto": from n, p, the target and prior_norm alone.
         prior_norm: a public guess of the norm of the solution for unit rows.
         unsafe_diagnostics: also computes `optimality_gap_`, which is not private.
@@ -213,8 +228,10 @@ class ConvexModel(LinearModel):
     All other parameters as in `LinearModel`.
     """
 
-    method: str | Method = "objective"
+    method: str | Method = "auto"
     variant: str | None = None
+    features: str | None = "auto"
+    categorical: Sequence[Any] = ()
     regularization: float | str = "auto"
     prior_norm: float = 12.0
     unsafe_diagnostics: bool = False
@@ -258,8 +275,13 @@ class ConvexModel(LinearModel):
     def _fit(self, X: Array, targets: Array) -> Release:
         size = len(X) if self.public_size is None else check.count("public_size", self.public_size)
         target = self._target(size)
-        self.method_ = method_of(self.method, self.variant, target)
-        self._refuse_set(self._unread_by(self.method_))
+        pure = isinstance(target, Epsilon) and target.delta == 0
+        shape = Shape(size, X.shape[1], 0.0 if pure else self._relation().sensitivity / self._multiplier(target))
+        if self._takes_cosines(shape):
+            return self._additive(X, targets, target, shape)
+        named = self.method if self.method != "auto" else self._family(pure=pure)
+        self.method_ = method_of(named, self.variant, target)
+        self._refuse_set((*self._unread_by(self.method_), "categorical"))
         if targets.ndim > 1 and self.method_.family == "input":
             hint = "It perturbs records or their sums, in which weights have no place."
             raise check.fail("method", "objective, output or gradient for weighted data", self.method_.family, hint)
@@ -274,6 +296,76 @@ class ConvexModel(LinearModel):
             terms.ledger.assume(DIAGNOSTICS)
             self.optimality_gap_ = mean_gap(problem.with_strength(strength), release.theta)
         return release
+
+    def _takes_cosines(self, shape: Shape) -> bool:
+        """Whether this fit is an additive model; raises `InvalidInput` where it was asked for and cannot be."""
+        check.choice("features", self.features or "none", ("auto", "cosines", "none"))
+        free = self.method == "auto" and self.variant is None and self.data_bounds is not None and shape.mu > 0
+        if self.features == "auto":
+            plain = self.norm_bound is None and self.regularization == "auto" and "prior_norm" not in self._set()
+            return free and (bool(self.categorical) or (plain and shape.cosines()))
+        if self.features == "cosines" and not free:
+            hint = "They need data_bounds, delta > 0, and the method that the rule gives them."
+            raise check.fail("features", 'None or "auto" with these settings', self.features, hint)
+        return self.features == "cosines"
+
+    def _additive(self, X: Array, targets: Array, target: Target, shape: Shape) -> Release:
+        """Distribution functions for a tenth of mu^2, then full-batch steps on their cosines for the rest."""
+        ends = declared_bounds(self.data_bounds, shape.columns)
+        low, high = (np.broadcast_to(end, (shape.columns,)) for end in ends)
+        categories = categories_of(self, self.categorical, low, high)
+        numeric = [each for each in range(shape.columns) if each not in categories]
+        share = QUANTILE_SHARE if numeric else 0.0
+        terms = self._terms(X, target)
+        first, second, mechanism = split_bill(terms, share, (mechanism_of, Gaussian))
+        found = []
+        if numeric:
+            ends = low[numeric], high[numeric]
+            found = distributions(X[:, numeric], *ends, terms, multiplier=first, size=shape.records)
+        self.design_ = CosineDesign(dict(zip(numeric, found, strict=True)), categories, self._constant())
+        self.method_ = shape.additive(self._loss(), self.design_.largest)
+        problem = self._problem(X, targets, 0.0)
+        problem = problem.with_strength(self._strength(problem, terms))
+        release = self.method_.release(problem, terms.with_mu(terms.relation.sensitivity / second))
+        self.regularization_ = problem.strength / problem.size
+        facts = {**release.facts, "quantile_share": share}
+        return replace(release, mechanism=mechanism, facts=facts)
+
+    def plot(self, path: str) -> None:
+        """Draw the additive model into a picture file: what each column adds to the scores, from released numbers."""
+        import matplotlib.pyplot as plt
+
+        check_is_fitted(self)
+        if not isinstance(self.design_, CosineDesign):
+            raise check.fail("features", "cosines for a plot", self.features, "Other models have coefficients: coef_.")
+        names = list(getattr(self, "feature_names_in_", ()))
+        curves = self.design_.curves(np.atleast_2d(self.coef_))
+        figure, axes = plt.subplots(len(curves), 1, figsize=(5, 1.6 * len(curves)), squeeze=False, sharey=True)
+        for (column, (values, added)), axis in zip(curves.items(), axes[:, 0], strict=True):
+            axis.plot(values, added, drawstyle="steps-mid" if column in self.design_.categories else "default")
+            axis.set_xlabel(names[column] if names else f"column {column}")
+        figure.tight_layout()
+        figure.savefig(path)
+        plt.close(figure)
+
+    def _family(self, *, pure: bool) -> str:
+        """What "auto" means on the rows as they are."""
+        asked = self.variant is not None or "prior_norm" in self._set()
+        return "objective" if asked else method_name(pure=pure, binary=self._binary())
+
+    def _binary(self) -> bool:
+        return self._loss().outputs == 1
+
+    def _set(self) -> set[str]:
+        """Names of the parameters that are not at their defaults."""
+        return {each.name for each in fields(self) if getattr(self, each.name) is not each.default}
+
+    def _relation(self) -> Relation:
+        return Relation.parse(self.relation)
+
+    def _multiplier(self, target: Target) -> float:
+        """Noise multiplier of one Gaussian release that meets `target`."""
+        return smallest("noise_multiplier", Gaussian, target, relation=self._relation()).value
 
     def _strength(self, problem: Problem, terms: Terms) -> float:
         """Strength n lambda: the method's own choice for "auto", else the declared one."""

@@ -38,7 +38,7 @@ class PrivateRegressor(RegressorMixin, LinearModel):
     def predict(self, X: Any) -> Array:
         """Predicted answers, (n,)."""
         self._released()
-        return checked_rows(self, X, reset=False) @ self.coef_ + self.intercept_
+        return self.design_.inputs(checked_rows(self, X, reset=False)) @ self.coef_ + self.intercept_
 
     def _in_units_of_x(self, theta: Array) -> tuple[Array, Any]:
         coefficients, intercepts = super()._in_units_of_x(theta)
@@ -83,7 +83,7 @@ class DPLinearRegression(PrivateRegressor, ConvexModel):
     """Differentially private least squares.
 
     The loss is (s - y)^2 / 2 for y in [-1, 1], Huber's beyond `residual_bound` so that one record's gradient is
-    bounded. The default method releases noisy second moments once.
+    bounded. The default method is `tacit.erm.choice`'s; "input" releases noisy second moments once.
 
     Args:
         target_bounds: (low, high) of y, public; see `PrivateRegressor`.
@@ -101,12 +101,17 @@ class DPLinearRegression(PrivateRegressor, ConvexModel):
         True
     """
 
-    method: str | Method = "input"
     prior_norm: float = 2.0
     residual_bound: float = 1.0
 
     def _unread_by(self, method: Method) -> tuple[str, ...]:
         return (*super()._unread_by(method), *(() if method.reads_loss else ("residual_bound",)))
+
+    def _family(self, *, pure: bool) -> str:
+        return "input" if self.variant is not None else super()._family(pure=pure)
+
+    def _binary(self) -> bool:
+        return False
 
     def _loss(self) -> Loss:
         return Squared(check.positive("residual_bound", self.residual_bound))

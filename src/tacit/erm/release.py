@@ -20,7 +20,7 @@ from tacit.mechanisms import Approximate, Gaussian, Mechanism, ObjectivePerturba
 from tacit.noise import SecureStream, Stream, rounded_gaussian, rounded_radial
 from tacit.relation import Relation
 from tacit.standing import Standing
-from tacit.tradeoff import Curve, Epsilon, GaussianCurve, Target, TradeOff
+from tacit.tradeoff import Curve, Epsilon, GaussianCurve, Mu, Target, TradeOff
 
 Array = np.ndarray
 
@@ -99,6 +99,12 @@ class Terms:
             rate: epsilon over the sensitivity of the computed values, > 0.
         """
         return rounded_radial(values, self.stream, rate=rate)
+
+    def with_mu(self, mu: float) -> Terms:
+        """These terms for a part of the release that is to have this mu."""
+        part = replace(self, target=Mu(mu))
+        object.__setattr__(part, "_after", self._after)
+        return part
 
     def release(
         self,

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import exp2, expit
 
 from tacit import check
+from tacit.erm.columns import member_codes
 from tacit.erm.quantiles import Distribution
 from tacit.erm.release import Terms
 from tacit.mechanisms import Gaussian, Mechanism
@@ -225,5 +226,4 @@ def _units(residuals: Array) -> Array:
 
 def _member(column: Array, members: Array) -> Array:
     """Which values are the code of a member; no other value is."""
-    known = (column >= 0) & (column < len(members)) & (column == np.floor(column))
-    return members[np.where(known, column, 0).astype(np.int64)] & known
+    return np.append(members, False)[member_codes(column, len(members))]
