@@ -19,9 +19,11 @@ from tacit_papers.reproduce import items_of
 from tacit_papers.stored import read_item, results_of, task_name
 
 _COMPUTED = 1e-6
-"""Relative change that a computed number may show: the accountants' own accuracy."""
+"""Relative change that a computed number may show, each element of a list by itself: the accountants' own accuracy."""
+_ROUNDING = 1e-15
+"""Absolute change that says nothing, of numbers that are 0 but for rounding."""
 _TRAINED = 0.02
-"""Change of a mean over a run, such as the accuracy over its epochs, where a network is trained.
+"""Change of the mean over each quarter of a run, such as of the accuracies of its epochs, where a network is trained.
 
 Sums in another order and noise that is larger by the allowance for rounding move every weight a little, and training
 amplifies it; repeats with other seeds differ by up to .02 in the stored tables.
@@ -42,7 +44,8 @@ class Checked:
     Attributes:
         item: "PAPER/ITEM".
         task: name of the function that ran, with the settings that tell it from the others.
-        difference: largest change of a number, or of the mean of a list, relative to 1 or the number if that is more.
+        difference: largest change of a number: of a computed one relative to itself, of a trained one absolute or
+            relative, whichever is less, the lists of a training by the means of their quarters.
         allowed: the difference up to which it passes.
         value: name of the number that changed most; empty where nothing did.
     """
@@ -128,36 +131,42 @@ def _drawn(name: str, results: Path, share: float, draw: Random) -> Iterator[tup
 
 
 def _checked(item: str, task: Task, before: Any, now: Any) -> Checked:
-    old, new = dict(_numbers(before)), dict(_numbers(now))
     name = task_name(task.function)
     words = ", ".join(f"{key} {value}" for key, value in task.settings.items() if not isinstance(value, dict | list))
-    allowed = _TRAINED if name in _TRAININGS else _COMPUTED
-    changes = {key: _change(old.get(key), new.get(key)) for key in {**old, **new}}
+    trained = name in _TRAININGS
+    old, new = dict(_numbers(before, trained)), dict(_numbers(now, trained))
+    changes = {key: _change(old.get(key), new.get(key), trained) for key in {**old, **new}}
     value, worst = max(changes.items(), key=lambda each: each[1], default=("", 0.0))
+    allowed = _TRAINED if trained else _COMPUTED
     return Checked(item, f"{name} ({words})" if words else name, worst, allowed, value if worst else "")
 
 
-def _change(old: float | None, new: float | None) -> float:
+def _change(old: float | None, new: float | None, trained: bool) -> float:
     if old is None or new is None:
         return math.inf
-    if old == new or (math.isnan(old) and math.isnan(new)):
+    if old == new or (math.isnan(old) and math.isnan(new)) or abs(new - old) <= _ROUNDING:
         return 0.0
-    change = abs(new - old) / max(1.0, abs(old))
+    change = abs(new - old) / max(1.0 if trained else 0.0, abs(old), abs(new) if not math.isinf(new) else 0.0)
     return math.inf if math.isnan(change) else change
 
 
-def _numbers(value: Any, name: str = "value") -> Iterator[tuple[str, float]]:
-    """Every number of a result by its place, and of a list of numbers their mean."""
+def _numbers(value: Any, trained: bool, name: str = "value") -> Iterator[tuple[str, float]]:
+    """Every number of a result by its place; of a list that a training left, the means of its quarters."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _numbers(inner, f"{name}.{key}")
+            yield from _numbers(inner, trained, f"{name}.{key}")
     elif isinstance(value, Sequence) and not isinstance(value, str):
         numbers = [_number(each) for each in value]
-        if value and all(number is not None for number in numbers):
-            yield name, fmean(number for number in numbers if number is not None)
+        known = [number for number in numbers if number is not None]
+        if trained and known and len(known) == len(numbers):
+            yield f"{name}: length", float(len(known))
+            for quarter in range(4):
+                part = known[quarter * len(known) // 4 : (quarter + 1) * len(known) // 4]
+                if part:
+                    yield f"{name}: quarter {quarter + 1}", fmean(part)
         else:
             for index, inner in enumerate(value):
-                yield from _numbers(inner, f"{name}[{index}]")
+                yield from _numbers(inner, trained, f"{name}[{index}]")
     elif (number := _number(value)) is not None:
         yield name, number
 
