@@ -410,4 +410,13 @@ class Ledger(Choices):
 
 
 def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(_numbers(value), sort_keys=True).encode()).hexdigest()
+
+
+def _numbers(value: object) -> object:
+    """`value` with whole numbers as integers, since canonical JSON (RFC 8785) does not tell 4.0 from 4."""
+    if isinstance(value, dict):
+        return {key: _numbers(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

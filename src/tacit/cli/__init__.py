@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from tacit import __version__, check
+from tacit import __version__
+from tacit.check import show_values, values_shown
 from tacit.cli.console import Interrupted
 from tacit.cli.grouped_help import LazyGroup
 from tacit.errors import Changed, CodeWarning, LeakWarning, PrivacyWarning, TacitError, missing_extra
@@ -54,7 +55,7 @@ def _options(
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code; never a traceback (set TACIT_TRACEBACK=1 to see one)."""
     given = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    with check.show_values(check.values_shown() or "--show-values" in given):
+    with show_values(values_shown() or "--show-values" in given):
         return _run(given)
 
 
@@ -84,7 +85,7 @@ def _run(arguments: list[str]) -> int:
         if os.environ.get("TACIT_TRACEBACK"):
             raise
         # The message of an unforeseen error may quote the data.
-        told = str(error) if check.values_shown() else "Set TACIT_SHOW_VALUES=1 for its message, which may quote data."
+        told = str(error) if values_shown() else "Set TACIT_SHOW_VALUES=1 for its message, which may quote data."
         return _fail(f"tacit failed: {type(error).__name__}: {told}", 1)
 
 

@@ -1,0 +1,20 @@
+"""Privacy statements: one small signed file with a ledger, its numbers and evidence, and the check of it by anybody."""
+
+from tacit.statement.checking import Finding, Verdict, check_statement
+from tacit.statement.document import Subject, statement
+from tacit.statement.envelope import Envelope, open_envelope, sealed
+from tacit.statement.keys import AuthorKey, TrustStore, author_key
+
+__all__ = [
+    "AuthorKey",
+    "Envelope",
+    "Finding",
+    "Subject",
+    "TrustStore",
+    "Verdict",
+    "author_key",
+    "check_statement",
+    "open_envelope",
+    "sealed",
+    "statement",
+]

@@ -1,0 +1,263 @@
+"""`check_statement`: every field of a statement recomputed or compared, and one verdict for the whole."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tacit
+from tacit.accounting import Ledger
+from tacit.errors import InvalidInput, Refused, TacitError
+from tacit.statement.document import SCHEMA, guarantee, mechanism_table, package_digest
+from tacit.statement.envelope import Envelope, open_envelope
+from tacit.statement.keys import TrustStore, author_key
+
+TOLERANCE = 1e-6
+"""Relative difference of two numbers that are taken as equal, since processors and versions round apart."""
+_SLOW = ("random_allocation", "balls_and_bins", "balanced_iteration", "tree", "toeplitz", "selection", "menu")
+_KEYS = ("author", "digests", "evidence", "facts", "guarantee", "mechanism", "schema", "software", "subject")
+
+
+class Verdict(enum.IntEnum):
+    """Verdict on a field or on a statement; the worst of the fields is that of the whole.
+
+    Example:
+        >>> max(Verdict.VALID, Verdict.CONTRADICTED).exit_code
+        3
+    """
+
+    VALID = 0
+    NOT_TIGHT = 1
+    NOT_CHECKABLE = 2
+    CONTRADICTED = 3
+
+    @property
+    def words(self) -> str:
+        """As it is printed."""
+        return ("valid", "valid, not tight", "not checkable", "contradicted")[self]
+
+    @property
+    def exit_code(self) -> int:
+        """Of `tacit check`: 0, 3 where contradicted, 4 where not checkable."""
+        return (0, 0, 4, 3)[self]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Verdict on one field.
+
+    Attributes:
+        field: path of the field, as "guarantee.at[0].epsilon".
+        verdict: on it.
+        says: one sentence.
+    """
+
+    field: str
+    verdict: Verdict
+    says: str
+
+    def row(self) -> dict[str, str]:
+        """JSON form."""
+        return {"field": self.field, "verdict": self.verdict.words, "says": self.says}
+
+
+def check_statement(
+    content: bytes, *, key: str = "", model: Path | None = None, slow: bool = False
+) -> tuple[dict[str, Any], list[Finding]]:
+    """The payload of a statement and the verdict on each of its fields; it needs no network and no run folder.
+
+    Args:
+        content: of the file.
+        key: fingerprint of the key that must have signed it; by default any that this user trusts, and this user's.
+        model: the file of the model, to compare with the digest.
+        slow: whether to recompute numbers that take more than seconds.
+
+    Raises:
+        InvalidInput: the file is no statement.
+
+    Example:
+        >>> from tacit.mechanisms import Gaussian
+        >>> from tacit.statement import AuthorKey, Subject, sealed, statement
+        >>> content = sealed(statement(Subject("digits"), Ledger.of(Gaussian(4.0))), AuthorKey.new())
+        >>> max(finding.verdict for finding in check_statement(content)[1]).words
+        'not checkable'
+    """
+    envelope = open_envelope(content)
+    payload = envelope.payload
+    findings = [_signature(envelope), _author(envelope, key)]
+    if payload.get("schema") != SCHEMA:
+        says = f"This version reads {SCHEMA!r}; the statement is of another schema."
+        return payload, [*findings, Finding("schema", Verdict.NOT_CHECKABLE, says)]
+    if tuple(sorted(payload)) != _KEYS:
+        raise InvalidInput(f"statement must have the keys {', '.join(_KEYS)}, and no others.")
+    try:
+        findings += [*_contents(payload, slow), *_evidence(payload), *_digests(payload, model)]
+    except (KeyError, TypeError, IndexError, AttributeError):
+        raise InvalidInput(
+            "statement must have the tables of its schema; a field is missing or of another type."
+        ) from None
+    return payload, findings
+
+
+def _signature(envelope: Envelope) -> Finding:
+    if not envelope.is_signed:
+        return Finding(
+            "signature", Verdict.CONTRADICTED, "The signature is not that of the key that the statement names."
+        )
+    if not envelope.is_canonical:
+        return Finding("signature", Verdict.CONTRADICTED, "The payload is not in canonical JSON.")
+    says = f"Signed by key {envelope.fingerprint[:16]}. A signature says who said this, not that the code ran."
+    return Finding("signature", Verdict.VALID, says)
+
+
+def _author(envelope: Envelope, wanted: str) -> Finding:
+    if wanted:
+        same = len(wanted) >= 16 and envelope.fingerprint.startswith(wanted)
+        says = (
+            "The author's key is the one that was asked for." if same else "The author's key is another than asked for."
+        )
+        return Finding("author", Verdict.VALID if same else Verdict.CONTRADICTED, says)
+    trusted = TrustStore().find(envelope.fingerprint)
+    if trusted is not None and trusted.revoked:
+        says = f"{trusted.name} revoked this key; the revocation states {trusted.revoked}, which is its signer's word."
+        return Finding("author", Verdict.NOT_CHECKABLE, says)
+    if trusted is not None:
+        return Finding("author", Verdict.VALID, f"The key is trusted as that of {trusted.name}.")
+    if _is_own(envelope.key):
+        return Finding("author", Verdict.VALID, "The key is this user's own.")
+    return Finding("author", Verdict.NOT_CHECKABLE, "Nobody whom this user trusts has this key: the author is unknown.")
+
+
+def _is_own(key: bytes) -> bool:
+    try:
+        return author_key().public == key
+    except InvalidInput:
+        return False
+
+
+def _contents(payload: dict[str, Any], slow: bool) -> Iterator[Finding]:
+    """The ledger, what repeats it, and the numbers that follow from it."""
+    try:
+        ledger = Ledger.from_spec(payload["mechanism"])
+    except TacitError as error:
+        unknown = "type must be" in str(error)
+        yield Finding("mechanism", Verdict.NOT_CHECKABLE if unknown else Verdict.CONTRADICTED, str(error))
+        return
+    yield Finding("mechanism", Verdict.VALID, "The chain of its entries and facts is whole.")
+    if mechanism_table(ledger) != payload["mechanism"]:
+        yield Finding("mechanism", Verdict.CONTRADICTED, "The ledger states more, or other, than it says of itself.")
+    facts = [{name: fact.spec()[name] for name in ("id", "how", "says")} for fact in ledger.facts]
+    same = facts == payload["facts"]
+    says = "They are those of the ledger." if same else "They are not those of the ledger."
+    yield Finding("facts", Verdict.VALID if same else Verdict.CONTRADICTED, says)
+    yield from _numbers(payload["guarantee"], ledger, slow)
+
+
+def _numbers(stated: dict[str, Any], ledger: Ledger, slow: bool) -> Iterator[Finding]:
+    kinds = {str(row.get(name)) for row in ledger.spec()["mechanisms"] for name in ("type", "sampling", "strategy")}
+    if not slow and (late := sorted(kinds & set(_SLOW))):
+        yield Finding("guarantee", Verdict.NOT_CHECKABLE, f"Numbers of {', '.join(late)} take long: check with --slow.")
+        return
+    try:
+        own = guarantee(ledger, [row["delta"] for row in stated["at"]])
+    except (Refused, InvalidInput) as error:
+        yield Finding("guarantee", Verdict.CONTRADICTED, str(error))
+        return
+    for name in ("relation", "unit", "scope", "standing", "accountant"):
+        same = own[name] == stated[name]
+        yield Finding(f"guarantee.{name}", Verdict.VALID if same else Verdict.CONTRADICTED, f"Recomputed: {own[name]}.")
+    for number, (row, mine) in enumerate(zip(stated["at"], own["at"], strict=True)):
+        place = f"guarantee.at[{number}]"
+        yield _upper(f"{place}.epsilon", row["epsilon"], mine["epsilon"])
+        yield _lower(f"{place}.epsilon_lower", row["epsilon_lower"], mine["epsilon_lower"])
+    if [row["alpha"] for row in stated["tradeoff"]] != [row["alpha"] for row in own["tradeoff"]]:
+        yield Finding("guarantee.tradeoff", Verdict.CONTRADICTED, "It is not at the error rates of the schema.")
+        return
+    for number, (row, mine) in enumerate(zip(stated["tradeoff"], own["tradeoff"], strict=True)):
+        yield _lower(f"guarantee.tradeoff[{number}].beta", row["beta"], mine["beta"])
+
+
+def _upper(place: str, stated: object, own: float) -> Finding:
+    """An upper bound: a larger one is not tight, a smaller one contradicts."""
+    number = _number(stated)
+    if _close(number, own):
+        return Finding(place, Verdict.VALID, f"Recomputed: {own:.9g}.")
+    verdict = Verdict.NOT_TIGHT if number > own else Verdict.CONTRADICTED
+    return Finding(place, verdict, f"Stated: {number:.9g}; recomputed: {own:.9g}.")
+
+
+def _lower(place: str, stated: object, own: float | None) -> Finding:
+    """A lower bound: a smaller one, or none, is not tight; a larger one contradicts."""
+    if stated is None or own is None:
+        verdict = Verdict.VALID if own is None and stated is None else Verdict.NOT_TIGHT
+        return Finding(
+            place, verdict if own is not None or stated is None else Verdict.CONTRADICTED, f"Recomputed: {own}."
+        )
+    number = _number(stated)
+    if _close(number, own):
+        return Finding(place, Verdict.VALID, f"Recomputed: {own:.9g}.")
+    verdict = Verdict.NOT_TIGHT if number < own else Verdict.CONTRADICTED
+    return Finding(place, verdict, f"Stated: {number:.9g}; recomputed: {own:.9g}.")
+
+
+def _number(value: object) -> float:
+    if value == "inf":
+        return math.inf
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError
+    return float(value)
+
+
+def _close(first: float, second: float) -> bool:
+    return first == second or abs(first - second) <= TOLERANCE * max(abs(first), abs(second))
+
+
+def _evidence(payload: dict[str, Any]) -> Iterator[Finding]:
+    """No measured lower bound may lie above a claim, and ball arithmetic may not have refuted it."""
+    rows, claims = payload["evidence"]["audits"], payload["guarantee"]["at"]
+    for number, row in enumerate(rows):
+        found, delta = row["epsilon_lower"], row["delta"]
+        above = [claim for claim in claims if None not in (found, delta) and claim["delta"] <= delta]
+        place = f"evidence.audits[{number}]"
+        if any(_number(found) > _number(claim["epsilon"]) for claim in above):
+            yield Finding(place, Verdict.CONTRADICTED, f"The attack {row['attack']!r} found more than is claimed.")
+        else:
+            yield Finding(place, Verdict.VALID, f"The attack {row['attack']!r} is compatible with the claim.")
+    checked = payload["evidence"]["checked"]
+    if checked is not None:
+        refuted = checked["verdict"] == "refuted"
+        says = f"Ball arithmetic: {checked['verdict']}."
+        yield Finding("evidence.checked", Verdict.CONTRADICTED if refuted else Verdict.VALID, says)
+
+
+def _digests(payload: dict[str, Any], model: Path | None) -> Iterator[Finding]:
+    stated = payload["digests"]
+    same = stated["ledger"] == payload["mechanism"].get("hash")
+    says = "It is that of the chain." if same else "It is not that of the chain."
+    yield Finding("digests.ledger", Verdict.VALID if same else Verdict.CONTRADICTED, says)
+    if model is not None:
+        same = _digest_of(model) == stated["model"]
+        says = "The file is the model of the statement." if same else "The file is another model."
+        yield Finding("digests.model", Verdict.VALID if same else Verdict.CONTRADICTED, says)
+    software = payload["software"]
+    if software["tacit"] == tacit.__version__:
+        same = software["package"] == package_digest()
+        says = (
+            "It is that of the package here." if same else "The package that wrote it has other code than the one here."
+        )
+    else:
+        says = f"It was written by version {software['tacit']}; this is {tacit.__version__}."
+    yield Finding("software", Verdict.VALID, says)
+
+
+def _digest_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InvalidInput(f"model must be a file that can be read; got {str(path)!r}. {error.strerror}.") from None

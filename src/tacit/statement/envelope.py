@@ -1,0 +1,119 @@
+"""DSSE envelopes: a payload, its type, and one Ed25519 signature over both.
+
+Source: Dead Simple Signing Envelope 1.0; RFC 8032 for Ed25519.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from tacit.errors import InvalidInput
+from tacit.statement.keys import AuthorKey, fingerprint
+from tacit.statement.strict_json import canonical, parsed
+
+STATEMENT = "application/vnd.tacit.statement.v1+json"
+REVOCATION = "application/vnd.tacit.revocation.v1+json"
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """An opened envelope.
+
+    Attributes:
+        payload: its table.
+        key: public key of whoever signed it, 32 bytes.
+        is_signed: whether the signature is that of the key over this payload.
+        is_canonical: whether the payload is in its canonical form.
+    """
+
+    payload: dict[str, Any]
+    key: bytes
+    is_signed: bool
+    is_canonical: bool
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the key."""
+        return fingerprint(self.key)
+
+
+def sealed(payload: dict[str, Any], key: AuthorKey, kind: str = STATEMENT) -> bytes:
+    """The envelope of `payload`, which names the public key of its author, signed by `key`.
+
+    Example:
+        >>> open_envelope(sealed({"schema": "x"}, AuthorKey.new())).is_signed
+        True
+    """
+    body = canonical(payload | {"author": {"key": _text(key.public)}})
+    signature = key.sign(_to_sign(kind, body))
+    table = {
+        "payloadType": kind,
+        "payload": _text(body),
+        "signatures": [{"keyid": fingerprint(key.public), "sig": _text(signature)}],
+    }
+    return json.dumps(table, indent=1).encode() + b"\n"
+
+
+def open_envelope(content: bytes, kind: str = STATEMENT) -> Envelope:
+    """What an envelope holds, its signature checked against the key that its payload names.
+
+    Args:
+        content: of the file.
+        kind: the type that the payload must have.
+
+    Raises:
+        InvalidInput: it is no envelope of this kind with one signature and one table as payload.
+    """
+    outer = parsed(content)
+    if not (isinstance(outer, dict) and set(outer) == {"payloadType", "payload", "signatures"}):
+        raise InvalidInput("file must be an envelope with payloadType, payload and signatures, and nothing else.")
+    if outer["payloadType"] != kind:
+        raise InvalidInput(f"payloadType must be {kind!r}; got {str(outer['payloadType'])[:80]!r}.")
+    signatures = outer["signatures"]
+    if not (isinstance(signatures, list) and len(signatures) == 1 and isinstance(signatures[0], dict)):
+        raise InvalidInput("signatures must be a list of one; got another.")
+    body = _bytes("payload", outer["payload"])
+    payload = parsed(body)
+    author = payload.get("author") if isinstance(payload, dict) else None
+    if not isinstance(author, dict):
+        raise InvalidInput("payload must be a table that names its author's key; it does not.")
+    key = _bytes("author.key", author.get("key"))
+    if len(key) != 32:
+        raise InvalidInput(f"author.key must have 32 bytes; got {len(key)}.")
+    named = signatures[0].get("keyid") == fingerprint(key) and set(signatures[0]) == {"keyid", "sig"}
+    signed = named and _verifies(key, _bytes("sig", signatures[0].get("sig")), _to_sign(kind, body))
+    return Envelope(payload, key, signed, canonical(payload) == body)
+
+
+def _to_sign(kind: str, body: bytes) -> bytes:
+    """The pre-authentication encoding of DSSE."""
+    return b" ".join([b"DSSEv1", str(len(kind)).encode(), kind.encode(), str(len(body)).encode(), body])
+
+
+def _verifies(key: bytes, signature: bytes, message: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _bytes(name: str, text: object) -> bytes:
+    try:
+        found = base64.b64decode(text if isinstance(text, str) else "?", validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidInput(f"{name} must be base64; got another text.") from None
+    if _text(found) != text:
+        raise InvalidInput(f"{name} must be base64 in its one standard form; got another.")
+    return found

@@ -1,0 +1,202 @@
+"""Ed25519 keys of authors: one's own, and those that one trusts under a name.
+
+A signature says who said something, never that the code ran.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from tacit import check
+from tacit.errors import InvalidInput
+from tacit.locking import locked
+from tacit.serialization import json_table, json_text, write_text
+from tacit.signing import configuration_folder
+
+AUTHOR, _TRUSTED = "author.pem", "trusted_keys.json"
+"""Name of the file of this user's key in the configuration folder."""
+
+
+def fingerprint(public: bytes) -> str:
+    """SHA-256 of a public key, in hexadecimal digits.
+
+    Example:
+        >>> fingerprint(bytes(32))[:8]
+        '66687aad'
+    """
+    return hashlib.sha256(public).hexdigest()
+
+
+class AuthorKey:
+    """A private key, never printed.
+
+    Example:
+        >>> len(AuthorKey.new().public)
+        32
+    """
+
+    def __init__(self, private: Ed25519PrivateKey):
+        self._private = private
+
+    def __repr__(self) -> str:
+        return f"AuthorKey(fingerprint={fingerprint(self.public)!r})"
+
+    @classmethod
+    def new(cls) -> AuthorKey:
+        """A key from the operating system's randomness."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @property
+    def public(self) -> bytes:
+        """The public key, 32 bytes."""
+        return self._private.public_key().public_bytes_raw()
+
+    def sign(self, message: bytes) -> bytes:
+        """The signature of `message`, 64 bytes."""
+        return self._private.sign(message)
+
+    def save(self, path: Path) -> None:
+        """Write the key with mode 600; raises `InvalidInput` where there is a file already."""
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+        form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(self._private.private_bytes(*form))
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(part, path)
+        except FileExistsError:
+            raise InvalidInput(
+                f"author's key must be made once; {str(path)!r} is there. Keep it, or move it."
+            ) from None
+        finally:
+            part.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: Path) -> AuthorKey:
+        """The key in a file; raises `InvalidInput` for any other file."""
+        try:
+            private = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        except FileNotFoundError:
+            raise check.fail("author's key", "a file that exists", str(path), "Run tacit key new.") from None
+        except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
+            raise check.fail("author's key", "an Ed25519 key in PEM without a password", str(path)) from None
+        if not isinstance(private, Ed25519PrivateKey):
+            raise check.fail("author's key", "an Ed25519 key", type(private).__name__)
+        return cls(private)
+
+
+def author_key(*, make: bool = False) -> AuthorKey:
+    """The key of this user; with `make` it is made where there is none.
+
+    Raises:
+        InvalidInput: there is none, or its file holds something else.
+    """
+    path = configuration_folder() / AUTHOR
+    if make and not path.exists():
+        with suppress(InvalidInput):  # Another process made it meanwhile.
+            AuthorKey.new().save(path)
+    return AuthorKey.load(path)
+
+
+def public_pem(public: bytes) -> str:
+    """A public key as a file of text."""
+    form = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    return Ed25519PublicKey.from_public_bytes(public).public_bytes(*form).decode()
+
+
+def read_public(path: Path) -> bytes:
+    """The public key in a PEM file; raises `InvalidInput` for any other file."""
+    try:
+        found = serialization.load_pem_public_key(path.read_bytes())
+    except (OSError, ValueError, UnsupportedAlgorithm):
+        raise check.fail("key", "a file with a public key, as tacit key show --out writes it", str(path)) from None
+    if not isinstance(found, Ed25519PublicKey):
+        raise check.fail("key", "an Ed25519 key", type(found).__name__)
+    return found.public_bytes_raw()
+
+
+@dataclass(frozen=True)
+class TrustedKey:
+    """A key that this user trusts.
+
+    Attributes:
+        name: that this user gave its owner.
+        fingerprint: of the key.
+        revoked: the time that its owner's revocation states, the signer's word; empty without one.
+    """
+
+    name: str
+    fingerprint: str
+    revoked: str = ""
+
+
+class TrustStore:
+    """The keys that this user trusts, in one file of the configuration folder.
+
+    Args:
+        path: of the file; this user's by default.
+    """
+
+    def __init__(self, path: Path | None = None):
+        self._path = path or configuration_folder() / _TRUSTED
+
+    @property
+    def keys(self) -> tuple[TrustedKey, ...]:
+        """All of them, in the order in which they were trusted."""
+        if not self._path.exists():
+            return ()
+        rows = json_table("trusted keys", self._path).get("keys", [])
+        return tuple(
+            TrustedKey(**{name: str(row[name]) for name in ("name", "fingerprint", "revoked")}) for row in rows
+        )
+
+    def find(self, wanted: str) -> TrustedKey | None:
+        """The key with this fingerprint, or the beginning of it of at least 16 digits, or this name."""
+        for key in self.keys:
+            if wanted == key.name or (len(wanted) >= 16 and key.fingerprint.startswith(wanted)):
+                return key
+        return None
+
+    def trust(self, name: str, public: bytes) -> TrustedKey:
+        """Trust a public key under a name.
+
+        Raises:
+            InvalidInput: the name is empty or taken, or the key was trusted before.
+        """
+        key = TrustedKey(check.text("name", name), fingerprint(public))
+        with self._alone():
+            if self.find(name) is not None or self.find(key.fingerprint) is not None:
+                raise check.fail("key", "trusted once, under a name of its own", name, "Run tacit key list.")
+            self._write((*self.keys, key))
+        return key
+
+    def revoke(self, public: bytes, time: str) -> TrustedKey:
+        """Mark a key as revoked at the time that its owner states; raises `InvalidInput` for an unknown key."""
+        with self._alone():
+            known = self.find(fingerprint(public))
+            if known is None:
+                raise check.fail("key", "one that is trusted", fingerprint(public)[:16], "Run tacit key list.")
+            revoked = TrustedKey(known.name, known.fingerprint, time)
+            self._write(tuple(revoked if key == known else key for key in self.keys))
+        return revoked
+
+    def _alone(self) -> AbstractContextManager[object]:
+        """While no other process changes the file."""
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return locked("trusted keys", self._path, 60.0)
+
+    def _write(self, keys: tuple[TrustedKey, ...]) -> None:
+        rows: list[dict[str, Any]] = [vars(key) for key in keys]
+        write_text(self._path, json_text({"keys": rows}))
