@@ -2,5 +2,5 @@
 
 from tacit_noise._first_tier import SOURCE, first_tier
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["SOURCE", "__version__", "first_tier"]

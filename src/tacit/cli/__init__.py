@@ -13,7 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from tacit import __version__
-from tacit.check import show_values, values_shown
+from tacit.check import show_values, values_shown, visible
 from tacit.cli.console import Interrupted
 from tacit.cli.grouped_help import LazyGroup
 from tacit.errors import Changed, CodeWarning, LeakWarning, PrivacyWarning, TacitError, missing_extra
@@ -92,9 +92,9 @@ def _run(arguments: list[str]) -> int:
 def _warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     """Our own warnings as one line for the user; other libraries' stay out of the way."""
     if issubclass(category, CodeWarning | LeakWarning | PrivacyWarning):
-        print(f"warning: {check.visible(' '.join(str(message).split()))}", file=sys.stderr)
+        print(f"warning: {visible(' '.join(str(message).split()))}", file=sys.stderr)
 
 
 def _fail(sentence: str, code: int) -> int:
-    print(check.visible(" ".join(sentence.split())), file=sys.stderr)
+    print(visible(" ".join(sentence.split())), file=sys.stderr)
     return code

@@ -25,6 +25,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "calibrate": "Find the noise multiplier that meets a privacy target.",
         "verify": "Check where a run came from, a claim, or a trainer.",
         "audit": "Attack the model of a run, or judge an attack's scores.",
+        "statement": "Write the signed privacy statement of a run.",
         "check": "Recompute a privacy statement: valid, or contradicted.",
         "key": "The keys that sign statements, and whom one trusts.",
         "budget": "Show what all runs spent on each data set, and its caps.",

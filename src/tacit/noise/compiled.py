@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 """Version of `tacit-noise` that is used."""
 SOURCE = "cb7937ee6bde1680ab162f25642acaa4be78830bb98cf6e73b589a4c37b3add4"
 """SHA-256 of `native/tacit_noise/first_tier.c`."""
