@@ -144,6 +144,26 @@ def real(
     return number
 
 
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?|[+-]?nan", re.ASCII | re.IGNORECASE)
+
+
+def is_number(value: str) -> bool:
+    """Whether `value` reads as a number, in ASCII: "nan", "inf" do; "1_0" and digits of other scripts do not.
+
+    Example:
+        >>> is_number("1e-5"), is_number("1_0"), is_number("\u0661")
+        (True, False, False)
+    """
+    return _NUMBER.fullmatch(value.strip(" \t\r\n")) is not None
+
+
+def read_real(name: str, value: str) -> float:
+    """The number that the text `value` reads as; raises `InvalidInput` where `is_number` says no."""
+    if not is_number(value):
+        raise fail(name, "a number", value[:20])
+    return float(value)
+
+
 def positive(name: str, value: object, hint: str = "") -> float:
     """`value` as a float in (0, inf)."""
     return real(name, value, low=0.0, open_low=True, hint=hint)

@@ -49,6 +49,7 @@ QUICK = (
     37,
     42,
     43,
+    292,
 )
 SAMPLED = [Gaussian(0.0625).poisson(0.5) * 3, Gaussian(0.01).poisson(0.3) * 5, Gaussian(1e-12).poisson(0.1) * 100]
 

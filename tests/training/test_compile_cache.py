@@ -1,6 +1,7 @@
 """A compilation that was killed does not stop later ones, and its folder is the library's own."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -80,3 +81,11 @@ def test_a_second_damaged_folder_is_not_tried_for_ever(base):
         compiled_in_own_folder(compile_graph)
     assert len(folders) == 2
     assert compiled_in_own_folder(lambda: os.environ[VARIABLE]).endswith("/2")
+
+
+def test_compiled_graphs_lie_in_a_folder_of_the_user_alone(tmp_path, monkeypatch):
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = Path(compiled_in_own_folder(lambda: os.environ["TORCHINDUCTOR_CACHE_DIR"]))
+    assert tmp_path in folder.parents
+    assert folder.stat().st_mode & 0o077 == 0

@@ -7,13 +7,12 @@ import time
 import pytest
 import uvicorn
 
-from tacit.workbench import application
+from tacit.workbench import application, jobs
 from tests.browser import THEMES, WIDTHS, check_pages
 from tests.workbench.conftest import TOKEN
 
+BY = ("mouse", "keyboard")
 PAGES = ("/", "/calculator", "/jobs", "/budgets", "/compare?run=first&run=second&run=third", "/runs/first/card.html")
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +35,7 @@ def url(address, path):
     return f"{address}{path}{'&' if '?' in path else '?'}token={TOKEN}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_pages_fit_and_break_no_rule_of_axe_and_ask_no_other_host(address, browser, width, theme):
@@ -43,6 +43,7 @@ def test_pages_fit_and_break_no_rule_of_axe_and_ask_no_other_host(address, brows
     check_pages(browser, pages, (address,), width=width, theme=theme, bypass_csp=True)
 
 
+@pytest.mark.slow
 def test_the_calculator_and_the_comparison_work_by_keyboard_alone(address, browser):
     page = browser.new_page()
     errors = []
@@ -74,10 +75,54 @@ def test_the_calculator_and_the_comparison_work_by_keyboard_alone(address, brows
     page.close()
 
 
+@pytest.mark.slow
 def test_a_folded_part_of_the_card_opens_by_keyboard(address, browser):
     page = browser.new_page()
     page.goto(url(address, "/runs/first/card.html"))
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     assert page.locator("details[open]").count() == 1
+    page.close()
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The forms that reached the server, each in place of the job that it would start."""
+    forms = []
+    monkeypatch.setattr(jobs, "start", lambda root, form: forms.append(form))
+    return forms
+
+
+def submit(page, button, by):
+    if by == "mouse":
+        page.get_by_role("button", name=button).click()
+    else:
+        page.get_by_role("button", name=button).focus()
+        page.keyboard.press("Enter")
+
+
+@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize(("button", "kind"), [("Start training", "train"), ("Start audit", "audit")])
+def test_a_form_starts_its_job_in_a_real_browser(address, browser, started, by, button, kind):
+    page = browser.new_page()
+    page.goto(url(address, "/jobs"))
+    page.fill("[name=epochs]", "1")
+    with page.expect_navigation() as reply:
+        submit(page, button, by)
+    assert reply.value.status == 200
+    assert [form["kind"] for form in started] == [kind]
+    assert page.inner_text("h1") == "Jobs"
+    page.close()
+
+
+@pytest.mark.parametrize("by", BY)
+def test_an_error_of_a_form_is_a_page_with_a_way_back_in_a_real_browser(address, browser, by):
+    page = browser.new_page()
+    page.goto(url(address, "/jobs"))
+    page.fill("[name=epochs]", "1e300")
+    page.evaluate("document.forms[0].noValidate = true")
+    submit(page, "Start training", by)
+    assert "epochs must be" in page.inner_text("[role=alert]")
+    page.get_by_role("link", name="Back").click()
+    assert page.inner_text("h1") == "Jobs"
     page.close()

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from tacit.accounting import Ledger, accountant
 from tacit.mechanisms import Gaussian
 from tacit.reports import card_table
-from tacit.workbench import application, jobs, runs
+from tacit.workbench import application, jobs, runs, worker
 from tacit.workbench.calculator import calculate
 from tests.reports.test_card import a_card
 from tests.workbench.conftest import AT, PORT, TOKEN
@@ -218,3 +218,49 @@ def test_a_training_is_started_watched_and_listed(tmp_path):
     assert found["status"] == "finished", found
     (row,) = runs.list_runs(tmp_path)
     assert row.name == found["run"]
+
+
+@pytest.mark.parametrize(
+    ("status", "asked"),
+    [
+        (400, {"url": "/compare"}),
+        (400, {"url": "/runs/none/card.html"}),
+        (400, {"url": "/jobs/none"}),
+        (403, {"url": "/", "headers": {"sec-fetch-site": "cross-site"}}),
+        (404, {"url": "/none"}),
+        (405, {"url": "/calculator", "method": "POST", "headers": {"origin": AT}}),
+        (421, {"url": "/", "headers": {"host": "evil.example"}}),
+    ],
+)
+def test_every_error_is_a_page_with_a_way_back(client, status, asked):
+    reply = client.request(asked.pop("method", "GET"), **asked)
+    assert reply.status_code == status
+    assert 'role="alert"' in reply.text
+    assert 'href="/' in reply.text
+    assert "Content-Security-Policy" in reply.headers
+
+
+def test_a_fault_is_a_page_that_quotes_no_data(stored, monkeypatch):
+    def broken(*_, **__):
+        raise ValueError("cell 4711")
+
+    monkeypatch.setattr("tacit.workbench.runs.list_runs", broken)
+    with TestClient(application(stored, token=TOKEN, port=PORT), base_url=AT, raise_server_exceptions=False) as made:
+        reply = made.get("/", params={"token": TOKEN})
+    assert reply.status_code == 500
+    assert 'role="alert"' in reply.text
+    assert "4711" not in reply.text
+    assert "Content-Security-Policy" in reply.headers
+
+
+def test_the_log_of_a_job_holds_no_message_that_may_quote_data(tmp_path, monkeypatch, capfd):
+    def broken(*_):
+        raise ValueError("cell 4711")
+
+    (tmp_path / jobs.FOLDER).mkdir()
+    (tmp_path / jobs.FOLDER / "job.json").write_text('{"kind": "train"}')
+    monkeypatch.setattr(worker, "_train", broken)
+    assert worker.main(tmp_path, "job") == 1
+    told = "".join(capfd.readouterr())
+    assert "ValueError at" in told
+    assert "4711" not in told

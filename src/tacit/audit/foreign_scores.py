@@ -14,6 +14,8 @@ from tacit.audit.run import audit_multisplit, audit_scores
 from tacit.relation import Relation
 from tacit.tradeoff import TradeOff
 
+UNDECLARED = "every score is of a training run of its own, or each record was in or out by its own fair coin"
+"""What makes scores a test of a claim; nothing in them shows it."""
 REFUTED_AT = 0.999
 """Confidence at which a claim is refuted, over all tests of the audit together."""
 
@@ -30,15 +32,18 @@ def audit_foreign_scores(
 ) -> Report:
     """Every estimator that `scores` allow, each at `confidence`, and the verdict on `claim` at 99.9 % together.
 
-    The verdict is by `band`, which allows every threshold, and with `coins` by `one_run_curve` too, each at half of the
-    failure probability. `split`, `multisplit` and `normal` give bounds under conditions of their own and no verdict.
+    Records of one model are no independent trials, and members may differ from non-members in more than membership. So
+    there is a verdict only where one of both is declared: by `band`, which allows every threshold, and with `coins` by
+    `one_run_curve` too, each at half of the failure probability. Elsewhere the report says what would refute, and if
+    what. `split`, `multisplit` and `normal` give bounds under conditions of their own and no verdict.
 
     Args:
         scores: of members and non-members.
         delta: in [0, 1], of the claim.
         claim: the guarantee under test, of the relation `relation`; without one nothing is refuted.
-        trials: `independent` where every score is of a training run of its own, else `records` of one model.
-        coins: whether each record was in or out by its own fair coin, as the one-run estimators need.
+        trials: `independent`, a declaration that every score is of a training run of its own, else `records` of one
+            model.
+        coins: a declaration that each record was in or out by its own fair coin, as the one-run estimators need.
         confidence: of every row, in (0, 1).
         relation: between the two worlds.
 
@@ -61,12 +66,21 @@ def audit_foreign_scores(
     if coins:
         findings.append(audit_one_run(scores, delta=delta, confidence=confidence, claim=claim))
         findings.append(audit_one_run_curve(scores, delta=delta, confidence=confidence, claim=claim))
+    declared = coins or Trials(trials) is Trials.INDEPENDENT
     refuting = []
     if claim is not None:
         level = 1 - (1 - REFUTED_AT) / (2 if coins else 1)
         strict = {"delta": delta, "confidence": level, "claim": claim}
         by_counts = audit_scores(scores, trials=trials, relation=relation, **strict).refutes(claim)
         by_guesses = coins and bool(audit_one_run_curve(scores, **strict).refuted)
-        refuting = [scores.attack] if by_counts or by_guesses else []
+        refuting = [scores.attack] if declared and (by_counts or by_guesses) else []
     why = "scores of a model that was trained elsewhere"
-    return Report(delta, tuple(results), tuple(findings), claim=claim, differences=(why,), refuted_by=tuple(refuting))
+    return Report(
+        delta,
+        tuple(results),
+        tuple(findings),
+        claim=claim,
+        differences=(why,),
+        refuted_by=tuple(refuting),
+        undeclared="" if declared else UNDECLARED,
+    )

@@ -205,6 +205,7 @@ class Report:
         refuted_by: attacks that refute the claim at 99.9 % over all tests; None to take each row's own confidence.
         audited_steps: steps of the canary run; 0 without one.
         refusals: what the measurements of the releases of repeated runs found, which would have ended the runs.
+        undeclared: what would have to hold of the scores for a refutation, and was not declared; empty where nothing.
 
     Example:
         >>> Report(1e-5, results=[]).rows()
@@ -221,6 +222,7 @@ class Report:
     refuted_by: Sequence[str] | None = None
     audited_steps: int = 0
     refusals: Sequence[str] = ()
+    undeclared: str = ""
 
     def __le__(self, claim: TradeOff) -> bool:
         """`report <= claim`: whether every result of an attack is compatible with `claim`, each at its own confidence.
@@ -251,6 +253,8 @@ class Report:
             return REFUTES if here else CONSISTENT
         if found.attack in self.refuted_by:
             return REFUTES
+        if here and self.undeclared:
+            return f"would refute the claim, if {self.undeclared}"
         return f"above the claim at {_percent(found.confidence)} %, not at 99.9 %" if here else CONSISTENT
 
     def refutes(self, result: AuditResult) -> bool:

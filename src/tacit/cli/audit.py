@@ -163,6 +163,9 @@ def _print(report: "Report", page: Path | None) -> None:
         console.print(f"{name} monitor: {'passed' if passed else 'failed'}", style="dim" if passed else "bold red")
     for sentence in report.refusals:
         console.print(f"The releases of the repeated run refute the claim: {sentence}", style="bold red")
+    if report.undeclared and report.claim is not None:
+        declare = "Declare it with --trials independent or --coins."
+        console.print(f"No verdict on the claim: it would take that {report.undeclared}. {declare}", style="bold")
     for attack in report.refuted_by or ():
         console.print(f"{attack} refutes the claim at 99.9 %.", style="bold red")
     if page is not None:

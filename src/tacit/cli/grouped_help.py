@@ -6,10 +6,13 @@ A command's module is imported when the command is called, so that `tacit --help
 from __future__ import annotations
 
 import importlib
+from functools import partial
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from tacit import check
 
 GENERAL = "Options"
 COMMANDS: dict[str, dict[str, str]] = {
@@ -83,10 +86,28 @@ class LazyGroup(TyperGroup):
 def _command(name: str) -> Any:
     module = importlib.import_module(f"tacit.cli.{name}")
     if hasattr(module, "app"):
-        return typer.main.get_group(module.app)
+        group = typer.main.get_group(module.app)
+        for each in group.commands.values():
+            _read_strictly(each)
+        return group
     single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     single.command(name, cls=GroupedCommand)(module.command)
-    return typer.main.get_command(single)
+    return _read_strictly(typer.main.get_command(single))
+
+
+def _read_strictly(command: Any) -> Any:
+    """`command`, whose numbers are read as those of cells and forms are: `1_0` is none."""
+    for parameter in command.params:
+        if parameter.type_descriptor.annotation in (int, float):
+            parameter.process_value = partial(_number, parameter, parameter.process_value)
+    return command
+
+
+def _number(parameter: Any, read: Any, ctx: Any, value: Any) -> Any:
+    for text in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(text, str):
+            check.read_real(parameter.opts[0].lstrip("-").replace("-", "_"), text)
+    return read(ctx, value)
 
 
 def _write(formatter: Any, groups: dict[str, list[tuple[str, str]]]) -> None:

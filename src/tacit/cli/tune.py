@@ -162,10 +162,7 @@ def _show(tuned: Tuned) -> None:
 
 def _law(given: str) -> str | float:
     """A name, or a shape."""
-    try:
-        return float(given)
-    except ValueError:
-        return given
+    return float(given) if check.is_number(given) else given
 
 
 def _space(preset: str, path: Path | None, sampler: str | None, count: int) -> Any:

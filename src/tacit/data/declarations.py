@@ -141,8 +141,8 @@ def _check_names(declared: Declarations, table: Mapping[str, np.ndarray]) -> Non
     known = any(name in table for name in (*filter(None, single.values()), *exact))
     for what, name in single.items():
         if name is not None and name not in table:
-            if not known or any(labels.is_number(each) for each in table):
-                numeric = "it holds numbers" if any(map(labels.is_number, table)) else "no declared name is in it"
+            if not known or any(check.is_number(each) for each in table):
+                numeric = "it holds numbers" if any(map(check.is_number, table)) else "no declared name is in it"
                 hint = f"The first line must name the columns; in this file {numeric}. {HEADERLESS}"
                 raise check.fail(what, "one of the columns", name, hint)
             check.choice(what, name, table)
@@ -273,7 +273,7 @@ def read_off(name: str, values: np.ndarray, codes: Sequence[str], *, toml: bool)
     """
     present = values[~missing_cells(values, codes)]
     texts, _ = labels.distinct(present)
-    if all(labels.is_number(value) for value in texts):
+    if all(check.is_number(value) for value in texts):
         finite = [value for value in numbers(np.array(texts)) if np.isfinite(value)]
         low, high = min(finite, default=0.0), max(finite, default=0.0)
         return "bounds", (low, high)

@@ -17,7 +17,6 @@ from typing import IO, Any
 import numpy as np
 
 from tacit import check
-from tacit.data import labels
 from tacit.data.files import optional
 from tacit.data.labels import text
 from tacit.data.places import listed
@@ -221,7 +220,7 @@ def _unique(names: Sequence[str]) -> Sequence[str]:
     counts = Counter(names)
     twice = [place + 1 for place, name in enumerate(names) if counts[name] > 1]
     if twice:
-        hint = HEADERLESS if any(labels.is_number(name) for name in names) else f"Rename them. {HEADERLESS}"
+        hint = HEADERLESS if any(check.is_number(name) for name in names) else f"Rename them. {HEADERLESS}"
         raise check.fail(
             "table", "a table whose columns have different names", f"one name for columns {listed(twice)}", hint
         )

@@ -67,7 +67,7 @@ def draft(
     file = table_file(path)
     found = form or (TableFormat() if is_parquet(file) else format_of(file))
     columns = read_columns(file, found)
-    if found.header and any(labels.is_number(name) for name in columns):
+    if found.header and any(check.is_number(name) for name in columns):
         rule = "the names of the columns"
         raise check.fail("the first line", rule, "numbers among them", f"{HEADERLESS} Or pass --no-header.")
     names = list(columns)
@@ -112,8 +112,8 @@ def format_of(file: Path) -> TableFormat:
     first = lines[0] if lines else ""
     separator = max(SEPARATORS, key=first.count) if any(map(first.count, SEPARATORS)) else ","
     cells = [cell.strip().strip('"') for line in lines[1:] for cell in line.split(separator)]
-    commas = sum("," in cell and labels.is_number(cell.replace(",", ".")) for cell in cells)
-    points = sum("." in cell and labels.is_number(cell) for cell in cells)
+    commas = sum("," in cell and check.is_number(cell.replace(",", ".")) for cell in cells)
+    points = sum("." in cell and check.is_number(cell) for cell in cells)
     return TableFormat(
         separator=separator, decimal="," if separator != "," and commas > points else ".", encoding=encoding
     )
@@ -125,7 +125,7 @@ def kind_of(values: np.ndarray) -> str:
         return "number"
     present = values[~missing_cells(values, USUAL_CODES)]
     found = labels.distinct(present)[0]
-    if all(map(labels.is_number, found)):
+    if all(map(check.is_number, found)):
         return "number"
     return "date" if np.isfinite(days(np.array(found, dtype=object))).all() else "text"
 

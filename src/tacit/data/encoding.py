@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tacit import check
 from tacit.data import labels
 
 
@@ -32,4 +33,4 @@ def one_hot(values: np.ndarray, categories: Sequence[str]) -> np.ndarray:
 
 
 def _number(value: str) -> float:
-    return float(value) if labels.is_number(value) else float("nan")
+    return float(value) if check.is_number(value) else float("nan")

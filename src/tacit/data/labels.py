@@ -47,7 +47,7 @@ def declared(name: str, classes: Iterable[object]) -> tuple[str, ...]:
 def read_classes(*labels: np.ndarray) -> tuple[str, ...]:
     """The classes that occur in `labels`: numbers by value, everything else by spelling."""
     found = {name for array in labels for name in distinct(array)[0]}
-    return tuple(sorted(found, key=lambda name: (0, float(name), name) if is_number(name) else (1, 0.0, name)))
+    return tuple(sorted(found, key=lambda name: (0, float(name), name) if check.is_number(name) else (1, 0.0, name)))
 
 
 def indices(name: str, labels: np.ndarray, classes: Sequence[str]) -> np.ndarray:
@@ -61,7 +61,7 @@ def indices(name: str, labels: np.ndarray, classes: Sequence[str]) -> np.ndarray
     """
     found, inverse = distinct(labels)
     position = {value: index for index, value in enumerate(classes)}
-    if labels.dtype.kind in "iu" and not any(is_number(value) for value in classes):
+    if labels.dtype.kind in "iu" and not any(check.is_number(value) for value in classes):
         position = {str(index): index for index in range(len(classes))}
     unknown = [value for value in found if value not in position]
     if unknown:
@@ -70,17 +70,6 @@ def indices(name: str, labels: np.ndarray, classes: Sequence[str]) -> np.ndarray
             name, f"labels of the declared classes {listed(position, 10)}", check.private_values(unknown), hint
         )
     return np.array([position[value] for value in found], dtype=np.int64)[inverse]
-
-
-def is_number(value: str) -> bool:
-    """Whether `value` reads as a number; "nan" and "inf" do, and "0_1", which only Python reads so, does not."""
-    if "_" in value:
-        return False
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
 
 
 TASKS = ("classification", "ratings", "regression")
@@ -105,7 +94,7 @@ def class_indices(
         if len(classes) < 2:
             raise check.fail("y_train", "labels of at least two classes", check.private_values(classes))
     known = declared("classes", classes)
-    if task == "ratings" and not all(is_number(name) for name in known):
+    if task == "ratings" and not all(check.is_number(name) for name in known):
         raise check.fail("classes", "numbers for ratings", check.private_values(known))
     y, y_held = indices("y_train", y, known), indices("y_test", y_held, known)
     if len(present := np.unique(y)) < 2:

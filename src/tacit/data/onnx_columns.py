@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.data import labels
+from tacit import check
 from tacit.data.files import optional
 from tacit.data.schema import CATEGORY, CODE, Column, Schema
 
@@ -98,7 +98,7 @@ def _column(graph: Graph, column: Column) -> tuple[str, str]:
 
 def _number(graph: Graph, column: Column) -> tuple[str, str]:
     cells = graph.input(column.name, texts=False)
-    amounts = [float(code) for code in column.missing if labels.is_number(code)]
+    amounts = [float(code) for code in column.missing if check.is_number(code)]
     amounts = [amount for amount in amounts if np.isfinite(amount)]
     absent = graph.either(
         [graph.add("IsNaN", cells), *(graph.add("Equal", cells, graph.constant(amount)) for amount in amounts)]

@@ -188,12 +188,12 @@ def _remedy(kind: str, gone: bool, toml: bool) -> str:
 
 def missing_cells(values: np.ndarray, codes: Sequence[str]) -> np.ndarray:
     """Which of `values` are empty, NaN or one of `codes`, compared as numbers where both are numbers."""
-    amounts = {float(code) for code in codes if labels.is_number(code)}
+    amounts = {float(code) for code in codes if check.is_number(code)}
     if values.dtype.kind in "biuf":
         return np.isnan(values.astype(np.float64)) | np.isin(values, list(amounts))
     texts = {"", *codes}
     found, inverse = labels.distinct(values)
-    flags = [value in texts or (labels.is_number(value) and float(value) in amounts) for value in found]
+    flags = [value in texts or (check.is_number(value) and float(value) in amounts) for value in found]
     return np.array(flags, dtype=bool)[inverse]
 
 

@@ -31,6 +31,7 @@ CHOICES = {
 }
 TEST_RECORDS = ("public", "private")
 _OPTIONAL_COUNTS = {"max_physical_batch_size": 1, "checkpoint_every": 1, "init_seed": 0, "unsafe_seed": 0}  # minima
+_MOST_EPOCHS = 1e9
 _NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]{1,200}")
 _OWN_MODEL = re.compile(r"(?!.*\.py:)[\w.]+:\w+")
 
@@ -144,8 +145,9 @@ class Config:
             check.positive(f"weight of class {name!r} of [class_weights]", weight)
         for width in self.hidden:
             check.count("hidden", width)
-        for name in ("learning_rate", "epochs", "clip_norm", "adam_floor"):
+        for name in ("learning_rate", "clip_norm", "adam_floor"):
             check.positive(name, getattr(self, name))
+        check.real("epochs", self.epochs, low=0.0, open_low=True, high=_MOST_EPOCHS)
         for name in ("nonprivate_learning_rate", "noise_multiplier", "epsilon"):
             if getattr(self, name) is not None:
                 check.positive(name, getattr(self, name))

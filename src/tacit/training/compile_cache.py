@@ -67,10 +67,12 @@ def _forget() -> None:
 
 
 def _default() -> str:
-    """Torch's own folder, or that which the user chose."""
-    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+    """The folder that the user chose, or one in the user's own cache.
 
-    return os.environ.get(_VARIABLE) or default_cache_dir()
+    Torch's own lies in the shared temporary folder under a name that others can take first; what is in it is executed.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return os.environ.get(_VARIABLE) or str(cache / "tacit" / "compiled")
 
 
 def _folder(base: Path) -> Path:
@@ -83,6 +85,7 @@ def _folder(base: Path) -> Path:
 def _in(folder: Path) -> Iterator[None]:
     """Torch's cache is in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
     before = os.environ.get(_VARIABLE)
     os.environ[_VARIABLE] = str(folder)
     try:

@@ -190,11 +190,7 @@ def _most_steps(fixed: Settings, noise: float, target: float) -> int:
 
 
 def _real(given: Mapping[str, str], name: str, default: str) -> float:
-    text = given.get(name, "").strip() or default
-    try:
-        return float(text)
-    except ValueError:
-        raise check.fail(name, "a number", text[:20]) from None
+    return check.read_real(name, given.get(name, "").strip() or default)
 
 
 def _whole(given: Mapping[str, str], name: str, default: str) -> int:

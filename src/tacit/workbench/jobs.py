@@ -35,7 +35,7 @@ def start(root: Path, form: Mapping[str, str]) -> str:
         task = {"kind": kind, "run": folder_of(root, form.get("run", "")).name}
     else:
         preset = check.choice("preset", form.get("preset"), preset_names())
-        given = {name: _real(name, form[name]) for name in _SETTINGS if form.get(name, "").strip()}
+        given = {name: check.read_real(name, form[name].strip()) for name in _SETTINGS if form.get(name, "").strip()}
         read_config(preset, given)
         task = {
             "kind": kind,
@@ -101,10 +101,3 @@ def _alive(number: str, process: object) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def _real(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise check.fail(name, "a number", text[:20]) from None

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, quote
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
@@ -35,7 +36,8 @@ _CARD_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'"
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    # Under no-referrer Chromium posts forms with `Origin: null`; the token still reaches no other origin.
+    "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -62,6 +64,7 @@ def application(root: str | Path, *, token: str, port: int) -> Starlette:
         True
     """
     pages = _Pages(Path(root), token)
+    failed: dict[Any, Any] = {TacitError: pages.bad_input, HTTPException: pages.no_page, Exception: pages.fault}
     made = Starlette(
         routes=[
             Route("/healthz", lambda _: PlainTextResponse("ok")),
@@ -76,9 +79,9 @@ def application(root: str | Path, *, token: str, port: int) -> Starlette:
             Route("/runs/{name}/{page}", pages.run_file),
             Route("/static/{name}", pages.static_file),
         ],
-        exception_handlers={TacitError: pages.bad_input},
+        exception_handlers=failed,
     )
-    made.add_middleware(_Gate, token=token, port=port)
+    made.add_middleware(_Gate, token=token, port=port, page=pages.refused)
     return made
 
 
@@ -105,14 +108,15 @@ def serve(root: str | Path = "runs", *, port: int = 8765, open_browser: bool = F
 class _Gate(BaseHTTPMiddleware):
     """Refuses foreign hosts, requests without the token and forms of other sites; sets the headers of every answer."""
 
-    def __init__(self, app: Any, *, token: str, port: int):
+    def __init__(self, app: Any, *, token: str, port: int, page: Callable[[int, str, bool], Response]):
         super().__init__(app)
         self._token = token
+        self._page = page
         self._hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
 
     async def dispatch(self, request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         refused = self._refusal(request)
-        response = await call_next(request) if refused is None else PlainTextResponse(refused[1], refused[0])
+        response = await call_next(request) if refused is None else self._page(*refused, self._knows_token(request))
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
         return response
@@ -122,8 +126,7 @@ class _Gate(BaseHTTPMiddleware):
             return 421, "host must be 127.0.0.1 with the port of the workbench."
         if request.url.path == "/healthz":
             return None
-        given = request.query_params.get("token", "")
-        if not hmac.compare_digest(given.encode(), self._token.encode()):
+        if not self._knows_token(request):
             return 403, "token must be the one in the address that `tacit serve` printed."
         own = {f"http://{host}" for host in self._hosts}
         if request.method not in ("GET", "HEAD") and request.headers.get("origin") not in own:
@@ -131,6 +134,9 @@ class _Gate(BaseHTTPMiddleware):
         if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return 403, "requests of other sites are refused."
         return None
+
+    def _knows_token(self, request: Request) -> bool:
+        return hmac.compare_digest(request.query_params.get("token", "").encode(), self._token.encode())
 
 
 class _Pages:
@@ -154,7 +160,29 @@ class _Pages:
 
     def bad_input(self, request: Request, error: Exception) -> Response:
         """One sentence on a page of its own, with status 400."""
-        return self._page("error.html.j2", 400, title="Bad input", sentence=str(error))
+        return self._page("error.html.j2", 400, title="Bad input", sentence=str(error), back=self._back(request))
+
+    def no_page(self, request: Request, error: HTTPException) -> Response:
+        """An address or a method that the workbench does not have."""
+        return self._page("error.html.j2", error.status_code, title="No such page", sentence=error.detail, back="/")
+
+    def fault(self, request: Request, error: Exception) -> Response:
+        """A fault of tacit itself, of which the page tells the kind alone: its message may quote data."""
+        sentence = f"tacit failed: {type(error).__name__}."
+        page = self._page("error.html.j2", 500, title="Fault", sentence=sentence, back=self._back(request))
+        page.headers.update(_HEADERS)  # This handler stands outside of the gate.
+        return page
+
+    def refused(self, status: int, sentence: str, known: bool) -> Response:
+        """What the gate refused; the way back, which holds the token, only for who sent the token."""
+        if known:
+            return self._page("error.html.j2", status, title="Refused", sentence=sentence, back="/")
+        return HTMLResponse(self._templates.get_template("refused.html.j2").render(sentence=sentence), status)
+
+    @staticmethod
+    def _back(request: Request) -> str:
+        path = request.url.path
+        return "/" + path.split("/")[1] if path.startswith(("/calculator", "/jobs")) else "/"
 
     async def list_page(self, request: Request) -> Response:
         query = request.query_params.get("q", "")[:200]

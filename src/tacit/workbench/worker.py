@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
+from tacit import check
 from tacit.errors import TacitError
 from tacit.serialization import json_table, json_text, write_text
 from tacit.workbench.jobs import FOLDER
@@ -29,7 +31,12 @@ def main(root: Path, number: str) -> int:
         return 1
     except Exception as error:
         tell("failed", 0, 0, "failed", f"tacit failed: {type(error).__name__}.")
-        raise
+        if check.values_shown():
+            raise
+        # The log is kept, and the message of an unforeseen error may quote the data.
+        places = [f"{place.filename}:{place.lineno}" for place in traceback.extract_tb(error.__traceback__)]
+        print(f"tacit failed: {type(error).__name__} at {' < '.join(reversed(places))}", file=sys.stderr)
+        return 1
     tell("finished", 1, 1, "finished", says)
     return 0
 

@@ -28,6 +28,7 @@ NEGLIGIBLE = -46.0  # log of |phi| below which frequencies are dropped: e^-46 = 
 MOST_SCALE = 500.0
 """log of the scale from which on a sum says nothing: values relative to it underflow, and underflow is not counted."""
 _REACH = 60.0  # log of the share of the sum over points that is left to a geometric series: e^-60.
+_MOST_POINTS = 2.0**53  # Further from the origin the number of a lattice point is no longer exact.
 _MANY = 4096  # From so many frequencies on, the sum over lattice points is cheaper.
 
 
@@ -161,6 +162,8 @@ class LatticeSum:
 
     def _finite_at(self, epsilon: float) -> tuple[float, float]:
         """Bounds for losses that lie on the lattice without error."""
+        if not abs((epsilon - self.origin) / self.pitch) < _MOST_POINTS:
+            return 0.0, 1.0
         log_scale, value, error = self.finite(epsilon)
         if not log_scale <= MOST_SCALE:
             return 0.0, 1.0
