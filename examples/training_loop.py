@@ -18,10 +18,11 @@ private = tacit.make_private(
     epochs=3,
 )
 
-for batch, answers in private.loader:  # Poisson batches, all epochs
-    losses = torch.nn.functional.cross_entropy(private.model(batch), answers, reduction="none")
-    losses.backward()  # per-sample losses: each gradient is clipped on its own
-    private.optimizer.step()
+for _ in private.epochs:  # the passes that the plan has steps for, and pays for
+    for batch, answers in private.loader:  # Poisson batches
+        losses = torch.nn.functional.cross_entropy(private.model(batch), answers, reduction="none")
+        losses.backward()  # per-sample losses: each gradient is clipped on its own
+        private.optimizer.step()
 
 epsilon = tacit.accountant("pld")(private.ledger).epsilon(1e-4)
 print(f"{private.ledger.mechanism}: {epsilon.lower:.4f} <= epsilon <= {epsilon.upper:.4f}")

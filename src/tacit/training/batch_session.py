@@ -45,6 +45,7 @@ class BatchSession:
         backwards: number of recorded clipped sums so far.
         checks: the checks of the loop, once the private model is made.
         trace: of the physical batch that was issued last.
+        within_plan: whether a pass over the loader ends with the plan.
         dry_run: what a step does while it is checked; None in training.
     """
 
@@ -55,6 +56,7 @@ class BatchSession:
         run.open_ended = True
         self.backwards = 0
         self.trace: Trace | None = None
+        self.within_plan = False
         self.dry_run: DryRun | None = None
         self._batch: Batch | None = None
         self._physical: PhysicalBatch | None = None

@@ -186,7 +186,8 @@ class PrivateLoader:
 
     def __iter__(self) -> Iterator[Any]:
         self._begin_pass()
-        for _ in range(self.batches):
+        left = self._session.run.unfinished
+        for _ in range(min(self.batches, left) if self._session.within_plan else self.batches):
             batch = self._session.open()
             present = self._present(batch)
             size = self.max_physical_batch_size or max(1, len(batch))

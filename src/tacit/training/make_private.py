@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
@@ -51,6 +52,17 @@ class Private(NamedTuple):
     optimizer: PrivateOptimizer
     loader: PrivateLoader
     ledger: Ledger
+
+    @property
+    def epochs(self) -> Iterator[int]:
+        """The passes over the loader for the planned steps, all of which are charged; the last ends with the plan."""
+        session = self.model.session
+        passes = math.ceil(session.run.unfinished / self.loader.batches)
+        session.within_plan = True
+        try:
+            yield from range(passes)
+        finally:
+            session.within_plan = False
 
     @property
     def facts(self) -> Facts:
@@ -194,10 +206,11 @@ def make_private(
         >>> private = make_private(
         ...     model, torch.optim.SGD(model.parameters(), lr=0.1), torch.utils.data.DataLoader(data, batch_size=20),
         ...     clip_norm=1.0, noise_multiplier=2.0, epochs=1)
-        >>> for inputs, targets in private.loader:
-        ...     losses = cross_entropy(private.model(inputs), targets, reduction="none")
-        ...     losses.backward()
-        ...     private.optimizer.step()
+        >>> for _ in private.epochs:
+        ...     for inputs, targets in private.loader:
+        ...         losses = cross_entropy(private.model(inputs), targets, reduction="none")
+        ...         losses.backward()
+        ...         private.optimizer.step()
         >>> private.ledger.steps
         5
     """

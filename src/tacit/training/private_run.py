@@ -290,6 +290,11 @@ class PrivateRun:
             start = self.taken + self._ahead
             self.plan.record(self.ledger, NOT_TAKEN, self.left - self._ahead, start=start)
 
+    @property
+    def unfinished(self) -> int:
+        """How many steps of the plan neither this run nor one that it goes on with has taken."""
+        return max(0, self.plan.steps - self._earlier - self.taken)
+
     def not_taken(self) -> list[tuple[Mechanism, int]]:
         """Planned steps that count although they have not run, unless it is declared or paid for why the run ends."""
         paid, planned = self._ahead + self._owing, Ledger()
