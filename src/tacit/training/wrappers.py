@@ -251,8 +251,15 @@ class PrivateOptimizer(Optimizer):
 
     @property
     def expected_batch_size(self) -> float:
-        """Divisor of the noisy sum."""
+        """Divisor of the noisy sum; that of the plan throughout the run."""
         return self._session.run.plan.expected_batch_size
+
+    @expected_batch_size.setter
+    def expected_batch_size(self, value: float) -> NoReturn:
+        raise TrainingMisuse(
+            f"expected_batch_size must stay {self.expected_batch_size:g}, which the run was planned with; got "
+            f"{value!r}. Give batch_size, or sample_rate and expected_batch_size, to make_private."
+        )
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
