@@ -29,6 +29,7 @@ OWNED = {
 # The other commands, each run by itself, in seconds.
 QUICK = (
     "tacit account --noise-multiplier 1.3 --sample-rate 0.0042667 --steps 3516",
+    "tacit account --noise-multiplier 1.3 --sample-rate 0.0042667 --steps 3516 --check --json",
     "tacit account --noise-multiplier 1 --records 60000 --batch-size 600 --epochs 2 --bands 8",
     "tacit doctor package.module:Model --input-shape 3,32,32",
     "tacit doctor models.py:text_model --input-shape 256 --vocabulary 10000 --fix",
