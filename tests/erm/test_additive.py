@@ -5,7 +5,14 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 from tacit.accounting import Ledger
-from tacit.erm import CosineFeatures, DPLinearRegression, DPLogisticRegression, DPRidge, GradientDescent
+from tacit.erm import (
+    CosineFeatures,
+    DPLinearRegression,
+    DPLogisticRegression,
+    DPMLPClassifier,
+    DPRidge,
+    GradientDescent,
+)
 from tacit.erm.choice import Shape
 from tacit.erm.cosines import CosineDesign
 from tacit.erm.design import Design
@@ -140,3 +147,15 @@ def test_the_transformer_gives_the_rows_of_the_model():
     assert (np.linalg.norm(rows, axis=1) <= 2**0.5).all()
     with pytest.raises(InvalidInput, match="not all columns"):
         CosineFeatures(**SETTINGS, data_bounds=(0, 2), categorical=[0, 1]).fit(x)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1000.0])
+def test_a_network_as_it_comes_is_no_constant_where_a_linear_model_is_none(scale):
+    """108 columns, as Adult has them encoded: rows of declared boxes, equal scores at first, momentum."""
+    x = RNG.integers(0, 2, (10_000, 108)) * scale
+    y = (x[:, :4].sum(axis=1) + RNG.normal(0, 0.3, len(x)) * scale > 2 * scale).astype(int)
+    declared = SETTINGS | {"data_bounds": (0, scale), "classes": [0, 1]}
+    linear = DPLogisticRegression(**declared).fit(x, y).score(x, y)
+    network = DPMLPClassifier(**declared, hidden=16).fit(x, y).score(x, y)
+    assert linear > y.mean() + 0.1
+    assert network > linear - 0.05

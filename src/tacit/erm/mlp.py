@@ -28,7 +28,7 @@ Array = np.ndarray
 VARIANTS = {"gradient": ("sgd",), "input": ("local", "paper")}
 
 
-# Heavy-ball momentum of the full-batch steps on perturbed records: the usual value, on which no privacy rests.
+# Heavy-ball momentum of every training: the usual value, on which no privacy rests.
 _MOMENTUM = 0.9
 
 
@@ -65,9 +65,9 @@ class DPMLPClassifier(PrivateClassifier):
     method: str = "gradient"
     variant: str | None = None
     hidden: int | None = None
-    epochs: float = 10.0
-    batch_size: int = 1024
-    learning_rate: float = 1.0
+    epochs: float = 20.0
+    batch_size: int = 4096
+    learning_rate: float = 4.0
     clip_norm: float = 0.5
     steps: int = 50
     pl_constant: float = 0.01
@@ -120,7 +120,15 @@ class DPMLPClassifier(PrivateClassifier):
         width = columns if self.hidden is None else check.count("hidden", self.hidden)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(check.count("init_seed", self.init_seed, minimum=0))
-            return mlp(columns, len(self.classes_), hidden=(width,))
+            model = mlp(columns, len(self.classes_), hidden=(width,))
+        if self.method != "gradient":
+            return model
+        # Of equal scores at first: random ones would have to be unlearned against the noise.
+        last = [each for each in model.modules() if isinstance(each, torch.nn.Linear)][-1]
+        with torch.no_grad():
+            last.weight.zero_()
+            last.bias.zero_()
+        return model
 
     def _private(self, rows: Array, labels: Array, terms: Terms) -> Release:
         import torch
@@ -135,7 +143,9 @@ class DPMLPClassifier(PrivateClassifier):
             rows,
             labels,
             loss=_cross_entropy,
-            optimizer=torch.optim.SGD(self.model_.parameters(), lr=check.positive("learning_rate", self.learning_rate)),
+            optimizer=torch.optim.SGD(
+                self.model_.parameters(), lr=check.positive("learning_rate", self.learning_rate), momentum=_MOMENTUM
+            ),
             clip_norm=self.clip_norm,
             noise_multiplier=found.value,
             sample_rate=rate,
