@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import SGD
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
 from tacit.errors import MixesRecords, TacitError
 from tacit.standing import Standing
 from tacit.training import Functions, fit, make_private
+from tacit.verification.records import repeated_records
 from tests.training.cases import cross_entropy as ce
 
 SETTINGS = {"clip_norm": 1.0, "noise_multiplier": 1.0}
@@ -242,3 +243,75 @@ def test_only_facts_are_declared():
     private = make_private(model, SGD(model.parameters(), lr=0.1), loader, steps=3, **SETTINGS)
     with pytest.raises(TacitError, match="fact must be one of"):
         private.declare("luck", "it holds")
+
+
+class AddsARawGradient(SGD):
+    def step(self, closure=None):
+        super().step(closure)
+
+
+UPDATES = {
+    "subclass": lambda model: AddsARawGradient(model.parameters(), lr=0.1),
+    "pre-hook": lambda model: hooked(model, "register_step_pre_hook"),
+    "post-hook": lambda model: hooked(model, "register_step_post_hook"),
+}
+
+
+def hooked(model, register):
+    optimizer = SGD(model.parameters(), lr=0.1)
+    getattr(optimizer, register)(lambda *given: None)
+    return optimizer
+
+
+@pytest.mark.parametrize("kind", UPDATES)
+def test_an_update_by_other_code_is_conditional(kind):
+    x, y = records()
+    model = Net()
+    options = {"batch_size": 20, "steps": 3} | SETTINGS
+    ledger = fit(model, x, y, loss=ce, optimizer=UPDATES[kind](model), **options).ledger
+    assert ledger.standing is Standing.CONDITIONAL
+    assert "facts.declare" in ledger.facts["weights"].says
+
+
+def loader_of(*values):
+    return DataLoader(TensorDataset(*values), batch_size=20)
+
+
+@pytest.mark.parametrize("kind", UPDATES)
+def test_an_update_by_other_code_is_conditional_in_a_loop(kind):
+    model = Net()
+    private = make_private(model, UPDATES[kind](model), loader_of(*records()), steps=3, **SETTINGS)
+    for a, b in private.loader:
+        ce(private.model(a), b).backward()
+        private.optimizer.step()
+    assert private.ledger.standing is Standing.CONDITIONAL
+    assert private.facts["weights"].how == "assumed"
+
+
+REPEATED = {
+    "indices": lambda data: Subset(data, [0, 1, 2, 2, *range(3, 40)]),
+    "joined": lambda data: ConcatDataset([data, data]),
+    "subset beside its whole": lambda data: ConcatDataset([data, Subset(data, [3])]),
+    "subset of a subset": lambda data: Subset(Subset(data, list(range(30))), [4, 4, *range(20)]),
+    "windows": lambda data: TensorDataset(torch.randn(65).unfold(0, 6, 1), torch.arange(60) % 3),
+    "one row": lambda data: TensorDataset(torch.randn(1, 6).expand(60, 6), torch.arange(60) % 3),
+}
+
+
+@pytest.mark.parametrize("kind", REPEATED)
+def test_a_record_at_several_places_is_not_one_unit(kind):
+    data = REPEATED[kind](TensorDataset(*records()))
+    model = Net()
+    loader = DataLoader(data, batch_size=20)
+    private = make_private(model, SGD(model.parameters(), lr=0.1), loader, steps=3, **SETTINGS)
+    assert private.ledger.standing is Standing.CONDITIONAL
+    assert "unit" in {fact.id for fact in private.facts.assumed}
+
+
+def test_records_in_any_order_of_memory_are_units():
+    x, y = records()
+    for data in (TensorDataset(x.T.contiguous().T, y), Subset(TensorDataset(x, y), list(range(59, -1, -1)))):
+        assert not repeated_records(data)
+    halves = [Subset(TensorDataset(x, y), range(30)), Subset(TensorDataset(x, y), range(30, 60))]
+    assert not repeated_records(ConcatDataset(halves))
+    assert not repeated_records({"x": x.numpy()[::-1], "y": y})

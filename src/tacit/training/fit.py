@@ -198,7 +198,7 @@ def fit(
     )
     run.cover_rounding(update.slack)
     update.full_precision = options.precision == "float32"
-    checks = FitChecks(ledger, model, loss, (inputs, targets), public)
+    checks = FitChecks(ledger, model, loss, (inputs, targets), public, optimizer)
     note_processes(run)
     evaluate = checks.watched(_with_holdout(evaluate, holdout), callbacks)
 

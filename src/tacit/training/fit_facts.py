@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from tacit import check
@@ -24,6 +25,8 @@ from tacit.training.captured import captured_data
 from tacit.training.collation import collation_of
 from tacit.training.dataset_probe import dataset_probe
 from tacit.training.state_guard import COMPARED, StateGuard
+from tacit.training.update import update_doubt
+from tacit.verification.records import MEND, repeated_records
 
 PROBED = "half of the rows replaced, generators repeated"
 # Steps that are probed from the start on, and of how many later ones one is: 0.4 % of a run's time.
@@ -43,6 +46,7 @@ class FitChecks:
         loss: one value per record.
         data: what the caller gave as inputs and targets.
         public: name -> tensor, array or module that `loss` reads and that does not follow the private records.
+        optimizer: that of the run.
     """
 
     def __init__(
@@ -52,9 +56,10 @@ class FitChecks:
         loss: Loss,
         data: tuple[Any, Any],
         public: Mapping[str, object] | None,
+        optimizer: Optimizer,
     ):
         self._ledger, self._model, self._loss, self._data = ledger, model, loss, data
-        self._probe = ModelProbe(model)
+        self._probe, self._optimizer = ModelProbe(model), optimizer
         self._guard = StateGuard(model)
         self._unprobed, self._program = False, program_of(model)
         self._draw = random.SystemRandom()
@@ -64,6 +69,9 @@ class FitChecks:
         for name in ("model_rows", "model_state", "loss_rows"):
             self.facts.note(name, How.CHECKED, f"{PROBED}, before the first release")
         _note_rows(self.facts, data[0])
+        given = data[0].dataset if isinstance(data[0], DataLoader) else data[0]
+        if ledger.unit == "record" and (says := repeated_records(given)):
+            self.facts.missing("unit", f"{says}: {MEND}")
         self._undeclared = self._note_loss(public)
         self._probe.public = [value for each in (public or {}).values() for value in _tensors_of(each)]
 
@@ -79,6 +87,8 @@ class FitChecks:
     def released(self) -> None:
         """Take the present trainable weights as those of the last release."""
         self._guard.stepped()
+        if says := update_doubt(self._optimizer):
+            self.facts.missing("weights", says)
 
     def before_release(self, step: int, inputs: Inputs, targets: Tensor) -> None:
         """Compare the weights with the last release, and probe model and loss where that is due at `step` = 1, 2, ...

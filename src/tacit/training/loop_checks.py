@@ -34,6 +34,7 @@ from tacit.training.replay import check_cotangents, check_input
 from tacit.training.state_guard import COMPARED, StateGuard, elsewhere
 from tacit.training.step_check import settings_of
 from tacit.training.trace import Reads, Trace, TracedTensor, allowed
+from tacit.training.update import update_doubt
 
 # Share of the later batches whose trace runs again; an operation or a number in it that is new is always tested.
 _REPLAYED = 1 / 64
@@ -284,6 +285,8 @@ class LoopChecks:
     def stepped(self) -> None:
         """Take the weights after a step as those that a release left."""
         self.guard.stepped()
+        if says := update_doubt(self.optimizer):
+            self.facts.missing("weights", says)
         self._settings = settings_of(self.optimizer)
         step = self.run.taken
         self.facts.checked("weights", step=step, says=COMPARED)

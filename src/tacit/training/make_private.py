@@ -32,6 +32,7 @@ from tacit.training.run_fingerprint import plan_in_words
 from tacit.training.sharded import WholeModel, is_sharded
 from tacit.training.step_check import DryRun, Step, check_step, reading, rows_to_check, unchanged
 from tacit.training.wrappers import PrivateModel, PrivateOptimizer
+from tacit.verification.records import MEND, repeated_records
 
 
 class Private(NamedTuple):
@@ -323,6 +324,8 @@ def wrap(
     private_loader = PrivateLoader(loader, session, max_physical_batch_size, strict=strict, transform=transform)
     ledger = session.run.ledger
     tell_of_other_loaders(loader.dataset, ledger)
+    if ledger.unit == "record" and (says := repeated_records(loader.dataset)):
+        ledger.facts.missing("unit", f"{says}: {MEND}")
     for assumption in assumptions_of(private_loader.collate_fn):
         ledger.assume(assumption)
     return Private(private, PrivateOptimizer(optimizer, private, session), private_loader, ledger)

@@ -133,6 +133,11 @@ def steps_allowed() -> Iterator[None]:
         _ALLOWED.reset(token)
 
 
+def refusing_hooks() -> tuple[Callable[..., object], ...]:
+    """The hooks that `refuse_other_steps` registers."""
+    return (_only_private,)
+
+
 def refuse_other_steps(optimizer: Optimizer) -> None:
     """Make `optimizer.step()` raise `TrainingMisuse` outside of `steps_allowed`."""
     if _only_private not in optimizer._optimizer_step_pre_hooks.values():
