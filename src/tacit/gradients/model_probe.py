@@ -26,7 +26,7 @@ from tacit.gradients.kept_values import KeptValues
 from tacit.gradients.module_state import changed_names, copy_to_run, module_state
 from tacit.gradients.nested import leaves
 from tacit.gradients.probe_comparison import ProbeRun, check_repeats, check_rows, check_state
-from tacit.gradients.record_check import RecordCheck, check_records
+from tacit.gradients.record_check import Known, RecordCheck, check_records, tensors_alive
 
 _ROWS = 64  # memory of a probe is that of a second batch; mixing shows on few rows as on many
 _TYPED = 6  # rows whose operations are typed: their types do not depend on how many there are
@@ -44,6 +44,7 @@ class ModelProbe:
         model: in train mode.
         cleared: names of state that changed in a probe, alike in both runs.
         times: probes that reached a verdict.
+        counts: whether a forward pass changes a number that the model keeps.
         typed: what the record types of the last thorough probe say.
         public: tensors that were declared public.
     """
@@ -51,8 +52,15 @@ class ModelProbe:
     model: nn.Module
     cleared: set[str] = field(default_factory=set)
     times: int = 0
+    counts: bool = False
     typed: RecordCheck = field(default_factory=RecordCheck)
     public: list[Tensor] = field(default_factory=list)
+    _alive: frozenset[int] | None = None
+
+    @property
+    def known(self) -> Known:
+        """The tensors of known origin."""
+        return Known(tuple(self.public), frozenset(self.cleared), self._alive)
 
     def __call__(
         self, inputs: Inputs, targets: Tensor | None = None, loss: Loss | None = None, *, thorough: bool = False
@@ -75,6 +83,8 @@ class ModelProbe:
         if not len(chosen):
             return False
         batch = _Batch(rows(inputs, chosen), None if targets is None else targets[chosen.to(targets.device)], loss)
+        if self._alive is None:
+            self._alive = tensors_alive()
         with restored_generators() as start, torch.enable_grad():
             try:
                 self._replace(batch, start, thorough)
@@ -93,8 +103,7 @@ class ModelProbe:
     @property
     def unsteady(self) -> bool:
         """Whether the next forward pass may be another program: it reads draws, or counts in attributes."""
-        buffers = {name for name, _ in self.model.named_buffers()}
-        return self.typed.branches or not self.cleared <= buffers
+        return self.typed.branches or self.counts
 
     def observe(self, inputs: Inputs, targets: Tensor | None = None, loss: Loss | None = None) -> None:
         """Type the pass over a whole batch that is about to run, with the generators as they are now.
@@ -108,12 +117,12 @@ class ModelProbe:
         places = torch.arange(max(count, 2)) % count
         labels = None if targets is None else targets[places.to(targets.device)]
         with restored_generators():
-            self.typed = check_records(self.model, rows(inputs, places), labels, loss, self.public)
+            self.typed = check_records(self.model, rows(inputs, places), labels, loss, self.known)
 
     def _type(self, batch: _Batch) -> None:
         """Type the operations of model and loss on a few rows."""
         few = batch.select(torch.arange(min(batch.size, _TYPED)))
-        self.typed = check_records(self.model, few.inputs, few.targets, few.loss, self.public)
+        self.typed = check_records(self.model, few.inputs, few.targets, few.loss, self.known)
 
     def _replace(self, batch: _Batch, start: Callable[[], None], thorough: bool) -> None:
         """Replace halves of the rows and compare; `thorough` as in a call."""
@@ -138,7 +147,10 @@ class ModelProbe:
         second = self._second(batch, first, replaced, start)
         check_state(first.state, second.state)
         check_rows(self.model, first, second, ~replaced, batch.loss is not None)
-        self.cleared.update(changed_names(before, first.state))
+        changed = changed_names(before, first.state)
+        self.cleared.update(changed)
+        numbers = (name for name in changed if not name.endswith("__len__"))
+        self.counts = self.counts or any(isinstance(first.state.get(name), int | float) for name in numbers)
 
     def _crowd(self, crowd: _Batch, fillers: Tensor, start: Callable[[], None]) -> bool:
         """One half of a batch as copies of one row, then of another: what has a capacity is full for some of them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_h
 
 from tacit.errors import MixesRecords, NoRecordRule
 from tacit.gradients.inputs import Inputs, Loss, losses_of, map_tensors, outputs_of, tensors
-from tacit.gradients.module_state import copy_to_run
+from tacit.gradients.module_state import copy_to_run, module_state
 from tacit.verification.record_mode import RecordMode
 from tacit.verification.record_types import Records
 from tacit.verification.recordwise import check_gradients, check_outputs, observed
@@ -38,8 +39,28 @@ class RecordCheck:
     branches: bool = False
 
 
+@dataclass(frozen=True)
+class Known:
+    """Tensors whose origin is known without an observed operation.
+
+    Attributes:
+        public: declared by the user.
+        cleared: names of a module's state that its own passes make, alike for any records.
+        alive: identities of the tensors that were there before the first pass; what came later the passes made.
+    """
+
+    public: tuple[Tensor, ...] = ()
+    cleared: frozenset[str] = frozenset()
+    alive: frozenset[int] | None = None
+
+
+def tensors_alive() -> frozenset[int]:
+    """Identities of all tensors that Python holds now."""
+    return frozenset(id(each) for each in gc.get_objects() if isinstance(each, Tensor))
+
+
 def check_records(
-    model: nn.Module, inputs: Inputs, targets: Tensor | None, loss: Loss | None, public: Iterable[Tensor] = ()
+    model: nn.Module, inputs: Inputs, targets: Tensor | None, loss: Loss | None, known: Known | None = None
 ) -> RecordCheck:
     """Type the forward pass of a copy of `model`, of `loss` if it is given, and the backward pass.
 
@@ -48,18 +69,19 @@ def check_records(
         inputs: at least two rows.
         targets: of the loss.
         loss: one value per record.
-        public: tensors that were declared public.
+        known: which tensors are no unknown ones.
 
     Raises:
         MixesRecords: an operation mixes the records, or keeps them.
     """
+    known = Known() if known is None else known
     copied, restore = copy_to_run(model)
     for inner in copied.modules():
         if getattr(inner, "scale_grad_by_freq", False):
             # Gradients of parameters are made record by record, where counts are those of one record.
             vars(inner)["scale_grad_by_freq"] = False
     try:
-        found = _typed(copied, (inputs, targets, loss), public)
+        found = _typed(copied, (inputs, targets, loss), known)
     except NoRecordRule as error:
         return RecordCheck(0, (("model_rows", f"{error} Or declare it: facts.declare('model_rows', 'why')"),))
     except MixesRecords:
@@ -72,14 +94,20 @@ def check_records(
     return found
 
 
-def _typed(model: nn.Module, given: tuple[Inputs, Tensor | None, Loss | None], public: Iterable[Tensor]) -> RecordCheck:
+def _typed(model: nn.Module, given: tuple[Inputs, Tensor | None, Loss | None], known: Known) -> RecordCheck:
     inputs, targets, loss = given
     fresh = map_tensors(lambda value: value.detach().clone(), inputs)
     labels = None if targets is None else targets.detach().clone()
     values = tensors(fresh) if labels is None else [*tensors(fresh), labels]
     mode, draws = RecordMode(len(values[0])), _draws_of_python()
-    for value in public:
+    for value in known.public:
         mode.public(value)
+    mode.alive = known.alive
+    for name, value in module_state(model).items():
+        if isinstance(value, Tensor) and name in known.cleared:
+            mode.public(value)
+        elif isinstance(value, Tensor):
+            mode.attributes.add(value.untyped_storage()._cdata)
     for value in values:
         mode.records(value, Records(0))
     with observed(mode), torch.enable_grad():

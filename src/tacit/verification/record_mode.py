@@ -69,6 +69,8 @@ class RecordMode(TorchDispatchMode):
         answering: whether a read of a library is under way that is answered.
         of_array: whether `torch.tensor` is reading an array.
         branches: whether Python read a draw, so that another run may be another program.
+        alive: identities of the tensors that were there before the program's passes; None where that is not known.
+        attributes: storages of a module's own tensors.
         refused: the first refusal, which code in between may have caught or wrapped.
     """
 
@@ -83,6 +85,8 @@ class RecordMode(TorchDispatchMode):
         self._unknown: set[int] = set()
         self._random: set[int] = set()
         self.branches, self.refused = False, None
+        self.alive: frozenset[int] | None = None
+        self.attributes: set[int] = set()
         self._lines: dict[int, str] = {}
 
     # Origins.
@@ -108,7 +112,9 @@ class RecordMode(TorchDispatchMode):
         if other is not None:
             refuse("memory", self.line(), "a tensor shares memory with records under another name")
         self.public(value)
-        if not isinstance(value, nn.Parameter) and not is_literal(value, self._own):
+        made = self.alive is not None and id(value) not in self.alive
+        made = made and value.untyped_storage()._cdata not in self.attributes
+        if not isinstance(value, nn.Parameter) and not made and not is_literal(value, self._own):
             self._unknown.add(value.untyped_storage()._cdata)
 
     # Lines and reads.
