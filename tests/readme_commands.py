@@ -1,6 +1,7 @@
-"""Print the shell commands of README.md, one a line: what CI runs is what a newcomer reads."""
+"""Print the shell commands of README.md, or its five lines of Python (`--lines`): CI runs what a newcomer reads."""
 
 import re
+import sys
 from pathlib import Path
 
 README = Path(__file__).parents[1] / "README.md"
@@ -12,5 +13,12 @@ def commands() -> list[str]:
     return [line for block in blocks for line in block.splitlines() if line.strip()]
 
 
+def five_lines() -> str:
+    """The block below "Five lines"."""
+    return (
+        README.read_text(encoding="utf-8").partition("## Five lines")[2].partition("```python\n")[2].partition("```")[0]
+    )
+
+
 if __name__ == "__main__":
-    print("\n".join(commands()))
+    print(five_lines() if "--lines" in sys.argv else "\n".join(commands()))

@@ -140,3 +140,62 @@ except ImportError as error:
 
 def test_the_help_needs_no_numpy():
     assert "Train privately" in base(command("--help"), "numpy", "scipy")
+
+
+def loaded(code: str, *names: str) -> list[str]:
+    """Which of the modules `names` a process holds after `code`."""
+    report = f"\nimport sys\nprint('loaded', *[name for name in {names!r} if name in sys.modules])"
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", code + report], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1].split()[1:]
+
+
+HEAVY = ("pandas", "scipy.stats", "scipy.signal", "sklearn", "matplotlib", "sqlalchemy", "jinja2", "pyarrow")
+
+
+def test_an_account_loads_nothing_that_only_training_or_statistics_need():
+    code = command("account", "--noise-multiplier", "1.3", "--sample-rate", "0.0042667", "--steps", "3516")
+    assert loaded(code, "torch", "tacit.runs", "tacit.training", *HEAVY) == []
+
+
+def test_importing_the_package_loads_no_numbers():
+    assert loaded("import tacit", "numpy", "scipy", "torch") == []
+
+
+def test_a_gradient_run_loads_neither_tables_nor_statistics_nor_estimators():
+    code = """
+import torch
+import tacit
+torch.manual_seed(0)
+x = torch.randn(64, 4)
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loss = lambda outputs, targets: torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+done = tacit.fit(
+    model, x, (x[:, 0] > 0).long(), loss=loss, optimizer=optimizer, clip_norm=1.0, noise_multiplier=1.0,
+    sample_rate=0.25, steps=3,
+)
+assert done.ledger.entries
+"""
+    assert loaded(code, "tacit.erm", "tacit.tickets", *HEAVY) == []
+
+
+def processor_time(code: str) -> float:
+    """Least seconds of three processes that run `code`."""
+    timed = f"import time\nbegun = time.process_time()\n{code}\nprint(time.process_time() - begun)"
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    runs = [
+        subprocess.run([sys.executable, "-c", timed], capture_output=True, text=True, env=environment, check=True)
+        for _ in range(3)
+    ]
+    return min(float(done.stdout.splitlines()[-1]) for done in runs)
+
+
+def test_commands_keep_their_budget_of_processor_time():
+    """In units of importing numpy and scipy.optimize, against busy machines: .03, .2 and 3.7 were measured."""
+    unit = processor_time("import numpy, scipy.optimize")
+    assert processor_time("import tacit") <= 0.15 * unit
+    assert processor_time(command("--help")) <= 1.5 * unit
+    account = command("account", "--noise-multiplier", "1.3", "--sample-rate", "0.0042667", "--steps", "3516")
+    assert processor_time(account) <= 5 * unit

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import fftconvolve
 
 from tacit.mechanisms import Strategy, ToeplitzStrategy
 from tacit.noise.correlated import CorrelatedNoise
@@ -64,6 +63,8 @@ class Whitening:
         """(L^-1)^T rows: inner products of the rows, shape (n, canaries), with what each single step adds to them."""
         if not isinstance(self.strategy, ToeplitzStrategy):
             return _over_blocks(rows)
+        from scipy.signal import fftconvolve  # Loads scipy.stats, and few ask for it.
+
         coefficients = np.array(self.strategy.coefficients)[::-1, None]
         found = fftconvolve(rows, coefficients, axes=0)[self.strategy.bands - 1 :]
         return found / self.strategy.scales[:, None]
