@@ -110,7 +110,7 @@ print(tacit.Filter("renyi", tacit.Epsilon(1.0, delta=1e-5), plan=tacit.Gaussian(
     assert base(code).splitlines() == ["proven", "False"]
 
 
-@pytest.mark.parametrize("arguments", [["train", "digits"], ["serve"], ["doctor", "torch.nn:Linear"], ["runs", "list"]])
+@pytest.mark.parametrize("arguments", [["train", "digits"], ["serve"], ["doctor", "torch.nn:Linear"]])
 def test_a_command_that_lacks_an_extra_names_it_and_exits_with_2(arguments):
     code = f"""
 import contextlib, io
