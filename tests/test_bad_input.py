@@ -94,7 +94,7 @@ def test_specs_with_mistakes(spec, sentence, tmp_path, capsys):
     [
         (["--delta", "2"], "delta must be in [0, 1]; got 2.0"),
         (["--delta", "nan"], "delta must be in [0, 1]; got nan"),
-        (["--delta", "x"], "Invalid value for '--delta'"),
+        (["--delta", "x"], "delta must be a number; got 'x'"),
         (["--epsilon", "-1"], "epsilon must be in"),
         (["--epsilon", "1", "--delta", "1e-5"], "delta must be given, or epsilon instead"),
         (["--accountant", "rpd"], "Did you mean 'rdp'"),

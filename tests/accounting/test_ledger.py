@@ -68,10 +68,7 @@ def test_an_empty_ledger_keeps_its_standing():
         ('{"mechanisms": [{"type": "gaussian", "noise_multiplier": 1, "noise_multiplier": 100}]}', "must stand once"),
         ("[" * 100_000, "must be a JSON file"),
         ('{"mechanisms": [{"type": "gaussian", "noise_multiplier": 1' + "0" * 5000 + "}]}", "must be a JSON file"),
-        (
-            '{"mechanisms": [{"type": "gaussian", "noise_multiplier": 1' + "0" * 400 + "}]}",
-            "noise_multiplier must be in",
-        ),
+        ('{"mechanisms": [{"type": "gaussian", "noise_multiplier": 1' + "0" * 400 + "}]}", "must be a JSON file"),
         ('{"mechanisms": [{"type": "gaussian", "noise_multiplier": 1, "steps": 1e30}]}', "steps must be an integer in"),
         ('{"mechanisms": [{"type": "gaussian", "noise_multiplier": 1e-300}]}', "noise_multiplier must be in"),
     ],

@@ -165,7 +165,7 @@ def _choice(method: str, epsilon: float) -> Mechanism:
 
 
 def _leave_out_what_only_reads() -> None:
-    tacit.runs.run.account = lambda ledger, delta: account(ledger, delta=delta, accountants=["naive"])
+    tacit.runs.run.account = lambda ledger, delta, check_brackets: account(ledger, delta=delta, accountants=["naive"])
     tacit.reports.page._figures = lambda drawn, card: {
         "errors": "",
         "detections": "",

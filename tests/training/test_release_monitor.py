@@ -98,7 +98,9 @@ WRONG = {
     "another divisor": (release, "scales", lambda usual: lambda *given: (usual(*given)[0], 1.01 * usual(*given)[1])),
     "off the grid": (
         release, "rounded_gaussian",
-        lambda usual: lambda values, stream, std, draw: values + np.float32(std) * stream.normal(values.shape, "f4"),
+        lambda usual: lambda values, stream, std, out: np.add(
+            values, np.float32(std) * stream.normal(values.shape, np.float32), out=out
+        ),
     ),
     "a clip of 1.1": (ClippedSum, "factors", lambda usual: lambda self, squares: 1.1 * usual(self, squares)),
     "no clip in later batches": (

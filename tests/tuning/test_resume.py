@@ -47,7 +47,8 @@ def own_key(tmp_path, monkeypatch):
     """A key of its own; noise that costs less than TARGET without a search for it, and a card of few numbers."""
     monkeypatch.setattr("tacit.tuning.plan.smallest", lambda name, *given, **named: Found(NOISES[name]))
     monkeypatch.setattr(
-        "tacit.runs.run.account", lambda ledger, delta: account(ledger, delta=delta, accountants=["naive"])
+        "tacit.runs.run.account",
+        lambda ledger, delta, check_brackets: account(ledger, delta=delta, accountants=["naive"]),
     )
     monkeypatch.setattr(
         "tacit.reports.page._figures",

@@ -189,11 +189,12 @@ def _ledgers(
     """The ledgers to account for, each with its name and the word in place of a received run's standings."""
     from tacit.accounting import Ledger
     from tacit.mechanisms import Gaussian
-    from tacit.runs.open_run import ledger_at
 
     if (noise_multiplier is None) == (not specs):
         raise InvalidInput("SPEC must be given, or --noise-multiplier instead; got both or neither. Name one of them.")
     if noise_multiplier is None:
+        from tacit.runs.open_run import ledger_at  # Here, since it loads what files need.
+
         return [(str(path), *ledger_at(path)) for path in specs or []]
     base = Gaussian(noise_multiplier)
     step = base if sample_rate == 1.0 else base.poisson(sample_rate)
