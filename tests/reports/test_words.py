@@ -26,6 +26,11 @@ def test_what_several_verdicts_are_worth_at_once():
     assert "up to 100.0 %" in words.together([0.5] * 3)
 
 
+def test_a_verdict_over_all_tests_has_no_chance_of_a_false_alarm_beside_it_that_is_another():
+    assert "99.9 % over all" in words.together([0.95] * 4, jointly=True)
+    assert "20" not in words.together([0.95] * 4, jointly=True)
+
+
 @given(st.floats(1e-12, 1e9))
 @settings(max_examples=100)
 def test_bounds_round_to_the_safe_side(value):

@@ -156,7 +156,7 @@ def _print(report: "Report", page: Path | None) -> None:
         console.print(overlap_table(name, rows))
     for statement in dict.fromkeys(result.statement for result in report.results):
         console.print(statement, style="dim")
-    together = words.together(report.confidences)
+    together = words.together(report.confidences, jointly=report.refuted_by is not None)
     if together:
         console.print(together, style="dim")
     for name, passed in report.monitors.items():

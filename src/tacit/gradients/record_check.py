@@ -56,7 +56,7 @@ class Known:
 
 def tensors_alive() -> frozenset[int]:
     """Identities of all tensors that Python holds now."""
-    return frozenset(id(each) for each in gc.get_objects() if isinstance(each, Tensor))
+    return frozenset(id(each) for each in gc.get_objects() if issubclass(type(each), Tensor))
 
 
 def check_records(
@@ -86,9 +86,10 @@ def check_records(
         return RecordCheck(0, (("model_rows", f"{error} Or declare it: facts.declare('model_rows', 'why')"),))
     except MixesRecords:
         raise
-    except Exception:
-        # What runs in one mode only, or under a compiler of its own, fails here in many ways; the probe still runs.
-        return RecordCheck()
+    except Exception as error:
+        # What runs in one mode only, or under a compiler of its own, fails here in many ways.
+        says = f"the operations of a pass could not be typed ({type(error).__name__}); or declare it:"
+        return RecordCheck(0, (("model_rows", f"{says} facts.declare('model_rows', 'why')"),))
     finally:
         restore()
     return found

@@ -43,7 +43,7 @@ class Scheduler(ABC):
     def step(self) -> None:
         """Begin the next epoch."""
         self.last_epoch += 1
-        setattr(self.optimizer, self.attribute, self._next())
+        self.optimizer.schedule(self.attribute, self._next())
 
     def state_dict(self) -> dict[str, Any]:
         """State for `load_state_dict`: where the scheduler is, and its settings, but not a function of the epoch."""
@@ -52,7 +52,7 @@ class Scheduler(ABC):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from `state_dict`, with the settings that it holds."""
         self.last_epoch, self.base = state_dict["last_epoch"], state_dict["base"]
-        setattr(self.optimizer, self.attribute, state_dict["value"])
+        self.optimizer.schedule(self.attribute, state_dict["value"])
 
 
 class _Step(Scheduler):

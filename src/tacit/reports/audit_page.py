@@ -168,7 +168,7 @@ def audit_page(report: Report, *, title: str) -> str:
         "overlaps": {name: Markup(overlap_svg(rows)) for name, rows in report.overlaps.items()},
         "said_of_figures": said_of_figures(drawn, report.results),
         "audited": audited_sentence(report),
-        "together": words.together(report.confidences),
+        "together": words.together(report.confidences, jointly=report.refuted_by is not None),
         "statements": list(dict.fromkeys(result.statement for result in report.results)),
     }
     return environment().get_template("audit.html.j2").render(context)

@@ -111,10 +111,17 @@ def percent_upward(value: float) -> str:
     return f"{min(math.ceil(value * 1000 - 1e-9) / 10, 100.0):.1f} %"
 
 
-def together(confidences: Sequence[float]) -> str | None:
-    """The joint chance of a false alarm of several verdicts, by the union bound; None for fewer than two."""
+def together(confidences: Sequence[float], *, jointly: bool = False) -> str | None:
+    """The joint chance of a false alarm of several verdicts, by the union bound; None for fewer than two.
+
+    Args:
+        confidences: of each row.
+        jointly: whether the verdict is one over all tests together, whatever the rows say each for itself.
+    """
     if len(confidences) < 2:
         return None
+    if jointly:
+        return "Every row is at its own confidence; a verdict on the claim, and the exit code, is at 99.9 % over all."
     alarm = min(sum(1 - each for each in confidences), 1.0)
     return (
         f"Every verdict is at its own confidence: with {len(confidences)} of them, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from tacit.runs.open_run import open_run
@@ -27,5 +28,7 @@ def differences(stored: Sequence[ExecutionRecord], audit: ExecutionRecord) -> tu
     """Why `audit` did not run what the records say was run; empty where it did."""
     if not stored:
         return ("no execution record is stored with the run",)
-    several = (f"the run was computed in {len(stored)} ways, since it was resumed",) if len(stored) > 1 else ()
+    changed = (change.partition(":")[0] for one, other in pairwise(stored) for change in one.differences(other))
+    names = ", ".join(dict.fromkeys(changed))
+    several = (f"the run was computed in {len(stored)} ways, which differ in {names}",) if len(stored) > 1 else ()
     return (*several, *stored[-1].differences(audit))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from tacit import check
 from tacit.errors import TrainingMisuse
 from tacit.gradients import first_batch_check
 from tacit.gradients.deferred import DeferredSum, Recording
@@ -215,11 +216,8 @@ class PrivateOptimizer(Optimizer):
 
     @noise_multiplier.setter
     def noise_multiplier(self, value: float) -> None:
-        if self._session.dry_run is not None:
-            self._session.dry_run.settings.append(("noise_multiplier", value))
-            return
-        self._session.checks.check_settings("noise_multiplier")
-        self._session.run.change_noise(value)
+        self._tell_of_hand("noise_multiplier", value)
+        self.schedule("noise_multiplier", value)
 
     @property
     def max_grad_norm(self) -> float:
@@ -228,13 +226,40 @@ class PrivateOptimizer(Optimizer):
 
     @max_grad_norm.setter
     def max_grad_norm(self, value: float) -> None:
+        self._tell_of_hand("max_grad_norm", value)
+        self.schedule("max_grad_norm", value)
+
+    def schedule(self, name: str, value: float) -> None:
+        """Set a setting for the next steps to a value that follows from the epoch alone.
+
+        Args:
+            name: "noise_multiplier" or "max_grad_norm".
+            value: > 0.
+
+        Raises:
+            TrainingMisuse: the setting must stay as it is here.
+        """
+        check.choice("name", name, ("noise_multiplier", "max_grad_norm"))
         if self._session.dry_run is not None:
-            self._session.dry_run.settings.append(("max_grad_norm", value))
+            self._session.dry_run.settings.append((name, value))
             return
-        self.check_between_batches("max_grad_norm must change")
-        self._session.checks.check_settings("max_grad_norm")
+        if name == "max_grad_norm":
+            self.check_between_batches("max_grad_norm must change")
+        self._session.checks.check_settings(name)
+        if name == "noise_multiplier":
+            self._session.run.change_noise(value)
+            return
         self._session.run.change_clip(value)
         self._model.clipped.clip = self._session.run.clip
+
+    def _tell_of_hand(self, name: str, value: float) -> None:
+        """Note a setting that user code changes in mid-run: nobody knows what it was computed from."""
+        if self._session.dry_run is None and self._session.run.taken and value != getattr(self, name):
+            says = (
+                f"{name} was assigned in mid-run, and may follow from the records: use a schedule of the epoch "
+                '(tacit.opacus), or private.declare("settings", "why it is public")'
+            )
+            self._session.checks.facts.missing("settings", says)
 
     def check_between_batches(self, action: str) -> None:
         """Raise `TrainingMisuse` if a part of a logical batch has been summed up and not released."""
