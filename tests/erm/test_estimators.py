@@ -368,3 +368,12 @@ def test_pickled_models_do_not_detach_a_shared_ledger():
     assert alone.ledger_.hash == shared.hash
     with pytest.raises(InvalidInput, match="closed copy"):
         alone.ledger_.add(Gaussian(1.0))
+
+
+@pytest.mark.parametrize("variant", ["local", "paper"])
+def test_a_network_on_perturbed_records_ends_with_finite_scores_as_it_comes(variant):
+    x = np.random.default_rng(0).uniform(-1, 1, (150, 4))
+    model = DPMLPClassifier(
+        method="input", variant=variant, epsilon=10.0, delta=1e-3, classes=[0, 1], data_bounds=(-1, 1), unsafe_seed=0
+    )
+    assert np.isfinite(model.fit(x, x[:, 0] > 0).predict_proba(x)).all()

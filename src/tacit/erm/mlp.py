@@ -46,7 +46,7 @@ class DPMLPClassifier(PrivateClassifier):
         hidden: width of the hidden layer; None means the number of columns, as in the paper.
         epochs: passes over the records of "gradient".
         batch_size: expected records of a step of "gradient"; cut to the number of rows.
-        learning_rate: of "gradient", > 0.
+        learning_rate: > 0; by default 4 of "gradient", and 1 of "input", whose full steps diverge at 4.
         clip_norm: clipping norm of "gradient", > 0.
         steps: full-batch steps of "input".
         pl_constant: > 0, declared; only for variant "paper".
@@ -67,7 +67,7 @@ class DPMLPClassifier(PrivateClassifier):
     hidden: int | None = None
     epochs: float = 20.0
     batch_size: int = 4096
-    learning_rate: float = 4.0
+    learning_rate: float | None = None
     clip_norm: float = 0.5
     steps: int = 50
     pl_constant: float = 0.01
@@ -130,6 +130,11 @@ class DPMLPClassifier(PrivateClassifier):
             last.bias.zero_()
         return model
 
+    def _rate(self) -> float:
+        if self.learning_rate is None:
+            return 4.0 if self.method == "gradient" else 1.0
+        return check.positive("learning_rate", self.learning_rate)
+
     def _private(self, rows: Array, labels: Array, terms: Terms) -> Release:
         import torch
 
@@ -143,9 +148,7 @@ class DPMLPClassifier(PrivateClassifier):
             rows,
             labels,
             loss=_cross_entropy,
-            optimizer=torch.optim.SGD(
-                self.model_.parameters(), lr=check.positive("learning_rate", self.learning_rate), momentum=_MOMENTUM
-            ),
+            optimizer=torch.optim.SGD(self.model_.parameters(), lr=self._rate(), momentum=_MOMENTUM),
             clip_norm=self.clip_norm,
             noise_multiplier=found.value,
             sample_rate=rate,
@@ -190,7 +193,7 @@ class DPMLPClassifier(PrivateClassifier):
 
         from tacit.training import fit_nonprivate
 
-        rate = check.positive("learning_rate", self.learning_rate)
+        rate = self._rate()
         optimizer = torch.optim.SGD(self.model_.parameters(), lr=rate, momentum=_MOMENTUM)
         steps = check.count("steps", self.steps)
         fit_nonprivate(

@@ -184,7 +184,9 @@ def _estimated(data: Any, method: str, epsilon: float, seed: int) -> tuple[float
         epsilon=epsilon,
         delta=default_delta(len(data.y_train)),
         relation="replace_one",
+        learning_rate=1.0,
         unsafe_seed=seed,
+        **({"epochs": 10.0, "batch_size": 1024} if method == "sgd" else {}),
         **declared(data),
     )
     with warnings.catch_warnings():
