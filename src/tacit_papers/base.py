@@ -124,6 +124,11 @@ class Verdict:
     why: str
 
     @property
+    def expects_misses(self) -> bool:
+        """Whether numbers of the item are said to lie beyond their tolerance."""
+        return self.word in _GO_ON
+
+    @property
     def words(self) -> str:
         """The verdict in one line."""
         if not self.why:
