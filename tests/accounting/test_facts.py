@@ -4,10 +4,12 @@ import copy
 import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from tacit.accounting import FACTS, Fact, Facts, How, Ledger, accountant
+from tacit.accounting.facts import STANDINGS
 from tacit.errors import InvalidInput, NotABound
 from tacit.mechanisms import Gaussian, Laplace
 from tacit.standing import Standing
@@ -201,3 +203,27 @@ class TestOneLedger:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(record, range(8)))
         assert ledger.steps == 4000
+
+
+class TestTable:
+    def test_every_fact_has_one_word_for_each_way_of_knowing_it(self):
+        assert set(STANDINGS) == set(FACTS)
+        assert all(set(words) == set(How) for words in STANDINGS.values())
+
+    @pytest.mark.parametrize("how", How)
+    @pytest.mark.parametrize("name", FACTS)
+    def test_a_ledger_has_the_word_of_the_table(self, name, how):
+        ledger = _run(*(Fact(each, how if each == name else How.ENFORCED) for each in FACTS))
+        assert ledger.standing is STANDINGS[name][how]
+        assert Ledger.from_spec(ledger.spec()).standing is STANDINGS[name][how]
+
+    def test_no_measurement_of_the_arithmetic_gives_the_word(self):
+        ledger = _run(Fact("arithmetic", How.CHECKED, times=1000, says="clipped sums compared with float64"))
+        assert ledger.standing is Standing.CONDITIONAL
+        assert [fact.id for fact in ledger.facts.assumed] == ["arithmetic"]
+
+    def test_the_page_shows_the_table(self):
+        page = (Path(__file__).parents[2] / "docs" / "statement.md").read_text()
+        for name, words in STANDINGS.items():
+            row = f"| `{name}` | {FACTS[name]} | " + " | ".join(words[how].value for how in How) + " |"
+            assert row in page

@@ -266,7 +266,7 @@ def test_the_noise_grows_by_the_slack_and_the_ledger_says_so(monkeypatch):
     # Before them noise is drawn twice to see that it differs.
     assert stds == [1.0, 1.0] + [pytest.approx(1.0 * (1 + nu), rel=1e-12)] * 4
     fact = ledger.facts["arithmetic"]
-    assert fact.how is How.CHECKED
+    assert fact.how is How.ENFORCED
     assert f"nu = {nu:.2%}" in fact.says
     assert ledger.entries[0].mechanism.base.noise_multiplier == 2.0
     assert 0 < nu <= 0.005

@@ -158,7 +158,7 @@ def test_another_model_is_contradicted(tmp_path, key):
         '{"a": NaN}',
         '{"a": 1e400}',
         '{"a": ' + "1" * 400 + "}",
-        "[" * 40 + "]" * 40,
+        "[" * 102 + "]" * 102,
         '"e\\u0301"',
         '"\\u001b[31m"',
         '"\\u202e"',

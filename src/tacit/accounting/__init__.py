@@ -13,12 +13,12 @@ from tacit.accounting.filters import Filter, Odometer
 from tacit.accounting.heuristic import last_iterate_heuristic
 from tacit.accounting.ledger import PUBLIC_SIZE, Ledger
 from tacit.accounting.registry import ACCOUNTANTS, Account, Result, account, accountant
-from tacit.accounting.release_facts import EXACT_STEPS, common_facts, exact_path, exact_steps, one_shot_facts
+from tacit.accounting.release_facts import EXACT_RELEASE, common_facts, exact_path, exact_steps, one_shot_facts
 from tacit.mechanisms.spec import read_spec
 
 __all__ = [
     "ACCOUNTANTS",
-    "EXACT_STEPS",
+    "EXACT_RELEASE",
     "FACTS",
     "FLOATING",
     "PUBLIC_SIZE",

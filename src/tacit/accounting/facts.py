@@ -1,8 +1,8 @@
 """The facts that a training guarantee rests on besides its theorem: a closed list, and how each one is known.
 
-A fact is `enforced` by construction, `checked` on the run itself (how often, last at which step), `declared` by name by
-the user, or `assumed`: then the guarantee is conditional on it. A check is a test of stated power, not a proof; it
-guards against mistakes, not against a programmer who evades it.
+A fact is `enforced` by construction or a theorem, `checked` on the run itself (how often, last at which step),
+`declared` by name by the user, or `assumed`; `STANDINGS` says what each leaves of the word `proven`. A check is a test
+of stated power, not a proof; it guards against mistakes, not against a programmer who evades it.
 """
 
 from __future__ import annotations
@@ -51,6 +51,18 @@ FACTS: dict[str, str] = {
     "package": "the code that ran is the package as published",
 }
 """Identifier -> what must hold. Ledgers and cards list the facts of a run in this order."""
+_BESIDE_TYPES = ("rows", "model_rows", "model_state", "loss_rows", "numbers_read", "weights")
+"""Facts that the types of a run's operations decide, beside which a check only refutes."""
+STANDINGS: dict[str, dict[How, Standing]] = {
+    name: {
+        How.ENFORCED: Standing.PROVEN,
+        How.CHECKED: Standing.PROVEN if name in _BESIDE_TYPES else Standing.CONDITIONAL,
+        How.DECLARED: Standing.PROVEN,
+        How.ASSUMED: Standing.CONDITIONAL,
+    }
+    for name in FACTS
+}
+"""The closed table that decides the printed word: fact -> way of knowing it -> the best standing that it leaves."""
 FLOATING = (
     "noise is drawn and added in floating point; the proof is for real numbers, and attacks on low-order bits exceed "
     "the bound"
@@ -83,6 +95,11 @@ class Fact:
     def __post_init__(self) -> None:
         check.choice("id", self.id, FACTS)
         object.__setattr__(self, "how", How(check.choice("how", self.how, [each.value for each in How])))
+
+    @property
+    def standing(self) -> Standing:
+        """The best standing that it leaves."""
+        return STANDINGS[self.id][self.how]
 
     def spec(self) -> dict[str, Any]:
         """JSON form."""
@@ -178,8 +195,8 @@ class Facts:
 
     @property
     def assumed(self) -> list[Fact]:
-        """The facts that nothing shows; the guarantee is conditional on them."""
-        return [fact for fact in self if fact.how is How.ASSUMED]
+        """The facts that nothing shows well enough; the guarantee is conditional on them."""
+        return [fact for fact in self if fact.standing is not Standing.PROVEN]
 
     @property
     def found_missing(self) -> list[Fact]:
@@ -188,8 +205,8 @@ class Facts:
 
     @property
     def standing(self) -> Standing:
-        """`conditional` where a fact is assumed, else `proven`."""
-        return Standing.CONDITIONAL if self.assumed else Standing.PROVEN
+        """The weakest that `STANDINGS` gives for a fact."""
+        return Standing.weakest(*(fact.standing for fact in self))
 
     def begin(self) -> None:
         """Begin another run: what is known of the runs so far stays as it is, whatever is noted from now on."""
@@ -215,7 +232,7 @@ class Facts:
         return self._stated
 
     def checked(self, name: str, *, step: int | None = None, says: str = "") -> None:
-        """Count a check that `name` passed at `step`."""
+        """Count a check that `name` passed at `step`; what is enforced stays so."""
         with self._lock:
             tally = self._tallies.get(name)
             if tally is not None and says in ("", tally.says):
@@ -224,9 +241,10 @@ class Facts:
             if name in self._missing or (name, self.runs) in self._whole:
                 return
             before = self._facts.get(name)
-            times = before.times + 1 if before is not None and before.how is How.CHECKED else 1
+            how = How.ENFORCED if before is not None and before.how is How.ENFORCED else How.CHECKED
+            times = before.times + 1 if before is not None and before.how is how else 1
             sentence = says or (before.says if before is not None else "")
-            self._facts[name] = Fact(name, How.CHECKED, times, step, sentence)
+            self._facts[name] = Fact(name, how, times, step, sentence)
             self._tallies[name] = _Tally(sentence)
 
     def missing(self, name: str, says: str) -> None:

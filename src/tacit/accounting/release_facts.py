@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from tacit.accounting.facts import FLOATING, Fact, How
 
-EXACT_STEPS = Fact(
-    "arithmetic",
-    How.CHECKED,
-    says="noise is drawn and added exactly (rounded Gaussian mechanism); clipped sums of some batches, the "
-    "first among them, are compared with float64 before they are released; no bound on their rounding is derived",
-)
-
-
 _NU = (
     "nu is derived for sums in any order; it takes IEEE arithmetic, AES-CTR, and kernels that give a row the same "
     "values in every batch"
@@ -26,15 +18,15 @@ def exact_steps(slack: float) -> Fact:
 
     Example:
         >>> exact_steps(0.004).how.value
-        'checked'
+        'enforced'
     """
     return Fact(
         "arithmetic",
-        How.CHECKED,
+        How.ENFORCED,
         says="noise is drawn and added exactly (rounded Gaussian mechanism). Rounding lets computed clipped sums of "
         f"neighbouring batches lie up to nu = {slack:.2%} further apart than the clipping norm; the noise is larger by "
-        f"as much, so epsilon is that of its multiplier. {_NU}. Clipped sums of some batches, the first among them, "
-        "are compared with float64 before they are released",
+        f"as much, so epsilon is that of its multiplier. {_NU}. Comparisons of clipped sums with float64 can only "
+        "refute it",
     )
 
 

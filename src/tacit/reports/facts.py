@@ -7,12 +7,8 @@ from collections.abc import Iterable
 from tacit.accounting import FACTS, Fact, How, Ledger
 from tacit.standing import Standing
 
-KINDS: dict[str, tuple[How, ...]] = {
-    "verified": (How.ENFORCED, How.CHECKED),
-    "declared": (How.DECLARED,),
-    "assumed": (How.ASSUMED,),
-}
-"""Kind of a fact on a card -> the ways of knowing it, in the order of the card."""
+KINDS = ("verified", "declared", "assumed")
+"""Kinds of facts on a card, in its order."""
 UNSTATED = "a stored run that states no facts: run it again with this version"
 """What a ledger from before facts were recorded is conditional on."""
 
@@ -41,8 +37,8 @@ def rests_on(ledger: Ledger, word: str = "") -> str:
         return f"{word and word + ', '}conditional on {_counted(len(reasons), 'fact')}: {'; '.join(reasons)}"
     if not facts:
         return f"{standing}; a statement about mechanisms, which rests on no facts about a run"
-    verified = [fact for fact in facts if fact.how in KINDS["verified"]]
-    declared = [fact for fact in facts if fact.how is How.DECLARED]
+    verified = [fact for fact in facts if _kind(fact) == "verified"]
+    declared = [fact for fact in facts if _kind(fact) == "declared"]
     words = f"{standing}; {_counted(len(verified), 'fact')} enforced or checked{_probed(verified)}"
     if declared:
         words += f", {len(declared)} declared: {'; '.join(_told(fact) for fact in declared)}"
@@ -52,25 +48,30 @@ def rests_on(ledger: Ledger, word: str = "") -> str:
 def rounding_of(ledger: Ledger) -> str:
     """What training says of its rounding: the allowance nu, and what it takes; empty for other ledgers."""
     found = next((fact for fact in ledger.facts if fact.id == "arithmetic"), None)
-    return f"Rounding: {_told(found)}." if found is not None and found.how is How.CHECKED else ""
+    return f"Rounding: {_told(found)}." if found is not None and "nu =" in found.says else ""
 
 
 def fact_rows(facts: Iterable[Fact]) -> list[tuple[str, str, str]]:
     """(kind, what must hold, how it is known) of each fact: verified ones first, then declared, then assumed."""
     known = list(facts)
-    return [
-        (kind, FACTS[fact.id], _known_by(fact)) for kind, ways in KINDS.items() for fact in known if fact.how in ways
-    ]
+    return [(kind, FACTS[fact.id], _known_by(fact)) for kind in KINDS for fact in known if _kind(fact) == kind]
 
 
 def known_by_kind(facts: Iterable[Fact]) -> list[tuple[str, str]]:
     """(kind, what) of "verified", "declared" and "assumed": how many facts, and in short which; none is said too."""
     known = list(facts)
     rows = []
-    for kind, ways in KINDS.items():
-        names = [fact.id.replace("_", " ") for fact in known if fact.how in ways]
+    for kind in KINDS:
+        names = [fact.id.replace("_", " ") for fact in known if _kind(fact) == kind]
         rows.append((kind, f"{_counted(len(names), 'fact')}: {', '.join(names)}" if names else "nothing"))
     return rows
+
+
+def _kind(fact: Fact) -> str:
+    """Of the guarantee's table: what leaves it conditional is assumed, however it was checked."""
+    if fact.standing is not Standing.PROVEN:
+        return "assumed"
+    return "declared" if fact.how is How.DECLARED else "verified"
 
 
 def _known_by(fact: Fact) -> str:

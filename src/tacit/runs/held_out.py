@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tacit import check
-from tacit.accounting import EXACT_STEPS, Account, Ledger, accountant, common_facts
+from tacit.accounting import EXACT_RELEASE, Account, Ledger, accountant, common_facts
 from tacit.calibration import smallest
 from tacit.data import Dataset
 from tacit.mechanisms import DiscreteGaussian
@@ -138,7 +138,7 @@ def _ledger(config: Config, dataset: Dataset, unit: str, target: Epsilon, *, sec
         relation=config.relation,
     )
     ledger = Ledger(relation=config.relation, unit=unit)
-    ledger.begin(*common_facts(unit=unit, secure=secure, arithmetic=EXACT_STEPS))
+    ledger.begin(*common_facts(unit=unit, secure=secure, arithmetic=EXACT_RELEASE))
     ledger.assume(DISJOINT)
     if not secure:
         ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)

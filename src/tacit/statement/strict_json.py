@@ -1,23 +1,18 @@
-"""JSON of bounded size, depth and digits, every key once, every number finite, every text normalised; and RFC 8785."""
+"""JSON of a statement: that of the gate, smaller, with texts in one Unicode form; and its canonical form (RFC 8785)."""
 
 from __future__ import annotations
 
-import json
-import math
-import re
 import unicodedata
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from tacit import check
 from tacit.errors import InvalidInput
+from tacit.serialization import json_value
 
 LARGEST = 4_000_000
 """Bytes of a file that is read."""
-DEEPEST = 32
-"""Depth of nested lists and tables."""
-_DIGITS = 40
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+_HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # Categories of characters that act on a terminal or hide text.
 
 
 def parsed(content: bytes) -> Any:
@@ -31,28 +26,20 @@ def parsed(content: bytes) -> Any:
         >>> parsed(b'{"steps": 3}')
         {'steps': 3}
     """
-    if len(content) > LARGEST:
-        raise _refused(f"at most {LARGEST} bytes long", f"{len(content)} bytes")
     try:
-        text = content.decode("utf-8")
-        _check_depth(text)
-        value = json.loads(
-            text,
-            object_pairs_hook=_table,
-            parse_constant=_constant,
-            parse_float=_float,
-            parse_int=_integer,
-        )
+        if len(content) > LARGEST:
+            raise ValueError(f"It has more than {LARGEST} bytes.")
+        value = json_value(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        if isinstance(error, InvalidInput):
-            raise
-        raise InvalidInput(f"file must be one JSON value in UTF-8; {error}.") from None
+        raise InvalidInput(f"file must be one JSON value in UTF-8; {error} Ask its author for the original.") from None
     _check_texts(value)
     return value
 
 
 def read_bounded(path: Path) -> bytes:
-    """The content of a file; raises `InvalidInput` where it can't be read or is larger than any statement.
+    """The content of a file; raises `InvalidInput` where it can't be read.
+
+    Of a file larger than any statement it reads one byte too much, which `parsed` refuses.
 
     Example:
         >>> read_bounded(Path("no-such-file"))
@@ -61,12 +48,9 @@ def read_bounded(path: Path) -> bytes:
     """
     try:
         with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
+            return file.read(LARGEST + 1)
     except OSError as error:
         raise check.fail("file", "a file that can be read", str(path), f"{error.strerror}.") from None
-    if len(content) > LARGEST:
-        raise _refused(f"at most {LARGEST} bytes long", "more")
-    return content
 
 
 def canonical(value: object) -> bytes:
@@ -84,40 +68,6 @@ def canonical(value: object) -> bytes:
         raise InvalidInput(f"values must have a canonical JSON form; {error}.") from None
 
 
-def _check_depth(text: str) -> None:
-    depth = 0
-    for match in _BRACKETS.finditer(text):
-        mark = match.group()
-        if mark[0] != '"':
-            depth += 1 if mark in "[{" else -1
-        if depth > DEEPEST:
-            raise _refused(f"at most {DEEPEST} levels deep", "more")
-
-
-def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        raise _refused("a table in which every key stands once", "a key twice")
-    return table
-
-
-def _constant(name: str) -> NoReturn:
-    raise _refused("of finite numbers", name)
-
-
-def _float(digits: str) -> float:
-    number = float(digits) if len(digits) <= _DIGITS else math.nan
-    if not math.isfinite(number):
-        raise _refused("of finite numbers with few digits", digits[:_DIGITS])
-    return number
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > _DIGITS or abs(int(digits)) > 2**53:
-        raise _refused("of whole numbers up to 2^53", digits[:_DIGITS])
-    return int(digits)
-
-
 def _check_texts(value: object) -> None:
     if isinstance(value, dict):
         for key, item in value.items():
@@ -128,10 +78,6 @@ def _check_texts(value: object) -> None:
             _check_texts(item)
     elif isinstance(value, str):
         if not unicodedata.is_normalized("NFC", value):
-            raise _refused("of texts in Unicode normal form C", "another form")
-        if any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") for character in value):
-            raise _refused("free of control characters", "one")
-
-
-def _refused(rule: str, got: str) -> InvalidInput:
-    return InvalidInput(f"file must be {rule}; got {got}. Ask its author for the original.")
+            raise InvalidInput("file must be of texts in Unicode normal form C; got another form.")
+        if any(unicodedata.category(character) in _HIDDEN for character in value):
+            raise InvalidInput("file must be free of control characters; got one.")

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from tacit import accounting, check
-from tacit.accounting import EXACT_STEPS, PUBLIC_SIZE, Accountant, Fact, How, Ledger, common_facts, exact_steps
+from tacit.accounting import PUBLIC_SIZE, Accountant, Fact, How, Ledger, common_facts, exact_steps
 from tacit.accounting.adaptivity import CHANGED_NOISE, NOT_TAKEN, PAST_PLAN, RESUMED
 from tacit.budget.shared_ledger import SharedLedger
 from tacit.errors import BudgetExceeded, TrainingMisuse
@@ -85,7 +85,7 @@ class PrivateRun:
             self.ledger.assume(sentence)
         self.stream = stream if stream is not None else SecureStream()
         drawn = Fact("batches", How.ENFORCED, says="the private sampler draws each batch, and it is stepped on once")
-        known = common_facts(unit=plan.sampling.unit, secure=self.stream.secure, arithmetic=EXACT_STEPS)
+        known = common_facts(unit=plan.sampling.unit, secure=self.stream.secure)
         length = Fact("steps", How.ENFORCED, says="as many as were planned, or all of them are charged")
         self.ledger.begin(drawn, length, *known, goes_on=goes_on)
         self._number = self.ledger.facts.runs

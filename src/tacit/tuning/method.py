@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tacit import check
-from tacit.accounting import EXACT_STEPS, Ledger, common_facts
+from tacit.accounting import EXACT_RELEASE, Ledger, common_facts
 from tacit.mechanisms import Gaussian, Parallel
 from tacit.noise import SeededStream, Stream
 from tacit.noise.choice import Scores, choose
@@ -71,7 +71,7 @@ class SearchMethod(Method[Any]):
     def train(self, job: Job) -> Trained:
         """Make what is left of the trials, and keep the winner."""
         ledger = job.ledger
-        ledger.begin(*common_facts(unit=ledger.unit, secure=self._stream.secure, arithmetic=EXACT_STEPS))
+        ledger.begin(*common_facts(unit=ledger.unit, secure=self._stream.secure, arithmetic=EXACT_RELEASE))
         for sentence in self._assumptions(job.resume):
             ledger.assume(sentence)
         if isinstance(self._stream, SeededStream):
