@@ -25,6 +25,7 @@ ROOMS = (
     "audit",
     "variational",
     "tickets",
+    "features",
     "testing",
 )
 MANY = 4  # From so many parameters on, names alone do not explain a function.

@@ -17,7 +17,7 @@ from tacit.accounting import Ledger
 from tacit.budget.shared_ledger import SharedLedger
 from tacit.data.dataset import report
 from tacit.data.places import bad_cells
-from tacit.erm.pipeline_steps import unpaid_steps, warn_of
+from tacit.erm.pipeline_steps import declared_steps, unpaid_steps, warn_of
 from tacit.erm.relatives import Relatives
 from tacit.erm.release import certified
 from tacit.noise import SecureStream, SeededStream
@@ -72,14 +72,16 @@ class PrivateEstimator(BaseEstimator):
     def _open_ledger(self, *, sized: bool = False) -> Ledger:
         """The ledger to spend from: the given one, or a new one under the relation that is certified.
 
-        It is marked where a pipeline's steps before this one read the data unpaid, and where clones of this estimator
-        pay into ledgers of their own; see `_weakened`.
+        It says what a pipeline's steps before this one take as public. It is marked where they read the data unpaid,
+        and where clones of this estimator pay into ledgers of their own; see `_weakened`.
         """
         unpaid = unpaid_steps()
         warn_of(unpaid)
         ledger = self._spent_from(sized=sized)
         for step in unpaid:
             ledger.read_from_data(f"pipeline step {step}")
+        for sentence in declared_steps():
+            ledger.assume(sentence)
         apart = self.ledger is None and self._own_relatives().fitted(self, ledger)
         self._weakened = bool(unpaid) or apart
         return ledger

@@ -28,12 +28,29 @@ _FITTING = ("fit", "fit_transform", "fit_predict", "_fit")  # methods of Pipelin
 def unpaid_steps() -> tuple[str, ...]:
     """Names of the steps before the estimator that is being fitted in a pipeline which read the data unpaid.
 
-    The pipeline is found among the callers. Paying are the private transformers of tacit, harmless are those that treat
+    Paying are the private transformers of tacit, harmless are those that treat
     every row by itself (tested on rows of random numbers for a `FunctionTransformer`) and those with declared values.
     What was done to the data before the pipeline cannot be seen.
     """
+    return tuple(dict.fromkeys(name for step, part in _steps() for name in _unpaid(step, part)))
+
+
+def declared_steps() -> tuple[str, ...]:
+    """The sentences by which the steps before that estimator declare features of `tacit.features` public."""
+    return tuple(dict.fromkeys(each for _, part in _steps() for each in _declarations(part)))
+
+
+def _declarations(part: Any) -> Iterator[str]:
+    if type(part).__module__.startswith("tacit.features."):
+        yield part.sentence
+    for _, each in _parts(part) or ():
+        yield from _declarations(each)
+
+
+def _steps() -> list[tuple[str, Any]]:
+    """The steps before the estimator that is being fitted in a pipeline, which is found among the callers."""
     frame = inspect.currentframe()
-    found: list[str] = []
+    found: list[tuple[str, Any]] = []
     seen: set[int] = set()
     try:
         while frame is not None:
@@ -43,11 +60,11 @@ def unpaid_steps() -> tuple[str, ...]:
                 seen.add(id(caller))  # Its innermost frame knows which step is being fitted.
                 running = frame.f_locals.get("step_idx") if stage == "_fit" else None
                 steps = caller.steps[: len(caller.steps) - 1 if running is None else running]
-                found += [name for step, part in _before_perturbation(steps) for name in _unpaid(step, part)]
+                found += _before_perturbation(steps)
             frame = frame.f_back
     finally:
         del frame
-    return tuple(dict.fromkeys(found))
+    return found
 
 
 def warn_of(steps: tuple[str, ...]) -> None:

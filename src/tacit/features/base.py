@@ -1,0 +1,154 @@
+"""`PublicFeatures`: features of one record by itself, as a torch module and as a transformer of scikit-learn."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from tacit import check
+
+Shape = tuple[int, int, int]
+Progress = Callable[[str, int, int], None]
+
+_VERSION = 1  # of every formula of this room: raised by hand when what one computes changes
+_ROWS_AT_ONCE = 256
+
+
+class PublicFeatures(TransformerMixin, BaseEstimator, nn.Module):
+    """Base of the features of this room: a map of one record that no other record enters, of public constants alone.
+
+    Called with a tensor (n, ...) it gives a tensor (n, features); `transform` takes and gives arrays. Rows of a table,
+    (n, channels height width), are taken as images of the declared shape.
+
+    Example:
+        >>> from tacit.features import Scattering2d
+        >>> Scattering2d((1, 28, 28)).fit_transform(np.zeros((2, 784))).shape
+        (2, 3969)
+    """
+
+    @property
+    def sentence(self) -> str:
+        """What the ledger, the card and the statement say is taken as public, and its digest."""
+        return f"Taken as public: {self._told()} (features, {self.key()[:12]}); each record's follow from it alone."
+
+    @abstractmethod
+    def _told(self) -> str:
+        """What the features are made of, in words."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Number of features of a record."""
+
+    def spec(self) -> dict[str, Any]:
+        """Class and parameters as plain values, from which `from_spec` makes the same features."""
+        found = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        return {"kind": type(self).__name__, **found}
+
+    def key(self) -> str:
+        """SHA-256 of version and `spec`: equal for features that give equal numbers."""
+        return hashlib.sha256(json.dumps([_VERSION, self.spec()], sort_keys=True).encode()).hexdigest()
+
+    def prepare(self, on_progress: Progress | None = None) -> None:
+        """Compute what takes longer than the features of a few records; calls do so where it was not done.
+
+        Args:
+            on_progress: called with (stage, done, total).
+        """
+        for part in self.children():
+            if isinstance(part, PublicFeatures):
+                part.prepare(on_progress)
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Check the shape of X; no value of it is read."""
+        self.n_features_in_ = int(np.prod(np.shape(X)[1:]))
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Features of the rows of X, float32 (n, features)."""
+        check_is_fitted(self, "n_features_in_")
+        return self.of(X)
+
+    def of(self, X: Any) -> np.ndarray:
+        """`transform` without a fit, which has nothing to learn."""
+        with torch.no_grad():
+            parts = [self(self._tensor(X[start : start + _ROWS_AT_ONCE])) for start in range(0, len(X), _ROWS_AT_ONCE)]
+        return torch.cat(parts).cpu().numpy() if parts else np.zeros((0, self.width), np.float32)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the form scattering2d0."""
+        return np.array([f"{type(self).__name__.lower()}{each}" for each in range(self.width)], dtype=object)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "n_features_in_")
+
+    def set_params(self, **params: Any) -> Self:
+        """The same features with other parameters; what follows from them is made anew."""
+        self.__init__(**{**self.get_params(deep=False), **params})
+        return self
+
+    __repr__ = BaseEstimator.__repr__  # type: ignore[assignment] (torch lists parts)
+
+    def _tensor(self, rows: Any) -> Tensor:
+        with check.reading("X", "an array of finite numbers"):
+            array = np.asarray(rows, dtype=np.float32)
+        return torch.from_numpy(array)
+
+
+class ImageFeatures(PublicFeatures):
+    """Base of features of images of one declared shape.
+
+    Attributes:
+        image: (channels, height, width).
+    """
+
+    image: Shape
+
+
+def image_shape(shape: Sequence[int]) -> Shape:
+    """A checked (channels, height, width).
+
+    Args:
+        shape: 1 or 3 channels; sides of at least 8.
+
+    Raises:
+        InvalidInput: it is another.
+
+    Example:
+        >>> image_shape([1, 28, 28])
+        (1, 28, 28)
+    """
+    found = tuple(check.count("each of shape", size) for size in shape)
+    if len(found) != 3 or found[0] not in (1, 3) or min(found[1:]) < 8:
+        raise check.fail("shape", "(channels, height, width) with 1 or 3 channels and sides of at least 8", shape)
+    return found
+
+
+def images_of(rows: Tensor, shape: Shape) -> Tensor:
+    """`rows` as images (n, *shape); raises `InvalidInput` for another number of values or values that are not finite.
+
+    Args:
+        rows: (n, *shape), or flat.
+        shape: declared.
+    """
+    if rows.dim() < 2 or rows[:1].numel() != shape[0] * shape[1] * shape[2] * min(len(rows), 1):
+        hint = "Declare the shape that your images have."
+        raise check.fail("X", f"images of shape {shape}, or rows of as many values", tuple(rows.shape[1:]), hint)
+    if not torch.isfinite(rows).all():
+        raise check.fail("X", "finite", "NaN or inf among the pixels", "Fill them with a public constant.")
+    return rows.reshape(-1, *shape)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, PublicFeatures):
+        return value.spec()
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value

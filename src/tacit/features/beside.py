@@ -1,0 +1,144 @@
+"""`Beside` puts features of one record side by side; `Frozen` takes them from a network with public weights."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit import check
+from tacit.errors import TacitError
+from tacit.features.base import PublicFeatures
+from tacit.verification import check_recordwise
+
+
+class Beside(PublicFeatures):
+    """The features of several maps, one after another.
+
+    Args:
+        parts: `PublicFeatures` of the same records.
+
+    Raises:
+        InvalidInput: a part is something else.
+
+    Example:
+        >>> from tacit.features import PatchDictionary, Scattering2d
+        >>> Beside([Scattering2d((1, 8, 8)), PatchDictionary((1, 8, 8), patches=4)])(torch.rand(2, 64)).shape
+        torch.Size([2, 356])
+    """
+
+    def __init__(self, parts: Sequence[PublicFeatures]):
+        nn.Module.__init__(self)
+        if not parts or not all(isinstance(part, PublicFeatures) for part in parts):
+            raise check.fail("parts", "a list of features of tacit.features", [type(part).__name__ for part in parts])
+        self.parts = parts if isinstance(parts, nn.ModuleList) else nn.ModuleList(parts)
+
+    @property
+    def width(self) -> int:
+        """Sum of the widths."""
+        return sum(part.width for part in self._each)
+
+    @property
+    def _each(self) -> list[PublicFeatures]:
+        return list(self.parts)  # type: ignore[arg-type]
+
+    def _told(self) -> str:
+        return " beside ".join(part._told() for part in self._each)
+
+    def spec(self) -> dict[str, Any]:
+        """Class, and the `spec` of each part."""
+        return {"kind": "Beside", "parts": [part.spec() for part in self._each]}
+
+    def prepare(self, on_progress: Any = None) -> None:
+        """`prepare` of every part.
+
+        Args:
+            on_progress: called with (stage, done, total).
+        """
+        for part in self._each:
+            part.prepare(on_progress)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(n, width)."""
+        return torch.cat([part(rows) for part in self._each], dim=1)
+
+
+class Frozen(PublicFeatures):
+    """Outputs of a network whose weights are public, such as one that was trained on public data, never changed here.
+
+    The module runs in evaluation mode without gradients; its operations are typed, and one that mixes the records of a
+    batch is refused. Where it returns an object, its `pooler_output` or the mean of its `last_hidden_state` is taken.
+
+    Args:
+        module: with public weights; it is declared, not checked, that no private record shaped them.
+        example: one record, (1, ...) of the shape and type that the module takes.
+        name: of the module, for the declaration.
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
+        MixesRecords: the module mixes records.
+
+    Example:
+        >>> Frozen(nn.Sequential(nn.Linear(3, 5), nn.ReLU()), torch.zeros(1, 3), "a small net").width
+        5
+    """
+
+    def __init__(self, module: nn.Module, example: Tensor, name: str = "a frozen network"):
+        nn.Module.__init__(self)
+        check.instance("module", module, nn.Module, "a torch module")
+        check.instance("example", example, Tensor, "one record as a tensor (1, ...)")
+        self.module, self.example, self.name = module, example, name
+        module.eval().requires_grad_(False)
+        with torch.no_grad():
+            self._outputs = int(self(example).shape[1])
+        check_recordwise(self, torch.cat([example, example]))
+
+    @classmethod
+    def from_folder(cls, folder: str | Path, example: Tensor) -> Frozen:
+        """A Hugging Face model of a local folder; nothing is downloaded, and no code of the folder runs.
+
+        Args:
+            folder: with config.json and model.safetensors.
+            example: numbers of the tokens of one record, or its pixels, (1, ...).
+
+        Raises:
+            InvalidInput: the folder holds no such model.
+            TacitError: transformers is not installed.
+        """
+        try:
+            from transformers import AutoModel
+        except ImportError:
+            raise TacitError("Frozen.from_folder needs transformers: pip install transformers") from None
+        if not (Path(folder) / "config.json").is_file():
+            raise check.fail("folder", "a local folder with config.json and model.safetensors", str(folder))
+        given: dict[str, Any] = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
+        return cls(AutoModel.from_pretrained(str(folder), **given), example, Path(folder).name)
+
+    @property
+    def width(self) -> int:
+        """Number of outputs."""
+        return self._outputs
+
+    def _told(self) -> str:
+        return f"the weights of {self.name}"
+
+    def spec(self) -> dict[str, Any]:
+        """Class, name, and a digest of structure and weights."""
+        digest = hashlib.sha256(repr(nn.Module.__repr__(self.module)).encode())
+        for name, value in sorted(self.module.state_dict().items()):
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+            digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        return {"kind": "Frozen", "name": self.name, "weights": digest.hexdigest()}
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(n, outputs)."""
+        self.module.eval()
+        given = self.module(rows.reshape(-1, *self.example.shape[1:]).to(self.example.dtype))
+        if not isinstance(given, Tensor):
+            pooled = getattr(given, "pooler_output", None)
+            given = pooled if pooled is not None else given.last_hidden_state.mean(dim=1)
+        return given.flatten(1)

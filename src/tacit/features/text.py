@@ -1,0 +1,109 @@
+"""`HashedText`: which words a text has, by public hashes; no vocabulary and no frequency is read from anybody."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import torch
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+from torch import Tensor, nn
+
+from tacit import check
+from tacit.features.base import PublicFeatures
+
+PLACES = 1024
+"""Most different words of a text that count, the first ones."""
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+_ROWS_AT_ONCE = 512
+
+
+class HashedText(PublicFeatures):
+    """Words of a text, each a sign in the column that its CRC-32 gives, scaled to norm 1 for every text by itself.
+
+    Words are runs of letters and digits in lower case, without the stop words of scikit-learn's public list; a word
+    counts once. Texts go in as strings, or as the codes that `codes` makes of them.
+
+    Args:
+        columns: number of columns, at least 2.
+        stop_words: leave out "english" ones, or None.
+
+    Raises:
+        InvalidInput: an argument breaks its rule, or a text is no string.
+
+    Example:
+        >>> HashedText(16).of(["A wonderful film", ""]).round(2)[0].tolist().count(0.0)
+        14
+    """
+
+    def __init__(self, columns: int = 2**14, stop_words: str | None = "english"):
+        nn.Module.__init__(self)
+        self.columns, self.stop_words = columns, stop_words
+        check.count("columns", columns, minimum=2, maximum=2**22)
+        check.choice("stop_words", stop_words or "none", ("english", "none"))
+
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        return self.columns
+
+    def _told(self) -> str:
+        return f"a hash of words to {self.columns} columns, and a list of stop words"
+
+    def codes(self, texts: Iterable[str]) -> np.ndarray:
+        """Codes of the different words of each text, int64 (n, `PLACES`): 1 + 2 column + sign bit, 0 at the end.
+
+        Args:
+            texts: strings.
+
+        Raises:
+            InvalidInput: one is none; its row is named, not its value.
+        """
+        left_out = ENGLISH_STOP_WORDS if self.stop_words else frozenset()
+        rows = []
+        for place, text in enumerate(texts):
+            if not isinstance(text, str):
+                hint = "Fill missing texts with ''."
+                raise check.fail(f"text {place}", "a string", f"a value of type {type(text).__name__}", hint)
+            words = dict.fromkeys(word for word in _WORD.findall(text.lower()) if word not in left_out)
+            known = dict.fromkeys(code_of(word, self.columns) for word in words)
+            rows.append(np.fromiter(known, np.int64, len(known))[:PLACES])
+        found = np.zeros((len(rows), PLACES), np.int64)
+        for row, known in zip(found, rows, strict=True):
+            row[: len(known)] = known
+        return found
+
+    def of(self, X: Any) -> np.ndarray:
+        """Features of texts or codes, float32 (n, columns)."""
+        if isinstance(X, str):
+            raise check.fail("X", "a list of texts", "one string", "Put it into a list.")
+        first = X.iloc[0] if hasattr(X, "iloc") and len(X) else next(iter(X), "")
+        rows = X if isinstance(first, np.ndarray) else self.codes(np.ravel(np.asarray(X, dtype=object)))
+        with torch.no_grad():
+            starts = range(0, len(rows), _ROWS_AT_ONCE)
+            parts = [self(torch.from_numpy(np.asarray(rows[each : each + _ROWS_AT_ONCE]))) for each in starts]
+        return torch.cat(parts).numpy() if parts else np.zeros((0, self.columns), np.float32)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Features (n, columns) of codes (n, places)."""
+        present = (rows > 0).float()
+        places = (rows - 1).clamp(min=0)
+        signs = (1 - 2 * (places % 2).float()) * present
+        found = torch.zeros(len(rows), self.columns).scatter_add_(1, places // 2, signs)
+        return nn.functional.normalize(found, dim=1)
+
+
+@cache
+def code_of(word: str, columns: int) -> int:
+    """1 + 2 column + sign bit of a word, by CRC-32.
+
+    Example:
+        >>> code_of("film", 16) == code_of("film", 16)
+        True
+    """
+    number = crc32(word.encode("utf-8", "surrogatepass"))
+    return 1 + 2 * (number // 2 % columns) + number % 2
