@@ -88,11 +88,11 @@ class Mechanism(ABC):
         both = relation is Relation.REPLACE_ONE
         return sampled_pairs(self.dominating_pairs(relation), sample_rate, both=both)
 
-    def group_pairs(self, size: int, relation: Relation) -> tuple[Pair, ...]:
-        """`dominating_pairs` for groups of `size` >= 2 records, added, removed, blanked or replaced together."""
+    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
+        """`dominating_pairs` for groups of `size` >= 2 records, changed together, and how often they compose."""
         raise self.refusal("pair of groups of records", relation)
 
-    def poisson_group_pairs(self, sample_rate: float, size: int, relation: Relation) -> tuple[Pair, ...]:
+    def poisson_group_pairs(self, sample_rate: float, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
         """`group_pairs` of this mechanism on a Poisson sample of the records."""
         raise self.refusal("pair of groups in a Poisson sample", relation)
 
@@ -337,7 +337,7 @@ class Poisson(Mechanism):
             return self.base.clt_mu_squared(relation)
         return self.base.poisson_clt_mu_squared(self.sample_rate, relation)
 
-    def group_pairs(self, size: int, relation: Relation) -> tuple[Pair, ...]:
+    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
         """Return the dominating pairs for groups of records."""
         if self.sample_rate == 1.0:
             return self.base.group_pairs(size, relation)

@@ -7,7 +7,15 @@ import numpy as np
 
 from tacit import check
 from tacit.mechanisms.base import Mechanism
-from tacit.mechanisms.pairs import DiscreteGaussianPair, DiscreteGaussianReplacePair, Pair, sampled_pairs
+from tacit.mechanisms.pairs import (
+    LARGEST_GROUP,
+    DiscreteGaussianPair,
+    DiscreteGaussianReplacePair,
+    IntegerMixturePair,
+    Pair,
+    binomial_logs,
+    sampled_pairs,
+)
 from tacit.relation import Relation
 
 
@@ -56,6 +64,17 @@ class DiscreteGaussian(Mechanism):
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
         """The largest shift; its ratio is monotone, so smaller shifts have smaller threshold tests."""
         return (DiscreteGaussianPair(self.scale, int(relation.sensitivity) * self.sensitivity),)
+
+    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
+        """A group shifts the integer by `size` times as much."""
+        return (DiscreteGaussianPair(self.scale, size * int(relation.sensitivity) * self.sensitivity),), 1
+
+    def poisson_group_pairs(self, sample_rate: float, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
+        """Mixtures over how many of the group are sampled; see `IntegerMixturePair`."""
+        if size > LARGEST_GROUP:
+            return super().poisson_group_pairs(sample_rate, size, relation)
+        pair = DiscreteGaussianPair(self.scale, self.sensitivity)
+        return IntegerMixturePair.both_ways(pair, binomial_logs(sample_rate, size), relation), 1
 
     def poisson_pairs(self, sample_rate: float, relation: Relation) -> tuple[Pair, ...]:
         """Pairs of the Poisson-subsampled step; under zero-out a zeroed record adds what an absent one does."""

@@ -47,6 +47,10 @@ class BoundedRange(Mechanism):
         """The smallest pair that covers every place of the interval, also when it is picked adaptively."""
         return (RangePair(self.epsilon),)
 
+    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
+        """Intervals of losses add up record by record, to one of `size` times the length."""
+        return (RangePair(size * self.epsilon),), 1
+
     def __str__(self) -> str:
         return f"{self.__class__.__name__}({self.epsilon:g})"
 
@@ -97,6 +101,10 @@ class PermuteAndFlip(Mechanism):
         """Return the dominating pair."""
         return (PermuteAndFlipPair(self.epsilon),)
 
+    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
+        """A group moves scores by `size` times as much."""
+        return (PermuteAndFlipPair(size * self.epsilon),), 1
+
     def __str__(self) -> str:
         return f"PermuteAndFlip({self.epsilon:g})"
 
@@ -104,6 +112,8 @@ class PermuteAndFlip(Mechanism):
 @dataclass(frozen=True)
 class RandomizedResponse(Mechanism):
     """Tells the truth with odds e^epsilon : 1 about one bit: the least private epsilon-DP mechanism.
+
+    Every record has a bit and a coin of its own, so that a group of records is as many answers.
 
     Example:
         >>> RandomizedResponse(1.0).zcdp(Relation.ADD_REMOVE)
@@ -131,6 +141,14 @@ class RandomizedResponse(Mechanism):
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
         """Return the dominating pairs, (with, without) the record first."""
         return (AtomPair.response(self.epsilon),)
+
+    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
+        """One answer for each record of the group."""
+        return self.dominating_pairs(relation), size
+
+    def poisson_group_pairs(self, sample_rate: float, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
+        """One answer for each record that is sampled, which each is by itself."""
+        return self.poisson_pairs(sample_rate, relation), size
 
     def __str__(self) -> str:
         return f"RandomizedResponse({self.epsilon:g})"
@@ -187,6 +205,10 @@ class KaryRandomizedResponse(Mechanism):
             return AtomPair(losses, value, none), AtomPair((-losses[1], -losses[0]), none[::-1], value[::-1])
         loss = float(np.log1p((1 - self.noise) / other))
         return (AtomPair((-loss, 0.0, loss), (other, 1 - true - other, true), (true, 1 - true - other, other)),)
+
+    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
+        """One answer for each record of the group."""
+        return self.dominating_pairs(relation), size
 
     def __str__(self) -> str:
         return f"KaryRandomizedResponse({self.noise:g}, {self.choices})"

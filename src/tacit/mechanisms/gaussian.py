@@ -122,19 +122,18 @@ class Gaussian(Mechanism):
             return (GaussianReplacePair(self.noise_multiplier, sample_rate),)
         return tuple(SampledGaussianPair(self.noise_multiplier, sample_rate, remove) for remove in (True, False))
 
-    def group_pairs(self, size: int, relation: Relation) -> tuple[Pair, ...]:
+    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
         """A group shifts the sum by `size` times as much."""
-        if not self.noise_multiplier or size < 2:
-            return super().group_pairs(size, relation)
-        return (GaussianPair(size * self.mu(relation)),)
+        if not self.noise_multiplier:
+            return self.dominating_pairs(relation), 1
+        return (GaussianPair(size * self.mu(relation)),), 1
 
-    def poisson_group_pairs(self, sample_rate: float, size: int, relation: Relation) -> tuple[Pair, ...]:
+    def poisson_group_pairs(self, sample_rate: float, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
         """Mixtures over how many of the group are sampled; see `GaussianMixturePair.of_group`."""
-        known = relation is not Relation.REPLACE_ONE and 2 <= size <= LARGEST_GROUP
-        if not self.noise_multiplier or not known:
+        if not self.noise_multiplier or relation is Relation.REPLACE_ONE or size > LARGEST_GROUP:
             return super().poisson_group_pairs(sample_rate, size, relation)
         sigma = self.noise_multiplier
-        return tuple(GaussianMixturePair.of_group(sigma, sample_rate, size, remove=way) for way in (True, False))
+        return tuple(GaussianMixturePair.of_group(sigma, sample_rate, size, remove=way) for way in (True, False)), 1
 
     def allocated(self, steps_per_epoch: int) -> RandomAllocation:
         """One step of epochs in which each record is in one of `steps_per_epoch` steps; see `RandomAllocation`."""

@@ -147,5 +147,11 @@ class Approximate(Mechanism):
         """Randomised response that with probability delta reveals all (Kairouz, Oh & Viswanath 2015)."""
         return (AtomPair.response(self.epsilon, self.delta),)
 
+    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
+        """Where delta is 0: two outcomes whose log odds move by epsilon with each record reach `size` times epsilon."""
+        if self.delta > 0:
+            return super().group_pairs(size, relation)
+        return (AtomPair.response(size * self.epsilon),), 1
+
     def __str__(self) -> str:
         return f"Approximate({self.epsilon:g}, {self.delta:g})"

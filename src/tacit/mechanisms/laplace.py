@@ -7,7 +7,17 @@ import numpy as np
 
 from tacit import check
 from tacit.mechanisms.base import Mechanism
-from tacit.mechanisms.pairs import DiscreteLaplacePair, LaplacePair, LaplaceReplacePair, Pair, sampled_pairs
+from tacit.mechanisms.pairs import (
+    LARGEST_GROUP,
+    DiscreteLaplacePair,
+    IntegerMixturePair,
+    LaplaceMixturePair,
+    LaplacePair,
+    LaplaceReplacePair,
+    Pair,
+    binomial_logs,
+    sampled_pairs,
+)
 from tacit.mechanisms.renyi import atoms_rdp
 from tacit.relation import Relation
 
@@ -54,6 +64,17 @@ class Laplace(Mechanism):
         """Lap(epsilon) against Lap(0); smaller shifts are garblings."""
         return (LaplacePair(self.pure_epsilon(relation)),)
 
+    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
+        """A group shifts the number by `size` times as much."""
+        return (LaplacePair(size * self.pure_epsilon(relation)),), 1
+
+    def poisson_group_pairs(self, sample_rate: float, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
+        """Mixtures over how many of the group are sampled; see `LaplaceMixturePair`."""
+        if relation is Relation.REPLACE_ONE or size > LARGEST_GROUP:
+            return super().poisson_group_pairs(sample_rate, size, relation)
+        logs = binomial_logs(sample_rate, size)
+        return tuple(LaplaceMixturePair(self.sensitivity / self.scale, logs, way) for way in (True, False)), 1
+
     def poisson_pairs(self, sample_rate: float, relation: Relation) -> tuple[Pair, ...]:
         """Pairs of the Poisson-subsampled step; under zero-out a zeroed record adds what an absent one does."""
         if relation is Relation.REPLACE_ONE:
@@ -89,8 +110,8 @@ class DiscreteLaplace(Mechanism):
         if check.count("sensitivity", self.sensitivity) > _LARGEST_CHANGE:
             raise check.fail("sensitivity", f"at most {_LARGEST_CHANGE}", self.sensitivity, "Use laplace noise beyond.")
 
-    def _shift(self, relation: Relation, size: int = 1) -> int:
-        return size * int(relation.sensitivity) * self.sensitivity
+    def _shift(self, relation: Relation) -> int:
+        return int(relation.sensitivity) * self.sensitivity
 
     def pure_epsilon(self, relation: Relation) -> float:
         """Return parameter * sensitivity."""
@@ -107,6 +128,19 @@ class DiscreteLaplace(Mechanism):
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
         """The largest shift."""
         return (DiscreteLaplacePair(self.parameter, self._shift(relation)),)
+
+    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
+        """A group shifts the integers by `size` times as much."""
+        if size * self._shift(relation) > 2 * _LARGEST_CHANGE:
+            return super().group_pairs(size, relation)
+        return (DiscreteLaplacePair(self.parameter, size * self._shift(relation)),), 1
+
+    def poisson_group_pairs(self, sample_rate: float, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
+        """Mixtures over how many of the group are sampled; see `IntegerMixturePair`."""
+        if size > LARGEST_GROUP or size * self.sensitivity > 2 * _LARGEST_CHANGE:
+            return super().poisson_group_pairs(sample_rate, size, relation)
+        pair = DiscreteLaplacePair(self.parameter, self.sensitivity)
+        return IntegerMixturePair.both_ways(pair, binomial_logs(sample_rate, size), relation), 1
 
     def poisson_pairs(self, sample_rate: float, relation: Relation) -> tuple[Pair, ...]:
         """Pairs of the Poisson-subsampled step; under zero-out a zeroed record adds what an absent one does."""

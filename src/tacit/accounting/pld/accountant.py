@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar, Self
 
@@ -24,14 +25,22 @@ from tacit.accounting.pld.selection import SelectionCost
 from tacit.accounting.pld.sketch import SketchCurve
 from tacit.errors import Refused
 from tacit.mechanisms import Mechanism, Menu, Selection
-from tacit.mechanisms.pairs import NOTHING, EnclosedPair, GaussianMixturePair, GaussianPair, Pair
+from tacit.mechanisms.pairs import (
+    NOTHING,
+    EnclosedPair,
+    GaussianMixturePair,
+    GaussianPair,
+    IntegerMixturePair,
+    LaplaceMixturePair,
+    Pair,
+)
 from tacit.relation import Relation
 from tacit.standing import Standing
-from tacit.tradeoff import Curve, GaussianCurve, TradeOff
+from tacit.tradeoff import Curve, GaussianCurve, TradeOff, worst
 
 Parts = list[tuple[Pair, int]]
 _DISTINCT = 256  # Unlike noises that are accounted one by one.
-_GROUP_GAP = 1e-5  # Relative width of epsilons of groups, whose lattices are the only engine.
+_GROUP_GAP = 4e-7  # Relative width of epsilons of groups, whose lattices are the only engine.
 _ROUGHLY = 24  # The same for first guesses.
 
 
@@ -61,15 +70,20 @@ class Pld(Accountant):
     def grouped(self, ledger: Ledger, size: int) -> TradeOff:
         """For groups of `size` records, added or removed together.
 
-        Exact where every step is a Gaussian one, on all records or on a Poisson sample of groups of at most 256 (not
-        under replace-one); else what the curve of single records implies.
+        Exact where every step has pairs of groups (`Mechanism.group_pairs`); else what the curve of single records
+        implies, from below what the steps with such pairs leak by themselves.
         """
         check.instance("ledger", ledger, Ledger, "a Ledger")
-        try:
-            directions = _group_directions(ledger.mechanism, ledger.relation, size)
-        except Refused:
+        if check.count("size", size) == 1:
+            return self(ledger)
+        parts, missing = _group_parts(ledger.mechanism, ledger.relation, size)
+        if missing and not parts:
             return super().grouped(ledger, size)
+        directions = _by_direction(parts)
         upper, lower = self._of_directions(directions, _mu_of_pairs(directions))
+        if missing:
+            single = super().grouped(ledger, size)
+            return replace(single, floor=worst([lower, single.floor] if single.floor else [lower]))
         standing = Standing.weakest(self.standing, ledger.standing)
         return TradeOff(upper, standing, ledger.relation, self.name, floor=lower)
 
@@ -90,7 +104,7 @@ class Pld(Accountant):
         return PldCurve(Bracket(upper, tail), 1), PldCurve(Bracket(lower, tail), 0)
 
     def _engine(self, parts: Parts) -> Dispatch | GroupedDispatch:
-        if any(isinstance(pair, GaussianMixturePair) for pair, _ in parts):
+        if any(isinstance(pair, GaussianMixturePair | IntegerMixturePair | LaplaceMixturePair) for pair, _ in parts):
             return Dispatch(parts, gap=_GROUP_GAP)
         return GroupedDispatch.of(parts, self._distinct) or Dispatch(parts)
 
@@ -165,10 +179,19 @@ def _directions(mechanism: Mechanism, relation: Relation) -> list[Parts]:
     return _by_direction([(_pairs(part, relation), steps) for part, steps in mechanism.parts()])
 
 
-def _group_directions(mechanism: Mechanism, relation: Relation, size: int) -> list[Parts]:
-    """Pairs of the steps for groups of records; raises `Refused` where a step has none."""
-    parts = [(part.group_pairs(size, relation), steps) for part, steps in mechanism.parts()]
-    return _by_direction(parts)
+def _group_parts(
+    mechanism: Mechanism, relation: Relation, size: int
+) -> tuple[list[tuple[tuple[Pair, ...], int]], bool]:
+    """Pairs for groups of the steps that have them, with their numbers, and whether any has none."""
+    parts, missing = [], False
+    for part, steps in mechanism.parts():
+        try:
+            pairs, times = part.group_pairs(size, relation)
+        except Refused:
+            missing = True
+        else:
+            parts.append((pairs, times * steps))
+    return parts, missing
 
 
 def _by_direction(parts: list[tuple[tuple[Pair, ...], int]]) -> list[Parts]:

@@ -35,6 +35,7 @@ _LARGEST = 1 << 20  # Points of a lattice unless its losses demand more.
 _MOST = 1 << 26  # Points of a lattice at most: 1 GiB of complex numbers.
 _COARSE = 1 << 12  # Up to this size a lattice is rough, and time is saved on its rounding.
 _SKETCH = 49  # Points of a sketch of delta.
+_ANCHORED = 1e-9  # Relative to the pitch: an anchor that moves by less stays.
 _UNEVEN = 64  # How much finer the pitch is for tables whose losses fit no lattice.
 Rounding = list[tuple[RoundedLoss, int]]
 
@@ -174,7 +175,9 @@ def _anchor(pair: Pair, part: DiscreteLoss, theta: float, pitch: float) -> float
         p, q = pair.bin_masses(np.array([place - pitch / 2, place + pitch / 2]))
         if not (p[1] > 0 and q[1] > 0):
             break
-        place = float(np.log(p[1] / q[1]))
+        before, place = place, float(np.log(p[1] / q[1]))
+        if abs(place - before) <= _ANCHORED * pitch:
+            break
     return place
 
 
@@ -211,13 +214,13 @@ def _ends(part: DiscreteLoss, theta: float, log_delta: float, steps: int) -> tup
 
 
 def _pitch_for(cumulant: CompositionCumulant[DiscreteLoss], theta: float, gap: float) -> float:
-    """The pitch whose rounding moves epsilon by about `gap`: theta / 8 times the variance that it adds or removes."""
+    """The pitch whose rounding moves epsilon by about `gap`: (1 + theta) / 8 times the variance that it changes."""
     tilted = [(part.steps, part.tilt(theta)[1], np.abs(part.losses)) for part in cumulant.parts]
 
     def fine_enough(log_pitch: float) -> bool:
         pitch = float(np.exp(log_pitch))
         cost = sum(steps * float(weights @ np.minimum(pitch**2, pitch * size)) for steps, weights, size in tilted)
-        return theta / 8 * cost < gap
+        return (1 + theta) / 8 * cost < gap
 
     return float(np.exp(bisect(fine_enough, -30.0, 3.0, halvings=20)[0]))
 

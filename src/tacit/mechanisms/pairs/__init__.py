@@ -15,7 +15,13 @@ from tacit.mechanisms.pairs.gaussian import (
     SampledGaussian,
     SampledGaussianPair,
 )
-from tacit.mechanisms.pairs.groups import LARGEST_GROUP, GaussianMixturePair
+from tacit.mechanisms.pairs.groups import (
+    LARGEST_GROUP,
+    GaussianMixturePair,
+    IntegerMixturePair,
+    LaplaceMixturePair,
+    binomial_logs,
+)
 from tacit.mechanisms.pairs.laplace import DiscreteLaplacePair, LaplacePair, LaplaceReplacePair, PermuteAndFlipPair
 from tacit.mechanisms.pairs.quadrature import Nodes
 from tacit.mechanisms.pairs.subsampled import RevealedPair, SampledPair, SubstitutedPair, sampled_pairs
@@ -37,7 +43,9 @@ __all__ = [
     "GaussianMixturePair",
     "GaussianPair",
     "GaussianReplacePair",
+    "IntegerMixturePair",
     "JointPair",
+    "LaplaceMixturePair",
     "LaplacePair",
     "LaplaceReplacePair",
     "MixedPair",
@@ -54,5 +62,6 @@ __all__ = [
     "SubsetSumPair",
     "SubstitutedPair",
     "attained_lines",
+    "binomial_logs",
     "sampled_pairs",
 ]

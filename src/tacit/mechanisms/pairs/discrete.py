@@ -96,6 +96,23 @@ class DiscreteGaussianPair(Pair):
         loss = (2 * x - self.shift) * (self.shift / (2 * self.scale**2))
         return loss, _normal(x - self.shift, self.scale), _normal(x, self.scale)
 
+    def integers(self, low: int, high: int) -> np.ndarray:
+        """The integers where noise at any shift in [low, high] has mass."""
+        return np.arange(low - np.ceil(_REACH * self.scale), high + np.ceil(_REACH * self.scale) + 1)
+
+    def log_ratio(self, x: np.ndarray, shift: int) -> np.ndarray:
+        """Log of the probability of noise moved by `shift` over that of noise at 0."""
+        return (2 * x - shift) * (shift / (2 * self.scale**2))
+
+    def most_log_ratio(self, count: int) -> float:
+        """The largest of them at `count` times the pair's own shift."""
+        reach = count * self.shift
+        return reach * (reach + 2 * _REACH * self.scale) / self.scale**2
+
+    def masses(self, x: np.ndarray, centre: int) -> np.ndarray:
+        """Probabilities of the integers."""
+        return _normal(x - centre, self.scale)
+
     @property
     def table_error(self) -> np.ndarray:
         """Return a bound on the rounding error of each loss: a square, two quotients and a product."""

@@ -46,7 +46,7 @@ class LaplacePair(Pair):
         loss = np.asarray(edges, dtype=float)
         x = np.where(loss < self.epsilon, (loss + self.epsilon) / 2, np.inf)
         x = np.where(loss < -self.epsilon, -np.inf, x)
-        return _laplace_cells(x - self.epsilon), _laplace_cells(x)
+        return laplace_cells(x - self.epsilon), laplace_cells(x)
 
 
 @dataclass(frozen=True)
@@ -93,15 +93,25 @@ class DiscreteLaplacePair(TabulatedPair):
         """Return the losses with their masses under P and Q."""
         if self.rate == 1.0:
             x = np.arange(self.shift + 1.0)
-            return self.parameter * (2 * x - self.shift), self._masses(x, self.shift), self._masses(x, 0)
+            return self.parameter * (2 * x - self.shift), self.masses(x, self.shift), self.masses(x, 0)
         x = np.arange(-self.shift, self.shift + 1.0)
-        up, down = (
-            log_mixture(self.rate, self.parameter * (np.abs(x) - np.abs(x - s))) for s in (self.shift, -self.shift)
-        )
-        base, plus, minus = (self._masses(x, s) for s in (0, self.shift, -self.shift))
+        up, down = (log_mixture(self.rate, self.log_ratio(x, s)) for s in (self.shift, -self.shift))
+        base, plus, minus = (self.masses(x, s) for s in (0, self.shift, -self.shift))
         return up - down, (1 - self.rate) * base + self.rate * plus, (1 - self.rate) * base + self.rate * minus
 
-    def _masses(self, x: np.ndarray, centre: int) -> np.ndarray:
+    def integers(self, low: int, high: int) -> np.ndarray:
+        """The integers where the ratio of noise at any two shifts in [low, high] changes."""
+        return np.arange(low, high + 1.0)
+
+    def log_ratio(self, x: np.ndarray, shift: int) -> np.ndarray:
+        """Log of the probability of noise moved by `shift` over that of noise at 0."""
+        return self.parameter * (np.abs(x) - np.abs(x - shift))
+
+    def most_log_ratio(self, count: int) -> float:
+        """The largest of them at `count` times the pair's own shift."""
+        return self.parameter * count * self.shift
+
+    def masses(self, x: np.ndarray, centre: int) -> np.ndarray:
         """Probabilities of the integers, all below the first and above the last added to those."""
         weight = np.exp(-self.parameter * np.abs(x - centre))
         mass = np.tanh(self.parameter / 2) * weight
@@ -155,7 +165,7 @@ class LaplaceReplacePair(Pair):
         loss = np.asarray(edges, dtype=float)
         positive = self._position(np.abs(loss), attained=loss >= 0)
         x = np.where(loss >= 0, positive, -positive)
-        base, up, down = (_laplace_cells(x - shift * self.epsilon) for shift in (0.0, 1.0, -1.0))
+        base, up, down = (laplace_cells(x - shift * self.epsilon) for shift in (0.0, 1.0, -1.0))
         return (1 - self.rate) * base + self.rate * up, (1 - self.rate) * base + self.rate * down
 
     def _position(self, loss: np.ndarray, attained: np.ndarray) -> np.ndarray:
@@ -166,6 +176,7 @@ class LaplaceReplacePair(Pair):
         return np.where(beyond, np.inf, (np.minimum(y, self.epsilon) + self.epsilon) / 2)
 
 
-def _laplace_cells(edges: np.ndarray) -> np.ndarray:
+def laplace_cells(edges: np.ndarray) -> np.ndarray:
+    """Laplace masses between increasing edges, scale 1."""
     tail = np.exp(-np.abs(edges)) / 2
     return between(np.where(edges < 0, tail, 1 - tail), np.where(edges < 0, 1 - tail, tail))
