@@ -20,7 +20,7 @@ FLAGS = {
     "Data and model": ("dataset", "method", "model", "hidden"),
     "Optimizer": ("optimizer", "learning_rate", "batch_size", "epochs"),
     "Privacy": ("clip_norm", "noise_multiplier", "epsilon", "delta", "relation", "unsafe_seed", "strict"),
-    "Execution and attacks": ("max_physical_batch_size", "attacks"),
+    "Attacks": ("attacks",),
     "Sections": ("sampling", "noise", "validation"),
 }
 """The settings with a flag of their own, by group of the help; a section stands for the setting in `SHORT_FORMS`."""

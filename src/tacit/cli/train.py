@@ -38,6 +38,10 @@ def command(
     no_budget: Annotated[
         bool, typer.Option("--no-budget", help="Charge no registry: across runs the number is only claimed.")
     ] = False,
+    recipe: Annotated[
+        str,
+        typer.Option(help="auto (the best one known where only --epsilon is given), best, or paper: the preset's own."),
+    ] = "auto",
     trust_code: Annotated[
         bool, typer.Option("--trust-code", help="With --resume: run the model's own code that RUN names.")
     ] = False,
@@ -51,9 +55,9 @@ def command(
     from tacit.runs import leave
 
     try:
-        if (resume or preset) and _followed(preset, resume, data_dir, trust_code, overrides):
+        if (resume or preset) and _followed(preset, resume, data_dir, trust_code, recipe, overrides):
             return
-        run = _trained(preset, resume, data_dir, out, trust_code, (budget, no_budget), overrides)
+        run = _trained(preset, resume, data_dir, out, trust_code, recipe, (budget, no_budget), overrides)
     except KeyboardInterrupt as stop:
         if stop.args:
             raise Interrupted(str(stop)) from None
@@ -84,7 +88,12 @@ def command(
 
 
 def _followed(
-    preset: str | None, resume: Path | None, data_dir: Path | None, trust_code: bool, overrides: Mapping[str, Any]
+    preset: str | None,
+    resume: Path | None,
+    data_dir: Path | None,
+    trust_code: bool,
+    recipe: str,
+    overrides: Mapping[str, Any],
 ) -> bool:
     """Whether this is a process of torchrun other than rank 0, and has taken part in the training."""
     if int(os.environ.get("RANK") or 0) == 0:
@@ -94,7 +103,7 @@ def _followed(
 
     if resume is None:
         assert preset is not None
-        config = runs.read_config(preset, overrides)
+        config = runs.recipe_config(preset, overrides, recipe)
     else:
         given = {"unsafe_seed": overrides.get("unsafe_seed")}
         config = open_run(resume).config(given, trust_code=trust_code)
@@ -110,6 +119,7 @@ def _trained(
     data_dir: Path | None,
     out: Path | None,
     trust_code: bool,
+    recipe: str,
     charged: tuple[str | None, bool],
     overrides: Mapping[str, Any],
 ) -> Run:
@@ -126,7 +136,7 @@ def _trained(
                 resume, data_dir=data_dir, unsafe_seed=seed, trust_code=trust_code, on_progress=on_progress
             )
         if preset is not None:
-            config = runs.read_config(preset, overrides)
+            config = runs.recipe_config(preset, overrides, recipe)
             name = charged_name(*charged)
             return runs.train(config, data_dir=data_dir, out=out, budget=name, on_progress=on_progress)
     hint = "Name a preset such as digits, a CONFIG.toml, or a stopped run by --resume."

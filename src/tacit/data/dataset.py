@@ -6,6 +6,7 @@ rule that looks at no value.
 
 import warnings
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +38,7 @@ class Dataset:
         task: "classification", "ratings" (classes that are numbers) or "regression".
         target_range: lowest and highest value that the answer of a regression can have, declared.
         schema: how the columns of a table became features; None for other data.
+        features: the `tacit.features.PublicFeatures` that the inputs were made by; None where they are as published.
         weights: of the training rows in the loss, float32 in [0, 1], shares of a declared bound; None for equal ones.
         units: number of the privacy unit (user) of each training row, int64; None where every record is one.
         test_units: the same of each test row, where whole users are held out; None otherwise.
@@ -56,6 +58,7 @@ class Dataset:
     task: str = "classification"
     target_range: tuple[float, float] = (0.0, 1.0)
     schema: Schema | None = None
+    features: Any = None
     weights: np.ndarray | None = None
     units: np.ndarray | None = None
     test_units: np.ndarray | None = None

@@ -6,6 +6,7 @@ from tacit.features.cache import clear, computed
 from tacit.features.drawings import drawings
 from tacit.features.patches import PatchDictionary
 from tacit.features.scattering import Scattering2d
+from tacit.features.specs import features_from
 from tacit.features.text import HashedText
 from tacit.features.whitening import SyntheticWhitening
 
@@ -20,4 +21,5 @@ __all__ = [
     "clear",
     "computed",
     "drawings",
+    "features_from",
 ]

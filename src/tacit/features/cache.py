@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from tacit import serialization
 from tacit.errors import PrivacyWarning
@@ -58,8 +59,8 @@ def computed(
 ) -> np.ndarray:
     """Features of all rows, float32 (n, width), read from a memory map in the cache and computed once.
 
-    The key is a SHA-256 of the rows and of `features.key()`. Where the disk has no room they stay in memory, with a
-    warning.
+    The key is a SHA-256 of the rows, of `features.key()` and of what the features were computed with. Where the disk
+    has no room they stay in memory, with a warning.
 
     Args:
         features: what to compute.
@@ -73,6 +74,8 @@ def computed(
     """
     features.prepare(on_progress)
     key = hashlib.sha256(f"{features.key()} {rows.dtype} {rows.shape}".encode())
+    for name, value in sorted(features.state_dict().items()):
+        key.update(name.encode() + value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     key.update(np.ascontiguousarray(rows).data)
     path = folder() / f"{key.hexdigest()[:40]}.npy"
     lock = Lock(path)

@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tacit.runs.config import Config, TableConfig, config_from_table, preset_names, read_config
+from tacit.runs.recipes import recipe_config
 
 if TYPE_CHECKING:
     from tacit.runs.attacks import audit
@@ -29,6 +30,7 @@ __all__ = [
     "load",
     "preset_names",
     "read_config",
+    "recipe_config",
     "resume",
     "train",
 ]

@@ -13,6 +13,7 @@ from tacit.data import Dataset
 from tacit.errors import InvalidInput, Refused
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
+from tacit.runs.features import featured
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Predict, Progress
 from tacit.runs.open_run import open_run
@@ -111,7 +112,7 @@ def audit(
     opened = open_run(run)
     given = {"attacks": None if attacks is None else list(attacks), "confidence": confidence}
     config = opened.config(given, trust_code=trust_code)
-    dataset = trained_on(config, dataset_of(config, data_dir), opened.folder)
+    dataset = trained_on(config, featured(config, dataset_of(config, data_dir), opened.folder), opened.folder)
     predict = method_of(config).load(Job(config, dataset, opened.ledger, opened.folder))
     opened.warn()
     return attack_model(config, dataset, predict, claim_of(opened.ledger))

@@ -17,6 +17,7 @@ from tacit.runs.audited_training import check_settings, training_of
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
 from tacit.runs.execution import differences
+from tacit.runs.features import featured
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Progress
 from tacit.runs.open_run import OpenedRun, open_run
@@ -72,7 +73,7 @@ def audit_run(
     for name in () if attacks is None else (attacks := list(attacks)):
         check.choice("attack", name, attack_names())
     runs = check.count("runs", runs)
-    dataset, ledger = trained_on(config, dataset_of(config, data_dir), folder), opened.ledger
+    dataset, ledger = trained_on(config, featured(config, dataset_of(config, data_dir), folder), folder), opened.ledger
     claim = claim_of(ledger)
     why_not = _why_not_repeated(config, dataset, opened)
     names = list(attacks) if attacks is not None else [*(() if why_not else (WHITE_BOX,)), *config.attacks]

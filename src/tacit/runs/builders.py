@@ -64,6 +64,10 @@ def network_of(config: Config, dataset: Dataset) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.init_seed)
         model = module_at(config.model) if ":" in config.model else _NETWORKS[config.model](config, dataset)
+        if config.zero_start:
+            last = [each for each in model.modules() if isinstance(each, nn.Linear)][-1:]
+            for parameter in (each for layer in last for each in layer.parameters()):
+                nn.init.zeros_(parameter)
     examine(model)
     return model
 

@@ -50,6 +50,15 @@ class Config:
     dataset: str = setting("digits", 'A name that `tacit data` lists, or "table" with a [table] section.')
     method: str = setting("gradient", "gradient (DP-SGD), input, objective, output, ticket or vi.")
     model: str = setting("linear", "linear, mlp, convnet, text, recommender, or yours as package.module:Class.")
+    features: str = setting(
+        "none",
+        "Public features of each record: scattering, patches (patches_as_they_are where mirror images mean something "
+        "else), both joined by +, words, or none.",
+    )
+    zero_start: bool = setting(False, "The last layer starts from zero.")
+    average: float | None = setting(
+        None, "Decay, in (0, 1), of an exponential mean of the weights over steps, which is released in their place."
+    )
     hidden: tuple[int, ...] = setting((32,), "Width of an mlp's hidden layer.")
     count_padding: bool = setting(False, "Of model text: padding counts in the mean, as in the paper's code.")
     optimizer: str = setting("sgd", "sgd, adam, adam_bc (free of the noise in its second moment) or adagrad.")
@@ -121,7 +130,11 @@ class Config:
             raise check.fail("method", "gradient beside private validation", self.method)
         if self.table is not None and self.table.user is not None:
             self._protect_users(self.table.user)
-        for name in ("strict", "count_padding", "unsafe_delta", "unsafe_test_metrics"):
+        for part in self.features.split("+") if self.features not in ("none", "words") else ():
+            check.choice("features", part, ("scattering", "patches", "patches_as_they_are"))
+        if self.average is not None and self.method != "gradient":
+            raise check.fail("method", "gradient with average", self.method)
+        for name in ("strict", "zero_start", "count_padding", "unsafe_delta", "unsafe_test_metrics"):
             if not isinstance(getattr(self, name), bool):
                 raise check.fail(name, "true or false", getattr(self, name))
         if self.test_records is not None:
@@ -157,6 +170,8 @@ class Config:
         for name, minimum in _OPTIONAL_COUNTS.items():
             if getattr(self, name) is not None:
                 check.count(name, getattr(self, name), minimum=minimum)
+        if self.average is not None:
+            check.probability("average", self.average, open_low=True, open_high=True)
         check.real("momentum", self.momentum, low=0.0, high=1.0, open_high=True)
         check.delta(self.delta)
         check.probability("confidence", self.confidence, open_low=True, open_high=True)

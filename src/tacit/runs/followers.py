@@ -11,6 +11,7 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
+from tacit.runs.features import featured
 from tacit.runs.methods import Job, method_of
 from tacit.runs.run_files import CHECKPOINT
 from tacit.training.processes import check_one_process, world_size
@@ -69,8 +70,8 @@ def follow(
     Raises:
         TrainingMisuse: ranks differ in data, model or plan.
     """
-    dataset = dataset_of(config, data_dir)
     folder = Path(resumed) if resumed is not None else Path(os.devnull)
+    dataset = featured(config, dataset_of(config, data_dir), folder)
     kept = resumed is not None and (folder / CHECKPOINT).exists()
     ledger = Ledger(relation=config.relation)
     method_of(config).follow(Job(config, dataset, ledger, folder, resume=kept, checkpoints=kept))

@@ -21,12 +21,14 @@ from tacit.data.delimited import TableFormat, is_parquet, read_columns, table_fi
 from tacit.data.frames import frame, is_frame
 from tacit.data.schema import Schema
 from tacit.errors import InvalidInput
+from tacit.features import HashedText, PublicFeatures, features_from
 from tacit.runs.config import Config
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Predict
 from tacit.runs.open_run import OpenedRun, open_run
-from tacit.runs.run_files import CARD, MODEL, PREPROCESSING
+from tacit.runs.run_files import CARD, FEATURES, MODEL, PREPROCESSING
 from tacit.serialization import json_text, write_text
+from tacit.training import load_model
 
 _VERSION = 1
 
@@ -52,6 +54,7 @@ def write_preprocessing(folder: Path, config: Config, dataset: Dataset) -> None:
         else [],
         "feature_names": None if dataset.feature_names is None else list(dataset.feature_names),
         "table": table,
+        "made_by": None if dataset.features is None else dataset.features.spec(),
     }
     write_text(folder / PREPROCESSING, json_text(content))
 
@@ -84,6 +87,7 @@ class LoadedModel:
     _job: Job
     _predict: Predict
     _best: Mapping[str, Any]
+    _made_by: PublicFeatures | None = None
 
     @property
     def n_features_in_(self) -> int:
@@ -124,7 +128,17 @@ class LoadedModel:
                 hint = "Columns by name belong to a table of one's own; give an array of features."
                 raise check.fail("rows", f"an array of shape (rows, {self._said})", "columns", hint)
             return self.schema.encode({name: np.asarray(values) for name, values in rows.items()}, toml=True)
-        return self._checked(rows)
+        if isinstance(self._made_by, HashedText):
+            return self._made_by.of(rows)
+        if self._made_by is not None:
+            return self._made_by.of(self._checked(rows, self._raw_shape(self._made_by)))
+        return self._checked(rows, self._shape)
+
+    @staticmethod
+    def _raw_shape(features: Any) -> tuple[int, ...]:
+        while not hasattr(features, "image"):
+            features = features.features if hasattr(features, "features") else features.parts[0]
+        return features.image
 
     def onnx(self) -> bytes:
         """The content of an ONNX file with the model, its preprocessing and its guarantee.
@@ -140,6 +154,8 @@ class LoadedModel:
         """
         from tacit.runs.onnx_model import onnx_model
 
+        if self._made_by is not None:
+            raise check.fail("the run", "one without public features", "one with them", "ONNX has no form of them.")
         best = self._best
         facts = {name: str(best[name]) for name in ("epsilon", "delta", "relation", "standing") if name in best}
         return onnx_model(
@@ -161,15 +177,15 @@ class LoadedModel:
     def _outputs(self, rows: Any) -> np.ndarray:
         return self._predict(self.features(rows))
 
-    def _checked(self, rows: Any) -> np.ndarray:
+    def _checked(self, rows: Any, shape: tuple[int, ...]) -> np.ndarray:
         try:
             array = np.asarray(rows)
             array = array.astype(np.int64 if self._codes and array.dtype.kind in "iu" else np.float32)
         except (TypeError, ValueError):
             raise check.fail("rows", "numbers", "other values", "Give the table's columns by name.") from None
-        if array.shape[1:] != self._shape or not len(array) or (self._codes and array.dtype.kind != "i"):
+        if array.shape[1:] != shape or not len(array) or (self._codes and array.dtype.kind != "i"):
             kind = "integers" if self._codes else "numbers"
-            raise check.fail("rows", f"{kind} of shape (rows, {self._said})", array.shape)
+            raise check.fail("rows", f"{kind} of shape (rows, {', '.join(map(str, shape))})", array.shape)
         if not np.isfinite(array).all():
             raise check.fail("rows", "finite numbers", "NaN or inf among them")
         return array
@@ -231,7 +247,17 @@ def _loaded(run: OpenedRun, config: Config, content: Mapping[str, Any]) -> Loade
         _job=job,
         _predict=method_of(config).load(job),
         _best=run.best,
+        _made_by=_features(run.folder, content.get("made_by")),
     )
+
+
+def _features(folder: Path, spec: Mapping[str, Any] | None) -> PublicFeatures | None:
+    """The features that the model takes, with the matrices that were saved beside it."""
+    if spec is None:
+        return None
+    features = features_from(spec)
+    load_model(features, folder / FEATURES)
+    return features
 
 
 def _blank(content: Mapping[str, Any]) -> Dataset:

@@ -28,6 +28,7 @@ from tacit.runs.attacks import attack_model, claim_of
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
 from tacit.runs.decision_metrics import calibration_of, decision_metrics
+from tacit.runs.features import featured
 from tacit.runs.followers import join
 from tacit.runs.held_out import (
     SWITCH,
@@ -47,12 +48,13 @@ from tacit.runs.open_run import check_texts, open_run
 from tacit.runs.prediction import write_preprocessing
 from tacit.runs.resumption import SavedLedger, keep_trained, trained_model
 from tacit.runs.run_budget import NONE, RunBudget, read_budget
-from tacit.runs.run_files import CARD, CHECKPOINT, LEDGER, MODEL, PAGE, SEARCH, TRAINED, digests_of
+from tacit.runs.run_files import CARD, CHECKPOINT, FEATURES, LEDGER, MODEL, PAGE, SEARCH, TRAINED, digests_of
 from tacit.runs.run_signature import check_resumable, origin_of_run, sign_run
 from tacit.runs.validation import set_aside_of
 from tacit.serialization import json_text, remove_parts, write_text
 from tacit.signing import Origin
 from tacit.standing import Standing
+from tacit.training import save_model
 
 _PACKAGES = ("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn")
 
@@ -144,6 +146,7 @@ def train_by(
     charged.recognise(config, dataset)
     folder = Path(out) if out is not None else Path("runs") / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     unsigned = check_resumable(folder) if resume else ""
+    dataset = featured(config, dataset, folder, on_progress)
     if resume and not method.resumable:
         raise check.fail("method", "one that can be resumed", config.method, "Start the run anew.")
     sign = partial(sign_run, folder, config.model)
@@ -204,6 +207,8 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
             (folder / name).unlink(missing_ok=True)
     else:
         write_text(folder / "config.json", json_text(config.settings()))
+        if dataset.features is not None:
+            save_model(dataset.features, folder / FEATURES)
         job.sign()
     with job.ledger.planned():  # The configuration was there before the first release.
         trained = trained_model(job, method)
@@ -350,6 +355,8 @@ def _begin(ledger: Ledger, config: Config, dataset: Dataset, charged: RunBudget)
     ledger.assume(PUBLIC_SIZE)
     if charged.sentence():
         ledger.assume(charged.sentence())
+    if dataset.features is not None:
+        ledger.assume(dataset.features.sentence)
     if config.unsafe_delta:
         ledger.mark_unsafe("unsafe_delta")
     if config.unsafe_test_metrics and not public_test(config):

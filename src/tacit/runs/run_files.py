@@ -26,9 +26,11 @@ TRAINED = "trained.json"
 """What the card of a run will say of its trained model; gone once the run is finished."""
 VERIFIED = "verified.json"
 """What `tacit verify` found in a received run, with a signature of its own."""
+FEATURES = "features.safetensors"
+"""What the features of a run were computed with, such as a whitening matrix."""
 TICKET = "ticket.safetensors"
 """The lottery ticket of a run that found one."""
-SIGNED = (CONFIG, LEDGER, CARD, PAGE, EXECUTION, MODEL, PREPROCESSING, BUDGET, VALIDATION, TICKET)
+SIGNED = (CONFIG, LEDGER, CARD, PAGE, EXECUTION, MODEL, PREPROCESSING, BUDGET, VALIDATION, TICKET, FEATURES)
 """The files of a run that its signature covers, those of them that are there."""
 
 

@@ -4,7 +4,15 @@ A logical batch passes through memory in microbatches of `max_physical_batch_siz
 multiplier, training is stopped as by a privacy filter: the step that would cross the target is not taken.
 """
 
-from tacit.training.callbacks import BestModel, Callback, EarlyStopping, Functions, ProgressBar, TensorBoard
+from tacit.training.callbacks import (
+    AverageModel,
+    BestModel,
+    Callback,
+    EarlyStopping,
+    Functions,
+    ProgressBar,
+    TensorBoard,
+)
 from tacit.training.checkpoint import Checkpoint, load_model, read_checkpoint, save_model
 from tacit.training.fit import Fit, fit
 from tacit.training.grad_scaler import GradScaler
@@ -23,6 +31,7 @@ from tacit.training.streams import StreamedRecords
 __all__ = [
     "Accuracy",
     "AdamBC",
+    "AverageModel",
     "BestModel",
     "Callback",
     "Checkpoint",

@@ -203,6 +203,56 @@ class BestModel(Callback):
         self._best.value, self._weights = state["best"], state["weights"]
 
 
+class AverageModel(Callback):
+    """Release the exponential mean of the weights over the steps in place of the last ones; post-processing.
+
+    After step t the mean moves to it by 1 - min(decay, (1 + t) / (10 + t)). The run itself goes on from the weights,
+    and a checkpoint keeps both.
+
+    Args:
+        model: the model that is trained.
+        decay: in (0, 1).
+
+    Raises:
+        InvalidInput: `decay` is outside.
+
+    Example:
+        >>> import torch
+        >>> model = torch.nn.Linear(2, 1)
+        >>> average = AverageModel(model, 0.9)
+        >>> average.on_step(1, 10)
+        >>> average.on_end()
+
+    Source: Polyak & Juditsky 1992; De et al. 2022 (arXiv 2204.13650), section 3.
+    """
+
+    def __init__(self, model: nn.Module, decay: float):
+        self._model = model
+        self._decay = check.probability("decay", decay, open_low=True, open_high=True)
+        self._mean: dict[str, Tensor] = {}
+
+    def on_step(self, taken: int, planned: int) -> None:
+        """Move the mean."""
+        share = 1 - min(self._decay, (1 + taken) / (10 + taken))
+        for name, value in self._model.named_parameters():
+            if name in self._mean:
+                self._mean[name].lerp_(value.detach(), share)
+            else:
+                self._mean[name] = value.detach().clone()
+
+    def on_end(self) -> None:
+        """Put the mean in place of the weights."""
+        self._model.load_state_dict(self._mean, strict=False)
+
+    def state(self) -> dict[str, Any]:
+        """The mean."""
+        return {"decay": self._decay, "mean": self._mean}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state`."""
+        self._mean = state["mean"]
+
+
 class ProgressBar(Callback):
     """Progress bar of the steps with the newest metrics and epsilon, in a terminal (on stderr) or a notebook.
 

@@ -193,6 +193,8 @@ def _config(preset: str | Config, overrides: Mapping[str, Any]) -> Config:
         config = read_config(check.text("preset", preset), overrides)
     if config.method != "gradient":
         raise check.fail("method", "gradient, whose trials can be planned alike", config.method)
+    if config.features != "none":
+        raise check.fail("features", "none in a search", config.features)
     for name in ("sampling", "noise"):
         if name in config.sections:
             rule = "absent in a search, whose trials sample by Poisson at one noise and are scored alike"

@@ -32,7 +32,18 @@ from tacit.runs.methods.base import Job, Method, Predict, Scalar, Trained
 from tacit.runs.run_files import CHECKPOINT, MODEL
 from tacit.runs.validation import callbacks_of, told_of
 from tacit.tradeoff import Epsilon
-from tacit.training import Callback, Fit, Functions, Plan, fit, fit_nonprivate, load_model, read_checkpoint, save_model
+from tacit.training import (
+    AverageModel,
+    Callback,
+    Fit,
+    Functions,
+    Plan,
+    fit,
+    fit_nonprivate,
+    load_model,
+    read_checkpoint,
+    save_model,
+)
 from tacit.training.execution_record import ExecutionRecord
 from tacit.training.processes import world_size
 from tacit.training.resolve_plan import resolve_steps
@@ -121,7 +132,11 @@ class Gradient(Method[GradientSettings]):
             stream=stream_of(config),
             evaluate=evaluator(dataset) if job.measures_test else None,
             holdout=job.holdout,
-            callbacks=[*watched, *(() if job.holdout is None else callbacks_of(config, dataset, model))],
+            callbacks=[
+                *watched,
+                *self._average(job, model),
+                *(() if job.holdout is None else callbacks_of(config, dataset, model)),
+            ],
             scheduler=scheduler,
             scheduler_per="step",
             checkpoint=job.folder / CHECKPOINT if job.checkpoints else None,
@@ -134,6 +149,10 @@ class Gradient(Method[GradientSettings]):
             max_physical_batch_size=config.max_physical_batch_size,
             distributed=world_size() > 1,
         )
+
+    @staticmethod
+    def _average(job: Job, model: nn.Module) -> tuple[Callback, ...]:
+        return () if job.config.average is None else (AverageModel(model, job.config.average),)
 
     def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
         """The same training without clipping and noise."""
@@ -216,4 +235,6 @@ def _settings(config: Config, plan: Plan) -> dict[str, Scalar]:
         "clip_norm": config.clip_norm,
         "noise_multiplier": f"{noise[0]:g} to {noise[-1]:g}" if isinstance(noise, tuple) else noise,
         "delta": config.delta,
+        **({"features": config.features} if config.features != "none" else {}),
+        **({"average": config.average} if config.average is not None else {}),
     }
