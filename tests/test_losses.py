@@ -83,5 +83,5 @@ def test_a_private_loop_trains_on_them_with_every_check(per):
         for x, y in parts.loader:
             losses.causal_lm(parts.model(x), y, per=per).backward()
             parts.optimizer.step()
-    assert parts.facts["loss_rows"].how.value == "checked"
+    assert parts.facts["loss_rows"].how.value == "enforced"
     assert parts.ledger.standing.value == "proven"

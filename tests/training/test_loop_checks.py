@@ -12,7 +12,7 @@ from torch.optim import SGD
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
-from tacit.errors import InvalidInput, TrainingMisuse, UnsupportedModel
+from tacit.errors import InvalidInput, MixesRecords, TrainingMisuse, UnsupportedModel
 from tacit.opacus import PrivacyEngine
 from tacit.standing import Standing
 from tacit.training import fit, make_private
@@ -42,7 +42,7 @@ def epochs(p, losses, passes=3):
 
 
 def _flipped(p, a, b):
-    flip = torch.rand(len(a)) < 0.5
+    flip = torch.rand_like(a[:, 0]) < 0.5
     return ce(p.model(torch.where(flip[:, None], a.flip(1), a)), b)
 
 
@@ -93,7 +93,7 @@ CORRECT = {
 
 @pytest.mark.parametrize("name", CORRECT)
 def test_a_correct_loop_stays_proven(name):
-    p = private()
+    p = private(public={"mean of another table": MEAN})
     epochs(p, CORRECT[name])
     assert not p.facts.assumed
     assert p.ledger.standing is Standing.PROVEN
@@ -156,6 +156,27 @@ def test_a_tensor_of_ones_own_in_the_loss_must_be_declared():
     assert "class weights" in declared.facts["settings"].says
 
 
+def test_a_centre_of_ones_own_in_the_inputs_must_be_declared():
+    p = private()
+    epochs(p, CORRECT["normalised"], 1)
+    assert p.ledger.standing is Standing.CONDITIONAL
+    assert "test_loop_checks.py:" in p.facts["rows"].says
+
+
+def test_a_loss_that_mixes_few_records_is_refused_at_its_operation_in_every_draw():
+    def mixed(p, a, b):
+        shares = F.one_hot(b, 3).float().mean(0).expand(len(b), 3)
+        return -(F.log_softmax(p.model(a), 1) * shares).sum(1)
+
+    for _ in range(20):
+        # Labels that are all equal: no replacement by other records of the batch shows the mixing.
+        p = private(data=TensorDataset(X[:24], torch.zeros(24, dtype=torch.int64)), steps=60)
+        with pytest.raises(MixesRecords) as refusal:
+            epochs(p, mixed, 60)
+        assert refusal.value.operation == "aten.mean"
+        assert refusal.value.line.startswith("test_loop_checks.py:")
+
+
 def test_a_number_read_is_named_by_line_unless_declared():
     def with_bar(p, a, b):
         losses = ce(p.model(a), b)
@@ -179,7 +200,7 @@ def test_values_of_an_earlier_batch_are_refused():
 
     def with_memory(p, a, b):
         kept.append(a.mean())
-        return ce(p.model(a + 0 * kept[0]), b)
+        return ce(p.model(a + 0 * kept[0] if len(kept) > 1 else a), b)
 
     with pytest.raises(InvalidInput, match="value of an earlier batch"):
         epochs(private(), with_memory)

@@ -121,7 +121,7 @@ def test_integer_outputs_follow_the_rows_and_objects_are_dropped():
         assert outputs["cache"] is None
         cross_entropy(outputs["logits"], outputs["best"]).backward()
         parts.optimizer.step()
-    assert parts.facts["loss_rows"].how.value == "checked"
+    assert parts.facts["loss_rows"].how.value == "enforced"
 
 
 def test_a_mean_inside_of_the_outputs_refuses_every_use():
@@ -259,4 +259,4 @@ def test_a_batch_of_a_mapping_class_keeps_its_rows_on_the_trace():
         assert type(batch) is Mapping
         cross_entropy(parts.model(batch["x"]), batch["y"]).backward()
         parts.optimizer.step()
-    assert parts.facts["loss_rows"].how.value == "checked"
+    assert parts.facts["loss_rows"].how.value == "enforced"

@@ -20,6 +20,8 @@ from tacit.verification.record_mode import RecordMode
 from tacit.verification.record_types import Records
 from tacit.verification.recordwise import check_gradients, check_outputs, observed
 
+TYPED = "record types of every operation, forward and backward"
+"""How a fact is known that the types of this page decide."""
 Doubts = tuple[tuple[str, str], ...]
 """(fact, sentence) for each fact that the record types leave open."""
 

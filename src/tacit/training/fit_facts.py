@@ -18,7 +18,7 @@ from tacit.accounting import Facts, How, Ledger
 from tacit.errors import UnsupportedModel
 from tacit.gradients.inputs import Inputs, Loss
 from tacit.gradients.model_probe import ModelProbe
-from tacit.gradients.record_check import program_of
+from tacit.gradients.record_check import TYPED, program_of
 from tacit.standing import Standing
 from tacit.training.callbacks import Callback
 from tacit.training.captured import captured_data
@@ -28,7 +28,6 @@ from tacit.training.state_guard import COMPARED, StateGuard
 from tacit.training.update import update_doubt
 from tacit.verification.records import MEND, repeated_records
 
-PROBED = "half of the rows replaced, generators repeated"
 # Steps that are probed from the start on, and of how many later ones one is: 0.4 % of a run's time.
 _FIRST, _EVERY = 3, 512
 _ENFORCED = {
@@ -67,12 +66,12 @@ class FitChecks:
         for name, says in _ENFORCED.items():
             self.facts.note(name, How.ENFORCED, says)
         for name in ("model_rows", "model_state", "loss_rows"):
-            self.facts.note(name, How.CHECKED, f"{PROBED}, before the first release")
+            self.facts.note(name, How.ENFORCED, TYPED)
         _note_rows(self.facts, data[0])
         given = data[0].dataset if isinstance(data[0], DataLoader) else data[0]
         if ledger.unit == "record" and (says := repeated_records(given)):
             self.facts.missing("unit", f"{says}: {MEND}")
-        self._undeclared = self._note_loss(public)
+        self._note_loss(public)
         self._probe.public = [value for each in (public or {}).values() for value in _tensors_of(each)]
 
     @property
@@ -112,11 +111,6 @@ class FitChecks:
             self.facts.missing(name, says)
         if not tested:
             self._unprobed = self._unprobed or self._probe.times == 0
-            return
-        for name in ("model_rows", "model_state"):
-            self.facts.checked(name, step=step, says=PROBED)
-        if not self._undeclared:
-            self.facts.checked("loss_rows", step=step, says=PROBED)
 
     def _is_another_program(self) -> bool:
         """Whether modes, classes, hooks or attributes changed so that another program may run from now on."""
@@ -140,7 +134,7 @@ class FitChecks:
 
     def _due(self, step: int) -> bool:
         """The first steps, and later ones at random; of a seeded run fixed ones, as it must repeat."""
-        if self.facts.times("model_rows") < _FIRST:
+        if self._probe.times < _FIRST:
             return True
         return self._draw.random() < 1 / _EVERY if self._secure else step % _EVERY == 0
 
@@ -174,8 +168,8 @@ class FitChecks:
         self.facts.missing("numbers_read", says)
         self.facts.missing("released", says)
 
-    def _note_loss(self, public: Mapping[str, object] | None) -> bool:
-        """Note what the loss reads besides its arguments; whether that decides how `loss_rows` is known."""
+    def _note_loss(self, public: Mapping[str, object] | None) -> None:
+        """Note what the loss reads besides its arguments."""
         declared = dict(check.instance("public", public if public is not None else {}, dict, "a table name -> tensor"))
         if declared:
             self.facts.declare("loss_rows", "; ".join(f"loss reads public {name}" for name in declared))
@@ -186,7 +180,6 @@ class FitChecks:
             self.facts.missing(
                 "loss_rows", f'loss reads {name}, of unknown origin: declare it by public={{"{name}": {name}}}'
             )
-        return bool(declared or undeclared)
 
 
 def _tensors_of(value: object) -> list[Tensor]:

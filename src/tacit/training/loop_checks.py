@@ -8,13 +8,13 @@ value, a row number or a batch size.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakMethod
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tacit import check
@@ -23,25 +23,24 @@ from tacit.errors import TacitError, TrainingMisuse
 from tacit.gradients.deferred import DeferredSum
 from tacit.gradients.inputs import Inputs
 from tacit.gradients.module_state import same
-from tacit.gradients.record_check import program_of
+from tacit.gradients.record_check import TYPED, program_of
 from tacit.standing import Standing
+from tacit.training.batch_types import input_doubt, loss_doubt
 from tacit.training.optimizers import refuse_other_steps, steps_allowed
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.private_run import PrivateRun
 from tacit.training.private_step import CHECK_EVERY, PROBED_STEPS
 from tacit.training.ranks import note_processes
-from tacit.training.replay import check_cotangents, check_input
 from tacit.training.state_guard import COMPARED, StateGuard, elsewhere
 from tacit.training.step_check import settings_of
 from tacit.training.trace import Reads, Trace, TracedTensor, allowed
 from tacit.training.update import update_doubt
 
-# Share of the later batches whose trace runs again; an operation or a number in it that is new is always tested.
+# Share of the later batches whose loss is computed from one record alone; an operation or number that is new always.
 _REPLAYED = 1 / 64
 _DRAW = random.SystemRandom()
 _SIGNATURES = 1000  # remembered traces; a loop whose numbers change at every step has no use for more
 _FAILED = "a check of the loop failed after private steps"
-_HALF = "half of the records replaced by others, then the other half"
 
 
 class LoopChecks:
@@ -75,8 +74,9 @@ class LoopChecks:
         self.guard = StateGuard(model.model, run.whole)
         self.reads = Reads(told=self._tell_read)
         self._public: dict[int, tuple[Tensor, int]] = {}
-        self._sure = {"probe": PROBED_STEPS, "loss": PROBED_STEPS, "inputs": PROBED_STEPS}
-        self._signatures: set[tuple[object, ...]] = set()
+        self._sure = {"probe": PROBED_STEPS, "loss": PROBED_STEPS}
+        self._signatures: set[Hashable] = set()
+        self._typed: set[Hashable] = set()
         self._probed_at = -1
         self._settings = settings_of(self.optimizer)
         self._skipped, self._program = 0, program_of(model.model)
@@ -196,8 +196,8 @@ class LoopChecks:
         self._note_doubts()
         self._probed_at = self.run.taken
         self._sure["probe"] -= self._sure["probe"] > 0
-        self.facts.checked("model_rows", step=self.step, says=_HALF)
-        self.facts.checked("model_state", step=self.step, says="state compared after both")
+        for name in ("model_rows", "model_state"):
+            self.facts.note(name, How.ENFORCED, TYPED)
 
     def check_inputs(self, values: list[Any], trace: Trace | None) -> None:
         """Check that inputs of the model are rows of the batch in hand, or made from them record by record.
@@ -211,7 +211,7 @@ class LoopChecks:
         traced = [value for value in values if isinstance(value, TracedTensor)]
         derived = [value for value in traced if not trace.is_root(value)]
         foreign = [value for value in values if isinstance(value, Tensor) and value not in _Identity(traced)]
-        others = [value for value in foreign if not self._known(value) and not _yielded(value, trace)]
+        others = [value for value in foreign if self._known(value) is None and not _yielded(value, trace)]
         if len(others) == len(values):
             raise TrainingMisuse(
                 "model must be given the batch that the private loader yielded last; got another tensor. "
@@ -223,49 +223,69 @@ class LoopChecks:
                 "an input of the model is not made from the batch: use transform=, or declare it by "
                 'private.public(tensor, "name")',
             )
-        if derived and self.due("inputs", trace):
+        for value in derived:
+            self._note_unknown("rows", trace, value)
+        if derived and self._is_new(("inputs", *trace.signature(False)), trace, self._typed):
             with self._marking():
                 for value in derived:
-                    check_input(trace, value)
-            self._sure["inputs"] -= self._sure["inputs"] > 0
+                    self._doubt("rows", input_doubt(trace, value))
         self.facts.checked("rows", step=self.step)
 
-    def check_loss(self, loss: PrivateOutputs, root: Tensor, found: Tensor, scale: int, *, due: bool) -> None:
-        """Check that the cotangents of a loss are each of their own record; see `check_cotangents`.
+    def check_loss(
+        self,
+        loss: PrivateOutputs,
+        root: Tensor,
+        found: Tensor,
+        scale: int,
+    ) -> None:
+        """Check that the cotangents of a loss are each of their own record; see `loss_doubt`.
 
         Args:
             loss: one value for each record, or their sum or mean.
             root: outputs of the private model, shape (batch, ...).
             found: gradient of the loss with respect to `root`.
             scale: what a mean was multiplied with to undo it, >= 1.
-            due: whether the loss is computed again with other records.
         """
         trace = loss.trace
-        for line in sorted(trace.unknown):
-            self.facts.missing(
-                "loss_rows",
-                f"{line} brings a tensor into the loss that is neither of this batch nor declared: declare it by "
-                'private.public(tensor, "name")',
-            )
+        self._note_unknown("loss_rows", trace, loss)
         if not trace.size:
             return
-        if due:
+        if self._is_new(("loss", scale > 1, *trace.signature(False)), trace, self._typed):
             with self._marking():
-                reached = check_cotangents(loss, root, found, scale)
-            if not reached:
-                self.facts.missing("loss_rows", "the loss cannot be computed again: compute it by torch operations")
-            self._sure["loss"] -= self._sure["loss"] > 0
-        self.facts.checked("loss_rows", step=self.step, says="computed again from one record and from others")
+                self._doubt("loss_rows", loss_doubt(loss, root, found, scale))
+        self.facts.note("loss_rows", How.ENFORCED, TYPED)
 
-    def due(self, what: str, trace: Trace) -> bool:
-        """Whether `what`, "loss" or "inputs", is to be computed again with other records."""
-        signature = (what, *trace.signature)
-        if signature not in self._signatures:
-            if len(self._signatures) >= _SIGNATURES:
-                self._signatures.clear()
-            self._signatures.add(signature)
-            return True
-        return self._sure[what] > 0 or _DRAW.random() < _REPLAYED
+    def _note_unknown(self, fact: str, trace: Trace, value: TracedTensor) -> None:
+        """Note lines that bring tensors of unknown origin into `value`."""
+        for line in trace.unknown(value.ref):
+            self.facts.missing(
+                fact,
+                f"{line} brings in a tensor that is neither of this batch nor declared: declare it by "
+                'private.public(tensor, "name"), or draw it by torch.rand_like(rows)',
+            )
+
+    def _doubt(self, fact: str, says: str) -> None:
+        if says:
+            self.facts.missing(fact, f'{says} Or declare it: private.declare({fact!r}, "why")')
+
+    def due(self, trace: Trace) -> bool:
+        """Whether a loss is to be computed again from one record alone, by which its scale shows."""
+        return self._is_new(trace.signature(), trace, self._signatures) or self._is_sampled()
+
+    def _is_sampled(self) -> bool:
+        sure = self._sure["loss"] > 0
+        self._sure["loss"] -= sure
+        return sure or _DRAW.random() < _REPLAYED
+
+    def _is_new(self, signature: Hashable, trace: Trace, known: set[Hashable]) -> bool:
+        """Whether these operations were not seen before on a batch that could show a mixing."""
+        if signature in known:
+            return False
+        if len(known) >= _SIGNATURES:
+            known.clear()
+        if trace.size > 1:
+            known.add(signature)
+        return True
 
     def check_loaded(self, before: Mapping[str, Any], after: Mapping[str, Any], training: bool) -> None:
         """Raise if weights other than the released ones are about to be loaded for training."""
@@ -312,17 +332,20 @@ class LoopChecks:
         name = self.guard.moved()
         return elsewhere(name) if name else ""
 
-    def _known(self, value: Tensor) -> bool:
-        """Whether a tensor from outside of the batch may be used: declared, a parameter, counting, zeros or ones."""
+    def _known(self, value: Tensor) -> Hashable | None:
+        """Names a tensor from outside of the batch: declared, a parameter, counting, zeros or ones; None for others."""
         declared, version = self._public.get(id(value), (None, 0))
         if declared is value:
-            return version == value._version
-        if value.requires_grad or not value.numel():
-            return True
+            return (id(value), version) if version == value._version else None
+        if value.requires_grad:
+            return "parameter" if isinstance(value, nn.Parameter) else object()
+        if not value.numel():
+            return "empty"
         first = value.flatten()[0]
         if bool((first == 0) | (first == 1)) and bool((value == first).all()):
-            return True
-        return value.dim() == 1 and torch.equal(value, torch.arange(len(value), device=value.device).to(value.dtype))
+            return "constant"
+        counts = value.dim() == 1 and torch.equal(value, torch.arange(len(value), device=value.device).to(value.dtype))
+        return "counts" if counts else None
 
     @contextmanager
     def _marking(self) -> Iterator[None]:

@@ -1,31 +1,26 @@
 """The trace of a batch: every torch operation on its rows and on the private outputs, so that it can be run again.
 
 The loader yields `TracedTensor`s. Whatever is computed from them, and from the outputs of the private model, stands on
-one `Trace`. The trace runs again with half of the rows replaced at fixed shape, draws repeated: an input of the model,
-or the gradient of a loss, that belongs to a row outside of that half must stay as it was. Numbers that leave the trace
+one `Trace`, which runs again under record types, draws repeated; see `batch_types`. Numbers that leave the trace
 (`float(loss)`, `.item()`, `.numpy()`) are counted by source line.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tacit.errors import TrainingMisuse
-from tacit.gradients.model_probe import with_others
 from tacit.training.autograd import flat, writes
+from tacit.verification.reads import user_line
 
-_OWN = str(Path(__file__).parents[1])
-_TORCH = str(Path(torch.__file__).parent)
 # These give a tensor whose shape follows the values: the shape is the number that is read. The tensor stays traced.
 _SHAPED = frozenset(("nonzero", "unique", "bincount", "masked_select"))
 # Functions that hand a value, or what decides a branch, to Python.
@@ -50,12 +45,19 @@ class Ref:
 
 @dataclass
 class Node:
-    """One operation: what ran, on what, in which modes, and the generators' states before an operation that draws."""
+    """One operation: what ran, on what, in which modes, and the generators' states before an operation that draws.
+
+    Attributes:
+        line: the user's line.
+        others: what says which the tensors from outside of the trace are; None for one that nobody knows.
+    """
 
     function: Callable[..., Any]
     args: Any
     kwargs: Any
     grad: bool
+    line: str
+    others: tuple[Hashable | None, ...]
     autocast: tuple[str, torch.dtype] | None = None
     generators: tuple[Tensor, Tensor | None] | None = None
 
@@ -87,14 +89,6 @@ class Reads:
             self.told(line)
 
 
-def user_line() -> str:
-    """File and number of the innermost line that runs outside of torch and tacit."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith((_OWN, _TORCH)):
-        frame = frame.f_back
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-
-
 EARLIER = object()
 """Stands on a trace for a value of an earlier batch, which belongs to no record of this one."""
 
@@ -105,25 +99,23 @@ class Trace:
     Args:
         size: rows of the batch.
         reads: where numbers that leave the trace are counted.
-        known: whether a tensor from outside of the trace may enter a loss.
+        known: names a tensor from outside of the trace, equal for equal values; None for one of unknown origin.
 
     Attributes:
         nodes: operations; None where a root stands.
         roots: node -> value at the start, as it was.
         outputs: node -> leaf of the private model's outputs.
-        unknown: lines that brought other tensors into a loss.
         written: whether any value was written into, so that identity says nothing any more.
         refusal: what `backward` on a value that did not pass the private model says.
     """
 
     _made = count()
 
-    def __init__(self, size: int, reads: Reads, known: Callable[[Tensor], bool] = lambda value: True):
+    def __init__(self, size: int, reads: Reads, known: Callable[[Tensor], Hashable | None] = id):
         self.size, self.reads, self.known = size, reads, known
         self.nodes: list[Node | None] = []
         self.roots: dict[int, Tensor] = {}
         self.outputs: dict[int, Tensor] = {}
-        self.unknown: set[str] = set()
         self.written = False
         self.refusal = _NOT_PRIVATE
         self.order = next(self._made)
@@ -164,48 +156,76 @@ class Trace:
         autocast = (device, torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
         given = refer(args, self), refer(kwargs, self)
         drawn = _states(device) if _draws(function, kwargs) else None
-        self.nodes.append(Node(function, *given, torch.is_grad_enabled(), autocast, drawn))
+        others = tuple(self.known(value) for value in flat((args, kwargs)) if _is_other(value))
+        self.nodes.append(Node(function, *given, torch.is_grad_enabled(), user_line(), others, autocast, drawn))
         return len(self.nodes) - 1
 
-    def run(self, wanted: Ref, roots: dict[int, Tensor]) -> Any:
-        """The value of `wanted` when the roots have other values; `EARLIER` if a value of an earlier batch is in it."""
-        # What was written into may be another view of the same memory, so then every operation runs again.
-        needed = set(range(len(self.nodes))) if self.written else self._needed(wanted)
-        values: dict[int, Any] = {}
+    def run(self, wanted: Ref, roots: dict[int, Tensor], before: Callable[[Node], object]) -> Any:
+        """The value of `wanted` from the values `roots`; `EARLIER` if a value of an earlier batch is in it.
+
+        Args:
+            wanted: the value.
+            roots: node -> value.
+            before: called with each operation before it runs.
+        """
+        needed, values = self._needed(wanted), dict[int, Any]()
         state = _states(self._device)
         try:
-            for place, node in enumerate(self.nodes):
-                if place in needed:
-                    values[place] = roots[place] if node is None else _again(node, values)
+            for place in needed:
+                node = self.nodes[place]
+                if node is None:
+                    values[place] = roots[place]
+                    continue
+                before(node)
+                values[place] = _again(node, values)
         finally:
             _restore(state)
         return _item(values, wanted)
 
-    def _needed(self, wanted: Ref) -> set[int]:
-        """The nodes that `wanted` depends on."""
+    def unknown(self, wanted: Ref) -> list[str]:
+        """Lines at which a tensor of unknown origin enters the value of `wanted`."""
+        nodes = [self.nodes[place] for place in self._needed(wanted)]
+        return sorted({node.line for node in nodes if node is not None and None in node.others})
+
+    def _needed(self, wanted: Ref) -> list[int]:
+        """The nodes that `wanted` depends on, in order."""
+        if self.written:
+            # What was written into may be another view of the same memory, so then every operation counts.
+            return list(range(len(self.nodes)))
         needed = {wanted.node}
         for place in range(wanted.node, -1, -1):
             node = self.nodes[place]
             if node is not None and place in needed:
                 needed |= {value.node for value in flat((node.args, node.kwargs)) if isinstance(value, Ref)}
-        return needed
+        return sorted(needed)
 
-    def replaced(self, half: Tensor, new: bool) -> dict[int, Tensor]:
-        """The roots with other rows where `half` is true; see `with_others`."""
-        return {
-            place: with_others(value, half, new=new) if value.dim() and len(value) == self.size else value.clone()
-            for place, value in self.roots.items()
-        }
+    def signature(self, numbers: bool = True) -> tuple[Hashable, ...]:
+        """All operations in order, with all that was given to them; the size of the batch is a letter.
 
-    @property
-    def signature(self) -> tuple[object, ...]:
-        """All operations in order, by name and by the numbers given to them; the size of the batch is a letter."""
-        return tuple("root" if node is None else self._said(node) for node in self.nodes)
+        Args:
+            numbers: whether numbers that are no whole ones, which change no record type, are told apart.
+        """
+        return tuple(
+            self._shape(self.roots[place]) if node is None else self._program(node, numbers)
+            for place, node in enumerate(self.nodes)
+        )
 
-    def _said(self, node: Node) -> tuple[object, ...]:
-        given = (value for value in flat((node.args, node.kwargs)) if isinstance(value, int | float))
-        numbers = ("n" if value == self.size else value for value in given)
-        return getattr(node.function, "__name__", ""), *numbers
+    def _shape(self, root: Tensor) -> Hashable:
+        return root.dtype, root.stride() if root.dim() > 1 else (), tuple(map(self._number, root.shape))
+
+    def _number(self, value: int) -> Hashable:
+        return "n" if value == self.size and not isinstance(value, bool) else value
+
+    def _program(self, node: Node, numbers: bool) -> Hashable:
+        said: list[Hashable] = [node.function, node.grad, node.autocast, node.others]
+        for value in flat((node.args, node.kwargs)):
+            parts = (value.start, value.stop, value.step) if isinstance(value, slice) else (value,)
+            for part in parts:
+                if isinstance(part, int):
+                    said.append(self._number(part))
+                elif not isinstance(part, Tensor):
+                    said.append(part if numbers or not isinstance(part, float) else float)
+        return tuple(said)
 
 
 _NOT_PRIVATE = (
@@ -254,16 +274,14 @@ def traced_call(func: Any, args: Any, kwargs: Any, kind: type[TracedTensor]) -> 
         if name not in _SHAPED:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
-    if kind is not TracedTensor and not all(_is_known(value, trace) for value in values):
-        trace.unknown.add(user_line())
     place = trace.append(func, args, kwargs, writes(func))
     with torch._C.DisableTorchFunctionSubclass():
         result = func(*args, **kwargs)
     return _wrapped(result, trace, place, kind)
 
 
-def _is_known(value: Any, trace: Trace) -> bool:
-    return not isinstance(value, Tensor) or isinstance(value, TracedTensor) or trace.known(value)
+def _is_other(value: Any) -> bool:
+    return isinstance(value, Tensor) and not isinstance(value, TracedTensor)
 
 
 _PASSIVE_NAMES = (

@@ -130,12 +130,12 @@ class PrivateModel(nn.Module):
         check_mode(self)
         session.checks.after_forward(recording.inputs)
         loss, reduction = outputs.as_subclass(Tensor), session.reduction
-        due = session.checks.due("loss", outputs.trace)
+        due = session.checks.due(outputs.trace)
         # A mean or a sum may be one of single losses in one batch and not in the next, as where targets are ignored.
         turn = session.backwards if due or not loss.dim() else None
         found = cotangents(loss, outputs.made, outputs.tape, reduction, turn, self._sizes)
         scale = len(found) if reduction == "mean" and not loss.dim() else 1
-        session.checks.check_loss(outputs, outputs.tape.root, found, scale, due=due)
+        session.checks.check_loss(outputs, outputs.tape.root, found, scale)
         if outputs.loss_scale != 1:
             found = found.float() / outputs.loss_scale
         if len(found) and not self._checked:

@@ -58,7 +58,10 @@ class Call:
         name: of the operation, "aten.add".
         line: the user's line.
         count: number of records.
+        undone: whether a mean over the batch is multiplied by its size afterwards.
     """
+
+    undone = False
 
     def __init__(
         self,

@@ -60,8 +60,10 @@ class RecordMode(TorchDispatchMode):
 
     Args:
         count: records of the batch, >= 2.
+        undone: whether a mean over the batch is multiplied by its size afterwards.
 
     Attributes:
+        at: the user's line of an operation that runs again; empty where the user's code itself runs.
         storages: what every storage holds.
         operations: names of the operations on records' values, in order.
         reads: user's line -> how often a number was read there.
@@ -74,9 +76,10 @@ class RecordMode(TorchDispatchMode):
         refused: the first refusal, which code in between may have caught or wrapped.
     """
 
-    def __init__(self, count: int):
+    def __init__(self, count: int, undone: bool = False):
         super().__init__()
-        self.count, self.storages = count, Storages(count)
+        self.count, self.undone, self.storages = count, undone, Storages(count)
+        self.at = ""
         self.operations: list[str] = []
         self.reads: dict[str, int] = {}
         self.foreign: dict[str, int] = {}
@@ -124,7 +127,7 @@ class RecordMode(TorchDispatchMode):
         node = torch._C._current_autograd_node()
         if node is not None and not runs_user_code(sys._getframe(1)):
             return self._lines.get(node._sequence_nr(), "")
-        return user_line(sys._getframe(1))
+        return self.at or user_line(sys._getframe(1))
 
     def _note_line(self) -> str:
         line = self.line()
@@ -148,6 +151,7 @@ class RecordMode(TorchDispatchMode):
     def _dispatch(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         line = self._note_line()
         call = Call(func, args, kwargs, self.kind, line, self.count)
+        call.undone = self.undone
         name = func._schema.name.partition("::")[2]
         other = any(issubclass(kind, Tensor) and kind not in (Tensor, nn.Parameter) for kind in types)
         if other or any(value.layout != torch.strided for value in call.tensors):

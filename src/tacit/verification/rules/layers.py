@@ -353,8 +353,17 @@ def class_loss(call: Call) -> RecordType | list[RecordType]:
     if kind == Public() or call["self"].dim() < (4 if "2d" in call.name else 2):
         call.refuse("its scores have no batch axis", _BATCH_AXIS)
     if call["reduction"]:
-        return call.whole()
+        return [call.whole(), Public() if _is_size(call) else call.whole()]
     return [kind, kind if call.name.startswith("aten.multilabel") else Public()]
+
+
+def _is_size(call: Call) -> bool:
+    """Whether what a reduced loss of classes is divided by is its number of targets, or nothing."""
+    counted = "ignore_index" not in call or bool((call["target"] != call["ignore_index"]).all())
+    return call["reduction"] == _SUM or (call["weight"] is None and counted)
+
+
+_SUM = 2
 
 
 @rule("nll_loss_backward", "nll_loss2d_backward", "multi_margin_loss_backward", "multilabel_margin_loss_backward")
@@ -362,7 +371,7 @@ def class_loss_backward(call: Call) -> RecordType:
     """The gradient of such a loss; with a mean, it divides by a number of the whole batch."""
     read_all(call)
     public_weights(call, "weight", "total_weight")
-    if call["reduction"]:
+    if call["reduction"] not in (0, _SUM) and not call.undone:
         call.refuse("it divides by a number of the whole batch", 'Use reduction="none"')
     names = ("grad_output", "self", "target", "is_target")
     return on_batch_axis(call, call.same_axis([call[name] for name in names if name in call]))
