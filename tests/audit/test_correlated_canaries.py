@@ -17,9 +17,8 @@ from tacit.mechanisms import (
     ToeplitzStrategy,
     TreeStrategy,
 )
-from tacit.noise.correlated import CorrelatedNoise
+from tacit.noise.correlated import CorrelatedNoise, Whitening
 from tacit.noise.strategy import banded, buffered, square_root
-from tacit.noise.whitening import Whitening
 
 N, NOISE = 6, 0.9
 STRATEGIES = {

@@ -9,7 +9,7 @@ import torch
 
 from tacit.cli import main
 from tacit.errors import InvalidInput
-from tacit.models.named import home_of, module_at
+from tacit.models import home_of, module_at
 from tacit.signing import code_digest
 from tests.runs.reissued import reissue
 

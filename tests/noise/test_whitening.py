@@ -5,8 +5,7 @@ import pytest
 from scipy.linalg import solve_triangular
 
 from tacit.mechanisms import TreeStrategy
-from tacit.noise.correlated import CorrelatedNoise
-from tacit.noise.whitening import Whitening
+from tacit.noise.correlated import CorrelatedNoise, Whitening
 
 SHORT = [*range(1, 34), 47, 64, 100]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tacit.runs import audit_run, read_config, train
-from tacit.sampling import allocation, balanced
+from tacit.sampling import allocation
 from tacit.training import release
 
 KINDS = ("random_allocation", "balanced_iteration")
@@ -54,12 +54,12 @@ def test_half_the_noise_is_refuted(kind, folder, monkeypatch):
 
 
 def test_a_sampler_that_uses_records_twice_as_often_is_noticed(folder, monkeypatch):
-    run, begin = folder("balanced_iteration"), balanced.BalancedIterationSampler.__init__
+    run, begin = folder("balanced_iteration"), allocation.BalancedIterationSampler.__init__
 
     def twice(self, records, iterations, participations, stream=None):
         begin(self, records, iterations, 2 * participations, stream)
 
-    monkeypatch.setattr(balanced.BalancedIterationSampler, "__init__", twice)
+    monkeypatch.setattr(allocation.BalancedIterationSampler, "__init__", twice)
     report = audited(run)
     assert report.monitors == {"noise": True, "sampler": False}
 

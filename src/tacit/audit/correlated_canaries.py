@@ -12,7 +12,7 @@ from tacit import check
 from tacit.audit.allocation_canaries import SubsetMean
 from tacit.mechanisms import BallsAndBins, CyclicAllocation, CyclicPoisson, Mechanism, MinSeparation, ToeplitzStrategy
 from tacit.mechanisms.matrix import Strategy
-from tacit.noise.whitening import Whitening
+from tacit.noise.correlated import Whitening
 
 Separated = BallsAndBins | CyclicAllocation | CyclicPoisson | MinSeparation
 """Mechanisms whose records take part in the steps of one group alone."""

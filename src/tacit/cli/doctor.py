@@ -26,7 +26,7 @@ def command(
 ) -> None:
     """Find layers that mix the examples of a batch or keep private data, with the fix; exit code 2 if there are any."""
     from tacit import gradients
-    from tacit.models.named import module_at
+    from tacit.models import module_at
 
     network = module_at(model)
     found = gradients.problems(network)

@@ -90,7 +90,7 @@ def _verify_spec(path: Path, epsilon: float | None, delta: float | None, *, json
 
 def _verify_trainer(where: str, claimed: dict[str, float], relation: str, *, json: bool) -> None:
     from tacit.audit import replay_trainer
-    from tacit.models.named import function_at
+    from tacit.models import function_at
 
     found = replay_trainer(function_at(where), relation=relation, **claimed)
     if json:

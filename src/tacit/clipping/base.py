@@ -1,4 +1,9 @@
-"""`Clip`: how per-sample gradients are bounded, and the sensitivity that follows."""
+"""`Clip`: how per-sample gradients are bounded, and the sensitivity that follows.
+
+Flat and automatic clipping: one bound on the L2 norm of the whole per-sample gradient.
+
+Batch-mean clipping: the mean gradient of a batch is clipped, not the per-sample gradients.
+"""
 
 from __future__ import annotations
 
@@ -138,3 +143,98 @@ def capped(norms: Tensor, bound: float | Tensor, *, rounding: float, stability: 
         factors.clamp_(max=1.0)
     # A factor too small for full precision could round up; it becomes 0, which contributes less.
     return torch.threshold_(torch.nan_to_num_(factors, nan=0.0), torch.finfo(norms.dtype).tiny, 0.0)
+
+
+@dataclass(frozen=True)
+class FlatClip(NormClip):
+    """Scale every per-sample gradient g to norm at most `clip_norm` (Abadi et al. 2016, Algorithm 1).
+
+        factor(g) = min(1, clip_norm / |g|)
+
+    A sum of clipped gradients changes by at most `clip_norm` when one record is added or removed.
+
+    Args:
+        clip_norm: in [1e-9, 1e12].
+
+    Example:
+        >>> import torch
+        >>> FlatClip(1.0).factors(torch.tensor([0.5, 4.0]), rounding=1e-7)
+        tensor([1.0000, 0.2500])
+    """
+
+    type: ClassVar[str] = "flat"
+
+
+@dataclass(frozen=True)
+class AutomaticClip(NormClip):
+    """Scale every per-sample gradient g to g clip_norm / (|g| + stability), shorter than `clip_norm`.
+
+    Small gradients are scaled up as well, so changing `clip_norm` only changes the learning rate.
+
+    Args:
+        clip_norm: in [1e-9, 1e12].
+        stability: in [1e-6, 1e6]; keeps small gradients shorter than larger ones.
+
+    Source: Bu, Wang, Zha & Karypis 2022, "Automatic clipping", AUTO-S.
+
+    Example:
+        >>> import torch
+        >>> AutomaticClip(1.0).factors(torch.tensor([0.49, 3.99]), rounding=1e-7)
+        tensor([2.0000, 0.2500])
+    """
+
+    type: ClassVar[str] = "automatic"
+    clip_norm: float = 1.0
+    stability: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check.real("stability", self.stability, low=1e-6, high=1e6, hint="Use e.g. 0.01.")
+
+    def factors(self, norms: Tensor, *, rounding: float) -> Tensor:
+        """Factor clip_norm / (norm + stability) of every norm; 0 for a norm that is not finite."""
+        return capped(norms, self.clip_norm, rounding=rounding, stability=self.stability)
+
+
+@dataclass(frozen=True)
+class BatchMeanClip(NormClip):
+    """Clip the mean gradient of the batch to `clip_norm` and add noise to it, as Jayaraman & Evans (2019) compare it.
+
+    The sensitivity is 2 clip_norm under any relation: one record may turn a mean of length `clip_norm` around. The
+    noise N(0, (noise_multiplier * 2 clip_norm)^2 I) is added to the mean and not divided by the batch size. It is about
+    2 x batch size times the noise of per-sample clipping. Under replace_one accountants double the sensitivity once
+    more, which is more than needed.
+
+    Args:
+        clip_norm: in [1e-9, 1e12].
+
+    Example:
+        >>> BatchMeanClip(1.0).sensitivity
+        2.0
+    """
+
+    type: ClassVar[str] = "batch_mean"
+    of_mean: ClassVar[bool] = True
+
+    @property
+    def sensitivity(self) -> float:
+        """Twice the clipping norm."""
+        return 2 * self.clip_norm
+
+    def factors(self, norms: Tensor, *, rounding: float) -> Tensor:
+        """1 for every record with a gradient that is finite."""
+        return norms.isfinite().to(norms.dtype)
+
+    def finish(self, flat: Tensor, records: int) -> Tensor:
+        """The clipped mean; zero for a mean that is not finite."""
+        import torch
+
+        flat.div_(max(records, 1))
+        largest = float(flat.abs().max()) if flat.numel() else 0.0
+        if not largest < torch.finfo(flat.dtype).max:
+            return flat.zero_()
+        norm = largest * float((flat / (largest or 1.0)).double().square().sum().sqrt())
+        bound = self.clip_norm * (1.0 - ROUNDINGS * torch.finfo(flat.dtype).eps)
+        if norm > bound:
+            flat.div_(largest).mul_(bound / norm * largest)
+        return flat

@@ -1,8 +1,13 @@
 """The interface of Opacus: its documented scripts run after their imports are changed to `tacit.opacus`."""
 
-from tacit.opacus.batch_memory_manager import BatchMemoryManager
-from tacit.opacus.layers import DPGRU, DPLSTM, DPRNN, DPMultiheadAttention
-from tacit.opacus.module_validator import ModuleValidator
+from tacit.opacus.module_validator import (
+    DPGRU,
+    DPLSTM,
+    DPRNN,
+    BatchMemoryManager,
+    DPMultiheadAttention,
+    ModuleValidator,
+)
 from tacit.opacus.privacy_engine import PrivacyEngine
 from tacit.opacus.schedulers import (
     ExponentialGradClip,

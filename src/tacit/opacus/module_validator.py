@@ -1,9 +1,17 @@
-"""`ModuleValidator`: which models can be trained privately, with the methods of Opacus."""
+"""`ModuleValidator`: which models can be trained privately, with the methods of Opacus.
+
+The layers that Opacus needs in the place of torch's; here torch's own, whose per-sample gradients are made.
+
+States are those of torch's layers, as the states of Opacus's are.
+
+`BatchMemoryManager`: logical batches as physical batches that fit into memory.
+"""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from types import TracebackType
 from typing import ClassVar
 
 from torch import nn
@@ -11,6 +19,8 @@ from torch import nn
 from tacit import check
 from tacit.errors import UnsupportedModel
 from tacit.gradients import fix, problems
+from tacit.training.loader import PrivateLoader
+from tacit.training.wrappers import PrivateOptimizer
 
 _INSTANCE = {nn.BatchNorm1d: nn.InstanceNorm1d, nn.BatchNorm2d: nn.InstanceNorm2d, nn.BatchNorm3d: nn.InstanceNorm3d}
 _REPLACED = (*_INSTANCE, nn.SyncBatchNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
@@ -98,3 +108,59 @@ def _with_normalisation(module: nn.Module, groups: int | None) -> nn.Module:
     if module.affine:
         new.weight, new.bias = module.weight, module.bias
     return new.train(module.training)
+
+
+class DPLSTM(nn.LSTM):
+    """`torch.nn.LSTM` under the name of Opacus."""
+
+
+class DPGRU(nn.GRU):
+    """`torch.nn.GRU` under the name of Opacus."""
+
+
+class DPRNN(nn.RNN):
+    """`torch.nn.RNN` under the name of Opacus."""
+
+
+class DPMultiheadAttention(nn.MultiheadAttention):
+    """`torch.nn.MultiheadAttention` under the name of Opacus."""
+
+
+class BatchMemoryManager:
+    """Context in which the private loader yields physical batches of at most `max_physical_batch_size` records.
+
+        with BatchMemoryManager(data_loader=loader, max_physical_batch_size=64, optimizer=optimizer) as batches:
+            for inputs, targets in batches:
+                optimizer.zero_grad()
+                criterion(model(inputs), targets).backward()
+                optimizer.step()
+
+    `step` does nothing until the last physical batch of a logical batch; then it adds noise once, to the whole sum. The
+    result does not depend on `max_physical_batch_size`.
+
+    Args:
+        data_loader: the loader that `make_private` returned.
+        max_physical_batch_size: >= 1.
+        optimizer: the optimizer that the same call returned.
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
+    """
+
+    def __init__(self, *, data_loader: PrivateLoader, max_physical_batch_size: int, optimizer: PrivateOptimizer):
+        if not isinstance(data_loader, PrivateLoader):
+            rule = "the loader that make_private returned"
+            raise check.fail("data_loader", rule, type(data_loader).__name__)
+        if not isinstance(optimizer, PrivateOptimizer) or not optimizer.steps_on(data_loader):
+            rule = "the optimizer that make_private returned together with data_loader"
+            raise check.fail("optimizer", rule, type(optimizer).__name__)
+        check.count("max_physical_batch_size", max_physical_batch_size)
+        self._loader = data_loader.with_physical_batches(max_physical_batch_size)
+
+    def __enter__(self) -> PrivateLoader:
+        return self._loader
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing to undo: the original loader was left as it is."""

@@ -16,11 +16,8 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.mechanisms import from_spec
-from tacit.opacus import checkpoint
-from tacit.opacus.accountants import OpacusAccountant, proven_accountant
-from tacit.opacus.adaptive_clipping import Adaptive
-from tacit.opacus.arguments import Arguments, Execution
-from tacit.opacus.criterion import PerExampleMean
+from tacit.opacus import schedulers
+from tacit.opacus.arguments import Adaptive, Arguments, Execution, OpacusAccountant, PerExampleMean, proven_accountant
 from tacit.opacus.module_validator import ModuleValidator
 from tacit.opacus.schedulers import Scheduler
 from tacit.tradeoff import Epsilon
@@ -238,7 +235,7 @@ class PrivacyEngine:
     def save_checkpoint(
         self,
         *,
-        path: checkpoint.Target,
+        path: schedulers.Target,
         module: nn.Module,
         optimizer: Optimizer | None = None,
         noise_scheduler: Scheduler | None = None,
@@ -272,14 +269,14 @@ class PrivacyEngine:
             "ledger": self.ledger.resumable().spec(),
             "not_taken": [entry.mechanism.spec() | {"steps": entry.steps} for entry in self.ledger.not_taken],
         }
-        parts = checkpoint.named_parts(optimizer, noise_scheduler, grad_clip_scheduler)
-        checkpoint.write(path, state | {name: part.state_dict() for name, part in parts.items()})
+        parts = schedulers.named_parts(optimizer, noise_scheduler, grad_clip_scheduler)
+        schedulers.write(path, state | {name: part.state_dict() for name, part in parts.items()})
         self._saved_steps = self.ledger.counted
 
     def load_checkpoint(
         self,
         *,
-        path: checkpoint.Target,
+        path: schedulers.Target,
         module: nn.Module,
         optimizer: Optimizer | None = None,
         noise_scheduler: Scheduler | None = None,
@@ -310,8 +307,8 @@ class PrivacyEngine:
         """
         if torch_load_kwargs:
             raise check.fail("torch_load_kwargs", "None", torch_load_kwargs, "The file is safetensors, not a pickle.")
-        state = checkpoint.read(path)
-        parts = checkpoint.named_parts(optimizer, noise_scheduler, grad_clip_scheduler)
+        state = schedulers.read(path)
+        parts = schedulers.named_parts(optimizer, noise_scheduler, grad_clip_scheduler)
         missing = [name for name in parts if name not in state]
         if missing:
             raise check.fail("path", f"a checkpoint with {missing[0]}", str(path), "Save it with that part.")

@@ -16,7 +16,7 @@ from tacit.data import Dataset, load
 from tacit.data.table import dataset_from
 from tacit.errors import InvalidInput
 from tacit.gradients import examine
-from tacit.models.named import module_at
+from tacit.models import module_at
 from tacit.noise import SeededStream, Stream
 from tacit.runs.config import Config
 from tacit.runs.metrics import metric_of

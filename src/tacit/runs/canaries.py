@@ -21,8 +21,8 @@ from tacit import check
 from tacit.audit import AllocationMonitor, GroupMonitor, LowOrderBits, NoiseMonitor, SamplerMonitor
 from tacit.mechanisms import Strategy
 from tacit.noise import Stream
+from tacit.noise.correlated import Whitening
 from tacit.noise.rounded_gaussian import grid_of
-from tacit.noise.whitening import Whitening
 from tacit.sampling import Batch, PoissonSampling, Sampler, Sampling
 from tacit.sampling.cyclic import CyclicSampler
 from tacit.training.optimizers import is_plain

@@ -233,7 +233,7 @@ class OpenedRun:
 
     def _check_code(self, model: str, trust_code: bool) -> None:
         """A run that came from elsewhere must not name code that is run when it is looked at."""
-        from tacit.models.named import code_of
+        from tacit.models import code_of
 
         files = code_of(model)
         if not files:

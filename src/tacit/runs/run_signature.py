@@ -55,7 +55,7 @@ def sign_run(folder: Path, model: str) -> None:
         folder: of the run.
         model: as in the configuration; the source of a model of the user's own is signed with the rest.
     """
-    from tacit.models.named import code_of
+    from tacit.models import code_of
     from tacit.training.checkpoint import checkpoint_id
 
     content, earlier = _parts(folder)

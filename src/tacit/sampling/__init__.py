@@ -1,7 +1,11 @@
 """Private samplers: they alone issue the batches that are trained on, at the sampling rate of the accountant."""
 
-from tacit.sampling.allocation import RandomAllocationSampler, RandomAllocationSampling
-from tacit.sampling.balanced import BalancedIterationSampler, BalancedIterationSampling
+from tacit.sampling.allocation import (
+    BalancedIterationSampler,
+    BalancedIterationSampling,
+    RandomAllocationSampler,
+    RandomAllocationSampling,
+)
 from tacit.sampling.base import Batch, Sampler, Sampling
 from tacit.sampling.cyclic import (
     BallsAndBinsSampling,
@@ -10,11 +14,16 @@ from tacit.sampling.cyclic import (
     CyclicPoissonSampler,
     CyclicPoissonSampling,
 )
-from tacit.sampling.fixed_size import FixedSizeSampler, FixedSizeSampling
-from tacit.sampling.poisson import PoissonSampler, PoissonSampling, TruncatedPoissonSampler, TruncatedPoissonSampling
+from tacit.sampling.fixed_size import FixedSizeSampler, FixedSizeSampling, ShuffledSampler, ShuffledSampling
+from tacit.sampling.poisson import (
+    GroupedPoissonSampler,
+    GroupedPoissonSampling,
+    PoissonSampler,
+    PoissonSampling,
+    TruncatedPoissonSampler,
+    TruncatedPoissonSampling,
+)
 from tacit.sampling.registry import SAMPLINGS, sampling_of
-from tacit.sampling.shuffled import ShuffledSampler, ShuffledSampling
-from tacit.sampling.users import GroupedPoissonSampler, GroupedPoissonSampling
 
 __all__ = [
     "SAMPLINGS",

@@ -1,4 +1,7 @@
-"""Random allocation: every record once in an epoch, in a step of its own drawing (balls and bins)."""
+"""Random allocation: every record once in an epoch, in a step of its own drawing (balls and bins).
+
+Balanced iteration sampling: every record in exactly k of the T steps of a run, a subset of its own drawing.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from numpy.typing import NDArray
 
 from tacit import check
 from tacit.errors import InvalidInput
-from tacit.mechanisms import Gaussian, Mechanism, RandomAllocation
+from tacit.mechanisms import BalancedIteration, Gaussian, MatrixGaussian, Mechanism, RandomAllocation
 from tacit.noise import SecureStream, Stream
 from tacit.noise.discrete import uniform_integers
 from tacit.relation import Relation
@@ -108,3 +111,105 @@ class RandomAllocationSampler(Sampler):
         super().restore(state)
         self._left = np.split(state["left"], np.cumsum(state["sizes"])[:-1]) if "left" in state else []
         self.interrupted = state["unfinished"] and not self._left
+
+
+_CELLS = 1 << 24
+"""Records times steps that are drawn at a time, one byte each."""
+
+
+@dataclass(frozen=True)
+class BalancedIterationSampling(Sampling):
+    """Each record in exactly k = round(sample_rate * T) of the T steps of a run, at least 1, drawn uniformly by itself.
+
+    Batches vary in size, and every record is used equally often, whatever the number of steps is. What is accounted
+    for is a bound from above by k epochs of random allocation over floor(T / k) steps or one more, T in all; where k
+    divides T, `random_allocation` meets it exactly. A run that was begun costs the whole of it; a resumed one draws
+    new subsets for the steps that are left, and counts as another run: which steps a record is still to enter is
+    secret.
+
+    Args:
+        iterations: T >= 1, steps of the run; a run gives its own.
+        series: a run numbers its own.
+
+    Example:
+        >>> BalancedIterationSampling(iterations=50).participations(0.1)
+        5
+    """
+
+    type: ClassVar[str] = "balanced_iteration"
+    uniform: ClassVar[bool] = True
+    whole_run: ClassVar[bool] = True
+    relations: ClassVar[tuple[Relation, ...]] = tuple(Relation)
+    iterations: int | None = None
+    series: int = 0
+
+    def __post_init__(self) -> None:
+        if self.iterations is not None:
+            check.count("iterations", self.iterations)
+
+    def participations(self, sample_rate: float) -> int:
+        """k, the steps that each record takes part in."""
+        return max(1, round(sample_rate * self._known()))
+
+    def sampler(self, records: int, sample_rate: float, stream: Stream) -> BalancedIterationSampler:
+        """A sampler of runs of T steps."""
+        return BalancedIterationSampler(records, self._known(), self.participations(sample_rate), stream)
+
+    def mechanism(self, base: Mechanism, records: int, sample_rate: float) -> Mechanism:
+        """`BalancedIteration` of a run of independent noise; raises `InvalidInput` for another base."""
+        if not isinstance(base, MatrixGaussian) or base.strategy.bands > 1:
+            raise InvalidInput(f"{self.type} sampling must be of a run of independent Gaussian noise; got {base}.")
+        drawn = self.for_steps(base.strategy.iterations)
+        step = Gaussian(base.noise_multiplier)
+        return BalancedIteration(step, drawn._known(), drawn.participations(sample_rate), self.series)
+
+    def in_series(self, number: int) -> BalancedIterationSampling:
+        """This sampling with series `number`."""
+        return replace(self, series=number)
+
+    def for_steps(self, steps: int) -> BalancedIterationSampling:
+        """This sampling for a run of so many steps."""
+        return replace(self, iterations=steps)
+
+    def _known(self) -> int:
+        if self.iterations is None:
+            raise check.fail("iterations", "given, the number of steps of the run", None)
+        return self.iterations
+
+
+class BalancedIterationSampler(RandomAllocationSampler):
+    """The batches of runs, their records in ascending order.
+
+    Args:
+        records: number of records, >= 1.
+        iterations: T >= 1, steps of a run.
+        participations: k in [1, T], steps of each record.
+        stream: source of the random bits; a new `SecureStream` by default.
+
+    Example:
+        >>> from tacit.noise import SeededStream
+        >>> sampler = BalancedIterationSampler(3, 4, 2, SeededStream(0))
+        >>> sorted(record for _ in range(4) for record in sampler.draw().indices.tolist())
+        [0, 0, 1, 1, 2, 2]
+    """
+
+    def __init__(self, records: int, iterations: int, participations: int, stream: Stream | None = None):
+        super().__init__(records, iterations, stream)
+        if check.count("participations", participations) > iterations:
+            raise check.fail("participations", f"at most iterations = {iterations}", participations)
+        self.participations = participations
+        self.expected_size = records * participations / iterations
+
+    def _dealt(self) -> list[NDArray[np.int64]]:
+        rows = max(1, _CELLS // self.steps_per_epoch)
+        found = [self._members(start, min(rows, self.records - start)) for start in range(0, self.records, rows)]
+        return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+
+    def _members(self, start: int, count: int) -> list[NDArray[np.int64]]:
+        """Records `start`, ..., `start + count - 1` by step, by Floyd's algorithm for a uniform subset of each."""
+        inside = np.zeros((self.steps_per_epoch, count), dtype=bool)
+        records = np.arange(count)
+        for last in range(self.steps_per_epoch - self.participations, self.steps_per_epoch):
+            step = uniform_integers(self._stream, last + 1, count)
+            inside[np.where(inside[step, records], last, step), records] = True
+        return [start + np.flatnonzero(row) for row in inside]

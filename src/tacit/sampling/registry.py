@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from tacit import check
-from tacit.sampling.allocation import RandomAllocationSampling
-from tacit.sampling.balanced import BalancedIterationSampling
+from tacit.sampling.allocation import BalancedIterationSampling, RandomAllocationSampling
 from tacit.sampling.base import Sampling
 from tacit.sampling.cyclic import BallsAndBinsSampling, CyclicAllocationSampling, CyclicPoissonSampling
-from tacit.sampling.fixed_size import FixedSizeSampling
+from tacit.sampling.fixed_size import FixedSizeSampling, ShuffledSampling
 from tacit.sampling.poisson import PoissonSampling
-from tacit.sampling.shuffled import ShuffledSampling
 
 SAMPLINGS: dict[str, type[Sampling]] = {
     kind.type: kind

@@ -1,9 +1,7 @@
 """Keyed signatures and seals of the files that tacit writes, and the counters that notice when an older one is back."""
 
-from tacit.signing.counters import latest_count, latest_place, raise_count
-from tacit.signing.keys import SigningKey, configuration_folder, signing_key
-from tacit.signing.sealing import Sealed, seal, unseal
-from tacit.signing.signatures import Origin, code_digest, new_id, origin_of, signature_of
+from tacit.signing.keys import SigningKey, configuration_folder, latest_count, latest_place, raise_count, signing_key
+from tacit.signing.signatures import Origin, Sealed, code_digest, new_id, origin_of, seal, signature_of, unseal
 
 __all__ = [
     "Origin",

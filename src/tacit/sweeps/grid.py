@@ -15,7 +15,7 @@ from tacit import check
 from tacit.accounting import Result
 from tacit.audit import AuditResult
 from tacit.errors import InvalidInput
-from tacit.models.named import home_of
+from tacit.models import home_of
 from tacit.reports import Card
 from tacit.reports.words import by_trust
 from tacit.runs import Config, config_from_table, read_config, train

@@ -10,7 +10,7 @@ from tacit.errors import InvalidInput, NotABound, Refused
 from tacit.mechanisms import Gaussian, Laplace, Mechanism
 from tacit.relation import Relation
 from tacit.standing import Standing
-from tacit.testing.expect import require, require_close, require_raises, require_sorted
+from tacit.testing.draws import require, require_close, require_raises, require_sorted
 from tacit.tradeoff.gaussian import gaussian_epsilon
 
 _DELTA = 1e-5

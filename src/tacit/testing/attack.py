@@ -8,7 +8,7 @@ import numpy as np
 
 from tacit.attacks import Attack, Examples, Model, Scores, roc
 from tacit.errors import InvalidInput
-from tacit.testing.expect import require, require_raises
+from tacit.testing.draws import require, require_raises
 
 RECORDS, CLASSES = 240, 3
 Build = Callable[[Examples, np.ndarray], Attack]

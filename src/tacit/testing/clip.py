@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tacit.clipping import Clip, clip_from_spec
 from tacit.gradients import ClippedSum, UnitIds
-from tacit.testing.expect import require
+from tacit.testing.draws import require
 
 # Zero, the smallest subnormal and normal float32 numbers, ordinary lengths, and lengths whose squares overflow.
 _LENGTHS = (0.0, 1e-45, 1e-39, 1e-30, 1e-20, 1e-8, 1e-3, 0.3, 1.0, 7.0, 1e6, 1e15, 1e19, 1e25, 3e38)

@@ -14,9 +14,19 @@ from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms import Compose, Laplace, Mechanism, alternatives
 from tacit.mechanisms.pairs import Pair
 from tacit.relation import Relation
-from tacit.testing.binned_loss import ALLOWANCE, MASS_ROUNDING, BinnedLoss, check_pair
-from tacit.testing.draws import Draw, Profile, check_draws
-from tacit.testing.expect import require, require_close, require_raises, require_sorted
+from tacit.testing.draws import (
+    ALLOWANCE,
+    MASS_ROUNDING,
+    BinnedLoss,
+    Draw,
+    Profile,
+    check_draws,
+    check_pair,
+    require,
+    require_close,
+    require_raises,
+    require_sorted,
+)
 from tacit.tradeoff.gaussian import gaussian_delta
 
 _ORDERS = np.array([1.25, 2.0, 3.5, 8.0, 32.0])  # Renyi orders: fractional and integer, moderate and large.

@@ -30,7 +30,7 @@ from tacit.mechanisms import (
 from tacit.noise import SeededStream
 from tacit.relation import Relation
 from tacit.sampling import Batch, Sampler, Sampling
-from tacit.testing.expect import require, require_close, require_raises
+from tacit.testing.draws import require, require_close, require_raises
 
 _BATCHES = 3000  # Enough that the chi-square approximation holds down to the tails used here.
 _RUN = 10  # Steps of a run where each record is in a number of them that is fixed.

@@ -25,8 +25,8 @@ from tacit.gradients.inputs import PhysicalBatch
 from tacit.gradients.sum_check import difference_of_sum
 from tacit.mechanisms import Gaussian, MatrixGaussian, Mechanism, Strategy
 from tacit.noise import SecureStream, SeededStream, Stream
+from tacit.noise.correlated import Whitening
 from tacit.noise.rounded_gaussian import grid_of
-from tacit.noise.whitening import Whitening
 from tacit.sampling import Batch
 from tacit.standing import Standing
 from tacit.training.batch_statistics import BatchStatistics
