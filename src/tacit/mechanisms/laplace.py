@@ -1,4 +1,7 @@
-"""The Laplace mechanism, with noise on the reals or on the integers."""
+"""The Laplace mechanism, with noise on the reals or on the integers.
+
+Private choices: exponential mechanism, permute-and-flip, any mechanism of bounded range, randomised response.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,19 +9,23 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import check
+from tacit.errors import Refused
 from tacit.mechanisms.base import Mechanism
 from tacit.mechanisms.pairs import (
     LARGEST_GROUP,
+    AtomPair,
     DiscreteLaplacePair,
     IntegerMixturePair,
     LaplaceMixturePair,
     LaplacePair,
     LaplaceReplacePair,
     Pair,
+    PermuteAndFlipPair,
+    RangePair,
     binomial_logs,
     sampled_pairs,
 )
-from tacit.mechanisms.renyi import atoms_rdp
+from tacit.mechanisms.renyi import atoms_rdp, pure_rdp
 from tacit.relation import Relation
 
 _LARGEST_CHANGE = 10_000  # Its pair has as many losses.
@@ -150,3 +157,203 @@ class DiscreteLaplace(Mechanism):
 
     def __str__(self) -> str:
         return f"DiscreteLaplace({self.parameter:g}, {self.sensitivity})"
+
+
+@dataclass(frozen=True)
+class BoundedRange(Mechanism):
+    """Any mechanism whose privacy loss lies in an interval of length epsilon that contains 0.
+
+    Hence epsilon-DP (Durfee & Rogers 2019); `epsilon` is stated for the relation of the ledger.
+
+    Example:
+        >>> BoundedRange(1.0).zcdp(Relation.ADD_REMOVE)
+        0.125
+    """
+
+    type: ClassVar[str] = "bounded_range"
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check.positive("epsilon", self.epsilon)
+
+    def pure_epsilon(self, relation: Relation) -> float:
+        """Return the smallest known epsilon of pure DP."""
+        return self.epsilon
+
+    def zcdp(self, relation: Relation) -> float:
+        """Return rho = epsilon^2 / 8 (Cesar & Rogers 2021, Lemma 3.2)."""
+        return self.epsilon**2 / 8
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """Return an upper bound on D_a for each order."""
+        return np.minimum(self.zcdp(relation) * np.asarray(orders, dtype=float), self.epsilon)
+
+    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        """The smallest pair that covers every place of the interval, also when it is picked adaptively."""
+        return (RangePair(self.epsilon),)
+
+    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
+        """Intervals of losses add up record by record, to one of `size` times the length."""
+        return (RangePair(size * self.epsilon),), 1
+
+    def __str__(self) -> str:
+        return f"{self.__class__.__name__}({self.epsilon:g})"
+
+
+@dataclass(frozen=True)
+class Exponential(BoundedRange):
+    """Picks an outcome with probability proportional to e^{epsilon * score / (2 * sensitivity)}.
+
+    Example:
+        >>> Exponential(0.5).pure_epsilon(Relation.ADD_REMOVE)
+        0.5
+    """
+
+    type: ClassVar[str] = "exponential"
+
+
+@dataclass(frozen=True)
+class PermuteAndFlip(Mechanism):
+    """Permute-and-flip (McKenna & Sheldon 2020), epsilon-DP: the arg max of scores with exponential noise.
+
+    The Laplace pair of `epsilon` dominates it; the proof stands at `PermuteAndFlipPair`. `epsilon` is stated for the
+    relation of the ledger.
+
+    Example:
+        >>> PermuteAndFlip(0.5).pure_epsilon(Relation.ADD_REMOVE)
+        0.5
+    """
+
+    type: ClassVar[str] = "permute_and_flip"
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check.positive("epsilon", self.epsilon)
+
+    def pure_epsilon(self, relation: Relation) -> float:
+        """Return the smallest known epsilon of pure DP."""
+        return self.epsilon
+
+    def zcdp(self, relation: Relation) -> float:
+        """Return rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4)."""
+        return self.epsilon**2 / 2
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """D_a of the Laplace mechanism of this epsilon."""
+        return Laplace(1.0, self.epsilon).rdp(orders, Relation.ADD_REMOVE)
+
+    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        """Return the dominating pair."""
+        return (PermuteAndFlipPair(self.epsilon),)
+
+    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
+        """A group moves scores by `size` times as much."""
+        return (PermuteAndFlipPair(size * self.epsilon),), 1
+
+    def __str__(self) -> str:
+        return f"PermuteAndFlip({self.epsilon:g})"
+
+
+@dataclass(frozen=True)
+class RandomizedResponse(Mechanism):
+    """Tells the truth with odds e^epsilon : 1 about one bit: the least private epsilon-DP mechanism.
+
+    Every record has a bit and a coin of its own, so that a group of records is as many answers.
+
+    Example:
+        >>> RandomizedResponse(1.0).zcdp(Relation.ADD_REMOVE)
+        0.5
+    """
+
+    type: ClassVar[str] = "randomized_response"
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check.positive("epsilon", self.epsilon)
+
+    def pure_epsilon(self, relation: Relation) -> float:
+        """Return the smallest known epsilon of pure DP."""
+        return self.epsilon
+
+    def zcdp(self, relation: Relation) -> float:
+        """Return rho of zero-concentrated DP."""
+        return self.epsilon**2 / 2
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """Return an upper bound on D_a for each order."""
+        return pure_rdp(self.epsilon, orders)
+
+    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        """Return the dominating pairs, (with, without) the record first."""
+        return (AtomPair.response(self.epsilon),)
+
+    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
+        """One answer for each record of the group."""
+        return self.dominating_pairs(relation), size
+
+    def poisson_group_pairs(self, sample_rate: float, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
+        """One answer for each record that is sampled, which each is by itself."""
+        return self.poisson_pairs(sample_rate, relation), size
+
+    def __str__(self) -> str:
+        return f"RandomizedResponse({self.epsilon:g})"
+
+
+@dataclass(frozen=True)
+class KaryRandomizedResponse(Mechanism):
+    """Every record answers with its value, one of `choices`, but with probability `noise` with a uniform one.
+
+    The answers of all records are released, so that their number is public and add/remove is refused. Under
+    replace-one two values are told apart by k - 2 answers of loss 0 and two of losses +-log((1 - noise) k / noise + 1);
+    under zero-out the blank record answers uniformly.
+
+    Args:
+        noise: in (0, 1], the probability of a uniform answer, which may be the true one.
+        choices: k in [2, 1e9].
+
+    Example:
+        >>> round(KaryRandomizedResponse(0.5, 4).pure_epsilon(Relation.REPLACE_ONE), 4)
+        1.6094
+    """
+
+    type: ClassVar[str] = "kary_randomized_response"
+    noise: float
+    choices: int
+
+    def __post_init__(self) -> None:
+        check.probability("noise", self.noise, open_low=True)
+        if not 2 <= check.count("choices", self.choices) <= 10**9:
+            raise check.fail("choices", "in [2, 1000000000]", self.choices)
+
+    def pure_epsilon(self, relation: Relation) -> float:
+        """Return the largest loss in either direction."""
+        return max(abs(loss) for pair in self.dominating_pairs(relation) for loss in pair.atoms)
+
+    def zcdp(self, relation: Relation) -> float:
+        """Return rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4)."""
+        return self.pure_epsilon(relation) ** 2 / 2
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """D_a of the dominating pair, rounded up."""
+        return atoms_rdp(self.dominating_pairs(relation), orders)
+
+    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        """The laws of the answers of two values, or of a value and a blank record, which are all alike."""
+        if relation is Relation.ADD_REMOVE:
+            raise Refused(f"{self} is accounted under replace_one or zero_out; got add_remove. State one of them.")
+        other = self.noise / self.choices
+        true = 1 - self.noise + other
+        if relation is Relation.ZERO_OUT:
+            blank = 1 / self.choices
+            losses = (float(np.log(self.noise)), float(np.log1p((1 - self.noise) * (self.choices - 1))))
+            value, none = (1 - true, true), (1 - blank, blank)
+            return AtomPair(losses, value, none), AtomPair((-losses[1], -losses[0]), none[::-1], value[::-1])
+        loss = float(np.log1p((1 - self.noise) / other))
+        return (AtomPair((-loss, 0.0, loss), (other, 1 - true - other, true), (true, 1 - true - other, other)),)
+
+    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
+        """One answer for each record of the group."""
+        return self.dominating_pairs(relation), size
+
+    def __str__(self) -> str:
+        return f"KaryRandomizedResponse({self.noise:g}, {self.choices})"

@@ -9,8 +9,7 @@ from tacit import check
 from tacit.errors import InvalidInput
 from tacit.mechanisms.base import Mechanism
 from tacit.mechanisms.gaussian import Gaussian
-from tacit.mechanisms.toeplitz import ToeplitzStrategy
-from tacit.mechanisms.tree import TreeStrategy
+from tacit.mechanisms.toeplitz import ToeplitzStrategy, TreeStrategy
 
 Strategy = ToeplitzStrategy | TreeStrategy
 

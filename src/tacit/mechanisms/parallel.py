@@ -1,12 +1,18 @@
-"""Parallel composition: mechanisms on disjoint parts of the records, every record in exactly one part."""
+"""Parallel composition: mechanisms on disjoint parts of the records, every record in exactly one part.
+
+A menu: stages at each of which one of finitely many declared mechanisms is picked, after seeing what came before.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from tacit import check
 from tacit.mechanisms.base import Compose, Mechanism
+from tacit.relation import Relation
 
 
 @dataclass(frozen=True)
@@ -73,3 +79,68 @@ def alternatives(mechanism: Compose) -> list[Compose]:
         found = [[*chosen, (choice, times)] for chosen in found for choice in part.options()]
     composed = (Compose.of(*chosen) for chosen in found)
     return [*{frozenset(each.steps): each for each in composed}.values()]
+
+
+@dataclass(frozen=True)
+class Menu(Mechanism):
+    """One option of every stage, each picked when the outputs of earlier stages are known.
+
+    With V_0(x) = (1 - e^x)_+ and V_k(x) = max_j E_{L ~ P_j} V_{k - 1}(x - L) plus the mass of infinite loss, the delta
+    of the worst adaptive choice is V_K(epsilon), because V_k is convex in e^x and an option's dominating pair is at
+    least as bad for every such function. `pld` computes it; order-wise Renyi divergences add up with the largest option
+    of each stage.
+
+    Args:
+        stages: one or more, each with one or more options; to stop early costs nothing and needs no option.
+
+    Example:
+        >>> from tacit.mechanisms import Gaussian
+        >>> print(Menu.of([Gaussian(1.0), Gaussian(2.0) * 4], [Gaussian(3.0)]))
+        menu of (Gaussian(1) or Gaussian(2) * 4), then (Gaussian(3))
+    """
+
+    type: ClassVar[str] = "menu"
+    stages: tuple[tuple[Compose, ...], ...]
+
+    def __post_init__(self) -> None:
+        if not self.stages or not all(self.stages):
+            raise check.fail(
+                "stages", "one or more lists of one or more mechanisms", [len(each) for each in self.stages]
+            )
+
+    @classmethod
+    def of(cls, *stages: list[Mechanism]) -> Menu:
+        """Options given as any mechanisms."""
+        return cls(tuple(tuple(Compose.of((option, 1)) for option in stage) for stage in stages))
+
+    @property
+    def unsafe(self) -> tuple[str, ...]:
+        """Return the `unsafe_` switches of all options."""
+        options = (option for stage in self.stages for option in stage)
+        return tuple(dict.fromkeys(switch for each in options for part, _ in each.parts() for switch in part.unsafe))
+
+    def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
+        """Return the sum over stages of the largest D_a of an option, for each order (Feldman & Zrnic 2021)."""
+        worst = [[option.accountable().rdp(orders, relation) for option in stage] for stage in self.stages]
+        return np.sum([np.max(stage, axis=0) for stage in worst], axis=0)
+
+    def pure_epsilon(self, relation: Relation) -> float:
+        """Return the sum over stages of the largest pure epsilon of an option."""
+        worst = (max(option.accountable().pure_epsilon(relation) for option in stage) for stage in self.stages)
+        return float(sum(worst))
+
+    def series_taken(self) -> int:
+        """Return one above the highest number of a series in any option."""
+        return max(option.series_taken() for stage in self.stages for option in stage)
+
+    def spec(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        rows = [
+            [[part.spec() | {"steps": times} for part, times in option.parts()] for option in stage]
+            for stage in self.stages
+        ]
+        return {"type": self.type, "stages": rows}
+
+    def __str__(self) -> str:
+        stages = ("(" + " or ".join(str(option) for option in stage) + ")" for stage in self.stages)
+        return "menu of " + ", then ".join(stages)

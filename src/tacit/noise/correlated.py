@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import TrainingMisuse
 from tacit.mechanisms import Strategy, ToeplitzStrategy, TreeStrategy
-from tacit.mechanisms.tree import honaker_variances
+from tacit.mechanisms.toeplitz import honaker_variances
 
 _UNIT = 2.0**-53
 Vector = NDArray[np.float64]

@@ -12,8 +12,7 @@ import numpy as np
 
 from tacit import check
 from tacit.mechanisms.matrix import Strategy
-from tacit.mechanisms.toeplitz import ToeplitzStrategy, solved
-from tacit.mechanisms.tree import TreeStrategy, honaker_variances
+from tacit.mechanisms.toeplitz import ToeplitzStrategy, TreeStrategy, honaker_variances, solved
 
 _SCALE = 100.0  # Coefficients are optimised in this unit: L-BFGS's first step is of length 1 and must stay stable.
 _UNSTABLE = 1e12  # Value of the objective where the recursion overflows.

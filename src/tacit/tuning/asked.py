@@ -10,7 +10,7 @@ import numpy as np
 
 from tacit import check
 from tacit.mechanisms import Mechanism, TrialLaw
-from tacit.mechanisms.trial_laws import law_from_spec
+from tacit.mechanisms.selection import law_from_spec
 from tacit.noise import Stream
 from tacit.runs import Config
 from tacit.runs.loop_settings import NO_VALIDATION, ValidationSettings

@@ -16,7 +16,7 @@ from tacit.accounting.pld.step_cumulants import (
     logarithm_of,
 )
 from tacit.mechanisms.pairs import Nodes, Pair
-from tacit.mechanisms.pairs.quadrature import LOG_TOLERANCE, exponential_tilt, weighted_mean_and_variance
+from tacit.mechanisms.pairs.base import LOG_TOLERANCE, exponential_tilt, weighted_mean_and_variance
 
 
 @dataclass(frozen=True)

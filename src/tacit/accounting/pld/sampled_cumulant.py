@@ -13,7 +13,7 @@ from tacit.accounting.pld.saddle_point import SMALLEST
 from tacit.accounting.pld.step_cumulants import StepCumulant, Unsuitable, logarithm_of
 from tacit.accounting.pld.trapezoid import choose_strip, mass_outside, midpoints, noise_cells, strips
 from tacit.mechanisms.pairs import SampledGaussian
-from tacit.mechanisms.pairs.quadrature import exponential_tilt, weighted_mean_and_variance
+from tacit.mechanisms.pairs.base import exponential_tilt, weighted_mean_and_variance
 
 _MOST_NODES = 20_000  # More nodes cost more than a lattice.
 _LOG_TOLERANCE = -36.0  # log of the relative error of all steps at which a rule aims; what it misses is bounded.

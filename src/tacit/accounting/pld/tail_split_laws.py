@@ -26,7 +26,7 @@ from tacit.accounting.pld.step_cumulants import (
     StepCumulant,
     Unsuitable,
 )
-from tacit.mechanisms.pairs.quadrature import exponential_tilt
+from tacit.mechanisms.pairs.base import exponential_tilt
 
 _LIGHT = 1e-25  # Tilted mass of an atom below which it is dropped, and added to the error.
 

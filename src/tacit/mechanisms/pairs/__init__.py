@@ -1,12 +1,15 @@
 """Dominating pairs: for each mechanism, the two output laws that no neighbouring data sets exceed."""
 
-from tacit.mechanisms.pairs.adaptive import AdaptivePair, JointPair, RevealedBlock
-from tacit.mechanisms.pairs.allocation import AllocationPair
-from tacit.mechanisms.pairs.attained import AttainedPair, attained_lines
-from tacit.mechanisms.pairs.base import LOSS_UNIT, MixedPair, Pair
-from tacit.mechanisms.pairs.discrete import AtomPair, DiscreteGaussianPair, DiscreteGaussianReplacePair
-from tacit.mechanisms.pairs.enclosed import NOTHING, EnclosedPair
-from tacit.mechanisms.pairs.exponential import RangePair
+from tacit.mechanisms.pairs.adaptive import AdaptivePair, AttainedPair, JointPair, RevealedBlock, attained_lines
+from tacit.mechanisms.pairs.allocation import AllocationPair, SubsetSumPair
+from tacit.mechanisms.pairs.base import LOSS_UNIT, MixedPair, Nodes, Pair
+from tacit.mechanisms.pairs.discrete import (
+    NOTHING,
+    AtomPair,
+    DiscreteGaussianPair,
+    DiscreteGaussianReplacePair,
+    EnclosedPair,
+)
 from tacit.mechanisms.pairs.gaussian import (
     CornersPair,
     GaussianPair,
@@ -22,10 +25,14 @@ from tacit.mechanisms.pairs.groups import (
     LaplaceMixturePair,
     binomial_logs,
 )
-from tacit.mechanisms.pairs.laplace import DiscreteLaplacePair, LaplacePair, LaplaceReplacePair, PermuteAndFlipPair
-from tacit.mechanisms.pairs.quadrature import Nodes
+from tacit.mechanisms.pairs.laplace import (
+    DiscreteLaplacePair,
+    LaplacePair,
+    LaplaceReplacePair,
+    PermuteAndFlipPair,
+    RangePair,
+)
 from tacit.mechanisms.pairs.subsampled import RevealedPair, SampledPair, SubstitutedPair, sampled_pairs
-from tacit.mechanisms.pairs.subset_sums import SubsetSumPair
 
 __all__ = [
     "LARGEST_GROUP",

@@ -1,16 +1,30 @@
-"""Pairs of finitely many losses, and those of the discrete Gaussian mechanism."""
+"""Pairs of finitely many losses, and those of the discrete Gaussian mechanism.
+
+`TabulatedPair`: a pair that is known by its finite losses, their masses, and no closed formula.
+
+`EnclosedPair`: a bound from above on a mechanism together with a pair that the mechanism is known to reach.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from scipy.special import expit
 
-from tacit.mechanisms.pairs.base import LOSS_UNIT, Pair, Table, log_mixture, log_mixture_error, table_bin_masses
+from tacit.mechanisms.pairs.base import (
+    LOG_TOLERANCE,
+    LOSS_UNIT,
+    Nodes,
+    Pair,
+    Table,
+    log_mixture,
+    log_mixture_error,
+    table_bin_masses,
+)
 from tacit.mechanisms.pairs.gaussian import GaussianPair, GaussianReplacePair, SampledGaussianPair
-from tacit.mechanisms.pairs.quadrature import LOG_TOLERANCE, Nodes
 
 
 @dataclass(frozen=True)
@@ -218,3 +232,101 @@ def _integers(scale: float, shift: int) -> np.ndarray:
 def _normal(x: np.ndarray, scale: float) -> np.ndarray:
     around = np.arange(-np.ceil(_REACH * scale), np.ceil(_REACH * scale) + 1)
     return np.exp(-((x / scale) ** 2) / 2) / np.exp(-((around / scale) ** 2) / 2).sum()
+
+
+class TabulatedPair(Pair):
+    """A pair whose `table` holds all finite losses, each the difference of the logarithms of its two masses."""
+
+    @property
+    @abstractmethod
+    def table(self) -> Table:
+        """The finite losses, ascending, with their masses under P and Q."""
+
+    @property
+    def table_error(self) -> np.ndarray:
+        """Return a bound on the rounding error of each loss: two logarithms and their difference."""
+        loss, p, q = self.table
+        return LOSS_UNIT * (np.abs(loss) + np.abs(np.log(p)) + np.abs(np.log(q)))
+
+    @property
+    def largest(self) -> float:
+        """Return the supremum of the finite losses."""
+        return float(self.table[0][-1])
+
+    def nodes(self, theta: float, frequency: float) -> Nodes:
+        """Return the finite losses with their masses."""
+        return Nodes(*self.table)
+
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the P- and Q-masses of the finite losses in each bin."""
+        return table_bin_masses(edges, *self.table)
+
+
+NOTHING = AtomPair((0.0,), (1.0,), (1.0,))
+"""Two equal laws: what every mechanism dominates."""
+
+
+@dataclass(frozen=True)
+class EnclosedPair(Pair):
+    """`above` dominates a mechanism for which no exact pair is in use; the mechanism dominates `below`.
+
+    Args:
+        above: a dominating pair, which answers from above.
+        below: a pair of post-processing of the mechanism's outputs, which answers from below.
+        also: another one, where it is not known which of the two says more.
+    """
+
+    above: Pair
+    below: Pair
+    also: Pair | None = None
+
+    @property
+    def infinity_mass(self) -> float:
+        """Return that of `above`."""
+        return self.above.infinity_mass
+
+    @property
+    def negative_infinity_mass(self) -> float:
+        """Return that of `above`."""
+        return self.above.negative_infinity_mass
+
+    @property
+    def largest(self) -> float:
+        """Return that of `above`."""
+        return self.above.largest
+
+    @property
+    def table(self) -> Table | None:
+        """Return that of `above`."""
+        return self.above.table
+
+    @property
+    def table_error(self) -> np.ndarray:
+        """Return that of `above`."""
+        return self.above.table_error
+
+    def edge_error(self, size: float) -> float:
+        """Return that of `above`."""
+        return self.above.edge_error(size)
+
+    @property
+    def covering_mu(self) -> float:
+        """Return that of `above`."""
+        return self.above.covering_mu
+
+    @property
+    def reached(self) -> bool:
+        """Return False: the two pairs only enclose the one that is reached."""
+        return False
+
+    def attained(self, share: float) -> Pair:
+        """Return `below`, and `also`, if there is one, for a share above 0."""
+        return self.also if self.also is not None and share > 0 else self.below
+
+    def nodes(self, theta: float, frequency: float) -> Nodes | None:
+        """Return those of `above`."""
+        return self.above.nodes(theta, frequency)
+
+    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return those of `above`."""
+        return self.above.bin_masses(edges)

@@ -14,12 +14,10 @@ from math import comb
 import numpy as np
 from scipy.special import log_ndtr
 
-from tacit.mechanisms.pairs.base import LOSS_UNIT, Pair, Table
-from tacit.mechanisms.pairs.discrete import DiscreteGaussianPair
+from tacit.mechanisms.pairs.base import LOSS_UNIT, Nodes, Pair, Table, legendre
+from tacit.mechanisms.pairs.discrete import DiscreteGaussianPair, TabulatedPair
 from tacit.mechanisms.pairs.gaussian import normal_cells
 from tacit.mechanisms.pairs.laplace import DiscreteLaplacePair, laplace_cells
-from tacit.mechanisms.pairs.quadrature import Nodes, legendre
-from tacit.mechanisms.pairs.tabulated import TabulatedPair
 from tacit.relation import Relation
 
 LARGEST_GROUP = 256

@@ -7,8 +7,16 @@ from functools import cached_property
 
 import numpy as np
 
-from tacit.mechanisms.pairs.base import LOSS_UNIT, Pair, Table, log_mixture, log_mixture_error, unmixed
-from tacit.mechanisms.pairs.quadrature import Nodes, steepness
+from tacit.mechanisms.pairs.base import (
+    LOSS_UNIT,
+    Nodes,
+    Pair,
+    Table,
+    log_mixture,
+    log_mixture_error,
+    steepness,
+    unmixed,
+)
 
 
 @dataclass(frozen=True)
