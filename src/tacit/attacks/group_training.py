@@ -16,19 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tacit.attacks.batches import Step, batches
+from tacit.attacks.batches import batches
 from tacit.attacks.one_by_one import train_alone
 from tacit.attacks.reference_models import Recipe
-from tacit.attacks.stacked_group import DTYPES, Group
-from tacit.attacks.stacked_images import Conv
-from tacit.attacks.stacked_layers import Layer, Weighted
-from tacit.attacks.stacked_network import layers_of
+from tacit.attacks.stacked_group import DTYPES, Group, not_stackable
 from tacit.models import mlp
-from tacit.noise import Stream
+from tacit.noise import SecureStream, Stream
 
 TOGETHER, TOGETHER_IMAGES = 64, 1
-"""Models in one tensor program, without and with convolutions. Convolutions gain nothing from a second model, whose
-activations drive those of the first out of the cache (benchmarks/audit.py)."""
+"""Models in one tensor program, without and with convolutions, which gain nothing from a second model: of several they
+are one grouped convolution, whose weight gradients take longer than theirs one by one."""
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 _log = logging.getLogger(__name__)
 
@@ -75,54 +73,49 @@ class GroupTraining:
     def _widths(self) -> list[int]:
         return [math.prod(self.inputs.shape[1:]), *self.recipe.hidden, self.classes]
 
-    def _layers(self) -> list[Layer] | str:
-        if not self.inputs.is_floating_point():
-            return "an input that is not of real numbers"
-        return layers_of(self.template, images=self.inputs.dim() == 4)
-
     @cached_property
     def _stackable(self) -> bool:
-        reason = self._layers()
-        if isinstance(reason, str):
+        reason = not_stackable(self.template) or self._failure()
+        if reason:
             _log.warning("shadow models are trained one by one: %s cannot be stacked", reason)
-        return not isinstance(reason, str)
+        return not reason
+
+    def _failure(self) -> str:
+        """What keeps a stacked step of two models on one record from running; empty where it runs."""
+        group = Group(self.template, [self.template.state_dict()] * 2, self.recipe)
+        record, label = (torch.stack([values[:1]] * 2) for values in (self._typed, self.labels))
+        try:
+            group.step(record, label, None, SecureStream())
+        except RuntimeError:
+            return "an operation of a layer"
+        return ""
 
     @cached_property
-    def _prepared(self) -> Tensor:
-        """The inputs of the first layer with weights, (n, ...), images with channels last."""
-        h = self.inputs.to(DTYPES[self.recipe.precision])
-        h = (h.permute(0, 2, 3, 1) if h.dim() == 4 else h).contiguous()[None]
-        for layer in self._split()[0]:
-            h = layer.forward(h)
-        return h[0].contiguous()
-
-    def _split(self) -> tuple[list[Layer], list[Layer]]:
-        """Layers before the first weights, which can be done once for all steps, and the others."""
-        layers = self._layers()
-        assert not isinstance(layers, str)
-        first = next(place for place, layer in enumerate(layers) if isinstance(layer, Weighted))
-        return layers[:first], layers[first:]
+    def _typed(self) -> Tensor:
+        """The inputs in the precision of the products; integers as they are."""
+        return self.inputs.to(DTYPES[self.recipe.precision]) if self.inputs.is_floating_point() else self.inputs
 
     def _stacked(self, rows: list[np.ndarray], draws: Sequence[np.random.Generator]) -> dict[str, Tensor]:
         """Parts of the group on threads of one core each; each part is one tensor program."""
         # A seeded stream must give its values in one order.
         threads = min(torch.get_num_threads(), len(rows)) if self.stream.secure or not self.recipe.private else 1
-        together = TOGETHER_IMAGES if any(isinstance(layer, Conv) for layer in self._split()[1]) else TOGETHER
+        convolves = any(isinstance(module, _CONVOLUTIONS) for module in self.template.modules())
+        together = TOGETHER_IMAGES if convolves else TOGETHER
         count = min(len(rows), threads * math.ceil(len(rows) / (threads * together)))
         parts = np.array_split(np.arange(len(rows)), count)
         first, stop, before = [self._first(draw) for draw in draws], Event(), torch.get_num_threads()
-        _ = self._prepared
+        inputs = self._typed
 
         def train(part: np.ndarray) -> dict[str, Tensor]:
             if threads > 1:
                 torch.set_num_threads(1)
             with torch.no_grad(), _flushed():
-                group = Group(self._split()[1], [first[place] for place in part], self.recipe)
+                group = Group(self.template, [first[place] for place in part], self.recipe)
                 own = batches([rows[k] for k in part], [draws[k] for k in part], self.recipe, steps=self.steps)
-                for step in own:
+                for index, kept in own:
                     if stop.is_set():
                         break
-                    self._step(group, step)
+                    group.step(inputs[index], self.labels[index], kept, self.stream)
                 return group.parameters()
 
         if threads == 1:
@@ -136,11 +129,6 @@ class GroupTraining:
                     pool.shutdown(cancel_futures=True)
                     torch.set_num_threads(before)
         return {name: torch.cat([state[name] for state in found]) for name in found[0]}
-
-    def _step(self, group: Group, step: Step) -> None:
-        index, kept = step
-        inputs = self._prepared.index_select(0, index.view(-1))
-        group.step(inputs.view(*index.shape, *inputs.shape[1:]), self.labels[index], kept, self.stream)
 
     def _first(self, draw: np.random.Generator) -> Mapping[str, Tensor]:
         """Initial weights of one model: Glorot-uniform with biases 0, or those of its network."""

@@ -1,128 +1,195 @@
-"""One training step of a group of stacked networks."""
+"""One training step of a group of stacked networks, by `torch.func`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import prod
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional as F
 
 from tacit.attacks.reference_models import Recipe
-from tacit.attacks.stacked_layers import Layer, Weighted
 from tacit.clipping import FlatClip
 from tacit.noise import Stream
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+_BYTES_AT_ONCE = 2**26
+"""Of per-sample gradients."""
+_DENSE = (nn.Sequential, nn.Flatten, nn.Linear, nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU)
+"""Layers whose per-sample gradients are outer products."""
+_LIBRARIES = ("torch.nn.modules.", "tacit.models.")
+_REFUSED = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RNNBase, nn.MultiheadAttention, nn.RReLU)
+
+
+def not_stackable(network: nn.Module) -> str:
+    """The first thing in a network that cannot be stacked; empty where all of it can.
+
+    Layers of torch and of this library are functions of weights and inputs, but for those that draw numbers, keep
+    statistics or write into their weights. A class of the user's may do anything.
+
+    Example:
+        >>> not_stackable(nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(4, 2)))
+        ''
+        >>> not_stackable(nn.Sequential(nn.Linear(3, 4), nn.Dropout()))
+        'Dropout'
+    """
+    for module in network.modules():
+        known = type(module).__module__.startswith(_LIBRARIES) and not isinstance(module, _REFUSED)
+        hooked = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
+        if not known or hooked or getattr(module, "max_norm", None) is not None:
+            return type(module).__name__
+    parameters = list(network.parameters())  # a shared one once
+    whole = len(network.state_dict()) == len(parameters) and all(each.requires_grad for each in parameters)
+    return "" if whole and parameters else "a buffer, or a parameter used twice or frozen"
 
 
 class Group:
-    """Networks of one shape, their weights stacked in one flat parameter.
+    """Networks of one shape, each of their parameters stacked along a first axis.
 
     Args:
-        layers: of the networks, for this group alone.
-        first: initial parameters of each model by name, as the network shapes them.
+        network: of the shape of all.
+        first: initial parameters of each model by name.
         recipe: optimizer, clipping, noise and precision.
     """
 
-    def __init__(self, layers: Sequence[Layer], first: Sequence[Mapping[str, Tensor]], recipe: Recipe):
-        self.recipe, self.layers = recipe, layers
+    def __init__(self, network: nn.Module, first: Sequence[Mapping[str, Tensor]], recipe: Recipe):
+        # A copy, as calls put their parameters into the module, and groups run on threads.
+        self._network, self._recipe = copy.deepcopy(network).train(), recipe
         self.dtype = DTYPES[recipe.precision]
-        held = torch.float64 if self.dtype == torch.float64 else torch.float32
-        self.weighted = [layer for layer in layers if isinstance(layer, Weighted)]
-        shapes = {name: (len(first), *shape) for layer in self.weighted for name, shape in layer.shapes.items()}
-        self._flat = torch.nn.Parameter(torch.zeros(sum(map(prod, shapes.values())), dtype=held))
-        self._flat.grad = self._gradient = torch.zeros_like(self._flat)
-        self._used = self._flat.data if self.dtype == held else torch.zeros_like(self._flat, dtype=self.dtype)
-        self.held = _views(self._flat.data, shapes)
-        used, self.gradients = _views(self._used, shapes), _views(self._gradient, shapes)
-        for layer in self.weighted:
-            layer.used = {name: used[name] for name in layer.shapes}
-            layer.gradients = {name: self.gradients[name] for name in layer.shapes}
-            for name in layer.shapes:
-                self.held[name].copy_(torch.stack([layer.stored(model[name]) for model in first]))
+        self._held_type = torch.float64 if self.dtype == torch.float64 else torch.float32
+        self._held = {
+            name: nn.Parameter(torch.stack([model[name] for model in first]).to(self._held_type)) for name in first[0]
+        }
         self._clip = FlatClip(recipe.clip_norm) if recipe.clip_norm is not None else None
-        self._error: Tensor | None = None
+        values = list(self._held.values())
         if recipe.optimizer == "adam":
-            self._optimizer: torch.optim.Optimizer = torch.optim.Adam([self._flat], lr=recipe.learning_rate, fused=True)
+            self._optimizer: torch.optim.Optimizer = torch.optim.Adam(values, lr=recipe.learning_rate, fused=True)
         else:
-            self._optimizer = torch.optim.SGD(
-                [self._flat], lr=recipe.learning_rate, momentum=recipe.momentum, fused=True
-            )
+            self._optimizer = torch.optim.SGD(values, lr=recipe.learning_rate, momentum=recipe.momentum, fused=True)
 
     def parameters(self) -> dict[str, Tensor]:
-        """Copies of the parameters of all models by name, (models, *shape in the network)."""
-        return {name: layer.shown(self.held[name]).clone() for layer in self.weighted for name in layer.shapes}
+        """Copies of the parameters of all models by name, (models, *shape)."""
+        return {name: value.detach().clone() for name, value in self._held.items()}
 
     def step(self, inputs: Tensor, labels: Tensor, kept: Tensor | None, stream: Stream) -> None:
         """Update every model on its own batch.
 
         Args:
-            inputs: (models, batch, ...) in `self.dtype`, images with channels last.
+            inputs: (models, batch, ...), in `self.dtype` where they are real numbers.
             labels: (models, batch).
             kept: (models, batch), 1 for records that count and 0 for padding; None if all do.
             stream: source of the noise of private models.
         """
-        error = self.errors(self.forward(inputs), labels)
+        used = {name: value.detach().to(self.dtype) for name, value in self._held.items()}
         if self._clip is None:
-            # Dividing the errors by the batch size divides every gradient, and they are the smallest tensor.
-            for layer, delta in self.deltas(error.mul_(1 / inputs.shape[1])):
-                layer.write(delta)
+            gradients = _over_models(grad(self._loss), used, inputs, labels)
         else:
-            self._write_private(error, kept, self._clip, stream)
-        if self.recipe.l2_penalty:
-            for name, gradient in self.gradients.items():
-                if gradient.dim() > 2:
-                    gradient.add_(self.held[name], alpha=2 * self.recipe.l2_penalty)
+            gradients = self._noisy(self._clipped(used, inputs, labels, kept, self._clip), self._clip, stream)
+        for name, value in self._held.items():
+            gradient = gradients[name].to(self._held_type)
+            if self._recipe.l2_penalty and value.dim() > 2:
+                gradient.add_(value.detach(), alpha=2 * self._recipe.l2_penalty)
+            value.grad = gradient
         self._optimizer.step()
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The logits of every model."""
-        if self._used is not self._flat.data:
-            self._used.copy_(self._flat.data)
-        h = inputs
-        for layer in self.layers:
-            h = layer.forward(h)
-        return h
+    def _loss(self, used: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> Tensor:
+        """Mean cross-entropy of one model on a batch."""
+        return F.cross_entropy(functional_call(self._network, used, (inputs,)).to(self._held_type), labels)
 
-    def deltas(self, error: Tensor) -> list[tuple[Weighted, Tensor]]:
-        """For every layer with weights each record's loss gradient in its output."""
-        found, delta = [], error.to(self.dtype)
-        for layer in self.layers[::-1]:
-            if isinstance(layer, Weighted):
-                found.append((layer, delta))
-                if layer is self.weighted[0]:
-                    break
-            delta = layer.backward(delta)
-        return found
+    def _loss_of_one(self, used: dict[str, Tensor], record: Tensor, label: Tensor) -> Tensor:
+        return self._loss(used, record[None], label[None])
 
-    def errors(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Softmax - one-hot, the gradient of each record's cross-entropy in its logits."""
-        logits = logits.to(self._flat.dtype)
-        if self._error is None or self._error.shape != logits.shape:
-            self._error = torch.empty_like(logits)
-        torch.softmax(logits, dim=-1, out=self._error)
-        return self._error.scatter_add_(2, labels[..., None], self._error.new_full((), -1).expand(*labels.shape, 1))
+    def _clipped(
+        self, used: dict[str, Tensor], inputs: Tensor, labels: Tensor, kept: Tensor | None, clip: FlatClip
+    ) -> dict[str, Tensor]:
+        """Sum of each model's clipped per-sample gradients, of some records at a time."""
+        if all(isinstance(module, _DENSE) for module in self._network.modules()):
+            return self._clipped_dense(used, inputs, labels, kept, clip)
+        per_sample = vmap(grad(self._loss_of_one), (None, 0, 0))
+        size = sum(value.numel() for value in used.values()) * self.dtype.itemsize
+        sums = {name: torch.zeros_like(value) for name, value in self._held.items()}
+        counted = torch.ones_like(labels, dtype=torch.float32) if kept is None else kept
+        parts = (each.split(max(1, _BYTES_AT_ONCE // size), dim=1) for each in (inputs, labels, counted))
+        for x, y, count in zip(*parts, strict=True):
+            gradients = {
+                name: value.to(self._held_type) for name, value in _over_models(per_sample, used, x, y).items()
+            }
+            squares = torch.stack([value.flatten(2).square().sum(2) for value in gradients.values()]).sum(0)
+            factors = clip.factors(squares.sqrt(), rounding=torch.finfo(torch.float32).eps) * count
+            for name, value in gradients.items():
+                sums[name] += torch.einsum("mb,mb...->m...", factors.to(value.dtype), value)
+        return sums
 
-    def _write_private(self, error: Tensor, kept: Tensor | None, clip: FlatClip, stream: Stream) -> None:
-        """(sum of clipped gradients + N(0, (noise_multiplier clip_norm)^2)) / expected batch size."""
-        deltas = self.deltas(error)
-        factors = clip.factors(norms(deltas), rounding=torch.finfo(torch.float32).eps)
-        weighting = (factors if kept is None else factors * kept) / self.recipe.batch_size
-        for layer, delta in deltas:
-            layer.write(delta * weighting.view(*weighting.shape, *[1] * (delta.dim() - 2)))
-        if self.recipe.noise_multiplier:
-            noise = torch.empty_like(self._gradient)
-            stream.fill_normal(noise.numpy())
-            std = self.recipe.noise_multiplier * clip.sensitivity
-            self._gradient.add_(noise, alpha=std / self.recipe.batch_size)
+    def _clipped_dense(
+        self, used: dict[str, Tensor], inputs: Tensor, labels: Tensor, kept: Tensor | None, clip: FlatClip
+    ) -> dict[str, Tensor]:
+        """Sum of each dense model's clipped per-sample gradients, none of which is formed.
+
+        That of a layer is the outer product of its input and the gradient of its output, so its norm is the product of
+        theirs.
+        """
+        layers = {name: layer for name, layer in self._network.named_modules() if isinstance(layer, nn.Linear)}
+        outer, inner = vmap(self._at_layers, (0, 0, 0, None))(used, inputs, labels, layers)
+        outer = {name: value.to(self._held_type) for name, value in outer.items()}
+        inner = {name: value.to(self._held_type) for name, value in inner.items()}
+        biased = {name: float(layer.bias is not None) for name, layer in layers.items()}
+        squares = torch.stack(
+            [outer[name].square().sum(2) * (inner[name].square().sum(2) + biased[name]) for name in layers]
+        ).sum(0)
+        factors = clip.factors(squares.sqrt(), rounding=torch.finfo(torch.float32).eps)
+        factors = (factors if kept is None else factors * kept).to(self._held_type)
+        sums = {}
+        for name in layers:
+            weighted, prefix = outer[name] * factors[:, :, None], f"{name}." if name else ""
+            sums[f"{prefix}weight"] = weighted.mT @ inner[name]
+            if biased[name]:
+                sums[f"{prefix}bias"] = weighted.sum(1)
+        return sums
+
+    def _at_layers(
+        self, used: dict[str, Tensor], inputs: Tensor, labels: Tensor, layers: Mapping[str, nn.Linear]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Gradients of the summed loss of one model at the outputs of `layers`, and their inputs."""
+
+        def total(shifts: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+            seen: dict[str, Tensor] = {}
+
+            def shifted(name: str, _: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
+                seen[name] = given[0]
+                return output + shifts[name]
+
+            hooks = [layer.register_forward_hook(partial(shifted, name)) for name, layer in layers.items()]
+            try:
+                return self._loss(used, inputs, labels) * len(inputs), seen
+            finally:
+                for hook in hooks:
+                    hook.remove()
+
+        zeros = {
+            name: used[f"{name}.weight" if name else "weight"].new_zeros(len(inputs), layer.out_features)
+            for name, layer in layers.items()
+        }
+        return grad(total, has_aux=True)(zeros)
+
+    def _noisy(self, sums: dict[str, Tensor], clip: FlatClip, stream: Stream) -> dict[str, Tensor]:
+        """(sums + N(0, (noise_multiplier clip_norm)^2)) / expected batch size."""
+        std = (self._recipe.noise_multiplier or 0.0) * clip.sensitivity
+        for value in sums.values():
+            if std:
+                noise = torch.empty_like(value.flatten())
+                stream.fill_normal(noise.numpy())
+                value.add_(noise.view_as(value), alpha=std)
+        return {name: value.div_(self._recipe.batch_size) for name, value in sums.items()}
 
 
-def norms(deltas: Sequence[tuple[Weighted, Tensor]]) -> Tensor:
-    """L2 norm of each record's gradient in all parameters, (models, batch)."""
-    return torch.stack([layer.squared_norms(delta) for layer, delta in deltas]).sum(0).sqrt()
-
-
-def _views(flat: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    parts = flat.split_with_sizes([prod(shape) for shape in shapes.values()])
-    return {name: part.view(shape) for part, (name, shape) in zip(parts, shapes.items(), strict=True)}
+def _over_models(
+    gradients: Callable[..., dict[str, Tensor]], used: dict[str, Tensor], inputs: Tensor, labels: Tensor
+) -> dict[str, Tensor]:
+    """`gradients` of every model; of a single one without a stacked axis, under which a convolution takes longer."""
+    if len(labels) > 1:
+        return vmap(gradients)(used, inputs, labels)
+    found = gradients({name: value[0] for name, value in used.items()}, inputs[0], labels[0])
+    return {name: value[None] for name, value in found.items()}

@@ -1,8 +1,6 @@
 """Training of many shadow models at a time, as one tensor program.
 
-The weights of a group of models are stacked along a first axis, so that one batched matrix product serves all of
-them; gradients are written out by hand, which for private models gives every example's norm from two vectors a dense
-layer (sum over layers of |delta|^2 (|activation|^2 + 1)) without forming a single per-example gradient.
+The weights of a group of models are stacked along a first axis, and `torch.func` makes one batched operation of each.
 """
 
 from __future__ import annotations
@@ -93,8 +91,9 @@ def train_stacked(
     Apart from rounding, and from the noise of private models, the result does not depend on `group` or on threads. With
     a `folder`, each finished group is saved there, and a call with the same arguments continues from the saved groups.
 
-    Sequences of linear layers, convolutions, pools, ReLU and tanh are stacked, and give the weights of models trained
-    one by one, apart from rounding. Other networks are trained one by one, and one line of the log says why.
+    Networks of layers of torch and of this library are stacked, and give the weights of models trained one by one,
+    apart from rounding. Those with statistics, dropout, recurrence, shared or frozen weights, or a class of their own
+    are trained one by one, and one line of the log says why.
 
     Args:
         examples: inputs (n, ...), and integer labels in [0, classes), shape (n,).
