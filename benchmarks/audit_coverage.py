@@ -11,7 +11,6 @@ from tacit.attacks import Scores
 from tacit.audit import (
     ESTIMATORS,
     SequentialAudit,
-    audit_bayesian,
     audit_multisplit,
     guessed_right,
     one_run_curve_refutes,
@@ -37,7 +36,6 @@ def coverage(data_dir: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
         "one_run_curve": (one_run_curve_wrong, 2000),
         "sequential": (sequential_wrong, 1000),
         "multisplit": (multisplit_wrong, 500),
-        "bayesian (credible, no promise)": (bayesian_wrong, 50),
     }
     for mu in (0.5, 2.0):
         for name, (find, repeats) in wrong.items():
@@ -92,14 +90,6 @@ def sequential_wrong(scores: Scores, mu: float) -> bool:
 def multisplit_wrong(scores: Scores, mu: float) -> bool:
     """The true epsilon exceeded."""
     return audit_multisplit(scores, delta=DELTA, splits=5).epsilon_lower > gaussian_epsilon(DELTA, mu)
-
-
-def bayesian_wrong(scores: Scores, mu: float) -> bool:
-    """What the attack's own true error rates prove exceeded: the credible bound is about those."""
-    from scipy.special import ndtr
-
-    rate = float(ndtr(-mu / 2))
-    return audit_bayesian(scores, delta=DELTA).epsilon_lower > np.log((1 - DELTA - rate) / rate)
 
 
 def claim(mu: float) -> TradeOff:

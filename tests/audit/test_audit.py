@@ -9,7 +9,7 @@ from scipy.stats import binom
 
 from tacit.attacks import Scores
 from tacit.audit import ESTIMATORS, Trials, audit_scores, clopper_pearson
-from tacit.audit.estimators import Estimator
+from tacit.audit.bounds import Estimator
 from tacit.errors import InvalidInput, NotABound
 from tacit.relation import Relation
 from tacit.standing import Standing

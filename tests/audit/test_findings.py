@@ -9,7 +9,6 @@ from scipy.stats import binom, norm
 from tacit.accounting import accountant
 from tacit.attacks import Scores
 from tacit.audit import (
-    audit_bayesian,
     audit_multisplit,
     audit_normal,
     audit_one_run,
@@ -150,14 +149,6 @@ def test_the_minimum_detectable_violation_is_where_refuting_begins(find):
     assert found(0.5 + (least - 0.5) / 2) <= 10
 
 
-def test_credible_bounds_are_near_the_truth_and_refute_nothing():
-    scores = coin_scores(generator(2), 1.5, 4000)
-    found = audit_bayesian(scores, delta=DELTA)
-    rate = norm.cdf(-0.75)
-    assert 0.8 * math.log((1 - rate) / rate) < found.epsilon_lower < math.log((1 - rate) / rate)
-    assert found.refuted is None
-
-
 def test_a_family_gives_more_than_a_single_delta():
     scores = coin_scores(generator(4), 2.0, 4000)
     result = audit_scores(scores, delta=DELTA, trials="independent")
@@ -190,7 +181,6 @@ def test_findings_have_rows_like_other_audits():
         (lambda s: audit_multisplit(s, delta=DELTA, splits=4), "splits must be odd"),
         (lambda s: audit_one_run(s, delta=DELTA, guesses=[500]), "guesses must be at most"),
         (lambda s: audit_one_run_curve(s, delta=DELTA, confidence=0), "confidence must be"),
-        (lambda s: audit_bayesian(s, delta=-1), "delta must be"),
         (lambda s: separation(Scores("one", np.ones(1), np.ones(3), 0), confidence=0.9), "two members"),
         (lambda s: audit_multisplit(s, delta=DELTA, relation="replace_one", claim=claim(1.0)), "relation must be"),
     ],

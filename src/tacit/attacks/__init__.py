@@ -2,11 +2,7 @@
 
 from tacit.attacks.attribute import Attribute, attributes, confusion_posterior, loss_posterior, mean_advantage
 from tacit.attacks.base import Attack, Examples, Model, Scores, class_probabilities, logit_confidence
-from tacit.attacks.entropy import Entropy, ModifiedEntropy
-from tacit.attacks.gradient_norm import GradientNorm
-from tacit.attacks.label_only import LabelOnly
-from tacit.attacks.likelihood_ratio import LikelihoodRatioOffline, LikelihoodRatioOnline
-from tacit.attacks.loss_threshold import LossThreshold, record_losses
+from tacit.attacks.likelihood_ratio import LikelihoodRatioOffline, LikelihoodRatioOnline, RelativeMembership
 from tacit.attacks.metrics import (
     Overlap,
     accuracy_loss,
@@ -22,12 +18,19 @@ from tacit.attacks.metrics import (
     roc,
     shared_members,
 )
-from tacit.attacks.quantile_regression import QuantileRegression
 from tacit.attacks.reference_models import Recipe, References, Trainer, half_splits, train_references
 from tacit.attacks.registry import ATTACKS, PRIVILEGED_ATTACKS, attack_named
-from tacit.attacks.rmia import RelativeMembership
 from tacit.attacks.shadow_models import ShadowModels, shadow_splits
 from tacit.attacks.stacked_training import Stack, train_stacked
+from tacit.attacks.threshold_attacks import (
+    Entropy,
+    GradientNorm,
+    LabelOnly,
+    LossThreshold,
+    ModifiedEntropy,
+    QuantileRegression,
+    record_losses,
+)
 
 __all__ = [
     "ATTACKS",

@@ -13,7 +13,7 @@ import numpy as np
 
 from tacit import check
 from tacit.attacks.base import Examples, Model, Scores, class_probabilities, joined
-from tacit.attacks.loss_threshold import record_losses
+from tacit.attacks.threshold_attacks import record_losses
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,15 @@
-"""Training of one group of shadow models: stacked in parts on several threads, or one by one."""
+"""Training of one group of shadow models: stacked in parts on several threads, or one by one.
+
+Training of one shadow model by the ordinary modules of torch: for networks that cannot be stacked.
+
+Batches of every model of a group of shadow models at each step.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,13 +20,107 @@ from threading import Event
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from tacit.attacks.batches import batches
-from tacit.attacks.one_by_one import train_alone
 from tacit.attacks.reference_models import Recipe
 from tacit.attacks.stacked_group import DTYPES, Group, not_stackable
+from tacit.clipping import FlatClip
+from tacit.gradients import ClippedSum
 from tacit.models import mlp
 from tacit.noise import SecureStream, Stream
+
+Step = tuple["Tensor", "Tensor | None"]
+
+
+def batches(
+    rows: Sequence[np.ndarray], draws: Sequence[np.random.Generator], recipe: Recipe, *, steps: int
+) -> Iterator[Step]:
+    """For each step the rows of the records (models, batch), and a mask of those that count; None if all do.
+
+    Non-private models pass through their own records in a new order each epoch. For private ones, Poisson sampling
+    takes a record with probability batch_size / n; shorter rows are padded with records that do not count.
+
+    Args:
+        rows: the records of each model.
+        draws: the random source of each model.
+        recipe: batch size, and whether the models are private.
+        steps: number of batches.
+    """
+    import torch
+
+    if not recipe.private:
+        sources = [_shuffled(own, draw, recipe.batch_size) for own, draw in zip(rows, draws, strict=True)]
+        for _ in range(steps):
+            yield torch.from_numpy(np.stack([next(source) for source in sources])), None
+        return
+    for _ in range(steps):
+        drawn = [_poisson(own, draw, recipe.batch_size) for own, draw in zip(rows, draws, strict=True)]
+        width = max(1, *(len(batch) for batch in drawn))
+        index, kept = np.zeros((len(rows), width), np.int64), np.zeros((len(rows), width), np.float32)
+        for place, batch in enumerate(drawn):
+            index[place, : len(batch)], kept[place, : len(batch)] = batch, 1.0
+        yield torch.from_numpy(index), torch.from_numpy(kept)
+
+
+def _shuffled(rows: np.ndarray, draw: np.random.Generator, size: int) -> Iterator[np.ndarray]:
+    while True:
+        order = draw.permutation(rows)
+        for start in range(0, len(order) - size + 1, size):
+            yield order[start : start + size]
+
+
+def _poisson(rows: np.ndarray, draw: np.random.Generator, size: int) -> np.ndarray:
+    """A binomial number of distinct records, the same law as one coin for each of them."""
+    rate = min(1.0, size / len(rows))
+    return draw.choice(rows, draw.binomial(len(rows), rate), replace=False, shuffle=False)
+
+
+def train_alone(
+    model: nn.Module, data: tuple[Tensor, Tensor], steps: Iterable[Step], recipe: Recipe, stream: Stream
+) -> dict[str, Tensor]:
+    """Train `model` on each batch, and return its state by name.
+
+    Args:
+        model: trained in place; products are in the precision of its parameters.
+        data: inputs and labels of all records.
+        steps: batches of one model, as `batches` gives them.
+        recipe: optimizer, clipping and noise.
+        stream: source of the noise of private models.
+
+    Raises:
+        UnsupportedModel: the recipe is private, and the model mixes records.
+    """
+    parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    values = list(parameters.values())
+    if recipe.optimizer == "adam":
+        optimizer: torch.optim.Optimizer = torch.optim.Adam(values, lr=recipe.learning_rate, fused=True)
+    else:
+        optimizer = torch.optim.SGD(values, lr=recipe.learning_rate, momentum=recipe.momentum)
+    clip = FlatClip(recipe.clip_norm) if recipe.clip_norm is not None else None
+    clipped = ClippedSum(model, clip) if clip is not None else None
+    for index, kept in steps:
+        rows = index[0] if kept is None else index[0][kept[0] > 0]
+        inputs, labels = data[0][rows], data[1][rows]
+        if clip is None or clipped is None:
+            optimizer.zero_grad()
+            F.cross_entropy(model(inputs), labels).backward()
+        else:
+            sums = clipped(_losses, inputs, labels)[0].as_released().parts if len(rows) else {}
+            for name, value in parameters.items():
+                noise = torch.empty(value.numel())
+                stream.fill_normal(noise.numpy())
+                total = noise.view_as(value).mul_((recipe.noise_multiplier or 0.0) * clip.sensitivity)
+                value.grad = ((total + sums[name]) if name in sums else total).to(value.dtype) / recipe.batch_size
+        for value in values:
+            if recipe.l2_penalty and value.dim() > 1 and value.grad is not None:
+                value.grad.add_(value.detach(), alpha=2 * recipe.l2_penalty)
+        optimizer.step()
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def _losses(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs, targets, reduction="none")
+
 
 TOGETHER, TOGETHER_IMAGES = 64, 1
 """Models in one tensor program, without and with convolutions, which gain nothing from a second model: of several they

@@ -2,14 +2,16 @@
 
 from tacit import check
 from tacit.attacks.base import Attack
-from tacit.attacks.entropy import Entropy, ModifiedEntropy
-from tacit.attacks.gradient_norm import GradientNorm
-from tacit.attacks.label_only import LabelOnly
-from tacit.attacks.likelihood_ratio import LikelihoodRatioOffline, LikelihoodRatioOnline
-from tacit.attacks.loss_threshold import LossThreshold
-from tacit.attacks.quantile_regression import QuantileRegression
-from tacit.attacks.rmia import RelativeMembership
+from tacit.attacks.likelihood_ratio import LikelihoodRatioOffline, LikelihoodRatioOnline, RelativeMembership
 from tacit.attacks.shadow_models import ShadowModels
+from tacit.attacks.threshold_attacks import (
+    Entropy,
+    GradientNorm,
+    LabelOnly,
+    LossThreshold,
+    ModifiedEntropy,
+    QuantileRegression,
+)
 
 ATTACKS: dict[str, type[Attack]] = {kind.name: kind for kind in (LossThreshold, Entropy, ModifiedEntropy, LabelOnly)}
 """Black-box attacks: they need the predictions of the model alone."""

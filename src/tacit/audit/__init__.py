@@ -1,21 +1,20 @@
 """Audits: lower bounds on the leakage of a mechanism or model, in the same object as the accountants' upper bounds."""
 
-from tacit.audit.allocation_canaries import AllocationLikelihoodRatio
-from tacit.audit.allocation_monitor import AllocationMonitor
-from tacit.audit.bounds import band, clopper_pearson, dkw, ranks
-from tacit.audit.canaries import LikelihoodRatio, ReleaseDifferences
-from tacit.audit.canary_audit import CanaryAudit
-from tacit.audit.claim_families import Family, Refuted, gaussian_family, noise_family, refute_family
-from tacit.audit.correlated_canaries import GroupedLikelihoodRatio
-from tacit.audit.credible import audit_bayesian
-from tacit.audit.estimators import ESTIMATORS, ErrorBand
-from tacit.audit.foreign_scores import audit_foreign_scores
+from tacit.audit.bounds import ESTIMATORS, ErrorBand, band, clopper_pearson, dkw, ranks
+from tacit.audit.canaries import CanaryAudit, LikelihoodRatio, ReleaseDifferences
+from tacit.audit.claim_families import (
+    Family,
+    Refuted,
+    SequentialAudit,
+    SequentialBound,
+    gaussian_family,
+    noise_family,
+    refute_family,
+)
+from tacit.audit.correlated_canaries import AllocationLikelihoodRatio, GroupedLikelihoodRatio
 from tacit.audit.foreign_trainer import replay_trainer
-from tacit.audit.game import CanaryRun, Trial, many_runs, one_run
-from tacit.audit.group_monitor import GroupMonitor
-from tacit.audit.insertion_canaries import InsertionCanaries
-from tacit.audit.low_order_bits import LowOrderBits, reachable
-from tacit.audit.noise_monitor import ALARM, NoiseMonitor
+from tacit.audit.insertion_canaries import InsertionCanaries, audit_foreign_scores
+from tacit.audit.noise_monitor import ALARM, LowOrderBits, NoiseMonitor, reachable
 from tacit.audit.normal import audit_normal, normal_points, separation
 from tacit.audit.one_run_audit import (
     audit_one_run,
@@ -25,9 +24,8 @@ from tacit.audit.one_run_audit import (
     one_run_p_value,
 )
 from tacit.audit.results import AuditResult, Finding, Report, Trials
-from tacit.audit.run import audit_multisplit, audit_scores
-from tacit.audit.sampler_monitor import SamplerMonitor
-from tacit.audit.sequential import SequentialAudit, SequentialBound
+from tacit.audit.run import CanaryRun, Trial, audit_multisplit, audit_scores, many_runs, one_run
+from tacit.audit.sampler_monitor import AllocationMonitor, GroupMonitor, SamplerMonitor
 
 __all__ = [
     "ALARM",
@@ -54,7 +52,6 @@ __all__ = [
     "SequentialBound",
     "Trial",
     "Trials",
-    "audit_bayesian",
     "audit_foreign_scores",
     "audit_multisplit",
     "audit_normal",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tacit.attacks import Overlap
-from tacit.audit.estimators import ErrorBand
+from tacit.audit.bounds import ErrorBand
 from tacit.tradeoff import TradeOff
 
 REFUTES, CONSISTENT = "refutes the claim", "consistent with the claim"

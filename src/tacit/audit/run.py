@@ -1,14 +1,19 @@
-"""Audits through error rates at thresholds: attack scores in, a lower bound on leakage out."""
+"""Audits through error rates at thresholds: attack scores in, a lower bound on leakage out.
+
+The membership inference game: the caller runs the mechanism, the coins are drawn here.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
 from tacit import check
 from tacit.attacks import Scores, advantage, ppv, roc
-from tacit.audit.bounds import clopper_pearson, detectable_mu
-from tacit.audit.estimators import ESTIMATORS, best_threshold, halves
+from tacit.audit.bounds import ESTIMATORS, best_threshold, clopper_pearson, detectable_mu, halves
 from tacit.audit.results import AuditResult, Finding, Trials
+from tacit.noise import SecureStream, Stream
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import ErrorPoints, TradeOff
@@ -35,7 +40,7 @@ def audit_scores(
     Args:
         scores: an attack's scores; `split` needs two members and two non-members.
         delta: the claim's delta in [0, 1].
-        estimator: `fixed`, `split`, `bonferroni`, `dkw` or `band`; see `tacit.audit.estimators` for when each is valid.
+        estimator: `fixed`, `split`, `bonferroni`, `dkw` or `band`; see `tacit.audit.bounds` for when each is valid.
         trials: `independent` runs of the membership game, or `records` of one model; see `Trials`.
         relation: between the two worlds of the game: adding canaries tests add/remove, swapping them replace-one.
         confidence: in (0, 1).
@@ -146,3 +151,77 @@ def _reached(parts: tuple[Scores, Scores], delta: float, alpha: float, relation:
     members, non_members = second.count
     points = ErrorPoints(clopper_pearson(alarms, non_members, alpha / 2), clopper_pearson(misses, members, alpha / 2))
     return TradeOff(points, Standing.MEASURED, relation, first.attack, confidence=1 - alpha)
+
+
+Trial = Callable[[bool], float]
+"""Runs the mechanism once, with the canary or without, and scores what it released: higher means "with"."""
+
+CanaryRun = Callable[[np.ndarray], np.ndarray]
+"""Runs the mechanism once with the canaries that a boolean vector (m,) chooses; returns their scores, shape (m,)."""
+
+Progress = Callable[[int, int], None]
+
+
+def many_runs(
+    trial: Trial,
+    *,
+    attack: str,
+    runs: int,
+    threshold: float = 0.0,
+    on_progress: Progress = lambda done, total: None,
+) -> Scores:
+    """Scores of `runs` independent runs with the canary and `runs` without: the trials of bounds on the mechanism.
+
+    The worlds alternate, so that a machine that drifts affects both alike.
+
+    Args:
+        trial: runs the mechanism; each run must start anew, from nothing that an earlier one left.
+        attack: name of the attack.
+        runs: in each world, >= 1.
+        threshold: the attack's own rule, fixed beforehand.
+        on_progress: called with (runs done, runs in all).
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
+
+    Example:
+        >>> many_runs(float, attack="sure", runs=3, threshold=0.5).count
+        (3, 3)
+    """
+    runs = check.count("runs", runs)
+    found: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(2 * runs):
+        included = number % 2 == 0
+        found[included].append(float(trial(included)))
+        on_progress(number + 1, 2 * runs)
+    return Scores(attack, np.array(found[True]), np.array(found[False]), threshold)
+
+
+def one_run(
+    run: CanaryRun, *, attack: str, canaries: int, threshold: float = 0.0, stream: Stream | None = None
+) -> Scores:
+    """Scores of one run that includes each of `canaries` independently with probability 1/2.
+
+    Args:
+        run: one run of the production path; its scores must not depend on the coins themselves.
+        attack: name of the attack.
+        canaries: >= 2.
+        threshold: the attack's own rule, fixed beforehand.
+        stream: source of the coins; a new `SecureStream` by default.
+
+    Raises:
+        InvalidInput: an argument breaks its rule, or the scores are not one for each canary.
+
+    Example:
+        >>> sum(one_run(lambda included: included.astype(float), attack="sure", canaries=10).count)
+        10
+    """
+    canaries = check.count("canaries", canaries, minimum=2)
+    source = stream if stream is not None else SecureStream()
+    included = source.uniform(canaries) < 0.5
+    while included.all() or not included.any():
+        included = source.uniform(canaries) < 0.5
+    scores = np.asarray(run(included), dtype=float)
+    if scores.shape != included.shape:
+        raise check.fail("scores", f"one for each of {canaries} canaries", f"shape {scores.shape}")
+    return Scores(attack, scores[included], scores[~included], threshold)

@@ -105,7 +105,7 @@ def command(
 def _audit_scores(path: Path, options: dict[str, Any], *, confidence: float, out: Path | None, json: bool) -> None:
     """Judge the scores of a file; raises `typer.Exit(3)` where they refute the claim."""
     from tacit.accounting.claims import claims_of, states_claim
-    from tacit.attacks.score_files import read_scores
+    from tacit.attacks.metrics import read_scores
     from tacit.audit import audit_foreign_scores
     from tacit.reports import audit_table_of, write_audit
     from tacit.runs.attacks import claim_of
