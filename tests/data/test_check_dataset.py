@@ -15,9 +15,9 @@ from tacit.data.registry import source
 from tacit.errors import InvalidInput, LeakWarning, MissingData
 
 WITH_FILES = [name for name in data.names() if source(name).files]
-CODES = {"imdb", "imdb_hashed", "movielens", "movielens_1m"}
+CODES = {"imdb", "imdb_hashed", "imdb_words", "movielens", "movielens_1m"}
 # Texts and clusters take more than five seconds.
-SLOW = {"imdb", "imdb_hashed", "purchase_standin"}
+SLOW = {"imdb", "imdb_hashed", "imdb_words", "purchase_standin"}
 EVERY = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in data.names()]
 BUNDLED = [name for name in data.names() if not source(name).files]
 

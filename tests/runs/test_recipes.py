@@ -3,16 +3,21 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import tacit
 from tacit.data import from_arrays
+from tacit.data.image_folder import image_folder, images_in
 from tacit.data.registry import _SOURCES, source
 from tacit.data.source import Source
+from tacit.data.words import COLUMNS, word_codes
 from tacit.errors import InvalidInput
-from tacit.features import Scattering2d, cache, drawings
-from tacit.runs import Config, audit, read_config, recipe_config, resume, train
+from tacit.features import Scattering2d, cache, drawings, patches
+from tacit.runs import Config, audit, config_from_table, read_config, recipe_config, resume, train
 from tacit.runs import features as run_features
+from tacit.runs.held_out import public_test
 from tacit.runs.methods.gradient import Gradient
+from tacit.runs.recipes import trained_as
 from tacit.training import AverageModel, fit
 
 
@@ -22,7 +27,10 @@ def small_images(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(run_features, "_DIMENSIONS", dict.fromkeys(run_features._DIMENSIONS, 20))
     monkeypatch.setattr(run_features, "_DRAWINGS", dict.fromkeys(run_features._DRAWINGS, (60, 1e-3)))
+    monkeypatch.setattr(run_features, "_COLOUR_DIMENSIONS", 20)
     monkeypatch.setattr(run_features, "_PATCHES", 8)
+    monkeypatch.setattr(run_features, "_COLOUR_PATCHES", 8)
+    monkeypatch.setattr(patches, "_DRAWINGS", 400)
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 400)
     stripes = np.tile(np.arange(8) // 2 % 2, (400, 1, 8, 1)).astype(np.float32)
@@ -57,9 +65,8 @@ def test_no_recipe_is_a_sentence(name, overrides, recipe):
         recipe_config(name, overrides, recipe)
 
 
-@pytest.mark.parametrize("features", ["scattering", "scattering+patches"])
-def test_a_run_on_features_says_so_is_loaded_and_attacked(tmp_path, features):
-    found = train(settings(features=features, unsafe_seed=None), out=tmp_path / "run")
+def test_a_run_on_features_says_so_is_loaded_and_attacked(tmp_path):
+    found = train(settings(features="scattering+patches", unsafe_seed=None), out=tmp_path / "run")
     said = [each for each in found.card.ledger.assumptions if each.startswith("Taken as public: 81 fixed channels")]
     assert len(said) == 1
     assert str(found.card.ledger.standing) != "claimed"
@@ -128,7 +135,7 @@ def test_an_average_leaves_a_run_proven():
     ("given", "said"),
     [
         ({"features": "wavelets"}, "features must be one of"),
-        ({"features": "words"}, "dataset must be imdb_words"),
+        ({"features": "words"}, "dataset must be one of codes of words"),
         ({"dataset": "breast_cancer", "batch_size": 32}, "features must be none for 'breast_cancer'"),
         ({"average": 1.5}, "average must be"),
         ({"average": 0.9, "method": "vi"}, "method must be gradient with average"),
@@ -138,6 +145,73 @@ def test_settings_that_do_not_fit_are_sentences(tmp_path, given, said):
     with pytest.raises(InvalidInput, match=said):
         train(settings(**given), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_on_words_takes_texts(tmp_path, monkeypatch):
+    texts = ["a fine film" if each % 2 else "a dull play" for each in range(200)]
+    given = {"y_train": [each % 2 for each in range(200)], "classes": [0, 1], "name": "texts", "codes": True}
+    read = lambda folder: from_arrays(word_codes(texts), bounds=(0, 2 * COLUMNS), **given)  # noqa: E731
+    known = Source("texts", "texts", (160, 40), (1024,), ("0", "1"), "none", read)
+    monkeypatch.setitem(_SOURCES, "texts", known)
+    table = trained_as("words", 3.0) | {"dataset": "texts", "epsilon": 8.0, "delta": 1e-4, "batch_size": 40}
+    found = train(config_from_table(table), out=tmp_path / "run")
+    assert found.card.metrics["test"] == 1.0
+    assert tacit.load(tmp_path / "run").predict(["what a fine film", "such a dull play"]).tolist() == ["1", "0"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in ("down", "right"):
+        (tmp_path / "pictures" / name).mkdir(parents=True)
+        for each in range(60):
+            stripes = np.tile(np.arange(16) // 4 % 2, (16, 1)) * 200 + rng.integers(0, 40, (16, 16))
+            picture = Image.fromarray((stripes if name == "right" else stripes.T).astype(np.uint8))
+            picture.save(tmp_path / "pictures" / name / f"{each}.png")
+    return tmp_path / "pictures"
+
+
+def test_a_folder_of_images_is_trained_on(tmp_path, folder):
+    config = recipe_config(str(folder), {"epsilon": 8.0, "image_size": 8, "test_records": "public"})
+    assert (config.batch_size, config.features, config.image_channels) == (24, "scattering+patches", 3)
+    found = train(config, out=tmp_path / "run")
+    assert found.card.metrics["test"] > 0.8
+    private = recipe_config(str(folder), {"epsilon": 8.0, "image_size": 8, "image_channels": 1})
+    assert private.features == "scattering"
+    assert not public_test(private)
+
+
+def test_faults_of_a_folder_are_sentences_without_file_names(tmp_path, folder):
+    (folder / "down" / "John Smith.png").write_bytes(b"no picture")
+    with pytest.raises(InvalidInput, match=r"file 61 of class .down. by name"):
+        image_folder(folder)
+    (folder / "down" / "John Smith.png").unlink()
+    (folder / "empty").mkdir()
+    with pytest.raises(InvalidInput, match="class 'empty' must be a folder with images"):
+        image_folder(folder)
+    with pytest.raises(InvalidInput, match="at least two classes"):
+        image_folder(folder / "down")
+    with pytest.raises(InvalidInput, match="epsilon must be given"):
+        recipe_config(str(folder), {})
+
+
+def test_train_and_test_folders_are_the_parts(tmp_path, folder):
+    root = tmp_path / "parts"
+    root.mkdir()
+    folder.rename(root / "train")
+    for name in ("down", "right"):
+        (root / "test" / name).mkdir(parents=True)
+        (root / "train" / name / "3.png").rename(root / "test" / name / "3.png")
+    data = image_folder(root, size=16, channels=1)
+    assert (data.x_train.shape, data.x_test.shape, data.classes) == (
+        (118, 1, 16, 16),
+        (2, 1, 16, 16),
+        ("down", "right"),
+    )
+    assert images_in(root) == 118
+    (root / "test" / "left").mkdir()
+    with pytest.raises(InvalidInput, match="the same classes as DIR/train"):
+        image_folder(root)
 
 
 def test_folders_with_hostile_features_are_refused(tmp_path):

@@ -25,7 +25,8 @@ def command(
     preset: Annotated[
         str | None,
         typer.Argument(
-            help="A preset (digits, adult, mnist, ...) or CONFIG.toml; none with --resume.", autocompletion=presets
+            help="A preset (digits, mnist, ...), CONFIG.toml or folder of images by class; none with --resume.",
+            autocompletion=presets,
         ),
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Resume the stopped run in this folder.", metavar="RUN")] = None,

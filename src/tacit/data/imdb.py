@@ -2,7 +2,8 @@
 
 `imdb` is prepared as Keras does it and Bu, Dong, Long, Su, "Deep Learning with Gaussian Differential Privacy" (arXiv
 1911.11607) use it: the 10000 commonest words of the training reviews, 256 places. That vocabulary is read from the
-training data without a privacy cost. `imdb_hashed` hashes each word to its number instead and reads nothing.
+training data without a privacy cost. `imdb_hashed` hashes each word to its number instead and reads nothing;
+`imdb_words` has the different words of a whole review as `tacit.data.words` codes them.
 """
 
 import io
@@ -19,6 +20,8 @@ from tacit.data.arrays import from_arrays
 from tacit.data.dataset import Dataset
 from tacit.data.files import File
 from tacit.data.source import Source
+from tacit.data.words import COLUMNS, word_codes
+from tacit.data.words import PLACES as WORD_PLACES
 
 WORDS = 10_000
 PLACES = 256
@@ -75,6 +78,8 @@ def reviews(content: bytes) -> Iterator[tuple[str, int, str]]:
 
 
 def _read(folder: Path, *, name: str) -> Dataset:
+    if name == "imdb_words":
+        return _read_words(folder)
     texts: dict[str, list[list[str]]] = {"train": [], "test": []}
     answers: dict[str, list[int]] = {"train": [], "test": []}
     for part, answer, text in reviews(_FILE.content(folder, dataset=name)):
@@ -102,12 +107,34 @@ def _read(folder: Path, *, name: str) -> Dataset:
     )
 
 
+def _read_words(folder: Path) -> Dataset:
+    found = list(reviews(_FILE.content(folder, dataset="imdb_words")))
+    codes = {part: word_codes(text for each, _, text in found if each == part) for part in ("train", "test")}
+    answers = {part: [answer for each, answer, _ in found if each == part] for part in ("train", "test")}
+    return from_arrays(
+        codes["train"],
+        y_train=answers["train"],
+        x_test=codes["test"],
+        y_test=answers["test"],
+        classes=_CLASSES,
+        bounds=(0, 2 * COLUMNS),
+        codes=True,
+        name="imdb_words",
+        notes=(
+            "source: the labelled reviews of aclImdb",
+            f"licence: {_LICENCE}",
+            f"preprocessing: different words hashed to {COLUMNS} columns and a sign, without stop words",
+            "split: official",
+        ),
+    )
+
+
 def _source(name: str, summary: str, leaks: tuple[str, ...]) -> Source:
     return Source(
         name=name,
         summary=summary,
         rows=(25000, 25000),
-        features=(PLACES,),
+        features=(WORD_PLACES if name == "imdb_words" else PLACES,),
         classes=_CLASSES,
         licence=_LICENCE,
         read=partial(_read, name=name),
@@ -120,4 +147,5 @@ def _source(name: str, summary: str, leaks: tuple[str, ...]) -> Source:
 SOURCE = _source(
     "imdb", "film reviews, 10000 words", ("the vocabulary, the 9996 commonest words of the training reviews",)
 )
+WORDS_ALONE = _source("imdb_words", "film reviews, the words of each hashed to 16384 columns", ())
 HASHED = _source("imdb_hashed", "film reviews, words hashed to 10000 numbers", ())

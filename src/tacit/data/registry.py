@@ -46,6 +46,7 @@ _SOURCES: dict[str, Source] = {
         purchase_standin.SOURCE,
         imdb.SOURCE,
         imdb.HASHED,
+        imdb.WORDS_ALONE,
         movielens.SOURCE,
         movielens.MILLION,
         bank_marketing.SOURCE,

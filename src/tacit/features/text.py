@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from functools import cache
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import torch
-from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from torch import Tensor, nn
 
 from tacit import check
+from tacit.data.words import COLUMNS, word_codes
 from tacit.features.base import PublicFeatures
 
-PLACES = 1024
-"""Most different words of a text that count, the first ones."""
-_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _ROWS_AT_ONCE = 512
 
 
@@ -40,7 +34,7 @@ class HashedText(PublicFeatures):
         14
     """
 
-    def __init__(self, columns: int = 2**14, stop_words: str | None = "english"):
+    def __init__(self, columns: int = COLUMNS, stop_words: str | None = "english"):
         nn.Module.__init__(self)
         self.columns, self.stop_words = columns, stop_words
         check.count("columns", columns, minimum=2, maximum=2**22)
@@ -55,7 +49,7 @@ class HashedText(PublicFeatures):
         return f"a hash of words to {self.columns} columns, and a list of stop words"
 
     def codes(self, texts: Iterable[str]) -> np.ndarray:
-        """Codes of the different words of each text, int64 (n, `PLACES`): 1 + 2 column + sign bit, 0 at the end.
+        """Codes of the different words of each text, int64 (n, 1024): 1 + 2 column + sign bit, 0 at the end.
 
         Args:
             texts: strings.
@@ -63,19 +57,7 @@ class HashedText(PublicFeatures):
         Raises:
             InvalidInput: one is none; its row is named, not its value.
         """
-        left_out = ENGLISH_STOP_WORDS if self.stop_words else frozenset()
-        rows = []
-        for place, text in enumerate(texts):
-            if not isinstance(text, str):
-                hint = "Fill missing texts with ''."
-                raise check.fail(f"text {place}", "a string", f"a value of type {type(text).__name__}", hint)
-            words = dict.fromkeys(word for word in _WORD.findall(text.lower()) if word not in left_out)
-            known = dict.fromkeys(code_of(word, self.columns) for word in words)
-            rows.append(np.fromiter(known, np.int64, len(known))[:PLACES])
-        found = np.zeros((len(rows), PLACES), np.int64)
-        for row, known in zip(found, rows, strict=True):
-            row[: len(known)] = known
-        return found
+        return word_codes(texts, self.columns, stop_words=bool(self.stop_words))
 
     def of(self, X: Any) -> np.ndarray:
         """Features of texts or codes, float32 (n, columns)."""
@@ -95,15 +77,3 @@ class HashedText(PublicFeatures):
         signs = (1 - 2 * (places % 2).float()) * present
         found = torch.zeros(len(rows), self.columns).scatter_add_(1, places // 2, signs)
         return nn.functional.normalize(found, dim=1)
-
-
-@cache
-def code_of(word: str, columns: int) -> int:
-    """1 + 2 column + sign bit of a word, by CRC-32.
-
-    Example:
-        >>> code_of("film", 16) == code_of("film", 16)
-        True
-    """
-    number = crc32(word.encode("utf-8", "surrogatepass"))
-    return 1 + 2 * (number // 2 % columns) + number % 2

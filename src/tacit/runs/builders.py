@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 from tacit import check, models
 from tacit.clipping import Clip, clip_from_spec
 from tacit.data import Dataset, load
+from tacit.data.image_folder import image_folder
 from tacit.data.table import dataset_from
 from tacit.errors import InvalidInput
 from tacit.gradients import examine
@@ -48,6 +49,8 @@ def dataset_of(
 
 
 def _dataset(config: Config, data_dir: str | os.PathLike[str] | None) -> Dataset:
+    if config.folder is not None:
+        return image_folder(config.folder, size=config.image_size, channels=config.image_channels)
     if config.table is None:
         return load(config.dataset, data_dir=data_dir, strict=config.strict)
     section = config.table

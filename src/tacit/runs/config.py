@@ -47,7 +47,10 @@ class Config:
     """
 
     name: str = "custom"
-    dataset: str = setting("digits", 'A name that `tacit data` lists, or "table" with a [table] section.')
+    dataset: str = setting("digits", 'A name that `tacit data` lists, "table" with a [table] section, or "images".')
+    folder: str | None = setting(None, 'Of data set "images": a folder of images by class.')
+    image_size: int = setting(32, "Of such a folder: pixels of a side, from 8 to 64, to which images are brought.")
+    image_channels: int = setting(3, "Of such a folder: 3 for colour, 1 for gray.")
     method: str = setting("gradient", "gradient (DP-SGD), input, objective, output, ticket or vi.")
     model: str = setting("linear", "linear, mlp, convnet, text, recommender, or yours as package.module:Class.")
     features: str = setting(
@@ -113,6 +116,14 @@ class Config:
             raise InvalidInput(
                 'dataset must be "table" exactly when a [table] section is given; got one without the other.'
             )
+
+        if (self.dataset == "images") != (self.folder is not None):
+            raise InvalidInput('dataset must be "images" exactly when a folder is given; got one without the other.')
+
+    @property
+    def own_data(self) -> bool:
+        """Whether the data are the user's own, not a published set."""
+        return self.table is not None or self.folder is not None
 
     def _check_choices(self) -> None:
         if not _NAME.fullmatch(check.text("name", self.name)):

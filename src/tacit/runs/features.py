@@ -9,6 +9,7 @@ import numpy as np
 
 from tacit import check
 from tacit.data import Dataset
+from tacit.data.words import COLUMNS
 from tacit.features import (
     Beside,
     HashedText,
@@ -66,9 +67,9 @@ def features_of(config: Config, dataset: Dataset) -> PublicFeatures:
     """
     shape = dataset.x_train.shape[1:]
     if config.features == "words":
-        if dataset.name != "imdb_words":
-            hint = "It holds codes of words that HashedText made."
-            raise check.fail("dataset", "imdb_words for features of words", dataset.name, hint)
+        if dataset.x_train.dtype != np.int64 or np.max(dataset.bounds[1]) != 2 * COLUMNS:
+            hint = "imdb_words is one."
+            raise check.fail("dataset", "one of codes of words for features of words", dataset.name, hint)
         return HashedText()
     if len(shape) != 3 or shape[0] not in (1, 3):
         hint = 'Use features = "none".'

@@ -52,7 +52,7 @@ class NoisyResult:
 
 def public_test(config: Config) -> bool:
     """Whether the test records are public: declared, or by default those of a published data set."""
-    return (config.test_records or ("public" if config.table is None else "private")) == "public"
+    return (config.test_records or ("private" if config.own_data else "public")) == "public"
 
 
 def measured_exactly(config: Config) -> bool:

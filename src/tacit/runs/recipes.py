@@ -6,9 +6,11 @@ Their constants were looked at in prototypes on the data sets that `docs/accurac
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tacit import check
+from tacit.data.image_folder import images_in
 from tacit.runs.config import Config, config_from_table, read_config
 
 IMAGES, WORDS = "images", "words"
@@ -16,6 +18,7 @@ KINDS = ("auto", "best", "paper")
 RECIPES = {
     "mnist": (IMAGES, {"features": "scattering"}),
     "fashion_mnist": (IMAGES, {"features": "scattering+patches"}),
+    "imdb": (WORDS, {"dataset": "imdb_words"}),
     "kmnist": (IMAGES, {"features": "scattering"}),
 }
 """Preset -> kind of data, and what its features are: mirror images of digits and letters mean something else."""
@@ -34,7 +37,7 @@ def recipe_config(source: str, overrides: Mapping[str, Any], recipe: str = "auto
     "auto" takes the best one where an epsilon is given and no setting of the training itself is.
 
     Args:
-        source: a preset or TOML file.
+        source: a preset or TOML file, or a folder of images by class.
         overrides: as `read_config` takes them.
         recipe: "auto", "best" or "paper".
 
@@ -42,6 +45,8 @@ def recipe_config(source: str, overrides: Mapping[str, Any], recipe: str = "auto
         InvalidInput: as `read_config`; or "best" is asked for data that have no recipe, or without epsilon.
     """
     check.choice("recipe", recipe, KINDS)
+    if Path(source).is_dir():
+        return _of_folder(Path(source), overrides)
     given = {name: value for name, value in overrides.items() if value is not None}
     known = source in RECIPES
     if recipe == "best" and not (known and "epsilon" in given):
@@ -52,6 +57,22 @@ def recipe_config(source: str, overrides: Mapping[str, Any], recipe: str = "auto
     kind, own = RECIPES[source]
     epsilon = check.positive("epsilon", given["epsilon"])
     return config_from_table({"name": source, "dataset": source, **trained_as(kind, epsilon), **own, **given})
+
+
+def _of_folder(path: Path, overrides: Mapping[str, Any]) -> Config:
+    """Settings for a folder of images: batches of at most a quarter of the records, delta below 1 / n.
+
+    Patches with their mirror images beside scattering for colour, scattering alone for gray, where letters are likely.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    if "epsilon" not in given:
+        raise check.fail("epsilon", "given for a folder of images", None, "Add --epsilon 3, say.")
+    records = check.count("images in DIR", images_in(path), minimum=8)
+    table = trained_as(IMAGES, check.positive("epsilon", given["epsilon"]))
+    table |= {"batch_size": min(table["batch_size"], records // 4), "delta": min(1e-5, float(records) ** -1.1)}
+    colour = given.get("image_channels", 3) == 3
+    table |= {"dataset": "images", "folder": str(path.resolve()), "name": path.resolve().name}
+    return config_from_table(table | {"features": "scattering+patches" if colour else "scattering"} | given)
 
 
 def trained_as(kind: str, epsilon: float) -> dict[str, Any]:
@@ -71,4 +92,4 @@ def trained_as(kind: str, epsilon: float) -> dict[str, Any]:
         steps = {"epochs": 20 if low else 40, "learning_rate": 2.0 if low else 4.0, "batch_size": 4096}
         return shared | steps | {"clip_norm": 0.1, "nonprivate_learning_rate": 0.002}
     steps = {"epochs": 10 if low else 20, "learning_rate": 20.0 if low else 40.0, "batch_size": 2500 if low else 6250}
-    return shared | steps | {"features": "words", "clip_norm": 0.5, "nonprivate_learning_rate": 2.0}
+    return shared | steps | {"features": "words", "clip_norm": 0.5, "nonprivate_learning_rate": 8.0}
