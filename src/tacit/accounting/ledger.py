@@ -102,6 +102,10 @@ class Ledger(Choices):
             ledger.add(part, steps)
         return ledger
 
+    def __repr__(self) -> str:
+        kinds = ", ".join(dict.fromkeys(type(each.mechanism).__name__ for each in self._entries)) or "nothing"
+        return f"Ledger({self.relation.value}, {self.unit}, {self.standing.value}: {kinds} in {self.steps} steps)"
+
     @property
     def entries(self) -> tuple[Entry, ...]:
         """Every entry, oldest first."""

@@ -13,6 +13,7 @@ from tacit.erm.objective_published import ApproximateMinima, KiferObjective
 from tacit.erm.objective_pure import ChaudhuriObjective, KiferPureObjective, PureObjective
 from tacit.erm.output import GaussianOutput, GradientDescentOutput, OutputPerturbation
 from tacit.erm.perturbation import InputPerturbation, randomised_labels
+from tacit.erm.public_table import PublicImputer, PublicTable
 from tacit.erm.quantiles import PrivateQuantiles, private_histogram, private_median, private_quantiles
 from tacit.erm.regressors import DPLinearRegression, DPRidge
 from tacit.erm.release import Method, Release
@@ -45,8 +46,10 @@ __all__ = [
     "PaperInput",
     "PrivateQuantiles",
     "PrivateScaler",
+    "PublicImputer",
     "PublicOneHot",
     "PublicScaler",
+    "PublicTable",
     "PureObjective",
     "Release",
     "Shuffled",

@@ -16,10 +16,11 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.budget.shared_ledger import SharedLedger
 from tacit.data.dataset import report
-from tacit.data.places import bad_cells
+from tacit.data.places import bad_cells, listed
 from tacit.erm.pipeline_steps import declared_steps, unpaid_steps, warn_of
 from tacit.erm.relatives import Relatives
 from tacit.erm.release import certified
+from tacit.errors import InvalidInput
 from tacit.noise import SecureStream, SeededStream
 from tacit.relation import Relation
 from tacit.tradeoff import Epsilon, Target
@@ -181,6 +182,10 @@ def default_delta(records: int) -> float:
     return min(LARGEST_DELTA, float(records) ** DELTA_POWER)
 
 
+_ENCODE = (
+    "Encode them by PublicOneHot(categories=[[...]]) in a ColumnTransformer, encode the whole frame by "
+    "PublicTable(bounds=..., categories=...), or drop them."
+)
 QUOTES_NOTHING = (
     "Expected 2D array",
     "Expected a 2-dimensional container",
@@ -201,14 +206,33 @@ QUOTES_NOTHING = (
 
 def checked_rows(estimator: BaseEstimator, X: object, *, reset: bool) -> Array:
     """X as float64 (rows, columns), its shape and names checked; cells that are not finite are named."""
-    with check.reading("X", "a table of numbers", keep=QUOTES_NOTHING):
-        array: Array = validate_data(estimator, X, reset=reset, dtype=np.float64, ensure_all_finite=False)  # type: ignore[assignment]
+    try:
+        with check.reading("X", "a table of numbers", keep=QUOTES_NOTHING):
+            array: Array = validate_data(estimator, X, reset=reset, dtype=np.float64, ensure_all_finite=False)  # type: ignore[assignment]
+    except InvalidInput:
+        if names := text_columns(X):
+            raise check.fail("X", "a table of numbers", f"texts in columns {listed(names)}", _ENCODE) from None
+        raise
     finite = np.isfinite(array)
     if not finite.all():
         rows, places = np.nonzero(~finite)
         names = getattr(estimator, "feature_names_in_", range(array.shape[1]))
-        raise bad_cells("X", "finite, without NaN or inf", rows, [names[i] for i in np.unique(places)])
+        hint = "Put PublicImputer(fill=...) before the estimator, or leave these rows out."
+        raise bad_cells("X", "finite, without NaN or inf", rows, [names[i] for i in np.unique(places)], hint)
     return array
+
+
+def text_columns(X: Any) -> list[object]:
+    """Names, or numbers, of the columns of X that hold something else than numbers; no cell leaves it."""
+    found: list[object] = []
+    frame = hasattr(X, "columns") and hasattr(X, "__getitem__")
+    columns = list(X.columns) if frame else range(np.asarray(X, dtype=object).shape[-1])
+    for name in columns:
+        try:
+            np.asarray(X[name] if frame else np.asarray(X, dtype=object)[:, name], dtype=np.float64)
+        except (TypeError, ValueError, IndexError):
+            found.append(name)
+    return found
 
 
 def indices_of(y: Array, classes: Sequence[object] | Array | None, *, strict: bool) -> tuple[Array, Array]:

@@ -52,12 +52,20 @@ class PrivateModel(PrivateEstimator, ABC):
     norm_bound: float | None = None
     strict: bool = False
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, **further: Any) -> Self:
         """Fit to rows X (n, columns) and targets y (n,); writes the ledger before any noise is drawn.
+
+        Args:
+            X: rows.
+            y: one answer for each.
+            **further: none; other estimators take `sample_weight`.
 
         Raises:
             InvalidInput: data or settings break their rule, before anything is spent.
         """
+        for name in further:
+            hint = "DPLogisticRegression, DPLinearSVC, DPRidge and DPLinearRegression take sample_weight."
+            raise check.fail(name, f"left out of the fit of {type(self).__name__}", "a value", hint)
         return self._fitted(*self._records(X, y, reset=True))
 
     def _fitted(self, X: Array, targets: Array) -> Self:
@@ -239,7 +247,9 @@ class ConvexModel(LinearModel):
     weight_bound: float = 1.0
     _weighted = False
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, X: Any, y: Any, sample_weight: Any = None
+    ) -> Self:
         """Fit to rows X (n, columns) and targets y (n,); writes the ledger before any noise is drawn.
 
         With weights the loss of record i is min(w_i, b) / b times that of an unweighted fit, b = weight_bound (and

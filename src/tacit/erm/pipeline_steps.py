@@ -73,7 +73,7 @@ def warn_of(steps: tuple[str, ...]) -> None:
         names = ", ".join(steps)
         warnings.warn(
             f"the pipeline reads private data without paying in {names}; every number is only claimed. Use "
-            "PublicScaler or PublicOneHot with declared constants, or PrivateScaler.",
+            "PublicScaler, PublicOneHot, PublicImputer or PublicTable with declared constants, or PrivateScaler.",
             PrivacyWarning,
             stacklevel=2,
         )

@@ -118,11 +118,17 @@ class PublicOneHot(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         X = self._cells(X, reset=False)
         with check.reading("X", "cells that can be compared with the categories"):
-            blocks = [X[:, [place]] == np.array(known, dtype=X.dtype) for place, known in enumerate(self.categories_)]
+            kind = object if X.dtype == bool else X.dtype
+            blocks = [X[:, [place]] == np.array(each, dtype=kind) for place, each in enumerate(self.categories_)]
         missed = np.stack([~block.any(axis=1) for block in blocks], axis=1)
         if self.unknown == "error" and missed.any():
             rows, places = np.nonzero(missed)
-            raise bad_cells("X", "one of the declared categories in every cell", rows, np.unique(places))
+            names = getattr(self, "feature_names_in_", range(X.shape[1]))
+            truths = any(isinstance(each, bool | np.bool_) for each in X[:1].ravel())
+            hint = "Declare True and False for truth values" if truths else "Declare every value"
+            hint += ", or pass unknown='zero' for a row of zeros."
+            named = [names[place] for place in np.unique(places)]
+            raise bad_cells("X", "one of the declared categories in every cell", rows, named, hint)
         return np.hstack([block - (1 / block.shape[1] if self.centered else 0.0) for block in blocks]).astype(float)
 
     def _cells(self, X: Any, *, reset: bool) -> Array:
