@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -335,3 +336,16 @@ def test_one_of_several_processes_is_refused_before_anything_is_written(tmp_path
     with pytest.raises(TrainingMisuse, match="one process on one device; got 2 ranks"):
         train(read_config("digits", {"epochs": 0.1}), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_ends_in_at_most_eight_lines_with_what_matters(tmp_path, capsys):
+    """Epsilon with standing and delta, accuracy against the constant and without privacy, attack, budget, card."""
+    assert main(["train", "digits", "--epochs", "0.2", "--out", str(tmp_path / "run")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 8
+    assert re.match(r"ε ≤ [\d.]+ at δ = 0.0001, proven, for .* \(accountant pld\)\.$", lines[0])
+    assert re.search(
+        r"Test accuracy [\d.]+ % .*commonest class: [\d.]+ %.*, without privacy [\d.]+ %: digits", lines[1]
+    )
+    assert any("Strongest attack: ε ≥" in line and "could have detected ε" in line for line in lines)
+    assert str(tmp_path / "run" / "card.html") in lines[-1]

@@ -18,7 +18,7 @@ from tacit.runs.loop_settings import SHORT_FORMS
 
 FLAGS = {
     "Data and model": ("dataset", "method", "model", "hidden"),
-    "Optimizer": ("optimizer", "learning_rate", "batch_size", "epochs"),
+    "Optimizer": ("learning_rate", "batch_size", "epochs"),
     "Privacy": ("clip_norm", "noise_multiplier", "epsilon", "delta", "relation", "unsafe_seed", "strict"),
     "Attacks": ("attacks",),
     "Sections": ("sampling", "noise", "validation"),

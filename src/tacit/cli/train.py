@@ -47,6 +47,7 @@ def command(
         bool, typer.Option("--trust-code", help="With --resume: run the model's own code that RUN names.")
     ] = False,
     show_values: ShowValues = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print every accountant and attack, too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
     overrides: Mapping[str, Any],
 ) -> None:
@@ -69,23 +70,18 @@ def command(
         return
     from tacit.cli.console import screen
     from tacit.reports import account_table, audit_table
-    from tacit.reports.words import MEASURES, OUTSIDE, measured, reserve, told_against
+    from tacit.reports.summary import summary
+    from tacit.reports.words import OUTSIDE
 
-    console, card = screen(), run.card
-    found, nonprivate = (measured(card.metrics.get(name), card.measure) for name in ("test", "nonprivate_test"))
-    name = MEASURES[card.measure]
-    console.print(f"{card.dataset}, {card.model}: {name[0].lower()}{name[1:]} {found}, without privacy {nonprivate}")
-    if against := told_against(card.metrics, card.measure):
-        console.print(against)
-    if told := card.held_out.get("says"):
-        console.print(told)
-    console.print(OUTSIDE, style="dim")
-    console.print(account_table(run.account, run.card.ledger))
-    if card.leaks:
-        console.print(reserve(card.leaks))
-    console.print(audit_table(run.audits))
-    console.print(total_sentence(run.budget), soft_wrap=True)
-    console.print(f"Card: {run.folder / 'card.html'}", soft_wrap=True)
+    console = screen()
+    if verbose:
+        console.print(account_table(run.account, run.card.ledger))
+        console.print(audit_table(run.audits))
+        console.print(OUTSIDE, style="dim")
+    for line in (*summary(run.card), total_sentence(run.budget)):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    more = "" if verbose else "; tacit account RUN lists every accountant, and --verbose prints them at the end"
+    console.print(f"Card: {run.folder / 'card.html'} (tacit statement RUN signs a statement{more})", soft_wrap=True)
 
 
 def _followed(
