@@ -17,7 +17,7 @@ _HOMES = {
     "tacit.mechanisms": ("Exponential", "Gaussian", "Laplace", "Mechanism", "Menu"),
     "tacit.opacus": ("PrivacyEngine",),
     "tacit.relation": ("Relation",),
-    "tacit.runs": ("load",),
+    "tacit.runs": ("load", "train_table"),
     "tacit.standing": ("Standing",),
     "tacit.tradeoff": ("Advantage", "Epsilon", "Errors", "Mu", "Target", "TradeOff"),
     "tacit.tuning": ("PrivateSearchCV", "Tuned", "tune"),

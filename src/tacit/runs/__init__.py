@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from tacit.runs.prediction import LoadedModel, load
     from tacit.runs.run import Run, resume, train
 
+from tacit.runs.train_table import TrainedTable, train_table
+
 __all__ = [
     "Config",
     "LoadedModel",
     "Run",
     "TableConfig",
+    "TrainedTable",
     "audit",
     "audit_run",
     "config_from_table",
@@ -33,6 +36,7 @@ __all__ = [
     "recipe_config",
     "resume",
     "train",
+    "train_table",
 ]
 
 _HOMES = {
