@@ -14,7 +14,6 @@ from scipy.special import ndtr
 from tacit.accounting.pld import rounding
 from tacit.accounting.pld.cumulants import cumulants_of
 from tacit.accounting.pld.dispatch import Dispatch
-from tacit.accounting.pld.exact import Single
 from tacit.accounting.pld.gaussian_cover import gaussian_bounds
 from tacit.accounting.pld.intervals import Contradiction
 from tacit.accounting.pld.inversion import SaddleLine
@@ -22,6 +21,7 @@ from tacit.accounting.pld.lattice import round_down, round_up
 from tacit.accounting.pld.lattice_sum import transform_error
 from tacit.accounting.pld.sampled_cumulant import SampledGaussianCumulant
 from tacit.accounting.pld.schedule_cumulant import ScheduleCumulant
+from tacit.accounting.pld.simple_bounds import Single
 from tacit.mechanisms.pairs import (
     AtomPair,
     GaussianPair,

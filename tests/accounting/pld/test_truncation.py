@@ -108,5 +108,5 @@ def test_masses_of_a_truncated_pair_are_those_inside():
 def test_only_rare_samples_of_one_direction_are_truncated():
     one, other = SampledGaussianPair(1.0, 1e-3, True), SampledGaussianPair(1.0, 1e-3, False)
     assert Truncation.of([(one, 100)], 2e-7) is not None
-    for parts in ([(one, 100), (other, 100)], [(one, 2)], [(one, 10**5)], [(SampledGaussianPair(1.0, 1.0, True), 3)]):
+    for parts in ([(one, 100), (other, 100)], [(one, 1)], [(one, 10**5)], [(SampledGaussianPair(1.0, 1.0, True), 3)]):
         assert Truncation.of(parts, 2e-7) is None

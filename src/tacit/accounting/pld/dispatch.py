@@ -9,7 +9,6 @@ from typing import TypeVar
 import numpy as np
 
 from tacit.accounting.pld.cumulants import cumulants_of
-from tacit.accounting.pld.exact import ROUGHLY, Double, Enumerated, Single
 from tacit.accounting.pld.fft import Convolution
 from tacit.accounting.pld.intervals import (
     ALLOWANCE,
@@ -21,7 +20,7 @@ from tacit.accounting.pld.intervals import (
 )
 from tacit.accounting.pld.inversion import SaddleLine, saddle_line
 from tacit.accounting.pld.saddle_point import Saddle, saddle_for_delta, saddle_for_epsilon
-from tacit.accounting.pld.simple_bounds import SimpleBounds
+from tacit.accounting.pld.simple_bounds import SimpleBounds, Single
 from tacit.accounting.pld.step_cumulants import CompositionCumulant, IndependentSum, Unsuitable
 from tacit.accounting.pld.tail_split import TailSplitter
 from tacit.accounting.pld.truncation import TruncatedLattice, Truncation
@@ -35,7 +34,7 @@ _AGREED = 1e-6  # Relative distance of delta within which two answers need no cl
 _UNDECIDED = 3  # Epsilons of a search about which no engine says enough, before it ends.
 _LOOSE = 1e-3  # Relative width from which another engine is worth trying.
 _NARROW = 2e-6  # Relative width of an answer up to which a truncated lattice gives it.
-_SETTLED = (Single, Double, Enumerated, TruncatedLattice)  # Engines that no other one is asked after.
+_SETTLED = (Single, TruncatedLattice)  # Engines that no other one is asked after.
 _IGNORE_OVERFLOW = np.errstate(
     over="ignore", invalid="ignore", divide="ignore"
 )  # `valid_bounds` takes nothing from such results.
@@ -57,6 +56,7 @@ class Dispatch:
         self._tables = bool(parts) and all(pair.table is not None for pair, _ in parts)
         self._simple = SimpleBounds(parts, self.general.infinity_mass)
         self._top = self._simple.top
+        self._single = Single(parts[0][0]) if [steps for _, steps in parts] == [1] else None
         self._truncation = Truncation.of(parts, gap)
         self._quick_for_delta = lru_cache(maxsize=4)(self._quick_to)
         self._near_delta = lru_cache(maxsize=32)(self._for_delta)
@@ -268,9 +268,8 @@ class Dispatch:
 
     def _for_delta(self, delta: float, lattice: Convolution | None = None) -> LocalBounds:
         saddle = self.general.saddle_for_delta(delta)
-        few = self._few(saddle, rough=lattice is not None)
-        if few:
-            return few.towards(delta) if isinstance(few, Double) else few
+        if self._single:
+            return self._single
         quick = self._quick_for_delta(delta) if lattice is None else None
         if quick is not None:
             return quick
@@ -278,9 +277,8 @@ class Dispatch:
 
     def _for_epsilon(self, epsilon: float, lattice: Convolution | None = None) -> LocalBounds:
         saddle = self.general.saddle_for_epsilon(epsilon)
-        few = self._few(saddle, rough=lattice is not None)
-        if few:
-            return few
+        if self._single:
+            return self._single
         quick = self._quick_at(epsilon, saddle) if lattice is None else None
         if quick is not None:
             return quick
@@ -320,30 +318,15 @@ class Dispatch:
 
     def _narrower(self, line: SaddleLine | None, lattice: Convolution, saddle: Saddle) -> LocalBounds:
         """The line, unless there is none or the lattice knows more where the line is meant to be evaluated."""
-        if line is not None and looseness(line, line.epsilon) <= _LOOSE:
+        if line is not None and looseness(line, line.epsilon) <= min(
+            _NARROW * max(line.theta * line.epsilon, 1.0), _LOOSE
+        ):
             return line
         bracket = lattice.bracket(saddle)
         if line is None:
             return bracket
         self._compare(line, bracket)
         return bracket if looseness(bracket, saddle.epsilon) < looseness(line, saddle.epsilon) else line
-
-    @cached_property
-    def _enumerated(self) -> Enumerated | None:
-        """All outcomes of the composition, where there are few; they are the same for every question."""
-        return Enumerated.of(self.parts, 1.0, 0.0)
-
-    def _few(self, saddle: Saddle, *, rough: bool) -> Single | Double | Enumerated | None:
-        """The engine of one step, of two, or of a few with tables."""
-        pair = self.parts[0][0]
-        count = sum(steps for _, steps in self.parts)
-        if count == 1:
-            return Single(pair)
-        theta, epsilon = saddle.theta, max(saddle.epsilon, 0.0)
-        if self._enumerated or count > 2:
-            return self._enumerated and self._enumerated.searched_from(theta, epsilon)
-        close = {"close": ROUGHLY} if rough else {}
-        return Double(pair, self.parts[-1][0], self.general.coarse_losses[0], theta, epsilon, **close)
 
     def _line(
         self, saddle: Saddle, refine: Callable[[CompositionCumulant], Saddle], *, smoothed: bool

@@ -1,4 +1,4 @@
-"""Bounds that need no engine: the largest loss of a composition, its worst step alone, and Chernoff's."""
+"""What needs no inversion: one step exactly; of a composition the largest loss, its worst step and Chernoff's bound."""
 
 from __future__ import annotations
 
@@ -6,15 +6,48 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tacit.accounting.pld.exact import Single
 from tacit.accounting.pld.intervals import ALLOWANCE
-from tacit.accounting.pld.rounding import UNIT, mass_units
-from tacit.accounting.pld.saddle_point import log_chernoff
+from tacit.accounting.pld.rounding import FUNCTION, MASS, UNIT, mass_units
+from tacit.accounting.pld.saddle_point import SMALLEST, log_chernoff
 from tacit.mechanisms.pairs import Nodes, Pair
 from tacit.root_finding import bisect
 
 _AT_TOP = 1e-12  # Relative distance from the largest loss up to which an atom counts as it.
 _LEAST_LOG = -700.0  # log of the least mass of a loss.
+
+
+class Single:
+    """delta(epsilon) = P(L > epsilon) - e^epsilon Q(L > epsilon) (THEORY.md, Theorem 3.1)."""
+
+    theta = 1.0
+    epsilon = 1.0
+
+    def __init__(self, pair: Pair):
+        self._pair = pair
+
+    def bounds(self, epsilon: float) -> tuple[float, float]:
+        """The value with its rounding error, that of the place of epsilon included."""
+        moved = self._pair.edge_error(abs(epsilon))
+        p, q = self._pair.bin_masses(np.array([epsilon - moved, epsilon, epsilon + moved]))
+        above_p, above_q, near = float(p[2] + p[3]), float(q[2] + q[3]), float(p[1] + p[2])
+        given = float(np.exp(min(epsilon, 700.0))) * above_q if above_q else 0.0
+        value = above_p - given
+        error = UNIT * (_tail_units(self._pair, above_p) * above_p + _tail_units(self._pair, above_q) * given)
+        if above_q < SMALLEST:
+            log_q, miss = self._pair.log_q_above(epsilon)
+            # Anything from none to all of P's mass may be given where even the logarithm is not known.
+            given = min(float(np.exp(min(epsilon + log_q, 1.0))), above_p)
+            lost = min(given * float(np.expm1(miss)), above_p) if miss < 1 else above_p
+            value, error = above_p - given, UNIT * _tail_units(self._pair, above_p) * above_p + lost
+        infinity_mass = self._pair.infinity_mass
+        error += 2 * moved * near
+        return float(infinity_mass + max(value - error, 0.0)), float(min(infinity_mass + value + error, 1.0))
+
+
+def _tail_units(pair: Pair, mass: float) -> float:
+    """Units of the relative error of a tail mass and of its product with e^epsilon (Lemma 2.4)."""
+    added = len(pair.table[0]) if pair.table is not None else 0
+    return float(mass_units(mass)) + FUNCTION + MASS + added
 
 
 class SimpleBounds:

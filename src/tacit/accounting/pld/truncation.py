@@ -22,6 +22,8 @@ from tacit.accounting.pld.saddle_point import SMALLEST
 from tacit.mechanisms.pairs import Pair, SampledGaussianPair
 
 _ROUGH, _FINE = 1 << 12, 1 << 18  # Points of the lattice that looks for epsilon, and of the one that answers.
+_FINER = 1 / 16  # Gap, relative to the usual one, of a lattice where that one is not narrow.
+_NARROW = 5e-7  # Relative width of epsilon up to which it is.
 _BEYOND = (2.0, 1.05)  # How far from its own epsilon the limit of either lattice lies.
 _SEARCHES = 6  # Rough lattices at most.
 _CLOSE = 4.0  # A rough lattice whose epsilon is off by a larger factor is laid again.
@@ -30,7 +32,7 @@ _WIDEST = 1.02  # Ratio of the bounds of a rough lattice up to which the finer o
 _SAME = 1.5  # A wide lattice whose epsilon is off by no more would be as wide again.
 _TILT = 0.7  # Tilt of a lattice relative to the saddle's: large losses make copies heavy beyond the saddle.
 _MOST_SAMPLES = 2.0  # Expected samples up to which the range that is left is short.
-_FEWEST = 3  # Steps from which on it is used: two have an engine of their own.
+_FEWEST = 2  # Steps from which on it is used: one has an engine of its own.
 _SMALL = 1e-4  # Epsilon below which a lattice aims at an absolute gap.
 _UNITS = 64.0  # Units of a probability besides those of its tails, and of a threshold (Theorem 5.7).
 
@@ -142,18 +144,26 @@ class Truncation:
                 return rough
             # The end that the finer lattice serves with certainty.
             found = min(high, _CLOSE * epsilon) if self._removed else low
-            if high < _WIDEST * low and epsilon / _CLOSE < found < _CLOSE * epsilon:
-                fine = self._lattice(found, _BEYOND[1], _FINE)
-                return fine if fine is not None and fine.serves(delta) else None
-            if epsilon / _SAME < found < _SAME * epsilon:
-                return None
+            near = epsilon / _CLOSE < found < _CLOSE * epsilon
+            if (high < _WIDEST * low and near) or epsilon / _SAME < found < _SAME * epsilon:
+                return self._fine(delta, found)
             epsilon = found if found > self._least else 0.0
         return None
 
-    def _lattice(self, epsilon: float, beyond: float, largest: int) -> TruncatedLattice | None:
+    def _fine(self, delta: float, epsilon: float) -> TruncatedLattice | None:
+        """The lattice that answers around an epsilon, a finer one where it is not narrow."""
+        found = self._lattice(epsilon, _BEYOND[1], _FINE)
+        if found is None or not found.serves(delta):
+            return None
+        low, high = inverted(found, delta)
+        return found if high - low <= _NARROW * high else self._lattice(epsilon, _BEYOND[1], _FINE, _FINER)
+
+    def _lattice(self, epsilon: float, beyond: float, largest: int, share: float = 1.0) -> TruncatedLattice | None:
         limit = epsilon * beyond if self._removed else epsilon / beyond
         kept = [(TruncatedPair(pair, *self._range(pair, limit)), steps) for pair, steps in self._parts]
-        convolution = Convolution(kept, gap=self._gap * min(max(epsilon, self._least) / _SMALL, 1.0), largest=largest)
+        convolution = Convolution(
+            kept, gap=share * self._gap * min(max(epsilon, self._least) / _SMALL, 1.0), largest=largest
+        )
         if not all(len(part.losses) for part in convolution.coarse_losses):
             return None
         saddle = convolution.saddle_for_epsilon(epsilon)
