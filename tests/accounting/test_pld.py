@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.accounting import Ledger
-from tacit.accounting.pld.accountant import Pld
+from tacit.accounting.pld.accountant import Pld, curves_of
 from tacit.accounting.pld.dispatch import Dispatch, valid_bounds
 from tacit.accounting.pld.fft import Convolution
 from tacit.accounting.pld.inversion import SaddleLine
@@ -361,6 +361,7 @@ def test_three_engines_agree(rate: float, sigma: float, steps: float, delta: flo
 
 def test_disagreeing_engines_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SaddleLine, "bounds", lambda self, epsilon: (1e-3, 1.1e-3))
+    curves_of.cache_clear()
     with pytest.raises(Refused, match="disagree"):
         Pld()(Gaussian(1.0).poisson(0.01) * 1000).epsilon(1e-6)
 

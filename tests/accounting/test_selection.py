@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tacit.accounting import Ledger, accountant
 from tacit.accounting.pld.accountant import _directions
 from tacit.accounting.pld.profile_pairs import Profile, profiles_of, reach_of
-from tacit.accounting.pld.selection import AttackCurve, SelectionCurve
+from tacit.accounting.pld.selection import AttackCurve, SelectionCurve, _chords
 from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms import Approximate, Exponential, Gaussian, Laplace, Parallel, Selection, TrialLaw, law_of
 from tacit.relation import Relation
@@ -57,13 +57,16 @@ def test_the_published_table_is_reproduced_within_005(noise: float) -> None:
             assert answer == pytest.approx(renyi, rel=2e-3)
             assert answer >= found.epsilon(DELTA)
     bracket = accountant("pld")(Selection.of(_trial(noise))).epsilon(DELTA)
-    assert bracket == pytest.approx(PUBLISHED[noise]["logarithmic"][0], abs=1e-3)
+    assert 0.95 < bracket / PUBLISHED[noise]["logarithmic"][0] <= 1.0005
     assert 0.9 * bracket < bracket.lower < bracket
 
 
 def test_total_epsilon_3_of_20_trials_needs_1_21_times_the_noise() -> None:
     single = 0.81376
-    assert accountant("pld")(Selection.of(_trial(0.989))).epsilon(DELTA) == pytest.approx(3.0, abs=0.005)
+    both_ways = SelectionCurve(accountant("pld")(_trial(0.989)).curve, law_of("logarithmic", trials=20))
+    assert both_ways.epsilon(DELTA) == pytest.approx(3.0, abs=0.005)
+    # Each direction by itself needs less; Koskela et al.'s form, one line for every event, 2.950.
+    assert accountant("pld")(Selection.of(_trial(0.989))).epsilon(DELTA) == pytest.approx(2.929, abs=0.002)
     # The page's 2.121 comes from a rounded-up distribution; exactly, composition needs 2.096.
     composed = [accountant("pld")(Gaussian(noise).poisson(0.01) * 20_000).epsilon(DELTA) for noise in (2.121, 2.096)]
     assert composed[0] < 3.0
@@ -123,11 +126,16 @@ def test_brute_force_over_small_trials_never_exceeds_the_bound(p, q, law, trials
     trial = ProfileCurve(lambda epsilon: max(_exact(p, q, epsilon), _exact(q, p, epsilon)))
     chosen = law_of(law, trials=trials)
     bound = SelectionCurve(trial, chosen)
+    ways = [ProfileCurve(lambda epsilon, a=a, b=b: _exact(a, b, epsilon)) for a, b in ((p, q), (q, p))]
+    chords = [_chords(way) for way in ways]
+    one_way = [SelectionCurve(ways[k], chosen, chords[k], (ways[1 - k], chords[1 - k])) for k in (0, 1)]
     for order in itertools.permutations(range(4)):
         best = [_best(masses, order, chosen) for masses in (p, q)]
         for epsilon in (0.0, 0.3, 1.0, 2.0, 4.0):
             worst = max(_exact(best[0], best[1], epsilon), _exact(best[1], best[0], epsilon))
             assert worst <= bound.delta(epsilon) * (1 + 1e-6) + 1e-12
+            for k in (0, 1):
+                assert _exact(best[k], best[1 - k], epsilon) <= one_way[k].delta(epsilon) * (1 + 1e-6) + 1e-12
 
 
 @settings(max_examples=12, deadline=None)

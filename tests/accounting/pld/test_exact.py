@@ -42,6 +42,7 @@ def _delta(sums: np.ndarray, masses: np.ndarray, epsilon: float) -> float:
     relation=st.sampled_from(list(Relation)),
     share=st.floats(0, 1),
 )
+@example(scale=1.0, log_rate=-3.0, steps=3, relation=Relation.REPLACE_ONE, share=9.5e-246)
 @example(scale=0.30078125, log_rate=0.0, steps=3, relation=Relation.ADD_REMOVE, share=1.0)
 @settings(max_examples=25, deadline=None)
 def test_few_steps_of_a_discrete_gaussian_hold_brute_force(scale, log_rate, steps, relation, share):

@@ -41,6 +41,7 @@ from tacit.tradeoff import Curve, GaussianCurve, TradeOff, worst
 Parts = list[tuple[Pair, int]]
 _DISTINCT = 256  # Unlike noises that are accounted one by one.
 _GROUP_GAP = 4e-7  # Relative width of epsilons of groups, whose lattices are the only engine.
+_KEPT = 8  # Mechanisms whose curves are kept.
 _ROUGHLY = 24  # The same for first guesses.
 
 
@@ -59,7 +60,13 @@ class Pld(Accountant):
         self._distinct = check.count("distinct", distinct)
 
     def curves(self, mechanism: Mechanism, relation: Relation) -> tuple[Curve, Curve]:
-        """Upper and lower curve; raises `Refused` where a mechanism has no dominating pair."""
+        """Upper and lower curve; raises `Refused` where a mechanism has no dominating pair.
+
+        Those of the last few mechanisms are kept, with what was found about them.
+        """
+        return curves_of(type(self), self._distinct, mechanism, relation)
+
+    def _curves(self, mechanism: Mechanism, relation: Relation) -> tuple[Curve, Curve]:
         parts = list(mechanism.parts())
         if len(parts) == 1 and parts[0][1] == 1 and isinstance(parts[0][0], Selection | Menu):
             cost = _cost(parts[0][0], relation)
@@ -128,6 +135,19 @@ class Pld(Accountant):
         return type(self)(distinct=min(self._distinct, _ROUGHLY))
 
 
+@lru_cache(maxsize=_KEPT)
+def curves_of(kind: type[Pld], distinct: int, mechanism: Mechanism, relation: Relation) -> tuple[Curve, Curve]:
+    """Curves of a mechanism, kept for further questions about it.
+
+    Args:
+        kind: the accountant.
+        distinct: its number of unlike noises.
+        mechanism: what ran.
+        relation: neighbouring relation.
+    """
+    return kind(distinct)._curves(mechanism, relation)
+
+
 @lru_cache(maxsize=32)
 def _cost(mechanism: Selection | Menu, relation: Relation) -> SelectionCost | MenuCost:
     if isinstance(mechanism, Menu):
@@ -140,7 +160,9 @@ def _cost(mechanism: Selection | Menu, relation: Relation) -> SelectionCost | Me
     base = mechanism.base.accountable()
     directions = _directions(base, relation)
     exact = not _has_envelope(directions) and max(len(parts) for parts in directions) <= _DISTINCT
-    return SelectionCost(Pld().curve(base, relation), directions if exact else None, mechanism.law)
+    tail = _mu_without_slack(base, relation, directions)
+    bases = [Pld()._of_directions([parts], tail)[0] for parts in directions] if exact else [Pld().curve(base, relation)]
+    return SelectionCost(bases, directions if exact else None, mechanism.law)
 
 
 def _gaussian_ends(parts: Parts) -> tuple[float, float] | None:

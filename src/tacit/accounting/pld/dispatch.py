@@ -29,6 +29,7 @@ from tacit.mechanisms.pairs import Pair
 _POINTS = 20_000  # Points of one saddle line: about 10 ms.
 _ROUGH = 1 << 12  # Lattice points of the cross-check, whose bounds are wide but independent of the line's.
 _ROUGH_GROUPS = 6  # Its unlike noises at most.
+_LEAST = 1e-12  # Epsilon from which on a tail split is worth trying; tilts of smaller ones leave the doubles.
 _WIDE = 2e-7  # Relative width of delta from which a tail split is worth trying.
 _AGREED = 1e-6  # Relative distance of delta within which two answers need no closer look.
 _UNDECIDED = 3  # Epsilons of a search about which no engine says enough, before it ends.
@@ -124,7 +125,7 @@ class Dispatch:
             return self._simple.beyond_the_top()
         local = self._near_epsilon(epsilon)
         low, high = valid_bounds(local, epsilon)
-        if not isinstance(local, _SETTLED) and epsilon > 0 and high - low > self._wide * high > 1e-300:
+        if not isinstance(local, _SETTLED) and epsilon > _LEAST and high - low > self._wide * high > 1e-300:
             middle = float(np.log(max(high * low, high**2 * 1e-10)) / 2)
             split = None if self.general.infinity_mass else self._splitter(middle).at(epsilon, middle)
             other = valid_bounds(split, epsilon) if split else (0.0, 1.0)

@@ -1,13 +1,17 @@
 """The cost of a private selection as a bracket: the whole-curve bound above, an attack below.
 
-Let f be the symmetric trade-off curve of one trial, delta its profile, and phi the generating function of the number of
-trials K. The best trial has density q(y) phi'(F(y)), F(y) the probability of a lower score. With u = 1 - F under one
-world, an event of mass u has at least mass low(u) = max_e {e^-e (u - delta(e)), 1 - delta(e) - e^e (1 - u)} under the
-other, and phi' does not decrease, so phi'(F) <= R phi'(F') with
+Let P and Q be the laws of one trial in the two worlds, delta the profile of (P, Q) and delta' of (Q, P), and phi the
+generating function of the number of trials K. The best trial has density q(y) phi'(F(y)), F(y) the probability of a
+lower score. An event of mass u under Q has at least mass low(u) under P,
+
+    low(u) = max_e {e^-e (u - delta'(e)), 1 - delta(e) - e^e (1 - u)},
+
+and phi' does not decrease. So with F under P and F' under Q phi'(F) <= R phi'(F'),
 
     R = sup_u phi'(1 - low(u)) / phi'(1 - u),     delta_best(epsilon) <= E K delta(epsilon - log R),
 
-because (q phi'(F) - e^epsilon q' phi'(F'))_+ <= phi'(F) (q - e^epsilon q' / R)_+ and phi'(F) <= phi'(1) = E K. One
+because (q phi'(F) - e^epsilon q' phi'(F'))_+ <= phi'(F) (q - e^epsilon q' / R)_+ and phi'(F) <= phi'(1) = E K. Each
+direction has an R of its own. One
 choice of e for every u is the bound of Koskela, Redberg & Wang 2024 (arXiv:2402.06701), which is never smaller.
 
 Below: an analyst whose scores put first the outcomes H that the other world prefers, next the outcomes M that this one
@@ -16,7 +20,7 @@ does, finds M best with probability phi(1 - P(H)) - phi(1 - P(H) - P(M)), and li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -25,7 +29,7 @@ import numpy as np
 from tacit.accounting.pld.profile_pairs import Parts, Profile, ProfilePair, profiles_of, reach_of
 from tacit.accounting.pld.rounding import FUNCTION, UNIT
 from tacit.mechanisms import TrialLaw
-from tacit.tradeoff import Curve, GaussianCurve
+from tacit.tradeoff import Curve, GaussianCurve, worst
 
 Deltas = Callable[[np.ndarray], np.ndarray]
 _POINTS = 2000  # Positive losses of the grid: their pitch is the error of the floor's thresholds.
@@ -45,12 +49,13 @@ _SHOWN = 1e-13  # Share of an attack in compositions that shows nothing, above t
 
 
 class SelectionCurve(Curve):
-    """The whole-curve bound on the profile of the best trial.
+    """The whole-curve bound on the profile of the best trial, in one direction or in both.
 
     Args:
         base: upper curve of one trial.
         law: of the number of trials.
         deltas: epsilons >= 0, shape (n,), to upper bounds on delta of one trial; by default chords of `base.profile`.
+        reverse: upper curve and deltas with the two worlds exchanged; by default the same.
 
     Example:
         >>> from tacit.mechanisms import law_of
@@ -59,21 +64,28 @@ class SelectionCurve(Curve):
         1.64
     """
 
-    def __init__(self, base: Curve, law: TrialLaw, deltas: Deltas | None = None):
+    def __init__(
+        self,
+        base: Curve,
+        law: TrialLaw,
+        deltas: Deltas | None = None,
+        reverse: tuple[Curve, Deltas] | None = None,
+    ):
         self._base, self._law = base, law
         self._deltas = deltas if deltas is not None else _chords(base)
+        self._reverse, self._reverse_deltas = reverse or (base, self._deltas)
 
     @cached_property
     def log_ratio(self) -> float:
         """Logarithm of R of the module's docstring, an upper bound."""
-        last = self._base.epsilon(_LEAST)
+        last = max(self._base.epsilon(_LEAST), self._reverse.epsilon(_LEAST))
         epsilons = np.linspace(0.0, last if np.isfinite(last) else _INFINITE, _POINTS)
-        return log_ratio(epsilons, self._deltas(epsilons), self._law)
+        return log_ratio(epsilons, self._deltas(epsilons), self._law, self._reverse_deltas(epsilons))
 
     def delta(self, epsilon: float) -> float:
         """Return E K times delta of one trial at epsilon - log R, at negative arguments by symmetry."""
         x = epsilon - self.log_ratio
-        one = self._base.delta(x) if x >= 0 else -np.expm1(x) + np.exp(x) * self._base.delta(-x)
+        one = self._base.delta(x) if x >= 0 else -np.expm1(x) + np.exp(x) * self._reverse.delta(-x)
         return float(min(self._law.mean * one, 1.0))
 
     def epsilon(self, delta: float) -> float:
@@ -85,9 +97,9 @@ class SelectionCurve(Curve):
     def at(self, epsilons: np.ndarray) -> np.ndarray:
         """`delta` at many epsilons >= 0, shape (n,)."""
         x = epsilons - self.log_ratio
-        one = self._deltas(np.abs(x))
-        mirrored = -np.expm1(np.minimum(x, 0.0)) + np.exp(np.minimum(x, 0.0)) * one
-        return np.minimum(self._law.mean * np.where(x >= 0, one, mirrored), 1.0)
+        below = np.minimum(x, 0.0)
+        mirrored = -np.expm1(below) + np.exp(below) * self._reverse_deltas(-below)
+        return np.minimum(self._law.mean * np.where(x >= 0, self._deltas(np.maximum(x, 0.0)), mirrored), 1.0)
 
 
 class AttackCurve(Curve):
@@ -116,17 +128,26 @@ class SelectionCost:
     """What a private selection costs: both sides of the bracket, and pairs for its composition with others.
 
     Args:
-        base: upper curve of one trial.
+        bases: upper curve of one trial, or one for each direction.
         directions: the pairs of one trial for each direction of the relation; None where they are envelopes that no
             single mechanism reaches, or too many.
         law: of the number of trials.
     """
 
-    def __init__(self, base: Curve, directions: list[Parts] | None, law: TrialLaw):
+    def __init__(self, bases: Sequence[Curve], directions: list[Parts] | None, law: TrialLaw):
         self._law, self._profiles = law, None
         if directions is not None and (reach := reach_of(directions, _TAIL)) < _REACH:
             self._profiles = profiles_of(directions, max(reach, 1e-9) / _POINTS, _POINTS)
-        self.upper = SelectionCurve(base, law, _largest(self._profiles) if self._profiles else None)
+        profiles = self._profiles
+        if profiles is None or len(profiles) != 2 or len(bases) != 2:
+            base = worst(bases)
+            self._curves = [SelectionCurve(base, law, _largest(profiles) if profiles else None)]
+        else:
+            ways = [(base, _largest([profile])) for base, profile in zip(bases, profiles, strict=True)]
+            self._curves = [
+                SelectionCurve(one, law, deltas, other) for (one, deltas), other in zip(ways, ways[::-1], strict=True)
+            ]
+        self.upper = worst(self._curves)
 
     @cached_property
     def lower(self) -> Curve:
@@ -138,30 +159,35 @@ class SelectionCost:
         """A dominating pair for each direction, with attacks below it that some mechanism reaches."""
         last = float(min(self.upper.epsilon(_TAIL), _REACH))
         epsilons = np.linspace(0.0, last, _POINTS + 1)
-        deltas = np.minimum.accumulate(self.upper.at(epsilons))
-        values = np.concatenate([(deltas * np.exp(-epsilons))[:0:-1], deltas])
-        above = Profile(last / _POINTS, values, values).above
+        sides = [np.minimum.accumulate(curve.at(epsilons)) for curve in self._curves]
+        values = [
+            np.concatenate([(other * np.exp(-epsilons))[:0:-1], one])
+            for one, other in zip(sides, sides[::-1], strict=True)
+        ]
+        above = [Profile(last / _POINTS, each, each).above for each in values]
         if not self._profiles:
-            return (replace(above, lower=(_merged(np.zeros((2, 0))),)),)
+            return (replace(above[0], lower=(_merged(np.zeros((2, 0))),)),)
         attacks = [tuple(_attack_pairs(profile.below, self._law)) for profile in self._profiles]
-        return tuple(replace(above, lower=each) for each in attacks)
+        return tuple(replace(above[k % len(above)], lower=each) for k, each in enumerate(attacks))
 
 
-def log_ratio(epsilons: np.ndarray, deltas: np.ndarray, law: TrialLaw) -> float:
+def log_ratio(epsilons: np.ndarray, deltas: np.ndarray, law: TrialLaw, reverse: np.ndarray | None = None) -> float:
     """Logarithm of R of the module's docstring, an upper bound: both ends of each cell of u count.
 
     Args:
         epsilons: >= 0, shape (n,).
         deltas: upper bounds on delta of one trial there, shape (n,).
         law: of the number of trials.
+        reverse: the same bounds with the two worlds exchanged, shape (n,); by default `deltas`.
     """
+    others = deltas if reverse is None else reverse
     events = np.geomspace(_LEAST, 1.0, _EVENTS)
-    best = np.argmax(np.exp(-epsilons)[:, None] * (events - deltas[:, None]), axis=0)
+    best = np.argmax(np.exp(-epsilons)[:, None] * (events - others[:, None]), axis=0)
     u = np.union1d(np.geomspace(_LEAST, 1.0, _FINE), np.linspace(0.0, 1.0, _FINE + 1)[1:])
     at = np.clip(np.searchsorted(events, u, side="right") - 1, 0, _EVENTS - 2)
     low = np.zeros(len(u))
     for each in (best[at], best[at + 1]):  # Every line is below; those that are best nearby are close.
-        low = np.maximum(low, np.exp(-epsilons[each]) * (u - deltas[each]))
+        low = np.maximum(low, np.exp(-epsilons[each]) * (u - others[each]))
     low = np.maximum(low, np.max(_reverse_lines(u, epsilons, deltas), axis=0))
     above = law.log_slope(np.maximum(np.concatenate([[0.0], low]) - _LINE * UNIT, 0.0))
     below = law.log_slope(np.append(u, 1.0))
