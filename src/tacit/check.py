@@ -17,6 +17,7 @@ from tacit.errors import InvalidInput, TacitError
 
 Kind = TypeVar("Kind")
 Parameters = ParamSpec("Parameters")
+_MOST_SHOWN = 40  # options that a message lists
 _SHOWN: ContextVar[bool] = ContextVar("show values", default=False)
 SHOW_VALUES = "TACIT_SHOW_VALUES"
 """Environment variable under which messages quote values of the data."""
@@ -289,7 +290,8 @@ def choice(name: str, value: object, options: Iterable[str]) -> str:
         return value
     near = difflib.get_close_matches(str(value), known, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else ""
-    raise fail(name, "one of " + ", ".join(known), value, hint)
+    shown = [*known[:_MOST_SHOWN], f"... ({len(known)} in all)"] if len(known) > _MOST_SHOWN else known
+    raise fail(name, "one of " + ", ".join(shown), value, hint)
 
 
 def keys(name: str, given: Iterable[str], options: Iterable[str]) -> None:

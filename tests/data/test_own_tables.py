@@ -314,3 +314,38 @@ def test_a_code_is_the_position_of_a_declared_user():
     values, bad = column.encode(np.array(["1", "3", "4", "x", "1.5", ""], dtype=object))
     assert values[:2, 0].tolist() == [0, 2]
     assert bad.tolist() == [False, False, True, True, True, True]
+
+
+EUROPEAN = """customer_id;born;seen;plz;height;sick
+1;03.12.1970;2020-01-01;89073;1,75;no
+2;24.01.1981;2020-12-31;53111;1,80;yes
+3;;2020-07-01;89073;1,62;no
+"""
+
+
+@pytest.mark.parametrize("look", [False, True])
+def test_a_draft_knows_dates_of_other_forms_and_asks_about_identifiers(tmp_path, look):
+    drafted = draft(write(tmp_path, EUROPEAN), look=look).text
+    ends = '"03.12.1970", "24.01.1981"' if look else "?, ?"
+    assert f'born = [{ends}, "%d.%m.%Y"]' in drafted
+    assert '# drop = ["customer_id", "plz"]   # do these name people or places?' in drafted
+    tomllib.loads(drafted)
+
+
+def test_dates_of_a_drafted_form_are_read(tmp_path):
+    given = {"target": "sick", "classes": ["no", "yes"], "drop": ["customer_id", "plz", "seen"], "strict": True}
+    form = TableFormat(separator=";", decimal=",")
+    dates = {"born": ("01.01.1970", "31.12.1989", "%d.%m.%Y")}
+    given |= {"bounds": {"height": (0, 2)}, "fill": {"born": "01.01.1980"}, "form": form}
+    path = write(tmp_path, EUROPEAN)
+    data = table(path, dates=dates, **given)
+    assert np.isfinite(data.x_train).all()
+    with pytest.raises(InvalidInput, match=r"columns born.*Write them as ISO 8601.*'%d.%m.%Y'"):
+        table(path, dates={"born": ("1970-01-01", "1989-12-31")}, **given | {"fill": {}, "missing": [""]})
+
+
+def test_a_wrong_target_does_not_list_hundreds_of_columns(tmp_path):
+    names = [f"column{each}" for each in range(447)]
+    with pytest.raises(InvalidInput, match=r"\(447 in all\).*Did you mean 'column41'") as error:
+        draft(write(tmp_path, ",".join(names) + "\n" + ",".join("1" * 447) + "\n"), target="colum41")
+    assert len(str(error.value)) < 800

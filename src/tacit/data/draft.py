@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +20,17 @@ from tacit import check
 from tacit.data import labels
 from tacit.data.delimited import HEADERLESS, SEPARATORS, TableFormat, is_parquet, opened, read_columns, table_file
 from tacit.data.encoding import numbers
-from tacit.data.schema import days, missing_cells
+from tacit.data.schema import day_of, days, missing_cells
 
 # Texts that stand for a missing number in the files of common programs.
 USUAL_CODES = ("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?", "-", ".")
 _ENCODINGS = ("utf-8", "cp1252", "latin-1")
 _TEXT_CATEGORIES = 20  # a column with more values than this is proposed as text, to be left out
+_DATES = ("", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y%m%d")
+"""Forms of dates that are looked for, the ISO one first; eight digits alone are taken for numbers."""
+_IDENTIFIES = re.compile(
+    r"(?i)(^|[_ .-])(id|ids|uuid|guid|key|nr|no|number|nummer|ssn|zip|zipcode|plz|postcode|postal_?code)$"
+)
 _READ = ("classes or target_range", "bounds and dates", "categories", "missing-value codes")
 _PREFIX_COLUMNS = 4  # so many columns with one prefix share a pattern
 
@@ -73,22 +79,24 @@ def draft(
     names = list(columns)
     goal = names[-1] if target is None else check.choice("target", target, names)
     kinds = {name: kind_of(values) for name, values in columns.items()}
+    forms = {name: date_form(columns[name]) or "" for name, kind in kinds.items() if kind == "date"}
     chosen = check.choice("task", task or "classification", labels.TASKS)
     features = [name for name in names if name != goal]
     by_kind = {kind: [name for name in features if kinds[name] == kind] for kind in ("number", "date", "text")}
     seen = columns if look else {}
     free = [name for name in by_kind["text"] if look and _many(columns[name])]
     ranged = [name for name in features if kinds[name] != "text"]
+    named = [name for name in features if _IDENTIFIES.search(name) and name not in free]
     absent = [name for name in ranged if look and missing_cells(columns[name], USUAL_CODES).any()]
     parts = [
         _head(file, chosen, look),
         _section(file, found, goal, chosen, columns[goal] if look else None),
-        _drop(free),
+        _drop(free, named),
         _missing(absent, seen),
-        _ranges("bounds", by_kind["number"], seen),
-        _ranges("dates", by_kind["date"], seen),
+        _ranges("bounds", by_kind["number"], seen, {}),
+        _ranges("dates", by_kind["date"], seen, forms),
         _categories([name for name in by_kind["text"] if name not in free], seen),
-        _fill(absent, seen, kinds),
+        _fill(absent, seen, forms),
     ]
     return Draft("\n".join(part for part in parts if part), tuple(_notes(found, free)), look)
 
@@ -127,7 +135,19 @@ def kind_of(values: np.ndarray) -> str:
     found = labels.distinct(present)[0]
     if all(map(check.is_number, found)):
         return "number"
-    return "date" if np.isfinite(days(np.array(found, dtype=object))).all() else "text"
+    return "text" if date_form(values) is None else "date"
+
+
+def date_form(values: np.ndarray) -> str | None:
+    """The form of `strptime` in which all cells are dates that are not missing, "" for ISO 8601; None where none is.
+
+    Example:
+        >>> date_form(np.array(["31.12.1999", ""], dtype=object))
+        '%d.%m.%Y'
+    """
+    present = values[~missing_cells(values, USUAL_CODES)]
+    found = np.array(labels.distinct(present)[0], dtype=object)
+    return next((form for form in _DATES if np.isfinite(days(found, form)).all()), None)
 
 
 def _many(values: np.ndarray) -> bool:
@@ -198,7 +218,17 @@ def _line(text: str, question: str, waiting: bool) -> str:
     return f"# {text}   # {question}" if waiting else f"{text}   # {question}"
 
 
-def _drop(free: Sequence[str]) -> str:
+def _drop(free: Sequence[str], named: Sequence[str]) -> str:
+    """The key drop: free text, and as a question what is named like an identifier or a postcode."""
+    if named:
+        columns = ", ".join(map(quoted, [*free, *named]))
+        asked = f"# drop = [{columns}]   # do these name people or places? Then take off the first #.\n"
+    else:
+        asked = ""
+    return asked + _left_out(free)
+
+
+def _left_out(free: Sequence[str]) -> str:
     if not free:
         return ""
     advice = "# Text with a value for almost every record is no feature, and it may name people: left out."
@@ -224,28 +254,31 @@ def patterns(names: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def _ranges(section: str, names: Sequence[str], seen: Mapping[str, np.ndarray]) -> str:
+def _ranges(section: str, names: Sequence[str], seen: Mapping[str, np.ndarray], forms: Mapping[str, str]) -> str:
     if not names:
         return ""
     question = "Between which values?" if section == "bounds" else "Which first and last day?"
     lines = [f"[table.{section}]   # {question} Values outside count as the nearest end."]
     for key, group in patterns(names).items():
-        low, high = _shared_ends([seen[name] for name in group], dates=section == "dates") if seen else ("?", "?")
+        form = forms.get(group[0]) if section == "dates" else None
+        low, high = _shared_ends([seen[name] for name in group], form) if seen else ("?", "?")
+        last = f", {quoted(form)}" if form else ""
         words = f"for {len(group)} columns?" if len(group) > 1 else "?"
-        lines.append(_line(f"{_key(key)} = [{low}, {high}]", words, not seen))
+        lines.append(_line(f"{_key(key)} = [{low}, {high}{last}]", words, not seen))
     return "\n".join(lines) + "\n"
 
 
-def _shared_ends(columns: Sequence[np.ndarray], *, dates: bool) -> tuple[object, object]:
-    every = [_ends(values, dates=dates) for values in columns]
-    return min(low for low, _ in every), max(high for _, high in every)
+def _shared_ends(columns: Sequence[np.ndarray], form: str | None) -> tuple[object, object]:
+    return _ends(np.concatenate(list(columns)), form)
 
 
-def _ends(values: np.ndarray, *, dates: bool = False) -> tuple:
+def _ends(values: np.ndarray, form: str | None = None) -> tuple:
+    """Lowest and highest number; of dates in `form`, "" for ISO 8601, first and last as texts."""
     present = values[~missing_cells(values, USUAL_CODES)]
-    if dates:
-        texts = sorted(text[:10] for text in labels.distinct(present)[0])
-        return quoted(texts[0]), quoted(texts[-1])
+    if form is not None:
+        texts = sorted(labels.distinct(present)[0], key=lambda text: day_of(text, form))
+        cut = None if form else 10
+        return quoted(texts[0][:cut]), quoted(texts[-1][:cut])
     finite = numbers(present)
     finite = finite[np.isfinite(finite)]
     if not len(finite) or finite.min() == finite.max():
@@ -280,11 +313,11 @@ def _missing(absent: Sequence[str], seen: Mapping[str, np.ndarray]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _fill(absent: Sequence[str], seen: Mapping[str, np.ndarray], kinds: Mapping[str, str]) -> str:
+def _fill(absent: Sequence[str], seen: Mapping[str, np.ndarray], forms: Mapping[str, str]) -> str:
     """Constants for missing numbers and dates: the lowest value that occurs, where the data were looked at."""
     lines = ["[table.fill]   # Which constant stands for a missing number or date? Without one it is an error."]
     for name in absent:
-        lines.append(f"{_key(name)} = {_ends(seen[name], dates=kinds[name] == 'date')[0]}   # ?")
+        lines.append(f"{_key(name)} = {_ends(seen[name], forms.get(name))[0]}   # ?")
     if not absent:
         lines.append('# "*" = ?')
     return "\n".join(lines) + "\n"

@@ -174,7 +174,11 @@ def _tupled(value: Any) -> Any:
 
 def _remedy(kind: str, gone: bool, toml: bool) -> str:
     """What to do about cells of a `kind`, some of which are missing where `gone`."""
-    if kind in (NUMBER, DATE):
+    if kind == DATE:
+        form = '"%d.%m.%Y"' if toml else "'%d.%m.%Y'"
+        form = f"Write them as ISO 8601, 2020-12-31, or declare their form as a third entry of dates, such as {form}. "
+        return form + _remedy(NUMBER, gone, toml)
+    if kind == NUMBER:
         if toml:
             some = "under [table.fill] declare a constant for missing cells"
             codes = "list codes such as 'NA' in missing"
