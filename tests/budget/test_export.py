@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from tacit.budget import Registry
-from tacit.budget.export import export_text
-from tacit.budget.sp800_226 import COMPONENTS, claim_row
+from tacit.budget.export import COMPONENTS, claim_row, export_text
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian, RandomizedResponse
 from tacit.tradeoff import Epsilon

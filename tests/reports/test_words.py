@@ -10,7 +10,7 @@ from tacit.accounting import Account, Ledger, account, exact_steps
 from tacit.accounting.registry import ask
 from tacit.mechanisms import Gaussian
 from tacit.relation import Relation
-from tacit.reports import account_table, audit_table, facts, words
+from tacit.reports import account_table, audit_table, words
 from tacit.standing import Standing
 from tacit.tradeoff import GaussianCurve, TradeOff
 from tests.reports.test_card import audit
@@ -116,7 +116,7 @@ def test_terminal_table_of_audits():
 
 def test_of_training_the_allowance_for_rounding_is_said():
     ledger = Ledger()
-    assert facts.rounding_of(ledger) == ""
+    assert words.rounding_of(ledger) == ""
     ledger.begin(exact_steps(0.0006))
-    assert "nu = 0.06%" in facts.rounding_of(ledger)
-    assert "it takes IEEE arithmetic" in facts.rounding_of(ledger)
+    assert "nu = 0.06%" in words.rounding_of(ledger)
+    assert "it takes IEEE arithmetic" in words.rounding_of(ledger)

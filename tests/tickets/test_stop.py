@@ -6,7 +6,7 @@ import pytest
 from tacit.errors import InvalidInput, Refused
 from tacit.noise import SeededStream
 from tacit.tickets import PrivateStop, PublicStop
-from tacit.tickets.stop import check_thresholds
+from tacit.tickets.budget import check_thresholds
 
 
 def first_stop(excesses, epsilon, stream):

@@ -7,7 +7,7 @@ from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from tacit.accounting import PUBLIC_SIZE, Ledger, accountant
-from tacit.budget.same_records import TOGETHER
+from tacit.budget.shared_ledger import TOGETHER
 from tacit.errors import BudgetExceeded, InvalidInput, TrainingMisuse, UnsupportedModel
 from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream

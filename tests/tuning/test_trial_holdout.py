@@ -21,9 +21,8 @@ from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.training.holdout import OWN_COIN
 from tacit.tuning import Space, resume_tuning
-from tacit.tuning.asked import Asked
+from tacit.tuning.asked import Asked, Parts
 from tacit.tuning.method import INTERRUPTED, SearchMethod
-from tacit.tuning.parts import Parts
 from tacit.tuning.plan import plan_search
 from tests.tuning.test_resume import HELD, SEED, SHORT, SPACE, TARGET, Found, Killed, own_key, search
 
@@ -39,7 +38,11 @@ ALL = {"overrides": {"validation": NOISY, "epochs": 3.0, "unsafe_seed": SEED}}
 @pytest.fixture(autouse=True)
 def cheap_noise(monkeypatch, own_key):
     """Costs of a trial that meet TARGET, without a search for them."""
-    monkeypatch.setattr("tacit.tuning.trial_holdout.smallest", lambda name, *given, **named: Found(NOISES[name]))
+
+    def found(name, *given, **named):
+        return Found(NOISES[name]) if name in NOISES else smallest(name, *given, **named)
+
+    monkeypatch.setattr("tacit.tuning.plan.smallest", found)
 
 
 def planned(validation, *, law=LAW, private=True):
@@ -70,7 +73,7 @@ def epsilon(mechanism):
 )
 def test_what_all_trials_tell_of_the_holdout_costs_the_total(monkeypatch, validation, total, law):
     """Five counts for each trial: the most that a setting of the space has; or one choice."""
-    monkeypatch.setattr("tacit.tuning.trial_holdout.smallest", smallest)
+    monkeypatch.setattr("tacit.tuning.plan.smallest", smallest)
     found = planned(validation, law=law)
     told = found.held.mechanism
     if "checkpoint" not in validation:

@@ -8,7 +8,7 @@ from tacit.accounting import Ledger
 from tacit.errors import InvalidInput
 from tacit.standing import Standing
 from tacit.variational import LogisticLikelihood, LogJoint, infer, infer_concealed
-from tacit.variational.captured import captured_data
+from tacit.variational.likelihoods import captured_data
 
 X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()

@@ -1,4 +1,7 @@
-"""What a registry tells others: releases and totals as JSON and CSV, and in two public forms of claims."""
+"""What a registry tells others: releases and totals as JSON and CSV, and in two public forms of claims.
+
+Claims in the words of NIST SP 800-226: each stands under a component of the differential privacy pyramid.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,51 @@ from tacit import __version__, check
 from tacit.budget.dataset import DatasetBudget
 from tacit.budget.records import mechanisms
 from tacit.budget.scopes import Scope
-from tacit.budget.sp800_226 import claim_row
 from tacit.budget.store import Row
 from tacit.budget.targets import in_words, reached
 from tacit.budget.totals import odometer_in_words
 from tacit.serialization import json_text
 from tacit.tradeoff import Epsilon
+
+COMPONENTS = {
+    "Privacy Parameters": "2.2",
+    "Unit of Privacy": "2.4",
+    "Algorithms & Correctness": "3",
+    "Utility": "3.2",
+    "Bias": "3.3",
+    "Trust Models": "4.2",
+    "Access Control": "4.4",
+    "Side Channels": "4.3",
+    "Data Collection Exposure": "4.5",
+}
+"""The components of a differential privacy guarantee (Fig. 1), from its top down, each with its section."""
+
+
+def claim_row(component: str, claim: str, value: str, evidence: str, *, standing: str, is_open: bool) -> dict[str, Any]:
+    """One claim: its component and section, what is claimed, the evidence for it, and whether its hazard is open.
+
+    Args:
+        component: one of COMPONENTS.
+        claim: what is claimed, in a few words.
+        value: the claim itself.
+        evidence: where it is written down; empty without any.
+        standing: of the guarantee.
+        is_open: whether its hazard is open.
+
+    Raises:
+        InvalidInput: the publication has no such component.
+
+    Example:
+        >>> row = claim_row("Bias", "bias", "not stated", "", standing="proven", is_open=True)
+        >>> row["component"], row["section"]
+        ('Bias', '3.3')
+
+    Source: Near, Darais, Lefkovitz & Howarth 2025, NIST SP 800-226, Figure 1.
+    """
+    section = COMPONENTS[check.choice("component", component, COMPONENTS)]
+    place = {"component": component, "section": section, "claim": claim}
+    return place | {"value": value, "evidence": evidence, "standing": standing, "open": is_open}
+
 
 _DELTA = 1e-5  # of a total without a cap that names one
 _COLUMNS = ("number", "time", "dataset", "kind", "says")

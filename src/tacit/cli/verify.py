@@ -109,7 +109,7 @@ def _verify_trainer(where: str, claimed: dict[str, float], relation: str, *, jso
 
 def _verify_files(path: Path, *, json: bool) -> None:
     from tacit.accounting import Ledger
-    from tacit.reports.facts import rounding_of
+    from tacit.reports.words import rounding_of
     from tacit.runs.open_run import in_run
 
     if path.is_dir() or in_run(path):
@@ -128,7 +128,7 @@ def _verify_files(path: Path, *, json: bool) -> None:
 def _verify_run(folder: Path, *, json: bool) -> None:
     """Every file against its signature and the others, and every number of the card against its own ledger."""
     from tacit.errors import Changed
-    from tacit.reports.facts import rounding_of
+    from tacit.reports.words import rounding_of
     from tacit.runs.open_run import CONSISTENT, open_run
     from tacit.runs.run_files import SIGNATURE, SIGNED
     from tacit.runs.run_signature import origin_of_run

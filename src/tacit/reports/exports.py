@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit import check
-from tacit.budget.sp800_226 import claim_row
+from tacit.budget.export import claim_row
 from tacit.errors import InvalidInput
 from tacit.reports import words
 from tacit.serialization import json_text, write_bytes, write_text

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.accounting import Result
 from tacit.audit import AuditResult
-from tacit.reports import facts, words
-from tacit.reports.calibration_plot import drawable
+from tacit.reports import words
 from tacit.reports.card import Card, card_table, refuted
+from tacit.reports.plots import drawable
 from tacit.serialization import json_text, write_text
 from tacit.standing import Standing
 from tacit.tradeoff import TradeOff
@@ -94,11 +94,11 @@ def _context(card: Card) -> dict[str, Any]:
         "number": words.headline_number(card.account.results),
         "guaranteed": words.guarantee(results),
         "found": words.strongest(card.audits),
-        "known": facts.known_by_kind(card.ledger.facts),
+        "known": words.known_by_kind(card.ledger.facts),
         "reserve": words.reserve(card.leaks),
         "standing": standing,
-        "rests_on": facts.rests_on(card.ledger),
-        "facts": facts.fact_rows(card.ledger.facts),
+        "rests_on": words.rests_on(card.ledger),
+        "facts": words.fact_rows(card.ledger.facts),
         "best": results[0] if standing is Standing.PROVEN else None,
         "scope": words.scope(card.ledger.scope),
         "neighbours": words.NEIGHBOURS[card.ledger.relation].format(unit=card.ledger.unit),
@@ -188,8 +188,7 @@ def _legend(drawn: Sequence[Result], audits: Sequence[AuditResult]) -> list[tupl
 def _figures(drawn: Sequence[Result], card: Card) -> dict[str, Any]:
     from markupsafe import Markup
 
-    from tacit.reports.calibration_plot import calibration_svg
-    from tacit.reports.plots import detections_svg, errors_svg, training_svg
+    from tacit.reports.plots import calibration_svg, detections_svg, errors_svg, training_svg
 
     shares = drawable(card.calibration)
     tradeoffs = [result.tradeoff for result in drawn]

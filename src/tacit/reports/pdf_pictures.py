@@ -12,7 +12,7 @@ import numpy as np
 
 from tacit.accounting import Ledger, accountant
 from tacit.errors import TacitError
-from tacit.reports.calibration_plot import LABELS, Rows, draw_calibration, drawable
+from tacit.reports.plots import LABELS, Rows, draw_calibration, drawable
 from tacit.reports.words import SHARES
 from tacit.tradeoff import TradeOff
 

@@ -1,10 +1,19 @@
-"""Figures of the privacy card as inline SVG, and the figure of `tacit account --plot`."""
+"""Figures of the privacy card as inline SVG, and the figure of `tacit account --plot`.
+
+Matplotlib figures as inline SVG: colours follow the page's CSS variables, letters its font, nothing is loaded.
+
+The calibration curve of two classes: share of the second class against its predicted chance, with its band.
+"""
 
 from __future__ import annotations
 
+import html
+import io
+import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,9 +22,67 @@ from tacit.accounting import Account, Ledger, accountant
 from tacit.audit import AuditResult
 from tacit.errors import Refused
 from tacit.mechanisms import Compose
-from tacit.reports.svg import INK, inline_svg, settings
 from tacit.standing import Standing
 from tacit.tradeoff import TradeOff
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+INK = {
+    name: f"#fe{index:02x}ef"
+    for index, name in enumerate(
+        (
+            *("ink", "faint", "paper"),
+            *("proven", "conditional", "asymptotic", "bayesian", "claimed", "measured"),
+            *("private", "nonprivate"),
+        )
+    )
+}
+"""Stand-in colours, one for each CSS variable `--NAME` of the card; `inline_svg` swaps them."""
+
+_SETTINGS: Any = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.size": 9,
+    "axes.edgecolor": INK["faint"],
+    "axes.labelcolor": INK["ink"],
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "xtick.color": INK["faint"],
+    "ytick.color": INK["faint"],
+    "xtick.labelcolor": INK["ink"],
+    "ytick.labelcolor": INK["ink"],
+    "text.color": INK["ink"],
+}
+
+
+def settings(salt: str) -> Any:
+    """The matplotlib settings to draw a card figure under; `salt` keeps element ids of two figures apart."""
+    import matplotlib
+
+    chosen: Any = _SETTINGS | {"svg.hashsalt": salt}
+    return matplotlib.rc_context(chosen)
+
+
+def inline_svg(figure: Figure, *, description: str) -> str:
+    """`figure`, drawn under `settings`, as one `<svg>` element for an HTML page."""
+    buffer = io.StringIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    for name, colour in INK.items():
+        text = text.replace(colour, f"var(--{name})")
+    text = text.replace('<g id="', '<g class="')  # Two figures of a page must not share an id.
+    text = re.sub(r"""font: ([\d.]+px) [^;"]*""", r"font-size: \1", text)
+    text = re.sub(r"""font-family: [^;"]*;? ?""", "", text)
+    view = re.search(r'viewBox="[^"]*"', text)
+    head = f'<svg {view.group(0) if view else ""} role="img" aria-label="{html.escape(description)}">'
+    return head + text[text.index(">") + 1 :].strip()
+
 
 DASHES: dict[Standing, tuple[float, ...]] = {
     Standing.PROVEN: (),
@@ -231,3 +298,49 @@ def _draw_epsilons(axes: Any, ledger: Ledger, tradeoffs: list[TradeOff], delta: 
 
 def _label(tradeoff: TradeOff) -> str:
     return f"{tradeoff.source} ({tradeoff.standing.value})"
+
+
+Rows = Sequence[Mapping[str, float]]
+_SIZE = (4.6, 4.4)  # inches
+_KEYS = ("start", "end", "predicted", "share", "low", "high")
+
+
+def drawable(rows: Rows) -> Rows:
+    """The rows that have a band; none of a card that was written before there was one."""
+    return [row for row in rows if all(isinstance(row.get(key), int | float) for key in _KEYS)]
+
+
+def calibration_svg(rows: Rows) -> str:
+    """The curve as inline SVG for the card."""
+    with settings("calibration"):
+        figure, axes = axes_of(_SIZE, *LABELS)
+        draw_calibration(axes, rows, INK)
+        return inline_svg(figure, description="Share of the second class against its predicted chance, with its band.")
+
+
+LABELS = ("predicted chance of the second class", "share of the second class")
+
+
+def draw_calibration(axes: Any, rows: Rows, ink: Mapping[str, str]) -> None:
+    """Draw the diagonal, and of each bin that has rows its band as a box and its mean as a point.
+
+    Points are joined where bins are neighbours; between others there are no data, and nothing is drawn.
+
+    Args:
+        axes: of matplotlib.
+        rows: as in `Card.calibration`, with a band.
+        ink: colour of each name.
+    """
+    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    axes.plot([0, 1], [0, 1], color=ink["faint"], linewidth=0.8)
+    for row in rows:
+        sides = [row["start"], row["end"]]
+        axes.fill_between(sides, row["low"], row["high"], color=ink["private"], alpha=0.18, linewidth=0)
+    for one, other in pairwise(rows):
+        if other["start"] <= one["end"] + 1e-9:
+            ends = [one["predicted"], other["predicted"]], [one["share"], other["share"]]
+            axes.plot(*ends, color=ink["private"], linewidth=1.6)
+    points = [row["predicted"] for row in rows], [row["share"] for row in rows]
+    axes.plot(*points, color=ink["private"], marker="o", markersize=4, linestyle="none", clip_on=False)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{100 * value:g} %")

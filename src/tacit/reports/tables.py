@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tacit import check
 from tacit.accounting import Account, Ledger
 from tacit.audit import AuditResult
-from tacit.reports import facts, words
+from tacit.reports import words
 from tacit.standing import Standing
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def account_table(account: Account, ledger: Ledger | None = None, *, group: int 
     from rich.text import Text
 
     refusals = [f"{name} does not apply: {why}" for name, why in account.refused]
-    told = ("",) if ledger is None else (facts.rests_on(ledger, word), facts.rounding_of(ledger))
+    told = ("",) if ledger is None else (words.rests_on(ledger, word), words.rounding_of(ledger))
     ground = [line for line in told if line]
     judged = [words.checked(account.checked.row())] if account.checked else []
     said = [] if word else [words.NOT_A_BOUND]
@@ -48,7 +48,7 @@ def account_table(account: Account, ledger: Ledger | None = None, *, group: int 
     table.add_column("standing", overflow="fold", min_width=8)
     if ledger is not None:
         table.title, table.title_justify = (
-            Text(f"{facts.of_what(ledger)}\n{words.neighbourhood(ledger, group)}"),
+            Text(f"{words.of_what(ledger)}\n{words.neighbourhood(ledger, group)}"),
             "left",
         )
     of_delta = any(result.delta_lower is not None for result in account.results)
@@ -80,7 +80,7 @@ def facts_table(ledger: Ledger, word: str = "") -> Table:
     from rich.text import Text
 
     table = _folding("kind", "what must hold", "how it is known")
-    for kind, what, known in facts.fact_rows(ledger.facts):
+    for kind, what, known in words.fact_rows(ledger.facts):
         table.add_row(word or kind, Text(what), Text(known))
     return table
 

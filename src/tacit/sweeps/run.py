@@ -10,9 +10,8 @@ from typing import Any
 
 from tacit import check
 from tacit.errors import TacitError
-from tacit.sweeps.leases import Owner
 from tacit.sweeps.store import Result, Store
-from tacit.sweeps.task import Task
+from tacit.sweeps.task import Owner, Task
 
 Progress = Callable[[int, int, float], None]
 ENGINES = ("local", "ray")

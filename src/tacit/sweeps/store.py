@@ -24,8 +24,6 @@ from tacit.errors import InvalidInput
 from tacit.serialization import json_value, plain_values
 from tacit.signing import Origin
 from tacit.standing import Standing
-from tacit.sweeps.leases import TABLE as LEASES
-from tacit.sweeps.leases import Owner, end, started, take
 from tacit.sweeps.store_signature import TABLE as WHOLE
 from tacit.sweeps.store_signature import (
     check_latest,
@@ -36,7 +34,8 @@ from tacit.sweeps.store_signature import (
     sign_store,
     store_origin,
 )
-from tacit.sweeps.task import Task, code_fingerprint
+from tacit.sweeps.task import TABLE as LEASES
+from tacit.sweeps.task import Owner, Task, code_fingerprint, end, started, take
 
 NOT_KEPT = "not kept"
 """What a store holds in place of the seed of the noise."""

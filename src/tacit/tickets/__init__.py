@@ -1,7 +1,7 @@
 """Lottery tickets under differential privacy: prune, choose privately, train the winner privately."""
 
 from tacit.noise.choice import Scores, choice_mechanism, choose, log_probabilities
-from tacit.tickets.budget import MODES, Spending, TicketPlan, spend
+from tacit.tickets.budget import MODES, PrivateStop, PublicStop, Spending, TicketPlan, spend
 from tacit.tickets.compact import Compact, compact
 from tacit.tickets.iterative_pruning import iterative_tickets, stacked_tickets, train_masked, winning
 from tacit.tickets.private import PrivateTicket, TicketRun
@@ -13,7 +13,6 @@ from tacit.tickets.pruning import (
     synflow_masks,
 )
 from tacit.tickets.select import Explained, count_scores, explain, paper_scores
-from tacit.tickets.stop import PrivateStop, PublicStop
 from tacit.tickets.ticket import Mask, Ticket, prunable, solid, transfer
 
 __all__ = [

@@ -18,12 +18,19 @@ from tacit.noise import SecureStream, Stream
 from tacit.noise.choice import Scores, choice_mechanism, choose
 from tacit.sampling import PoissonSampling, Sampling
 from tacit.standing import Standing
-from tacit.tickets.budget import Phase, Spending, TicketPlan, spend, stopping_mechanism
-from tacit.tickets.compact import compact
-from tacit.tickets.partition_sampling import PartSampling
+from tacit.tickets.budget import (
+    Phase,
+    PrivateStop,
+    PublicStop,
+    Spending,
+    TicketPlan,
+    check_thresholds,
+    spend,
+    stopping_mechanism,
+)
+from tacit.tickets.compact import PartSampling, compact
 from tacit.tickets.pruning import by_magnitude, dense_masks, paper_shares
 from tacit.tickets.select import count_scores, paper_scores
-from tacit.tickets.stop import PrivateStop, PublicStop, check_thresholds
 from tacit.tickets.ticket import Ticket, prunable, solid
 from tacit.tradeoff import Epsilon
 from tacit.training import Callback, Fit, Functions, fit

@@ -25,7 +25,7 @@ from torch.utils.data import (
 
 from tacit import check
 from tacit.accounting import Ledger
-from tacit.budget.same_records import tell_of_other_runs
+from tacit.budget.shared_ledger import tell_of_other_runs
 from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.gradients.nested import with_leaves
 from tacit.sampling import Batch, PoissonSampler, Sampling

@@ -27,11 +27,10 @@ from tacit.runs.validation import holdout_of
 from tacit.serialization import write_bytes
 from tacit.standing import Standing
 from tacit.training.holdout import OWN_COIN as HELD_BY_COIN
-from tacit.tuning.parts import Parts
+from tacit.tuning.asked import Parts
 from tacit.tuning.plan import FixedTrials, RandomTrials, Search
 from tacit.tuning.space import frozen
-from tacit.tuning.standings_file import SearchFile, SearchState, Trial
-from tacit.tuning.trials import HIDDEN, best_trial, chosen_trial
+from tacit.tuning.trials import HIDDEN, SearchFile, SearchState, Trial, best_trial, chosen_trial
 
 OWN_COIN = "Each record was set aside for scores by a coin of its own, and the sizes of both parts are public."
 """The assumption behind private scores."""

@@ -20,13 +20,11 @@ from tacit.runs.open_run import open_run
 from tacit.runs.run import train_by
 from tacit.runs.run_budget import NONE, RunBudget, read_budget
 from tacit.tradeoff import Epsilon, TradeOff
-from tacit.tuning.asked import Asked
+from tacit.tuning.asked import Asked, Parts
 from tacit.tuning.method import SearchMethod
-from tacit.tuning.parts import Parts
 from tacit.tuning.plan import RANDOM_TRIALS, Search
 from tacit.tuning.space import Candidates, space_of
-from tacit.tuning.standings_file import SearchState, digest_of, stopped_state
-from tacit.tuning.trials import Standings
+from tacit.tuning.trials import SearchState, Standings, digest_of, stopped_state
 
 
 @dataclass(frozen=True)

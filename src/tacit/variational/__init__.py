@@ -3,7 +3,6 @@
 from tacit.variational.bayesian_observer import BayesianObserver
 from tacit.variational.concealed import Concealed, PathCost, infer_concealed, path_cost
 from tacit.variational.dpvi import Inference, VariationalModel, infer, infer_nonprivate
-from tacit.variational.estimators import DPBayesianLinearRegression, DPBayesianLogisticRegression
 from tacit.variational.likelihoods import (
     Likelihood,
     LinearLikelihood,
@@ -11,10 +10,9 @@ from tacit.variational.likelihoods import (
     LogJoint,
     SoftmaxLikelihood,
 )
-from tacit.variational.posterior import Posterior, Samples
-from tacit.variational.posterior_sampling import Sampled, posterior_samples
-from tacit.variational.reliability import Reliability, calibration_error, reliability
-from tacit.variational.sgld import Chain, Schedule, sgld
+from tacit.variational.linear import DPBayesianLinearRegression, DPBayesianLogisticRegression
+from tacit.variational.posterior import Posterior, Reliability, Samples, calibration_error, reliability
+from tacit.variational.posterior_sampling import Chain, Sampled, Schedule, posterior_samples, sgld
 
 __all__ = [
     "BayesianObserver",

@@ -23,7 +23,7 @@ from tacit.reports import words
 from tacit.runs import preset_names
 from tacit.workbench import jobs, runs
 from tacit.workbench.calculator import SAMPLERS, SOLVED, calculate
-from tacit.workbench.pictures import swatch_svg, tradeoff_svg
+from tacit.workbench.runs import swatch_svg, tradeoff_svg
 
 HOST = "127.0.0.1"
 _HERE = Path(__file__).parent
