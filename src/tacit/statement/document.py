@@ -18,8 +18,9 @@ from tacit.signing import code_digest, new_id
 
 SCHEMA = "tacit-statement/1"
 """The schema that this version writes; `statement.schema.json` beside this file."""
-ALPHAS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
-"""False positive rates at which a statement bounds the power of every attack."""
+SHARES = (0.0, 0.0625, 0.125, 0.1875, 0.25, 0.375, 0.5, 0.75)
+"""Shares of the first epsilon at which a statement bounds delta too: lines that support the trade-off curve."""
+_LARGEST = 100.0  # epsilon of which shares still say something
 _AUDIT = ("attack", "confidence", "delta", "epsilon_lower", "detectable_epsilon")
 _FACT = ("id", "how", "says")
 
@@ -114,8 +115,14 @@ def mechanism_table(ledger: Ledger) -> dict[str, Any]:
     return {name: value for name, value in spec.items() if name != "hash"} | {"mechanisms": rows}
 
 
-def guarantee(ledger: Ledger, deltas: Sequence[float]) -> dict[str, Any]:
-    """The numbers of a ledger: epsilon with its proven lower end at each delta, and points of the trade-off curve."""
+def guarantee(ledger: Ledger, deltas: Sequence[float], epsilons: Sequence[float] | None = None) -> dict[str, Any]:
+    """The numbers of a ledger: epsilon with its proven lower end at each delta, and delta at `epsilons`.
+
+    Args:
+        ledger: what ran.
+        deltas: each in (0, 1).
+        epsilons: those of the statement that is checked; by default `SHARES` of the first epsilon.
+    """
     rows, curve = [], None
     for delta in deltas:
         check.probability("delta", delta)
@@ -127,6 +134,8 @@ def guarantee(ledger: Ledger, deltas: Sequence[float]) -> dict[str, Any]:
         curve = curve or found.tradeoff
         rows.append({"delta": delta, "epsilon": found.epsilon, "epsilon_lower": found.epsilon_lower})
     assert curve is not None
+    first = rows[0]["epsilon"] if rows[0]["epsilon"] < _LARGEST else 1.0
+    places = [share * first for share in SHARES] if epsilons is None else epsilons
     return {
         "relation": ledger.relation.value,
         "unit": ledger.unit,
@@ -134,7 +143,7 @@ def guarantee(ledger: Ledger, deltas: Sequence[float]) -> dict[str, Any]:
         "standing": curve.standing.value,
         "accountant": curve.source,
         "at": rows,
-        "tradeoff": [{"alpha": alpha, "beta": float(curve.beta(alpha))} for alpha in ALPHAS],
+        "tradeoff": [{"epsilon": place, "delta": float(curve.delta(place))} for place in places],
     }
 
 
