@@ -14,12 +14,10 @@ import tacit
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.errors import InvalidInput, Refused, TacitError
-from tacit.statement.document import SCHEMA, guarantee, mechanism_table, package_digest
+from tacit.statement.document import SCHEMA, SHARES, close, guarantee, mechanism_table, package_digest
 from tacit.statement.envelope import Envelope, open_envelope
 from tacit.statement.keys import TrustStore, author_key
 
-TOLERANCE = 1e-6
-"""Relative difference of two numbers that are taken as equal, since processors and versions round apart."""
 _SLOW = ("random_allocation", "balls_and_bins", "balanced_iteration", "tree", "toeplitz", "selection", "menu")
 _KEYS = ("author", "digests", "evidence", "facts", "guarantee", "mechanism", "schema", "software", "subject")
 
@@ -166,6 +164,8 @@ def _numbers(stated: dict[str, Any], ledger: Ledger, slow: bool) -> Iterator[Fin
         return
     try:
         places = [check.real("epsilon", row["epsilon"], low=0.0) for row in stated["tradeoff"]]
+        if len(places) != len(SHARES):
+            raise check.fail("guarantee.tradeoff", f"a list of {len(SHARES)} rows", len(places))
         own = guarantee(ledger, [row["delta"] for row in stated["at"]], places)
     except (Refused, InvalidInput) as error:
         yield Finding("guarantee", Verdict.CONTRADICTED, str(error))
@@ -178,13 +178,16 @@ def _numbers(stated: dict[str, Any], ledger: Ledger, slow: bool) -> Iterator[Fin
         yield _upper(f"{place}.epsilon", row["epsilon"], mine["epsilon"])
         yield _lower(f"{place}.epsilon_lower", row["epsilon_lower"], mine["epsilon_lower"])
     for number, (row, mine) in enumerate(zip(stated["tradeoff"], own["tradeoff"], strict=True)):
+        if row["epsilon"] != mine["epsilon"]:
+            place, says = f"guarantee.tradeoff[{number}].epsilon", f"Stated: {row['epsilon']:.9g}; "
+            yield Finding(place, Verdict.CONTRADICTED, f"{says}recomputed: {mine['epsilon']:.9g}.")
         yield _upper(f"guarantee.tradeoff[{number}].delta", row["delta"], mine["delta"])
 
 
 def _upper(place: str, stated: object, own: float) -> Finding:
     """An upper bound: a larger one is not tight, a smaller one contradicts."""
     number = _number(stated)
-    if _close(number, own):
+    if close(number, own):
         return Finding(place, Verdict.VALID, f"Recomputed: {own:.9g}.")
     verdict = Verdict.NOT_TIGHT if number > own else Verdict.CONTRADICTED
     return Finding(place, verdict, f"Stated: {number:.9g}; recomputed: {own:.9g}.")
@@ -198,7 +201,7 @@ def _lower(place: str, stated: object, own: float | None) -> Finding:
             place, verdict if own is not None or stated is None else Verdict.CONTRADICTED, f"Recomputed: {own}."
         )
     number = _number(stated)
-    if _close(number, own):
+    if close(number, own):
         return Finding(place, Verdict.VALID, f"Recomputed: {own:.9g}.")
     verdict = Verdict.NOT_TIGHT if number < own else Verdict.CONTRADICTED
     return Finding(place, verdict, f"Stated: {number:.9g}; recomputed: {own:.9g}.")
@@ -210,10 +213,6 @@ def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError
     return float(value)
-
-
-def _close(first: float, second: float) -> bool:
-    return first == second or abs(first - second) <= TOLERANCE * max(abs(first), abs(second))
 
 
 def _evidence(payload: dict[str, Any]) -> Iterator[Finding]:

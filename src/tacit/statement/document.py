@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -20,6 +21,8 @@ SCHEMA = "tacit-statement/1"
 """The schema that this version writes; `statement.schema.json` beside this file."""
 SHARES = (0.0, 0.0625, 0.125, 0.1875, 0.25, 0.375, 0.5, 0.75)
 """Shares of the first epsilon at which a statement bounds delta too: lines that support the trade-off curve."""
+TOLERANCE = 1e-6
+"""Relative difference of two numbers that are taken as equal, since processors and versions round apart."""
 _LARGEST = 100.0  # epsilon of which shares still say something
 _AUDIT = ("attack", "confidence", "delta", "epsilon_lower", "detectable_epsilon")
 _FACT = ("id", "how", "says")
@@ -115,19 +118,20 @@ def mechanism_table(ledger: Ledger) -> dict[str, Any]:
     return {name: value for name, value in spec.items() if name != "hash"} | {"mechanisms": rows}
 
 
-def guarantee(ledger: Ledger, deltas: Sequence[float], epsilons: Sequence[float] | None = None) -> dict[str, Any]:
-    """The numbers of a ledger: epsilon with its proven lower end at each delta, and delta at `epsilons`.
+def guarantee(ledger: Ledger, deltas: Sequence[float], stated: Sequence[float] = ()) -> dict[str, Any]:
+    """The numbers of a ledger: epsilon with its proven lower end at each delta, and delta at further epsilons.
 
     Args:
         ledger: what ran.
         deltas: each in (0, 1).
-        epsilons: those of the statement that is checked; by default `SHARES` of the first epsilon.
+        stated: further epsilons of the statement that is checked, which may round apart from `SHARES` of the first.
     """
     rows, curve = [], None
     for delta in deltas:
         check.probability("delta", delta)
-        # The exact accountant where it answers; the best of the others elsewhere.
-        best = account(ledger, delta=delta, accountants=["pld"]).results or account(ledger, delta=delta).results
+        # The exact accountant where it gives a number; the best of all elsewhere.
+        exact = account(ledger, delta=delta, accountants=["pld"]).results
+        best = exact if exact and math.isfinite(exact[0].epsilon) else account(ledger, delta=delta).results
         if not best:
             raise check.fail("ledger", "one that an accountant answers for", str(ledger.mechanism))
         found = min(best, key=lambda result: result.epsilon)
@@ -135,7 +139,8 @@ def guarantee(ledger: Ledger, deltas: Sequence[float], epsilons: Sequence[float]
         rows.append({"delta": delta, "epsilon": found.epsilon, "epsilon_lower": found.epsilon_lower})
     assert curve is not None
     first = rows[0]["epsilon"] if rows[0]["epsilon"] < _LARGEST else 1.0
-    places = [share * first for share in SHARES] if epsilons is None else epsilons
+    places = [share * first for share in SHARES]
+    places = [near if close(near, own) else own for near, own in zip(stated or places, places, strict=True)]
     return {
         "relation": ledger.relation.value,
         "unit": ledger.unit,
@@ -145,6 +150,11 @@ def guarantee(ledger: Ledger, deltas: Sequence[float], epsilons: Sequence[float]
         "at": rows,
         "tradeoff": [{"epsilon": place, "delta": float(curve.delta(place))} for place in places],
     }
+
+
+def close(first: float, second: float) -> bool:
+    """Whether two numbers are taken as equal."""
+    return first == second or abs(first - second) <= TOLERANCE * max(abs(first), abs(second))
 
 
 def software() -> dict[str, str]:
