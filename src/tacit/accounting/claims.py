@@ -180,6 +180,7 @@ def claims_of(path: str | Path, *, epsilon: float | None = None, delta: float | 
     table = json_table("SPEC", path)
     if "guarantees" in table:
         return _of_card(table)
+    table.pop("source", None)  # Where it was published, for the claims board.
     stated: dict[str, Any] = check.instance(
         "claim", table.pop("claim", {}), dict, "a table such as {epsilon: 2.0, delta: 1e-5}"
     )
