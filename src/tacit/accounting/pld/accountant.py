@@ -18,7 +18,7 @@ from tacit.accounting.pld.bracket import Bracket, PldCurve, both_sides
 from tacit.accounting.pld.dispatch import Dispatch
 from tacit.accounting.pld.envelopes import coarse_dispatch, in_blocks, lower_bounds
 from tacit.accounting.pld.few_samples import few_samples
-from tacit.accounting.pld.grouped_dispatch import GroupedDispatch
+from tacit.accounting.pld.grouped_dispatch import GroupedDispatch, ShiftedDispatch, is_large
 from tacit.accounting.pld.intervals import ALLOWANCE
 from tacit.accounting.pld.menu import MenuCost
 from tacit.accounting.pld.selection import SelectionCost
@@ -110,7 +110,9 @@ class Pld(Accountant):
         lower = [low for parts, above in zip(directions, upper, strict=True) for low in lower_bounds(parts, above)]
         return PldCurve(Bracket(upper, tail), 1), PldCurve(Bracket(lower, tail), 0)
 
-    def _engine(self, parts: Parts) -> Dispatch | GroupedDispatch:
+    def _engine(self, parts: Parts) -> Dispatch | GroupedDispatch | ShiftedDispatch:
+        if any(is_large(pair) for pair, _ in parts) and len(parts) <= self._distinct:
+            return ShiftedDispatch(parts)
         if any(isinstance(pair, GaussianMixturePair | IntegerMixturePair | LaplaceMixturePair) for pair, _ in parts):
             return Dispatch(parts, gap=_GROUP_GAP)
         return GroupedDispatch.of(parts, self._distinct) or Dispatch(parts)

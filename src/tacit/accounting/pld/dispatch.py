@@ -30,6 +30,7 @@ _POINTS = 20_000  # Points of one saddle line: about 10 ms.
 _ROUGH = 1 << 12  # Lattice points of the cross-check, whose bounds are wide but independent of the line's.
 _ROUGH_GROUPS = 6  # Its unlike noises at most.
 _LEAST = 1e-12  # Epsilon from which on a tail split is worth trying; tilts of smaller ones leave the doubles.
+_LEAST_TOP = 1e-6  # Largest loss below which lattices alone answer: frequencies of lines leave their grid.
 _WIDE = 2e-7  # Relative width of delta from which a tail split is worth trying.
 _AGREED = 1e-6  # Relative distance of delta within which two answers need no closer look.
 _UNDECIDED = 3  # Epsilons of a search about which no engine says enough, before it ends.
@@ -332,7 +333,7 @@ class Dispatch:
     def _line(
         self, saddle: Saddle, refine: Callable[[CompositionCumulant], Saddle], *, smoothed: bool
     ) -> SaddleLine | None:
-        if self.general.exact:
+        if self.general.exact or 0 < self._top < _LEAST_TOP:
             return None
         discrete = any(pair.gaussian_limit()[1] < np.inf for pair, _ in self.parts)
         for limited, widest in (
