@@ -112,13 +112,28 @@ class LatticeSum:
         value, error = (self._by_points if len(self.index) > _MANY else self._by_frequencies)(first, gap)
         return self.log_scale - self.theta * epsilon, value, error
 
+    @cached_property
+    def _kernel(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """The two terms of `_difference` at the lattice points x, and what each unit of e^-gap and e^gap adds."""
+        count = min(self.size, int(_REACH / (self.theta * self.pitch)) + 2)
+        x, period = self.pitch * np.arange(count), self.size * self.pitch
+        series = np.expm1(-self.theta * period) * np.expm1(-(self.theta + 1) * period)
+        weight, copied = np.exp(-self.theta * x) / series, float(np.exp(-self.theta * period))
+        return (
+            -weight * np.expm1(-x),
+            weight * np.exp(-x),
+            -weight * copied * np.exp(-x) * np.expm1(x - period),
+            weight * copied * float(np.exp(-period)),
+        )
+
     def _by_points(self, first: int, gap: float) -> tuple[float, float]:
         """The sum over lattice points; copies of the period form a geometric series."""
         probabilities, error = self._tilted
-        count = min(self.size, int(_REACH / (self.theta * self.pitch)) + 2)
-        above = gap + self.pitch * np.arange(count)
-        period = self.size * self.pitch
-        kernel = np.exp(-self.theta * above) * sum(_difference(self.theta, above, period))
+        period, (first_part, first_slope, copies, copies_slope) = self.size * self.pitch, self._kernel
+        count, fall = len(first_part), float(np.exp(-self.theta * gap))
+        # 1 - e^{-x - g} and 1 - e^{x + g - R} in sums of terms at x, so that one gap costs no exponential.
+        kernel = fall * (first_part - np.expm1(-gap) * first_slope)
+        kernel += fall * float(np.exp(-gap)) * (copies - np.expm1(gap) * copies_slope)
         terms = probabilities[(first % self.size + np.arange(count)) % self.size] * kernel
         rest = np.exp(-_REACH) / -np.expm1(-self.theta * period)
         error = error * float(np.abs(kernel).sum()) * (1 + UNIT * _KERNEL)
