@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from tacit.runs.followers import follow, join, leave
     from tacit.runs.prediction import LoadedModel, load
     from tacit.runs.run import Run, resume, train
-
-from tacit.runs.train_table import TrainedTable, train_table
+    from tacit.runs.table_training import TrainedTable, train_table
 
 __all__ = [
     "Config",
@@ -46,6 +45,8 @@ _HOMES = {
     "join": "tacit.runs.followers",
     "leave": "tacit.runs.followers",
     "Run": "tacit.runs.run",
+    "TrainedTable": "tacit.runs.table_training",
+    "train_table": "tacit.runs.table_training",
     "audit_run": "tacit.runs.audits",
     "audit": "tacit.runs.attacks",
     "resume": "tacit.runs.run",
