@@ -35,8 +35,8 @@ from tacit import attacks, audit
 from tacit.accounting import accountant
 from tacit.mechanisms import Gaussian
 from tacit.models import linear, mlp
+from tacit.runs.audits import WorstCase
 from tacit.runs.canaries import CanaryLane
-from tacit.runs.worst_case import WorstCase
 from tacit.serialization import write_text
 from tacit.training import fit
 

@@ -5,7 +5,7 @@ import pytest
 
 from tacit import check
 from tacit.cli import main
-from tacit.data.encoding import _number
+from tacit.data.labels import _number
 from tacit.errors import InvalidInput
 from tacit.workbench import jobs
 

@@ -12,7 +12,7 @@ import typer
 
 from tacit import __version__
 from tacit.cli import app, main
-from tacit.cli.flags import with_settings
+from tacit.cli.train import with_settings
 from tacit.runs.config import SECTIONS, Config
 
 

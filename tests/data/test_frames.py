@@ -8,7 +8,7 @@ import pytest
 from datasets import Dataset as HuggingFaceDataset
 
 from tacit.data import table
-from tacit.data.frames import frame, is_frame
+from tacit.data.table import frame, is_frame
 from tacit.errors import InvalidInput
 
 COLUMNS = {"age": [20, 45, None, 61, 33], "ward": ["north", "south", "north", None, "south"], "ill": [0, 1, 0, 1, 1]}

@@ -13,9 +13,9 @@ from tacit.erm import (
     DPRidge,
     GradientDescent,
 )
-from tacit.erm.choice import Shape
 from tacit.erm.cosines import CosineDesign
 from tacit.erm.design import Design
+from tacit.erm.gradient import Shape
 from tacit.erm.objective import ObjectiveGaussian
 from tacit.erm.objective_pure import PureObjective
 from tacit.erm.quantiles import LEVELS, Distribution

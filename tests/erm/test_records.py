@@ -6,9 +6,8 @@ import pytest
 from tacit.accounting import Ledger
 from tacit.erm import METHODS
 from tacit.erm.losses import HuberHinge, Logistic, Softmax, Squared
-from tacit.erm.records import finite_records
 from tacit.erm.release import Terms
-from tacit.erm.solver import Problem
+from tacit.erm.solver import Problem, finite_records
 from tacit.errors import InvalidInput
 from tacit.noise import SeededStream
 from tacit.tradeoff import Epsilon

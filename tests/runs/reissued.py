@@ -5,8 +5,7 @@ import json
 import re
 from pathlib import Path
 
-from tacit.runs.run_files import CARD, PAGE, SIGNATURE, digests_of
-from tacit.runs.run_signature import sign_run
+from tacit.runs.run_signature import CARD, PAGE, SIGNATURE, digests_of, sign_run
 
 
 def reissue(folder: Path, *, signed: bool = False) -> Path:

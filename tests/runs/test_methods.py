@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tacit.cli.flags import with_settings
+from tacit.cli.train import with_settings
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian
 from tacit.runs import audit, read_config, train
 from tacit.runs.config import SECTIONS
+from tacit.runs.loop_settings import setting
 from tacit.runs.method_settings import METHOD_SETTINGS
 from tacit.runs.methods import METHODS, Job, Method, Trained
-from tacit.runs.settings import setting
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tacit.cli import main
 from tacit.errors import Changed, InvalidInput, PrivacyWarning
 from tacit.runs import read_config, train
 from tacit.runs.open_run import TABLES, open_run
-from tacit.runs.run_files import CARD, CONFIG, EXECUTION, LEDGER, MODEL, PREPROCESSING, SIGNATURE
+from tacit.runs.run_signature import CARD, CONFIG, EXECUTION, LEDGER, MODEL, PREPROCESSING, SIGNATURE
 from tests.runs.reissued import edit, reissue, resign
 
 SETTINGS = {"epochs": 1.0, "batch_size": 200, "noise_multiplier": 2.0, "attacks": (), "delta": 1e-4}
@@ -320,7 +320,7 @@ def test_two_hundred_hostile_folders_end_in_a_sentence_and_never_in_proven(hones
 
 
 READING = {"json_table", "table_of", "load", "loads", "read_text", "read_bytes", "open", "safe_open", "read_spec"}
-GATE = {"runs/open_run.py", "runs/run_signature.py", "runs/run_files.py"}
+GATE = {"runs/open_run.py", "runs/run_signature.py"}
 NAMES = {*TABLES, SIGNATURE, "CONFIG", "LEDGER", "CARD", "EXECUTION", "PREPROCESSING", "SIGNATURE"}
 
 

@@ -11,7 +11,7 @@ from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.runs import audit, preset_names, read_config, train
 from tacit.runs.builders import evaluator
-from tacit.runs.metrics import constant_test, metric_of
+from tacit.runs.decision_metrics import constant_test, metric_of
 
 PUBLISHED = {
     # Table 1 row 1, Tables 2 to 4 of Bu et al. 2020: mu and epsilon by the CLT, epsilon by the moments accountant.

@@ -12,7 +12,7 @@ from tacit.errors import BudgetExceeded, InvalidInput
 from tacit.mechanisms import Parallel
 from tacit.runs import read_config, resume, run, train
 from tacit.runs.builders import dataset_of
-from tacit.runs.run_files import VALIDATION
+from tacit.runs.run_signature import VALIDATION
 from tacit.runs.validation import set_aside_of, trained_on
 from tacit.standing import Standing
 

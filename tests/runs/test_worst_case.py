@@ -5,7 +5,7 @@ import pytest
 
 from tacit.audit import audit_normal, audit_scores, many_runs
 from tacit.errors import InvalidInput
-from tacit.runs.worst_case import WorstCase
+from tacit.runs.audits import WorstCase
 
 
 def game(hidden, epsilon=20.0, steps=10):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit import check
-from tacit.cli.completion import accountants
+from tacit.cli.console import accountants
 from tacit.errors import InvalidInput
 from tacit.serialization import json_text
 

@@ -108,8 +108,8 @@ def _audit_scores(path: Path, options: dict[str, Any], *, confidence: float, out
     from tacit.attacks.metrics import read_scores
     from tacit.audit import audit_foreign_scores
     from tacit.reports import audit_table_of, write_audit
-    from tacit.runs.attacks import claim_of
     from tacit.runs.open_run import ledger_at, run_of
+    from tacit.runs.privileged_attacks import claim_of
 
     found = read_scores(path, member=options["member"], score=options["score"])
     claim, delta = None, options["delta"]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.cli.completion import accountants
+from tacit.cli.console import accountants
 from tacit.serialization import json_text
 
 

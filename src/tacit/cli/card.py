@@ -16,7 +16,7 @@ def command(
     """Export the card of RUN; without --out print it as Markdown."""
     from tacit.reports import card_markdown, export_card
     from tacit.runs.open_run import open_run
-    from tacit.runs.run_files import CARD
+    from tacit.runs.run_signature import CARD
 
     opened = open_run(run if run.is_dir() or run.name != CARD else run.parent)
     opened.needs(CARD)

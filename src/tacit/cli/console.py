@@ -1,10 +1,15 @@
 """Output of commands: the terminal, without markup, and progress bars on stderr.
 
 Names and paths are the user's, so brackets in them are printed as they are. Bars are drawn on a terminal only.
+
+Values that the shell completes; `tacit --install-completion` sets it up.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -93,3 +98,31 @@ def _progress(*columns: ProgressColumn) -> Progress:
     """Progress bars on stderr; none where stderr is no terminal, so that a log holds sentences only."""
     console = screen(stderr=True)
     return Progress(*columns, console=console, refresh_per_second=4, disable=not console.is_terminal)
+
+
+def presets(incomplete: str) -> list[str]:
+    """Presets and TOML files of the working directory that begin with `incomplete`.
+
+    Example:
+        >>> presets("dig")
+        ['digits']
+    """
+    from tacit.runs.config import preset_names
+
+    return _fitting([*preset_names(), *(path.name for path in sorted(Path().glob("*.toml")))], incomplete)
+
+
+def accountants(incomplete: str) -> list[str]:
+    """Accountants whose name begins with `incomplete`.
+
+    Example:
+        >>> accountants("pl")
+        ['pld']
+    """
+    from tacit.accounting.registry import ACCOUNTANTS
+
+    return _fitting(ACCOUNTANTS, incomplete)
+
+
+def _fitting(known: Iterable[str], incomplete: str) -> list[str]:
+    return [name for name in known if name.startswith(incomplete)]

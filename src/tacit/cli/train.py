@@ -1,22 +1,163 @@
-"""`tacit train`: from data to a privacy card, one command for every method."""
+"""`tacit train`: from data to a privacy card, one command for every method.
+
+Settings on the command line: flags for the common ones, `--set KEY=VALUE` for all.
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Mapping
+import tomllib
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, fields
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
 from tacit import check
-from tacit.cli.completion import presets
-from tacit.cli.console import Interrupted, ShowValues
-from tacit.cli.flags import with_settings
+from tacit.cli.console import Interrupted, ShowValues, presets
+from tacit.runs.config import SECTIONS, Config
+from tacit.runs.loop_settings import SHORT_FORMS
 from tacit.serialization import json_text
 
 if TYPE_CHECKING:
     from tacit.runs import Run
+
+
+FLAGS = {
+    "Data and model": ("dataset", "method", "model", "hidden"),
+    "Optimizer": ("learning_rate", "batch_size", "epochs"),
+    "Privacy": ("clip_norm", "noise_multiplier", "epsilon", "delta", "relation", "unsafe_seed", "strict"),
+    "Attacks": ("attacks",),
+    "Sections": ("sampling", "noise", "validation"),
+}
+"""The settings with a flag of their own, by group of the help; a section stands for the setting in `SHORT_FORMS`."""
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """`command(..., overrides=...)` with flags, `--set` and `--settings` in place of the argument `overrides`.
+
+    `overrides` is what `read_config` takes, with those settings alone that were given.
+    """
+    flags = dict(_flags())
+    signature = inspect.signature(command, eval_str=True)
+    own = [parameter for name, parameter in signature.parameters.items() if name != "overrides"]
+    every = [*own, *flags.values(), _SET, _SETTINGS]
+
+    @wraps(command)
+    def parsed(**given: Any) -> None:
+        given.pop("settings")
+        texts = given.pop("set") or []
+        flat = {name: given.pop(parameter.name) for name, parameter in flags.items()}
+        flat = {name: tuple(value) if isinstance(value, list) else value for name, value in flat.items()}
+        flat = {name: value for name, value in flat.items() if value not in (None, ())}
+        command(**given, overrides=_with_set(flat, texts))
+
+    parsed.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    parsed.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
+    return parsed
+
+
+def all_settings() -> str:
+    """Every setting with its default and its sentence, a line or two each, by section."""
+    lines = []
+    for section, kind in [("", Config), *SECTIONS.items()]:
+        lines += [f"\n[{section}]"] if section and _settings(kind) else []
+        for each in _settings(kind):
+            lines += [f"{each.name}{_default(each.default)}", f"    {each.metadata['help']}"]
+    return "\n".join(lines)
+
+
+def _settings(kind: type) -> list[Field[Any]]:
+    return [each for each in fields(kind) if "help" in each.metadata]
+
+
+def _flags() -> Iterator[tuple[str, inspect.Parameter]]:
+    """(key of the overrides, parameter) of every flag."""
+    for group, names in FLAGS.items():
+        for name in names:
+            kind, key = (SECTIONS[name], SHORT_FORMS[name]) if name in SECTIONS else (Config, name)
+            (each,) = [each for each in _settings(kind) if each.name == key]
+            flag, repeated = _type(get_type_hints(kind)[key])
+            text = each.metadata["help"].rstrip(".") + (" (repeatable)." if repeated else ".") + _default(each.default)
+            option = typer.Option(help=text, rich_help_panel=group)
+            yield name, _parameter("attack" if name == "attacks" else name, flag | None, option)
+
+
+def _with_set(flat: Mapping[str, Any], texts: list[str]) -> dict[str, Any]:
+    """The flags that were given and the settings of `--set`, sections as tables."""
+    overrides: dict[str, Any] = {
+        name: {SHORT_FORMS[name]: value} if name in SECTIONS else value for name, value in flat.items()
+    }
+    for text in texts:
+        key, found, value = text.partition("=")
+        if not found:
+            raise check.fail("set", "KEY=VALUE, such as clip.type=adaptive", text)
+        key = key.strip()
+        section, _, name = (f"{key}.{SHORT_FORMS[key]}" if key in SHORT_FORMS else key).rpartition(".")
+        table = overrides.setdefault(section, {}) if section else overrides
+        if not isinstance(table, dict) or name in table:
+            raise check.fail(key, "given once", value)
+        table[name] = _value(_hint(section, name), value.strip())
+    return overrides
+
+
+def _hint(section: str, name: str) -> Any:
+    kind = SECTIONS.get(section) if section else Config
+    return None if kind is None else get_type_hints(kind).get(name)
+
+
+def _value(hint: Any, text: str) -> Any:
+    """A value as in TOML; text where the setting is one, or where it is nothing else."""
+    try:
+        table = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    value = table.pop("value")
+    return text if table or (hint in (str, str | None) and not isinstance(value, str)) else value
+
+
+def _default(value: Any) -> str:
+    """The default of a setting in words, which a preset or a TOML file replaces; empty where there is none."""
+    if value is None or value == "" or value is MISSING:
+        return ""
+    if isinstance(value, bool):
+        return f" [default: {'yes' if value else 'no'}]"
+    shown = ", ".join(map(str, value)) if isinstance(value, tuple) else value
+    return f" [default: {shown}]"
+
+
+def _parameter(name: str, kind: Any, option: Any, default: Any = None) -> inspect.Parameter:
+    annotation = Annotated[kind, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _type(hint: Any) -> tuple[Any, bool]:
+    """(type of the flag, whether it may be given several times) for the type of a field."""
+    if get_origin(hint) in (Union, types.UnionType):
+        (hint,) = [each for each in get_args(hint) if each is not type(None)]
+    if get_origin(hint) is tuple:
+        return list[get_args(hint)[0]], True
+    return hint, False
+
+
+def _show(asked: bool) -> None:
+    if asked:
+        print(all_settings())
+        raise typer.Exit
+
+
+_SET = _parameter(
+    "set",
+    list[str] | None,
+    typer.Option(help="Any setting, as clip.type=adaptive or engine=eager (repeatable).", metavar="KEY=VALUE"),
+)
+_SETTINGS = _parameter(
+    "settings", bool, typer.Option("--settings", help="List every setting.", callback=_show, is_eager=True), False
+)
 
 
 @with_settings

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit import check
-from tacit.cli.completion import presets
-from tacit.cli.console import Interrupted, ShowValues
+from tacit.cli.console import Interrupted, ShowValues, presets
 from tacit.errors import InvalidInput
 from tacit.serialization import json_text
 

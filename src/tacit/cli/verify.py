@@ -130,8 +130,7 @@ def _verify_run(folder: Path, *, json: bool) -> None:
     from tacit.errors import Changed
     from tacit.reports.words import rounding_of
     from tacit.runs.open_run import CONSISTENT, open_run
-    from tacit.runs.run_files import SIGNATURE, SIGNED
-    from tacit.runs.run_signature import origin_of_run
+    from tacit.runs.run_signature import SIGNATURE, SIGNED, origin_of_run
 
     try:
         run = open_run(folder)

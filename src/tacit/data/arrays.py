@@ -7,8 +7,8 @@ from numpy.typing import ArrayLike
 
 from tacit import check
 from tacit.data.dataset import Bounds, Dataset, report, rows_fact, split, split_note
+from tacit.data.files import bad_cells, listed
 from tacit.data.labels import TASKS, class_indices, values
-from tacit.data.places import bad_cells, listed
 
 _HOW = {"classes": "[...]", "bounds": "(low, high)", "target_range": "(low, high)"}
 

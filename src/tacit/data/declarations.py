@@ -14,8 +14,8 @@ import numpy as np
 from tacit import check
 from tacit.data import labels
 from tacit.data.delimited import HEADERLESS
-from tacit.data.encoding import numbers
-from tacit.data.places import listed
+from tacit.data.files import listed
+from tacit.data.labels import numbers
 from tacit.data.schema import CATEGORY, CODE, DATE, NUMBER, Column, Schema, day_of, is_pattern, missing_cells
 
 Value = TypeVar("Value")

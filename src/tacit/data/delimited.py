@@ -17,9 +17,8 @@ from typing import IO, Any
 import numpy as np
 
 from tacit import check
-from tacit.data.files import optional
+from tacit.data.files import listed, optional
 from tacit.data.labels import text
-from tacit.data.places import listed
 from tacit.errors import MissingData
 
 _OPEN = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}

@@ -19,7 +19,7 @@ import numpy as np
 from tacit import check
 from tacit.data import labels
 from tacit.data.delimited import HEADERLESS, SEPARATORS, TableFormat, is_parquet, opened, read_columns, table_file
-from tacit.data.encoding import numbers
+from tacit.data.labels import numbers
 from tacit.data.schema import day_of, days, missing_cells
 
 # Texts that stand for a missing number in the files of common programs.

@@ -13,7 +13,6 @@ from tacit.data import (
     bank_marketing,
     breast_cancer_wisconsin,
     bundled,
-    cifar100,
     creditcard,
     har,
     imdb,
@@ -21,7 +20,6 @@ from tacit.data import (
     kddcup99,
     mnist,
     movielens,
-    purchase_standin,
 )
 from tacit.data.dataset import Dataset, report
 from tacit.data.files import data_folder, fetch
@@ -42,8 +40,8 @@ _SOURCES: dict[str, Source] = {
         mnist.KMNIST,
         har.SOURCE,
         isolet.SOURCE,
-        cifar100.SOURCE,
-        purchase_standin.SOURCE,
+        mnist.SOURCE,
+        bundled.SOURCE,
         imdb.SOURCE,
         imdb.HASHED,
         imdb.WORDS_ALONE,

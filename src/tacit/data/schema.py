@@ -12,8 +12,8 @@ import numpy as np
 
 from tacit import check
 from tacit.data import labels
-from tacit.data.encoding import numbers, one_hot, scaled
-from tacit.data.places import bad_cells, listed
+from tacit.data.files import bad_cells, listed
+from tacit.data.labels import numbers, one_hot, scaled
 
 NUMBER, DATE, CATEGORY, CODE = "number", "date", "category", "code"
 KINDS = (NUMBER, DATE, CATEGORY, CODE)

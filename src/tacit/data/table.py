@@ -1,4 +1,9 @@
-"""`table`: a CSV or Parquet file or a data frame as a `Dataset`, encoded by declared public knowledge."""
+"""`table`: a CSV or Parquet file or a data frame as a `Dataset`, encoded by declared public knowledge.
+
+Tables that are in memory already: data frames of pandas, polars, Arrow and Hugging Face, and mappings of columns.
+"""
+
+from __future__ import annotations
 
 import hashlib
 import os
@@ -14,11 +19,53 @@ from tacit.data import labels
 from tacit.data.arrays import from_arrays
 from tacit.data.dataset import Dataset, report, rows_fact, split, split_note
 from tacit.data.declarations import Declarations, names_of, schema_of, undeclared_hint
-from tacit.data.delimited import TableFormat, read_columns
-from tacit.data.encoding import numbers
-from tacit.data.frames import frame, is_frame
-from tacit.data.places import bad_cells
+from tacit.data.delimited import TableFormat, frame_columns, read_columns
+from tacit.data.files import bad_cells, optional
+from tacit.data.labels import numbers
 from tacit.data.schema import missing_cells
+
+
+def is_frame(rows: Any) -> bool:
+    """Whether `frame` takes `rows`.
+
+    Example:
+        >>> is_frame({"age": [41, 27]}), is_frame("patients.csv")
+        (True, False)
+    """
+    return isinstance(rows, Mapping) or _is_pandas(rows) or callable(getattr(rows, "to_pandas", None))
+
+
+def frame(rows: Any) -> dict[str, np.ndarray]:
+    """The columns of a table by name: float64 for numbers, texts otherwise; missing cells are NaN or "".
+
+    Args:
+        rows: a frame of pandas, polars (eager), `pyarrow.Table` or `datasets.Dataset`, or a mapping of columns.
+
+    Raises:
+        InvalidInput: it is none of these, it is empty, or columns share a name or differ in length.
+        TacitError: pandas, by which all of them are read, is not installed.
+
+    Example:
+        >>> frame({"age": [41, None], "ward": ["north", None]})
+        {'age': array([41., nan]), 'ward': array(['north', ''], dtype=object)}
+    """
+    if not is_frame(rows):
+        rule = "a data frame of pandas, polars, Arrow or Hugging Face datasets, or a mapping of columns"
+        raise check.fail("rows", rule, type(rows).__name__)
+    pandas = optional("pandas", "to read a data frame")
+    if isinstance(rows, Mapping):
+        lengths = {np.shape(values)[:1] for values in rows.values()}
+        if len(lengths) != 1 or () in lengths:
+            raise check.fail("rows", "columns of one length", "columns of several lengths or of none")
+        rows = pandas.DataFrame({str(name): list(values) for name, values in rows.items()})
+    columns = frame_columns(rows if _is_pandas(rows) else rows.to_pandas(), pandas)
+    if not columns or not len(next(iter(columns.values()))):
+        raise check.fail("rows", "at least one row and one column", "none")
+    return columns
+
+
+def _is_pandas(rows: Any) -> bool:
+    return type(rows).__module__.split(".")[0] == "pandas" and hasattr(rows, "iloc")
 
 
 def table(
@@ -52,7 +99,7 @@ def table(
     Declarations are by column or by pattern ("lab_*"); a name counts before a pattern, a longer one before a shorter.
 
     Args:
-        path: `.csv` (also compressed) or `.parquet`; or a table in memory, as `tacit.data.frames.frame` takes it.
+        path: `.csv` (also compressed) or `.parquet`; or a table in memory, as `tacit.data.table.frame` takes it.
         target: the column with the labels.
         classes: every label that can occur; of ratings, numbers.
         task: "classification", "regression", or "ratings" of items by users (two columns of features besides).

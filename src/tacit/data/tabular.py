@@ -11,9 +11,8 @@ import numpy as np
 
 from tacit.data.arrays import from_arrays
 from tacit.data.dataset import Dataset
-from tacit.data.encoding import numbers, one_hot, scaled
-from tacit.data.files import File
-from tacit.data.places import bad_cells
+from tacit.data.files import File, bad_cells
+from tacit.data.labels import numbers, one_hot, scaled
 from tacit.data.source import Source
 
 

@@ -16,10 +16,10 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.budget.shared_ledger import SharedLedger
 from tacit.data.dataset import report
-from tacit.data.places import bad_cells, listed
+from tacit.data.files import bad_cells, listed
 from tacit.erm.pipeline_steps import declared_steps, unpaid_steps, warn_of
-from tacit.erm.relatives import Relatives
 from tacit.erm.release import certified
+from tacit.erm.weights import Relatives
 from tacit.errors import InvalidInput
 from tacit.noise import SecureStream, SeededStream
 from tacit.relation import Relation

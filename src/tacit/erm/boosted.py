@@ -13,9 +13,9 @@ from tacit import check
 from tacit.erm import quantiles, trees
 from tacit.erm.base import checked_rows
 from tacit.erm.classifiers import PrivateClassifier
-from tacit.erm.columns import categories_of, split_bill
 from tacit.erm.release import Release, Terms
-from tacit.erm.tree_onnx import tree_ensemble
+from tacit.erm.transformers import categories_of, split_bill
+from tacit.erm.trees import tree_ensemble
 
 Array = np.ndarray
 
@@ -76,7 +76,7 @@ class DPBoostedTrees(PrivateClassifier):
         return self.trees_.importances(self.distributions_, self.categories_)
 
     def onnx(self) -> bytes:
-        """The scores as an ONNX file; see `tacit.erm.tree_onnx.tree_ensemble`."""
+        """The scores as an ONNX file; see `tacit.erm.trees.tree_ensemble`."""
         self._released()
         return tree_ensemble(self.trees_, self.columns_)
 

@@ -13,9 +13,8 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from tacit import check
 from tacit.erm.base import checked_rows
-from tacit.erm.columns import categories_of, member_codes
 from tacit.erm.quantiles import Distribution, distributions, mechanism_of
-from tacit.erm.transformers import PaidTransformer
+from tacit.erm.transformers import PaidTransformer, categories_of, member_codes
 
 Array = np.ndarray
 

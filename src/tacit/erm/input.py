@@ -11,10 +11,9 @@ import numpy as np
 
 from tacit import check
 from tacit.erm.losses import HuberHinge, Logistic, Squared
-from tacit.erm.records import check_unit_rows
 from tacit.erm.release import Method, Release, Terms, local_gaussian
 from tacit.erm.rounding import sum_rounding
-from tacit.erm.solver import Problem
+from tacit.erm.solver import Problem, check_unit_rows
 from tacit.mechanisms import Approximate, Gaussian, Mechanism
 from tacit.noise import Stream, rounded_gaussian
 from tacit.relation import Relation

@@ -15,15 +15,15 @@ from tacit import check
 from tacit.calibration import smallest
 from tacit.data.dataset import report
 from tacit.erm.base import PUBLIC, PUBLIC_SIZE, QUOTES_NOTHING, PrivateEstimator, checked_rows
-from tacit.erm.choice import QUANTILE_SHARE, Shape, method_name
-from tacit.erm.columns import categories_of, split_bill
 from tacit.erm.cosines import CosineDesign
 from tacit.erm.design import Design, declared_bounds, largest_norm, smallest_ball
+from tacit.erm.gradient import QUANTILE_SHARE, Shape, method_name
 from tacit.erm.losses import Loss
 from tacit.erm.methods import method_of
 from tacit.erm.quantiles import distributions, mechanism_of
 from tacit.erm.release import Method, Release, Terms
 from tacit.erm.solver import Problem, minimise
+from tacit.erm.transformers import categories_of, split_bill
 from tacit.erm.weights import Weighted, record_shares, with_weights
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian
@@ -219,11 +219,11 @@ class ConvexModel(LinearModel):
 
     Args:
         method: "objective", "output", "gradient" or "input", or a `Method` with settings of its own; "auto" chooses by
-            the rule of `tacit.erm.choice`, from public shape alone, and `method_` says what.
+            the rule of `tacit.erm.gradient`, from public shape alone, and `method_` says what.
         variant: a name of `tacit.erm.METHODS[method]`; by default the family's proven default, pure where delta is 0.
         features: "cosines" fits an additive model on private distribution functions, which are paid from the same
             budget (`CosineFeatures`; needs data_bounds and method "auto"); None the rows as they are; "auto" chooses
-            by the rule of `tacit.erm.choice`. With cosines `coef_` belongs to `design_.inputs(X)`.
+            by the rule of `tacit.erm.gradient`. With cosines `coef_` belongs to `design_.inputs(X)`.
         categorical: columns of codes, by place or name, for cosines; see `DPBoostedTrees`.
         regularization: lambda >= 0, or "auto": from n, p, the target and prior_norm alone.
         prior_norm: a public guess of the norm of the solution for unit rows.

@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, v
 
 from tacit import check
 from tacit.data.declarations import Declarations, schema_of
-from tacit.data.frames import frame
+from tacit.data.table import frame
 from tacit.erm.base import QUOTES_NOTHING
 
 Array = np.ndarray

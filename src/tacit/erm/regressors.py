@@ -11,7 +11,7 @@ from sklearn.utils import Tags
 
 from tacit import check
 from tacit.data.dataset import report
-from tacit.data.places import bad_cells
+from tacit.data.files import bad_cells
 from tacit.erm.base import QUOTES_NOTHING, checked_rows
 from tacit.erm.linear_model import ConvexModel, LinearModel
 from tacit.erm.losses import Loss, Squared
@@ -83,7 +83,7 @@ class DPLinearRegression(PrivateRegressor, ConvexModel):
     """Differentially private least squares.
 
     The loss is (s - y)^2 / 2 for y in [-1, 1], Huber's beyond `residual_bound` so that one record's gradient is
-    bounded. The default method is `tacit.erm.choice`'s; "input" releases noisy second moments once.
+    bounded. The default method is `tacit.erm.gradient`'s; "input" releases noisy second moments once.
 
     Args:
         target_bounds: (low, high) of y, public; see `PrivateRegressor`.

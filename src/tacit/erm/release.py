@@ -13,8 +13,7 @@ from scipy.special import ndtri
 
 from tacit.accounting import Fact, Ledger, accountant, one_shot_facts
 from tacit.calibration import smallest
-from tacit.erm.records import NORM_SLACK, check_unit_rows
-from tacit.erm.solver import Problem
+from tacit.erm.solver import NORM_SLACK, Problem, check_unit_rows
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Approximate, Gaussian, Mechanism, ObjectivePerturbation
 from tacit.noise import SecureStream, Stream, rounded_gaussian, rounded_radial

@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from tacit import check
-from tacit.erm.records import NORM_SLACK
-from tacit.erm.solver import BLOCK_ROWS, Array, Problem
+from tacit.erm.solver import BLOCK_ROWS, NORM_SLACK, Array, Problem
 
 _UNIT = 2.0**-53
 # Rounding of one contribution and of its norm: a few dozen operations on each of its entries.

@@ -10,10 +10,10 @@ from tacit.runs.config import Config, TableConfig, config_from_table, preset_nam
 from tacit.runs.recipes import recipe_config
 
 if TYPE_CHECKING:
-    from tacit.runs.attacks import audit
     from tacit.runs.audits import audit_run
     from tacit.runs.followers import follow, join, leave
     from tacit.runs.prediction import LoadedModel, load
+    from tacit.runs.privileged_attacks import audit
     from tacit.runs.run import Run, resume, train
     from tacit.runs.table_training import TrainedTable, train_table
 
@@ -48,7 +48,7 @@ _HOMES = {
     "TrainedTable": "tacit.runs.table_training",
     "train_table": "tacit.runs.table_training",
     "audit_run": "tacit.runs.audits",
-    "audit": "tacit.runs.attacks",
+    "audit": "tacit.runs.privileged_attacks",
     "resume": "tacit.runs.run",
     "train": "tacit.runs.run",
 }

@@ -1,9 +1,14 @@
-"""The parts of a run that a configuration names: data, network, loss, optimizer, predictions."""
+"""The parts of a run that a configuration names: data, network, loss, optimizer, predictions.
+
+`execution.json`: the execution records of a run, one for each way in which its steps were computed.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,7 +25,9 @@ from tacit.gradients import examine
 from tacit.models import module_at
 from tacit.noise import SeededStream, Stream
 from tacit.runs.config import Config
-from tacit.runs.metrics import metric_of
+from tacit.runs.decision_metrics import metric_of
+from tacit.runs.open_run import open_run
+from tacit.runs.run_signature import CONFIG, EXECUTION
 from tacit.sampling import (
     CyclicAllocationSampling,
     CyclicPoissonSampling,
@@ -29,7 +36,9 @@ from tacit.sampling import (
     TruncatedPoissonSampling,
 )
 from tacit.sampling import sampling_of as named_sampling
+from tacit.serialization import json_text, write_text
 from tacit.training import schedules
+from tacit.training.execution_record import ExecutionRecord
 from tacit.training.optimizers import AdamBC
 
 ROWS_AT_ONCE = 4096
@@ -298,3 +307,25 @@ class Answers(nn.Module):
             return torch.softmax(outputs, dim=1)
         low, high = self.span
         return low + (high - low) * outputs.squeeze(-1).clamp(0, 1)
+
+
+def store_execution(folder: Path, record: ExecutionRecord) -> None:
+    """Add `record` to those of the run in `folder`, unless it is the latest of them already.
+
+    A run that is resumed with other threads or another version so has two records.
+    """
+    # A repetition for an audit is no run of its own.
+    earlier = open_run(folder).execution if (folder / CONFIG).is_file() else ()
+    if earlier and not earlier[-1].differences(record):
+        return
+    write_text(folder / EXECUTION, json_text({"records": [each.table() for each in (*earlier, record)]}))
+
+
+def differences(stored: Sequence[ExecutionRecord], audit: ExecutionRecord) -> tuple[str, ...]:
+    """Why `audit` did not run what the records say was run; empty where it did."""
+    if not stored:
+        return ("no execution record is stored with the run",)
+    changed = (change.partition(":")[0] for one, other in pairwise(stored) for change in one.differences(other))
+    names = ", ".join(dict.fromkeys(changed))
+    several = (f"the run was computed in {len(stored)} ways, which differ in {names}",) if len(stored) > 1 else ()
+    return (*several, *stored[-1].differences(audit))

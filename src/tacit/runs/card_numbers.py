@@ -13,7 +13,7 @@ from tacit import check
 from tacit.accounting import Ledger, account
 from tacit.errors import Changed
 from tacit.reports.card import ledger_table
-from tacit.runs.run_files import CARD
+from tacit.runs.run_signature import CARD
 from tacit.serialization import json_text
 from tacit.standing import Standing
 

@@ -13,10 +13,8 @@ from tacit import check
 from tacit.attacks import ATTACKS
 from tacit.errors import InvalidInput
 from tacit.relation import Relation
-from tacit.runs.loop_settings import LOOP_SETTINGS, SHORT_FORMS
-from tacit.runs.method_settings import METHOD_SETTINGS
-from tacit.runs.settings import known, setting
-from tacit.runs.table_settings import TableConfig, table_config
+from tacit.runs.loop_settings import LOOP_SETTINGS, SHORT_FORMS, known, setting
+from tacit.runs.method_settings import METHOD_SETTINGS, TableConfig, table_config
 from tacit.tradeoff import Epsilon
 
 PRESETS = Path(__file__).parent / "presets"

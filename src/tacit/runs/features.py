@@ -21,7 +21,7 @@ from tacit.features import (
 )
 from tacit.runs.config import Config
 from tacit.runs.methods.base import Progress
-from tacit.runs.run_files import FEATURES
+from tacit.runs.run_signature import FEATURES
 from tacit.training import load_model
 
 NORM = 50.0

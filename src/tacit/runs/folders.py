@@ -12,7 +12,7 @@ from tacit import check
 from tacit.errors import Changed, TacitError
 from tacit.locking import locked
 from tacit.runs.open_run import open_run
-from tacit.runs.run_files import CONFIG, SIGNATURE, SIGNED
+from tacit.runs.run_signature import CONFIG, SIGNATURE, SIGNED
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tacit.noise import SecureStream
 from tacit.noise.discrete import discrete_gaussian
 from tacit.runs.builders import stream_of
 from tacit.runs.config import Config
-from tacit.runs.metrics import ratings_of
+from tacit.runs.decision_metrics import ratings_of
 from tacit.standing import Standing, upward
 from tacit.tradeoff import Epsilon
 from tacit.training.unit_scores import LEVELS, rounded_sum, unit_means

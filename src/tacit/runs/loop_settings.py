@@ -1,17 +1,42 @@
 """Settings of the private training loop: the sections [clip], [sampling], [noise] and [validation].
 
 `runs.builders` makes of each what `tacit.training.fit` takes; nothing heavy is imported here.
+
+A setting: one dataclass field that is a TOML key, an argument of `--set` and a documented attribute at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tacit import check
 from tacit.errors import InvalidInput
-from tacit.runs.settings import setting
+
+
+def setting(default: Any, help: str) -> Any:
+    """A field with its `default` and its one line of `help`."""
+    return field(default=default, metadata={"help": help})
+
+
+def known(kind: type, given: Mapping[str, Any], *, where: str, required: Iterable[str] = ()) -> dict[str, Any]:
+    """The values `given` for fields of `kind`, lists as tuples; raises `InvalidInput` with the nearest known name.
+
+    Args:
+        kind: a frozen dataclass of settings.
+        given: values by name.
+        where: the place that messages name.
+        required: names that must be given.
+
+    Raises:
+        InvalidInput: a name is unknown (the message has the nearest known one) or a required one is missing.
+    """
+    check.keys(where, given, [each.name for each in fields(kind)])
+    for name in sorted(set(required) - given.keys()):
+        raise check.fail(name, f"given in {where}", None)
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+
 
 SAMPLINGS = (
     *("poisson", "fixed_size", "shuffled", "truncated_poisson", "grouped_poisson", "random_allocation"),

@@ -20,7 +20,7 @@ from tacit.reports.exports import check_card
 from tacit.reports.page import card_of_page
 from tacit.runs.card_numbers import Number, best_guarantee, check_of_ledger, ledger_of_card, numbers_of
 from tacit.runs.config import Config, config_from_table
-from tacit.runs.run_files import (
+from tacit.runs.run_signature import (
     BUDGET,
     CARD,
     CHECKPOINT,
@@ -35,9 +35,10 @@ from tacit.runs.run_files import (
     TRAINED,
     VALIDATION,
     VERIFIED,
+    RunOrigin,
     digest_of,
+    origin_of_run,
 )
-from tacit.runs.run_signature import RunOrigin, origin_of_run
 from tacit.serialization import LARGEST, json_table, json_text, table_of, write_text
 from tacit.signing import Origin, code_digest, origin_of, signature_of
 from tacit.standing import Standing

@@ -18,15 +18,15 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.data import Dataset
 from tacit.data.delimited import TableFormat, is_parquet, read_columns, table_file
-from tacit.data.frames import frame, is_frame
 from tacit.data.schema import Schema
+from tacit.data.table import frame, is_frame
 from tacit.errors import InvalidInput
 from tacit.features import HashedText, PublicFeatures, features_from
 from tacit.runs.config import Config
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Predict
 from tacit.runs.open_run import OpenedRun, open_run
-from tacit.runs.run_files import CARD, FEATURES, MODEL, PREPROCESSING
+from tacit.runs.run_signature import CARD, FEATURES, MODEL, PREPROCESSING
 from tacit.serialization import json_text, write_text
 from tacit.training import load_model
 

@@ -15,7 +15,7 @@ from tacit.mechanisms import Mechanism
 from tacit.relation import Relation
 from tacit.runs.methods.base import Job, Method, Predict, Trained
 from tacit.runs.open_run import open_run
-from tacit.runs.run_files import LEDGER, MODEL, TRAINED
+from tacit.runs.run_signature import LEDGER, MODEL, TRAINED
 from tacit.serialization import json_text, write_text
 from tacit.signing import Origin, origin_of, signature_of
 from tacit.training.resume import LOST

@@ -24,10 +24,9 @@ from tacit.errors import TrainingMisuse
 from tacit.locking import locked, remove_lock
 from tacit.noise import compiled
 from tacit.reports import Card, coarse_seconds, write_card
-from tacit.runs.attacks import attack_model, claim_of
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
-from tacit.runs.decision_metrics import calibration_of, decision_metrics
+from tacit.runs.decision_metrics import calibration_of, constant_test, decision_metrics, metric_of
 from tacit.runs.features import featured
 from tacit.runs.followers import join
 from tacit.runs.held_out import (
@@ -43,13 +42,25 @@ from tacit.runs.held_out import (
 )
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Method, Progress
-from tacit.runs.metrics import constant_test, metric_of
 from tacit.runs.open_run import check_texts, open_run
 from tacit.runs.prediction import write_preprocessing
+from tacit.runs.privileged_attacks import attack_model, claim_of
 from tacit.runs.resumption import SavedLedger, keep_trained, trained_model
 from tacit.runs.run_budget import NONE, RunBudget, read_budget
-from tacit.runs.run_files import CARD, CHECKPOINT, FEATURES, LEDGER, MODEL, PAGE, SEARCH, TRAINED, digests_of
-from tacit.runs.run_signature import check_resumable, origin_of_run, sign_run
+from tacit.runs.run_signature import (
+    CARD,
+    CHECKPOINT,
+    FEATURES,
+    LEDGER,
+    MODEL,
+    PAGE,
+    SEARCH,
+    TRAINED,
+    check_resumable,
+    digests_of,
+    origin_of_run,
+    sign_run,
+)
 from tacit.runs.validation import set_aside_of
 from tacit.serialization import json_text, remove_parts, write_text
 from tacit.signing import Origin

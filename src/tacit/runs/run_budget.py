@@ -18,7 +18,7 @@ from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian, Mechanism
 from tacit.runs.config import Config
 from tacit.runs.open_run import open_run
-from tacit.runs.run_files import BUDGET
+from tacit.runs.run_signature import BUDGET
 from tacit.serialization import json_text, write_text
 from tacit.signing import Origin, origin_of, signature_of
 from tacit.tradeoff import Epsilon

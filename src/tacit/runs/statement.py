@@ -8,7 +8,7 @@ from pathlib import Path
 from tacit import check
 from tacit.errors import InvalidInput
 from tacit.runs.open_run import open_run
-from tacit.runs.run_files import MODEL
+from tacit.runs.run_signature import MODEL
 from tacit.serialization import write_bytes
 from tacit.statement import Subject, author_key, open_envelope, sealed, statement
 from tacit.statement.strict_json import read_bounded

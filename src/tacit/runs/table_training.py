@@ -11,15 +11,14 @@ from typing import Any
 from tacit import check
 from tacit.data.declarations import Declarations
 from tacit.data.delimited import TableFormat
-from tacit.data.frames import is_frame
-from tacit.data.table import dataset_from
+from tacit.data.table import dataset_from, is_frame
 from tacit.reports import Card
 from tacit.runs.config import Config
+from tacit.runs.method_settings import TableConfig
 from tacit.runs.methods import method_of
 from tacit.runs.prediction import LoadedModel, load
 from tacit.runs.run import train_by
 from tacit.runs.statement import write_statement
-from tacit.runs.table_settings import TableConfig
 
 _LARGEST_BATCH = 4096
 

@@ -16,7 +16,7 @@ from tacit.runs.builders import stream_of
 from tacit.runs.config import Config
 from tacit.runs.loop_settings import ValidationSettings
 from tacit.runs.open_run import open_run
-from tacit.runs.run_files import VALIDATION
+from tacit.runs.run_signature import VALIDATION
 from tacit.serialization import json_text, write_text
 from tacit.signing import new_id, signing_key
 from tacit.training import (

@@ -22,7 +22,7 @@ from tacit.runs import Config
 from tacit.runs.methods import Job, Method, Trained, method_of
 from tacit.runs.methods.base import Predict
 from tacit.runs.resumption import trained_from, trained_table
-from tacit.runs.run_files import MODEL
+from tacit.runs.run_signature import MODEL
 from tacit.runs.validation import holdout_of
 from tacit.serialization import write_bytes
 from tacit.standing import Standing

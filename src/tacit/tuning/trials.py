@@ -26,7 +26,7 @@ from tacit.data import Dataset
 from tacit.mechanisms import NegativeBinomial, PoissonTrials, TrialLaw
 from tacit.noise import SeededStream, Stream
 from tacit.noise.discrete import poisson, truncated_negative_binomial, uniform_integer
-from tacit.runs.run_files import SEARCH
+from tacit.runs.run_signature import SEARCH
 from tacit.serialization import write_bytes
 from tacit.signing import Sealed, latest_place, new_id, raise_count, seal, unseal
 from tacit.standing import Standing

@@ -17,10 +17,10 @@ from tacit.accounting import Ledger
 from tacit.erm.classifiers import PrivateClassifier
 from tacit.erm.input import noisy_symmetric
 from tacit.erm.linear_model import LinearModel
-from tacit.erm.records import are_unit_rows, finite_records
 from tacit.erm.regressors import PrivateRegressor
 from tacit.erm.release import Release, ledger_and_stream
 from tacit.erm.rounding import sum_rounding
+from tacit.erm.solver import are_unit_rows, finite_records
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian
 from tacit.noise import Stream, rounded_gaussian
@@ -61,7 +61,7 @@ def noisy_statistics(
 ) -> NoisyStatistics:
     """Release the sufficient statistics by one Gaussian mechanism of sensitivity sqrt(2).
 
-    Records with values that are not finite become blank (`tacit.erm.records.finite_records`).
+    Records with values that are not finite become blank (`tacit.erm.solver.finite_records`).
 
     Args:
         features: (n, d), rows of norm <= 1.

@@ -15,10 +15,9 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.erm.gradient import clipped_sum, poisson_sample
 from tacit.erm.losses import Loss
-from tacit.erm.records import check_unit_rows, finite_records
 from tacit.erm.release import ledger_and_stream, lipschitz
 from tacit.erm.rounding import gamma, gradient_rounding, step_rounding
-from tacit.erm.solver import TOLERANCE, Problem, minimise
+from tacit.erm.solver import TOLERANCE, Problem, check_unit_rows, finite_records, minimise
 from tacit.mechanisms import Gaussian, Mechanism
 from tacit.noise import Stream, rounded_gaussian
 from tacit.sampling import PoissonSampler

@@ -42,7 +42,7 @@ def split(dataset: str, records: int, data_dir: Folder) -> dict[str, Examples]:
 
 def _rows(dataset: str, data_dir: Folder) -> Examples:
     from tacit.data import data_folder, load
-    from tacit.data.purchase_standin import labelled
+    from tacit.data.bundled import labelled
 
     if dataset == "purchase_standin":
         return labelled(data_folder(data_dir))

@@ -22,14 +22,14 @@ from tacit.runs.builders import (
     predictor,
     sampling_of,
     scheduler_of,
+    store_execution,
     stream_of,
     targets_of,
 )
 from tacit.runs.config import Config
-from tacit.runs.execution import store_execution
 from tacit.runs.method_settings import GradientSettings
 from tacit.runs.methods.base import Job, Method, Predict, Scalar, Trained
-from tacit.runs.run_files import CHECKPOINT, MODEL
+from tacit.runs.run_signature import CHECKPOINT, MODEL
 from tacit.runs.validation import callbacks_of, told_of
 from tacit.tradeoff import Epsilon
 from tacit.training import (

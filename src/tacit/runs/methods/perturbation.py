@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from tacit import check
 from tacit.erm import DPLogisticRegression
 from tacit.erm.losses import clipped_chance, softmax
+from tacit.runs.decision_metrics import metric_of
 from tacit.runs.method_settings import PerturbationSettings
 from tacit.runs.methods.base import Job, Method, Predict, Trained
-from tacit.runs.metrics import metric_of
-from tacit.runs.run_files import MODEL
+from tacit.runs.run_signature import MODEL
 from tacit.serialization import write_bytes
 
 

@@ -17,7 +17,7 @@ from tacit.runs.builders import evaluator, network_of, predictor, stream_of
 from tacit.runs.method_settings import GradientSettings, TicketSettings
 from tacit.runs.methods.base import Job, Method, Predict, Scalar, Trained
 from tacit.runs.methods.gradient import Gradient
-from tacit.runs.run_files import MODEL
+from tacit.runs.run_signature import MODEL
 from tacit.tickets import PrivateTicket, Ticket, TicketPlan, TicketRun, iterative_tickets
 from tacit.tickets.public import data_free_ticket, transferred_ticket
 from tacit.training import save_model
