@@ -6,14 +6,13 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from tacit.accounting import PUBLIC_SIZE
+from tacit.accounting import PUBLIC_SIZE, How
 from tacit.clipping import FlatClip
 from tacit.errors import InvalidInput, UnsupportedModel
 from tacit.gradients import ClippedSum
 from tacit.noise import SeededStream
 from tacit.training import data as stacked
 from tacit.training import fit, fit_nonprivate
-from tacit.training.collation import COLLATION
 from tacit.training.private_step import computed_in
 from tests.training.cases import (
     HONEST_COLLATIONS,
@@ -100,9 +99,10 @@ def test_collations_that_mix_records_are_refused(collation):
 
 @pytest.mark.slow_cases
 @pytest.mark.parametrize("collation", HONEST_COLLATIONS)
-def test_collations_record_by_record_are_an_assumption(collation):
+def test_collations_record_by_record_need_no_assumption(collation):
     _, result = run(DataLoader(Pairs(X, Y), batch_size=20, collate_fn=HONEST_COLLATIONS[collation]))
-    assert result.ledger.assumptions == [PUBLIC_SIZE, COLLATION]
+    assert result.ledger.assumptions == [PUBLIC_SIZE]
+    assert result.ledger.facts["rows"].how is How.ENFORCED
     _, result = run(DataLoader(Pairs(X, Y), batch_size=20))
     assert result.ledger.assumptions == [PUBLIC_SIZE]
 

@@ -61,7 +61,7 @@ def test_the_ledger_says_what_was_checked():
     parts, _ = private()
     one_epoch(parts)
     known = {fact.id: fact.how.value for fact in parts.facts}
-    checked = {"rows", "numbers_read", "weights"}
+    checked = {"numbers_read", "weights"}
     assert {name for name, how in known.items() if how == "checked"} == checked
     assert parts.ledger.standing is Standing.PROVEN
 

@@ -34,16 +34,20 @@ def captured_data(function: Callable[..., Any]) -> dict[str, object]:
         >>> list(captured_data(torch.nn.CrossEntropyLoss(weight=torch.ones(3))))
         ['weight']
     """
+    return captured(function, holds_data)
+
+
+def captured(function: object, wanted: Wanted) -> dict[str, object]:
+    """What `function` reads besides its arguments, by name, where `wanted(name, value)` says so."""
     found: dict[str, object] = {}
-    _search("", function, _is_data, found, set(), _DEPTH)
+    _search("", function, wanted, found, set(), _DEPTH)
     return found
 
 
 def captured_schedulers(function: Callable[..., Any]) -> list[LRScheduler]:
     """Schedulers of a learning rate that `function` uses besides its arguments."""
-    found: dict[str, object] = {}
-    _search("", function, lambda _, value: isinstance(value, LRScheduler), found, set(), _DEPTH)
-    return [value for value in found.values() if isinstance(value, LRScheduler)]
+    found = captured(function, lambda _, value: isinstance(value, LRScheduler)).values()
+    return [value for value in found if isinstance(value, LRScheduler)]
 
 
 def _search(name: str, value: object, wanted: Wanted, found: dict[str, object], seen: set[int], depth: int) -> None:
@@ -57,7 +61,8 @@ def _search(name: str, value: object, wanted: Wanted, found: dict[str, object], 
         _search(inner, part, wanted, found, seen, depth - 1)
 
 
-def _is_data(name: str, value: object) -> bool:
+def holds_data(name: str, value: object) -> bool:
+    """Whether the value called `name` is a tensor, an array, or a module with parameters or buffers."""
     return isinstance(value, Tensor | np.ndarray) or (isinstance(value, nn.Module) and bool(name) and _holds(value))
 
 

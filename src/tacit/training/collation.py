@@ -1,4 +1,4 @@
-"""Collation of records into a batch, with a check that no row depends on other records."""
+"""Collation of records into a batch, every row of which is made by collating its own record alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ Array = Tensor | np.ndarray
 
 MIXED = "collate_fn mixes records"
 """Entry in `ledger.unsafe` of a run that went on with such batches."""
-COLLATION = "The collate_fn makes every record's row of a batch from that record and public values alone."
 
 
 class MixedRecords(InvalidInput):
@@ -29,11 +28,11 @@ class MixedRecords(InvalidInput):
 
 
 def collated(collate: Collate, records: list[Any]) -> Any:
-    """`collate(records)`, after a check that no row depends on other records.
+    """`collate(records)`, in which the row of every record is that of a batch of two copies of the record.
 
     Every record must have the same shapes in the batch as among copies of itself, so a batch padded to its longest
-    record is refused. Values are compared for the first records only, with the draws of `torch`, `numpy` and `random`
-    repeated, so augmentation record by record passes. The assumption `COLLATION` covers all other values.
+    record is refused. So are the first records of a batch where they have other values among others, with the draws of
+    `torch`, `numpy` and `random` repeated: rows that would mix are not what their author meant.
 
     Raises:
         MixedRecords: a row depends on other records.
@@ -41,10 +40,8 @@ def collated(collate: Collate, records: list[Any]) -> Any:
     if collate is default_collate or len(records) < 2:
         return collate(records)
     trial = _Trial(collate, _states())
-    batch = collate([_fresh(record) for record in records])
-    after = _states()
-    trial.check(records, _Collation.of(batch, len(records)))
-    _restore(after)
+    batch = copy.deepcopy(collate([_fresh(record) for record in records]))
+    trial.fill(_Collation.of(batch, len(records)), records)
     return batch
 
 
@@ -52,11 +49,6 @@ def collation_of(data: object) -> Collate:
     """The `collate_fn` of a loader; the default one for other data, and for a loader that makes no batches."""
     own = data.collate_fn if isinstance(data, DataLoader) else None
     return own if own is not None and own is not default_convert else default_collate
-
-
-def assumptions_of(collate: Collate) -> list[str]:
-    """Assumptions of a guarantee with batches of `collate`: none with the default one, which stacks."""
-    return [] if collate is default_collate else [COLLATION]
 
 
 # Records per batch whose values are compared: two catch statistics and mixup, and more would slow every batch.
@@ -80,8 +72,10 @@ class _Collation:
         plain = isinstance(batch, Array | Mapping | list | tuple) or not hasattr(batch, "__dict__")
         return cls(batch if plain else vars(batch), size)
 
-    def row(self, place: int, other: _Collation, there: int) -> list[Array]:
+    def row(self, place: int, other: _Collation, there: int) -> list[tuple[Array, bool]]:
         """The arrays of the record at `place`; their axis is the one that differs in `other`, a batch of another size.
+
+        With each stands whether it is shared by all records.
 
         Raises `MixedRecords` if anything but the number of records differs. The record is at `there` in `other`.
         """
@@ -95,21 +89,34 @@ class _Trial:
     collate: Collate
     states: tuple[Any, ...]
 
-    def check(self, records: list[Any], whole: _Collation) -> None:
-        """Raise `MixedRecords` when a row of `whole`, the collation of `records`, depends on other records."""
-        for place, record in enumerate(records):
-            self._check_shapes(record, whole, place)
+    def fill(self, whole: _Collation, records: list[Any]) -> None:
+        """Make every row of `whole`, the collation of `records`, from its own record; raise where values would mix."""
+        states = _states()
         for place, (record, other) in enumerate(pairwise(records[: _PAIRS + 1])):
             self._check_values(record, other, whole, place)
+        _restore(states)
+        for place, record in enumerate(records):
+            for (row, shared), (own, _) in self._rows(record, whole, place):
+                if not shared:
+                    row[...] = own  # type: ignore[assignment]  (both are tensors, or both arrays)
+                elif not _equal(row, own) and not self._repeats(row, record, whole, place):
+                    raise _mixed("values shared by all records", "that follow the records", "others")
 
-    def _check_shapes(self, record: Any, whole: _Collation, place: int) -> None:
-        """Raise unless the record has the same shapes in `whole` as among copies of itself."""
+    def _repeats(self, shared: Array, record: Any, whole: _Collation, place: int) -> bool:
+        """Whether a value shared by all records is a draw, made again from the same generator states."""
+        alone = self._made_again([record] * _another_size(whole, 2))
+        return any(_equal(shared, other) for other, is_shared in alone.row(0, whole, place) if is_shared)
+
+    def _rows(self, record: Any, whole: _Collation, place: int) -> Iterator[tuple[tuple[Array, bool], ...]]:
+        """The arrays of the record in `whole`, each with that among copies of the record."""
         copies = [record] * _another_size(whole, 2)
         try:
-            whole.row(place, self._made(copies), 0)
+            alone = self._made(copies)
+            return zip(whole.row(place, alone, 0), alone.row(0, whole, place), strict=True)
         except MixedRecords:
             # A size that is drawn at random for every batch is drawn again from the same generator states.
-            whole.row(place, self._made_again(copies), 0)
+            alone = self._made_again(copies)
+            return zip(whole.row(place, alone, 0), alone.row(0, whole, place), strict=True)
 
     def _check_values(self, record: Any, other: Any, whole: _Collation, place: int) -> None:
         """Raise if the record, first or last, has other values among copies of `other` than among copies of itself.
@@ -120,7 +127,7 @@ class _Trial:
 
         for at in (0, copies):
 
-            def rows(at: int = at) -> list[list[Array]]:
+            def rows(at: int = at) -> list[list[tuple[Array, bool]]]:
                 around = ([neighbour] * copies for neighbour in (record, other))
                 batches = [[*others[:at], record, *others[at:]] for others in around]
                 return [self._made_again(batch).row(at, whole, place) for batch in batches]
@@ -139,11 +146,11 @@ class _Trial:
         return _Collation.of(self.collate([_fresh(record) for record in records]), len(records))
 
 
-def _row(mine: Any, other: Any, places: tuple[int, int], sizes: tuple[int, int]) -> Iterator[Array]:
+def _row(mine: Any, other: Any, places: tuple[int, int], sizes: tuple[int, int]) -> Iterator[tuple[Array, bool]]:
     if isinstance(mine, Array) or isinstance(other, Array):
         axis = _axis(_shape(mine), _shape(other), sizes)
-        if mine.ndim:
-            yield mine if axis is None else mine[(slice(None),) * axis + (places[0],)]
+        if mine.ndim or sizes == _ALIKE:
+            yield (mine, sizes != _ALIKE) if axis is None else (mine[(slice(None),) * axis + (places[0], ...)], False)
     elif isinstance(mine, Mapping) and isinstance(other, Mapping):
         if mine.keys() != other.keys():
             raise _mixed("entries", sorted(map(str, mine)), sorted(map(str, other)))
@@ -181,8 +188,8 @@ def _another_size(whole: _Collation, size: int) -> int:
     return size if size != whole.size else size + 1
 
 
-def _same(left: list[Array], right: list[Array]) -> bool:
-    return len(left) == len(right) and all(map(_equal, left, right))
+def _same(left: list[tuple[Array, bool]], right: list[tuple[Array, bool]]) -> bool:
+    return len(left) == len(right) and all(_equal(one, other) for (one, _), (other, _) in zip(left, right, strict=True))
 
 
 def _equal(left: Array, right: Array) -> bool:

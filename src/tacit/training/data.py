@@ -21,6 +21,7 @@ from tacit.gradients.module_state import copy_to_run
 from tacit.sampling import Batch
 from tacit.training.autograd import flat, mapped
 from tacit.training.collation import collated, collation_of
+from tacit.training.guarded_data import GuardedData
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,13 @@ class Records:
         inputs: tensor (n, ...), or a tuple or dict of them.
         targets: tensor (n, ...).
         device: device of the model, to which batches are moved.
+        doubt: why it is not known that each record is made of its own entries; "" where it is.
     """
 
     inputs: Inputs
     targets: Tensor
     device: torch.device
+    doubt: str = ""
 
     @classmethod
     def of(cls, model: nn.Module, inputs: Any, targets: Any, device: str | torch.device | None) -> Records:
@@ -50,13 +53,14 @@ class Records:
         Raises:
             InvalidInput: values are not finite numbers, or records lie on another device and `device` is None.
         """
+        doubt = ""
         if isinstance(inputs, Dataset | DataLoader):
             if targets is not None:
                 raise check.fail("targets", "left out with a data set, which holds them", type(targets).__name__)
-            inputs, targets = stacked(inputs)
+            inputs, targets, doubt = stacked(inputs)
         elif targets is None:
             raise check.fail("targets", "given unless inputs is a torch.utils.data data set", None)
-        records = cls(as_inputs(inputs), _tensor("targets", targets), _device_of(model))
+        records = cls(as_inputs(inputs), _tensor("targets", targets), _device_of(model), doubt)
         records._check_devices(device)
         return records
 
@@ -176,8 +180,10 @@ def _first_few(values: Sequence[int]) -> str:
     return listed + (f" and {len(values) - 5} more" if len(values) > 5 else "")
 
 
-def stacked(dataset: Dataset[Any] | DataLoader[Any]) -> tuple[Any, Any]:
-    """Inputs and targets of every record, in order; a record is (input, target) or (input, ..., target).
+def stacked(dataset: Dataset[Any] | DataLoader[Any]) -> tuple[Any, Any, str]:
+    """Inputs and targets of every record, in order, and the doubt of `GuardedData` about them.
+
+    A record is (input, target) or (input, ..., target).
 
     A loader gives its data set and `collate_fn`; its order and batches do not matter. Every record is read once, so a
     random augmentation would be frozen: `make_private` reads records anew for each batch.
@@ -193,11 +199,13 @@ def stacked(dataset: Dataset[Any] | DataLoader[Any]) -> tuple[Any, Any]:
         hint = "Private sampling draws records by number."
         raise check.fail("inputs", "a data set with a length", type(dataset).__name__, hint)
     if isinstance(dataset, TensorDataset) and collate is default_collate:
-        return _split(dataset.tensors)
+        return *_split(dataset.tensors), ""
     if not len(dataset):
         raise check.fail("inputs", "at least one record", 0)
     _check_memory(_bytes(collate([dataset[0]])) * len(dataset))
-    return _split(collated(collate, [dataset[i] for i in range(len(dataset))]))
+    guarded = GuardedData(dataset, (), collate)
+    columns = _split(collated(collate, [guarded[i] for i in range(len(dataset))]))
+    return *columns, guarded.doubt
 
 
 def _split(columns: Any) -> tuple[Any, Tensor]:

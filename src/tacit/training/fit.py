@@ -20,7 +20,6 @@ from tacit.gradients.inputs import Loss
 from tacit.noise import Stream
 from tacit.standing import Standing
 from tacit.training.callbacks import Callback, Row
-from tacit.training.collation import assumptions_of, collation_of
 from tacit.training.execution_record import ExecutionRecord
 from tacit.training.fit_facts import FitChecks
 from tacit.training.holdout import PrivateHoldout
@@ -183,8 +182,6 @@ def fit(
         _reserve_holdout(run, holdout)
     if options.divides_by_records(ledger.relation):
         ledger.facts.missing("settings", UNDECLARED_SIZE)
-    for assumption in assumptions_of(collation_of(inputs)):
-        ledger.assume(assumption)
     update = PrivateUpdate(
         model,
         optimizer,
@@ -198,7 +195,7 @@ def fit(
     )
     run.cover_rounding(update.slack)
     update.full_precision = options.precision == "float32"
-    checks = FitChecks(ledger, model, loss, (inputs, targets), public, optimizer)
+    checks = FitChecks(ledger, model, loss, (inputs, targets), public, optimizer, records.doubt)
     note_processes(run)
     evaluate = checks.watched(_with_holdout(evaluate, holdout), callbacks)
 

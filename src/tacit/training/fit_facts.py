@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset
 
 from tacit import check
 from tacit.accounting import Facts, How, Ledger
@@ -22,8 +22,7 @@ from tacit.gradients.record_check import TYPED, program_of
 from tacit.standing import Standing
 from tacit.training.callbacks import Callback
 from tacit.training.captured import captured_data
-from tacit.training.collation import collation_of
-from tacit.training.dataset_probe import dataset_probe
+from tacit.training.guarded_data import MADE_OF_OWN
 from tacit.training.state_guard import COMPARED, StateGuard
 from tacit.training.update import update_doubt
 from tacit.verification.records import MEND, repeated_records
@@ -46,6 +45,7 @@ class FitChecks:
         data: what the caller gave as inputs and targets.
         public: name -> tensor, array or module that `loss` reads and that does not follow the private records.
         optimizer: that of the run.
+        doubt: why it is not known that each record is made of its own entries.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class FitChecks:
         data: tuple[Any, Any],
         public: Mapping[str, object] | None,
         optimizer: Optimizer,
+        doubt: str = "",
     ):
         self._ledger, self._model, self._loss, self._data = ledger, model, loss, data
         self._probe, self._optimizer = ModelProbe(model), optimizer
@@ -67,7 +68,9 @@ class FitChecks:
             self.facts.note(name, How.ENFORCED, says)
         for name in ("model_rows", "model_state", "loss_rows"):
             self.facts.note(name, How.ENFORCED, TYPED)
-        _note_rows(self.facts, data[0])
+        self.facts.note("rows", How.ENFORCED, MADE_OF_OWN)
+        if doubt:
+            self.facts.missing("rows", doubt)
         given = data[0].dataset if isinstance(data[0], DataLoader) else data[0]
         if ledger.unit == "record" and (says := repeated_records(given)):
             self.facts.missing("unit", f"{says}: {MEND}")
@@ -186,20 +189,6 @@ def _tensors_of(value: object) -> list[Tensor]:
     if isinstance(value, nn.Module):
         return [*value.parameters(), *value.buffers()]
     return [value] if isinstance(value, Tensor) else []
-
-
-def _note_rows(facts: Facts, inputs: object) -> None:
-    """Note how it is known that a row is made of its own record."""
-    data = inputs.dataset if isinstance(inputs, DataLoader) else inputs
-    if isinstance(data, Dataset) and not (hasattr(data, "__len__") and dataset_probe(data)):
-        kind = type(data).__name__
-        facts.missing("rows", f"no probe reached the data of {kind}: give its records as tensors, or a TensorDataset")
-    elif collation_of(inputs) is not default_collate:
-        facts.checked("rows", says="collate_fn tried on copies of records")
-    elif isinstance(data, Dataset):
-        facts.checked("rows", says="entries of the data set replaced")
-    else:
-        facts.note("rows", How.ENFORCED, "rows are taken from tensors by their number")
 
 
 class _Memory:

@@ -24,7 +24,7 @@ from torch.utils.data import (
 )
 
 from tacit import check
-from tacit.accounting import Ledger
+from tacit.accounting import How, Ledger
 from tacit.budget.shared_ledger import tell_of_other_runs
 from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.gradients.nested import with_leaves
@@ -32,7 +32,7 @@ from tacit.sampling import Batch, PoissonSampler, Sampling
 from tacit.standing import Standing
 from tacit.training.batch_session import BatchSession, PhysicalBatch
 from tacit.training.collation import MIXED, MixedRecords, collated, collation_of
-from tacit.training.dataset_probe import dataset_probe
+from tacit.training.guarded_data import MADE_OF_OWN, GuardedData
 from tacit.training.processes import check_processes
 from tacit.training.streams import DECLARED, AheadSampler, StreamedRecords
 
@@ -144,7 +144,7 @@ class PrivateLoader:
         self.collate_fn = collation_of(loader)
         self.max_physical_batch_size = max_physical_batch_size
         self._original, self._session, self._strict, self._transform = loader, session, strict, transform
-        self._probed = False
+        self._guarded: GuardedData | None = None
         if isinstance(loader.dataset, StreamedRecords) and not isinstance(session.run.sampler, AheadSampler):
             self._stream(loader.dataset)
 
@@ -221,16 +221,13 @@ class PrivateLoader:
         """Check that one process trains, and once before the first batch that the data set keeps records apart."""
         checks = self._session.checks
         check_processes(checks.model.model, self._session.run.processes)
-        if not self._probed and not self._session.run.taken:
-            if isinstance(self.dataset, StreamedRecords):
-                checks.facts.declare("rows", DECLARED)
-            elif dataset_probe(self.dataset):
-                checks.facts.checked("rows", says="entries of other records replaced in the data set")
-            else:
-                checks.facts.missing(
-                    "rows", "the data set could not be tested: use transform= on one that stores records"
-                )
-        self._probed = True
+        if self._guarded is not None:
+            return
+        if isinstance(self.dataset, StreamedRecords):
+            checks.facts.declare("rows", DECLARED)
+            return
+        self._guarded = GuardedData(self.dataset, checks.public_identities, self._transform, self.collate_fn)
+        checks.facts.note("rows", How.ENFORCED, MADE_OF_OWN)
 
     def _traced(self, batch: Any) -> Any:
         """The batch with every tensor on its trace."""
@@ -266,13 +263,23 @@ class PrivateLoader:
             return self.collate_fn(records)
 
     def _records(self, indices: list[int]) -> list[Any]:
-        together = getattr(self.dataset, "__getitems__", None)
-        records = together(indices) if together is not None else [self.dataset[i] for i in indices]
+        records = self._read(indices)
         if self._transform is None:
             return records
         # Seeded from torch's generator, as workers of a DataLoader are, so that a seeded run repeats.
         draw = torch.Generator().manual_seed(int(torch.empty((), dtype=torch.int64).random_()))
         return [self._transform(record, draw) for record in records]
+
+    def _read(self, indices: list[int]) -> list[Any]:
+        """The records `indices`, watched in a run; a stream gives those that it holds."""
+        if isinstance(self.dataset, StreamedRecords):
+            return self.dataset.__getitems__(indices)
+        data = self.dataset if self._guarded is None else self._guarded
+        with self._session.checks.marking():
+            records = [data[index] for index in indices]
+        if self._guarded is not None and self._guarded.doubt:
+            self._session.checks.facts.missing("rows", self._guarded.doubt)
+        return records
 
 
 def _emptied(batch: Any) -> Any:

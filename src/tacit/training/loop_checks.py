@@ -96,6 +96,11 @@ class LoopChecks:
         return self.run.ledger.facts
 
     @property
+    def public_identities(self) -> frozenset[int]:
+        """Identities of the tensors that were declared public."""
+        return frozenset(self._public)
+
+    @property
     def step(self) -> int:
         """The step that is under way, counted from 1."""
         return self.run.taken + 1
@@ -163,7 +168,7 @@ class LoopChecks:
         if names or anew or (due and self._probed_at != self.run.taken):
             self._probe(inputs, thorough=anew or bool(names) or self._sure["probe"] == PROBED_STEPS)
         if self.model.probe.unsteady:
-            with self._marking():
+            with self.marking():
                 self.model.probe.observe(inputs)
             self._note_doubts()
         if names:
@@ -190,7 +195,7 @@ class LoopChecks:
             self.facts.missing(name, says)
 
     def _probe(self, inputs: Inputs, *, thorough: bool) -> None:
-        with self._marking():
+        with self.marking():
             if not self.model.probe(inputs, thorough=thorough):
                 return
         self._note_doubts()
@@ -226,10 +231,9 @@ class LoopChecks:
         for value in derived:
             self._note_unknown("rows", trace, value)
         if derived and self._is_new(("inputs", *trace.signature(False)), trace, self._typed):
-            with self._marking():
+            with self.marking():
                 for value in derived:
                     self._doubt("rows", input_doubt(trace, value))
-        self.facts.checked("rows", step=self.step)
 
     def check_loss(
         self,
@@ -251,7 +255,7 @@ class LoopChecks:
         if not trace.size:
             return
         if self._is_new(("loss", scale > 1, *trace.signature(False)), trace, self._typed):
-            with self._marking():
+            with self.marking():
                 self._doubt("loss_rows", loss_doubt(loss, root, found, scale))
         self.facts.note("loss_rows", How.ENFORCED, TYPED)
 
@@ -348,7 +352,7 @@ class LoopChecks:
         return "counts" if counts else None
 
     @contextmanager
-    def _marking(self) -> Iterator[None]:
+    def marking(self) -> Iterator[None]:
         """A failed check refuses the step under way; what earlier steps released is claimed from now on."""
         try:
             yield

@@ -20,7 +20,6 @@ from tacit.gradients import examine
 from tacit.gradients.model_probe import restored_generators
 from tacit.noise import Stream
 from tacit.training.batch_session import BatchSession
-from tacit.training.collation import assumptions_of
 from tacit.training.loader import PrivateLoader, Transform, records_of, tell_of_other_loaders
 from tacit.training.loop_checks import LoopChecks
 from tacit.training.plan_options import PlanFields, PlanOptions, options_of
@@ -326,6 +325,4 @@ def wrap(
     tell_of_other_loaders(loader.dataset, ledger)
     if ledger.unit == "record" and (says := repeated_records(loader.dataset)):
         ledger.facts.missing("unit", f"{says}: {MEND}")
-    for assumption in assumptions_of(private_loader.collate_fn):
-        ledger.assume(assumption)
     return Private(private, PrivateOptimizer(optimizer, private, session), private_loader, ledger)

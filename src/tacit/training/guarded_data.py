@@ -1,0 +1,413 @@
+"""`GuardedData`: a data set whose items are each made of entries of their own, watched at every item.
+
+An item is made by the data set's own `__getitem__` on a stand-in of it, whose columns answer one entry at a time and
+note which. Entries belong to the item that read them first. What is written into the stand-in is dropped. Where an
+item is made of a whole column, of an entry of another item, or of data that stand elsewhere, that is found when it
+happens, whatever the values are.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import PurePath
+from types import FunctionType
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
+
+from tacit.errors import InvalidInput, told
+from tacit.training.captured import captured, holds_data
+
+_TRUSTED = (TensorDataset, Subset, ConcatDataset)
+# Say nothing about values, or give the rows under another name.
+_PUBLIC = frozenset(
+    ("shape", "dtype", "ndim", "size", "columns", "column_names", "features", "num_rows", "num_columns", "device")
+)
+_ROWS = frozenset(("values", "iloc", "iat"))
+_CONSTANTS = 64  # numbers in a tuple or list that is a size or a constant, not a column
+_ONE = (str, bytes, int, float, complex, bool, type(None), type, PurePath, torch.dtype, torch.device, torch.Generator)
+_LABELS = (str, bytes, int, type(None))
+MADE_OF_OWN = "each record is made of entries of its own, watched at every record, and collated alone"
+"""How it is known that rows are made of their own records."""
+MEND = "wrap its columns: make_private(..., transform=f) on a TensorDataset, or private.declare('rows', 'why')"
+
+
+class GuardedData(Dataset[Any]):
+    """Items of `data`, each made of entries of its own.
+
+    Args:
+        data: a data set with a length and `__getitem__`.
+        public: identities of objects that were declared public.
+        functions: what else makes rows of records, such as a transform or `collate_fn`.
+
+    Attributes:
+        size: number of records.
+        doubt: why it is not known that items are made of their own entries; "" where they are, so far.
+
+    Example:
+        >>> class Pairs(Dataset):
+        ...     def __init__(self, x):
+        ...         self.x = x
+        ...     def __len__(self):
+        ...         return len(self.x)
+        ...     def __getitem__(self, i):
+        ...         return self.x[i], self.x[0]
+        >>> GuardedData(Pairs(torch.arange(3.0)))[1]
+        Traceback (most recent call last):
+            ...
+        tacit.errors.InvalidInput: records of Pairs must each be made of their own entry; got one that reads ...
+    """
+
+    def __init__(self, data: Any, public: Iterable[int] = (), *functions: Callable[..., Any] | None):
+        self.data, self.doubt = data, ""
+        self._public, self.size = frozenset(public), len(data)
+        self._owners: dict[Any, _Owners] = {}
+        self._inner: list[GuardedData] = []
+        self._attributes: dict[str, Any] | None = None
+        if type(data) in (Subset, ConcatDataset):
+            self._inner = [GuardedData(each, public) for each in _parts(data)]
+        elif not is_trusted(data):
+            self._attributes = self._stand_ins()
+        for function in functions:
+            self._note(captured(function, self._is_data), getattr(function, "__name__", type(function).__name__))
+        _watch_files()
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> Any:
+        index = int(index)
+        if self._inner:
+            item = self._of_part(index)
+            self.doubt = next((each.doubt for each in self._inner if each.doubt), "")
+            return item
+        if self._attributes is None or self.doubt:
+            return self.data[index]
+        item = None
+        with _Reading() as reading:
+            try:
+                item = type(self.data).__getitem__(self._stand_in(), index)
+                if any(isinstance(leaf, _Column) for leaf in tree_leaves(item)):
+                    raise _Whole("a whole column is part of a record")
+            except _Whole as found:
+                self.doubt = f"{type(self.data).__name__}: {found}; {MEND}"
+            except InvalidInput:
+                raise
+            except Exception as error:
+                self.doubt = f"{type(self.data).__name__} does not run on watched columns ({told(error)[:-1]}); {MEND}"
+        if self.doubt:
+            return self.data[index]
+        self._own(index, reading.entries)
+        return item
+
+    def _of_part(self, index: int) -> Any:
+        if isinstance(self.data, Subset):
+            return self._inner[0][int(self.data.indices[index])]
+        for part in self._inner:
+            if index < len(part):
+                return part[index]
+            index -= len(part)
+        raise IndexError("index out of range")
+
+    def _stand_in(self) -> Any:
+        made = object.__new__(type(self.data))
+        made.__dict__.update(self._attributes or {})
+        return made
+
+    def _stand_ins(self) -> dict[str, Any]:
+        """The attributes of the data set, with columns that note what is read of them."""
+        attributes: dict[str, Any] = {}
+        inherited = {name: value for each in reversed(type(self.data).__mro__[:-1]) for name, value in _held(each)}
+        for name, value in (inherited | dict(getattr(self.data, "__dict__", {}))).items():
+            attributes[name] = self.stand_in(name, value)
+        for function in _methods(type(self.data)):
+            self._note(captured(function, self._is_data))
+        if not hasattr(self.data, "__dict__"):
+            self.doubt = f"{type(self.data).__name__} keeps its columns in no attributes; {MEND}"
+        return attributes
+
+    def stand_in(self, name: str, value: Any) -> Any:
+        """What an item gets for the attribute `name`."""
+        if id(value) in self._public or _is_plain(value, self.size):
+            return value
+        if isinstance(value, Dataset) and hasattr(value, "__len__"):
+            return _Column(GuardedData(value, self._public), name, id(value), self)
+        if is_column(value):
+            return _Column(value, name, id(value), self)
+        self._note(captured(value, self._is_data))
+        return value
+
+    def _is_data(self, name: str, value: object) -> bool:
+        if id(value) in self._public or value is self.data or isinstance(value, nn.Module):
+            return holds_data(name, value) and id(value) not in self._public
+        return holds_data(name, value) or (is_column(value) and not _is_plain(value, self.size))
+
+    def _note(self, found: dict[str, object], what: str = "") -> None:
+        for name in found:
+            says = f'reads {name}, of unknown origin: declare it by public={{"{name}": {name}}}'
+            self.doubt = self.doubt or f"{what or type(self.data).__name__} {says}"
+
+    def _own(self, index: int, entries: list[tuple[Any, int, Any]]) -> None:
+        """Let the entries that were read belong to the item; raise where one belongs to another."""
+        # In a column of as many entries as records, who reads the entry of its own number reads no other.
+        numbered = {column for column, size, entry in entries if size == self.size and entry == index}
+        for column, _, entry in entries:
+            owners = self._owners.setdefault(column, _Owners())
+            if owners.take(entry, index) and (entry == index or column not in numbered):
+                continue
+            if column == _FILES:
+                self.doubt = f"{type(self.data).__name__} opens one file for several records; {MEND}"
+                return
+            raise InvalidInput(
+                f"records of {type(self.data).__name__} must each be made of their own entry; got one that reads an "
+                "entry of another (windows that overlap, a record mixed in, one reference record). Mix nothing before "
+                "clipping; for windows of one series make the series the privacy unit, or declare what all records "
+                "read by public=."
+            )
+
+
+class _Owners:
+    """Which item each entry of a column belongs to; most entries have the number of their item."""
+
+    def __init__(self) -> None:
+        self._own, self._others = set[int](), dict[Any, int]()
+
+    def take(self, entry: Any, item: int) -> bool:
+        """Let `entry` belong to `item`; False where it belongs to another."""
+        owner = entry if entry in self._own else self._others.get(entry)
+        if owner is not None:
+            return owner == item
+        if entry == item:
+            self._own.add(item)
+        else:
+            self._others[entry] = item
+        return True
+
+
+class _Whole(Exception):
+    """A column is used as a whole."""
+
+
+class _Reading:
+    """Notes what is read while one item is made."""
+
+    now = threading.local()
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Any, int, Any]] = []
+
+    def __enter__(self) -> _Reading:
+        self._outer = getattr(self.now, "reading", None)
+        _Reading.now.reading = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _Reading.now.reading = self._outer
+
+
+class _Column:
+    """Stands for a column: gives entries by number or key, notes them, and refuses everything else.
+
+    Args:
+        value: the column.
+        name: of the attribute, for messages.
+        key: names the entries of the column, whatever view of it is read.
+        guard: that reads it.
+    """
+
+    def __init__(self, value: Any, name: str, key: Any, guard: GuardedData):
+        self.__dict__.update(_value=value, _name=name, _key=key, _guard=guard)
+
+    @property
+    def __class__(self) -> Any:  # type: ignore[override]  (code asks `isinstance(self.x, Tensor)`)
+        own = self._value.data if isinstance(self._value, GuardedData) else self._value
+        # torch believes this name, and would read a tensor's memory in an object that has none.
+        return _Column if isinstance(own, Tensor) else type(own)
+
+    def __len__(self) -> int:
+        return len(self._value)
+
+    def __bool__(self) -> bool:
+        return len(self._value) > 0
+
+    def __getitem__(self, entry: Any) -> Any:
+        if isinstance(entry, str) and is_column(column := self._value[entry]):
+            records = isinstance(self._value, dict)
+            if not (records and len(self._value) == self._guard.size):
+                key = (self._key, len(column)) if records else self._key
+                return _Column(column, f"{self._name}[{entry!r}]", key, self._guard)
+        index = getattr(self._value, "index", None)
+        if index is not None and type(self._value).__module__.startswith("pandas") and not _counts(index):
+            self._refuse("labels that are no positions")
+        self._note(entry)
+        return self._value[entry]
+
+    def get(self, entry: Any, default: Any = None) -> Any:
+        """An entry of a table, as of a dict."""
+        self._note(entry)
+        return self._value.get(entry, default)
+
+    def __contains__(self, entry: Any) -> bool:
+        if not isinstance(self._value, dict):
+            self._refuse("in")
+        self._note(entry)
+        return entry in self._value
+
+    def __setitem__(self, entry: Any, value: Any) -> None:
+        """Dropped: no item reads what another one wrote."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            self._refuse(name)
+        if name in _PUBLIC:
+            return getattr(self._value, name)
+        if name in _ROWS and hasattr(self._value, name):
+            return _Column(_Sized(getattr(self._value, name), len(self._value)), self._name, self._key, self._guard)
+        own = self._value.data if isinstance(self._value, GuardedData) else self._value
+        if isinstance(own, Dataset) and name in vars(own):
+            return self._guard.stand_in(f"{self._name}.{name}", vars(own)[name])
+        columns = getattr(self._value, "columns", ())
+        if not (type(self._value).__module__.startswith("pandas") and name in columns):
+            self._refuse(name)
+        return self[name]
+
+    def _note(self, entry: Any) -> None:
+        reading = getattr(_Reading.now, "reading", None)
+        if reading is None:
+            return
+        axis = 0
+        if isinstance(entry, tuple) and not isinstance(self._value, dict):
+            while axis < len(entry) - 1 and entry[axis] == slice(None):
+                axis += 1
+            entry = entry[axis]
+        key = (self._key, axis) if axis else self._key
+        size = getattr(self._value, "shape")[axis] if axis else len(self)  # noqa: B009 (of tensors and arrays alone)
+        reading.entries.extend((key, size, each) for each in self._numbers(entry, max(size, 1)))
+
+    def _numbers(self, entry: Any, size: int) -> Iterator[Any]:
+        if isinstance(self._value, dict):
+            yield entry
+        elif isinstance(entry, slice):
+            yield from range(*entry.indices(size))
+        elif isinstance(entry, list | tuple | Tensor | np.ndarray) and (many := np.asarray(entry)).ndim == 1:
+            if many.dtype == bool:
+                self._refuse("a mask over all entries")
+            yield from (int(number) % size for number in many)
+        else:
+            index = getattr(entry, "__index__", None)
+            yield entry if index is None else index() % size
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise _Whole(f"self.{self._name} is used as a whole ({what})")
+
+
+def _refusing(name: str) -> Callable[..., Any]:
+    def used(self: _Column, *_: Any) -> Any:
+        self._refuse(name)
+
+    return used
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"):
+    for _side in ("", "r"):
+        setattr(_Column, f"__{_side}{_name}__", _refusing(_name))
+for _name in ("iter", "reversed", "neg", "abs", "invert", "lt", "le", "gt", "ge", "eq", "ne", "array", "float", "int"):
+    setattr(_Column, f"__{_name}__", _refusing(_name))
+
+
+class _Sized:
+    """Rows of a column by another way, such as `iloc`, with its length."""
+
+    def __init__(self, rows: Any, size: int):
+        self._rows, self._size = rows, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, entry: Any) -> Any:
+        return self._rows[entry]
+
+
+def is_trusted(data: Any) -> bool:
+    """Whether an item of a data set is made of its own entry by the code of a library.
+
+    Those of torch are, over trusted ones, and tables of Hugging Face without a transform.
+
+    Example:
+        >>> is_trusted(Subset(TensorDataset(torch.zeros(8, 2)), [1, 2]))
+        True
+    """
+    if type(data).__module__ == "datasets.arrow_dataset":
+        return data.format["type"] != "custom"
+    return type(data) in _TRUSTED and all(map(is_trusted, _parts(data)))
+
+
+def _parts(data: Any) -> list[Any]:
+    return [data.dataset] if type(data) is Subset else data.datasets if type(data) is ConcatDataset else []
+
+
+def is_column(value: object) -> bool:
+    """Whether a value has entries by number or key."""
+    return not isinstance(value, _ONE) and hasattr(value, "__getitem__") and hasattr(value, "__len__")
+
+
+def _counts(index: Any) -> bool:
+    """Whether the labels of a frame are positions."""
+    return type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1)
+
+
+def _is_plain(value: Any, size: int) -> bool:
+    """Whether a value is one number or name, a size or constant, or a table of labels, which is prepared publicly."""
+    if isinstance(value, _ONE) or not hasattr(value, "__len__"):
+        return isinstance(value, _ONE)
+    if not isinstance(value, list | tuple | dict | set | frozenset) or len(value) == size or not len(value):
+        return False
+    each = list(value.values()) if isinstance(value, dict) else list(value)
+    short = len(each) <= _CONSTANTS and all(isinstance(one, int | float | str) for one in each)
+    return short or all(isinstance(one, _LABELS) for one in each)
+
+
+def _held(kind: type) -> Iterator[tuple[str, Any]]:
+    """Attributes of a class that are columns."""
+    if kind is Dataset or kind.__module__.startswith(("torch.", "typing")):
+        return
+    for name, value in vars(kind).items():
+        if not name.startswith("__") and is_column(value):
+            yield name, value
+
+
+def _methods(kind: type) -> Iterator[FunctionType]:
+    """What may run when an item is made: all methods of the user's classes, besides the making of the data set."""
+    for each in kind.__mro__[:-1]:
+        if each is Dataset or each.__module__.startswith(("torch.", "typing")):
+            continue
+        for name, value in vars(each).items():
+            function = getattr(value, "fget", getattr(value, "__func__", value))
+            if isinstance(function, FunctionType) and name not in ("__init__", "__len__"):
+                yield function
+
+
+_FILES = "files"
+
+
+@functools.cache
+def _watch_files() -> None:
+    """Note each file that Python opens while an item is made; libraries open theirs at other places."""
+    libraries = tuple({sys.prefix, sys.base_prefix})
+
+    def note(event: str, given: tuple[Any, ...]) -> None:
+        reading = getattr(_Reading.now, "reading", None) if event == "open" else None
+        if reading is None or not isinstance(given[0], str | bytes | PurePath):
+            return
+        path = str(given[0])
+        if not path.startswith(libraries) and not path.endswith((".py", ".pyc")):
+            reading.entries.append((_FILES, 0, path))
+
+    sys.addaudithook(note)

@@ -1,0 +1,183 @@
+"""Items of a data set are made of entries of their own, or that is found at the item."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
+
+from tacit.errors import InvalidInput
+from tacit.training.guarded_data import GuardedData
+
+N = 12
+X = torch.arange(N * 3.0).reshape(N, 3)
+BANK = torch.randn(N, 3, generator=torch.Generator().manual_seed(0))
+CLASSES = ("cat", "dog", "bird")
+
+
+class Items(Dataset):
+    """A data set that keeps its arguments as attributes; subclasses say what an item is."""
+
+    def __init__(self, **columns):
+        vars(self).update(columns)
+
+    def __len__(self):
+        return N
+
+
+def items(function, **columns):
+    """A data set whose items are `function(self, i)`."""
+    kind = type("Own", (Items,), {"__getitem__": function})
+    return kind(**columns)
+
+
+def frame():
+    return pd.DataFrame({"text": [f"text {i}" for i in range(N)], "label": range(N)})
+
+
+def counted(self, i):
+    self.calls = getattr(self, "calls", 0) + 1
+    return self.x[i]
+
+
+def cached(self, i):
+    if i not in self.cache:
+        self.cache[i] = self.x[i] * 2
+    return self.x[i] * 2
+
+
+def from_file(self, i):
+    return np.load(self.paths[i])
+
+
+RIGHT = {
+    "tensor": lambda tmp: items(lambda self, i: self.x[i], x=X),
+    "two columns": lambda tmp: items(lambda self, i: (self.x[i], self.y[i]), x=X, y=list(range(N))),
+    "dict of columns": lambda tmp: items(lambda self, i: self.data["x"][i], data={"x": X, "y": X[:, 0]}),
+    "list of records": lambda tmp: items(lambda self, i: self.rows[i]["x"], rows=[{"x": row} for row in X]),
+    "frame by iloc": lambda tmp: items(lambda self, i: self.frame.iloc[i]["label"], frame=frame()),
+    "column of a frame": lambda tmp: items(lambda self, i: self.frame["text"][i], frame=frame()),
+    "attribute of a frame": lambda tmp: items(lambda self, i: self.frame.text.iloc[i], frame=frame()),
+    "values of a frame": lambda tmp: items(lambda self, i: self.frame.values[i][1], frame=frame()),
+    "shuffled numbers": lambda tmp: items(lambda self, i: self.x[self.order[i]], x=X, order=torch.randperm(N).tolist()),
+    "names of classes": lambda tmp: items(
+        lambda self, i: (self.x[i], CLASSES[i % 3], self.names[i % 3]), x=X, names=["a", "b", "c"]
+    ),
+    "constants": lambda tmp: items(lambda self, i: (self.x[i] - self.mean) / self.std[0], x=X, mean=0.5, std=(2.0,)),
+    "windows side by side": lambda tmp: items(
+        lambda self, i: self.series[2 * i : 2 * i + 2], series=torch.zeros(2 * N)
+    ),
+    "time first": lambda tmp: items(lambda self, i: self.x[:, i], x=X.T.contiguous()),
+    "memory map": lambda tmp: items(lambda self, i: torch.tensor(self.x[i]), x=saved(tmp)),
+    "a file for each": lambda tmp: items(from_file, paths=[one(tmp, i) for i in range(N)]),
+    "inner data set": lambda tmp: items(lambda self, i: self.base[i][0], base=TensorDataset(X)),
+    "inner data set of one's own": lambda tmp: items(lambda self, i: self.base[i], base=items(counted, x=X)),
+    "targets of an inner one": lambda tmp: items(lambda self, i: self.base.x[i], base=items(counted, x=X)),
+    "subset": lambda tmp: Subset(items(counted, x=X), list(range(N))[::-1]),
+    "two sets": lambda tmp: ConcatDataset([Subset(items(counted, x=X), range(6)), Subset(TensorDataset(X), range(6))]),
+    "draws": lambda tmp: items(lambda self, i: self.x[i] + torch.randn(3), x=X),
+    "counter": lambda tmp: items(counted, x=X),
+    "cache": lambda tmp: items(cached, x=X, cache={}),
+    "rows by name": lambda tmp: items(
+        lambda self, i: self.rows[f"r{i}"], rows={f"r{i}": row for i, row in enumerate(X)}
+    ),
+}
+
+
+def saved(tmp):
+    np.save(tmp / "x.npy", X.numpy())
+    return np.load(tmp / "x.npy", mmap_mode="r")
+
+
+def one(tmp, i):
+    np.save(tmp / f"{i}.npy", X[i].numpy())
+    return str(tmp / f"{i}.npy")
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_items_of_entries_of_their_own_are_known_to_be(name, tmp_path):
+    data = RIGHT[name](tmp_path)
+    torch.manual_seed(0)
+    guarded = GuardedData(data)
+    found = [guarded[i] for i in [*range(N), 3, 0]]
+    assert not guarded.doubt
+    torch.manual_seed(0)
+    expected = [data[i] for i in [*range(N), 3, 0]]
+    assert all(
+        torch.equal(torch.as_tensor(one), torch.as_tensor(other))
+        for one, other in zip(found, expected, strict=True)
+        if isinstance(one, torch.Tensor | np.ndarray)
+    )
+
+
+def flagged(self, i):
+    self.epoch = getattr(self, "epoch", 0) + (i == 0)
+    return self.x[i] + self.x[0]
+
+
+MIXED = {
+    "first record": lambda self, i: self.x[i] + self.x[0],
+    "neighbour": lambda self, i: self.x[i] + self.x[i - 1],
+    "a random other": lambda self, i: self.x[i] + self.x[int(torch.randint(N, ()))],
+    "windows that overlap": lambda self, i: self.x[i : i + 2],
+    "after a flag": flagged,
+    "through a list of numbers": lambda self, i: self.x[[i, (i + 1) % N]],
+    "of a frame": lambda self, i: self.frame.iloc[i]["label"] + self.frame["label"][(i + 1) % N],
+    "of an inner data set": lambda self, i: self.base[i][0] + self.base[(i + 5) % N][0],
+    "of a memory map": lambda self, i: self.map[i] - self.map[0],
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_an_item_that_reads_an_entry_of_another_is_refused(name, tmp_path):
+    guarded = GuardedData(items(MIXED[name], x=X, frame=frame(), base=TensorDataset(X), map=saved(tmp_path)))
+    with pytest.raises(InvalidInput, match="got one that reads an entry of another"):
+        list(map(guarded.__getitem__, range(N)))
+
+
+def opened(self, i):
+    with open(self.path, "rb") as file:
+        return np.frombuffer(file.read(), np.float32, 3, 128 + 12 * i)
+
+
+UNDECIDED = {
+    "mean of the column": (lambda self, i: self.x[i] - self.x.mean(0), "self.x is used as a whole (mean)"),
+    "mean that was kept": (lambda self, i: self.x[i] - self.centre, "self.centre is used as a whole"),
+    "columns of a dict": (lambda self, i: self.data["x"][i] - self.data["x"].sum(), "is used as a whole (sum)"),
+    "a bank elsewhere": (lambda self, i: self.x[i] + BANK[i], "reads BANK"),
+    "a mask": (lambda self, i: self.x[self.y == 0], "used as a whole"),
+    "all rows": (lambda self, i: torch.stack(list(self.x))[i], "used as a whole (iter)"),
+    "as an array": (lambda self, i: np.asarray(self.x)[i], "used as a whole"),
+    "as a tensor": (lambda self, i: torch.as_tensor(self.array)[i], ""),
+    "the column itself": (lambda self, i: {"all": self.x, "own": i}, "a whole column is part of a record"),
+    "notes what it hands out": (lambda self, i: (self.seen.append(i), self.x[i])[1], "self.seen is used as a whole"),
+    "one file for all": (opened, "opens one file for several records"),
+    "a transform with a bank": (lambda self, i: self.transform(self.x[i]), "reads "),
+    "another name of the rows": (lambda self, i: self.x[i] + self.x.T[0, 0], "used as a whole (T)"),
+}
+
+
+@pytest.mark.parametrize("name", UNDECIDED)
+def test_what_is_made_of_more_is_doubted_by_name(name, tmp_path):
+    function, says = UNDECIDED[name]
+    saved(tmp_path)
+    bank = BANK.clone()
+    columns = {"x": X, "y": X[:, 0], "centre": X.mean(0), "data": {"x": X}, "array": X.numpy(), "seen": []}
+    if "transform" in name:
+        columns["transform"] = lambda row: row + bank[0]
+    data = items(function, **columns, path=str(tmp_path / "x.npy"))
+    guarded = GuardedData(data)
+    try:
+        found = [guarded[i] for i in range(N)]
+    except InvalidInput:
+        # A sequence of all rows reads the entries of all.
+        assert name == "as a tensor"
+        return
+    assert says in guarded.doubt
+    assert len(found) == N
+
+
+def test_what_was_declared_public_is_not_doubted():
+    guarded = GuardedData(items(lambda self, i: self.x[i] + BANK[0], x=X), [id(BANK)])
+    assert torch.equal(guarded[1], X[1] + BANK[0])
+    assert not guarded.doubt
