@@ -120,3 +120,9 @@ def test_of_training_the_allowance_for_rounding_is_said():
     ledger.begin(exact_steps(0.0006))
     assert "nu = 0.06%" in words.rounding_of(ledger)
     assert "it takes IEEE arithmetic" in words.rounding_of(ledger)
+
+
+def test_nothing_is_assumed_only_where_no_sentence_is_either():
+    ledger = Ledger()
+    assert dict(words.known_by_kind(ledger.facts))["assumed"] == "nothing"
+    assert dict(words.known_by_kind(ledger.facts, 4))["assumed"] == "no fact; 4 sentences under Assumptions"

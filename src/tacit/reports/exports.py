@@ -93,7 +93,10 @@ def card_claims(table: Table, *, reserve: str = "") -> dict[str, Any]:
     assumed = [each["id"] for each in table.get("facts", ()) if each["how"] == "assumed"]
     algorithms = "Algorithms & Correctness"
     unit, ran = f"{table['unit']}, {table['relation']}", ", ".join(mechanisms) or "none"
-    scope, taken = f"this run alone; scope {_scope(table)}", f"assumed: {', '.join(assumed) or 'nothing'}"
+    scope, taken = (
+        f"this run alone; scope {_scope(table)}",
+        f"assumed: {', '.join([*assumed, *table['assumptions']]) or 'nothing'}",
+    )
     test = f"test {_number(table['metrics'].get('test'))}"
     return {
         "dataset": table["dataset"],

@@ -94,7 +94,7 @@ def _context(card: Card) -> dict[str, Any]:
         "number": words.headline_number(card.account.results),
         "guaranteed": words.guarantee(results),
         "found": words.strongest(card.audits),
-        "known": words.known_by_kind(card.ledger.facts),
+        "known": words.known_by_kind(card.ledger.facts, len(card.ledger.assumptions)),
         "reserve": words.reserve(card.leaks),
         "standing": standing,
         "rests_on": words.rests_on(card.ledger),

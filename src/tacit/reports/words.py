@@ -293,13 +293,19 @@ def fact_rows(facts: Iterable[Fact]) -> list[tuple[str, str, str]]:
     return [(kind, FACTS[fact.id], _known_by(fact)) for kind in KINDS for fact in known if _kind(fact) == kind]
 
 
-def known_by_kind(facts: Iterable[Fact]) -> list[tuple[str, str]]:
+def known_by_kind(facts: Iterable[Fact], assumptions: int = 0) -> list[tuple[str, str]]:
     """(kind, what) of "verified", "declared" and "assumed": how many facts, and in short which; none is said too."""
     known = list(facts)
     rows = []
     for kind in KINDS:
         names = [fact.id.replace("_", " ") for fact in known if _kind(fact) == kind]
         rows.append((kind, f"{_counted(len(names), 'fact')}: {', '.join(names)}" if names else "nothing"))
+    if assumptions:
+        kind, told = rows[-1]
+        rows[-1] = (
+            kind,
+            f"{'no fact' if told == 'nothing' else told}; {_counted(assumptions, 'sentence')} under Assumptions",
+        )
     return rows
 
 
