@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import random
 import tempfile
 from collections import Counter
@@ -122,7 +123,7 @@ def _leaf(table: Table, key: AuthorKey, chance: random.Random) -> Iterator[Mutan
     path = chance.choice([each for each in _places(table) if each[0] == part and each != ("digests", "model")])
     other, value = copy.deepcopy(table), _at(table, path)
     moved = _moved(value, chance)
-    if moved == value:
+    if moved == value or (isinstance(moved, float) and math.isclose(moved, value, rel_tol=1e-5)):
         return
     _at(other, path[:-1])[path[-1]] = moved
     bound = path[0] == "guarantee" and path[1] in ("at", "tradeoff")
