@@ -21,6 +21,10 @@ class Relation(StrEnum):
         """L2 change of a sum of contributions of norm <= 1 between neighbours."""
         return 2.0 if self is Relation.REPLACE_ONE else 1.0
 
+    def covers(self, other: "Relation") -> bool:
+        """Whether a number under this relation holds under `other`: a blank record in place of none changes nothing."""
+        return self is other or (self, other) == (Relation.ADD_REMOVE, Relation.ZERO_OUT)
+
     @classmethod
     def parse(cls, value: object) -> "Relation":
         """The relation named by `value`; raises `InvalidInput` with the list and the nearest name."""

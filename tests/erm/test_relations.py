@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tacit.accounting import Ledger
+from tacit.accounting import PLACES, Ledger
 from tacit.erm import (
     METHODS,
     DPLinearRegression,
@@ -14,7 +14,7 @@ from tacit.erm import (
     PrivateScaler,
     randomised_labels,
 )
-from tacit.erm.base import PLACES, PUBLIC, PUBLIC_SIZE
+from tacit.erm.base import PUBLIC, PUBLIC_SIZE
 from tacit.errors import InvalidInput
 from tacit.relation import Relation
 from tacit.tradeoff import Mu

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.optim import Adam
 
-from tacit.accounting import PUBLIC_SIZE, Ledger, accountant
+from tacit.accounting import PLACES, PUBLIC_SIZE, Ledger, accountant
 from tacit.clipping import FlatClip
 from tacit.errors import BudgetExceeded, InvalidInput, PrivacyWarning, TrainingMisuse, UnsupportedModel
 from tacit.gradients import FlatGradient
@@ -42,7 +42,7 @@ def test_the_ledger_says_once_that_the_number_of_records_is_public():
     ledger = Ledger()
     for _ in range(2):
         run(ledger=ledger)
-        assert ledger.assumptions == [PUBLIC_SIZE]
+        assert ledger.assumptions == [PUBLIC_SIZE, PLACES]
 
 
 @pytest.mark.parametrize(("epochs", "steps"), [(1, 8), (2.5, 19), (0.01, 1)])

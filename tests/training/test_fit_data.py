@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from tacit.accounting import PUBLIC_SIZE, How
+from tacit.accounting import PLACES, PUBLIC_SIZE, How
 from tacit.clipping import FlatClip
 from tacit.errors import InvalidInput, UnsupportedModel
 from tacit.gradients import ClippedSum
@@ -101,10 +101,10 @@ def test_collations_that_mix_records_are_refused(collation):
 @pytest.mark.parametrize("collation", HONEST_COLLATIONS)
 def test_collations_record_by_record_need_no_assumption(collation):
     _, result = run(DataLoader(Pairs(X, Y), batch_size=20, collate_fn=HONEST_COLLATIONS[collation]))
-    assert result.ledger.assumptions == [PUBLIC_SIZE]
+    assert result.ledger.assumptions == [PUBLIC_SIZE, PLACES]
     assert result.ledger.facts["rows"].how is How.ENFORCED
     _, result = run(DataLoader(Pairs(X, Y), batch_size=20))
-    assert result.ledger.assumptions == [PUBLIC_SIZE]
+    assert result.ledger.assumptions == [PUBLIC_SIZE, PLACES]
 
 
 def test_models_with_several_inputs_take_wider_records():

@@ -6,7 +6,7 @@ from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from tacit.accounting import PUBLIC_SIZE, Ledger, accountant
+from tacit.accounting import PLACES, PUBLIC_SIZE, accountant
 from tacit.budget.shared_ledger import TOGETHER
 from tacit.errors import BudgetExceeded, InvalidInput, TrainingMisuse, UnsupportedModel
 from tacit.mechanisms import Gaussian
@@ -41,7 +41,7 @@ def test_an_ordinary_loop_is_a_private_run():
     assert (entry.mechanism, entry.steps) == (Gaussian(1.3).poisson(0.1), 20)
     assert differ(flat(model), before)
     assert parts.model.state_dict().keys() == model.state_dict().keys()
-    assert [said for said in parts.ledger.assumptions if said != TOGETHER] == [PUBLIC_SIZE]
+    assert [said for said in parts.ledger.assumptions if said != TOGETHER] == [PUBLIC_SIZE, PLACES]
 
 
 @pytest.mark.parametrize(
@@ -129,28 +129,6 @@ def test_evaluation_is_untouched():
     parts.model.train()
     with torch.no_grad():
         assert type(parts.model(x)) is torch.Tensor
-
-
-def test_a_rate_alone_is_refused_because_its_divisor_tells_the_number_of_records():
-    with pytest.raises(InvalidInput, match="expected_batch_size or public_size must be given with sample_rate"):
-        private(sample_rate=0.1)
-    stds = []
-    for records in (200, 201):
-        parts, _ = private(data=blobs(records), sample_rate=0.1, public_size=200)
-        stds.append(parts.optimizer.expected_batch_size)
-    assert stds[0] == stds[1] == pytest.approx(20.0)
-
-
-@pytest.mark.parametrize(("declared", "assumed"), [
-    ({}, ["settings"]), ({"public_size": 200}, []), ({"expected_batch_size": 20.0}, []),
-    ({"sample_rate": None, "batch_size": 20.0}, []), ({"ledger": Ledger(relation="zero_out")}, []),
-])  # fmt: skip
-def test_fit_by_a_rate_alone_is_conditional_and_says_what_to_declare(declared, assumed):
-    (x, y), model = blobs(), small_model()
-    settings = {"clip_norm": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.1, "steps": 2} | declared
-    facts = fit(model, x, y, loss=cross_entropy, optimizer=plain_sgd(model), **settings).ledger.facts
-    assert [fact.id for fact in facts.assumed] == assumed
-    assert not assumed or all(name in facts["settings"].says for name in ("batch_size", "public_size"))
 
 
 class TestMisuse:
@@ -248,3 +226,49 @@ class TestMisuse:
         model = small_model()
         with pytest.raises(InvalidInput, match="loader must be a DataLoader"):
             make_private(model, plain_sgd(model), loader, clip_norm=1.0, noise_multiplier=1.0, steps=3)
+
+
+class TestSentences:
+    """What a loop does beside the private step is refused by a sentence of ours that names it."""
+
+    def run(self, parts, losses_of=None, after=lambda parts: None):
+        for x, y in parts.loader:
+            cross_entropy(parts.model(x) if losses_of is None else losses_of(parts, x), y).backward()
+            after(parts)
+            parts.optimizer.step()
+
+    @pytest.mark.parametrize("width", [4, 2], ids=["of the rows", "of the outputs"])
+    def test_another_network_is_named(self, width):
+        class Critic(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head = torch.nn.Linear(width, 2)
+
+            def forward(self, x):
+                return self.head(x)
+
+        parts, critic = private()[0], Critic()
+        with pytest.raises((TrainingMisuse, InvalidInput), match=r"parameter 'head\.weight' of the network Critic"):
+            self.run(parts, lambda parts, x: critic(x if width == 4 else parts.model(x)))
+
+    @pytest.mark.parametrize("place", ["forward", "step"])
+    def test_a_hook_that_writes_to_a_weight_without_no_grad(self, place):
+        model = small_model()
+        parts, _ = private(model)
+
+        def clamp(*given):
+            model[0].weight.clamp_(-1, 1)
+
+        if place == "forward":
+            model[0].register_forward_hook(clamp)
+        else:
+            parts.optimizer.original.register_step_post_hook(clamp)
+        with pytest.raises(TrainingMisuse, match="a hook or a layer that writes to a parameter"):
+            self.run(parts)
+
+    def test_clipping_by_value_names_the_remedy_and_clipping_by_norm_passes(self):
+        parts, _ = private()
+        self.run(parts, after=lambda parts: torch.nn.utils.clip_grad_norm_(parts.model.parameters(), 1.0))
+        with pytest.raises(TrainingMisuse, match="record by record, which clip_norm does"):
+            self.run(parts, after=lambda parts: torch.nn.utils.clip_grad_value_(parts.model.parameters(), 1.0))
+        assert parts.optimizer.zero_grad(set_to_none=False) is None

@@ -11,16 +11,18 @@ from tacit.accounting.entry import Entry, unpaid
 from tacit.accounting.facts import FACTS, FLOATING, Fact, Facts, How
 from tacit.accounting.filters import Filter, Odometer
 from tacit.accounting.heuristic import last_iterate_heuristic
-from tacit.accounting.ledger import PUBLIC_SIZE, Ledger
+from tacit.accounting.ledger import DECLARED_SIZE, PLACES, PUBLIC_SIZE, Ledger
 from tacit.accounting.registry import ACCOUNTANTS, Account, Result, account, accountant
 from tacit.accounting.release_facts import EXACT_RELEASE, common_facts, exact_path, exact_steps, one_shot_facts
 from tacit.mechanisms.spec import read_spec
 
 __all__ = [
     "ACCOUNTANTS",
+    "DECLARED_SIZE",
     "EXACT_RELEASE",
     "FACTS",
     "FLOATING",
+    "PLACES",
     "PUBLIC_SIZE",
     "Account",
     "Accountant",

@@ -127,13 +127,15 @@ class OpenRun(Protocol):
     def pay_ahead(self) -> None:
         """Take into account that they are in the ledger now."""
 
+    def warn_of_rest(self) -> None:
+        """Warn once where steps count that have not run, and no loop over batches is going on."""
+
 
 class Choices(ABC):
     """What a ledger knows of choices after outputs: covers that pay for them, plans, and what neither covers."""
 
     assumptions: list[str]
     facts: Facts
-    relation: Relation
     _lock: AbstractContextManager[Any]
 
     def __init__(self) -> None:
@@ -143,6 +145,11 @@ class Choices(ABC):
         self._open: list[OpenRun] = []
         self._owed: Counter[Mechanism] = Counter()  # Not taken by runs of another ledger that go on in this one.
         self._planned_after: bool | None = None  # In a context of planned runs: whether entries were there before it.
+
+    @property
+    @abstractmethod
+    def relation(self) -> Relation:
+        """The neighbouring relation that everything here holds for."""
 
     @property
     @abstractmethod
@@ -181,6 +188,11 @@ class Choices(ABC):
         with self._lock:
             parts = [*(+self._owed).items(), *(part for run in self._open for part in run.not_taken())]
         return tuple(Entry(*part, NOT_TAKEN) for part in parts)
+
+    def _warn_of_rest(self) -> None:
+        """Have runs whose loop left a part of the plan say so to whoever reads or saves the ledger."""
+        for run in self._open:
+            run.warn_of_rest()
 
     def _go_on(self, later: Choices) -> None:
         """Owe what `later`, whose entries this ledger takes over, has not taken; runs that it broke off go on in it."""

@@ -167,15 +167,15 @@ class Facts:
         self._declared: set[tuple[str, int]] = set()
         self._whole: set[tuple[str, int]] = set()
         self.runs = 0  # How many have begun.
-        self._live: list[tuple[str, Callable[[], str]]] = []
+        self._live: list[tuple[str, How, Callable[[], str]]] = []
         self._lock = threading.RLock()
 
     def __iter__(self) -> Iterator[Fact]:
         with self._lock:
             known = _joined(self._earlier, self._facts)
-            for name, found in self._live:
+            for name, how, found in self._live:
                 if says := found():
-                    known[name] = _one(known.get(name), Fact(name, How.ASSUMED, says=says))
+                    known[name] = _one(known.get(name), Fact(name, how, says=says))
         return iter([known[name] for name in FACTS if name in known])
 
     def __len__(self) -> int:
@@ -256,10 +256,13 @@ class Facts:
             self._missing.add(name)
             self._facts[name] = _one(before, Fact(name, How.ASSUMED, says=says))
 
-    def watch(self, name: str, found: Callable[[], str]) -> None:
-        """Ask `found` whenever the facts are read: a sentence says what is missing just now, "" that nothing is."""
+    def watch(self, name: str, found: Callable[[], str], how: How = How.ASSUMED) -> None:
+        """Ask `found` whenever the facts are read: a sentence says what is missing just now, "" that nothing is.
+
+        With another `how` the sentence joins those of a fact that is known so.
+        """
         check.choice("name", name, FACTS)
-        self._live.append((name, found))
+        self._live.append((name, how, found))
 
     def declare(self, name: str, says: str, *, whole: bool = False) -> None:
         """Record the user's declaration of `name` for this run; it joins what was declared before.
@@ -304,8 +307,8 @@ class Facts:
         with self._lock:
             copied._stated, copied._earlier = dict(self._facts), dict(self._earlier)
             copied._missing = set(self._missing)
-            for name, found in self._live:
-                if says := found():
+            for name, how, found in self._live:
+                if how is How.ASSUMED and (says := found()):
                     copied.missing(name, says)
         return copied
 

@@ -90,7 +90,7 @@ class Filter(Cover):
 
     def check(self, relation: Relation) -> None:
         """Raise `InvalidInput` under another relation than that of its costs."""
-        if relation is not self.relation:
+        if not self.relation.covers(relation):
             raise check.fail("relation", f"that of the filter, {self.relation.value}", relation.value)
 
     @property

@@ -24,6 +24,10 @@ from tacit.standing import Standing
 
 PUBLIC_SIZE = "Each record belongs to one unit, and the number of training records is public."
 """The assumption behind sampling rates and divisors, for `Ledger.assume`."""
+DECLARED_SIZE = "Each record belongs to one unit, and the declared number of records is public."
+"""The same where settings follow a declared number in place of the true one."""
+PLACES = "Settings follow the number of records, which is public: a removed record leaves a blank one (zero_out)."
+"""The assumption that makes zero_out of add_remove: neighbours of other numbers would have other settings."""
 UNSTATED = (
     "Earlier entries of this ledger are those of a file that states no facts: the guarantee is conditional on "
     "everything that the theorem needs of that run."
@@ -74,7 +78,7 @@ class Ledger(Choices):
     def __init__(
         self, *, relation: Relation | str = Relation.ADD_REMOVE, unit: str = "record", scope: str | None = None
     ):
-        self.relation = Relation.parse(relation)
+        self._enforced = Relation.parse(relation)
         self.unit = check.text("unit", unit)
         self.assumptions: list[str] = []
         self.unsafe: list[str] = []
@@ -112,8 +116,15 @@ class Ledger(Choices):
         return tuple(self._entries)
 
     @property
+    def relation(self) -> Relation:
+        """The relation that everything here holds for: zero_out in place of add_remove where `PLACES` is assumed."""
+        zeroed = self._enforced is Relation.ADD_REMOVE and PLACES in self.assumptions
+        return Relation.ZERO_OUT if zeroed else self._enforced
+
+    @property
     def mechanism(self) -> Compose:
         """The composition of everything that ran, and of `not_taken`: what the accountants read."""
+        self._warn_of_rest()
         return Compose.of(*((entry.mechanism, entry.steps) for entry in (*self._entries, *self.not_taken)))
 
     @property
@@ -227,6 +238,11 @@ class Ledger(Choices):
                 self.unsafe.append(switch)
             self._marked = Standing.weakest(self._marked, standing)
 
+    def leave_places(self) -> None:
+        """State zero_out in place of add_remove, because settings of a run tell the number of records."""
+        if self.relation is Relation.ADD_REMOVE:
+            self.assume(PLACES)
+
     def read_from_data(self, what: str) -> None:
         """Record a statistic read from private data without a privacy cost: every number is at most claimed."""
         self.assume(unpaid(what))
@@ -255,7 +271,7 @@ class Ledger(Choices):
         Raises:
             InvalidInput: relation or unit differ, or it is this very ledger.
         """
-        if other is self or (self.relation, self.unit) != (other.relation, other.unit):
+        if other is self or not self._joins(other):
             rule = f"another ledger for {self.relation.value} and the unit {self.unit!r}"
             got = "this very ledger" if other is self else f"one for {other.relation.value}, {other.unit!r}"
             raise InvalidInput(f"other must be {rule}; got {got}. Record both runs in one ledger from the start.")
@@ -277,7 +293,7 @@ class Ledger(Choices):
 
     def advance(self, later: Ledger) -> None:
         """Become `later`, which must begin with everything in this ledger; raises `InvalidInput` otherwise."""
-        if (self.relation, self.unit) != (later.relation, later.unit) or not self._begins(later):
+        if not self._joins(later) or not self._begins(later):
             raise InvalidInput(
                 f"ledger must be one that the later ledger of {later.steps} steps begins with; got {self.steps} steps "
                 "that it does not hold. Start from a new Ledger()."
@@ -289,7 +305,14 @@ class Ledger(Choices):
             self.facts.advance(later.facts)
             self._take_marks(later)
 
+    def _joins(self, other: Ledger) -> bool:
+        """Whether one relation, this ledger's or that of `other`, holds for both, and the unit is the same."""
+        mine, theirs = self.relation, other.relation
+        return self.unit == other.unit and (mine.covers(theirs) or theirs.covers(mine))
+
     def _take_marks(self, other: Ledger) -> None:
+        if other.relation is Relation.ZERO_OUT:
+            self.leave_places()
         for sentence in other.assumptions:
             self.assume(sentence)
         for switch in other.unsafe:
@@ -323,6 +346,7 @@ class Ledger(Choices):
 
     def save(self, path: str | Path) -> None:
         """Write the JSON form atomically, signed unless it came from a file that this user's key does not vouch for."""
+        self._warn_of_rest()
         spec = self.spec()
         signature = signature_of(_KIND, spec) if self.origin is Origin.OWN else None
         write_text(path, json.dumps(spec | ({"signature": signature} if signature else {}), indent=1))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tacit import check
-from tacit.accounting import Ledger
+from tacit.accounting import PLACES, Ledger
 from tacit.budget.fingerprint import NOTICED, Parts, record_hashes, shared
 from tacit.budget.records import Held, Known, Steps, read_rows, steps_of
 from tacit.budget.reservation import Planned, Reservation
@@ -23,6 +23,7 @@ from tacit.budget.targets import in_words, target_spec
 from tacit.budget.totals import check_caps, check_left, curve_of, total_of
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Mechanism
+from tacit.relation import Relation
 from tacit.signing import new_id
 from tacit.tradeoff import Target, TradeOff, check_target
 
@@ -197,7 +198,8 @@ class DatasetBudget:
     def check_ledger(self, ledger: Ledger) -> None:
         """Raise `InvalidInput` unless `ledger` has the relation and unit of the data set."""
         known = self.known
-        if (ledger.relation.value, ledger.unit) != (known.relation, known.unit):
+        relation = Relation.ADD_REMOVE if PLACES in ledger.assumptions else ledger.relation
+        if known.relation not in (relation, ledger.relation) or ledger.unit != known.unit:
             rule = f"one for {known.relation} and the unit {known.unit!r}, as data set {self.name!r}"
             raise check.fail("ledger", rule, f"one for {ledger.relation.value}, {ledger.unit!r}")
 

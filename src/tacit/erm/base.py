@@ -31,7 +31,6 @@ Array = np.ndarray
 PUBLIC = "The number of training records and every declared bound, class and setting are public."
 
 PUBLIC_SIZE = "The declared size and every declared bound, class and setting are public."
-PLACES = "The number of records of an estimator without public_size is public: a removed record leaves a blank one."
 
 _ONE_PROCESS = (
     "an estimator with ledger= cannot be pickled or deep-copied: what its copy records, in another process say, never "
@@ -106,10 +105,10 @@ class PrivateEstimator(BaseEstimator):
             return Ledger(relation=certified(Relation.parse(self.relation), sized=sized))
         if not isinstance(self.ledger, Ledger):
             raise check.fail("ledger", "a tacit Ledger or None", self.ledger)
-        if self.ledger.relation is not Relation.parse(self.relation):
+        if not Relation.parse(self.relation).covers(self.ledger.relation):
             raise check.fail("relation", f"that of the given ledger, {self.ledger.relation.value}", str(self.relation))
-        if not sized and self.ledger.relation is Relation.ADD_REMOVE:
-            self.ledger.assume(PLACES)
+        if not sized:
+            self.ledger.leave_places()
         return self.ledger
 
     def _stream(self) -> SecureStream | SeededStream:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tacit import check
-from tacit.errors import InvalidInput, TacitError, told
+from tacit.errors import InvalidInput, TacitError, TrainingMisuse, told
 from tacit.gradients.checkpointing import without_checkpointing
 from tacit.gradients.nested import Leaf, Path, leaves, named, with_leaves
 from tacit.gradients.privacy_units import RECORD_UNITS, PrivacyUnits
@@ -141,8 +141,19 @@ def outputs_of(model: nn.Module, inputs: Inputs) -> Tensor:
     except TacitError:
         raise
     except Exception as error:
+        check_weights_kept(error)
         shapes = [tuple(value.shape[1:]) for value in tensors(inputs)]
         raise check.fail("inputs", "examples of the shape that the model takes", shapes, told(error)) from error
+
+
+def check_weights_kept(error: Exception) -> None:
+    """Raise `TrainingMisuse` in place of torch's error about a parameter that a hook or a layer writes to."""
+    if "leaf Variable that requires grad" in str(error):
+        raise TrainingMisuse(
+            "weights must change by private steps alone; got a hook or a layer that writes to a parameter in the midst "
+            "of a step. Change weights without private data, as by clamping, between steps: with torch.no_grad(), "
+            "private.postprocessing(name)."
+        ) from error
 
 
 def losses_of(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:

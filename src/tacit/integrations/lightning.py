@@ -99,6 +99,7 @@ class PrivateTraining(pl.Callback):
         if self.private is not None:
             raise TrainingMisuse("fit must be called once on a private module; got a second call. Privatize a new one.")
         private = self.private = make_private(net, optimizer, self._loader, **self._privacy)
+        private.model.session.run.loops += 1  # The trainer's own, which logs epsilon between passes.
         # Beside the submodule, not in its place: the state of the module keeps its names.
         self._module.__dict__[self._network] = _Routed(private, net)
         self._file = RunFile(private, Path(self._module.trainer.default_root_dir) / "tacit" / self._name)

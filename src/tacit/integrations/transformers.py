@@ -105,7 +105,7 @@ class PrivateTrainer(transformers.Trainer):
         self._records = DataLoader(dataset, batch_size=size, collate_fn=collate)  # type: ignore[arg-type]
         options = self._privacy["options"]
         sampling, records = sampling_of(options.sampling), records_of(self._records)
-        rate = options.sample_rate or min(1.0, size / sampling.units(records))
+        rate = options.sample_rate or min(1.0, size / (options.public_size or sampling.units(records)))
         return _Steps(batches_in_a_pass(sampling, records, rate))
 
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: str | None) -> Any:
@@ -127,6 +127,7 @@ class PrivateTrainer(transformers.Trainer):
         assert self._records is not None
         assert isinstance(self.model, nn.Module)
         self.private = make_private(self.model, optimizer, self._records, steps=self._planned, **self._privacy)
+        self.private.model.session.run.loops += 1  # The trainer's own, which logs epsilon between passes.
         self.optimizer = self.private.optimizer
         return self.optimizer
 

@@ -202,7 +202,8 @@ class TruncatedPoisson(Mechanism):
     replace_one m is n - 1, and where x or its replacement y is kept, x - r, y - r and x - y all have norm <= 2 C. In
     the proof of `GaussianReplacePair` the distances are then 2 C and 2 C, so that y - r = 0 is the worst case: for
     a >= 1 that of adding and for a < 1 its mirror image, which is the pair of a batch of fixed size. zero_out is
-    refused: there the blank record takes a place.
+    replace_one with y = 0, a blank record that takes its place: where the sample has room, the sums differ by x alone,
+    and the full case is as above.
 
     Args:
         base: a Gaussian mechanism.
@@ -231,9 +232,7 @@ class TruncatedPoisson(Mechanism):
 
     def others(self, relation: Relation) -> tuple[int, ...]:
         """How many other records there may be: m of the class's docstring."""
-        if relation is Relation.ZERO_OUT:
-            raise Refused(f"{self} is accounted under add_remove or replace_one; got zero_out. State one of them.")
-        return (self.records - 1,) if relation is Relation.REPLACE_ONE else (self.records, self.records - 1)
+        return (self.records, self.records - 1) if relation is Relation.ADD_REMOVE else (self.records - 1,)
 
     def full(self, others: int) -> float:
         """P(Binomial(others, sample_rate) >= cap), rounded up."""
@@ -256,14 +255,14 @@ class TruncatedPoisson(Mechanism):
 
     def _mixed(self, others: int, relation: Relation) -> tuple[Pair, ...]:
         usual, full = self.base.poisson(self.sample_rate).dominating_pairs(relation), self.full(others)
-        if relation is Relation.ADD_REMOVE:
+        if relation is not Relation.REPLACE_ONE:
             usual = usual[0], usual[-1]
         if not full:
             return usual
         kept = self.kept(others)
         rare = self._halved.poisson(kept).dominating_pairs(relation)
-        if relation is Relation.REPLACE_ONE and self.base.noise_multiplier:
-            rare = (SubstitutedPair(GaussianPair(2 / self.base.noise_multiplier), kept),)
+        if relation is not Relation.ADD_REMOVE and self.base.noise_multiplier:
+            rare = (SubstitutedPair(GaussianPair(2 / self.base.noise_multiplier), kept),) * len(usual)
         rate = (1 - full) * self.sample_rate + full * kept
         least = self.base.poisson(rate * (1 - 1e-8)).dominating_pairs(relation)
         return tuple(MixedPair(u, r, full, low) for u, r, low in zip(usual, rare, least, strict=True))
@@ -283,7 +282,7 @@ class TruncatedPoisson(Mechanism):
         found = [usual := self._sides(relation)[0].rdp(orders, relation)]
         for others in self.others(relation):
             if full := self.full(others):
-                rare = self._halved.poisson(self.kept(others)).rdp(orders, relation)
+                rare = self._halved.poisson(self.kept(others)).rdp(orders, _full_case(relation))
                 with np.errstate(divide="ignore"):
                     found.append(np.logaddexp(np.log1p(-full) + a * usual, np.log(full) + a * rare) / a)
         return np.max(found, axis=0)
@@ -295,7 +294,7 @@ class TruncatedPoisson(Mechanism):
     def epsilon_at(self, delta: float, relation: Relation) -> float:
         """The smaller of what holds in both cases at delta, and with room at delta - f."""
         (usual, rare), full = self._sides(relation), self._most(relation)
-        both = rare.epsilon_at(delta, relation) if full else usual.epsilon_at(delta, relation)
+        both = rare.epsilon_at(delta, _full_case(relation)) if full else usual.epsilon_at(delta, relation)
         return min(both, usual.epsilon_at(delta - full, relation)) if delta > full else both
 
     def _unsampled(self, relation: Relation) -> Mechanism:
@@ -320,3 +319,8 @@ class TruncatedPoisson(Mechanism):
 
     def __str__(self) -> str:
         return f"{self.base}.truncated_poisson({self.sample_rate:g}, at most {self.cap} of {self.records})"
+
+
+def _full_case(relation: Relation) -> Relation:
+    """The relation of a full sample: a blank record that takes a place is another record."""
+    return Relation.REPLACE_ONE if relation is Relation.ZERO_OUT else relation

@@ -28,7 +28,7 @@ from tacit.training.plan_options import PlanFields, PlanOptions, options_of
 from tacit.training.resolve_plan import resolve_plan, resolve_sample_rate, start_run, warn_about_delta
 from tacit.training.wrappers import PrivateModel, PrivateOptimizer
 
-_TAKEN = {"sampling", "noise", "epochs", "delta", "max_physical_batch_size", "unsafe_no_noise"}
+_TAKEN = {"sampling", "noise", "epochs", "delta", "max_physical_batch_size", "public_size", "unsafe_no_noise"}
 """Fields of `PlanOptions` that Opacus has no argument for."""
 Parts = (
     tuple[PrivateModel, PrivateOptimizer, PrivateLoader]
@@ -61,7 +61,7 @@ class PrivacyEngine:
         self.secure_mode = secure_mode
         self.ledger = ledger if ledger is not None else Ledger()
         self.accountant = OpacusAccountant(accountant, self.ledger)
-        self._records: int | None = None
+        self._size: int | None = None  # Declared, or the number of records.
         self._saved_steps = 0
 
     def make_private(
@@ -107,8 +107,8 @@ class PrivacyEngine:
             grad_sample_mode: "hooks", "functorch", "ew" or "ghost"; all run on one engine.
             wrap_model: True; the returned module must be called.
             rand_on_empty: False; an empty batch is noise and nothing else.
-            options: sampling, noise, epochs, delta, max_physical_batch_size and unsafe_no_noise as in `tacit.fit`; the
-                arguments above have the other fields, which are refused. `epochs` passes over the loader, >= 1, count
+            options: sampling, noise, epochs, delta, max_physical_batch_size, public_size (the n of the sample rate
+                then) and unsafe_no_noise as in `tacit.fit`; other fields are refused. `epochs` passes, >= 1, count
                 as a whole; a run with correlated noise ends with them. Without it the loop takes a number of its own,
                 which no output decides: the passes taken count. `unsafe_no_noise` allows noise_multiplier=0 silently.
             **named: fields of `options`, and of clipping="adaptive" the settings of `Adaptive`.
@@ -185,7 +185,7 @@ class PrivacyEngine:
                 `claimed`.
             grad_sample_mode: "hooks", "functorch", "ew" or "ghost"; all run on one engine.
             wrap_model: True; the returned module must be called.
-            options: sampling, noise, delta and max_physical_batch_size as in `tacit.fit`; other fields are refused.
+            options: sampling, noise, delta, public_size and max_physical_batch_size as in `tacit.fit`; no other field.
             **named: fields of `options`, and of clipping="adaptive" the settings of `Adaptive`.
 
         Raises:
@@ -213,8 +213,8 @@ class PrivacyEngine:
 
     def get_epsilon(self, delta: float) -> float:
         """Smallest epsilon at `delta` of the whole ledger; an `Answer` that includes its standing."""
-        if self._records is not None:
-            warn_about_delta(delta, self._records)
+        if self._size is not None:
+            warn_about_delta(delta, self._size)
         return self.accountant.get_epsilon(delta)
 
     def is_compatible(
@@ -337,8 +337,9 @@ class PrivacyEngine:
 
     def _private(self, arguments: Arguments, options: PlanOptions) -> Parts:
         module, optimizer, loader = arguments.module, arguments.optimizer, arguments.data_loader
-        self._records = validate_parts(module, optimizer, loader)
-        sample_rate = resolve_sample_rate(self._records, None, loader.batch_size)
+        records = validate_parts(module, optimizer, loader)
+        self._size = records if options.public_size is None else check.count("public_size", options.public_size)
+        sample_rate = resolve_sample_rate(self._size, None, loader.batch_size)
         sampling, epochs = arguments.sampling(), options.epochs
         options = replace(
             options,
@@ -346,10 +347,10 @@ class PrivacyEngine:
             sampling=sampling,
             accountant=self.accountant.native if options.target is None else proven_accountant(self.accountant),
             sample_rate=sample_rate,
-            steps=int(epochs or 1) * batches_in_a_pass(sampling, self._records, sample_rate),
+            steps=int(epochs or 1) * batches_in_a_pass(sampling, records, sample_rate),
             epochs=None,
         )
-        plan = arguments.with_adaptive_clipping(resolve_plan(options, self._records, self.ledger))
+        plan = arguments.with_adaptive_clipping(resolve_plan(options, records, self.ledger))
         run = start_run(options, plan, self.ledger, arguments.stream(self.secure_mode))
         if epochs is None:
             self.ledger.facts.declare("steps", OWN_LENGTH)

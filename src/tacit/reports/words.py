@@ -166,7 +166,7 @@ GAMES = {
     Relation.REPLACE_ONE: "tells a given {unit} from another one in its place",
     Relation.ZERO_OUT: "tells a given {unit} from a blank one in its place",
 }
-SCOPE = "It covers this run with all weights that it released, and no other run; the number of records is public."
+SCOPE = "It covers this run with all weights that it released, and no other run"
 
 
 def headline(results: Sequence[Result], unit: str) -> tuple[str, str]:
@@ -196,7 +196,8 @@ def headline(results: Sequence[Result], unit: str) -> tuple[str, str]:
         f"Whoever studies this model, even knowing every other {unit}, {game} "
         f"with probability at most {percent_upward(found)} when false alarms are held to {percent(FALSE_ALARMS)}."
     )
-    return sentence, f"Blind guessing reaches {percent(FALSE_ALARMS)}. {detail} {SCOPE}"
+    size = "" if best.tradeoff.relation is Relation.ADD_REMOVE else "; the number of records is public"
+    return sentence, f"Blind guessing reaches {percent(FALSE_ALARMS)}. {detail} {SCOPE}{size}."
 
 
 def headline_number(results: Sequence[Result]) -> tuple[str, str] | None:

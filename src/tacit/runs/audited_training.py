@@ -41,9 +41,9 @@ from tacit.sampling import (
 )
 
 TAKES = (
-    "White-box audits take runs of method gradient on classes with flat clipping, the relation add_remove and the same "
-    "Gaussian noise at every step: on Poisson batches, by random allocation or balanced iteration, or, correlated or "
-    "not, on batches of groups in turn."
+    "White-box audits take runs of method gradient on classes with flat clipping, add_remove or zero_out, and the same "
+    "Gaussian noise at every step: on Poisson batches, by random allocation or balanced iteration, or, "
+    "correlated or not, on batches of groups in turn."
 )
 _AGREEMENT = 1e-9  # relative; settings and ledger print the same double
 
@@ -110,7 +110,7 @@ def training_of(config: Config, dataset: Dataset, ledger: Ledger) -> Training:
         raise _not_taken(f"method {config.method} on {dataset.task}")
     if config.section("clip").type != "flat":
         raise _not_taken(f"{config.section('clip').type} clipping")
-    if ledger.relation != Relation.ADD_REMOVE:
+    if ledger.relation is Relation.REPLACE_ONE:
         raise _not_taken(f"the relation {ledger.relation.value}")
     mechanisms = list({entry.mechanism for entry in ledger.entries})
     steps = sum(entry.steps for entry in ledger.entries)
@@ -132,7 +132,7 @@ def check_settings(config: Config, dataset: Dataset, card: Mapping[str, Any], tr
     Raises:
         InvalidInput: a setting is not what the ledger recorded.
     """
-    records = len(dataset.y_train)
+    records = config.public_size or len(dataset.y_train)
     settings = check.instance("settings of card.json", card.get("settings", {}), dict, "a table")
     said: list[tuple[str, str, Any, float]] = [
         ("noise_multiplier", "card.json", settings.get("noise_multiplier"), training.noise_multiplier),

@@ -33,7 +33,7 @@ from tacit.runs.features import featured
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Progress
 from tacit.runs.open_run import OpenedRun, open_run
-from tacit.runs.privileged_attacks import PrivilegedAttacks, audit_result, claim_of, scores_of
+from tacit.runs.privileged_attacks import PrivilegedAttacks, audit_result, claim_of, relation_of, scores_of
 from tacit.runs.run_budget import note_audit
 from tacit.runs.validation import trained_on
 from tacit.runs.white_box import LOW_ORDER_BITS, WHITE_BOX, WhiteBox, white_box
@@ -181,7 +181,7 @@ def _scores(name: str, privileged: PrivilegedAttacks, predict: Model, home: Path
 def _findings(scores: Scores, config: Config, claim: TradeOff | None) -> list[Finding]:
     delta, confidence = config.delta, config.confidence
     return [
-        audit_normal(scores, delta=delta, confidence=confidence, claim=claim, relation=config.relation),
+        audit_normal(scores, delta=delta, confidence=confidence, claim=claim, relation=relation_of(config, claim)),
         audit_one_run_curve(scores, delta=delta, confidence=confidence, claim=claim),
     ]
 

@@ -71,6 +71,9 @@ class Config:
     learning_rate_schedule: str = setting("constant", "constant, or linear or cosine down to 0.")
     momentum: float = setting(0.0, "Momentum of sgd, in [0, 1).")
     batch_size: int = setting(128, "Expected size of a Poisson batch; sampling rate batch_size / n.")
+    public_size: int | None = setting(
+        None, "Declared number of records in place of n; without it n is public, and add_remove is stated as zero_out."
+    )
     epochs: float = setting(20.0, "Expected passes over the data; round(epochs * n / batch_size) steps.")
     engine: str = setting("auto", "auto (recorded where that is safe and pays), eager, recorded or compiled.")
     precision: str = setting("float32", "float32, or bfloat16 for the forward and backward pass.")
@@ -137,6 +140,8 @@ class Config:
             check.choice("attack", attack, ATTACKS)
         if self.section("validation").type != "none" and self.method != "gradient":
             raise check.fail("method", "gradient beside private validation", self.method)
+        if self.public_size is not None and self.method != "gradient":
+            raise check.fail("method", "gradient beside public_size", self.method, "The others derive from n.")
         if self.table is not None and self.table.user is not None:
             self._protect_users(self.table.user)
         for part in self.features.split("+") if self.features not in ("none", "words") else ():

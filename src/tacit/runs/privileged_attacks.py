@@ -44,6 +44,7 @@ from tacit.clipping import FlatClip
 from tacit.data import Dataset
 from tacit.errors import InvalidInput, Refused
 from tacit.gradients import ClippedSum
+from tacit.relation import Relation
 from tacit.runs.builders import dataset_of, loss_of, network_of
 from tacit.runs.config import Config
 from tacit.runs.features import featured
@@ -93,10 +94,15 @@ def audit_result(scores: Scores, config: Config, claim: TradeOff | None, *, tria
         scores,
         delta=config.delta,
         trials=trials,
-        relation=config.relation,
+        relation=relation_of(config, claim),
         confidence=config.confidence,
         claim=claim,
     )
+
+
+def relation_of(config: Config, claim: TradeOff | None) -> Relation:
+    """The relation of `claim`; without one that of `config`."""
+    return Relation.parse(config.relation) if claim is None else claim.relation
 
 
 def scores_of(name: str, dataset: Dataset, predict: Predict) -> Scores:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tacit import check
-from tacit.accounting import PUBLIC_SIZE, Account, Ledger, account, unpaid
+from tacit.accounting import DECLARED_SIZE, PUBLIC_SIZE, Account, Ledger, account, unpaid
 from tacit.audit import AuditResult
 from tacit.budget import DatasetBudget
 from tacit.data import Dataset
@@ -181,7 +181,7 @@ def train_by(
     # What no reader of the run would take.
     check_texts("the configuration", config.settings())
     check_texts("the data set", {"name": dataset.name, "classes": dataset.classes, "features": dataset.feature_names})
-    _check_delta(config, len(dataset.y_train))
+    _check_delta(config, config.public_size or len(dataset.y_train))
     folder.mkdir(parents=True, exist_ok=True)
     with locked("out", folder):
         if not resume:
@@ -240,7 +240,7 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
         dataset=dataset.name,
         model=trained.model,
         method=f"{config.method}: {trained.algorithm}",
-        records=trained.units or len(dataset.y_train),
+        records=config.public_size or trained.units or len(dataset.y_train),
         measure=metric_of(dataset).name,
         metrics={
             "test": found["test"],
@@ -363,7 +363,9 @@ def _check_free(folder: Path) -> None:
 
 def _begin(ledger: Ledger, config: Config, dataset: Dataset, charged: RunBudget) -> None:
     """Write what is known before the first release."""
-    ledger.assume(PUBLIC_SIZE)
+    ledger.assume(PUBLIC_SIZE if config.public_size is None else DECLARED_SIZE)
+    if config.public_size is None:
+        ledger.leave_places()
     if charged.sentence():
         ledger.assume(charged.sentence())
     if dataset.features is not None:

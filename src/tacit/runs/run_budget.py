@@ -187,6 +187,7 @@ def note_audit(folder: Path) -> None:
 
 def planned_run(config: Config, records: int | None) -> Mechanism | None:
     """The run of `config` on so many records; None where only the data tell."""
+    records = config.public_size or records
     if records is None or config.method != "gradient" or config.sections.keys() & _LOOP or config.batch_size > records:
         return None
     rate = config.batch_size / records

@@ -120,6 +120,7 @@ class Sampling(ABC):
         assumptions: facts that its accounting assumes besides the code, for the ledger.
         uniform: whether all records take part, with equal chances, so that the batches of a run can be tested for it.
         separates: whether it keeps a record's steps apart, as correlated noise needs; its mechanism is one of a run.
+        reads_records: whether its mechanism tells the number of records, whatever the rate.
         whole_run: whether its mechanism is one of a run of known length, also with independent noise alone.
 
     Example:
@@ -135,6 +136,7 @@ class Sampling(ABC):
     uniform: ClassVar[bool] = False
     separates: ClassVar[bool] = False
     whole_run: ClassVar[bool] = False
+    reads_records: ClassVar[bool] = False
 
     def grouping(self, key: bytes) -> str:
         """Keyed hash of which records form a unit; empty where every record is its own."""

@@ -30,6 +30,7 @@ class FixedSizeSampling(Sampling):
 
     type: ClassVar[str] = "fixed_size"
     uniform: ClassVar[bool] = True
+    reads_records: ClassVar[bool] = True
     relations: ClassVar[tuple[Relation, ...]] = (Relation.REPLACE_ONE,)
 
     def sampler(self, records: int, sample_rate: float, stream: Stream) -> FixedSizeSampler:
@@ -100,6 +101,7 @@ class ShuffledSampling(Sampling):
 
     type: ClassVar[str] = "shuffled"
     uniform: ClassVar[bool] = True
+    reads_records: ClassVar[bool] = True
     assumptions: ClassVar[tuple[str, ...]] = (
         "Batches are disjoint within a pass; under add_remove a record that is missing is one that adds nothing.",
     )

@@ -20,7 +20,6 @@ from tacit import check
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian, Mechanism, TruncatedPoisson
 from tacit.noise import SecureStream, Stream
-from tacit.relation import Relation
 from tacit.sampling.base import Batch, Sampler, Sampling
 from tacit.sampling.fixed_size import subset
 
@@ -116,7 +115,7 @@ class TruncatedPoissonSampling(Sampling):
 
     type: ClassVar[str] = "truncated_poisson"
     uniform: ClassVar[bool] = True
-    relations: ClassVar[tuple[Relation, ...]] = (Relation.ADD_REMOVE, Relation.REPLACE_ONE)
+    reads_records: ClassVar[bool] = True
     cap: int
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from itertools import combinations, count
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -269,3 +270,28 @@ def _item(values: dict[int, Any], made: TapeIndex) -> Any:
 
 def _autocast(device: str, dtype: torch.dtype | None) -> AbstractContextManager[Any]:
     return torch.autocast(device, dtype) if dtype is not None else nullcontext()
+
+
+def leaves_of(loss: Tensor) -> Iterator[Tensor]:
+    """The leaves that a gradient of `loss` reaches."""
+    waiting, visited = [loss.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in visited:
+            continue
+        visited.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None:
+            yield leaf
+        waiting.extend(following for following, _ in node.next_functions)
+
+
+def network_of(leaf: Tensor) -> str:
+    """The network of which `leaf` is a parameter, with its shape there, for a message; the shape alone without one."""
+    modules = [each for each in gc.get_objects() if issubclass(type(each), nn.Module)]
+    holding = [(module, name) for module in modules for name, value in module.named_parameters() if value is leaf]
+    named = f"shape {tuple(leaf.shape)}"
+    if not holding:
+        return named
+    module, name = max(holding, key=lambda found: found[1].count("."))  # The outermost has the longest name.
+    return f"the parameter {name!r} of the network {type(module).__name__}, {named}"

@@ -30,7 +30,7 @@ from tacit.training.private_run import PrivateRun, unit_ids_of
 from tacit.training.private_step import PrivateUpdate, computed_in
 from tacit.training.processes import check_processes
 from tacit.training.ranks import Ranks, note_processes
-from tacit.training.resolve_plan import UNDECLARED_SIZE, resolve_plan, start_run
+from tacit.training.resolve_plan import resolve_plan, start_run
 from tacit.training.resume import CheckpointWriter, file_identity, open_checkpoint
 from tacit.training.run_fingerprint import check_same_run, plan_in_words, run_fingerprint
 from tacit.training.validate_inputs import batch_size_of, check_callbacks, check_scheduler, validate_inputs
@@ -180,8 +180,6 @@ def fit(
     run = start_run(options, plan, ledger, stream, ranks, goes_on=saved is not None)
     if holdout is not None and saved is None:
         _reserve_holdout(run, holdout)
-    if options.divides_by_records(ledger.relation):
-        ledger.facts.missing("settings", UNDECLARED_SIZE)
     update = PrivateUpdate(
         model,
         optimizer,

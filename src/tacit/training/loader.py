@@ -186,7 +186,15 @@ class PrivateLoader:
 
     def __iter__(self) -> Iterator[Any]:
         self._begin_pass()
-        left = self._session.run.unfinished
+        run = self._session.run
+        run.loops += 1
+        try:
+            yield from self._batches(run.unfinished)
+        finally:
+            run.loops -= 1
+
+    def _batches(self, left: int) -> Iterator[Any]:
+        """The batches of a pass, at most `left` within the plan."""
         for _ in range(min(self.batches, left) if self._session.within_plan else self.batches):
             batch = self._session.open()
             present = self._present(batch)

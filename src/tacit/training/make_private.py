@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.accounting.facts import FACTS, Facts
-from tacit.errors import InvalidInput, TrainingMisuse
+from tacit.errors import TrainingMisuse
 from tacit.gradients import examine
 from tacit.gradients.model_probe import restored_generators
 from tacit.noise import Stream
@@ -30,6 +30,7 @@ from tacit.training.resolve_plan import resolve_plan, start_run
 from tacit.training.run_fingerprint import plan_in_words
 from tacit.training.sharded import WholeModel, is_sharded
 from tacit.training.step_check import DryRun, Step, check_step, reading, rows_to_check, unchanged
+from tacit.training.streams import StreamedRecords
 from tacit.training.wrappers import PrivateModel, PrivateOptimizer
 from tacit.verification.records import MEND, repeated_records
 
@@ -59,10 +60,12 @@ class Private(NamedTuple):
         session = self.model.session
         passes = math.ceil(session.run.unfinished / self.loader.batches)
         session.within_plan = True
+        session.run.loops += 1
         try:
             yield from range(passes)
         finally:
             session.within_plan = False
+            session.run.loops -= 1
 
     @property
     def facts(self) -> Facts:
@@ -221,11 +224,6 @@ def make_private(
     records = validate_parts(model, optimizer, loader, 1 if ranks is None else ranks.size, whole)
     options = _options_of_loop(options, loader)
     ledger = (ledger if ledger is not None else Ledger()) if ranks is None else ranks.ledger(ledger)
-    if options.divides_by_records(ledger.relation):
-        raise InvalidInput(
-            "expected_batch_size or public_size must be given with sample_rate; got neither. The noise scales with the "
-            "divisor, which would tell the number of records. Give batch_size by the loader, or a public number."
-        )
     plan = resolve_plan(options, records, ledger)
     if ranks is not None:
         ranks.replicate(model)
@@ -250,6 +248,8 @@ def _options_of_loop(options: PlanOptions, loader: DataLoader[Any]) -> PlanOptio
     if options.precision != "float32":
         hint = "Call the model inside of torch.autocast."
         raise check.fail("precision", "float32 for a loop of your own", options.precision, hint)
+    if isinstance(loader.dataset, StreamedRecords) and options.sample_rate is None and options.public_size is None:
+        options = replace(options, public_size=loader.dataset.public_size)
     if options.sample_rate is not None or options.batch_size is not None:
         return options
     if loader.batch_size is None:

@@ -34,6 +34,7 @@ class Plan:
         divisor: of the noisy sum, a public number > 0; None for the mean number of units in a batch.
         strategy: C of noise that is correlated over the steps; None for independent noise. The sampling must keep a
             record's steps apart, and noise and clip stay the same: the run is one matrix mechanism.
+        sized: whether rate, length and divisor derive from declared numbers, and not from `records`.
 
     Raises:
         InvalidInput: a field breaks its rule.
@@ -53,6 +54,7 @@ class Plan:
     sampling: Sampling = field(default_factory=PoissonSampling)
     divisor: float | None = None
     strategy: Strategy | None = None
+    sized: bool = False
 
     def __post_init__(self) -> None:
         check.count("records", self.records)
@@ -86,6 +88,11 @@ class Plan:
         if self.clip.statistics or self.clip.of_mean or type(base) is not Gaussian or base.unsafe:
             rule = "a fixed bound on each record, with noise, where steps are correlated or kept apart"
             raise check.fail("clipping", rule, self.clip.spec()["type"], "Use clip_norm=...")
+
+    @property
+    def tells_records(self) -> bool:
+        """Whether settings, which are released, tell the number of records: then no add/remove guarantee holds."""
+        return not self.sized or self.sampling.reads_records
 
     @property
     def correlation(self) -> Strategy | None:

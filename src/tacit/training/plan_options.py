@@ -11,7 +11,6 @@ from tacit import check
 from tacit.accounting import Accountant
 from tacit.clipping import Clip
 from tacit.mechanisms import Strategy
-from tacit.relation import Relation
 from tacit.sampling import Sampling
 from tacit.tradeoff import Epsilon, Target
 from tacit.training.schedules import Noise
@@ -64,10 +63,11 @@ class PlanOptions:
         target: with `noise_multiplier`, a budget: the step that would cross it is not taken. Without, what to meet.
         accountant: the accountant that measures `target`, and the epsilon in the history.
         sample_rate: probability of each unit in a batch, in (0, 1]; None if `batch_size` is given.
-        batch_size: expected number of units in a batch, in (0, n]; that of the loader by default, where there is one.
+        batch_size: expected number of units in a batch, in (0, n], and divisor of the noisy sum; that of the loader by
+            default, where there is one.
         expected_batch_size: public divisor of the noisy sum, > 0, where `sample_rate` is given; or give `public_size`.
-            With neither the noise tells the number of records: under add_remove the guarantee is conditional on that.
-        public_size: public number of units, >= 1: the divisor is sample_rate times it.
+        public_size: declared number of units, >= 1, from which rate, length and divisor derive in place of n. Without
+            it, or `sample_rate` with `expected_batch_size`, the settings tell n: add_remove is stated as zero_out.
         steps: number of steps, >= 1; None if `epochs` is given.
         epochs: expected passes over the data, > 0: round(epochs / sample_rate) steps; None if `steps` is given.
         delta: in [0, 1], at which epsilon is reported; warned about when >= 1/n. An `Epsilon` target has its own.
@@ -111,13 +111,10 @@ class PlanOptions:
         values = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
         return {name: value for name, (value, default) in values.items() if not _same(value, default)}
 
-    def divides_by_records(self, relation: Relation) -> bool:
-        """Whether the private number of records decides the divisor, and so the scale of the noise.
-
-        A batch size, or a declared size, is public; under replace-one the number of records is.
-        """
-        declared = self.expected_batch_size is not None or self.public_size is not None
-        return self.sample_rate is not None and relation is Relation.ADD_REMOVE and not declared
+    @property
+    def sized(self) -> bool:
+        """Whether rate, length and divisor derive from declared numbers, so that no setting tells the true one."""
+        return self.public_size is not None or (self.sample_rate is not None and self.expected_batch_size is not None)
 
     @property
     def reported_delta(self) -> float | None:

@@ -10,7 +10,17 @@ from torch import Tensor
 
 from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.gradients.inputs import check_losses
-from tacit.training.autograd import RowSelection, SizeTracker, Tape, TapeIndex, flat, mapped, writes
+from tacit.training.autograd import (
+    RowSelection,
+    SizeTracker,
+    Tape,
+    TapeIndex,
+    flat,
+    leaves_of,
+    mapped,
+    network_of,
+    writes,
+)
 from tacit.training.trace import Trace, TracedTensor, plain, traced_call
 
 Backward = Callable[["PrivateOutputs"], None]
@@ -233,16 +243,10 @@ _SENTENCES = {
 
 def _check_leaves(loss: Tensor, root: Tensor) -> None:
     """Raise if a gradient reaches a parameter other than through the outputs: it would not be clipped."""
-    waiting, visited = [loss.grad_fn], set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in visited:
-            continue
-        visited.add(node)
-        leaf = getattr(node, "variable", None)
-        if leaf is not None and leaf is not root:
+    for leaf in leaves_of(loss):
+        if leaf is not root:
             raise InvalidInput(
                 "losses must depend on trainable values only through the outputs of one call of the private model; got "
-                f"a term in another one, of shape {tuple(leaf.shape)}. Use the optimizer's weight_decay for a penalty."
+                f"{network_of(leaf)}. Make one module of the networks that are trained, freeze the other one, or use "
+                "the optimizer's weight_decay for a penalty."
             )
-        waiting.extend(following for following, _ in node.next_functions)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import fields, replace
 from typing import Any
 
 from torch import Tensor
 
 from tacit import accounting, check
-from tacit.accounting import PUBLIC_SIZE, Accountant, Fact, How, Ledger, common_facts, exact_steps
+from tacit.accounting import DECLARED_SIZE, PUBLIC_SIZE, Accountant, Fact, How, Ledger, common_facts, exact_steps
 from tacit.accounting.adaptivity import CHANGED_NOISE, NOT_TAKEN, PAST_PLAN, RESUMED
 from tacit.budget.shared_ledger import SharedLedger
-from tacit.errors import BudgetExceeded, TrainingMisuse
+from tacit.errors import BudgetExceeded, PrivacyWarning, TrainingMisuse
 from tacit.gradients import FlatGradient, UnitIds
 from tacit.mechanisms import Compose, Mechanism, Parallel
 from tacit.noise import SecureStream, SeededStream, Stream
@@ -45,6 +46,7 @@ class PrivateRun:
         taken: steps taken so far.
         open_ended: whether something outside of this run decides when it ends, as a loop around `make_private` does.
         paid_whole: whether the ledger holds the whole plan as one entry, so that lost steps are not taken again.
+        loops: how many loops over its batches or passes are going on.
         monitor: measures what is released against the ledger.
         processes, writes: how many train together, and whether this one writes the files of the run.
         whole: what a step computes with where parameters are sharded; None where they are not.
@@ -63,6 +65,9 @@ class PrivateRun:
     writes: bool = True
     open_ended: bool = False
     paid_whole: bool = False
+    loops: int = 0
+    _warned: bool = False
+    _rest: int = 0  # Steps not taken that the ledger holds.
     whole: WholeModel | None = None
     _planned_before: int = 0  # Steps that the run before this one planned, where this one goes on with it.
 
@@ -81,8 +86,10 @@ class PrivateRun:
         self.ledger = ledger if ledger is not None else Ledger(unit=plan.sampling.unit)
         _check_ledger(plan, self.ledger)
         self.ledger.check_grouping(plan.sampling.grouping)
-        for sentence in (PUBLIC_SIZE, *plan.sampling.assumptions):
+        for sentence in (PUBLIC_SIZE if plan.tells_records else DECLARED_SIZE, *plan.sampling.assumptions):
             self.ledger.assume(sentence)
+        if plan.tells_records:
+            self.ledger.leave_places()
         self.stream = stream if stream is not None else SecureStream()
         drawn = Fact("batches", How.ENFORCED, says="the private sampler draws each batch, and it is stepped on once")
         known = common_facts(unit=plan.sampling.unit, secure=self.stream.secure)
@@ -90,6 +97,7 @@ class PrivateRun:
         self.ledger.begin(drawn, length, *known, goes_on=goes_on)
         self._number = self.ledger.facts.runs
         self.ledger.facts.watch("steps", self._exceeds)
+        self.ledger.facts.watch("steps", self._rest_in_words, How.ENFORCED)
         self.ledger.follow(self)
         self.sampler = plan.sampling.sampler(plan.records, plan.sample_rate, self.stream)
         self.correlation = None if plan.correlation is None else Correlation(plan.correlation)
@@ -288,7 +296,8 @@ class PrivateRun:
         """Record the planned steps that were not taken: a run that may end by what it released costs its whole plan."""
         if self.left > self._ahead:
             start = self.taken + self._ahead
-            self.plan.record(self.ledger, NOT_TAKEN, self.left - self._ahead, start=start)
+            self._rest = self.left - self._ahead
+            self.plan.record(self.ledger, NOT_TAKEN, self._rest, start=start)
 
     @property
     def unfinished(self) -> int:
@@ -302,6 +311,24 @@ class PrivateRun:
         if self.open_ended and self.taken and left > 0 and not self._may_end:
             self.plan.record(planned, steps=left, start=self.taken + paid)
         return [(entry.mechanism, entry.steps) for entry in planned.entries]
+
+    def _rest_in_words(self) -> str:
+        """How many planned steps were taken, where more are charged; else ""."""
+        taken = self._earlier + self.taken
+        rest = self._rest + self._ahead + self._owing + sum(steps for _, steps in self.not_taken())
+        if not rest or not self.taken:
+            return ""
+        return f"{taken} of {max(self.plan.steps, taken + rest)} planned steps taken, {taken + rest} charged"
+
+    def warn_of_rest(self) -> None:
+        """Warn once where a loop has ended before the plan."""
+        if not self.loops and not self._warned and self.not_taken():
+            self._warned = True
+            hint = (
+                "Loop over private.epochs to take all, or, where no output decided the end, cut the charge to the "
+                'steps taken: private.declare("steps", "why it ended").'
+            )
+            warnings.warn(f"{self._rest_in_words()}. {hint}", PrivacyWarning, stacklevel=4)
 
     def pay_ahead(self) -> None:
         """Take the steps to come from the ledger, which holds them now."""

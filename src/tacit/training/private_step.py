@@ -18,7 +18,7 @@ from tacit import check
 from tacit.clipping import Clip, clip_of
 from tacit.errors import OptimizerMismatch, TrainingMisuse
 from tacit.gradients import ClippedSum, FlatGradient, UnitIds, first_batch_check
-from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size
+from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size, check_weights_kept
 from tacit.gradients.memory import give_back_free_memory
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
@@ -281,7 +281,11 @@ def apply_release(trainable: dict[str, nn.Parameter], optimizer: Optimizer, rele
     """Hand the gradients to the optimizer, step, and leave none behind."""
     if isinstance(optimizer, AdamBC):
         optimizer.expect_noise(released.noise_std)
-    apply_gradients(optimizer, trainable, released.mean.parts)
+    try:
+        apply_gradients(optimizer, trainable, released.mean.parts)
+    except RuntimeError as error:
+        check_weights_kept(error)
+        raise
 
 
 def check_mode(model: nn.Module) -> None:

@@ -23,11 +23,6 @@ from tacit.training.schedules import resolve_noise
 from tacit.training.sharded import WholeModel
 from tacit.training.sharded_run import ShardedRun
 
-UNDECLARED_SIZE = (
-    "sample_rate alone divides by the number of records times it, so that the noise tells that number: give batch_size "
-    "in its place, or public_size or expected_batch_size with it"
-)
-
 
 def start_run(
     options: PlanOptions,
@@ -60,7 +55,7 @@ def resolve_plan(options: PlanOptions, records: int, ledger: Ledger) -> Plan:
     """The plan for `records` records; without a noise multiplier, the smallest that lets `ledger` meet the target.
 
     sample_rate = batch_size / units and steps = round(epochs / sample_rate) where those are given instead; units are
-    the records, or what `sampling` puts in their place.
+    `public_size`, else the records, or what `sampling` puts in their place.
 
     Raises:
         InvalidInput: an option breaks its rule, or does not fit another option or the ledger.
@@ -68,17 +63,21 @@ def resolve_plan(options: PlanOptions, records: int, ledger: Ledger) -> Plan:
     ledger = ledger.copy()  # With what runs in progress have planned.
     clip = clip_of(options.clip_norm, options.clipping)
     sampling = sampling_of(options.sampling).in_series(ledger.free_series)
-    units = sampling.units(records)
+    declared = options.public_size
+    sampling.check_relation(ledger.relation)
+    if not options.sized or sampling.reads_records:
+        ledger.leave_places()
+    units = sampling.units(records) if declared is None else check.count("public_size", declared)
     sample_rate = resolve_sample_rate(units, options.sample_rate, options.batch_size)
     steps = resolve_steps(sample_rate, options.steps, options.epochs)
     warn_about_delta(options.reported_delta, units)
-    sampling.check_relation(ledger.relation)
     noise = 1.0 if options.noise_multiplier is None else resolve_noise(options.noise_multiplier, steps)
     divisor = resolve_divisor(sample_rate, options)
 
     def planned(strategy: Strategy | None) -> Plan:
         drawn = sampling.for_bands(strategy.bands if strategy is not None else 1)
-        plan = Plan(records, sample_rate, clip, noise, steps, options.unsafe_no_noise, drawn, divisor, strategy)
+        length = steps, options.unsafe_no_noise
+        plan = Plan(records, sample_rate, clip, noise, *length, drawn, divisor, strategy, options.sized)
         return plan if options.noise_multiplier is not None else _calibrated(plan, options, ledger)
 
     if options.noise == AUTO:
@@ -111,24 +110,22 @@ def resolve_sample_rate(units: int, sample_rate: float | None, batch_size: float
     _check_one_given("sample_rate", sample_rate, "batch_size", batch_size)
     if sample_rate is not None:
         return check.probability("sample_rate", sample_rate, open_low=True, hint="Use batch_size / n.")
-    hint = f"It is the expected size of a batch of the {units} records."
+    hint = f"It is the expected size of a batch of {units} records."
     return check.real("batch_size", batch_size, low=0.0, high=units, open_low=True, hint=hint) / units
 
 
 def resolve_divisor(sample_rate: float, options: PlanOptions) -> float | None:
     """The public divisor that is given; None where the batch size decides it."""
     expected, size = options.expected_batch_size, options.public_size
+    if options.batch_size is not None:
+        if expected is not None:
+            hint = "It is the divisor already."
+            raise check.fail("expected_batch_size", "given with sample_rate alone, not batch_size", expected, hint)
+        return float(options.batch_size)
     if expected is None and size is None:
         return None
-    if options.sample_rate is None:
-        got = "expected_batch_size" if expected is not None else "public_size"
-        raise InvalidInput(f"{got} must be given with sample_rate alone; got batch_size, which is the divisor already.")
     _check_one_given("expected_batch_size", expected, "public_size", size)
-    return (
-        check.positive("expected_batch_size", expected)
-        if size is None
-        else check.count("public_size", size) * sample_rate
-    )
+    return check.positive("expected_batch_size", expected) if size is None else size * sample_rate
 
 
 def resolve_steps(sample_rate: float, steps: int | None, epochs: float | None) -> int:

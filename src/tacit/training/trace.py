@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TrainingMisuse
-from tacit.training.autograd import flat, writes
+from tacit.training.autograd import flat, leaves_of, network_of, writes
 from tacit.verification.reads import user_line
 
 # These give a tensor whose shape follows the values: the shape is the number that is read. The tensor stays traced.
@@ -246,7 +246,8 @@ class TracedTensor(Tensor):
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """Raise `TrainingMisuse`: gradients of records flow through the private model alone."""
-        raise TrainingMisuse(self.trace.refusal)
+        leaf = next(leaves_of(self), None)
+        raise TrainingMisuse(self.trace.refusal + (f" It trains {network_of(leaf)}." if leaf is not None else ""))
 
 
 def traced_call(func: Any, args: Any, kwargs: Any, kind: type[TracedTensor]) -> Any:

@@ -29,6 +29,20 @@ from tacit.training.step_check import settings_of
 from tacit.training.trace import TracedTensor, plain
 
 
+class Withheld(Tensor):
+    """Zeros where a gradient would stand before its release: clipping them by value says what to do instead."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "clamp" in getattr(func, "__name__", ""):
+            raise TrainingMisuse(
+                "gradients must be clipped record by record, which clip_norm does; got clip_grad_value_ after a "
+                "private backward, when no gradient is released. Leave it out."
+            )
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+
 class PrivateModel(nn.Module):
     """Model whose training-mode outputs carry private gradients; in evaluation mode it equals `module`.
 
@@ -149,6 +163,8 @@ class PrivateModel(nn.Module):
             batch = PhysicalBatch(recording.form.inner_product, recording.inputs, found)
             monitor.compare_sum(self.clipped, batch, total, session.run.clip)
         session.record(total, norms)
+        smallest = min(self.clipped.trainable.values(), key=Tensor.numel)
+        smallest.grad = torch.zeros_like(smallest).as_subclass(Withheld)
 
     @property
     def _module(self) -> nn.Module:

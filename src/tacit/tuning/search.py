@@ -144,6 +144,8 @@ class PrivateSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             self.ledger_.mark_unsafe(switch, own.standing)
         if own.standing is not Standing.PROVEN:
             self.ledger_.mark_unsafe(f"a trial was {own.standing.value}", own.standing)
+        if own.relation is Relation.ZERO_OUT:
+            self.ledger_.leave_places()
         if own.relation is not self.ledger_.relation:
             self.ledger_.mark_unsafe(f"trials are certified under {own.relation.value}", Standing.CLAIMED)
         return model

@@ -17,11 +17,9 @@ from tacit.erm.release import ledger_and_stream
 from tacit.gradients import ClippedSum
 from tacit.mechanisms import Approximate, Gaussian, Mechanism
 from tacit.noise import Stream, rounded_gaussian
-from tacit.relation import Relation
 from tacit.sampling import PoissonSampler
 from tacit.tradeoff import TradeOff
 from tacit.tradeoff.gaussian import gaussian_epsilon
-from tacit.training.resolve_plan import UNDECLARED_SIZE
 from tacit.variational.bayesian_observer import Pairs
 from tacit.variational.dpvi import first
 from tacit.variational.likelihoods import Likelihood, check_captured
@@ -108,7 +106,7 @@ def infer_concealed(
         noise_multiplier: > 0, see above.
         learning_rate: eta > 0, at most n prior_std^2.
         public_size: public number of records, >= 1, which b and the prior's part follow; without it the private number
-            decides both, and under add_remove the guarantee is conditional on its being public.
+            decides both, and add_remove is stated as zero_out.
         prior_std: of every parameter, > 0.
         samples: released at the end, for predictions, >= 1.
         held_out: records that training must not see, for the Bayesian accountant; none, no such number.
@@ -153,8 +151,8 @@ def infer_concealed(
     clipped = ClippedSum(point, FlatClip(clip_norm), expected_batch_size=rate * n)
     nu = clipped.slack + state_rounding(planned, _MOST_RECORDS * n, pull)
     ledger, stream = ledger_and_stream(ledger, stream, exact=exact_path(nu))
-    if public_size is None and ledger.relation is Relation.ADD_REMOVE:
-        ledger.facts.missing("settings", UNDECLARED_SIZE)
+    if public_size is None:
+        ledger.leave_places()
     check_captured(likelihood, (inputs, targets), ledger)
     if on_plan is not None:
         on_plan(paid.mechanism)

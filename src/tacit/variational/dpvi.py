@@ -149,7 +149,7 @@ def infer(
     Every step clips the gradient of each drawn record's expected log likelihood to `clip_norm`, adds noise to the sum,
     and adds the exact gradient of the divergence, which no record enters. The variational parameters themselves are
     released, so samples of the posterior are free. Standing: proven, unless the likelihood reads data besides its
-    arguments that `LogJoint.public` does not name, or `public_size` is not given.
+    arguments that `LogJoint.public` does not name.
 
     Args:
         likelihood: see `tacit.variational.likelihoods`.
@@ -159,7 +159,7 @@ def infer(
         steps: >= 1.
         sample_rate: of Poisson sampling, in (0, 1].
         public_size: public number of records, >= 1, which sums and divergence are divided by; without it n decides
-            both, and under add_remove the guarantee is conditional on its being public.
+            both, and add_remove is stated as zero_out.
         noise_multiplier: noise std / clip_norm of every step, > 0; or give `target`.
         target: the guarantee to meet.
         family: "mean_field" or "full_rank".

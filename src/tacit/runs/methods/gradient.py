@@ -124,8 +124,8 @@ class Gradient(Method[GradientSettings]):
             noise=config.section("noise").correlation,
             noise_multiplier=noise_of(config),
             target=None if config.epsilon is None else Epsilon(config.epsilon, config.delta),
-            sample_rate=self._sample_rate(job),
-            expected_batch_size=job.config.batch_size,
+            batch_size=config.batch_size,
+            public_size=config.public_size,
             epochs=config.epochs,
             delta=config.delta,
             ledger=job.ledger,
@@ -188,7 +188,7 @@ class Gradient(Method[GradientSettings]):
         return model
 
     def _sample_rate(self, job: Job) -> float:
-        return job.config.batch_size / self.units(job)
+        return job.config.batch_size / (job.config.public_size or self.units(job))
 
     def _parts(self, job: Job) -> tuple[nn.Module, Optimizer, LRScheduler | None]:
         model = network_of(job.config, job.dataset)
