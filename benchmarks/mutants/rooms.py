@@ -65,6 +65,8 @@ _ROOMS = {
     "training/private_outputs.py": _LOOP,
     "training/loader.py": _LOOP,
     "opacus/": ["tests/opacus/test_engine.py", "tests/opacus/test_checkpoint.py"],
+    "tradeoff/": ["tests/tradeoff", "tests/accounting/test_range_ends.py"],
+    "budget/": ["tests/budget"],
     "tickets/": ["tests/tickets"],
     "erm/": _ERM,
     "data/": ["tests/data/test_arrays.py", "tests/data/test_table.py"],

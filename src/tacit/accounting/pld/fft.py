@@ -159,7 +159,7 @@ class Convolution:
         ):
             anchor = upper.atoms[0] if upper.atoms else _anchor(upper, part, theta, pitch)
             first = anchor + pitch * (np.floor((low - anchor) / pitch) - 4)
-            points = int(np.ceil((high - first) / pitch)) + 5
+            points = max(int(np.ceil((high - first) / pitch)) + 5, 1)  # Ends may cross where next to nothing is lost.
             exact = place_atoms(upper, first, pitch, points) if upper.discrete or upper.table is not None else None
             up.append((exact or round_up(upper, first, pitch, points), count))
             down.append((exact or round_down(lower, first, pitch, points, theta, close=largest > _COARSE), count))
