@@ -38,7 +38,7 @@ contradicted number says nothing about the rest of a work: "assumes" states what
 _TAIL = """
 ## The numbers behind a row
 
-`tacit verify docs/claims/files/NAME.json` recomputes a row, where NAME stands in its first cell. The second
+`tacit verify FILE` recomputes a row: its file is in `docs/claims/files`, named as its first cell. The second
 computation is `tacit.judge` (ball arithmetic; `confirmed` on the bracket), or for shuffled batches in a secret order
 the bound of Chua et al. (2024) summed anew in ball arithmetic. `python -m benchmarks.claims_board` writes this page
 and [feed.json](feed.json) again.

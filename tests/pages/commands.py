@@ -26,6 +26,7 @@ FAMILIES = {
     r"python -m tests\.": "minutes, stored in benchmarks/results; the tests run a part",
     r"tacit reproduce (improved-accounting$|.*--full|.*--quick)": "hours at most; .ci/run runs all at reduced size",
     r"python (examples|docs/tutorials)/": "tests/test_examples.py and tests/test_tutorials.py run every script",
+    r"tacit train (mnist|fashion_mnist|kmnist|imdb) --epsilon": "minutes; tests/runs/test_recipes.py trains small ones",
     r"jupytext": "docs/build_tutorials.py makes the same notebook by the same library",
     r"(tacit|mkdocs) serve": "a server that does not end; tests/workbench and tests/test_site.py ask one",
 }

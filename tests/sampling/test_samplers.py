@@ -142,8 +142,6 @@ class TestTruncated:
     def test_the_mechanism(self):
         described = TruncatedPoissonSampling(70).mechanism(Gaussian(1.3), 1000, 0.05)
         assert described == TruncatedPoisson(Gaussian(1.3), 0.05, 1000, 70)
-        with pytest.raises(InvalidInput, match="relation must be add_remove or replace_one"):
-            TruncatedPoissonSampling(70).check_relation(Relation.ZERO_OUT)
 
 
 class TestGrouped:

@@ -180,9 +180,9 @@ class Hidden(Dataset):
 
 
 @pytest.mark.parametrize(
-    ("data", "how"), [(lambda: TensorDataset(*blobs()), How.CHECKED), (Hidden, How.ASSUMED)], ids=["tensors", "hidden"]
+    ("data", "how"), [(lambda: TensorDataset(*blobs()), How.ENFORCED), (Hidden, How.ASSUMED)], ids=["tensors", "hidden"]
 )
-def test_rows_of_a_data_set_are_probed_or_assumed(data, how):
+def test_rows_of_a_data_set_are_watched_or_assumed(data, how):
     assert run(data()).ledger.facts["rows"].how is how
 
 

@@ -307,7 +307,7 @@ def test_a_data_set_that_cannot_be_tested_makes_the_run_conditional():
     p = private(data=Unreached())
     epochs(p, CORRECT["plain"], 1)
     assert p.ledger.standing is Standing.CONDITIONAL
-    assert "transform=" in p.facts["rows"].says
+    assert "Unreached reads X" in p.facts["rows"].says
     for data in (Records(X, Y), Subset(Records(X, Y), range(60))):
         p = private(data=data)
         epochs(p, CORRECT["plain"], 1)

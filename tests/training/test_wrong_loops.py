@@ -15,6 +15,7 @@ STATED = {"noise_turned_down", "person_repeated_six_times"}
 DEMOTED = {
     *("empty_batch_continue", "hard_mining_numpy", "loss_weighted_by_float", "regulariser_other_records"),
     "skip_batch_of_high_loss",
+    "dataset_standardised_by_private_mean",
 }
 REFUSALS = (TacitError, TypeError, ValueError)
 

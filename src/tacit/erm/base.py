@@ -223,15 +223,23 @@ def checked_rows(estimator: BaseEstimator, X: object, *, reset: bool) -> Array:
 
 def text_columns(X: Any) -> list[object]:
     """Names, or numbers, of the columns of X that hold something else than numbers; no cell leaves it."""
-    found: list[object] = []
     frame = hasattr(X, "columns") and hasattr(X, "__getitem__")
-    columns = list(X.columns) if frame else range(np.asarray(X, dtype=object).shape[-1])
-    for name in columns:
-        try:
-            np.asarray(X[name] if frame else np.asarray(X, dtype=object)[:, name], dtype=np.float64)
-        except (TypeError, ValueError, IndexError):
-            found.append(name)
-    return found
+    try:
+        table = X if frame else np.asarray(X, dtype=object)
+        names = list(X.columns) if frame else list(range(table.shape[1]))
+    except Exception:
+        # What no table can be made of has no columns; another package's message may quote it.
+        return []
+    return [name for name in names if not _is_numeric(table[name] if frame else table[:, name])]
+
+
+def _is_numeric(column: Any) -> bool:
+    try:
+        np.asarray(column, dtype=np.float64)
+    except Exception:
+        # Objects of the caller raise what they like.
+        return False
+    return True
 
 
 def indices_of(y: Array, classes: Sequence[object] | Array | None, *, strict: bool) -> tuple[Array, Array]:

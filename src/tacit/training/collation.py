@@ -91,12 +91,13 @@ class _Trial:
 
     def fill(self, whole: _Collation, records: list[Any]) -> None:
         """Make every row of `whole`, the collation of `records`, from its own record; raise where values would mix."""
+        made = [list(self._rows(record, whole, place)) for place, record in enumerate(records)]
         states = _states()
         for place, (record, other) in enumerate(pairwise(records[: _PAIRS + 1])):
             self._check_values(record, other, whole, place)
         _restore(states)
         for place, record in enumerate(records):
-            for (row, shared), (own, _) in self._rows(record, whole, place):
+            for (row, shared), (own, _) in made[place]:
                 if not shared:
                     row[...] = own  # type: ignore[assignment]  (both are tensors, or both arrays)
                 elif not _equal(row, own) and not self._repeats(row, record, whole, place):

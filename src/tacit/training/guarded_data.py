@@ -102,6 +102,8 @@ class GuardedData(Dataset[Any]):
                 raise
             except Exception as error:
                 self.doubt = f"{type(self.data).__name__} does not run on watched columns ({told(error)[:-1]}); {MEND}"
+        if not (self.doubt or reading.entries):
+            self.doubt = f"a record of {type(self.data).__name__} is made of no entry of its columns; {MEND}"
         if self.doubt:
             return self.data[index]
         self._own(index, reading.entries)
@@ -147,7 +149,9 @@ class GuardedData(Dataset[Any]):
     def _is_data(self, name: str, value: object) -> bool:
         if id(value) in self._public or value is self.data or isinstance(value, nn.Module):
             return holds_data(name, value) and id(value) not in self._public
-        return holds_data(name, value) or (is_column(value) and not _is_plain(value, self.size))
+        if holds_data(name, value) or hasattr(value, "cache_info"):
+            return True
+        return is_column(value) and len(value) > 0 and not _is_plain(value, self.size)  # type: ignore[arg-type]
 
     def _note(self, found: dict[str, object], what: str = "") -> None:
         for name in found:

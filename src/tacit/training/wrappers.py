@@ -163,8 +163,9 @@ class PrivateModel(nn.Module):
             batch = PhysicalBatch(recording.form.inner_product, recording.inputs, found)
             monitor.compare_sum(self.clipped, batch, total, session.run.clip)
         session.record(total, norms)
-        smallest = min(self.clipped.trainable.values(), key=Tensor.numel)
-        smallest.grad = torch.zeros_like(smallest).as_subclass(Withheld)
+        if session.run.whole is None:
+            smallest = min(self.clipped.trainable.values(), key=Tensor.numel)
+            smallest.grad = torch.zeros_like(smallest).as_subclass(Withheld)
 
     @property
     def _module(self) -> nn.Module:
