@@ -1,5 +1,7 @@
 """Items of a data set are made of entries of their own, or that is found at the item."""
 
+import contextlib
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -76,6 +78,10 @@ RIGHT = {
     "subset": lambda tmp: Subset(items(counted, x=X), list(range(N))[::-1]),
     "two sets": lambda tmp: ConcatDataset([Subset(items(counted, x=X), range(6)), Subset(TensorDataset(X), range(6))]),
     "draws": lambda tmp: items(lambda self, i: self.x[i] + torch.randn(3), x=X),
+    "augmentation": lambda tmp: items(
+        lambda self, i: self.transform(self.x[i]), x=X, transform=Augmentation(torch.abs, Augmentation(torch.sqrt))
+    ),
+    "generator": lambda tmp: items(lambda self, i: (self.x[i], self.draw.normal()), x=X, draw=np.random.default_rng(0)),
     "counter": lambda tmp: items(counted, x=X),
     "cache": lambda tmp: items(cached, x=X, cache={}),
     "rows by name": lambda tmp: items(
@@ -140,7 +146,88 @@ def opened(self, i):
         return np.frombuffer(file.read(), np.float32, 3, 128 + 12 * i)
 
 
+class Helper:
+    """Keeps what it saw last, and takes it in."""
+
+    def __init__(self):
+        self.last = None
+
+    def __call__(self, row):
+        taken = row if self.last is None else row + self.last
+        self.last = row
+        return taken
+
+
+class Bank:
+    """Reads a table by another method than its call."""
+
+    def of(self, row):
+        return row + BANK[0]
+
+
+class Augmentation:
+    """A transform with constants of its own and a list of parts, as libraries have them."""
+
+    def __init__(self, *parts):
+        self.mean, self.scale, self.parts = (0.5, 0.5, 0.5), 2.0, list(parts)
+
+    def __call__(self, row):
+        for part in self.parts:
+            row = part(row)
+        return (row - torch.tensor(self.mean)) / self.scale + 0.1 * torch.randn(3)
+
+
+LAST = None
+HELPER = Helper()
+
+
+def by_global(self, i):
+    global LAST
+    taken = self.x[i] if LAST is None else self.x[i] + LAST
+    LAST = self.x[i]
+    return taken
+
+
+def by_class(self, i):
+    taken = self.x[i] + getattr(type(self), "last", 0)
+    type(self).last = self.x[i]
+    return taken
+
+
+def by_closure():
+    last = None
+
+    def item(self, i):
+        nonlocal last
+        taken = self.x[i] if last is None else self.x[i] + last
+        last = self.x[i]
+        return taken
+
+    return item
+
+
+def by_iterator(self, i):
+    return next(self.rows_in_order) + 0 * self.x[i]
+
+
+def whole_by_none(self, i):
+    return self.x[i] - self.x[None].mean(1)[0]
+
+
 UNDECIDED = {
+    "a helper's memory": (lambda self, i: self.helper(self.x[i]), "keeps state from record to record"),
+    "a global helper's memory": (lambda self, i: HELPER(self.x[i]), "keeps state from record to record"),
+    "a global": (by_global, "keeps state from record to record"),
+    "an attribute of the class": (by_class, "keeps state from record to record"),
+    "a closure": (by_closure(), "keeps state from record to record"),
+    "a helper's method with a bank": (lambda self, i: self.bank.of(self.x[i]), "reads BANK"),
+    "an iterator": (by_iterator, "reads rows_in_order"),
+    "a new axis": (whole_by_none, "used as a whole"),
+    "all of it": (lambda self, i: self.x[i] - self.x[...].mean(0), "used as a whole"),
+    "by a truth value": (lambda self, i: self.x[i] - self.x[True].mean(1)[0], "used as a whole"),
+    "a copy of the column": (lambda self, i: self.x[i] + self.twin[(i + 1) % N], "entries of several numbers"),
+    "doubts of an inner data set": (lambda self, i: self.inner[i], "used as a whole (mean)"),
+    "a column of an inner data set": (lambda self, i: self.base[i] + self.base.x[(i + 1) % N], "several numbers"),
     "mean of the column": (lambda self, i: self.x[i] - self.x.mean(0), "self.x is used as a whole (mean)"),
     "mean that was kept": (lambda self, i: self.x[i] - self.centre, "self.centre is used as a whole"),
     "columns of a dict": (lambda self, i: self.data["x"][i] - self.data["x"].sum(), "is used as a whole (sum)"),
@@ -163,6 +250,16 @@ def test_what_is_made_of_more_is_doubted_by_name(name, tmp_path):
     saved(tmp_path)
     bank = BANK.clone()
     columns = {"x": X, "y": X[:, 0], "centre": X.mean(0), "data": {"x": X}, "array": X.numpy(), "seen": []}
+    columns |= {
+        "helper": Helper(),
+        "bank": Bank(),
+        "twin": X.clone(),
+        "rows_in_order": iter(X),
+        "base": items(counted, x=X),
+    }
+    columns["inner"] = items(lambda self, i: self.x[i] - self.x.mean(0), x=X)
+    used = function.__code__.co_names
+    columns = {key: value for key, value in columns.items() if key in used}
     if "transform" in name:
         columns["transform"] = lambda row: row + bank[0]
     data = items(function, **columns, path=str(tmp_path / "x.npy"))
@@ -175,6 +272,37 @@ def test_what_is_made_of_more_is_doubted_by_name(name, tmp_path):
         return
     assert says in guarded.doubt
     assert len(found) == N
+
+
+def test_a_doubt_quotes_no_key_and_no_message():
+    def refused(self, i):
+        raise KeyError("John Smith") if not torch.is_tensor(self.x) else ValueError
+
+    def keyed(self, i):
+        return self.rows["John Smith"].mean() + self.x[i]
+
+    for data in (items(refused, x=X), items(keyed, x=X, rows={"John Smith": X[0]})):
+        guarded = GuardedData(data)
+        with contextlib.suppress(ValueError):
+            guarded[0]
+        assert guarded.doubt
+        assert "Smith" not in guarded.doubt
+
+
+def test_a_data_set_that_closes_its_file_in_the_end_keeps_it_open():
+    closed = []
+
+    class Closing(Items):
+        def __getitem__(self, i):
+            return self.x[i]
+
+        def __del__(self):
+            closed.append(1)
+
+    data = Closing(x=X)
+    guarded = GuardedData(data)
+    assert torch.equal(guarded[3], X[3])
+    assert not closed
 
 
 def test_what_was_declared_public_is_not_doubted():

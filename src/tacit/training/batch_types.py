@@ -13,7 +13,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
-from tacit.errors import InvalidInput, NoRecordRule, told
+from tacit.errors import InvalidInput, NoRecordRule
 from tacit.training.autograd import flat
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.trace import EARLIER, Node, Trace, TracedTensor, plain
@@ -136,7 +136,8 @@ def _doubt(again: _Again, made: Callable[[_Again], Tensor], before: Tensor, sent
     except InvalidInput:
         raise
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        return f"its operations do not run again: {told(error)}"
+        # Its message may quote a value.
+        return f"its operations do not run again ({type(error).__name__})."
     if found.shape != before.shape or not _same(found, before):
         raise InvalidInput(sentence)
     lines = () if mode is None else mode.foreign

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dis
 import functools
-from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType, MethodType
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,61 @@ def captured(function: object, wanted: Wanted) -> dict[str, object]:
     found: dict[str, object] = {}
     _search("", function, wanted, found, set(), _DEPTH)
     return found
+
+
+class ReachedState:
+    """What may keep a value from one call of `functions` to the next: objects, containers, closures, globals, classes.
+
+    Args:
+        functions: functions, objects and classes; what they reach is searched as by `captured`.
+
+    Example:
+        >>> seen = []
+        >>> state = ReachedState([lambda x: seen.append(x)])
+        >>> state.changed(), seen.append(1), state.changed()
+        (False, None, True)
+    """
+
+    def __init__(self, functions: Iterable[object]):
+        self._tables: dict[int, Mapping[str, object]] = {}
+        self._containers: dict[int, Sized] = {}
+        self._closures: dict[int, tuple[tuple[CellType, ...], Mapping[str, object], tuple[str, ...]]] = {}
+        for function in functions:
+            captured(function, self._keep)
+        self._before = self._state()
+
+    def changed(self) -> bool:
+        """Whether anything was bound anew, grew or shrank since the last look."""
+        now = self._state()
+        before, self._before = self._before, now
+        return now != before
+
+    def _keep(self, _: str, value: Any) -> bool:
+        if isinstance(value, FunctionType):
+            names = tuple(dict.fromkeys(_globals(value.__code__)))
+            self._closures[id(value)] = value.__closure__ or (), value.__globals__, names
+        if hasattr(value, "__dict__") and not isinstance(value, ModuleType):
+            self._tables[id(value)] = value.__dict__
+        if isinstance(value, list | dict | set | deque):
+            self._containers[id(value)] = value
+        return False
+
+    def _state(self) -> list[int]:
+        """Identities of all that is bound, and lengths."""
+        state = [len(value) for value in self._containers.values()]
+        for table in self._tables.values():
+            state.extend(map(id, table.values()))
+        for cells, table, names in self._closures.values():
+            state.extend(id(table.get(name)) for name in names)
+            state.extend(map(_held_by, cells))
+        return state
+
+
+def _held_by(cell: CellType) -> int:
+    try:
+        return id(cell.cell_contents)
+    except ValueError:
+        return 0  # A name that is not bound yet.
 
 
 def captured_schedulers(function: Callable[..., Any]) -> list[LRScheduler]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +41,14 @@ class Records:
     doubt: str = ""
 
     @classmethod
-    def of(cls, model: nn.Module, inputs: Any, targets: Any, device: str | torch.device | None) -> Records:
+    def of(
+        cls,
+        model: nn.Module,
+        inputs: Any,
+        targets: Any,
+        device: str | torch.device | None,
+        public: Iterable[object] = (),
+    ) -> Records:
         """Arrays, tensors, or a `torch.utils.data` data set or loader (without targets) as checked tensors.
 
         Args:
@@ -49,6 +56,7 @@ class Records:
             inputs: as in `fit`.
             targets: array or tensor; None for a data set.
             device: that of the model, to have each batch moved there; None when the data lie there.
+            public: what the data set reads and was declared public.
 
         Raises:
             InvalidInput: values are not finite numbers, or records lie on another device and `device` is None.
@@ -57,7 +65,7 @@ class Records:
         if isinstance(inputs, Dataset | DataLoader):
             if targets is not None:
                 raise check.fail("targets", "left out with a data set, which holds them", type(targets).__name__)
-            inputs, targets, doubt = stacked(inputs)
+            inputs, targets, doubt = stacked(inputs, public)
         elif targets is None:
             raise check.fail("targets", "given unless inputs is a torch.utils.data data set", None)
         records = cls(as_inputs(inputs), _tensor("targets", targets), _device_of(model), doubt)
@@ -180,7 +188,7 @@ def _first_few(values: Sequence[int]) -> str:
     return listed + (f" and {len(values) - 5} more" if len(values) > 5 else "")
 
 
-def stacked(dataset: Dataset[Any] | DataLoader[Any]) -> tuple[Any, Any, str]:
+def stacked(dataset: Dataset[Any] | DataLoader[Any], public: Iterable[object] = ()) -> tuple[Any, Any, str]:
     """Inputs and targets of every record, in order, and the doubt of `GuardedData` about them.
 
     A record is (input, target) or (input, ..., target).
@@ -203,7 +211,7 @@ def stacked(dataset: Dataset[Any] | DataLoader[Any]) -> tuple[Any, Any, str]:
     if not len(dataset):
         raise check.fail("inputs", "at least one record", 0)
     _check_memory(_bytes(collate([dataset[0]])) * len(dataset))
-    guarded = GuardedData(dataset, (), collate)
+    guarded = GuardedData(dataset, map(id, public), collate)
     columns = _split(collated(collate, [guarded[i] for i in range(len(dataset))]))
     return *columns, guarded.doubt
 

@@ -160,7 +160,9 @@ def fit(
     check_processes(model, 1 if ranks is None else ranks.size)
     if ranks is not None:
         options = _checked_for_ranks(options, holdout)
-    records, count = validate_inputs(model, inputs, targets, loss, optimizer, options.precision, device)
+    records, count = validate_inputs(
+        model, inputs, targets, loss, optimizer, options.precision, device, list((public or {}).values())
+    )
     callbacks = check_callbacks(callbacks)
     schedule = check_scheduler(optimizer, scheduler, scheduler_per)
     identity, saved = file_identity(checkpoint), open_checkpoint(checkpoint, resume)

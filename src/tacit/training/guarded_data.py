@@ -9,6 +9,8 @@ happens, whatever the values are.
 from __future__ import annotations
 
 import functools
+import io
+import operator
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -22,18 +24,20 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
-from tacit.errors import InvalidInput, told
-from tacit.training.captured import captured, holds_data
+from tacit.errors import InvalidInput
+from tacit.training.captured import ReachedState, captured, holds_data
 
 _TRUSTED = (TensorDataset, Subset, ConcatDataset)
 # Say nothing about values, or give the rows under another name.
-_PUBLIC = frozenset(
-    ("shape", "dtype", "ndim", "size", "columns", "column_names", "features", "num_rows", "num_columns", "device")
-)
+_PUBLIC = frozenset(("shape", "dtype", "ndim", "size", "column_names", "num_rows", "num_columns", "device"))
 _ROWS = frozenset(("values", "iloc", "iat"))
 _CONSTANTS = 64  # numbers in a tuple or list that is a size or a constant, not a column
 _ONE = (str, bytes, int, float, complex, bool, type(None), type, PurePath, torch.dtype, torch.device, torch.Generator)
 _LABELS = (str, bytes, int, type(None))
+# Packages whose objects without attributes hold no records: generators of draws, patterns, times, locks.
+_KNOWN = frozenset(
+    ("numpy", "torch", "random", "_random", "re", "datetime", "decimal", "threading", "_thread", "tokenizers")
+)
 MADE_OF_OWN = "each record is made of entries of its own, watched at every record, and collated alone"
 """How it is known that rows are made of their own records."""
 MEND = "wrap its columns: make_private(..., transform=f) on a TensorDataset, or private.declare('rows', 'why')"
@@ -71,12 +75,17 @@ class GuardedData(Dataset[Any]):
         self._owners: dict[Any, _Owners] = {}
         self._inner: list[GuardedData] = []
         self._attributes: dict[str, Any] | None = None
+        self._kind, self._reached = type(data), list[object]()
         if type(data) in (Subset, ConcatDataset):
             self._inner = [GuardedData(each, public) for each in _parts(data)]
         elif not is_trusted(data):
             self._attributes = self._stand_ins()
+            if hasattr(self._kind, "__del__"):
+                # A stand-in ends with its item, and the files of the data set are not to be closed then.
+                self._kind = type(self._kind.__name__, (self._kind,), {"__del__": lambda _: None})
         for function in functions:
             self._note(captured(function, self._is_data), getattr(function, "__name__", type(function).__name__))
+        self._state = ReachedState([*self._reached, *functions])
         _watch_files()
 
     def __len__(self) -> int:
@@ -93,7 +102,7 @@ class GuardedData(Dataset[Any]):
         item = None
         with _Reading() as reading:
             try:
-                item = type(self.data).__getitem__(self._stand_in(), index)
+                item = self._kind.__getitem__(self._stand_in(), index)
                 if any(isinstance(leaf, _Column) for leaf in tree_leaves(item)):
                     raise _Whole("a whole column is part of a record")
             except _Whole as found:
@@ -101,12 +110,16 @@ class GuardedData(Dataset[Any]):
             except InvalidInput:
                 raise
             except Exception as error:
-                self.doubt = f"{type(self.data).__name__} does not run on watched columns ({told(error)[:-1]}); {MEND}"
+                # Its message may quote a value.
+                says = f"does not run on watched columns ({type(error).__name__})"
+                self.doubt = f"{type(self.data).__name__} {says}; {MEND}"
         if not (self.doubt or reading.entries):
             self.doubt = f"a record of {type(self.data).__name__} is made of no entry of its columns; {MEND}"
+        if not self.doubt and self._state.changed():
+            self.doubt = f"what {type(self.data).__name__} reaches keeps state from record to record; {MEND}"
         if self.doubt:
             return self.data[index]
-        self._own(index, reading.entries)
+        self._own(index, reading)
         return item
 
     def _of_part(self, index: int) -> Any:
@@ -119,7 +132,7 @@ class GuardedData(Dataset[Any]):
         raise IndexError("index out of range")
 
     def _stand_in(self) -> Any:
-        made = object.__new__(type(self.data))
+        made = object.__new__(self._kind)
         made.__dict__.update(self._attributes or {})
         return made
 
@@ -130,7 +143,8 @@ class GuardedData(Dataset[Any]):
         for name, value in (inherited | dict(getattr(self.data, "__dict__", {}))).items():
             attributes[name] = self.stand_in(name, value)
         for function in _methods(type(self.data)):
-            self._note(captured(function, self._is_data))
+            self._look_at(function)
+        self._reached += [each for each in type(self.data).__mro__[:-1] if not _is_torch(each)]
         if not hasattr(self.data, "__dict__"):
             self.doubt = f"{type(self.data).__name__} keeps its columns in no attributes; {MEND}"
         return attributes
@@ -143,23 +157,53 @@ class GuardedData(Dataset[Any]):
             return _Column(GuardedData(value, self._public), name, id(value), self)
         if is_column(value):
             return _Column(value, name, id(value), self)
-        self._note(captured(value, self._is_data))
+        self._look_at(value, name)
         return value
 
+    def _look_at(self, value: object, name: str = "") -> None:
+        """Search a function or object, and the methods of objects that it reaches, for data and state."""
+        found: dict[str, object] = {}
+        if self._is_data(name, value):
+            found[name] = value
+        kinds: set[type] = set()
+
+        def wanted(inner: str, part: object) -> bool:
+            kinds.add(type(part))
+            return self._is_data(inner, part)
+
+        found |= captured(value, wanted)
+        for kind in kinds:
+            if kind.__module__.split(".")[0] not in sys.stdlib_module_names | _KNOWN and not _is_installed(kind):
+                for function in _methods(kind):
+                    found |= captured(function, self._is_data)
+                    self._reached.append(function)
+        self._reached.append(value)
+        self._note(found)
+
     def _is_data(self, name: str, value: object) -> bool:
-        if id(value) in self._public or value is self.data or isinstance(value, nn.Module):
-            return holds_data(name, value) and id(value) not in self._public
-        if holds_data(name, value) or hasattr(value, "cache_info"):
+        if id(value) in self._public or value is self.data:
+            return False
+        if holds_data(name, value) or hasattr(value, "cache_info") or _is_opaque(value):
             return True
-        return is_column(value) and len(value) > 0 and not _is_plain(value, self.size)  # type: ignore[arg-type]
+        if isinstance(value, list | tuple | dict | set | frozenset):
+            numbers = any(
+                isinstance(one, int | float) for one in (value.values() if isinstance(value, dict) else value)
+            )
+            return numbers and not _is_plain(value, self.size)
+        return is_column(value) and not isinstance(value, nn.Module)
 
     def _note(self, found: dict[str, object], what: str = "") -> None:
-        for name in found:
+        for name in (each.partition("[")[0] for each in found):
             says = f'reads {name}, of unknown origin: declare it by public={{"{name}": {name}}}'
             self.doubt = self.doubt or f"{what or type(self.data).__name__} {says}"
 
-    def _own(self, index: int, entries: list[tuple[Any, int, Any]]) -> None:
+    def _own(self, index: int, reading: _Reading) -> None:
         """Let the entries that were read belong to the item; raise where one belongs to another."""
+        entries = reading.entries
+        rows = {entry for _, size, entry in entries if size == self.size and isinstance(entry, int)}
+        if len(rows - reading.numbers) > 1:
+            says = "reads entries of several numbers in columns of one for each record"
+            self.doubt = f"a record of {type(self.data).__name__} {says}; {MEND}"
         # In a column of as many entries as records, who reads the entry of its own number reads no other.
         numbered = {column for column, size, entry in entries if size == self.size and entry == index}
         for column, _, entry in entries:
@@ -206,6 +250,7 @@ class _Reading:
 
     def __init__(self) -> None:
         self.entries: list[tuple[Any, int, Any]] = []
+        self.numbers = set[int]()  # Whole numbers that columns gave, which may number entries of others.
 
     def __enter__(self) -> _Reading:
         self._outer = getattr(self.now, "reading", None)
@@ -246,12 +291,17 @@ class _Column:
             records = isinstance(self._value, dict)
             if not (records and len(self._value) == self._guard.size):
                 key = (self._key, len(column)) if records else self._key
-                return _Column(column, f"{self._name}[{entry!r}]", key, self._guard)
+                return _Column(column, f"{self._name}[...]", key, self._guard)
         index = getattr(self._value, "index", None)
         if index is not None and type(self._value).__module__.startswith("pandas") and not _counts(index):
             self._refuse("labels that are no positions")
-        self._note(entry)
-        return self._value[entry]
+        reading = self._note(entry)
+        value = self._value[entry]
+        if isinstance(self._value, GuardedData) and self._value.doubt:
+            raise _Whole(self._value.doubt)
+        if reading is not None and np.ndim(value) == 0 and not isinstance(value, float | str) and _is_whole(value):
+            reading.numbers.add(int(value))
+        return value
 
     def get(self, entry: Any, default: Any = None) -> Any:
         """An entry of a table, as of a dict."""
@@ -271,7 +321,8 @@ class _Column:
         if name.startswith("__"):
             self._refuse(name)
         if name in _PUBLIC:
-            return getattr(self._value, name)
+            public = getattr(self._value, name)
+            return public if not is_column(public) or _is_plain(public, -1) else self._refuse(name)
         if name in _ROWS and hasattr(self._value, name):
             return _Column(_Sized(getattr(self._value, name), len(self._value)), self._name, self._key, self._guard)
         own = self._value.data if isinstance(self._value, GuardedData) else self._value
@@ -282,10 +333,10 @@ class _Column:
             self._refuse(name)
         return self[name]
 
-    def _note(self, entry: Any) -> None:
+    def _note(self, entry: Any) -> _Reading | None:
         reading = getattr(_Reading.now, "reading", None)
         if reading is None:
-            return
+            return None
         axis = 0
         if isinstance(entry, tuple) and not isinstance(self._value, dict):
             while axis < len(entry) - 1 and entry[axis] == slice(None):
@@ -294,6 +345,7 @@ class _Column:
         key = (self._key, axis) if axis else self._key
         size = getattr(self._value, "shape")[axis] if axis else len(self)  # noqa: B009 (of tensors and arrays alone)
         reading.entries.extend((key, size, each) for each in self._numbers(entry, max(size, 1)))
+        return reading
 
     def _numbers(self, entry: Any, size: int) -> Iterator[Any]:
         if isinstance(self._value, dict):
@@ -304,9 +356,12 @@ class _Column:
             if many.dtype == bool:
                 self._refuse("a mask over all entries")
             yield from (int(number) % size for number in many)
+        elif isinstance(entry, str):
+            yield entry
+        elif isinstance(entry, bool) or getattr(entry, "dtype", None) in (bool, torch.bool) or not _is_whole(entry):
+            self._refuse("an index that is no number, slice or list")
         else:
-            index = getattr(entry, "__index__", None)
-            yield entry if index is None else index() % size
+            yield int(entry) % size  # type: ignore[arg-type]  (it is a whole number)
 
     def _refuse(self, what: str) -> NoReturn:
         raise _Whole(f"self.{self._name} is used as a whole ({what})")
@@ -357,6 +412,31 @@ def _parts(data: Any) -> list[Any]:
     return [data.dataset] if type(data) is Subset else data.datasets if type(data) is ConcatDataset else []
 
 
+def _is_installed(kind: type) -> bool:
+    """Whether a class is of an installed package or of torch's."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return "site-packages" in file
+
+
+def _is_torch(kind: type) -> bool:
+    return kind is Dataset or kind.__module__.startswith(("torch.", "typing"))
+
+
+def _is_whole(value: Any) -> bool:
+    try:
+        operator.index(value)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return True
+
+
+def _is_opaque(value: object) -> bool:
+    """Whether nobody sees what a value reads: iterators, open files, connections."""
+    if isinstance(value, _ONE) or callable(value) or hasattr(value, "__dict__") or is_column(value):
+        return isinstance(value, Iterator | io.IOBase)
+    return type(value).__module__.split(".")[0] not in _KNOWN | {"builtins"} or isinstance(value, Iterator)
+
+
 def is_column(value: object) -> bool:
     """Whether a value has entries by number or key."""
     return not isinstance(value, _ONE) and hasattr(value, "__getitem__") and hasattr(value, "__len__")
@@ -380,7 +460,7 @@ def _is_plain(value: Any, size: int) -> bool:
 
 def _held(kind: type) -> Iterator[tuple[str, Any]]:
     """Attributes of a class that are columns."""
-    if kind is Dataset or kind.__module__.startswith(("torch.", "typing")):
+    if _is_torch(kind):
         return
     for name, value in vars(kind).items():
         if not name.startswith("__") and is_column(value):
@@ -390,15 +470,16 @@ def _held(kind: type) -> Iterator[tuple[str, Any]]:
 def _methods(kind: type) -> Iterator[FunctionType]:
     """What may run when an item is made: all methods of the user's classes, besides the making of the data set."""
     for each in kind.__mro__[:-1]:
-        if each is Dataset or each.__module__.startswith(("torch.", "typing")):
+        if _is_torch(each):
             continue
         for name, value in vars(each).items():
-            function = getattr(value, "fget", getattr(value, "__func__", value))
+            function = getattr(value, "fget", getattr(value, "__func__", getattr(value, "func", value)))
             if isinstance(function, FunctionType) and name not in ("__init__", "__len__"):
                 yield function
 
 
 _FILES = "files"
+_OPENS = frozenset(("open", "sqlite3.connect", "socket.connect", "subprocess.Popen"))
 
 
 @functools.cache
@@ -407,10 +488,10 @@ def _watch_files() -> None:
     libraries = tuple({sys.prefix, sys.base_prefix})
 
     def note(event: str, given: tuple[Any, ...]) -> None:
-        reading = getattr(_Reading.now, "reading", None) if event == "open" else None
-        if reading is None or not isinstance(given[0], str | bytes | PurePath):
+        reading = getattr(_Reading.now, "reading", None) if event in _OPENS else None
+        if reading is None or not (event != "open" or isinstance(given[0], str | bytes | PurePath)):
             return
-        path = str(given[0])
+        path = str(given[0]) if event == "open" else event
         if not path.startswith(libraries) and not path.endswith((".py", ".pyc")):
             reading.entries.append((_FILES, 0, path))
 

@@ -341,8 +341,8 @@ class LoopChecks:
         declared, version = self._public.get(id(value), (None, 0))
         if declared is value:
             return (id(value), version) if version == value._version else None
-        if value.requires_grad:
-            return "parameter" if isinstance(value, nn.Parameter) else object()
+        if isinstance(value, nn.Parameter):
+            return "parameter"
         if not value.numel():
             return "empty"
         first = value.flatten()[0]

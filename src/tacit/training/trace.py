@@ -156,7 +156,7 @@ class Trace:
         autocast = (device, torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
         given = refer(args, self), refer(kwargs, self)
         drawn = _states(device) if _draws(function, kwargs) else None
-        others = tuple(self.known(value) for value in flat((args, kwargs)) if _is_other(value))
+        others = tuple(self._named(value) for value in flat((args, kwargs)) if _is_other(value))
         self.nodes.append(Node(function, *given, torch.is_grad_enabled(), user_line(), others, autocast, drawn))
         return len(self.nodes) - 1
 
@@ -209,6 +209,11 @@ class Trace:
             self._shape(self.roots[place]) if node is None else self._program(node, numbers)
             for place, node in enumerate(self.nodes)
         )
+
+    def _named(self, value: Tensor) -> Hashable | None:
+        """What tells a tensor from outside of the trace from others of another shape, origin or value."""
+        name = self.known(value)
+        return None if name is None else (name, value.dtype, tuple(map(self._number, value.shape)))
 
     def _shape(self, root: Tensor) -> Hashable:
         return root.dtype, root.stride() if root.dim() > 1 else (), tuple(map(self._number, root.shape))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ def validate_inputs(
     optimizer: Optimizer,
     precision: str,
     device: str | torch.device | None,
+    public: Iterable[object] = (),
 ) -> tuple[Records, int]:
     """The records as tensors and their number, after the checks of `fit`.
 
@@ -41,6 +42,7 @@ def validate_inputs(
         optimizer: of exactly the trainable parameters of `model`.
         precision: "float32" or "bfloat16".
         device: that of the model, to have each batch moved there; None when the data lie there.
+        public: what the data set reads and was declared public.
 
     Raises:
         InvalidInput: data, loss, optimizer, precision or device break their rule.
@@ -50,7 +52,7 @@ def validate_inputs(
     examine(model)
     check_mode(model)
     check_optimizer(model, optimizer)
-    records = Records.of(model, inputs, targets, device)
+    records = Records.of(model, inputs, targets, device, public)
     with computed_in(model, precision):
         return records, check_data(model, loss, records)
 
