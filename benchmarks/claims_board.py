@@ -24,6 +24,7 @@ from tacit.statement import check_statement
 
 HOME = Path(__file__).parents[1] / "docs" / "claims"
 CONTRADICTED = "contradicted"
+SUMMED = "same bound, summed anew"
 _SAME = 1e-6
 _TIGHT = 0.02  # Relative: a claim within it of the least epsilon is tight; printed ones have two or three digits.
 _HEAD = """# Published claims, recomputed
@@ -31,7 +32,8 @@ _HEAD = """# Published claims, recomputed
 Each row states what somebody published, the mechanism that it is about, and the epsilon that is proven to leak and
 proven to be enough for that mechanism. "valid" says that the claim holds for the mechanism as stated, "not tight"
 that less than the claim is proven: a larger epsilon than needed is no mistake. "contradicted" says that more than the
-claim is proven to leak, by two computations that share no code. Nothing here shows what any program did, and a
+claim is proven to leak, by two computations that share no code; "exceeded by one bound" that there is one such bound,
+and no second derivation of it. Nothing here shows what any program did, and a
 contradicted number says nothing about the rest of a work: "assumes" states what makes the claim true.
 
 """
@@ -39,9 +41,9 @@ _TAIL = """
 ## The numbers behind a row
 
 `tacit verify FILE` recomputes a row: its file is in `docs/claims/files`, named as its first cell. The second
-computation is `tacit.judge` (ball arithmetic; `confirmed` on the bracket), or for shuffled batches in a secret order
-the bound of Chua et al. (2024) summed anew in ball arithmetic. `python -m benchmarks.claims_board` writes this page
-and [feed.json](feed.json) again.
+computation is `tacit.judge` (ball arithmetic; `confirmed` on the bracket); for shuffled batches in a secret order, for
+which it has no rule, the bound of Chua et al. (2024) is summed anew in ball arithmetic, which checks the sum alone.
+`python -m benchmarks.claims_board` writes this page and [feed.json](feed.json) again.
 
 ## Add a claim
 
@@ -67,7 +69,7 @@ def confirmed(claim: Claim, found: Examined) -> str:
     """What a second computation says of the numbers of `found`."""
     shuffled = [(part, steps) for part, steps in _drawn(claim) if isinstance(part, Shuffled)]
     if shuffled:
-        return "confirmed" if all(_summed_anew(*each, claim, found.lower or 0.0) for each in shuffled) else "undecided"
+        return SUMMED if all(_summed_anew(*each, claim, found.lower or 0.0) for each in shuffled) else "undecided"
     bracket = found.lower or 0.0, found.upper
     return check_bracket(claim.ledger.mechanism, claim.delta, *bracket, relation=claim.ledger.relation).verdict.value
 
@@ -114,6 +116,8 @@ def _row(path: Path, known: Mapping[str, str]) -> dict[str, Any]:
 def _verdict(claim: Claim, found: Examined, second: str) -> str:
     if found.refutations and second == "confirmed":
         return CONTRADICTED
+    if found.refutations and second == SUMMED:
+        return "exceeded by one bound"
     if claim.epsilon < found.upper * (1 - _SAME):
         return "not proven here"
     return "valid" if claim.epsilon <= found.upper * (1 + _TIGHT) else "valid, not tight"

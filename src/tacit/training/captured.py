@@ -53,7 +53,7 @@ class ReachedState:
 
     Example:
         >>> seen = []
-        >>> state = ReachedState([lambda x: seen.append(x)])
+        >>> state = ReachedState([seen])
         >>> state.changed(), seen.append(1), state.changed()
         (False, None, True)
     """
