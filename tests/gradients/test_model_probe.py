@@ -2,6 +2,7 @@
 
 import copy
 import random
+import sys
 from collections import deque
 
 import numpy as np
@@ -149,3 +150,31 @@ def test_state_in_a_queue_is_found():
 
     with pytest.raises(UnsupportedModel, match="queue"):
         ModelProbe(Queue())(X)
+
+
+def test_a_probe_gives_no_reference_away():
+    """torch's reduction of a generator would: a process that copied one often enough died without a sentence."""
+
+    class Drawing(nn.Linear):
+        def __init__(self):
+            super().__init__(6, 3)
+            self.generator = torch.Generator().manual_seed(1)
+
+        def forward(self, x):
+            return super().forward(x) + torch.randn(3, generator=self.generator)
+
+    probe = ModelProbe(Drawing())
+    probe(X)
+    held = sys.getrefcount(None)
+    for _ in range(8):
+        probe(X)
+    assert sys.getrefcount(None) > held - 8
+
+
+def test_the_copy_of_a_generator_draws_alike_and_apart():
+    generator = torch.Generator().manual_seed(3)
+    torch.rand(5, generator=generator)
+    copied = copy.deepcopy(generator)
+    drawn = torch.rand(4, generator=copied)
+    torch.rand(1, generator=torch.Generator().manual_seed(9))
+    assert torch.equal(torch.rand(4, generator=generator), drawn)

@@ -7,6 +7,7 @@ version. Attributes are followed through lists, dictionaries and plain objects, 
 from __future__ import annotations
 
 import copy
+import copyreg
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -144,6 +145,21 @@ def call_with(module: nn.Module, values: Mapping[str, Tensor], positional: Any, 
     finally:
         for table, own in zip(tables, before, strict=True):
             table.update(own)
+
+
+def _reduced(generator: torch.Generator) -> tuple[Any, tuple[torch.device, Tensor]]:
+    """What a copy or a pickle of a generator is made of."""
+    return _generator, (generator.device, generator.get_state())
+
+
+def _generator(device: torch.device, state: Tensor) -> torch.Generator:
+    generator = torch.Generator(device)
+    generator.set_state(state)
+    return generator
+
+
+# torch's own reduction gives away a reference of None at every copy that it does not hold: the process dies of it.
+copyreg.pickle(torch.Generator, _reduced)
 
 
 def copy_to_run(model: nn.Module) -> tuple[nn.Module, Callable[[], None]]:
