@@ -2,11 +2,11 @@
 
     python benchmarks/low_order_bits.py [--runs 1000] [--only NAME] [--json FILE]
 
-Each case releases the same statistic of two neighbours, `runs` times each after a fifth as many to learn from. Four
+Each case releases the same statistic of two neighbours, `runs` times each after a fifth as many to learn from. Five
 scores are tried in both directions, each at a share of the 1 %: the finest bits that are set, the residues of the
-released multiples modulo 4 and modulo 8, and the projection on the mean difference of the runs to learn from. Cases
-whose name ends in "floats" add noise in floating point, for which nothing is certified: they show that the scores find
-low-order bits where there are any (Mironov 2012).
+released multiples modulo 4 and modulo 8, the signs of zeros, and the projection on the mean difference of the runs to
+learn from. Cases whose name ends in "floats" add noise in floating point, for which nothing is certified: they show
+that the scores find low-order bits where there are any (Mironov 2012).
 """
 
 from __future__ import annotations
@@ -217,6 +217,7 @@ def scores(releases: Array, learnt: Array) -> dict[str, Array]:
         "finest bit": bits.min(axis=1),
         "bits": bits.mean(axis=1),
         "residues": (np.fmod(multiples, 4) == 0).mean(axis=1) + 0.01 * (multiples == 0).mean(axis=1),
+        "signs of zeros": ((releases == 0) & np.signbit(releases)).mean(axis=1),
         "projection": releases @ learnt,
     }
 

@@ -87,7 +87,7 @@ WIDEST static void normals(const uint64_t *restrict radius_words, const uint32_t
                 REAL centre = group[i] * inverse, whole = RINT(centre);                                                \
                 REAL noisy = (REAL)(noise[i] * scale) + (centre - whole), nearest = RINT(noisy);                       \
                 open[i] = !(FABS(noisy - nearest) < limit); /* true for NaN */                                         \
-                result[i] = open[i] ? group[i] : (whole + nearest) * grid;                                             \
+                result[i] = open[i] ? group[i] : (whole + nearest) * grid + 0; /* zero has one sign */                 \
                 any |= open[i];                                                                                        \
             }                                                                                                          \
             memcpy(out + start, result, (size_t)size * sizeof(REAL));                                                  \

@@ -31,7 +31,15 @@ def test_compiled_and_array_code_release_the_same_bits(size, dtype, monkeypatch)
     values = (np.random.default_rng(size).normal(size=size) * 3).astype(dtype)
     by_code = rounded_gaussian(values, SeededStream(size), std=1.37)
     monkeypatch.setattr(compiled, "first_tier", lambda: None)
-    assert np.array_equal(by_code, rounded_gaussian(values, SeededStream(size), std=1.37))
+    assert by_code.tobytes() == rounded_gaussian(values, SeededStream(size), std=1.37).tobytes()
+
+
+@installed
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_compiled_zeros_have_one_sign(dtype):
+    released = rounded_gaussian(np.full(20_000, -0.01, dtype), SeededStream(1), std=1.0)
+    assert (released == 0).any()
+    assert not np.signbit(released[released == 0]).any()
 
 
 @installed

@@ -80,6 +80,18 @@ def test_few_values_are_decided_as_many_from_the_same_bits(monkeypatch, dtype, f
         assert np.array_equal(released[0][1], released[1][1])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("first", "second"), [(2.0**-12, 2.0**-26), (0.5, 2.0**-26), (0.5, 0.5)])
+def test_the_sign_of_a_zero_is_not_that_of_the_value(monkeypatch, dtype, first, second, by_arrays):
+    """Released zeros showed by their sign bit whether the sum was below zero, without any noise."""
+    monkeypatch.setattr(module, "_MARGIN_1", first)
+    monkeypatch.setattr(module, "_MARGIN_2", second)
+    size = 20_000 if second < 0.5 else 200
+    released = rounded_gaussian(np.full(size, -0.01, dtype), SeededStream(1), std=1.0)
+    assert (released == 0).any()
+    assert not np.signbit(released[released == 0]).any()
+
+
 def test_few_values_near_the_ends_of_the_uniform_are_refined(monkeypatch):
     ends = np.array([0, 1, 2**44, 2**44 + 1, 2**64 - 2**44, 2**64 - 1], np.uint64)
     angles = np.arange(-3, 3, dtype=np.int32) * 2**28

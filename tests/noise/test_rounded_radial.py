@@ -98,3 +98,9 @@ def test_values_that_are_not_finite_are_refused():
     for values in (np.array([np.nan]), np.array([np.inf]), np.empty(0)):
         with pytest.raises(Exception, match="values must be finite"):
             rounded_radial(values, SecureStream(), rate=1.0)
+
+
+def test_the_sign_of_a_zero_is_not_that_of_the_value():
+    released = np.concatenate([rounded_radial(np.full(4, -0.01), SeededStream(seed), rate=1.0) for seed in range(400)])
+    assert (released == 0).any()
+    assert not np.signbit(released[released == 0]).any()

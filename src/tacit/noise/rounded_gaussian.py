@@ -2,7 +2,7 @@
 
 RN rounds to the nearest integer. The released value is a function of S + tau N, so it is post-processing of the ideal
 Gaussian mechanism on the computed vector S: the accounting of the Gaussian mechanism holds word for word, without an
-added delta. Low-order bits carry nothing, because every released value is a multiple of g.
+added delta. Low-order bits carry nothing, because every released value is a multiple of g, and zero has one sign.
 
 N is a Box-Muller transform of uniform reals U and V with infinitely many bits, of which 64 and 32 are drawn at first.
 They fix a cell; an answer is accepted only when every point of the cell, and every rounding error on the way, leads to
@@ -183,6 +183,7 @@ def _by_arrays(
     # Written so that NaN is unsure: comparisons with it are false.
     places = np.flatnonzero(~(noisy < limit))
     whole *= values.dtype.type(grid)
+    whole += 0.0  # a zero of either sign is released as +0.0: the sign would be that of the centre, without noise
     whole[places] = values[places]
     out[:] = whole
     return places
@@ -218,7 +219,7 @@ def _decide(undecided: Undecided, out: NDArray[np.floating], refinement: Refinem
     whole = np.rint(centres)
     few = len(centres) <= _FEW
     decided = (_few_in_double if few else _in_double)(centres - whole, undecided, scale, refinement)
-    out[undecided.places] = (whole + decided) * out.dtype.type(grid)
+    out[undecided.places] = (whole + decided) * out.dtype.type(grid) + 0.0
 
 
 def _in_double(

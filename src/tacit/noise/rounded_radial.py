@@ -77,7 +77,7 @@ def rounded_radial(values: NDArray[np.float64], stream: Stream, *, rate: float) 
     sure = (np.abs(noisy - nearest) < 0.5 - _MARGIN) & (scale < _LARGEST)
     for at in np.flatnonzero(~sure):
         nearest[at] = draw.refined(int(at), Fraction(float(rests[at])), Fraction(rate) * Fraction(grid))
-    return ((whole + nearest) * grid).reshape(np.shape(values))
+    return ((whole + nearest) * grid + 0.0).reshape(np.shape(values))  # zero has one sign, whatever the centre's
 
 
 def radial_grid(dimension: int, rate: float) -> float:
