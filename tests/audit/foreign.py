@@ -245,6 +245,21 @@ class TwiceTheRate(Correct):
         return records[self.draw.random(len(records)) < 2 * self.rate]
 
 
+class DecayingNoise(Correct):
+    """Noise falls by a thousandth at every step."""
+
+    def noise(self, width, step):
+        return super().noise(width, step) * 0.999**step
+
+
+class CentredBatches(Correct):
+    """The mean of the batch is taken off its records before they are clipped."""
+
+    def total(self, batch):
+        with np.errstate(all="ignore"):
+            return super().total(batch - batch.mean(axis=0, keepdims=True) if len(batch) else batch)
+
+
 class StepsFollowData(Correct):
     """The number of steps of a pass follows the number of records."""
 

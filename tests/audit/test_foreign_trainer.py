@@ -8,7 +8,7 @@ import pytest
 from tacit.audit import replay_trainer
 from tacit.cli import main
 from tacit.errors import InvalidInput
-from tests.audit.foreign import VIOLATIONS, Correct
+from tests.audit.foreign import VIOLATIONS, CentredBatches, Correct, DecayingNoise
 
 CLAIM = {"noise_multiplier": 1.3, "sample_rate": 0.08}
 
@@ -21,6 +21,20 @@ def test_there_are_as_many_violations_as_were_asked_for():
 @pytest.mark.parametrize("kind", VIOLATIONS, ids=lambda kind: kind.__name__)
 def test_a_known_violation_is_found(kind):
     assert replay_trainer(kind(0), **CLAIM).refuted
+
+
+def test_line_12_noise_that_decays_by_a_thousandth_a_step_is_noticed():
+    said = dict(replay_trainer(DecayingNoise(0), **CLAIM).violations)
+    assert list(said) == ["noise"]
+    assert "standard deviation is 0.79" in said["noise"]
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.3, 1.0])
+def test_line_12_a_trainer_that_centres_its_batches_is_not_told_that_it_shuffles(rate):
+    found = replay_trainer(CentredBatches(0), noise_multiplier=1.3, sample_rate=rate).violations
+    assert [says for part, says in found if part == "sampling" and "centred" in says]
+    assert not [says for _, says in found if "shuffled" in says or "fixed size" in says]
+    assert [part for part, _ in found if part == "sensitivity"]
 
 
 @pytest.mark.parametrize("seed", range(3))

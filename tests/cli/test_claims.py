@@ -199,6 +199,37 @@ def test_a_stated_epsilon_is_tested_as_it_is_stated(tmp_path):
     assert main(["audit", "--scores", scores_file(tmp_path, 0.1), *given]) == 0
 
 
+def test_line_12_one_verdict_whether_a_claim_is_read_as_a_point_or_as_a_curve(tmp_path, capsys):
+    """Scores of mu .9 against noise 2 (mu .5): no attack shows its epsilon at delta 1e-5, but its curve is refuted."""
+    spec = {"relation": "add_remove", "mechanisms": [{"type": "gaussian", "noise_multiplier": 2.0}]}
+    exact = float(accountant("pld")(Gaussian(2.0)).epsilon(1e-5))
+    stated = [
+        {"epsilon": exact, "delta": 1e-5, "accountant": "pld", "standing": "proven"},
+        {"epsilon": 2.5, "delta": 1e-5, "accountant": "rdp", "standing": "proven"},
+        {"epsilon": 0.1, "delta": 1e-5, "accountant": "clt", "standing": "asymptotic"},
+    ]
+    forms = {
+        "spec": spec,
+        "claim": spec | {"claim": {"epsilon": exact, "delta": 1e-5}},
+        "loose": spec | {"claim": {"epsilon": 50.0, "delta": 1e-5}},
+        "card": spec | {"guarantees": stated},
+        "turned": spec | {"guarantees": stated[::-1]},
+        "looser": spec | {"guarantees": stated[1:]},
+    }
+    for mu, code in ((0.9, 3), (0.4, 0)):
+        scores = scores_file(tmp_path, mu, size=6000)
+        for name, table in forms.items():
+            path = tmp_path / f"{name}.json"
+            path.write_text(json.dumps(table))
+            given = ["audit", "--scores", scores, "--claim", str(path), "--trials", "independent"]
+            assert main(given) == code, (name, mu)
+            assert main([*given, "--delta", "1e-3"]) == code, (name, mu)
+    # A point below the curve is a claim of its own.
+    (tmp_path / "false.json").write_text(json.dumps(spec | {"claim": {"epsilon": 0.01, "delta": 1e-5}}))
+    assert main(["audit", "--scores", scores, "--claim", str(tmp_path / "false.json"), "--trials", "independent"]) == 3
+    capsys.readouterr()
+
+
 def test_columns_separators_and_words_for_members(tmp_path, capsys):
     path = scores_file(tmp_path, 1.0, head="inside,loss", sep=";")
     assert main(["audit", "--scores", path, "--member", "inside", "--score", "loss"]) == 0

@@ -103,6 +103,20 @@ def roll_back(run):
     (run / SIGNATURE).write_bytes(before)
 
 
+def test_12_one_verdict_on_scores_whichever_file_of_a_run_states_the_claim(run):
+    import numpy as np
+
+    epsilon = json.loads((run / CARD).read_text())["guarantees"][0]["epsilon"]
+    for shift, refuted in ((0.0, 0), (0.8, 3), (8.0 + epsilon, 3)):
+        values = np.random.default_rng(1).normal(size=6000) + shift * (np.arange(6000) % 2)
+        rows = ["member,score", *(f"{k % 2},{value}" for k, value in enumerate(values))]
+        (run.parent / "scores.csv").write_text("\n".join(rows) + "\n")
+        for name in (CARD, LEDGER):
+            given = ("audit", "--scores", run.parent / "scores.csv", "--claim", run / name, "--coins")
+            assert said(*given, "--trials", "independent")[0] == refuted, (shift, name)
+            assert said(*given[:-1])[0] == 0
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_13_no_file_of_another_run_is_shown_as_ones_own(change, run, honest):
     name, apply = CHANGES[change]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -71,6 +71,22 @@ class StatedCurve(Curve):
         return max(0.0, self._epsilon + math.log(left)) if left > 0 else 0.0
 
 
+class _JointCurve(Curve):
+    """What several curves claim of one mechanism: the smallest delta, and the largest type II error, of any."""
+
+    def __init__(self, curves: Sequence[Curve]):
+        self._curves = curves
+
+    def delta(self, epsilon: float) -> float:
+        return min(curve.delta(epsilon) for curve in self._curves)
+
+    def epsilon(self, delta: float) -> float:
+        return min(curve.epsilon(delta) for curve in self._curves)
+
+    def beta(self, alpha: np.ndarray) -> np.ndarray:
+        return np.maximum.reduce([curve.beta(alpha) for curve in self._curves])
+
+
 @dataclass(frozen=True)
 class Claim:
     """A stated epsilon at delta, and what it was stated about.
@@ -118,9 +134,9 @@ class Claim:
             check.choice("sampling", self.sampling, _SAMPLINGS)
 
     @property
-    def tradeoff(self) -> TradeOff:
-        """The curve that (epsilon, delta) alone claims: that of the worst mechanism with it."""
-        return TradeOff(StatedCurve(self.epsilon, self.delta), Standing.CLAIMED, self.ledger.relation, "the claim")
+    def is_bound(self) -> bool:
+        """Whether the number is stated as a bound; a card also repeats numbers of accountants that give none."""
+        return self.standing in ("", Standing.PROVEN, Standing.CONDITIONAL)
 
 
 @dataclass(frozen=True)
@@ -202,6 +218,29 @@ def states_claim(path: str | Path) -> bool:
     """Whether the JSON file is a card or a SPEC with a table "claim"."""
     table = json_table("SPEC", path)
     return "guarantees" in table or "claim" in table
+
+
+def claim_of(ledger: Ledger, claims: Sequence[Claim] = ()) -> TradeOff | None:
+    """The claim that an audit tests: the exact accountant's curve, and each bound that is stated of the mechanisms.
+
+    A number of a card that follows from its ledger lies on that curve or above it, so that both files make one claim.
+
+    Args:
+        ledger: what is said to have run.
+        claims: what is stated about it; those that are no bounds are left out.
+
+    Returns:
+        None where the exact accountant does not apply, and nothing is stated.
+    """
+    try:
+        exact = accountant("pld")(ledger) if ledger.entries or not claims else None
+    except Refused:
+        exact = None
+    stated: list[Curve] = [StatedCurve(each.epsilon, each.delta) for each in claims if each.is_bound]
+    if not stated:
+        return exact
+    curves = stated if exact is None else [exact.curve, *stated]
+    return TradeOff(_JointCurve(curves), Standing.CLAIMED, ledger.relation, "the claim")
 
 
 def _of_card(table: Mapping[str, Any]) -> list[Claim]:

@@ -32,7 +32,8 @@ _WIDTH = 48  # coordinates of the neighbours: enough for vectors that are sparse
 _SIZES = (1, 2, 3, 8, 17)  # records of the neighbours' common part: around every power of two of a microbatch
 _CLIPS = (0.7, 1.9)  # times the claimed clipping norm: at 1 a forgotten factor would not show
 _ROUNDING = 2e-3  # relative, of a clipped sum in float32: far below any bug here
-_NOISE_STEPS, _NOISE_WIDTH = 64, 640  # 40,960 values: noise at .974 of its size raises the alarm
+# 49,152 values: noise at .98 of its size raises the alarm, and so does noise that decays by .9999 a step.
+_NOISE_STEPS, _NOISE_WIDTH = 1024, 48
 _DIRACS, _SAMPLER_STEPS = 240, 96
 _LARGE = 1e4  # norm of records that must be clipped, in clipping norms
 
@@ -252,6 +253,11 @@ def _sampling(trainer: Trainer, settings: _Settings) -> Iterator[str]:
         yield ""
     elif times.max() > 1:
         yield "a record is in the same batch more than once."
+    elif not times.any():
+        yield (
+            "releases show no record at all: the others of its batch take back what a record adds, as where batches "
+            "are centred, or the divisor is another."
+        )
     elif sizes.std() < 0.2 * math.sqrt(_DIRACS * rate * (1 - rate) + 1e-12):
         evenly = counts.var() < 0.5 * _SAMPLER_STEPS * rate * (1 - rate)
         yield (

@@ -104,20 +104,20 @@ def command(
 
 def _audit_scores(path: Path, options: dict[str, Any], *, confidence: float, out: Path | None, json: bool) -> None:
     """Judge the scores of a file; raises `typer.Exit(3)` where they refute the claim."""
-    from tacit.accounting.claims import claims_of, states_claim
+    from tacit.accounting.claims import claim_of, claims_of, states_claim
     from tacit.attacks.metrics import read_scores
     from tacit.audit import audit_foreign_scores
     from tacit.reports import audit_table_of, write_audit
     from tacit.runs.open_run import ledger_at, run_of
-    from tacit.runs.privileged_attacks import claim_of
 
     found = read_scores(path, member=options["member"], score=options["score"])
     claim, delta = None, options["delta"]
     if options["claim"] is not None:
         run_of(options["claim"])  # A claim of a run that was changed is none.
         if states_claim(options["claim"]):
-            stated = claims_of(options["claim"])[0]
-            claim, delta = stated.tradeoff, stated.delta if delta is None else delta
+            stated = claims_of(options["claim"])
+            claim = claim_of(stated[0].ledger, stated)
+            delta = stated[0].delta if delta is None else delta
         else:
             claim = claim_of(ledger_at(options["claim"])[0])
             if claim is None:

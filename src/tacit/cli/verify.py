@@ -69,7 +69,7 @@ def _verify_spec(path: Path, epsilon: float | None, delta: float | None, *, json
     run_of(path)  # A claim of a run that was changed is none.
     found = [examine(claim) for claim in claims_of(path, epsilon=epsilon, delta=delta)]
     # A card's numbers that are stated as no bounds are no claims; the verdict on it is of those that are.
-    judged = [each for each in found if each.claim.standing in ("", "proven", "conditional")]
+    judged = [each for each in found if each.claim.is_bound]
     worst = min((each.verdict for each in judged), key=list(Verdict).index, default=Verdict.CONSISTENT)
     if json:
         print(json_text({"verdict": worst.value, "claims": [each.row() for each in found]}))

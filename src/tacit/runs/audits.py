@@ -20,6 +20,7 @@ from torch import nn
 
 from tacit import check
 from tacit.accounting import Ledger, accountant
+from tacit.accounting.claims import claim_of
 from tacit.attacks import ATTACKS, PRIVILEGED_ATTACKS, Model, Scores, overlaps
 from tacit.audit import Finding, Report, audit_normal, audit_one_run_curve, audit_scores
 from tacit.data import Dataset
@@ -33,7 +34,7 @@ from tacit.runs.features import featured
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Progress
 from tacit.runs.open_run import OpenedRun, open_run
-from tacit.runs.privileged_attacks import PrivilegedAttacks, audit_result, claim_of, relation_of, scores_of
+from tacit.runs.privileged_attacks import PrivilegedAttacks, audit_result, relation_of, scores_of
 from tacit.runs.run_budget import note_audit
 from tacit.runs.validation import trained_on
 from tacit.runs.white_box import LOW_ORDER_BITS, WHITE_BOX, WhiteBox, white_box

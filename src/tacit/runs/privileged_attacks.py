@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from tacit import check
-from tacit.accounting import Ledger, accountant
+from tacit.accounting.claims import claim_of
 from tacit.attacks import (
     PRIVILEGED_ATTACKS,
     Attack,
@@ -42,7 +42,7 @@ from tacit.attacks import (
 from tacit.audit import AuditResult, audit_scores
 from tacit.clipping import FlatClip
 from tacit.data import Dataset
-from tacit.errors import InvalidInput, Refused
+from tacit.errors import InvalidInput
 from tacit.gradients import ClippedSum
 from tacit.relation import Relation
 from tacit.runs.builders import dataset_of, loss_of, network_of
@@ -120,14 +120,6 @@ def scores_of(name: str, dataset: Dataset, predict: Predict) -> Scores:
 def needs_classes(attack: str) -> InvalidInput:
     """The error for an attack on a regression that reads class probabilities."""
     return check.fail("attack", "loss_threshold for a regression", attack, "The others need class probabilities.")
-
-
-def claim_of(ledger: Ledger) -> TradeOff | None:
-    """The exact accountant's trade-off function, which an audit tests; None where that accountant does not apply."""
-    try:
-        return accountant("pld")(ledger)
-    except Refused:
-        return None
 
 
 def audit(

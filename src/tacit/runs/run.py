@@ -17,6 +17,7 @@ import numpy as np
 
 from tacit import check
 from tacit.accounting import DECLARED_SIZE, PUBLIC_SIZE, Account, Ledger, account, unpaid
+from tacit.accounting.claims import claim_of
 from tacit.audit import AuditResult
 from tacit.budget import DatasetBudget
 from tacit.data import Dataset
@@ -44,7 +45,7 @@ from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Method, Progress
 from tacit.runs.open_run import check_texts, open_run
 from tacit.runs.prediction import write_preprocessing
-from tacit.runs.privileged_attacks import attack_model, claim_of
+from tacit.runs.privileged_attacks import attack_model
 from tacit.runs.resumption import SavedLedger, keep_trained, trained_model
 from tacit.runs.run_budget import NONE, RunBudget, read_budget
 from tacit.runs.run_signature import (
