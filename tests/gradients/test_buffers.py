@@ -2,7 +2,7 @@
 
 import torch
 
-from tacit.gradients.buffers import Buffers
+from tacit.gradients.flat_gradient import Buffers
 
 
 def test_a_view_of_a_view_keeps_its_values():

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from tacit.gradients.buffers import Buffers
 from tacit.gradients.clipped import clipped_sum
 from tacit.gradients.embedding_rows import EmbeddingRows
-from tacit.gradients.joined import JoinedGradients, joins
+from tacit.gradients.engine import JoinedGradients, joins
+from tacit.gradients.flat_gradient import Buffers
 from tacit.gradients.per_sample_gradients import DenseGradients, OuterProductSum, sum_of_uses
 from tacit.gradients.rounding import blocks
 from tests.gradients.cases import assert_same, oracle

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.gradients.memory import give_back_free_memory
+from tacit.gradients.flat_gradient import give_back_free_memory
 
 
 def _resident() -> int:

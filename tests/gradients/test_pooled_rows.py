@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.gradients import pooled_rows
+from tacit.gradients import embedding_rows
 from tacit.gradients.embedding_rows import EmbeddingRows
 from tacit.gradients.rounding import blocks, single_slack
 
@@ -70,7 +70,7 @@ def test_the_norm_of_a_record_is_the_same_in_every_batch(kinds, seed):
 def test_a_large_table_is_summed_by_the_rows_looked_up(monkeypatch):
     rows, factors = made(["equal", "padded", "unlike"], words=50), torch.tensor([0.5, 1.0, 0.25])
     whole = weighted_sum(rows, factors)
-    monkeypatch.setattr(pooled_rows, "WHOLE_TABLE", 0)
+    monkeypatch.setattr(embedding_rows, "WHOLE_TABLE", 0)
     assert torch.equal(weighted_sum(rows, factors), whole)
 
 

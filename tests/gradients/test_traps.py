@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from tacit.errors import InvalidInput, UnsupportedModel
 from tacit.gradients import clipped_sum
-from tacit.gradients.buffers import row_squares
+from tacit.gradients.flat_gradient import row_squares
 from tests.gradients.cases import cross_entropy, readout, squared_error, total_norm
 from tests.gradients.test_rules import check, floats, ints
 

@@ -9,7 +9,7 @@ from tacit.errors import InvalidInput
 from tacit.runs import audit_run, read_config, train
 from tacit.sampling import cyclic
 from tacit.training import release
-from tacit.training.correlation import Correlation
+from tacit.training.release import Correlation
 
 KINDS = {
     "banded": ("banded:4", "cyclic_poisson"),

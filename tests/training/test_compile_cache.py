@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import tacit
-from tacit.training.compile_cache import compiled_in_own_folder
+from tacit.training.compile import compiled_in_own_folder
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 

@@ -14,7 +14,7 @@ from tacit.sampling import BallsAndBinsSampling, CyclicAllocationSampling, Cycli
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.training import Functions, fit, make_private, read_checkpoint, release
-from tacit.training.correlation import Correlation
+from tacit.training.release import Correlation
 from tests.training.cases import blobs, cross_entropy, flat, plain_sgd, small_model
 
 KINDS = [
@@ -209,7 +209,7 @@ def test_the_engine_of_opacus_takes_the_same_names():
 def test_a_step_that_is_charged_and_not_released_ends_the_run():
     """A missing step would shift the noise against the sampler's turns, and break the separation."""
     from tacit.noise.strategy import banded
-    from tacit.training.correlation import Correlation
+    from tacit.training.release import Correlation
 
     correlation = Correlation(banded(8, 2))
     correlation.charge()

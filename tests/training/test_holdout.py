@@ -19,8 +19,8 @@ from tacit.standing import Standing
 from tacit.training import BestModel, EarlyStopping, Functions, Plan, PrivateHoldout, fit, holdout
 from tacit.training.checkpoint import read_checkpoint
 from tacit.training.holdout import DISJOINT, OWN_COIN, epochs_of
+from tacit.training.holdout_scores import LEVELS
 from tacit.training.loop import Loop
-from tacit.training.unit_scores import LEVELS
 
 DELTA = 1e-5
 DRAW = torch.Generator().manual_seed(0)

@@ -13,8 +13,8 @@ from tacit.clipping import AdaptiveClip
 from tacit.errors import TrainingMisuse
 from tacit.noise import SeededStream, Stream
 from tacit.training import make_private
+from tacit.training.ranks import stream_of
 from tacit.training.sharded import WholeModel
-from tacit.training.sharded_run import stream_of
 from tests.training.cases import blobs, cross_entropy, flat, plain_sgd, small_model
 from tests.training.distributed_script import train
 from tests.training.test_distributed import finished, start

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from tacit.gradients.buffers import Buffers
 from tacit.gradients.derived import DETACHING, Derived, derive
-from tacit.gradients.flat_gradient import wide
+from tacit.gradients.flat_gradient import Buffers, wide
 from tacit.gradients.per_sample_gradients import PerSampleGradients
 
 Rule = Callable[..., Any]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from types import CodeType, FunctionType, MethodType
 from typing import Literal
 
 import torch
@@ -14,19 +15,83 @@ from torch import Tensor, nn
 from tacit import check
 from tacit.clipping import Clip, FlatClip
 from tacit.errors import UnsupportedModel
-from tacit.gradients.buffers import Buffers
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.engine import CapturedGradients, Trace, capture_gradients, without_gradients
 from tacit.gradients.fallback import add_clipped_rows
-from tacit.gradients.flat_gradient import FlatGradient, Total, wide
-from tacit.gradients.identity import identity_of
+from tacit.gradients.flat_gradient import Buffers, FlatGradient, Total, held_values, out_of_memory, wide
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size, call, form_of
-from tacit.gradients.memory import held_values, out_of_memory
 from tacit.gradients.model_probe import ModelProbe
 from tacit.gradients.privacy_units import PrivacyUnits, UnitIds
 from tacit.gradients.rounding import single_slack, slack
 from tacit.gradients.validate import examine
 from tacit.gradients.verify_capture import Verification, verify_capture
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+def identity_of(function: object) -> tuple[object, ...]:
+    """A key that equals another only if both functions run the same code on the same captured objects.
+
+    Captured are the values of closure cells and defaults, the object of a method, and what the code names among its
+    globals. A loop that writes its loss as a lambda makes a new function each time, and the key stays the same; any
+    other callable is its own key. What happens inside a captured object does not show.
+    """
+    if isinstance(function, MethodType):
+        return (_key(function.__self__), *identity_of(function.__func__))
+    if not isinstance(function, FunctionType):
+        return (_key(function),)
+    return (function.__code__, *map(_key, _captured(function)))
+
+
+def _captured(function: FunctionType) -> Iterator[object]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:
+            # A name that is not bound yet.
+            yield cell
+    yield from function.__defaults__ or ()
+    for name, value in sorted((function.__kwdefaults__ or {}).items()):
+        yield from (name, value)
+    for name in _names(function.__code__):
+        yield function.__globals__.get(name)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Names that the code and the functions written inside it may look up."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _key(value: object) -> object:
+    return (type(value), value) if isinstance(value, _PLAIN) else IdentityKey(value)
+
+
+class IdentityKey:
+    """A key that compares an object by identity; an object that is gone equals no other.
+
+    The key holds a weak reference where it can, so that verifications of a model do not keep it alive.
+    """
+
+    def __init__(self, value: object):
+        self._hash = id(value)
+        try:
+            self._refer = weakref.ref(value)
+        except TypeError:
+            self._refer = lambda: value
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, IdentityKey) and self._same(other))
+
+    def _same(self, other: IdentityKey) -> bool:
+        mine = self._refer()
+        return mine is not None and mine is other._refer()
+
 
 # Squared norms beyond this are left to the fallback, which rescales: products of them would overflow in float32.
 _LARGEST_SQUARE = 1e30

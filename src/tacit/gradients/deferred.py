@@ -18,12 +18,11 @@ from tacit.errors import TacitError, TrainingMisuse
 from tacit.gradients.capture import Capture, Uncovered
 from tacit.gradients.clipped import ClippedSum
 from tacit.gradients.engine import Overwritten, Trace, check_path, gradients_of_uses, without_gradients
+from tacit.gradients.fallback import per_module_vmap
 from tacit.gradients.flat_gradient import FlatGradient, Total, wide
 from tacit.gradients.inputs import Inputs, PhysicalBatch, call, form_of, map_tensors, outputs_of, rows, tensors
-from tacit.gradients.module_state import copy_to_run
-from tacit.gradients.nested import with_leaves
+from tacit.gradients.module_state import copy_to_run, with_leaves
 from tacit.gradients.outputs import SINGLE, OutputForm, SeveralOutputs, check_rows
-from tacit.gradients.per_module_vmap import per_module_vmap
 from tacit.gradients.privacy_units import UnitIds
 from tacit.gradients.verify_capture import NoDropout, Verification, marking_size, probe_records
 

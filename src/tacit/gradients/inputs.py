@@ -1,18 +1,78 @@
-"""The batch as the gradient engines see it: how a model is called, and how many records there are."""
+"""The batch as the gradient engines see it: how a model is called, and how many records there are.
+
+Gradient checkpointing is left out: a checkpointed segment runs again during the backward pass, where the capture of its
+operations would be missed, and the reentrant form gives a segment whose inputs need no gradient none at all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
+from torch.utils import checkpoint as torch_checkpoint
 
 from tacit import check
 from tacit.errors import InvalidInput, TacitError, TrainingMisuse, told
-from tacit.gradients.checkpointing import without_checkpointing
-from tacit.gradients.nested import Leaf, Path, leaves, named, with_leaves
+from tacit.gradients.module_state import Leaf, Path, leaves, named, with_leaves
 from tacit.gradients.privacy_units import RECORD_UNITS, PrivacyUnits
+
+_LOCK = threading.Lock()
+_depth = 0
+
+
+class _RunOnce:
+    """Stands in for `CheckpointFunction`, the reentrant form: the segment runs once, with its graph."""
+
+    @staticmethod
+    def apply(function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -> Any:
+        return function(*args)
+
+
+def _run_once(*_: Any, **__: Any) -> Iterator[None]:
+    """Stands in for what prepares the other form: it prepares nothing."""
+    yield
+
+
+_ORIGINAL = torch_checkpoint.CheckpointFunction, torch_checkpoint._checkpoint_without_reentrant_generator
+
+
+@contextmanager
+def without_checkpointing() -> Iterator[None]:
+    """Inside, `torch.utils.checkpoint.checkpoint` runs its segment once and keeps the activations.
+
+    Example:
+        >>> import torch
+        >>> runs = []
+        >>> def segment(x):
+        ...     runs.append(1)
+        ...     return x.exp()
+        >>> x = torch.zeros(1, requires_grad=True)
+        >>> with without_checkpointing():
+        ...     torch_checkpoint.checkpoint(segment, x, use_reentrant=False).backward()
+        >>> len(runs)
+        1
+    """
+    global _depth
+    with _LOCK:
+        _depth += 1
+        if _depth == 1:
+            _replace(_RunOnce, _run_once)
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _depth -= 1
+            if not _depth:
+                _replace(*_ORIGINAL)
+
+
+def _replace(reentrant: Any, other: Any) -> None:
+    torch_checkpoint.CheckpointFunction = reentrant
+    torch_checkpoint._checkpoint_without_reentrant_generator = other
 
 
 @dataclass(frozen=True)

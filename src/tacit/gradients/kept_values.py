@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from tacit.errors import UnsupportedModel
-from tacit.gradients.nested import leaves
+from tacit.gradients.module_state import leaves
 
 _READS = frozenset({"item", "tolist", "numpy", "__float__", "__int__", "__bool__", "__index__", "__complex__"})
 _ADVICE = "which would carry private data from one step into the next. Compute it on public data before training."

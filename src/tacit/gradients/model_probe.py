@@ -23,8 +23,7 @@ from torch import Tensor, nn
 from tacit.errors import UnsupportedModel
 from tacit.gradients.inputs import Inputs, Loss, losses_of, map_tensors, outputs_of, rows, tensors
 from tacit.gradients.kept_values import KeptValues
-from tacit.gradients.module_state import changed_names, copy_to_run, module_state
-from tacit.gradients.nested import leaves
+from tacit.gradients.module_state import changed_names, copy_to_run, leaves, module_state
 from tacit.gradients.probe_comparison import ProbeRun, check_repeats, check_rows, check_state
 from tacit.gradients.record_check import Known, RecordCheck, check_records, tensors_alive
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import UnsupportedModel
-from tacit.gradients.nested import Leaf, Path, leaf_at, leaves, named, with_leaves
+from tacit.gradients.module_state import Leaf, Path, leaf_at, leaves, named, with_leaves
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, Enum)
 

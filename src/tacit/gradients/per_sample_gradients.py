@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit.gradients.buffers import Buffers, recording, row_squares
+from tacit.gradients.flat_gradient import Buffers, recording, row_squares
 from tacit.gradients.rounding import Blocks, covering, raised, square_sums
 
 # Per-sample matrices up to so many values (16 MB) stay from the norm to the weighted sum; larger ones are made twice.

@@ -21,10 +21,10 @@ from torch.overrides import TorchFunctionMode
 
 from tacit import check
 from tacit.errors import TacitError, UnsupportedModel
-from tacit.gradients.buffers import row_squares
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.engine import CapturedGradients, Trace, capture_gradients, without_gradients
 from tacit.gradients.fallback import by_vmap, one_at_a_time
+from tacit.gradients.flat_gradient import row_squares
 from tacit.gradients.inputs import Inputs, PhysicalBatch, call, doubled, rows, tensors
 
 # Batch sizes to examine a model with: primes, which divide few other sizes, and at least 7 records to compare.

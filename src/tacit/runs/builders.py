@@ -37,7 +37,7 @@ from tacit.sampling import (
 )
 from tacit.sampling import sampling_of as named_sampling
 from tacit.serialization import json_text, write_text
-from tacit.training import schedules
+from tacit.training import plan_options
 from tacit.training.execution_record import ExecutionRecord
 from tacit.training.optimizers import AdamBC
 
@@ -192,14 +192,14 @@ def sampling_of(config: Config, dataset: Dataset) -> Sampling:
     return named_sampling(section.type)
 
 
-def noise_of(config: Config) -> schedules.Noise | None:
+def noise_of(config: Config) -> plan_options.Noise | None:
     """The noise multiplier, or the schedule of [noise] that starts with it; None where epsilon calibrates it."""
     section, start = config.section("noise"), config.noise_multiplier
     if section.type == "constant":
         return start
     if start is None:
         raise check.fail("type of [noise]", "constant where epsilon is given", section.type, "Give noise_multiplier.")
-    return getattr(schedules, f"{section.type.capitalize()}Noise")(start, **section.given())
+    return getattr(plan_options, f"{section.type.capitalize()}Noise")(start, **section.given())
 
 
 Loss = Callable[[Tensor, Tensor], Tensor]

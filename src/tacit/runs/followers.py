@@ -14,7 +14,7 @@ from tacit.runs.config import Config
 from tacit.runs.features import featured
 from tacit.runs.methods import Job, method_of
 from tacit.runs.run_signature import CHECKPOINT
-from tacit.training.processes import check_one_process, world_size
+from tacit.training.ranks import check_one_process, world_size
 
 
 def join(config: Config) -> int:

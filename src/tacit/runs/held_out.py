@@ -22,7 +22,7 @@ from tacit.runs.config import Config
 from tacit.runs.decision_metrics import ratings_of
 from tacit.standing import Standing, upward
 from tacit.tradeoff import Epsilon
-from tacit.training.unit_scores import LEVELS, rounded_sum, unit_means
+from tacit.training.holdout_scores import LEVELS, rounded_sum, unit_means
 
 SWITCH = "unsafe_test_metrics"
 """The switch that measures private test records exactly."""

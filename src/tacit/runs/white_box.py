@@ -26,8 +26,8 @@ from tacit.runs.config import Config
 from tacit.runs.methods.base import Progress
 from tacit.runs.open_run import open_run
 from tacit.training import Functions, fit
-from tacit.training.correlation import Correlation
 from tacit.training.execution_record import ExecutionRecord, with_threads
+from tacit.training.release import Correlation
 
 WHITE_BOX = "white_box"
 LOW_ORDER_BITS = "low_order_bits"

@@ -18,14 +18,20 @@ from tacit.training.fit import Fit, fit
 from tacit.training.grad_scaler import GradScaler
 from tacit.training.holdout import PrivateHoldout
 from tacit.training.holdout_scores import Accuracy, ClippedSquaredError, WithinTolerance
+from tacit.training.loop import fit_nonprivate
 from tacit.training.make_private import Private, make_private
-from tacit.training.nonprivate_baseline import fit_nonprivate
 from tacit.training.optimizers import AdamBC
 from tacit.training.plan import Plan
-from tacit.training.plan_options import PlanOptions
+from tacit.training.plan_options import (
+    CosineNoise,
+    ExponentialNoise,
+    LinearNoise,
+    NoiseSchedule,
+    PlanOptions,
+    StepNoise,
+)
 from tacit.training.private_run import PrivateRun
 from tacit.training.private_step import private_step
-from tacit.training.schedules import CosineNoise, ExponentialNoise, LinearNoise, NoiseSchedule, StepNoise
 from tacit.training.streams import StreamedRecords
 
 __all__ = [

@@ -11,7 +11,7 @@ from torch import Tensor
 from tacit import check
 from tacit.errors import TrainingMisuse
 from tacit.gradients.inputs import Arguments, Inputs
-from tacit.gradients.nested import leaves, named
+from tacit.gradients.module_state import leaves, named
 
 _OPTIONS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, Enum)
 

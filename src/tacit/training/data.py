@@ -1,4 +1,4 @@
-"""`Records`: training data as checked tensors in memory, from arrays, data sets or loaders of `torch.utils.data`."""
+"""What `fit` accepts as data and model, checked before the first step; where the data lie, and in which precision."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from tacit import check
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, TrainingMisuse
+from tacit.gradients import examine
 from tacit.gradients.inputs import Inputs, Loss, batch_size, losses_of, outputs_of, rows, tensors
 from tacit.gradients.kept_values import KeptValues
 from tacit.gradients.model_probe import restored_generators
 from tacit.gradients.module_state import copy_to_run
 from tacit.sampling import Batch
 from tacit.training.autograd import flat, mapped
+from tacit.training.callbacks import Callback
 from tacit.training.collation import collated, collation_of
 from tacit.training.guarded_data import GuardedData
+from tacit.training.private_step import check_mode, check_optimizer, computed_in
 
 
 @dataclass(frozen=True)
@@ -248,3 +253,68 @@ def _free_memory() -> int | None:
 def _told(error: Exception) -> str:
     """What numpy says, which may quote a value of the data, where that may be shown."""
     return f" {error}" if check.values_shown() else f" {type(error).__name__}."
+
+
+SCHEDULER_PERIODS = ("epoch", "step")
+
+
+def validate_inputs(
+    model: nn.Module,
+    inputs: Any,
+    targets: Any,
+    loss: Loss,
+    optimizer: Optimizer,
+    precision: str,
+    device: str | torch.device | None,
+    public: Iterable[object] = (),
+) -> tuple[Records, int]:
+    """The records as tensors and their number, after the checks of `fit`.
+
+    Args:
+        model: in train mode; no layer may mix examples.
+        inputs: array, tensor, tuple or dict of them, or a `torch.utils.data` data set or loader.
+        targets: array or tensor; None for a data set.
+        loss: `loss(outputs, targets)` gives one value per example, shape (batch,).
+        optimizer: of exactly the trainable parameters of `model`.
+        precision: "float32" or "bfloat16".
+        device: that of the model, to have each batch moved there; None when the data lie there.
+        public: what the data set reads and was declared public.
+
+    Raises:
+        InvalidInput: data, loss, optimizer, precision or device break their rule.
+        UnsupportedModel: a layer cannot be trained privately.
+        TrainingMisuse: `model` is in eval mode, or `optimizer` is not one of all its trainable parameters.
+    """
+    examine(model)
+    check_mode(model)
+    check_optimizer(model, optimizer)
+    records = Records.of(model, inputs, targets, device, public)
+    with computed_in(model, precision):
+        return records, check_data(model, loss, records)
+
+
+def check_callbacks(callbacks: Sequence[Callback]) -> list[Callback]:
+    """`callbacks`, if each is one."""
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            raise check.fail("callbacks", "made of tacit.training.Callback objects", type(callback).__name__)
+    return list(callbacks)
+
+
+def check_scheduler(optimizer: Optimizer, scheduler: object, scheduler_per: str) -> LRScheduler | None:
+    """`scheduler`, if it is a schedule of `optimizer` that needs no metric."""
+    check.choice("scheduler_per", scheduler_per, SCHEDULER_PERIODS)
+    if scheduler is None:
+        return None
+    if isinstance(scheduler, ReduceLROnPlateau) or not isinstance(scheduler, LRScheduler):
+        hint = "Step one that looks at a held-out metric in on_epoch."
+        raise check.fail("scheduler", "a torch.optim schedule of the step counter", type(scheduler).__name__, hint)
+    if scheduler.optimizer is not optimizer:
+        raise TrainingMisuse("scheduler must be one of this optimizer; got one of another. Build it from optimizer.")
+    return scheduler
+
+
+def batch_size_of(inputs: Any, batch_size: float | None, sample_rate: float | None) -> float | None:
+    """The batch size that is given, or that of a loader when neither size nor rate is."""
+    given = batch_size is not None or sample_rate is not None
+    return inputs.batch_size if isinstance(inputs, DataLoader) and not given else batch_size

@@ -20,6 +20,7 @@ from tacit.gradients.inputs import Loss
 from tacit.noise import Stream
 from tacit.standing import Standing
 from tacit.training.callbacks import Callback, Row
+from tacit.training.data import batch_size_of, check_callbacks, check_scheduler, validate_inputs
 from tacit.training.execution_record import ExecutionRecord
 from tacit.training.fit_facts import FitChecks
 from tacit.training.holdout import PrivateHoldout
@@ -28,12 +29,10 @@ from tacit.training.plan import Plan
 from tacit.training.plan_options import PlanFields, PlanOptions, options_of
 from tacit.training.private_run import PrivateRun, unit_ids_of
 from tacit.training.private_step import PrivateUpdate, computed_in
-from tacit.training.processes import check_processes
-from tacit.training.ranks import Ranks, note_processes
+from tacit.training.ranks import Ranks, check_processes, note_processes
 from tacit.training.resolve_plan import resolve_plan, start_run
 from tacit.training.resume import CheckpointWriter, file_identity, open_checkpoint
 from tacit.training.run_fingerprint import check_same_run, plan_in_words, run_fingerprint
-from tacit.training.validate_inputs import batch_size_of, check_callbacks, check_scheduler, validate_inputs
 
 
 @dataclass(frozen=True)

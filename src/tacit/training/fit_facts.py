@@ -23,8 +23,8 @@ from tacit.standing import Standing
 from tacit.training.callbacks import Callback
 from tacit.training.captured import captured_data
 from tacit.training.guarded_data import MADE_OF_OWN
+from tacit.training.optimizers import update_doubt
 from tacit.training.state_guard import COMPARED, StateGuard
-from tacit.training.update import update_doubt
 from tacit.verification.records import MEND, repeated_records
 
 # Steps that are probed from the start on, and of how many later ones one is: 0.4 % of a run's time.

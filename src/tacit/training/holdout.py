@@ -20,9 +20,8 @@ from tacit.relation import Relation
 from tacit.signing import signing_key
 from tacit.tradeoff import Epsilon
 from tacit.training.callbacks import Row
-from tacit.training.holdout_scores import Accuracy, HoldoutScore
+from tacit.training.holdout_scores import LEVELS, Accuracy, HoldoutScore, rounded_sum, unit_means
 from tacit.training.plan import Plan
-from tacit.training.unit_scores import LEVELS, rounded_sum, unit_means
 
 NOISY = "noisy"
 """Every epoch gives a noisy mean score."""

@@ -27,13 +27,13 @@ from tacit import check
 from tacit.accounting import How, Ledger
 from tacit.budget.shared_ledger import tell_of_other_runs
 from tacit.errors import InvalidInput, PrivacyWarning
-from tacit.gradients.nested import with_leaves
+from tacit.gradients.module_state import with_leaves
 from tacit.sampling import Batch, PoissonSampler, Sampling
 from tacit.standing import Standing
 from tacit.training.batch_session import BatchSession, PhysicalBatch
 from tacit.training.collation import MIXED, MixedRecords, collated, collation_of
 from tacit.training.guarded_data import MADE_OF_OWN, GuardedData
-from tacit.training.processes import check_processes
+from tacit.training.ranks import check_processes
 from tacit.training.streams import DECLARED, AheadSampler, StreamedRecords
 
 _PROCESS_KEY = os.urandom(16)  # hashes of records are compared in this process only

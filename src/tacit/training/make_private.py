@@ -24,8 +24,7 @@ from tacit.training.loader import PrivateLoader, Transform, records_of, tell_of_
 from tacit.training.loop_checks import LoopChecks
 from tacit.training.plan_options import PlanFields, PlanOptions, options_of
 from tacit.training.private_step import CHECK_EVERY, check_optimizer
-from tacit.training.processes import check_processes, replica_of
-from tacit.training.ranks import Ranks
+from tacit.training.ranks import Ranks, check_processes, replica_of
 from tacit.training.resolve_plan import resolve_plan, start_run
 from tacit.training.run_fingerprint import plan_in_words
 from tacit.training.sharded import WholeModel, is_sharded

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from torch import Tensor, nn
 
 from tacit.errors import TrainingMisuse
-from tacit.gradients.nested import with_leaves
+from tacit.gradients.module_state import with_leaves
 from tacit.gradients.outputs import MixedValue, RowShape, parts_of
 from tacit.training.trace import TracedTensor
 

@@ -18,14 +18,13 @@ from tacit import check
 from tacit.clipping import Clip, clip_of
 from tacit.errors import OptimizerMismatch, TrainingMisuse
 from tacit.gradients import ClippedSum, FlatGradient, UnitIds, first_batch_check
+from tacit.gradients.flat_gradient import give_back_free_memory
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size, check_weights_kept
-from tacit.gradients.memory import give_back_free_memory
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
-from tacit.training.correlation import Correlation
 from tacit.training.optimizers import AdamBC, apply_gradients
 from tacit.training.plan_options import PRECISIONS, PlanFields, PlanOptions, options_of
-from tacit.training.release import NoisyMean, Release
+from tacit.training.release import Correlation, NoisyMean, Release
 from tacit.training.release_monitor import ReleaseMonitor
 
 CHECK_EVERY = 512

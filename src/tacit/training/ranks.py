@@ -8,10 +8,15 @@ with Z ~ N(0, (noise_multiplier sensitivity)^2 I). Rank 0 draws the batch over a
 adds the sums of all ranks and Z once. Every record is on one rank, so this is the mechanism of one process, and its
 accounting is the same. What one process enforces and several cannot: that all of them run the same loop, and that the
 hosts and links between them are trusted with sums before noise; the ledger states this as assumed.
+
+`ShardedRun`: rank k receives the coordinates of its shard alone and adds its coordinates of Z, from a stream of its
+own. Streams are independent, and each coordinate is on one rank: so the noise of all ranks is Z, once.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -25,12 +30,74 @@ from tacit.accounting import How, Ledger
 from tacit.clipping import clip_from_spec
 from tacit.errors import TacitError, TrainingMisuse
 from tacit.gradients import FlatGradient
+from tacit.noise import SecureStream, SeededStream, Stream
 from tacit.sampling import Batch
 from tacit.standing import Standing
 from tacit.training.plan import Plan
 from tacit.training.private_run import PrivateRun
 from tacit.training.release import Release
-from tacit.training.sharded import is_shard
+from tacit.training.sharded import WholeModel, is_shard
+
+# Wrappers by name, over all base classes, so that nothing is imported to find them.
+_PARALLEL = frozenset(
+    ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
+)
+
+
+def check_one_process(model: nn.Module | None = None) -> None:
+    """Raise `TrainingMisuse` where a run, of `model` if there is one yet, would be one of several.
+
+    Example:
+        >>> check_one_process(nn.Linear(2, 1))
+    """
+    check_processes(model if model is not None else nn.Module(), 1)
+
+
+def replica_of(model: nn.Module) -> nn.Module:
+    """The module inside of `DistributedDataParallel`, or `model` itself.
+
+    The wrapper would average what it hooks; the ranks of a private run exchange clipped sums instead.
+    """
+    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+
+
+def check_processes(model: nn.Module, processes: int) -> None:
+    """Raise `TrainingMisuse` where a run would be one of others than its own `processes`.
+
+    Args:
+        model: the module to train; none of its submodules may be a wrapper for several devices or processes.
+        processes: how many train together by one plan and one ledger, >= 1.
+
+    Raises:
+        TrainingMisuse: the process group or the environment has more than one rank, or a wrapper is found.
+
+    Example:
+        >>> check_processes(nn.Linear(2, 1), 1)
+    """
+    wrapper = next((name for inner in model.modules() if (name := _parallel(inner))), None)
+    ranks = world_size()
+    if wrapper is None and ranks == processes:
+        return
+    got = f"{wrapper} around a module" if wrapper is not None else f"{ranks} ranks"
+    raise TrainingMisuse(
+        f"private training must run in one process on one device; got {got}. Each replica would draw its own batches "
+        "and noise, and count only itself. Use make_private(..., distributed=True) with the whole module on each rank "
+        "or after fully_shard(module), or start one process (WORLD_SIZE=1) on one device."
+    )
+
+
+def _parallel(module: nn.Module) -> str | None:
+    return next((kind.__name__ for kind in type(module).__mro__ if kind.__name__ in _PARALLEL), None)
+
+
+def world_size() -> int:
+    """How many processes the process group has, or else the launcher says that it started; 1 without either."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_world_size()
+    told = os.environ.get("WORLD_SIZE", "1")
+    return int(told) if told.isdigit() else 1
+
 
 TRUSTED = "the processes of the job run the same loop, and are trusted with clipped sums before noise"
 Answer = TypeVar("Answer")
@@ -249,3 +316,93 @@ def note_processes(run: PrivateRun) -> None:
         run.ledger.facts.note("one_process", How.ASSUMED, TRUSTED)
     else:
         run.ledger.facts.note("one_process", How.ENFORCED, "several processes and parallel wrappers are refused")
+
+
+class ShardedRun(RankedRun):
+    """A running plan over several processes with sharded parameters; see the module.
+
+    Args:
+        plan: what runs, for all records of the union; noise independent from step to step, and no clip of the mean.
+        ranks: the processes.
+        whole: the model that steps compute with.
+        stream: source of sampling, at rank 0, and noise: secure, or seeded; every rank draws from one of its own.
+        **named: as `PrivateRun`.
+
+    Raises:
+        TrainingMisuse: the plan correlates noise or clips the mean of the batch, or the stream is another one.
+    """
+
+    def __init__(self, plan: Plan, ranks: Ranks, whole: WholeModel, *, stream: Stream | None = None, **named: Any):
+        if plan.correlation is not None or plan.clip.of_mean:
+            got = "correlated noise" if plan.correlation is not None else "a clip of the batch mean"
+            raise TrainingMisuse(
+                f"sharded parameters must be trained with independent noise and clips of records; got {got}. "
+                "Use whole parameters on each rank."
+            )
+        super().__init__(plan, ranks, stream=stream_of(stream, ranks.rank), **named)
+        self.whole = self._model = whole
+
+    def stepped_on(self, trainable: dict[str, Any]) -> dict[str, Any]:
+        """The shards of the parameters `trainable`, which the optimizer holds."""
+        return self._model.shards(trainable)
+
+    def restore(self, state: dict[str, Any], **ledgers: Any) -> None:
+        """As `PrivateRun.restore`; raises `TrainingMisuse` for a seeded stream, of which rank 0 alone saves its own."""
+        if isinstance(self.stream, SeededStream):
+            raise TrainingMisuse("a resumed run with sharded parameters must have a secure stream; got a seeded one.")
+        super().restore(state, **ledgers)
+
+    def _combined(self, total: FlatGradient, norms: Tensor, noise_multiplier: float) -> Release:
+        """The release of this rank's shard; that of all of them, or none."""
+        own = self._own(total)
+        found, failure = None, None
+        try:
+            found = self._noisy_mean(self.clip, own, norms, noise_multiplier, self.plan.expected_batch_size)
+        except TacitError as error:
+            failure = error
+        failures = [each for each in self.ranks.everyone(failure and (type(failure), str(failure))) if each]
+        if failures:
+            kind, told = failures[0]
+            raise kind(told)
+        assert found is not None
+        # The count of an adaptive clip is released once: rank 0's.
+        clip = clip_from_spec(self.ranks.decided(found.clip.spec))
+        mean = found.mean.flat.to(total.flat.device)
+        parts = FlatGradient.of(mean, own.parts).parts
+        shards = {name: self._model.as_shard(name, part) for name, part in parts.items()}
+        return Release(FlatGradient(mean, shards), found.noise_std, clip)
+
+    def _own(self, total: FlatGradient) -> FlatGradient:
+        """The sum of all ranks in this rank's shard, in double precision."""
+        pieces = {name: self._model.pieces(name, part) for name, part in total.parts.items()}
+        mine = total.flat
+        for rank in range(self.ranks.size):
+            segment = torch.cat([parts[rank].flatten() for parts in pieces.values()])
+            reduced = self.ranks.summed(segment, rank)
+            mine = reduced if rank == self.ranks.rank else mine
+        shapes = {name: parts[self.ranks.rank] for name, parts in pieces.items()}
+        kind = total.released_in or total.flat.dtype
+        return replace(FlatGradient.of(mine, shapes), slack=total.slack, released_in=kind)
+
+
+def stream_of(stream: Stream | None, rank: int) -> Stream:
+    """A stream for this rank that is independent of those of others: seeds are told apart by the rank.
+
+    Raises:
+        TrainingMisuse: the stream is neither secure nor seeded.
+
+    Example:
+        >>> stream_of(SeededStream(3), 0).seed == 3, stream_of(SeededStream(3), 1).seed == 3
+        (True, False)
+    """
+    if stream is None or type(stream) is SecureStream:
+        return stream or SecureStream()
+    if not isinstance(stream, SeededStream):
+        raise TrainingMisuse(
+            f"stream must be a SecureStream or a SeededStream with sharded parameters; got {type(stream).__name__}."
+        )
+    return SeededStream(_seed(stream.seed, rank)) if rank else stream
+
+
+def _seed(seed: int, rank: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"tacit shard {rank} of seed {seed}".encode()).digest(), "big")

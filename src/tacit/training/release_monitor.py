@@ -30,9 +30,9 @@ from tacit.noise.rounded_gaussian import grid_of
 from tacit.sampling import Batch
 from tacit.standing import Standing
 from tacit.training.batch_statistics import BatchStatistics
-from tacit.training.correlation import Correlation
 from tacit.training.noise_statistics import NoiseStatistics
 from tacit.training.refusals import refuse
+from tacit.training.release import Correlation
 
 if TYPE_CHECKING:
     from tacit.training.release import Release

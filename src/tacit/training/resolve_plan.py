@@ -16,12 +16,10 @@ from tacit.noise import Stream
 from tacit.noise.strategy import AUTO, banded, prefix_error, strategy_of
 from tacit.sampling import sampling_of
 from tacit.training.plan import Plan, ledger_after
-from tacit.training.plan_options import PlanOptions
+from tacit.training.plan_options import PlanOptions, resolve_noise
 from tacit.training.private_run import PrivateRun
-from tacit.training.ranks import RankedRun, Ranks
-from tacit.training.schedules import resolve_noise
+from tacit.training.ranks import RankedRun, Ranks, ShardedRun
 from tacit.training.sharded import WholeModel
-from tacit.training.sharded_run import ShardedRun
 
 
 def start_run(

@@ -16,7 +16,7 @@ from tacit.errors import TrainingMisuse
 from tacit.gradients import first_batch_check
 from tacit.gradients.deferred import DeferredSum, Recording
 from tacit.gradients.inputs import PhysicalBatch, tensors
-from tacit.gradients.nested import leaves, with_leaves
+from tacit.gradients.module_state import leaves, with_leaves
 from tacit.training.arguments import PublicOptions, model_inputs
 from tacit.training.autograd import SizeTracker
 from tacit.training.batch_session import BatchSession

@@ -14,7 +14,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tacit.errors import MixesRecords
 from tacit.verification import rules
 from tacit.verification.calls import Call, depends, flat, refuse, tensors_in
-from tacit.verification.origins import is_literal
 from tacit.verification.reads import (
     ANSWERS,
     CHECKS,
@@ -22,6 +21,7 @@ from tacit.verification.reads import (
     SIZED,
     answer_to,
     constant_like,
+    is_literal,
     is_own,
     runs_user_code,
     user_line,

@@ -45,7 +45,7 @@ from tacit.training import (
     save_model,
 )
 from tacit.training.execution_record import ExecutionRecord
-from tacit.training.processes import world_size
+from tacit.training.ranks import world_size
 from tacit.training.resolve_plan import resolve_steps
 
 _ALGORITHMS = {"sgd": "DP-SGD", "adam": "DP-Adam", "adam_bc": "DP-AdamBC", "adagrad": "DP-AdaGrad"}
