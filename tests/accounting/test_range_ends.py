@@ -3,14 +3,27 @@
 import json
 import math
 
+import numpy as np
 import pytest
 
 from tacit import Epsilon, Exponential, Gaussian, Laplace, Ledger, Refused, accountant
 from tacit.accounting.claims import Claim, Verdict, examine
+from tacit.accounting.pld.discrete_cumulants import DiscreteCumulant
+from tacit.accounting.pld.simple_bounds import Single
 from tacit.calibration import smallest
 from tacit.cli import main
 from tacit.errors import InvalidInput
-from tacit.mechanisms import DiscreteGaussian, PermuteAndFlip, PoissonTrials, Selection, law_of
+from tacit.mechanisms import (
+    Approximate,
+    BoundedRange,
+    DiscreteGaussian,
+    PermuteAndFlip,
+    PoissonTrials,
+    RandomizedResponse,
+    Selection,
+    law_of,
+)
+from tacit.mechanisms.pairs import AtomPair, LaplacePair, RangePair
 from tacit.standing import Standing, downward, upward
 from tacit.tradeoff import Answer
 from tests.accounting.metamorphic import LEAST, PROPERTIES, TINY, violation
@@ -64,6 +77,57 @@ def test_delta_zero_is_no_cheaper_than_the_least_delta(mechanism):
 def test_a_delta_below_the_normal_doubles_is_answered():
     low, high = PLD(Exponential(1.0) * 3).epsilon(LEAST).interval
     assert 2.99 < low <= 3.0 <= high < 3.0001
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-6, 0.37, 30.0, 201.0, 1e6, 1e12])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_choices_of_bounded_range_have_numbers_at_any_scale(epsilon, steps):
+    """From above by all that is as pure, from below by two outcomes that the choice may have."""
+    found = PLD(Exponential(epsilon) * steps)
+    for delta in (0.0, 1e-300, 1e-10, 0.5, 1 - 1e-9):
+        low, high = found.epsilon(delta).interval
+        pure = PLD(RandomizedResponse(epsilon) * steps).epsilon(delta).upper
+        assert 0.0 <= low <= high <= 1.02 * pure + 1e-300
+    assert found.epsilon(0.0).upper == pytest.approx(steps * epsilon, rel=1e-6)
+    assert found.delta(0.0).upper <= 1.0
+    assert found.delta(1e300).interval == (0.0, 0.0)
+    member = AtomPair.response(epsilon)
+    assert PLD(BoundedRange(epsilon)).delta(epsilon / 4).upper <= Single(member).bounds(epsilon / 4)[1] * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [1e-150, 1e-9, 0.01, 1.0, 50.0])
+def test_the_outcomes_of_a_choice_keep_their_digits_at_any_scale(epsilon):
+    for pair in RangePair(epsilon).covering(40):
+        for loss, p, q in zip(pair.losses, pair.p, pair.q, strict=True):
+            assert abs(loss) <= epsilon
+            assert p == pytest.approx(q * math.exp(loss), rel=1e-9, abs=1e-300)
+    assert max(pair.largest for pair in RangePair(epsilon).covering(40)) == epsilon
+
+
+@pytest.mark.parametrize("beside", [None, Laplace(1.0), RandomizedResponse(1.0) * 2])
+def test_an_approximate_step_has_its_epsilon_at_its_own_delta(beside):
+    """dp-accounting gives 2 at delta 1e-5 for (2, 1e-5), and infinity below."""
+    step = Approximate(2.0, 1e-5)
+    whole, pure = (step, 0.0) if beside is None else (step + beside, PLD(beside).epsilon(0.0).upper)
+    low, high = PLD(whole).epsilon(1e-5).interval
+    assert low <= 2.0 + pure <= high
+    assert high - low < 1e-7
+    assert PLD(whole).epsilon(9.99e-6).lower == math.inf
+    assert PLD(whole).epsilon(math.nextafter(1e-5, 1)).upper < math.inf
+    assert PLD(step + Gaussian(1.0)).epsilon(1e-5).interval == (math.inf, math.inf)
+
+
+@pytest.mark.parametrize("epsilon", [1e-13, 1e-12, 1e-9, 1e-3])
+@pytest.mark.parametrize("theta", [1.0, 100.0, 1e5])
+def test_no_frequency_is_said_to_decay_by_more_than_it_does(epsilon, theta):
+    """Masses of cells are differences of tails; where those are near 1/2, a steep tilt multiplied their rounding."""
+    step = DiscreteCumulant(LaplacePair(epsilon), 3, theta)
+    t = np.geomspace(0.01, 100.0, 41) / step.variance**0.5
+    y = np.linspace(-epsilon, epsilon, 20001)
+    loss = np.array([*y, epsilon, -epsilon])
+    weight = np.append(np.full(len(y), epsilon / len(y) / 2), [0.5, 0.5]) * np.exp(theta * (loss - epsilon))
+    real = np.log(np.abs((weight * np.exp(1j * np.outer(t, loss))).sum(axis=1) / weight.sum()))
+    assert (step.log_decay(t) >= np.maximum(real[:-1], real[1:]) - 1e-3).all()
 
 
 def test_a_lattice_on_which_next_to_nothing_is_lost_is_answered():

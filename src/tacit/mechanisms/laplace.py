@@ -15,6 +15,7 @@ from tacit.mechanisms.pairs import (
     LARGEST_GROUP,
     AtomPair,
     DiscreteLaplacePair,
+    EnclosedPair,
     IntegerMixturePair,
     LaplaceMixturePair,
     LaplacePair,
@@ -29,6 +30,7 @@ from tacit.mechanisms.renyi import atoms_rdp, pure_rdp
 from tacit.relation import Relation
 
 _LARGEST_CHANGE = 10_000  # Its pair has as many losses.
+_LONGEST_RANGE = 200.0  # Beyond it a unit more or less is no news, and e^epsilon leaves the doubles.
 
 
 @dataclass(frozen=True)
@@ -189,15 +191,26 @@ class BoundedRange(Mechanism):
         return np.minimum(self.zcdp(relation) * np.asarray(orders, dtype=float), self.epsilon)
 
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
-        """The smallest pair that covers every place of the interval, also when it is picked adaptively."""
-        return (RangePair(self.epsilon),)
+        """The smallest pair that covers every place of the interval, also when it is picked adaptively.
+
+        An interval longer than 200 is enclosed by all that is epsilon-DP and by two of its own places.
+        """
+        return (_range_pair(self.epsilon),)
 
     def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
         """Intervals of losses add up record by record, to one of `size` times the length."""
-        return (RangePair(size * self.epsilon),), 1
+        return (_range_pair(size * self.epsilon),), 1
 
     def __str__(self) -> str:
         return f"{self.__class__.__name__}({self.epsilon:g})"
+
+
+def _range_pair(epsilon: float) -> Pair:
+    exact = RangePair(epsilon)
+    if epsilon <= _LONGEST_RANGE:
+        return exact
+    often, mostly = (exact.attained(1 - 2 * below / epsilon) for below in (1.0, 20.0))
+    return EnclosedPair(AtomPair.response(epsilon), often, mostly)
 
 
 @dataclass(frozen=True)

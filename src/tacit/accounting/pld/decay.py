@@ -4,12 +4,42 @@ from __future__ import annotations
 
 import numpy as np
 
+from tacit.accounting.pld.rounding import FUNCTION, UNIT, mass_units
+from tacit.accounting.pld.saddle_point import SMALLEST
+
 # Centres of the intervals of the bound; any choice gives one.
 _QUANTILES = np.array([0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97])
 _MANY = 64  # Laws of which fewer centres are tried.
 
 ROUNDED = 2.0**-30
 """Share of its terms' sizes that rounding takes from a bound of the decay: 2^23 units, for 1e5 terms (Lemma 6.7)."""
+
+
+def tilted_masses(
+    p: np.ndarray, q: np.ndarray, tails: tuple[np.ndarray, np.ndarray], theta: float, log_moment: np.ndarray | float
+) -> np.ndarray:
+    """Lower bounds on the tilted masses E_Q e^{(theta + 1) L} >= q (p / q)^(theta + 1) of cells of masses p and q.
+
+    A mass is a difference of two tails. Where it is small beside them a steep tilt multiplies what it loses.
+
+    Args:
+        p: masses under P, shape (..., cells).
+        q: masses under Q.
+        tails: for P and for Q, the smaller tail of the distribution at the cell, the larger of its two edges.
+        theta: the tilt.
+        log_moment: log E_P e^{theta L}.
+    """
+    lost = (2 * UNIT * (mass_units(tail) + FUNCTION) * (tail + mass) for tail, mass in zip(tails, (p, q), strict=True))
+    least, most = p - next(lost), q + next(lost)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weights = np.exp(np.log(least) + theta * np.log(least / most) - log_moment)
+    return np.where((least > SMALLEST) & (q > SMALLEST), weights, 0.0)
+
+
+def nearer_tails(below: np.ndarray, above: np.ndarray) -> np.ndarray:
+    """The smaller of both tails at the edges of cells, the larger of a cell's two edges, shape (..., cells)."""
+    near = np.minimum(below, above)
+    return np.maximum(near[..., :-1], near[..., 1:])
 
 
 def log_decay(edges: np.ndarray, weights: np.ndarray, t: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.accounting.pld.decay import log_decay
+from tacit.accounting.pld.decay import log_decay, tilted_masses
 from tacit.accounting.pld.node_sums import SMALL_MOMENT, NodeUnits, direct_moment, moment_rounding, shifted_sum
 from tacit.accounting.pld.rounding import FUNCTION, MASS, UNIT, mass_units
 from tacit.accounting.pld.sampled_cumulant import SampledGaussianCumulant
@@ -129,11 +129,13 @@ class DiscreteCumulant(StepCumulant):
         edges = np.unique(np.concatenate([near, np.sort(self.real.loss)[:: max(len(self.real.loss) // _EDGES, 1)]]))
         if self._kept is not None:  # Atoms that the law leaves out would make it look as if it decayed.
             edges = np.append(edges[edges < self.real.loss[-1]], self.real.loss[-1])
-        p, q = (mass[1:-1] for mass in self.pair.bin_masses(edges))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            weights = np.exp(np.log(p) + self.theta * np.log(p / q) - self.moment)
+        masses = self.pair.bin_masses(edges)
+        # A table adds up masses, which loses no digits.
+        tails = [np.zeros(len(edges) - 1) if self.pair.table is not None else _tails(mass)[1:-1] for mass in masses]
+        p, q = (mass[1:-1] for mass in masses)
+        weights = tilted_masses(p, q, (tails[0], tails[1]), self.theta, self.moment)
         moved = self.pair.edge_error(float(np.abs(edges).max()))
-        decay = log_decay(edges, np.where((p > 0) & (q > 0), weights, 0.0), t * (1 + moved))
+        decay = log_decay(edges, weights, t * (1 + moved))
         decay[-1] = 0.0  # Nothing is claimed for the frequencies beyond, which the last cell stands for.
         return decay
 
@@ -160,6 +162,11 @@ class DiscreteCumulant(StepCumulant):
             start = stop
         error = size + 2 * float(np.exp(LOG_TOLERANCE)) + np.abs(value) * self.rounding()
         return logarithm_of(value, error, self.steps)
+
+
+def _tails(masses: np.ndarray) -> np.ndarray:
+    """The smaller of the two tails that each bin belongs to."""
+    return np.minimum(np.cumsum(masses), np.cumsum(masses[::-1])[::-1])
 
 
 def _without_far_tail(pair: Pair, largest: float, log_ignored: float) -> Nodes | None:

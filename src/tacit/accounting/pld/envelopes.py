@@ -161,8 +161,10 @@ class AdaptiveLowerBound:
         self._x, self._value, self._slope = attained_lines(((pair, steps),))
 
     def _at(self, epsilon: float) -> float:
-        change = np.exp(self._x) * np.expm1(np.minimum(epsilon - self._x, 700.0))
-        return max(float((self._value - self._slope * change).max()), 0.0)
+        with np.errstate(over="ignore"):
+            change = np.exp(self._x) * np.expm1(np.minimum(epsilon - self._x, 700.0))
+            fall = self._slope * np.where(self._slope > 0, change, 0.0)
+        return max(float((self._value - fall).max()), 0.0)
 
     def delta(self, epsilon: float) -> tuple[float, float]:
         """The bound, and 1."""

@@ -6,10 +6,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from tacit.accounting.pld.decay import ROUNDED, log_decay
+from tacit.accounting.pld.decay import ROUNDED, log_decay, tilted_masses
 from tacit.accounting.pld.node_sums import direct_moment, line_units, moment_rounding, shifted_sum
 from tacit.accounting.pld.quadrature import TailWeight, on_line
-from tacit.accounting.pld.saddle_point import SMALLEST
 from tacit.accounting.pld.step_cumulants import StepCumulant, Unsuitable, logarithm_of
 from tacit.accounting.pld.trapezoid import choose_strip, mass_outside, midpoints, noise_cells, strips
 from tacit.mechanisms.pairs import SampledGaussian
@@ -104,12 +103,11 @@ class SampledGaussianCumulant(StepCumulant):
 
     def _log_decay(self, t: np.ndarray) -> np.ndarray:
         u = np.linspace(*self.ends, _EDGES + 1)
-        loss, p, q = noise_cells(self.pair, u)
+        loss, (p, p_tail), (q, q_tail) = noise_cells(self.pair, u)
         share = self.tail_weight.log_least(u) if self.tail_weight else np.zeros(_EDGES)
         order = slice(None, None, -1) if loss[0] > loss[-1] else slice(None)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            weights = np.exp(np.log(p) + self.theta * np.log(p / q) + share - self.moment)
-        decay = log_decay(loss[order], np.where((p > SMALLEST) & (q > SMALLEST), weights, 0.0)[order], t)
+        weights = tilted_masses(p, q, (p_tail, q_tail), self.theta, self.moment - share)
+        decay = log_decay(loss[order], weights[order], t)
         raised = self._raised_decay(t[:-1])
         decay[-1] = 0.0
         return np.minimum(decay, raised)

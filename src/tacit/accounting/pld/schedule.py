@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
+from tacit.accounting.pld.decay import nearer_tails
 from tacit.accounting.pld.quadrature import log_mix
 from tacit.accounting.pld.rounding import COMPLEX_LOGARITHM, MASS
 from tacit.mechanisms.pairs import SampledGaussian
@@ -95,12 +96,13 @@ class Schedule:
         return self._mixed(found)
 
     def cells(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """P- and Q-masses of each step between neighbouring places, shape (steps, cells)."""
+        """P and Q of each step between neighbouring places: masses and nearer tails, shape (steps, 2, cells)."""
         found: list[np.ndarray] = []
         for mean in self._means:
             at = (edges - mean[:, None]) * self.sigma[:, None]
             below, above = ndtr(at), ndtr(-at)
-            found.append(np.where(above[:, :-1] < 0.5, above[:, :-1] - above[:, 1:], below[:, 1:] - below[:, :-1]))
+            masses = np.where(above[:, :-1] < 0.5, above[:, :-1] - above[:, 1:], below[:, 1:] - below[:, :-1])
+            found.append(np.stack([masses, nearer_tails(below, above)], axis=1))
         return self._mixed(found)
 
     @property

@@ -7,10 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from tacit.accounting.pld.decay import ROUNDED, log_decay
+from tacit.accounting.pld.decay import ROUNDED, log_decay, tilted_masses
 from tacit.accounting.pld.node_sums import shifted_sums
 from tacit.accounting.pld.rounding import FUNCTION, UNIT, pairwise_units
-from tacit.accounting.pld.saddle_point import SMALLEST
 from tacit.accounting.pld.schedule import Schedule, SharedRule, raised_rule, real_rule
 from tacit.accounting.pld.step_cumulants import StepCumulant, Unsuitable, logarithm_of
 from tacit.accounting.pld.trapezoid import midpoints
@@ -149,11 +148,9 @@ class ScheduleCumulant(StepCumulant):
         Where losses are shared, steps in blocks of neighbours count with the least of their masses.
         """
         y = np.linspace(*self._ends, _EDGES + 1)
-        p, q = self.schedule.cells(y)
+        (p, p_tail), (q, q_tail) = (np.moveaxis(side, 1, 0) for side in self.schedule.cells(y))
         loss = self.schedule.on_line(y, 1.0, 0.0)[1]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            weights = np.exp(np.log(p) + self.theta * np.log(p / q) - self.moment[:, None])
-        weights = np.where((p > SMALLEST) & (q > SMALLEST), weights, 0.0)
+        weights = tilted_masses(p, q, (p_tail, q_tail), self.theta, self.moment[:, None])
         if loss[0, 0] > loss[0, -1]:
             loss, weights = loss[:, ::-1], weights[:, ::-1]
         if len(loss) == 1:

@@ -9,7 +9,7 @@ import numpy as np
 from tacit.accounting.pld.intervals import ALLOWANCE
 from tacit.accounting.pld.rounding import FUNCTION, MASS, UNIT, mass_units
 from tacit.accounting.pld.saddle_point import SMALLEST, log_chernoff
-from tacit.mechanisms.pairs import Nodes, Pair
+from tacit.mechanisms.pairs import AtomPair, Nodes, Pair
 from tacit.root_finding import bisect
 
 _AT_TOP = 1e-12  # Relative distance from the largest loss up to which an atom counts as it.
@@ -60,6 +60,9 @@ class SimpleBounds:
 
     def __init__(self, parts: Sequence[tuple[Pair, int]], infinity_mass: float):
         self._parts, self._lost = parts, infinity_mass
+        losing = [(pair, steps) for pair, steps in parts if pair.infinity_mass]
+        once = [pair.disclosure_probability for pair, steps in losing if isinstance(pair, AtomPair) and steps == 1]
+        self._stated = once[0] if len(losing) == len(once) == 1 else None
         self.top = max(float(sum(steps * pair.largest for pair, steps in parts)), 0.0)
         """The largest finite loss, rounded, at least 0."""
 
@@ -101,6 +104,8 @@ class SimpleBounds:
 
     def at_the_end(self, delta: float) -> tuple[float, float]:
         """Return epsilon where only infinite losses are left: the largest finite loss, or inf if that is too much."""
+        if self._stated is not None and delta >= self._stated:  # A product of one factor is not rounded.
+            return self.top * (1 - ALLOWANCE) if delta == self._stated else 0.0, self.top * (1 + ALLOWANCE)
         if delta < self._lost * (1 - ALLOWANCE):
             return float("inf"), float("inf")
         known = delta == 0.0 and self._lost == 0.0

@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import ndtr
 
+from tacit.accounting.pld.decay import nearer_tails
 from tacit.accounting.pld.quadrature import TailWeight, mixes, on_line, posterior
 from tacit.mechanisms.pairs import SampledGaussian
 from tacit.mechanisms.pairs.base import between
@@ -190,10 +191,9 @@ def midpoints(ends: tuple[float, float], step: float) -> tuple[np.ndarray, float
 
 
 def noise_cells(pair: SampledGaussian, u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Losses at the edges `u` of cells of the noise, and the P- and Q-masses of the cells between them."""
-    base, up, down = (
-        between(ndtr(u - shift / pair.sigma), ndtr(shift / pair.sigma - u))[1:-1] for shift in (0.0, 1.0, -1.0)
-    )
+    """Losses at the edges `u` of cells of the noise, and P and Q of the cells: their masses, and their nearer tails."""
+    sides = [(ndtr(u - shift / pair.sigma), ndtr(shift / pair.sigma - u)) for shift in (0.0, 1.0, -1.0)]
+    base, up, down = (np.array([between(*each)[1:-1], nearer_tails(*each)]) for each in sides)
     up, down = ((1 - pair.rate) * base + pair.rate * moved for moved in (up, down))
     loss = on_line(pair, u, 1.0, 0.0).loss
     if pair.symmetric:

@@ -27,6 +27,7 @@ from tacit.mechanisms.pairs.base import Nodes, Pair, Table, table_bin_masses
 from tacit.root_finding import bracketed_root
 
 _MEMBERS = 40  # Members of a covering; their tests are 1 / 40 of the range apart.
+_ON_POINT = 1e-13  # Relative rounding of a loss in points of the grid.
 _FINEST, _WORK = 192, 6000  # Grid points per step at most, and of the whole block.
 _LOG_TAIL = -92.0  # log of the chance of too long a block: e^-92 = 1e-40.
 Families = tuple[tuple[Pair, int], ...]
@@ -243,6 +244,8 @@ def _chords(
         for each, mass in zip(loss, p, strict=True):
             if mass > 0:
                 shift = -each / pitch
+                # A loss on a point, but for its rounding, is no larger than it.
+                shift = np.rint(shift) if abs(shift - np.rint(shift)) <= _ON_POINT * abs(shift) else shift
                 start = int(np.floor(shift))
                 part = float(np.expm1((shift - start) * pitch) / np.expm1(pitch))
                 at = count + start

@@ -237,17 +237,18 @@ class RangePair(Pair):
         (1 / u - e^{-epsilon}) / (1 - e^{-epsilon}). Two tangents of this curve meet where u is the harmonic mean of
         both in the power and the arithmetic mean in the level.
         """
-        half = (high - low) / 2
-        middle, bend = (low + high) / 2, float(np.log(np.cosh(half)))
-        harmonic, mean = middle - bend, middle + bend
-        whole = -np.expm1(-self.epsilon)
-        p = (np.exp(-self.epsilon) * np.expm1(harmonic) / whole, -np.expm1(harmonic - self.epsilon) / whole)
-        q = (-np.expm1(-mean) / whole, np.exp(-mean) * -np.expm1(mean - self.epsilon) / whole)
-        losses = [
-            float(np.log(a / b)) if a > 0 and b > 0 else t
-            for a, b, t in zip(p, q, (low - self.epsilon, high), strict=True)
-        ]
-        return AtomPair(tuple(losses), tuple(float(x) for x in p), tuple(float(x) for x in q))
+        half, end = (high - low) / 2, self.epsilon
+        # log cosh(half), whose square root is lost where cosh(half) rounds to 1.
+        bend = float(np.log1p(2 * np.sinh(half / 2) ** 2) if half < 1 else half - np.log1p(np.tanh(half)))
+        mean, harmonic = (low + high) / 2 + bend, (low + high) / 2 - bend
+        whole, tilt = -np.expm1(-end), np.tanh(half)
+        p = (np.exp(harmonic - end) * -np.expm1(-harmonic) / whole, -np.expm1(harmonic - end) / whole)
+        q = (-np.expm1(-mean) / whole, np.exp(-mean) * -np.expm1(mean - end) / whole)
+        # tilt^2 in two factors, which do not underflow.
+        fall, rise = (tilt * (tilt / np.expm1(x)) if half else 0.0 for x in (-mean, end - mean))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            losses = (max(mean - end + float(np.log1p(fall)), -end), min(mean + float(np.log1p(rise)), end))
+        return AtomPair(losses, tuple(float(x) for x in p), tuple(float(x) for x in q))
 
     def nodes(self, theta: float, frequency: float) -> Nodes:
         """Return the finite losses with their masses."""
@@ -258,7 +259,5 @@ class RangePair(Pair):
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the P- and Q-masses of the finite losses in each bin."""
         bounds = np.clip(np.concatenate([[-self.epsilon], edges, [self.epsilon]]), -self.epsilon, self.epsilon)
-        width = np.expm1(np.diff(bounds) / 2) / np.expm1(self.epsilon)
-        p = np.exp((bounds[:-1] + self.epsilon) / 2) * width
-        q = np.exp((self.epsilon - bounds[1:]) / 2) * width
-        return p, q
+        share = np.expm1(-np.diff(bounds) / 2) / np.expm1(-self.epsilon)
+        return np.exp((bounds[1:] - self.epsilon) / 2) * share, np.exp(-(bounds[:-1] + self.epsilon) / 2) * share
