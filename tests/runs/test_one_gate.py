@@ -271,6 +271,80 @@ def test_18_an_own_run_that_is_whole_keeps_its_standing(run):
     assert json.loads(said("account", run, "--accountant", "pld", "--json")[1])["results"][0]["standing"] == "proven"
 
 
+@pytest.fixture
+def audited(run):
+    for command in (("audit", run, "--attack", "loss_threshold"), ("statement", run)):
+        assert said(*command)[0] == 0
+    return run
+
+
+LATER = ["audit.json", "audit.html", "statement.json"]
+
+
+@pytest.mark.parametrize("change", ["changed", "taken away", "of another run", "unsealed", "seal changed"])
+@pytest.mark.parametrize("name", LATER)
+def test_what_later_commands_added_to_a_run_is_sealed_with_it(name, change, audited, honest, tmp_path):
+    assert read_by("card", audited)[0] == 0
+    files = {each["file"]: each["is"] for each in json.loads(said("verify", audited, "--json")[1])["files"]}
+    assert {files[each] for each in LATER} == {"signed by this user's key"}
+    seal = audited / f"{name.split('.')[0]}.{SIGNATURE}"
+    named = name
+    if change == "changed":
+        (audited / name).write_bytes((audited / name).read_bytes() + b" ")
+    elif change == "taken away":
+        (audited / name).unlink()
+    elif change == "of another run":
+        run = shutil.copytree(honest / "other", tmp_path / "other")
+        for each in audited.glob(f"{name.split('.')[0]}.*"):
+            shutil.copy(each, run / each.name)
+        audited, named = run, LATER[0] if name.startswith("audit") else name
+    elif change == "unsealed":
+        seal.unlink()
+        named = LATER[0] if name.startswith("audit") else name
+    else:
+        edit(seal, files={each: [""] for each in LATER})
+        named = seal.name
+    for reader in READERS:
+        code, text = read_by(reader, audited)
+        assert code == 3, (reader, text)
+        assert f"{named} must be" in text or (reader == "verify" and f"{named}: " in text), (reader, text)
+        assert "proven" not in text, (reader, text)
+
+
+def test_a_command_that_is_killed_while_it_adds_to_a_run_leaves_one_that_can_be_read(audited, monkeypatch):
+    import tacit.runs.run_signature as signature
+
+    def killed(path, content):
+        if path.name == "audit.html":
+            raise KeyboardInterrupt
+        (path).write_bytes(content)
+
+    monkeypatch.setattr(signature, "write_bytes", killed)
+    with pytest.raises(KeyboardInterrupt):
+        signature.append(audited, "audit", {"audit.json": b"{}", "audit.html": b"<p>new"})
+    assert (audited / "audit.json").read_bytes() == b"{}"
+    assert open_run(audited).word == ""
+    monkeypatch.undo()
+    signature.append(audited, "audit", {"audit.json": b"{}", "audit.html": b"<p>new"})
+    assert open_run(audited).word == ""
+
+
+def test_a_received_run_may_be_audited(run, monkeypatch):
+    monkeypatch.setenv("TACIT_KEY", OTHER_KEY)
+    assert said("audit", run, "--attack", "loss_threshold")[0] == 0
+    assert open_run(run).word == "stated"
+    (run / "audit.json").write_text("{}")
+    with pytest.raises(Changed, match=r"audit\.json must be"):
+        open_run(run)
+
+
+def test_scores_of_another_model_may_be_written_into_a_run(run):
+    rows = ["member,score", *(f"{k % 2},{k}" for k in range(40))]
+    (run.parent / "scores.csv").write_text("\n".join(rows) + "\n")
+    assert said("audit", "--scores", run.parent / "scores.csv", "--out", run)[0] == 0
+    assert open_run(run).word == ""
+
+
 VALUES = [0, -1, float("nan"), "1e400", 10**400, "", "x" * 100_000, None, [], "deep"]
 
 

@@ -78,8 +78,9 @@ def command(
         return
     assert run is not None
     from tacit.cli.console import progress_bars
-    from tacit.reports import audit_table_of, write_audit
+    from tacit.reports import audit_table_of
     from tacit.runs import audit_run
+    from tacit.runs.audits import keep_audit
 
     with progress_bars() as on_progress:
         report = audit_run(
@@ -93,7 +94,7 @@ def command(
             trust_code=trust_code,
             on_progress=on_progress,
         )
-    page = write_audit(report, run, title=run.resolve().name)
+    page = keep_audit(report, run, title=run.resolve().name)
     if json:
         print(json_text(audit_table_of(report)))
     else:
@@ -107,8 +108,9 @@ def _audit_scores(path: Path, options: dict[str, Any], *, confidence: float, out
     from tacit.accounting.claims import claim_of, claims_of, states_claim
     from tacit.attacks.metrics import read_scores
     from tacit.audit import audit_foreign_scores
-    from tacit.reports import audit_table_of, write_audit
+    from tacit.reports import audit_files, audit_table_of
     from tacit.runs.open_run import ledger_at, run_of
+    from tacit.runs.run_signature import append
 
     found = read_scores(path, member=options["member"], score=options["score"])
     claim, delta = None, options["delta"]
@@ -131,7 +133,10 @@ def _audit_scores(path: Path, options: dict[str, Any], *, confidence: float, out
         confidence=confidence,
         relation="add_remove" if claim is None else claim.relation,
     )
-    page = None if out is None else write_audit(report, out, title=path.stem)
+    page = None
+    if out is not None:
+        append(out, "audit", audit_files(report, title=path.stem))
+        page = out / "audit.html"
     if json:
         print(json_text(audit_table_of(report)))
     else:

@@ -144,6 +144,7 @@ def _verify_run(folder: Path, *, json: bool) -> None:
     run.mark_verified()
     word = run.word and CONSISTENT
     told = {SIGNATURE: run.seal.signature.value} | {name: run.seal.of(name).value for name in run.seal.found}
+    told |= {name: origin.value for name, origin in run.later.items()}
     rows = [{"accountant": each.accountant, "stated": each.stated, "recomputed": each.recomputed} for each in numbers]
     _print_files(told, {"of": "spec" if word else "run", "word": word, "numbers": rows}, json=json)
     if any(run.seal.of(name).refused for name in run.seal.found):

@@ -13,7 +13,7 @@ from tacit.audit import AuditResult, Finding, Report
 from tacit.reports import words
 from tacit.reports.page import environment, said_of_figures
 from tacit.reports.plots import INK, axes_of, detections_svg, errors_svg, inline_svg, settings
-from tacit.serialization import json_text, plain_values, write_text
+from tacit.serialization import json_text, plain_values, write_bytes
 from tacit.tradeoff import TradeOff
 
 if TYPE_CHECKING:
@@ -140,13 +140,17 @@ def audit_table_of(report: Report) -> dict[str, Any]:
     )
 
 
+def audit_files(report: Report, *, title: str) -> dict[str, bytes]:
+    """The content of `audit.json` and `audit.html`, by name."""
+    files = {"audit.json": json_text(audit_table_of(report)), "audit.html": audit_page(report, title=title)}
+    return {name: text.encode() for name, text in files.items()}
+
+
 def write_audit(report: Report, folder: str | Path, *, title: str) -> Path:
     """Write `audit.json` and `audit.html` into `folder`, each atomically; returns the path of the page."""
-    folder = Path(folder)
-    html = audit_page(report, title=title)
-    write_text(folder / "audit.json", json_text(audit_table_of(report)))
-    write_text(folder / "audit.html", html)
-    return folder / "audit.html"
+    for name, content in audit_files(report, title=title).items():
+        write_bytes(Path(folder) / name, content)
+    return Path(folder) / "audit.html"
 
 
 def audit_page(report: Report, *, title: str) -> str:

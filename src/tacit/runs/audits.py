@@ -27,6 +27,7 @@ from tacit.data import Dataset
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian
 from tacit.models import mlp
+from tacit.reports import audit_files
 from tacit.runs.audited_training import check_settings, training_of
 from tacit.runs.builders import cross_entropy, dataset_of, differences
 from tacit.runs.config import Config
@@ -36,6 +37,7 @@ from tacit.runs.methods.base import Progress
 from tacit.runs.open_run import OpenedRun, open_run
 from tacit.runs.privileged_attacks import PrivilegedAttacks, audit_result, relation_of, scores_of
 from tacit.runs.run_budget import note_audit
+from tacit.runs.run_signature import append
 from tacit.runs.validation import trained_on
 from tacit.runs.white_box import LOW_ORDER_BITS, WHITE_BOX, WhiteBox, white_box
 from tacit.tradeoff import TradeOff
@@ -46,6 +48,12 @@ from tacit.training.refusals import collected_refusals
 REFUTED_AT = 0.999
 """Confidence, over all tests of an audit together, at which a claim counts as refuted."""
 _CANARY_ATTACKS = (WHITE_BOX, LOW_ORDER_BITS)
+
+
+def keep_audit(report: Report, folder: Path, *, title: str) -> Path:
+    """Write `audit.json` and `audit.html` into the folder of a run, with a seal; returns the path of the page."""
+    append(folder, "audit", audit_files(report, title=title))
+    return folder / "audit.html"
 
 
 def attack_names() -> list[str]:

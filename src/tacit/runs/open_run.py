@@ -36,6 +36,7 @@ from tacit.runs.run_signature import (
     VALIDATION,
     VERIFIED,
     RunOrigin,
+    check_later,
     digest_of,
     origin_of_run,
 )
@@ -67,6 +68,7 @@ class OpenedRun:
         state: "finished", "stopped" (it can go on) or "begun" (nothing was released).
         seal: what the signature of the folder says.
         word: what stands where a standing would: empty for an own run that is whole, else `STATED` or `CONSISTENT`.
+        later: where the files came from that later commands added, such as an audit.
     """
 
     folder: Path
@@ -74,6 +76,7 @@ class OpenedRun:
     seal: RunOrigin
     word: str
     _contents: Mapping[str, bytes] = field(repr=False)
+    later: Mapping[str, Origin] = field(default_factory=dict)
 
     def table(self, name: str) -> dict[str, Any]:
         """The JSON table in the file `name`; raises `InvalidInput` where it is none or larger than any run writes."""
@@ -316,13 +319,14 @@ def open_run(folder: str | os.PathLike[str]) -> OpenedRun:
     _check_seal(seal, folder, finished)
     begun = LEDGER in contents or (folder / CHECKPOINT).is_file()
     state = "finished" if finished else "stopped" if begun else "begun"
-    run = OpenedRun(folder, state, seal, "", contents)
+    later = check_later(folder, own=seal.signature is Origin.OWN)
+    run = OpenedRun(folder, state, seal, "", contents, later)
     bound = not finished or _is_bound(run)
     if finished:
         run._check()
     if seal.signature is Origin.OWN and bound:
         return run
-    return OpenedRun(folder, state, seal, CONSISTENT if run._is_verified() else STATED, contents)
+    return OpenedRun(folder, state, seal, CONSISTENT if run._is_verified() else STATED, contents, later)
 
 
 def ledger_at(path: Path) -> tuple[Ledger, str]:

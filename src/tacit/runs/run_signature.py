@@ -13,8 +13,8 @@ from typing import Any
 
 from tacit import check
 from tacit.accounting import Ledger
-from tacit.errors import InvalidInput
-from tacit.serialization import json_table, json_text, write_text
+from tacit.errors import Changed, InvalidInput
+from tacit.serialization import json_table, json_text, write_bytes, write_text
 from tacit.signing import Origin, code_digest, latest_place, new_id, origin_of, raise_count, signature_of
 
 CONFIG, LEDGER, CARD, PAGE = "config.json", "ledger.json", "card.json", "card.html"
@@ -44,6 +44,10 @@ TICKET = "ticket.safetensors"
 """The lottery ticket of a run that found one."""
 SIGNED = (CONFIG, LEDGER, CARD, PAGE, EXECUTION, MODEL, PREPROCESSING, BUDGET, VALIDATION, TICKET, FEATURES)
 """The files of a run that its signature covers, those of them that are there."""
+STATEMENT = "statement.json"
+"""The privacy statement of a run, which anybody can check by itself."""
+LATER = {"audit": ("audit.json", "audit.html"), "statement": (STATEMENT,)}
+"""What later commands add to a finished run, each with a seal of its own beside it."""
 
 
 def digest_of(path: Path) -> str:
@@ -59,7 +63,7 @@ def digests_of(folder: Path) -> dict[str, str]:
     return {name: digest_of(folder / name) for name in SIGNED if (folder / name).is_file()}
 
 
-_KIND = "run"
+_KIND, _LATER = "run", "later files of a run"
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,64 @@ def origin_of_run(folder: Path, found: Mapping[str, str] | None = None) -> RunOr
     return RunOrigin(origin, files, found, content["code"], **bound)
 
 
+def append(folder: Path, command: str, contents: Mapping[str, bytes]) -> None:
+    """Write the files of a later command into `folder`, and their seal; a folder of no run gets the files alone.
+
+    While they are written, their seal accepts each as it was and as it will be, so that a command that is killed leaves
+    a run that can be read.
+
+    Args:
+        folder: of the run.
+        command: one of `LATER`.
+        contents: by the name of the file.
+    """
+    files = {
+        name: [digest_of(folder / name), hashlib.sha256(content).hexdigest()] for name, content in contents.items()
+    }
+    _seal_later(folder, command, files)
+    for name, content in contents.items():
+        write_bytes(folder / name, content)
+    _seal_later(folder, command, {name: [digests[1]] for name, digests in files.items()})
+
+
+def _seal_later(folder: Path, command: str, files: Mapping[str, list[str]]) -> None:
+    content = {"files": dict(files), "card": digest_of(folder / CARD)}
+    signature = signature_of(_LATER, content) if content["card"] else None
+    if signature is not None:
+        write_text(folder / f"{command}.{SIGNATURE}", json_text(content | {"signature": signature}))
+
+
+def check_later(folder: Path, *, own: bool) -> dict[str, Origin]:
+    """Where what later commands added to a run came from, by name.
+
+    Args:
+        folder: of the run.
+        own: whether this user's key signed the run, and hence what was added to it.
+
+    Raises:
+        Changed: a file is not the one that its seal names, or was made of another run.
+    """
+    found: dict[str, Origin] = {}
+    for command, names in LATER.items():
+        place = f"{command}.{SIGNATURE}"
+        content, signature = _parts(folder, place)
+        there = [name for name in names if (folder / name).is_file()]
+        if not content and signature is None:
+            if own and there:
+                raise Changed(there[0], f"was added without the seal of `tacit {command}`")
+            continue
+        origin, files = origin_of(_LATER, content, signature), content.get("files")
+        if not isinstance(files, dict) or origin.refused or (own and origin is not Origin.OWN):
+            raise Changed(place, f"is {origin.value}")
+        for name in names:
+            if digest_of(folder / name) not in files.get(name, [""]):
+                raise Changed(name, f"was changed or taken away after `tacit {command}` wrote it")
+        if there and content.get("card") != digest_of(folder / CARD):
+            raise Changed(there[0], "was made of another run")
+        found |= dict.fromkeys(there, origin)
+    return found
+
+
 def check_resumable(folder: Path) -> str:
     """Why a run that goes on in `folder` is vouched for by nobody; empty where this user's key signed what is there.
 
@@ -166,12 +228,12 @@ def check_resumable(folder: Path) -> str:
     return ""
 
 
-def _parts(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    path = folder / SIGNATURE
+def _parts(folder: Path, name: str = SIGNATURE) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    path = folder / name
     if not path.is_file():
         return {}, None
     try:
-        table = json_table(SIGNATURE, path)
+        table = json_table(name, path)
     except InvalidInput:
         return {}, {}  # an edited one
     signature = table.pop("signature", None)

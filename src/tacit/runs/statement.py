@@ -8,13 +8,10 @@ from pathlib import Path
 from tacit import check
 from tacit.errors import InvalidInput
 from tacit.runs.open_run import open_run
-from tacit.runs.run_signature import MODEL
+from tacit.runs.run_signature import MODEL, STATEMENT, append
 from tacit.serialization import write_bytes
 from tacit.statement import Subject, author_key, open_envelope, sealed, statement
 from tacit.statement.strict_json import read_bounded
-
-STATEMENT = "statement.json"
-"""Name of the file in a run's folder; it carries a signature of its own."""
 
 
 def write_statement(
@@ -50,7 +47,11 @@ def write_statement(
     subject = Subject(card["dataset"], owner=owner, contact=contact, purpose=purpose, **place)
     stated = sorted({float(run.best["delta"]), *deltas})
     payload = statement(subject, run.ledger, deltas=stated, audits=card["audits"], model=run.seal.found.get(MODEL, ""))
-    write_bytes(path, sealed(payload, author_key(make=True)))
+    content = sealed(payload, author_key(make=True))
+    if path.resolve() == (folder / STATEMENT).resolve():
+        append(folder, "statement", {STATEMENT: content})
+    else:
+        write_bytes(path, content)
     return path
 
 

@@ -49,11 +49,11 @@ def _train(root: Path, task: dict[str, Any], tell: Any) -> str:
 
 
 def _audit(root: Path, task: dict[str, Any], tell: Any) -> str:
-    from tacit.reports import write_audit
     from tacit.runs import audit_run
+    from tacit.runs.audits import keep_audit
 
     report = audit_run(root / task["run"], on_progress=tell)
-    write_audit(report, root / task["run"], title=task["run"])
+    keep_audit(report, root / task["run"], title=task["run"])
     return "the claim is refuted" if report.refuted else "nothing refutes the claim at 99.9 %"
 
 
