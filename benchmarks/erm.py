@@ -126,12 +126,11 @@ def norm_of(dataset):
     return float(np.sqrt(total))
 
 
-def estimator(split, seed, method, variant, **settings):
+def estimator(split, seed, method, **settings):
     from tacit.erm import DPLogisticRegression
 
     return DPLogisticRegression(
         method=method,
-        variant=variant,
         data_bounds=split.bounds,
         norm_bound=norm_of(split),
         classes=[0, 1],
@@ -162,8 +161,7 @@ def strengths(given):
 
 
 def table(given):
-    from tacit.erm import METHODS
-    from tacit.erm.compare import best_logistic
+    from tacit_papers.input_perturbation.comparison import METHODS, best_logistic
 
     dataset = adult(given.data_dir, centred=given.features == "centred")
     splits = [dataset.resplit(seed=seed) for seed in range(given.repeats)]
@@ -182,7 +180,7 @@ def table(given):
                 for seed, split in enumerate(splits):
                     relation = "replace_one" if kind.pure else given.relation
                     delta = 0.0 if kind.pure else None
-                    model = estimator(split, seed, method, variant, epsilon=epsilon, delta=delta, relation=relation)
+                    model = estimator(split, seed, kind(), epsilon=epsilon, delta=delta, relation=relation)
                     start = time.process_time()
                     model.fit(split.x_train, split.y_train)
                     times.append(time.process_time() - start)

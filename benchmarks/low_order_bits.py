@@ -30,7 +30,7 @@ from torch import nn
 from tacit.accounting import Ledger, accountant
 from tacit.attacks import Scores
 from tacit.audit import audit_scores
-from tacit.erm import METHODS, InputPerturbation, randomised_labels
+from tacit.erm import InputPerturbation, randomised_labels
 from tacit.erm.losses import Logistic
 from tacit.erm.release import Method, Terms
 from tacit.erm.solver import Problem
@@ -39,7 +39,9 @@ from tacit.noise.discrete import discrete_laplace, exponential_mechanism, permut
 from tacit.tradeoff import Epsilon
 from tacit.tradeoff.gaussian import gaussian_epsilon
 from tacit.training import private_step
-from tacit.variational import LogisticLikelihood, Schedule, infer_concealed, posterior_samples, sgld
+from tacit.variational import LogisticLikelihood, infer_concealed
+from tacit_papers.improved_accounting.posterior_sampling import Schedule, posterior_samples, sgld
+from tacit_papers.input_perturbation.comparison import METHODS
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.noise import floating

@@ -13,7 +13,7 @@ import numpy as np
 
 from tacit.attacks import Scores
 from tacit.audit import Trials, audit_scores
-from tacit.erm.refutation import counter_examples
+from tacit_papers.input_perturbation.counter_examples import counter_examples
 
 # %% [markdown]
 # ## Step 1: take the simplest model that the theorem covers

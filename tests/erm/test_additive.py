@@ -16,8 +16,7 @@ from tacit.erm import (
 from tacit.erm.cosines import CosineDesign
 from tacit.erm.design import Design
 from tacit.erm.gradient import Shape
-from tacit.erm.objective import ObjectiveGaussian
-from tacit.erm.objective_pure import PureObjective
+from tacit.erm.objective import ObjectiveGaussian, PureObjective
 from tacit.erm.quantiles import LEVELS, Distribution
 from tacit.errors import InvalidInput
 from tacit.tradeoff.gaussian import gaussian_mu

@@ -32,6 +32,8 @@ from tacit.errors import InvalidInput, LeakWarning, PrivacyWarning
 from tacit.mechanisms import Gaussian
 from tacit.standing import Standing
 from tacit.tradeoff import Mu
+from tacit_papers.input_perturbation.input_methods import PaperInput
+from tacit_papers.input_perturbation.network import PublishedMLP
 
 NOISE = "noise is drawn anew for every fit, and the check compares two fits"
 CALL = "noise is drawn anew for every call, and the check compares two calls"
@@ -129,10 +131,14 @@ def test_probabilities_undo_the_clipped_loss(bound):
 
 
 def test_mlp_methods():
-    for settings in ({"epsilon": 20.0}, {"method": "input"}, {"method": "input", "variant": "paper"}):
-        model = fitted(DPMLPClassifier, **settings)
+    for kind, settings in (
+        (DPMLPClassifier, {"epsilon": 20.0}),
+        (DPMLPClassifier, {"method": "input"}),
+        (PublishedMLP, {}),
+    ):
+        model = fitted(kind, **settings)
         assert model.predict_proba(data()[0]).shape == (400, 2)
-        assert (model.leakage_floor_ is not None) == (settings.get("variant") == "paper")
+        assert hasattr(model.release_, "floor") == (kind is PublishedMLP)
     for method in ("objective", "output"):
         with pytest.raises(InvalidInput, match="not convex"):
             fitted(DPMLPClassifier, method=method)
@@ -145,14 +151,14 @@ def test_what_a_fit_protects_is_printed():
     assert lines[0].startswith("central        epsilon 1 at delta 1e-05, replace_one, proven")
     assert lines[1].startswith("local          epsilon ")
     assert lines[2] == "exchange rate  local mu = 20 x central mu"
-    assert "leaks at least" in fitted(method="input", variant="paper", delta=1e-5).privacy_summary()
+    assert "leaks at least" in fitted(method=PaperInput(), delta=1e-5).privacy_summary()
     assert len(fitted(delta=1e-5).privacy_summary().splitlines()) == 1
 
 
 def test_a_claimed_method_says_so():
-    model = fitted(method="input", variant="paper", delta=1e-6)
+    model = fitted(method=PaperInput(), delta=1e-6)
     assert model.guarantee_.standing is Standing.CLAIMED
-    assert model.leakage_floor_.standing is Standing.PROVEN
+    assert model.release_.floor.standing is Standing.PROVEN
     assert model.ledger_.standing is Standing.CLAIMED
 
 
@@ -225,7 +231,7 @@ def test_messages_of_removed_records_are_assumed():
     + [({"delta": value}, "delta must be in") for value in (2.0, -1e-5, float("nan"))]
     + [
         ({"method": "objektive"}, "Did you mean 'objective'"),
-        ({"variant": "kiffer"}, "Did you mean 'kifer'"),
+        ({"variant": "exakt"}, "Did you mean 'exact'"),
         ({"method": "gradient", "delta": 0.0}, "delta must be > 0"),
         ({"relation": "replace"}, "Did you mean 'replace_one'"),
         ({"norm_bound": 0.0}, "norm_bound must be in"),
@@ -372,10 +378,8 @@ def test_pickled_models_do_not_detach_a_shared_ledger():
         alone.ledger_.add(Gaussian(1.0))
 
 
-@pytest.mark.parametrize("variant", ["local", "paper"])
-def test_a_network_on_perturbed_records_ends_with_finite_scores_as_it_comes(variant):
+@pytest.mark.parametrize("kind", [DPMLPClassifier, PublishedMLP])
+def test_a_network_on_perturbed_records_ends_with_finite_scores_as_it_comes(kind):
     x = np.random.default_rng(0).uniform(-1, 1, (150, 4))
-    model = DPMLPClassifier(
-        method="input", variant=variant, epsilon=10.0, delta=1e-3, classes=[0, 1], data_bounds=(-1, 1), unsafe_seed=0
-    )
+    model = kind(method="input", epsilon=10.0, delta=1e-3, classes=[0, 1], data_bounds=(-1, 1), unsafe_seed=0)
     assert np.isfinite(model.fit(x, x[:, 0] > 0).predict_proba(x)).all()

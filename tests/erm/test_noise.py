@@ -9,18 +9,23 @@ import math
 import numpy as np
 import pytest
 
-from tacit.erm.gradient import GradientDescent, NoisySGD, Svrg
+from tacit.erm.gradient import GradientDescent
 from tacit.erm.input import Aggregate, Local, Shuffled, noisy_symmetric, shuffled_epsilon
-from tacit.erm.input_published import Fukuchi, PaperInput, perturbed
 from tacit.erm.losses import Logistic
-from tacit.erm.objective import ObjectiveGaussian
-from tacit.erm.objective_published import ApproximateMinima, KiferObjective
-from tacit.erm.objective_pure import ChaudhuriObjective, KiferPureObjective, PureObjective
-from tacit.erm.output import GaussianOutput, GradientDescentOutput, OutputPerturbation
+from tacit.erm.objective import ObjectiveGaussian, PureObjective
+from tacit.erm.output import GaussianOutput, OutputPerturbation
 from tacit.erm.solver import Problem
 from tacit.noise import SeededStream
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_mu
+from tacit_papers.input_perturbation.descent_methods import GradientDescentOutput, NoisySGD, Svrg
+from tacit_papers.input_perturbation.input_methods import Fukuchi, PaperInput, perturbed
+from tacit_papers.input_perturbation.objective_methods import (
+    ApproximateMinima,
+    ChaudhuriObjective,
+    KiferObjective,
+    KiferPureObjective,
+)
 from tests.erm.cases import blank, problem, terms
 
 DRAWS = 100_000

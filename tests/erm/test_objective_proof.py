@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 
 from tacit.erm.losses import HuberHinge, Logistic, Softmax, Squared
-from tacit.erm.objective import strength_for
-from tacit.erm.objective_published import ApproximateMinima, KiferObjective
-from tacit.erm.objective_pure import ChaudhuriObjective, KiferPureObjective, PureObjective
+from tacit.erm.objective import PureObjective, strength_for
 from tacit.erm.solver import Problem, minimise
 from tacit.mechanisms import ObjectivePerturbation
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_delta
+from tacit_papers.input_perturbation.objective_methods import (
+    ApproximateMinima,
+    ChaudhuriObjective,
+    KiferObjective,
+    KiferPureObjective,
+)
 from tests.erm.cases import LOSSES, problem
 from tests.erm.test_sensitivity import neighbours
 

@@ -50,8 +50,8 @@ CLASSES = {"class_weight": {1: 5.0}}
 RANGE = {"target_bounds": (-2.0, 5.0)}
 BAYESIAN = {"noise_multiplier": 3.0, "prior_std": 0.5}
 OTHERS = {
-    DPLogisticRegression: CONVEX | LABELS | CLASSES | {"slope_bound": 0.9, "variant": "kifer", "method": "output"},
-    DPLinearSVC: CONVEX | LABELS | CLASSES | {"half_width": 0.2, "variant": "kifer", "method": "output"},
+    DPLogisticRegression: CONVEX | LABELS | CLASSES | {"slope_bound": 0.9, "variant": "pure", "method": "output"},
+    DPLinearSVC: CONVEX | LABELS | CLASSES | {"half_width": 0.2, "variant": "pure", "method": "output"},
     DPLinearRegression: CONVEX | RANGE | {"residual_bound": 0.2},
     DPRidge: {name: value for name, value in CONVEX.items() if name not in ("regularization", "prior_norm")}
     | RANGE
@@ -60,14 +60,12 @@ OTHERS = {
     | LABELS
     | {
         "method": "input",
-        "variant": "local",
         "hidden": 5,
         "epochs": 2.0,
         "batch_size": 20,
         "learning_rate": 0.1,
         "clip_norm": 0.1,
         "steps": 3,
-        "pl_constant": 0.5,
         "init_seed": 3,
     },
     DPBayesianLogisticRegression: LINEAR
@@ -84,13 +82,12 @@ UNREAD = "must be left at its default .* Nothing else in these settings reads it
 REFUSED = {
     **dict.fromkeys([(DPLogisticRegression, "weight_bound"), (DPLinearSVC, "weight_bound")], UNREAD),
     **dict.fromkeys([(DPRidge, "weight_bound"), (DPLinearSVC, "categorical")], UNREAD),
-    **dict.fromkeys([(DPLinearRegression, "weight_bound"), (DPMLPClassifier, "pl_constant")], UNREAD),
+    **dict.fromkeys([(DPLinearRegression, "weight_bound")], UNREAD),
     **{
         (kind, "categorical"): "must be columns of codes"
         for kind in (DPLogisticRegression, DPLinearRegression, DPRidge)
     },
     (DPMLPClassifier, "steps"): UNREAD,
-    (DPMLPClassifier, "variant"): "must be one of sgd",
     (DPLinearSVC, "classes"): "must be two",
 }
 """Cases in which the other settings do not read the parameter; every other one changes what comes out."""

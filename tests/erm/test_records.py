@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from tacit.accounting import Ledger
-from tacit.erm import METHODS
 from tacit.erm.losses import HuberHinge, Logistic, Softmax, Squared
 from tacit.erm.release import Terms
 from tacit.erm.solver import Problem, finite_records
 from tacit.errors import InvalidInput
 from tacit.noise import SeededStream
 from tacit.tradeoff import Epsilon
-from tacit.variational import Schedule, posterior_samples, sgld
 from tacit.variational.linear import noisy_statistics
+from tacit_papers.improved_accounting.posterior_sampling import Schedule, posterior_samples, sgld
+from tacit_papers.input_perturbation.comparison import METHODS
 
 BAD = [np.nan, np.inf, -np.inf, 1e200]
 EVERY = [(family, name) for family, known in METHODS.items() for name in known]

@@ -5,7 +5,6 @@ import pytest
 
 from tacit.accounting import PLACES, Ledger
 from tacit.erm import (
-    METHODS,
     DPLinearRegression,
     DPLinearSVC,
     DPLogisticRegression,
@@ -19,6 +18,7 @@ from tacit.errors import InvalidInput
 from tacit.relation import Relation
 from tacit.tradeoff import Mu
 from tacit.variational import DPBayesianLinearRegression, DPBayesianLogisticRegression
+from tacit_papers.input_perturbation.comparison import METHODS
 
 SIZED = [(family, name) for family, known in METHODS.items() for name in known if known[name].any_size]
 OTHERS = [(family, name) for family, known in METHODS.items() for name in known if not known[name].any_size]
@@ -34,7 +34,7 @@ def fitted(records, **settings):
 @pytest.mark.parametrize(("method", "variant"), SIZED)
 def test_neighbours_of_blank_rows_have_the_same_release_once_a_size_is_declared(method, variant):
     """Add/remove: a record of zeros has no gradient, so that only settings that follow n could tell it is there."""
-    fits = [fitted(n, method=method, variant=variant, fit_intercept=False, public_size=80) for n in (60, 61, 99)]
+    fits = [fitted(n, method=METHODS[method][variant](), fit_intercept=False, public_size=80) for n in (60, 61, 99)]
     for one in fits[1:]:
         assert one.facts_ == fits[0].facts_
         assert one.regularization_ == fits[0].regularization_
@@ -50,16 +50,16 @@ def test_neighbours_of_blank_rows_have_the_same_release_once_a_size_is_declared(
 @pytest.mark.parametrize(("method", "variant"), OTHERS)
 def test_methods_whose_proof_needs_the_number_of_records_refuse_another(method, variant):
     with pytest.raises(InvalidInput, match="public_size must be left at its default"):
-        fitted(60, method=method, variant=variant, public_size=80)
+        fitted(60, method=METHODS[method][variant](), public_size=80)
 
 
 @pytest.mark.parametrize(("method", "variant"), SIZED + [each for each in OTHERS if each != ("input", "local")])
 def test_settings_that_follow_the_number_of_records_certify_zero_out(method, variant):
-    model = fitted(60, method=method, variant=variant)
+    model = fitted(60, method=METHODS[method][variant]())
     assert model.guarantee_.relation is Relation.ZERO_OUT
     assert model.ledger_.relation is Relation.ZERO_OUT
     assert "zero_out" in model.privacy_summary()
-    assert fitted(60, method=method, variant=variant, relation="replace_one").guarantee_.relation is (
+    assert fitted(60, method=METHODS[method][variant](), relation="replace_one").guarantee_.relation is (
         Relation.REPLACE_ONE
     )
 

@@ -10,10 +10,11 @@ from tacit.erm.design import Design, smallest_ball
 from tacit.erm.gradient import clipped_sum
 from tacit.erm.input import Aggregate, Local, answer_bound, moments
 from tacit.erm.losses import HuberHinge, Logistic, Softmax, Squared
-from tacit.erm.output import GradientDescentOutput, minimiser_sensitivity
+from tacit.erm.output import minimiser_sensitivity
 from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.errors import Refused
 from tacit.relation import Relation
+from tacit_papers.input_perturbation.descent_methods import GradientDescentOutput
 from tests.erm.cases import LOSSES, problem, rows, targets_of
 
 RELATIONS = (Relation.ADD_REMOVE, Relation.REPLACE_ONE)

@@ -5,14 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tacit.erm import METHODS, DPLinearRegression, DPLinearSVC, DPLogisticRegression
+from tacit.erm import DPLinearRegression, DPLinearSVC, DPLogisticRegression
 from tacit.erm.gradient import clipped_sum
 from tacit.erm.losses import HuberHinge, Logistic, Softmax, Squared
-from tacit.erm.output import GradientDescentOutput, minimiser_sensitivity
+from tacit.erm.output import minimiser_sensitivity
 from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.erm.weights import Weighted, with_weights
 from tacit.errors import InvalidInput
 from tacit.relation import Relation
+from tacit_papers.input_perturbation.comparison import METHODS
+from tacit_papers.input_perturbation.descent_methods import GradientDescentOutput
 from tests.erm.cases import LOSSES, problem, rows, targets_of
 
 WEIGHTS = (0.0, 1e-300, 0.3, 1.0)
@@ -167,5 +169,5 @@ def test_every_method_but_input_takes_weights():
     for family in ("objective", "output", "gradient"):
         for variant, method in METHODS[family].items():
             delta = 0.0 if method.pure else 1e-5
-            model = DPLogisticRegression(method=family, variant=variant, **(NAMED | {"delta": delta}))
+            model = DPLogisticRegression(method=method(), **(NAMED | {"delta": delta}))
             assert np.isfinite(model.fit(x, y, weights).coef_).all(), variant

@@ -27,13 +27,11 @@ from tacit.variational import (
     DPBayesianLinearRegression,
     DPBayesianLogisticRegression,
     LogisticLikelihood,
-    Schedule,
     infer,
     infer_concealed,
-    posterior_samples,
-    sgld,
 )
 from tacit.variational.linear import noisy_statistics
+from tacit_papers.improved_accounting.posterior_sampling import Schedule, posterior_samples, sgld
 from tests.tickets.test_marks import MODES, made
 
 X = np.random.default_rng(0).uniform(-0.5, 0.5, (60, 2))

@@ -28,6 +28,8 @@ from tacit.sampling import (
     TruncatedPoissonSampling,
 )
 from tacit.tuning import PrivateSearchCV
+from tacit_papers.improved_accounting.posterior_sampling import posterior_samples
+from tacit_papers.input_perturbation.comparison import METHODS
 
 Run = Callable[[Path], Ledger]
 ROWS = np.random.default_rng(0).uniform(-1, 1, (240, 3))
@@ -127,7 +129,7 @@ def concealed(home: Path) -> Ledger:
 
 
 def sampled(home: Path) -> Ledger:
-    return variational.posterior_samples(Logistic(), UNIT, CLASS.astype(float), strength=5.0, std=1.0, count=3).ledger
+    return posterior_samples(Logistic(), UNIT, CLASS.astype(float), strength=5.0, std=1.0, count=3).ledger
 
 
 def configured(home: Path, name: str = "digits", **given: object) -> Ledger:
@@ -150,7 +152,7 @@ def budgeted(home: Path, runs: int = 2, **given: object) -> Ledger:
 
 USERS = np.repeat(np.arange(60), 4)
 _VARIANTS = {
-    f"{family} {name}": (family, name) for family, known in erm.METHODS.items() for name in known if name != "shuffled"
+    f"{family} {name}": (family, name) for family, known in METHODS.items() for name in known if name != "shuffled"
 }
 RUNS: dict[str, Run] = {
     "fit": fitted,
@@ -176,7 +178,7 @@ RUNS: dict[str, Run] = {
     "loop, poisson by name": partial(looped, sampling=PoissonSampling()),
     "opacus engine": engine,
     **{
-        name: partial(classified, method=family, variant=variant, delta=0.0 if "pure" in variant else 1e-5)
+        name: partial(classified, method=METHODS[family][variant](), delta=0.0 if "pure" in variant else 1e-5)
         for name, (family, variant) in _VARIANTS.items()
     },
     "support vectors": partial(classified, kind=erm.DPLinearSVC),

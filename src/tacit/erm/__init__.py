@@ -3,15 +3,12 @@
 from tacit.erm.boosted import DPBoostedTrees
 from tacit.erm.classifiers import DPLinearSVC, DPLogisticRegression
 from tacit.erm.cosines import CosineFeatures
-from tacit.erm.gradient import GradientDescent, NoisySGD, Svrg
+from tacit.erm.gradient import GradientDescent
 from tacit.erm.input import Aggregate, Local, Shuffled
-from tacit.erm.input_published import Fukuchi, PaperInput
 from tacit.erm.methods import METHODS
 from tacit.erm.mlp import DPMLPClassifier
-from tacit.erm.objective import ObjectiveGaussian
-from tacit.erm.objective_published import ApproximateMinima, KiferObjective
-from tacit.erm.objective_pure import ChaudhuriObjective, KiferPureObjective, PureObjective
-from tacit.erm.output import GaussianOutput, GradientDescentOutput, OutputPerturbation
+from tacit.erm.objective import ObjectiveGaussian, PureObjective
+from tacit.erm.output import GaussianOutput, OutputPerturbation
 from tacit.erm.perturbation import InputPerturbation, randomised_labels
 from tacit.erm.public_table import PublicImputer, PublicTable
 from tacit.erm.quantiles import PrivateQuantiles, private_histogram, private_median, private_quantiles
@@ -22,8 +19,6 @@ from tacit.erm.transformers import PrivateScaler, PublicOneHot, PublicScaler
 __all__ = [
     "METHODS",
     "Aggregate",
-    "ApproximateMinima",
-    "ChaudhuriObjective",
     "CosineFeatures",
     "DPBoostedTrees",
     "DPLinearRegression",
@@ -31,19 +26,13 @@ __all__ = [
     "DPLogisticRegression",
     "DPMLPClassifier",
     "DPRidge",
-    "Fukuchi",
     "GaussianOutput",
     "GradientDescent",
-    "GradientDescentOutput",
     "InputPerturbation",
-    "KiferObjective",
-    "KiferPureObjective",
     "Local",
     "Method",
-    "NoisySGD",
     "ObjectiveGaussian",
     "OutputPerturbation",
-    "PaperInput",
     "PrivateQuantiles",
     "PrivateScaler",
     "PublicImputer",
@@ -53,7 +42,6 @@ __all__ = [
     "PureObjective",
     "Release",
     "Shuffled",
-    "Svrg",
     "private_histogram",
     "private_median",
     "private_quantiles",

@@ -131,7 +131,6 @@ class DPLogisticRegression(LinearClassifier):
         ledger_: what was spent.
         guarantee_: central guarantee of the release.
         local_guarantee_: guarantee of a record's own message; None where rows stay with the curator.
-        leakage_floor_: of a claim, the leakage that is proven to be reached.
         exchange_rate_: local mu over central mu.
         facts_: public numbers of the release.
         regularization_: the regularization of the release.

@@ -108,7 +108,6 @@ class Aggregate(Method):
     family: ClassVar[str] = "input"
     reads_loss: ClassVar[bool] = False
     name: ClassVar[str] = "aggregate"
-    verdict: ClassVar[str] = "exact Gaussian mechanism on summed statistics; central and local at once"
     second_share: float = 0.5
     withheld: int = 0
 
@@ -233,7 +232,6 @@ class Local(_Messages):
     """
 
     name: ClassVar[str] = "local"
-    verdict: ClassVar[str] = "exact Gaussian mechanism on every record; everything after it is post-processing"
 
     def budget(self, records: int, terms: Terms) -> tuple[float, Mechanism, Relation]:
         """The target itself, for every message."""
@@ -260,7 +258,6 @@ class Shuffled(_Messages):
     """
 
     name: ClassVar[str] = "shuffled"
-    verdict: ClassVar[str] = "local messages amplified by a trusted shuffler, published closed form"
 
     def budget(self, records: int, terms: Terms) -> tuple[float, Mechanism, Relation]:
         """The largest (e0, d0) that the shuffler brings down to the target."""

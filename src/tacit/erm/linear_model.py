@@ -85,11 +85,6 @@ class PrivateModel(PrivateEstimator, ABC):
         return self._released().local_guarantee
 
     @property
-    def leakage_floor_(self) -> TradeOff | None:
-        """For claimed guarantees: leakage that an instance covered by the claim is proven to have."""
-        return self._released().floor
-
-    @property
     def exchange_rate_(self) -> float | None:
         """Local mu over central mu; sqrt(n) for aggregated statistics of n contributors, None without local noise."""
         return None if self.local_guarantee_ is None else self._released().exchange_rate

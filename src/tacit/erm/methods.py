@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from tacit import check
-from tacit.erm.gradient import GradientDescent, NoisySGD, Svrg
+from tacit.erm.gradient import GradientDescent
 from tacit.erm.input import Aggregate, Local, Shuffled
-from tacit.erm.input_published import Fukuchi, PaperInput
-from tacit.erm.objective import ObjectiveGaussian
-from tacit.erm.objective_published import ApproximateMinima, KiferObjective
-from tacit.erm.objective_pure import ChaudhuriObjective, KiferPureObjective, PureObjective
-from tacit.erm.output import GaussianOutput, GradientDescentOutput, OutputPerturbation
+from tacit.erm.objective import ObjectiveGaussian, PureObjective
+from tacit.erm.output import GaussianOutput, OutputPerturbation
 from tacit.erm.release import Method
 from tacit.tradeoff import Epsilon, Target
 
@@ -20,20 +17,11 @@ _METHODS: tuple[type[Method], ...] = (
     Aggregate,
     Local,
     Shuffled,
-    Fukuchi,
-    PaperInput,
     ObjectiveGaussian,
     PureObjective,
-    ChaudhuriObjective,
-    KiferPureObjective,
-    KiferObjective,
-    ApproximateMinima,
     GaussianOutput,
     OutputPerturbation,
-    GradientDescentOutput,
     GradientDescent,
-    NoisySGD,
-    Svrg,
 )
 METHODS: dict[str, dict[str, type[Method]]] = {
     family: {kind.name: kind for kind in _METHODS if kind.family == family} for family in FAMILIES

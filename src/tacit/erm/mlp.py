@@ -12,21 +12,15 @@ from tacit import check
 from tacit.calibration import noise_multiplier
 from tacit.erm.classifiers import PrivateClassifier
 from tacit.erm.input import SHARES
-from tacit.erm.input_published import claim_in, claimed_release, published_std
 from tacit.erm.losses import softmax
 from tacit.erm.release import Release, Terms, local_gaussian
 from tacit.erm.rounding import sum_rounding
-from tacit.mechanisms import Approximate
-from tacit.noise import gaussian
 from tacit.relation import Relation
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Array = np.ndarray
-
-VARIANTS = {"gradient": ("sgd",), "input": ("local", "paper")}
-
 
 # Heavy-ball momentum of every training: the usual value, on which no privacy rests.
 _MOMENTUM = 0.9
@@ -37,10 +31,8 @@ class DPMLPClassifier(PrivateClassifier):
     """A network of one hidden ReLU layer.
 
     "gradient" (default, proven) trains by DP-SGD through `tacit.training.fit`. "input" trains without further noise
-    on perturbed records: variant "local" (proven) sends every row and its one-hot label once through the Gaussian
-    mechanism, "paper" (claimed, refuted) perturbs the features as Kang et al. calibrate them under a
-    Polyak-Lojasiewicz condition, which cannot be checked and is taken from `pl_constant`. Objective and output
-    perturbation rest on convexity and are refused.
+    on perturbed records (proven): every row and its one-hot label is sent once through the Gaussian mechanism.
+    Objective and output perturbation rest on convexity and are refused.
 
     Args:
         hidden: width of the hidden layer; None means the number of columns, as in the paper.
@@ -49,7 +41,6 @@ class DPMLPClassifier(PrivateClassifier):
         learning_rate: > 0; by default 4 of "gradient", and 1 of "input", whose full steps diverge at 4.
         clip_norm: clipping norm of "gradient", > 0.
         steps: full-batch steps of "input".
-        pl_constant: > 0, declared; only for variant "paper".
         init_seed: public seed of the initial weights.
 
     All other parameters and attributes as in `DPLogisticRegression`; there are no coefficients.
@@ -63,31 +54,25 @@ class DPMLPClassifier(PrivateClassifier):
     """
 
     method: str = "gradient"
-    variant: str | None = None
     hidden: int | None = None
     epochs: float = 20.0
     batch_size: int = 4096
     learning_rate: float | None = None
     clip_norm: float = 0.5
     steps: int = 50
-    pl_constant: float = 0.01
     init_seed: int = 0
 
     def _unread(self) -> tuple[str, ...]:
-        if self.method == "gradient":
-            return (*super()._unread(), "steps", "pl_constant")
-        paper = () if self.variant == "paper" else ("pl_constant",)
-        return (*super()._unread(), "epochs", "batch_size", "clip_norm", *paper)
+        ignored = ("steps",) if self.method == "gradient" else ("epochs", "batch_size", "clip_norm")
+        return (*super()._unread(), *ignored)
 
     def _fit(self, X: Array, targets: Array) -> Release:
-        hint = "The network is not convex; use method='gradient' or 'input'."
-        known = VARIANTS.get(str(self.method))
-        if known is None:
-            raise check.fail("method", "one of " + ", ".join(VARIANTS), self.method, hint)
-        variant = check.choice("variant", self.variant if self.variant is not None else known[0], known)
+        if self.method not in ("gradient", "input"):
+            hint = "The network is not convex; use method='gradient' or 'input'."
+            raise check.fail("method", "one of gradient, input", self.method, hint)
         terms = self._terms(X, self._target(len(X)))
         labels = targets.astype(np.int64)
-        train = {"sgd": self._private, "local": self._local, "paper": self._paper}[variant]
+        train = self._private if self.method == "gradient" else self._perturbed
         self.model_ = self._network(X.shape[1])
         return train(self.design_.features(X), labels, terms)
 
@@ -161,7 +146,7 @@ class DPMLPClassifier(PrivateClassifier):
         facts = {"noise_std": found.value * self.clip_norm, "steps": steps, "sample_rate": rate}
         return terms.release(self._weights(), fitted.plan.mechanism * steps, facts)
 
-    def _local(self, rows: Array, labels: Array, terms: Terms) -> Release:
+    def _perturbed(self, rows: Array, labels: Array, terms: Terms) -> Release:
         step = local_gaussian(terms.target)
         terms.ledger.assume(SHARES)
         terms.charge(step, "local messages", exact=True)
@@ -172,21 +157,6 @@ class DPMLPClassifier(PrivateClassifier):
         self._descend(terms.noisy(rows, std=std, rounding=sum_rounding(1)), sent.argmax(axis=1))
         mu, facts = 2 / step.noise_multiplier, {"noise_std": std, "steps": self.steps}
         return terms.release(self._weights(), step, facts, relation=Relation.REPLACE_ONE, local_mu=mu)
-
-    def _paper(self, rows: Array, labels: Array, terms: Terms) -> Release:
-        epsilon, delta = terms.approximate("paper")
-        sigma = published_std(
-            lipschitz=1.0,
-            steps=check.count("steps", self.steps),
-            records=len(rows),
-            convexity=check.positive("pl_constant", self.pl_constant),
-            epsilon=epsilon,
-            delta=delta,
-        )
-        mechanism = Approximate(epsilon, delta)
-        claim_in(terms, mechanism)
-        self._descend(rows + gaussian(terms.stream, rows.shape, std=sigma), labels)
-        return claimed_release(self._weights(), mechanism, terms, sigma, len(rows), self.steps)
 
     def _descend(self, rows: Array, labels: Array) -> None:
         import torch

@@ -2,7 +2,8 @@
 
 `ObjectiveGaussian`, the default of linear models, takes Gaussian noise with the exact law of its privacy loss. The
 solver's tolerance is part of the guarantee: `rounded_minimiser` hides the error by a second, small noise (Iyengar,
-Near, Song, Thakkar, Thakurta & Wang, S&P 2019).
+Near, Song, Thakkar, Thakurta & Wang, S&P 2019). `PureObjective` stands in where delta is 0 (Chaudhuri, Monteleoni &
+Sarwate, JMLR 2011; Kifer, Smith & Thakurta, COLT 2012).
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from tacit import check
 from tacit.calibration import smallest
 from tacit.erm.losses import Loss
 from tacit.erm.release import Method, Release, Terms, lipschitz, log_volume
-from tacit.erm.rounding import gradient_rounding
+from tacit.erm.rounding import ROUNDED_DOWN, gradient_rounding
 from tacit.erm.solver import TOLERANCE, Problem, minimise
-from tacit.mechanisms import Compose, Gaussian, ObjectivePerturbation
-from tacit.noise import NORMAL_ERROR, near_gaussian
+from tacit.mechanisms import Approximate, Compose, Gaussian, ObjectivePerturbation
+from tacit.noise import NORMAL_ERROR, longest_radial, near_gaussian, near_radial, radial_error
 from tacit.root_finding import bracketed_root
 
+# Share of (epsilon, delta) that pays for the solver's tolerance: a thousandth costs a thousandth more noise.
+ROUNDING_SHARE = 1e-3
 # Smallest strength that is tried: below it, tolerance / strength exceeds 10^4 and the solver's error drowns theta.
 _LEAST_STRENGTH = 1e-12
 # Relative step past a root: brentq's root may lie on either side, and the larger strength is the safe one.
@@ -54,7 +57,6 @@ class ObjectiveGaussian(Method):
     any_size: ClassVar[bool] = True
     reads_prior_norm: ClassVar[bool] = True
     name: ClassVar[str] = "exact"
-    verdict: ClassVar[str] = "exact loss of the change of variables; solver tolerance paid for"
     volume_share: float = 0.2
     tolerance: float = TOLERANCE
 
@@ -93,6 +95,63 @@ class ObjectiveGaussian(Method):
         theta = rounded_minimiser(raised, terms, std, tolerance=self.tolerance, noise_multiplier=multiplier)
         facts = {"noise_std": std, "strength": raised.strength, "log_volume": objective.log_volume}
         return terms.release(theta, mechanism, facts)
+
+
+@dataclass(frozen=True)
+class PureObjective(Method):
+    """argmin F(theta) + <b, theta>, density of b proportional to e^{-rate ||b||}, rate = epsilon' / (s G).
+
+    s = 1 for add/remove, 2 for replace-one. By the change of variables b = -grad F(theta) the loss is at most
+    rate * s G + log_volume, so epsilon' = epsilon - log_volume(strength); the strength is raised to where log_volume is
+    `volume_share` of epsilon if it would be more. A thousandth of epsilon pays for the solver's tolerance and for
+    rounding: an exact radial noise of rate epsilon / 1000 per 2 e / strength, e their sum (see `rounded_minimiser`).
+    Values of b of probability 2^-128 are left out of account (`longest_radial`).
+
+    Args:
+        volume_share: in (0, 1).
+        tolerance: of the solver, on the gradient's norm.
+
+    Example:
+        >>> PureObjective().pure
+        True
+    """
+
+    family: ClassVar[str] = "objective"
+    any_size: ClassVar[bool] = True
+    reads_prior_norm: ClassVar[bool] = True
+    name: ClassVar[str] = "pure"
+    pure: ClassVar[bool] = True
+    volume_share: float = 0.2
+    tolerance: float = TOLERANCE
+
+    def __post_init__(self) -> None:
+        check.probability("volume_share", self.volume_share, open_low=True, open_high=True)
+
+    def budget(self, problem: Problem, epsilon: float) -> tuple[float, float]:
+        """Epsilon' for the linear term, and the strength that leaves it."""
+        strength = max(problem.strength, strength_for(problem.loss, self.volume_share * epsilon))
+        return epsilon - log_volume(problem.with_strength(strength)), strength
+
+    def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
+        """`pulled_strength` for E ||b|| = p k / rate."""
+        left, _ = self.budget(problem.with_strength(0.0), terms.pure_epsilon())
+        bound = terms.relation.sensitivity * lipschitz(problem, self.name)
+        return pulled_strength(problem, problem.dimension * bound / left, prior_norm)
+
+    def release(self, problem: Problem, terms: Terms) -> Release:
+        """Release the minimiser of the perturbed objective plus radial noise that hides the solver's error."""
+        bound = terms.relation.sensitivity * lipschitz(problem, self.name)
+        epsilon = terms.pure_epsilon()
+        left, strength = self.budget(problem, epsilon * (1 - ROUNDING_SHARE))
+        mechanism = Approximate(epsilon, 0.0)
+        terms.charge(mechanism, "objective perturbation", exact=True)
+        raised, rate, size = problem.with_strength(strength), left / bound, problem.dimension
+        linear = near_radial(terms.stream, problem.shape, rate=rate)
+        found = minimise(raised, linear=linear, tolerance=self.tolerance)
+        rounding = gradient_rounding(raised, lipschitz(problem, self.name), longest_radial(size, rate))
+        error = self.tolerance + rounding + radial_error(size, rate)
+        theta = terms.radial(found.theta, rate=ROUNDED_DOWN * ROUNDING_SHARE * epsilon * strength / (2 * error))
+        return terms.release(theta, mechanism, {"rate": rate, "strength": strength})
 
 
 def with_rounding(objective: ObjectivePerturbation, *, ratio: float = _ROUNDING_RATIO) -> Compose:

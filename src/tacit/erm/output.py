@@ -1,8 +1,4 @@
-"""Output perturbation: noise on the minimiser, or on the last iterate of gradient descent.
-
-Sources: Chaudhuri, Monteleoni & Sarwate (JMLR 2011) for the minimiser; Zhang, Zheng, Mou & Wang (IJCAI 2017) for
-gradient descent.
-"""
+"""Output perturbation: noise on the minimiser (Chaudhuri, Monteleoni & Sarwate, JMLR 2011)."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ import numpy as np
 
 from tacit import check
 from tacit.erm.release import Method, Release, Terms, lipschitz
-from tacit.erm.rounding import ROUNDED_DOWN, descent_rounding, gradient_rounding
+from tacit.erm.rounding import ROUNDED_DOWN, gradient_rounding
 from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.errors import Refused
 from tacit.mechanisms import Approximate, Gaussian
@@ -75,7 +71,6 @@ class OutputPerturbation(Method):
     any_size: ClassVar[bool] = True
     reads_prior_norm: ClassVar[bool] = True
     name: ClassVar[str] = "chaudhuri"
-    verdict: ClassVar[str] = "pure epsilon-DP; solver tolerance inside the sensitivity"
     pure: ClassVar[bool] = True
     tolerance: float = TOLERANCE
 
@@ -102,7 +97,7 @@ class OutputPerturbation(Method):
 class GaussianOutput(Method):
     """theta* + N(0, s^2 I): mu-GDP with mu = S / s exactly, S = `minimiser_sensitivity`.
 
-    The limit of Zhang et al. 2017 (see `GradientDescentOutput`) for many steps, with the sensitivity of the minimiser.
+    The limit of Zhang et al. 2017, noise on the last iterate of gradient descent, for many steps.
 
     Args:
         tolerance: of the solver, on the gradient's norm; inside the sensitivity.
@@ -116,7 +111,6 @@ class GaussianOutput(Method):
     any_size: ClassVar[bool] = True
     reads_prior_norm: ClassVar[bool] = True
     name: ClassVar[str] = "gaussian"
-    verdict: ClassVar[str] = "exact Gaussian mechanism on the minimiser"
     tolerance: float = TOLERANCE
 
     def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
@@ -132,76 +126,7 @@ class GaussianOutput(Method):
         mechanism = Gaussian(terms.gaussian())
         best = minimise(problem, tolerance=self.tolerance).theta
         terms.charge(mechanism, "output perturbation", exact=True)
-        return _with_gaussian_noise(best, unit, mechanism, terms, {})
-
-
-@dataclass(frozen=True)
-class GradientDescentOutput(Method):
-    """theta_T + N(0, s^2 I), theta_{t+1} = theta_t - (eta / n) grad F(theta_t), theta_0 = 0, full batch.
-
-    With eta = 1 / ((1 + 1/n) beta + lambda), lambda = strength / n, a step is a (1 - eta lambda)-contraction and one
-    record moves it by at most eta G / n, so neighbours under add/remove end within
-
-        S = (G / strength) (1 - (1 - eta lambda)^T)      (lambda -> 0:  eta T G / n)
-
-    of each other, twice that under replace-one; mu = S / s exactly. `paper_constant` uses the published
-    5 G (beta + lambda) / (n lambda beta) for replace-one instead, or 3 G T eta / n when lambda = 0: larger, hence also
-    proven, with T steps of the same size. n must be the number of records, since more of them than eta was set for
-    would make a step no contraction; so add/remove is certified as zero-out.
-
-    Args:
-        steps: T >= 1, public.
-        paper_constant: the published sensitivity.
-
-    Source: Zhang et al. 2017, Theorems 1 and 4; the contraction bound is derived here.
-
-    Example:
-        >>> GradientDescentOutput(steps=10).steps
-        10
-    """
-
-    family: ClassVar[str] = "output"
-    name: ClassVar[str] = "zhang"
-    verdict: ClassVar[str] = "exact Gaussian mechanism on the last iterate of full-batch gradient descent"
-    steps: int = 50
-    paper_constant: bool = False
-
-    def __post_init__(self) -> None:
-        check.count("steps", self.steps)
-
-    def step_size(self, problem: Problem) -> float:
-        """Step size eta, public: it depends on n and the constants of the loss alone."""
-        return 1 / ((1 + 1 / problem.records) * problem.loss.smoothness + problem.strength / problem.records)
-
-    def sensitivity(self, problem: Problem) -> float:
-        """Sensitivity S under add/remove and zero-out; half of that under replace-one."""
-        bound, eta = lipschitz(problem, self.name), self.step_size(problem)
-        strength, n = problem.strength, problem.records
-        if self.paper_constant:
-            smoothness = problem.loss.smoothness
-            if strength:
-                return 5 * bound * (smoothness + strength / n) / (strength * smoothness) / 2
-            return 3 * bound * self.steps * eta / n / 2
-        if not strength:
-            return eta * self.steps * bound / n
-        return -bound / strength * float(np.expm1(self.steps * np.log1p(-eta * strength / n)))
-
-    def iterate(self, problem: Problem) -> np.ndarray:
-        """Last iterate theta_T, without noise."""
-        theta, eta = problem.zero(), self.step_size(problem)
-        for _ in range(self.steps):
-            theta = theta - eta / problem.records * problem.gradient(theta)
-        return theta
-
-    def release(self, problem: Problem, terms: Terms) -> Release:
-        """Release theta_T plus Gaussian noise."""
-        # The ledger multiplies by s itself: s S + 2 error <= s (S + 2 error).
-        error = descent_rounding(problem, lipschitz(problem, self.name), self.steps, self.step_size(problem))
-        unit = self.sensitivity(problem) + 2 * error
-        mechanism = Gaussian(terms.gaussian())
-        last = self.iterate(problem)
-        terms.charge(mechanism, "output perturbation of gradient descent", exact=True)
-        return _with_gaussian_noise(last, unit, mechanism, terms, {"steps": self.steps})
+        return with_gaussian_noise(best, unit, mechanism, terms, {})
 
 
 def _check_rate(rate: float, problem: Problem, relation: Relation, epsilon: float) -> None:
@@ -211,7 +136,7 @@ def _check_rate(rate: float, problem: Problem, relation: Relation, epsilon: floa
         raise Refused("noise on a minimiser must cover what a neighbour moves it by; it would not.")
 
 
-def _with_gaussian_noise(
+def with_gaussian_noise(
     theta: np.ndarray, unit: float, mechanism: Gaussian, terms: Terms, facts: dict[str, float]
 ) -> Release:
     """Release theta + N(0, s^2 I), s = noise multiplier * unit, `unit` the sensitivity under add/remove."""

@@ -157,8 +157,6 @@ class Release:
         relation: of `guarantee`.
         standing: of `guarantee`.
         local_mu: mu of a record's own perturbed message under replace-one; None where rows stay with the curator.
-        local_standing: of `local_guarantee`; `claimed` where only a part of the record is covered.
-        floor_mu: for claimed guarantees, the mu that the true leakage is proven to reach.
         facts: noise scale, steps, sensitivity and other public numbers, for tables.
 
     Example:
@@ -172,8 +170,6 @@ class Release:
     relation: Relation
     standing: Standing
     local_mu: float | None = None
-    local_standing: Standing = Standing.PROVEN
-    floor_mu: float | None = None
     facts: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -186,12 +182,11 @@ class Release:
         """Local guarantee: of one record, against whoever sees the message that it sent."""
         if self.local_mu is None:
             return None
-        standing = Standing.weakest(self.standing, self.local_standing)
-        return _gaussian(self.local_mu, Relation.REPLACE_ONE, standing)
+        return gaussian_trade_off(self.local_mu, Relation.REPLACE_ONE, self.standing)
 
     def summary(self, delta: float) -> str:
-        """Central, local and proven least epsilon at `delta`, each with its standing, and their exchange rate."""
-        parts = {"central": self.guarantee, "local": self.local_guarantee, "leaks at least": self.floor}
+        """Central and local epsilon at `delta`, each with its standing, and their exchange rate."""
+        parts = {"central": self.guarantee, "local": self.local_guarantee}
         lines = [
             f"{name:15s}epsilon {float(part.epsilon(delta)):.4g} at delta {delta:g}, {part.relation.value}, "
             f"{part.standing.value}"
@@ -206,11 +201,6 @@ class Release:
     def exchange_rate(self) -> float:
         """Local mu over central mu; NaN where rows stay with the curator."""
         return math.nan if self.local_mu is None else self.local_mu / float(self.guarantee.mu())
-
-    @property
-    def floor(self) -> TradeOff | None:
-        """Leakage floor of a claim: reached exactly on an instance which the claim covers."""
-        return None if self.floor_mu is None else _gaussian(self.floor_mu, self.relation, Standing.PROVEN)
 
 
 def certified(relation: Relation, *, sized: bool) -> Relation:
@@ -268,7 +258,8 @@ class ResponseCurve(Curve):
         return super().mu(slack) if self._delta else 2 * float(ndtri(1 / (1 + math.exp(-self._epsilon))))
 
 
-def _gaussian(mu: float, relation: Relation, standing: Standing) -> TradeOff:
+def gaussian_trade_off(mu: float, relation: Relation, standing: Standing) -> TradeOff:
+    """The trade-off of a Gaussian mechanism of `mu`."""
     return TradeOff(GaussianCurve(mu), standing, relation, "gaussian", floor=GaussianCurve(mu))
 
 
@@ -278,7 +269,6 @@ class Method(ABC):
     Attributes:
         family: "input", "objective", "output" or "gradient".
         name: of the variant.
-        verdict: the reason for its standing, in a sentence.
         standing: of its guarantee when noise comes from the secure stream.
         pure: whether it meets targets of delta 0.
         any_size: whether its proof holds whatever the number of records is beside a declared `Problem.size`.
@@ -293,7 +283,6 @@ class Method(ABC):
 
     family: ClassVar[str]
     name: ClassVar[str]
-    verdict: ClassVar[str]
     standing: ClassVar[Standing] = Standing.PROVEN
     pure: ClassVar[bool] = False
     any_size: ClassVar[bool] = False

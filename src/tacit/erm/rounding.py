@@ -12,9 +12,9 @@ import numpy as np
 from tacit import check
 from tacit.erm.solver import BLOCK_ROWS, NORM_SLACK, Array, Problem
 
-_UNIT = 2.0**-53
+UNIT = 2.0**-53
 # Rounding of one contribution and of its norm: a few dozen operations on each of its entries.
-_ELEMENTWISE = 2.0**-40
+ELEMENTWISE = 2.0**-40
 ROUNDED_DOWN = 1 - 2.0**-40
 """Factor that keeps a rate below its real value, which a few operations in double precision compute."""
 
@@ -26,7 +26,7 @@ def gamma(terms: int) -> float:
         >>> gamma(1) == 2.0**-53 / (1 - 2.0**-53)
         True
     """
-    return terms * _UNIT / (1 - terms * _UNIT)
+    return terms * UNIT / (1 - terms * UNIT)
 
 
 def sum_rounding(records: int) -> float:
@@ -38,7 +38,7 @@ def sum_rounding(records: int) -> float:
         >>> sum_rounding(1000) < 1e-8
         True
     """
-    return 2 * records * gamma(records) + 2 * NORM_SLACK + _ELEMENTWISE
+    return 2 * records * gamma(records) + 2 * NORM_SLACK + ELEMENTWISE
 
 
 def step_rounding(problem: Problem, theta: Array, bound: float) -> float:
@@ -76,30 +76,9 @@ def gradient_rounding(problem: Problem, bound: float, linear_norm: float = 0.0) 
     n, p = problem.most_records, problem.dimension
     pull = n * bound + linear_norm + 1.0
     scores = problem.loss.smoothness * n * gamma(p + 2) * pull / problem.strength
-    return gamma(_roundings(n)) * n * bound + _ELEMENTWISE * n * bound + scores + 8 * _UNIT * (pull + linear_norm)
+    return gamma(roundings(n)) * n * bound + ELEMENTWISE * n * bound + scores + 8 * UNIT * (pull + linear_norm)
 
 
-def descent_rounding(problem: Problem, bound: float, steps: int, step_size: float) -> float:
-    """Bound on the distance between the computed last iterate of gradient descent from 0 and the real one.
-
-    A step contracts, so errors of steps add up at most. After t steps ||theta|| is at most t times step_size * bound,
-    and a computed step errs by step_size / n times the error of its gradient (see `gradient_rounding`), and by a few
-    units of theta and of the step.
-
-    Args:
-        problem: F; n is its number of records.
-        bound: on the gradient of one record.
-        steps: T >= 1.
-        step_size: of the mean, so that one record moves a step by at most step_size * bound / n.
-    """
-    n, p = problem.records, problem.dimension
-    # Twice the norm that a real iterate can have: computed ones are within a few units of it.
-    longest = 2 * steps * step_size * bound
-    scores = problem.loss.smoothness * gamma(p + 2) * longest
-    gradient = (gamma(_roundings(n)) + _ELEMENTWISE) * bound + scores + 8 * _UNIT * problem.strength / n * longest
-    return steps * (step_size * gradient + 8 * _UNIT * longest)
-
-
-def _roundings(records: int) -> int:
+def roundings(records: int) -> int:
     """Roundings that a value of `blocked_sum` meets, and those of its product and of the regulariser."""
     return min(records, BLOCK_ROWS) + records // BLOCK_ROWS + 4

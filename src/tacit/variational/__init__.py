@@ -1,4 +1,4 @@
-"""Private Bayesian learning: variational inference, posterior sampling, Langevin dynamics."""
+"""Private Bayesian learning: variational inference and noise-aware regression."""
 
 from tacit.variational.bayesian_observer import BayesianObserver
 from tacit.variational.concealed import Concealed, PathCost, infer_concealed, path_cost
@@ -12,11 +12,9 @@ from tacit.variational.likelihoods import (
 )
 from tacit.variational.linear import DPBayesianLinearRegression, DPBayesianLogisticRegression
 from tacit.variational.posterior import Posterior, Reliability, Samples, calibration_error, reliability
-from tacit.variational.posterior_sampling import Chain, Sampled, Schedule, posterior_samples, sgld
 
 __all__ = [
     "BayesianObserver",
-    "Chain",
     "Concealed",
     "DPBayesianLinearRegression",
     "DPBayesianLogisticRegression",
@@ -28,9 +26,7 @@ __all__ = [
     "PathCost",
     "Posterior",
     "Reliability",
-    "Sampled",
     "Samples",
-    "Schedule",
     "SoftmaxLikelihood",
     "VariationalModel",
     "calibration_error",
@@ -38,7 +34,5 @@ __all__ = [
     "infer_concealed",
     "infer_nonprivate",
     "path_cost",
-    "posterior_samples",
     "reliability",
-    "sgld",
 ]

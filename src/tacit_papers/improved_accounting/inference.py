@@ -81,7 +81,7 @@ def langevin(dataset: str, epsilon: float, seed: int, *, data_dir: Folder = None
     from tacit.erm.losses import Logistic
     from tacit.erm.solver import Problem
     from tacit.noise import SeededStream
-    from tacit.variational import Schedule, sgld
+    from tacit_papers.improved_accounting.posterior_sampling import Schedule, sgld
 
     x, y, x_test, y_test = (part.double().numpy() for part in _tensors(dataset, data_dir))
     setting = SETTINGS[dataset]

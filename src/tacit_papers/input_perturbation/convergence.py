@@ -12,7 +12,7 @@ from tacit.sweeps import Task
 from tacit_papers.base import Item, Row
 from tacit_papers.input_perturbation.counter_examples import KEY
 from tacit_papers.input_perturbation.cross_validation import METHODS, method_at
-from tacit_papers.input_perturbation.tables import load_table
+from tacit_papers.input_perturbation.tables import declared, load_table
 
 NAME = "figure-2-convergence"
 _STEPS = {"quick": (50,), "full": (50, 500, 3000)}
@@ -34,7 +34,6 @@ def converged(
     """
     from tacit.erm import DPLogisticRegression
     from tacit.erm.base import default_delta
-    from tacit.erm.compare import declared
     from tacit.errors import LeakWarning
 
     data = load_table(dataset, data_dir).resplit(seed=0)

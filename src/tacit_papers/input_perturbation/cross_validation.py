@@ -14,7 +14,7 @@ from tacit.sweeps import Task
 from tacit_papers.base import Item, Row
 from tacit_papers.drawing import Panel, panels_svg
 from tacit_papers.input_perturbation.counter_examples import KEY
-from tacit_papers.input_perturbation.tables import IRIS, SMALL, TITLES, load_table
+from tacit_papers.input_perturbation.tables import IRIS, SMALL, TITLES, declared, load_table
 
 NAME = "figure-2-cross-validated"
 _ADULT = "adult_complete"
@@ -101,7 +101,6 @@ def _score(data: Any, method: str, epsilon: float, seed: int, train: Any, test: 
     """Accuracy on `test` of a fit on `train`, pairs of inputs and labels, at steps, regularisation and rate `at`."""
     from tacit.erm import DPLogisticRegression
     from tacit.erm.base import default_delta
-    from tacit.erm.compare import declared
     from tacit.errors import LeakWarning
 
     steps, strength, rate = at
@@ -123,9 +122,9 @@ def _score(data: Any, method: str, epsilon: float, seed: int, train: Any, test: 
 def method_at(name: str, steps: int | None, rate: float = 1.0) -> Any:
     """A method of the paper at `steps` and, where its step size is free, at `rate` in units of the default."""
     from tacit.erm.gradient import GradientDescent
-    from tacit.erm.input_published import PaperInput
-    from tacit.erm.objective_published import KiferObjective
-    from tacit.erm.output import GradientDescentOutput
+    from tacit_papers.input_perturbation.descent_methods import GradientDescentOutput
+    from tacit_papers.input_perturbation.input_methods import PaperInput
+    from tacit_papers.input_perturbation.objective_methods import KiferObjective
 
     if steps is None:
         return KiferObjective()

@@ -16,7 +16,6 @@ import numpy as np
 from tacit.accounting import Ledger, accountant
 from tacit.attacks import Scores
 from tacit.audit import audit_scores
-from tacit.erm.input_published import PaperInput, true_mu
 from tacit.erm.losses import Logistic
 from tacit.erm.release import Terms
 from tacit.erm.solver import Problem
@@ -29,6 +28,7 @@ from tacit.tradeoff import Epsilon
 from tacit.tradeoff.gaussian import gaussian_epsilon
 from tacit_papers.base import Item, Row
 from tacit_papers.input_perturbation.counter_examples import KEY
+from tacit_papers.input_perturbation.input_methods import PaperInput, true_mu
 
 _RECORDS, _COLUMNS, _STRENGTH, _STEPS, _CLAIMED = 70_000, 5, 0.01, 20, 0.1
 _POWERS = {"quick": (0.5,), "full": (0.5, 1.0)}

@@ -1,10 +1,15 @@
-"""The data sets of the paper's figures, small ones first, and their titles above a panel."""
+"""The data sets of the paper's figures, small ones first, their titles above a panel, and what is declared of them."""
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
+
+from tacit.data import Dataset, load
 
 # The paper's Iris is binary, in a way that it does not say.
 IRIS = {"iris_setosa": ("setosa", ()), "iris_virginica": ("virginica", ("setosa",))}
@@ -21,17 +26,13 @@ TITLES = {
 }
 
 
-def load_table(name: str, data_dir: str | os.PathLike[str] | None) -> Any:
+def load_table(name: str, data_dir: str | os.PathLike[str] | None) -> Dataset:
     """A data set of `tacit.data`, or one of the two binary readings of Iris.
 
     Args:
         name: a key of `TITLES`.
         data_dir: folder of the data files.
     """
-    import numpy as np
-
-    from tacit.data import load
-
     if name not in IRIS:
         return load(name, data_dir=data_dir)
     whole, (positive, left_out) = load("iris"), IRIS[name]
@@ -47,3 +48,23 @@ def load_table(name: str, data_dir: str | os.PathLike[str] | None) -> Any:
         y_test=(whole.y_test[test] == one).astype(np.int64),
         classes=("rest", positive),
     )
+
+
+def public_norm(dataset: Dataset) -> float:
+    """The largest row norm that the declared encoding allows: a one-hot group (`column=value` names) counts once."""
+    low, high = (np.broadcast_to(end, dataset.x_train.shape[1:]) for end in dataset.bounds)
+    ends = np.maximum(np.abs(low), np.abs(high)).astype(float) ** 2
+    groups: dict[str, float] = {}
+    for place, name in enumerate(dataset.feature_names or map(str, range(len(ends)))):
+        group = name.partition("=")[0]
+        groups[group] = max(groups.get(group, 0.0), ends[place])
+    return math.sqrt(sum(groups.values()))
+
+
+def declared(dataset: Dataset) -> dict[str, Any]:
+    """What an estimator is told of a data set: its bounds, the public row norm and its classes."""
+    return {
+        "data_bounds": dataset.bounds,
+        "norm_bound": public_norm(dataset),
+        "classes": range(len(dataset.classes)),
+    }

@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tacit.erm.gradient import published_variance
-from tacit.erm.input_published import published_std
-from tacit.erm.objective_published import kifer_variance
 from tacit.standing import Standing
 from tacit.sweeps import Task
 from tacit.tradeoff.gaussian import gaussian_mu
 from tacit_papers.base import Item, Row, published, unpublished_rows
 from tacit_papers.input_perturbation.counter_examples import KEY
+from tacit_papers.input_perturbation.descent_methods import published_variance
+from tacit_papers.input_perturbation.input_methods import published_std
+from tacit_papers.input_perturbation.objective_methods import kifer_variance
 
 NUMBERS = published("tacit_papers.input_perturbation")
 EPSILONS = (0.1, 0.25)

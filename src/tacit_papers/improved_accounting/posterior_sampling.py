@@ -13,7 +13,7 @@ import numpy as np
 
 from tacit import check
 from tacit.accounting import Ledger
-from tacit.erm.gradient import clipped_sum, poisson_sample
+from tacit.erm.gradient import clipped_sum
 from tacit.erm.losses import Loss
 from tacit.erm.release import ledger_and_stream, lipschitz
 from tacit.erm.rounding import gamma, gradient_rounding, step_rounding
@@ -21,6 +21,7 @@ from tacit.erm.solver import TOLERANCE, Problem, check_unit_rows, finite_records
 from tacit.mechanisms import Gaussian, Mechanism
 from tacit.noise import Stream, rounded_gaussian
 from tacit.sampling import PoissonSampler
+from tacit_papers.input_perturbation.descent_methods import poisson_sample
 
 Array = np.ndarray
 # Nodes of Gauss-Hermite quadrature: exact for polynomials of degree 31, below rounding for these smooth losses.

@@ -14,12 +14,13 @@ import numpy as np
 
 from tacit import check
 from tacit.erm.input import SHARES, perturbed_rows
-from tacit.erm.objective_published import KiferObjective
-from tacit.erm.release import Method, Release, Terms, lipschitz
+from tacit.erm.release import Method, Release, Terms, gaussian_trade_off, lipschitz
 from tacit.erm.solver import Problem
 from tacit.mechanisms import Approximate
 from tacit.relation import Relation
 from tacit.standing import Standing
+from tacit.tradeoff import TradeOff
+from tacit_papers.input_perturbation.objective_methods import KiferObjective
 
 LABELS = "labels are not perturbed: the local guarantee covers the features of a record alone"
 
@@ -64,6 +65,33 @@ def true_mu(sigma: float, records: int, relation: Relation = Relation.REPLACE_ON
     return relation.sensitivity / (math.sqrt(records) * sigma)
 
 
+@dataclass(frozen=True, eq=False)
+class ClaimedRelease(Release):
+    """A release whose local guarantee is at most claimed, since a message covers only a part of its record.
+
+    Attributes:
+        floor_mu: where the central guarantee is claimed too, the mu that the true leakage is proven to reach.
+    """
+
+    floor_mu: float | None = None
+
+    @property
+    def local_guarantee(self) -> TradeOff | None:
+        """Local guarantee, of the part of the record that is covered."""
+        found = super().local_guarantee
+        return found and replace(found, standing=Standing.weakest(found.standing, Standing.CLAIMED))
+
+    @property
+    def floor(self) -> TradeOff | None:
+        """Leakage floor of a claim: reached exactly on an instance which the claim covers."""
+        return None if self.floor_mu is None else gaussian_trade_off(self.floor_mu, self.relation, Standing.PROVEN)
+
+    def summary(self, delta: float) -> str:
+        """As of `Release`, with the epsilon that is proven to leak at least."""
+        floor = "" if self.floor is None else f"\nleaks at least epsilon {float(self.floor.epsilon(delta)):.4g}, proven"
+        return super().summary(delta) + floor
+
+
 @dataclass(frozen=True)
 class PaperInput(Method):
     """x_i + N(0, sigma^2 I) once per record, then T full-batch gradient steps; sigma by equation (9).
@@ -89,7 +117,6 @@ class PaperInput(Method):
     family: ClassVar[str] = "input"
     name: ClassVar[str] = "paper"
     standing: ClassVar[Standing] = Standing.CLAIMED
-    verdict: ClassVar[str] = "as claimed by the paper; refuted: the noise variance is short by a factor of about n"
     steps: int = 50
     constant: float = 1.0
     convexity_power: float = 0.5
@@ -165,16 +192,9 @@ def claimed_release(
         records: n.
         steps: T, for the facts.
     """
-    return Release(
-        theta,
-        mechanism,
-        terms.certified,
-        Standing.CLAIMED,
-        local_mu=2 / sigma,
-        local_standing=Standing.CLAIMED,
-        floor_mu=true_mu(sigma, records, terms.relation),
-        facts={"noise_std": sigma, "steps": steps},
-    )
+    facts = {"noise_std": sigma, "steps": steps}
+    floor, standing = true_mu(sigma, records, terms.relation), Standing.CLAIMED
+    return ClaimedRelease(theta, mechanism, terms.certified, standing, 2 / sigma, facts, floor_mu=floor)
 
 
 @dataclass(frozen=True)
@@ -196,7 +216,6 @@ class Fukuchi(KiferObjective):
     family: ClassVar[str] = "input"
     any_size: ClassVar[bool] = False
     name: ClassVar[str] = "fukuchi"
-    verdict: ClassVar[str] = "central guarantee of objective perturbation; local cover of the linear term alone"
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """Release as in `KiferObjective`, with the local guarantee of a share."""
@@ -205,4 +224,4 @@ class Fukuchi(KiferObjective):
         mu = 2 * problem.loss.lipschitz * math.sqrt(problem.records) / central.facts["noise_std"]
         share = central.facts["noise_std"] / math.sqrt(problem.records)
         facts = {**central.facts, "local_noise_std": share}
-        return replace(central, local_mu=mu, local_standing=Standing.CLAIMED, facts=facts)
+        return ClaimedRelease(central.theta, central.mechanism, central.relation, central.standing, mu, facts)

@@ -12,9 +12,8 @@ from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream
 from tacit.standing import Standing
-from tacit.variational import Schedule, posterior_samples, sgld
 from tacit.variational.linear import SENSITIVITY, naive_posterior, noise_aware, noisy_statistics
-from tacit.variational.posterior_sampling import Smeared
+from tacit_papers.improved_accounting.posterior_sampling import Schedule, Smeared, posterior_samples, sgld
 
 
 def unit_rows(n=200, d=3, seed=0):

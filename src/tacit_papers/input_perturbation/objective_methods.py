@@ -1,7 +1,7 @@
-"""Objective perturbation with published (epsilon, delta) calibrations.
+"""Objective perturbation with published calibrations: (epsilon, delta), and pure.
 
-`KiferObjective` (Kifer, Smith & Thakurta, COLT 2012) and `ApproximateMinima`, AMP (Iyengar, Near, Song, Thakkar,
-Thakurta & Wang, S&P 2019).
+`KiferObjective` and `KiferPureObjective` (Kifer, Smith & Thakurta, COLT 2012), `ApproximateMinima`, AMP (Iyengar, Near,
+Song, Thakkar, Thakurta & Wang, S&P 2019), `ChaudhuriObjective` (Chaudhuri, Monteleoni & Sarwate, JMLR 2011).
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit import check
-from tacit.erm.objective import pulled_strength, rounded_minimiser
+from tacit.erm.objective import ROUNDING_SHARE, PureObjective, pulled_strength, rounded_minimiser
 from tacit.erm.release import Method, Release, Terms, lipschitz, log_volume
 from tacit.erm.solver import TOLERANCE, Problem
 from tacit.mechanisms import Compose, Gaussian, ObjectivePerturbation
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_mu
 
-# Share of (epsilon, delta) that pays for the solver's tolerance: a thousandth costs a thousandth more noise.
-ROUNDING_SHARE = 1e-3
 # Share of e1 that AMP's linear term keeps; the rest is e3, which pays for the Hessian. The paper leaves it open.
 _LINEAR_SHARE = 0.9
 # Events m (m + 2) of one corner under replace-one: the case of the published proof.
@@ -53,7 +51,6 @@ class KiferObjective(Method):
     any_size: ClassVar[bool] = True
     reads_prior_norm: ClassVar[bool] = True
     name: ClassVar[str] = "kifer"
-    verdict: ClassVar[str] = "(epsilon, delta)-DP for add/remove as published, for replace-one with 2 zeta"
     tolerance: float = TOLERANCE
 
     def noise_std(self, problem: Problem, relation: Relation, epsilon: float, delta: float) -> float:
@@ -120,7 +117,6 @@ class ApproximateMinima(Method):
     any_size: ClassVar[bool] = True
     reads_prior_norm: ClassVar[bool] = True
     name: ClassVar[str] = "amp"
-    verdict: ClassVar[str] = "(epsilon, delta)-DP with any solver tolerance"
     tolerance: float = 1e-4
     share: float = 0.99
 
@@ -181,3 +177,56 @@ def _ratio(epsilon: float, delta: float, events: int) -> float:
     if epsilon < 1:
         return (1 + math.sqrt(2 * math.log((events if events > _ONE_CORNER else 1) / delta))) / epsilon
     return 1 / gaussian_mu(epsilon, delta / events)
+
+
+@dataclass(frozen=True)
+class ChaudhuriObjective(PureObjective):
+    """The published budget: with c = smoothness, epsilon' = epsilon - 2 log(1 + c / strength).
+
+    Where that is not positive, strength = c / (e^{epsilon / 4} - 1) and epsilon' = epsilon / 2, which the first formula
+    at the new strength confirms exactly. Rank-one Hessians only (scores of length 1).
+
+    Source: Chaudhuri et al. 2011, Algorithm 2 and Theorem 9, for sums.
+
+    Example:
+        >>> ChaudhuriObjective().name
+        'chaudhuri'
+    """
+
+    name: ClassVar[str] = "chaudhuri"
+
+    def budget(self, problem: Problem, epsilon: float) -> tuple[float, float]:
+        """Epsilon' and the strength by the published formula."""
+        _rank_one(problem, self.name)
+        c = problem.loss.smoothness
+        left = epsilon - 2 * math.log1p(c / problem.strength) if problem.strength else -math.inf
+        if left > 0:
+            return left, problem.strength
+        strength = c / math.expm1(epsilon / 4)
+        return min(epsilon / 2, epsilon - 2 * math.log1p(c / strength)), strength
+
+
+@dataclass(frozen=True)
+class KiferPureObjective(PureObjective):
+    """Half of epsilon for the linear term, half for the volume: strength >= 2 c / epsilon, rate = epsilon / (2 s G).
+
+    Source: Kifer et al. 2012, Algorithm 1 with the Gamma distribution, for sums; s = 2 repairs replace-one.
+
+    Example:
+        >>> KiferPureObjective().name
+        'kifer_pure'
+    """
+
+    name: ClassVar[str] = "kifer_pure"
+
+    def budget(self, problem: Problem, epsilon: float) -> tuple[float, float]:
+        """Epsilon' and the strength by the published formula."""
+        _rank_one(problem, self.name)
+        return epsilon / 2, max(problem.strength, 2 * problem.loss.smoothness / epsilon)
+
+
+def _rank_one(problem: Problem, method: str) -> None:
+    if problem.loss.outputs != 1:
+        raise check.fail(
+            "classes", f"two for objective perturbation by {method!r}", problem.loss.outputs, "Use 'pure'."
+        )
