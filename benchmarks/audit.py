@@ -39,6 +39,7 @@ from tacit.runs.audits import WorstCase
 from tacit.runs.canaries import CanaryLane
 from tacit.serialization import write_text
 from tacit.training import fit
+from tacit_papers.evaluating_dp import attributes
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "audit.json"
@@ -107,10 +108,10 @@ def leak(data_dir: str | None) -> Figures:
         "quantile_regression",
         told(attacks.QuantileRegression(part(data, rows["pool"][:10000])), target, members, others),
     )
-    chosen = attacks.attributes(members[0], seed=SEED)
-    for each in (attacks.loss_posterior, attacks.confusion_posterior):
+    chosen = attributes.attributes(members[0], seed=SEED)
+    for each in (attributes.loss_posterior, attributes.confusion_posterior):
         found = [each(target, members=members, non_members=others, attribute=one) for one in chosen]
-        yield each.__name__, {"attribute_advantage": attacks.mean_advantage(found)}
+        yield each.__name__, {"attribute_advantage": attributes.mean_advantage(found)}
     private = private_runs(members, others)
     yield "private", private | {"accuracy_loss": 1 - private["test"] / accuracy["test"]}
 

@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from tacit.attacks import Recipe, train_stacked
-from tacit.attacks.stacked_group import DTYPES
+from tacit.attacks.group_training import DTYPES
 from tacit.models import convnet, mlp
 
 ROUNDS, SEED = 3, 0

@@ -39,7 +39,8 @@ from tacit.noise.discrete import discrete_laplace, exponential_mechanism, permut
 from tacit.tradeoff import Epsilon
 from tacit.tradeoff.gaussian import gaussian_epsilon
 from tacit.training import private_step
-from tacit.variational import LogisticLikelihood, infer_concealed
+from tacit.variational import LogisticLikelihood
+from tacit_papers.improved_accounting.concealed import infer_concealed
 from tacit_papers.improved_accounting.posterior_sampling import Schedule, posterior_samples, sgld
 from tacit_papers.input_perturbation.comparison import METHODS
 

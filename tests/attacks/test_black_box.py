@@ -5,7 +5,6 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 from tacit.attacks import (
-    Attribute,
     Entropy,
     GradientNorm,
     LabelOnly,
@@ -14,15 +13,17 @@ from tacit.attacks import (
     Scores,
     ShadowModels,
     advantage,
+    overlaps,
+    shadow_splits,
+)
+from tacit.errors import InvalidInput
+from tacit_papers.evaluating_dp.attributes import (
+    Attribute,
     attributes,
     confusion_posterior,
     loss_posterior,
     mean_advantage,
-    overlaps,
-    shadow_splits,
-    shared_members,
 )
-from tacit.errors import InvalidInput
 
 
 def noise_data(records, seed, width=4):
@@ -176,7 +177,6 @@ def test_overlaps_by_hand():
     assert [(row.runs, row.members, row.non_members) for row in rows] == [(0, 3, 2), (1, 2, 1), (2, 1, 1)]
     assert [row.chance for row in rows] == pytest.approx([1.0, 0.75, 0.25])
     assert rows[1].ppv == pytest.approx((2 / 3) / (2 / 3 + 1 / 2))
-    assert shared_members(runs, fpr=1.0).tolist() == [True, False, False]
     with pytest.raises(InvalidInput, match="same records"):
         overlaps([runs[0], Scores("run", np.ones(2), np.ones(2), 0.5)])
 

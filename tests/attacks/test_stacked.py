@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from tacit.attacks import Recipe, half_splits, train_stacked
-from tacit.attacks.stacked_group import Group
+from tacit.attacks.group_training import Group
 from tacit.errors import InvalidInput
 from tacit.gradients import clipped_sum
 from tacit.models import mlp

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tacit.attacks import Recipe, group_training, half_splits, train_stacked
-from tacit.attacks.stacked_group import not_stackable
+from tacit.attacks.group_training import not_stackable
 from tacit.models import convnet
 from tacit.noise import SeededStream
 

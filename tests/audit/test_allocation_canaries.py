@@ -7,7 +7,7 @@ import pytest
 from scipy.special import logsumexp
 
 from tacit.audit import AllocationLikelihoodRatio, AllocationMonitor
-from tacit.audit.correlated_canaries import SubsetMean
+from tacit.audit.canaries import SubsetMean
 from tacit.errors import InvalidInput
 
 SIZES = [(1, 1), (4, 1), (5, 2), (5, 4), (6, 3), (6, 6)]

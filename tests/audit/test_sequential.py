@@ -1,8 +1,7 @@
-import numpy as np
 import pytest
 from scipy.stats import binom
 
-from tacit.audit import SequentialAudit, SequentialBound
+from tacit.audit import SequentialAudit
 from tacit.errors import InvalidInput
 
 from .cases import claim, generator
@@ -60,19 +59,6 @@ def test_evidence_once_reached_is_kept():
     assert audit.evidence < 2
 
 
-def test_the_bound_counts_claims_from_the_least_leaky_on():
-    mus = np.arange(0.0, 4.0, 0.5)
-    bound, draw = SequentialBound([claim(mu) for mu in mus]), generator(4)
-    coins = draw.random(1500) < 0.5
-    flags = draw.normal(size=1500) + 2.0 * (coins - 0.5) >= 0
-    for coin, flag in zip(coins.tolist(), flags.tolist(), strict=True):
-        bound.observe(included=coin, flagged=flag)
-    assert bound.refuted >= 1
-    assert mus[bound.refuted - 1] < 2.0
-
-
 def test_bad_arguments_are_refused():
     with pytest.raises(InvalidInput, match="confidence must be"):
         SequentialAudit(claim(1.0), confidence=1.0)
-    with pytest.raises(InvalidInput, match="claims must be"):
-        SequentialBound([])

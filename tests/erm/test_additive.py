@@ -13,11 +13,10 @@ from tacit.erm import (
     DPRidge,
     GradientDescent,
 )
-from tacit.erm.cosines import CosineDesign
 from tacit.erm.design import Design
 from tacit.erm.gradient import Shape
 from tacit.erm.objective import ObjectiveGaussian, PureObjective
-from tacit.erm.quantiles import LEVELS, Distribution
+from tacit.erm.quantiles import LEVELS, CosineDesign, Distribution
 from tacit.errors import InvalidInput
 from tacit.tradeoff.gaussian import gaussian_mu
 

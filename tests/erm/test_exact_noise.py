@@ -14,13 +14,13 @@ from tacit.erm.input import Aggregate, Local
 from tacit.erm.losses import Logistic
 from tacit.erm.objective import ObjectiveGaussian, PureObjective
 from tacit.erm.output import GaussianOutput, OutputPerturbation
-from tacit.erm.rounding import gradient_rounding, step_rounding, sum_rounding
-from tacit.erm.solver import Problem, minimise
+from tacit.erm.solver import Problem, gradient_rounding, minimise, step_rounding, sum_rounding
 from tacit.noise import SecureStream
 from tacit.noise.rounded_gaussian import grid_of
 from tacit.tradeoff import Epsilon
-from tacit.variational import LogisticLikelihood, infer_concealed
+from tacit.variational import LogisticLikelihood
 from tacit.variational.linear import noisy_statistics
+from tacit_papers.improved_accounting.concealed import infer_concealed
 from tacit_papers.improved_accounting.posterior_sampling import Schedule, posterior_samples, sgld
 from tacit_papers.input_perturbation.descent_methods import GradientDescentOutput, descent_rounding
 from tacit_papers.input_perturbation.objective_methods import ApproximateMinima, ChaudhuriObjective, KiferPureObjective

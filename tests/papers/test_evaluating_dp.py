@@ -15,7 +15,6 @@ from tacit_papers.evaluating_dp import (
     figures,
     leakage,
     privacy,
-    settings,
     table_theory,
     traces,
 )
@@ -99,11 +98,11 @@ def small(monkeypatch):
     y = np.repeat(np.arange(100), 30)
     x = (draw.normal(size=(100, 8))[y] + draw.normal(size=(3000, 8))).astype(np.float32)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
-    monkeypatch.setattr(settings, "_rows", lambda dataset, data_dir: (x, y))
-    settings.split.cache_clear()
+    monkeypatch.setattr(privacy, "_rows", lambda dataset, data_dir: (x, y))
+    privacy.split.cache_clear()
     leakage.shadow_attack.cache_clear()
     yield
-    settings.split.cache_clear()
+    privacy.split.cache_clear()
     leakage.shadow_attack.cache_clear()
 
 

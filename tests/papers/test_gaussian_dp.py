@@ -9,7 +9,7 @@ from torch import nn
 
 from tacit.models import MeanOfWords
 from tacit_papers import items_of
-from tacit_papers.gaussian_dp import baselines, readings, recommenders, repeated_words
+from tacit_papers.gaussian_dp import readings, recommenders, repeated_words, tables
 
 
 def item(name):
@@ -73,7 +73,7 @@ def test_the_lstm_learns_which_word_decides(monkeypatch):
     x[:, 5] = draw.integers(0, 2, size=300)
     data = SimpleNamespace(x_train=x[:200], y_train=x[:200, 5], x_test=x[200:], y_test=x[200:, 5])
     monkeypatch.setattr("tacit.data.load", lambda name, data_dir: data)
-    test = baselines.imdb_lstm(epochs=40, seed=0)["test"]
+    test = tables.imdb_lstm(epochs=40, seed=0)["test"]
     assert len(test) == 40
     assert test[-1] > 0.9
     assert rows_of("table-3", {(None, 0): [0.8, 0.855]})["NoisyAdam, padding counted in the mean, test accuracy %"].ours

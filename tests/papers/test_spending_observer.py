@@ -6,7 +6,7 @@ from torch import nn
 
 from tacit.noise import SeededStream
 from tacit.training import fit
-from tacit.variational import BayesianObserver
+from tacit_papers.improved_accounting.bayesian_observer import BayesianObserver
 from tacit_papers.improved_accounting.mnist import SpendingObserver
 
 RATE, NOISE, DELTA, EPSILON = 0.1, 1.0, 1e-5, 2.0

@@ -4,7 +4,7 @@ import pytest
 
 from tacit.errors import InvalidInput
 from tacit_papers.lottery_ticket import margins, study
-from tacit_papers.lottery_ticket.variants import CORE, DENSE, PAPER, VARIANTS, settings_of
+from tacit_papers.lottery_ticket.study import CORE, DENSE, PAPER, VARIANTS, settings_of
 from tacit_papers.reproduce import items_of
 
 

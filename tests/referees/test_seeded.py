@@ -28,9 +28,9 @@ from tacit.variational import (
     DPBayesianLogisticRegression,
     LogisticLikelihood,
     infer,
-    infer_concealed,
 )
 from tacit.variational.linear import noisy_statistics
+from tacit_papers.improved_accounting.concealed import infer_concealed
 from tacit_papers.improved_accounting.posterior_sampling import Schedule, posterior_samples, sgld
 from tests.tickets.test_marks import MODES, made
 

@@ -28,7 +28,6 @@ from typing import Any
 import tacit.reports.page
 import tacit.runs.run
 import tacit.tickets.private
-import tacit.variational.concealed
 from tacit.accounting import Ledger, account
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Mechanism
@@ -47,7 +46,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "ticket": SHORT | {"method": "ticket", "epsilon": 4.0, "ticket": {"search_epochs": 1.0, "densities": (0.5,)}},
     "vi": SHORT | {"method": "vi", "epsilon": 4.0},
     "vi with noise": SHORT | {"method": "vi", "noise_multiplier": 1.0},
-    "vi, concealed": SHORT | {"method": "vi", "noise_multiplier": 50.0, "vi": {"mode": "concealed"}},
     "input": SHORT | {"method": "input", "epsilon": 4.0},
     "objective": SHORT | {"method": "objective", "epsilon": 4.0},
     "output": SHORT | {"method": "output", "epsilon": 4.0},
@@ -142,22 +140,8 @@ def _write_releases(path: Path) -> None:
     after(PrivateRun, "charge", lambda run, batch: (run.plan.mechanism_at(run.taken - 1), 1))
     # While it absorbs what an earlier attempt recorded, it has no path: that is no release.
     after(SavedLedger, "add", lambda ledger, mechanism, steps=1, note="": (mechanism, steps if ledger._path else 0))
-    private, concealed = tacit.tickets.private, tacit.variational.concealed
+    private = tacit.tickets.private
     after(private, "choose", lambda scores, epsilon, *_, method="exponential", **__: (_choice(method, epsilon), 1))
-    cost: list[Mechanism] = []
-    path_cost, noise = concealed.path_cost, concealed.rounded_gaussian
-
-    def remembered(**settings: Any) -> Any:
-        found = path_cost(**settings)
-        cost[:] = [found.mechanism]
-        return found
-
-    def drawn(*args: Any, **kwargs: Any) -> Any:
-        while cost:  # The whole path is one release, which begins with the first draw.
-            made(cost.pop())
-        return noise(*args, **kwargs)
-
-    concealed.path_cost, concealed.rounded_gaussian = remembered, drawn
 
 
 def _choice(method: str, epsilon: float) -> Mechanism:

@@ -11,7 +11,7 @@ from tacit.cli import main
 from tacit.data import registry
 from tacit.data.files import File
 from tacit.tickets import Ticket
-from tacit.tickets.public import data_free_ticket, transferred_ticket
+from tacit.tickets.iterative_pruning import data_free_ticket, transferred_ticket
 from tests.tickets.test_tickets import data, network
 
 SHORT = ["--method", "ticket", "--epsilon", "4", "--model", "mlp", "--hidden", "16", "--epochs", "2"]

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from safetensors.torch import load
 
 from tacit.accounting import Ledger
 from tacit.cli import main
@@ -80,45 +79,9 @@ def test_a_regression_is_inferred_in_the_units_of_its_answers(tmp_path, capsys, 
     assert card["metrics"]["test"] < 2.7 < card["metrics"]["constant_test"]
 
 
-@pytest.mark.slow
-def test_concealed_parameters_are_accounted_as_claimed_and_as_proven(tmp_path, capsys):
-    arguments = ["train", "digits", "--dataset", "breast_cancer", *SHORT, "--set", "vi.mode=concealed"]
-    arguments += ["--set", "vi.learning_rate=20", "--set", "vi.samples=5", "--noise-multiplier", "30"]
-    assert main([*arguments, "--out", str(tmp_path), "--json"]) == 0
-    card = json.loads(capsys.readouterr().out)
-    proven = next(each for each in card["guarantees"] if each["accountant"] == "pld")
-    assert proven["standing"] == "proven"
-    assert 0 < card["metrics"]["claimed_epsilon"] < proven["epsilon"] / 2
-    assert 0 < card["metrics"]["bayesian_epsilon"] < proven["epsilon"]
-    ledger = Ledger.load(tmp_path / "ledger.json")
-    assert {entry.note for entry in ledger.entries} == {"samples around concealed parameters"}
-    assert main(["audit", str(tmp_path), "--json"]) == 0
-
-
-@pytest.mark.slow
-def test_only_the_released_samples_are_saved(tmp_path):
-    arguments = [
-        "train",
-        "digits",
-        "--dataset",
-        "breast_cancer",
-        *SHORT,
-        "--set",
-        "vi.mode=concealed",
-        "--set",
-        "vi.samples=3",
-    ]
-    assert main([*arguments, "--noise-multiplier", "30", "--out", str(tmp_path)]) == 0
-    saved = load((tmp_path / "model.safetensors").read_bytes())
-    assert {name: tuple(value.shape) for name, value in saved.items()} == {"samples": (3, 31)}
-
-
 @pytest.mark.parametrize(
     ("extra", "sentence"),
     [
-        (["--set", "vi.mode=hidden"], "mode of [vi] must be one of dpvi, concealed"),
-        (["--set", "vi.samples=0"], "samples of [vi] must be"),
-        (["--set", "vi.mode=concealed"], "noise_multiplier must be given for mode concealed"),
         (["--set", "vi.noise_std=0"], "noise_std of [vi] must be"),
         (["--set", "vi.family=flow"], "family of [vi] must be one of mean_field, full_rank"),
         (["--set", "vi.prior_std=0"], "prior_std of [vi] must be"),

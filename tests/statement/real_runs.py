@@ -28,6 +28,7 @@ from tacit.sampling import (
     TruncatedPoissonSampling,
 )
 from tacit.tuning import PrivateSearchCV
+from tacit_papers.improved_accounting.concealed import infer_concealed
 from tacit_papers.improved_accounting.posterior_sampling import posterior_samples
 from tacit_papers.input_perturbation.comparison import METHODS
 
@@ -125,7 +126,7 @@ def inferred(home: Path) -> Ledger:
 
 def concealed(home: Path) -> Ledger:
     settings = {"clip_norm": 1.0, "steps": 3, "sample_rate": 0.1, "noise_multiplier": 5.0, "learning_rate": 1.0}
-    return variational.infer_concealed(variational.LogisticLikelihood(), X, Y, public_size=240, **settings).ledger
+    return infer_concealed(variational.LogisticLikelihood(), X, Y, public_size=240, **settings).ledger
 
 
 def sampled(home: Path) -> Ledger:

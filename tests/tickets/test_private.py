@@ -13,7 +13,7 @@ from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tickets import PrivateTicket, Ticket, TicketPlan, iterative_tickets, spend
 from tacit.tickets.budget import Phase
-from tacit.tickets.public import data_free_ticket
+from tacit.tickets.iterative_pruning import data_free_ticket
 from tacit.tradeoff import Epsilon
 from tests.tickets.test_tickets import accuracy_of, data, network, ticket
 

@@ -23,7 +23,6 @@ from tacit.tickets import (
     prunable,
     random_masks,
     solid,
-    stacked_tickets,
     start_magnitude_masks,
     synflow_masks,
     transfer,
@@ -203,28 +202,6 @@ def test_generation_rewinds_prunes_and_goes_on_where_it_was_stopped(tmp_path):
         assert one.measured == pytest.approx(other.measured)
     with pytest.raises(InvalidInput, match="tickets of this model"):
         iterative_tickets(network(seed=9), x, y, rounds=3, folder=tmp_path, **arguments)
-
-
-def test_a_stack_of_seeds_finds_what_each_finds_alone_and_goes_on(tmp_path):
-    x, y = data()
-    arguments = {"provenance": "public", "accuracy": accuracy_of(x, y), "iterations": 40, "batch_size": 50}
-    alone = [iterative_tickets(network(seed=seed), x, y, rounds=3, seed=seed, **arguments) for seed in (3, 4)]
-    seeds = {"seeds": (3, 4), "folder": tmp_path}
-    stacked_tickets([network(seed=seed) for seed in (3, 4)], x, y, rounds=1, **seeds, **arguments)
-    (tmp_path / "seed-4" / "ticket-02.safetensors").unlink()
-    seen = []
-    models = [network(seed=seed) for seed in (3, 4)]
-    progress = {"on_progress": lambda *at: seen.append(at)}
-    together = stacked_tickets(models, x, y, rounds=3, **seeds, **arguments, **progress)
-    assert seen[-1] == (160, 160)
-    for one, other in zip(alone, together, strict=True):
-        for single, stacked in zip(one, other, strict=True):
-            differ = sum(float((single.masks[n] != stacked.masks[n]).sum()) for n in single.masks)
-            assert differ <= 2  # rounding may swap two magnitudes at the cut
-            assert single.measured["accuracy"] == pytest.approx(stacked.measured["accuracy"], abs=0.02)
-            assert single.note == stacked.note
-    with pytest.raises(InvalidInput, match="seeds must be one for every model"):
-        stacked_tickets([network()], x, y, seeds=(1, 2), **arguments)
 
 
 def test_the_winning_ticket_is_small_and_near_the_full_accuracy():

@@ -23,7 +23,7 @@ from tacit.sampling import (
 )
 from tacit.sampling.poisson import PoissonSampler
 from tacit.standing import Standing
-from tacit.tickets.compact import PartSampling
+from tacit.tickets.pruning import PartSampling
 from tacit.training import Functions, draw_check, fit, make_private, plan, release, release_monitor
 from tacit.training.batch_statistics import BatchStatistics
 from tacit.training.draw_check import check_draws

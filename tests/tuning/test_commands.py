@@ -6,7 +6,7 @@ import pytest
 
 from tacit.accounting import Ledger
 from tacit.cli import main
-from tacit.tuning.method import INTERRUPTED, SearchMethod
+from tacit.tuning.tune import INTERRUPTED, SearchMethod
 from tests.tuning.test_resume import own_key
 
 __all__ = ["own_key"]

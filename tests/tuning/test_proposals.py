@@ -11,7 +11,7 @@ from tacit.noise import SeededStream
 from tacit.runs import read_config
 from tacit.tradeoff import Epsilon
 from tacit.tuning import Candidates, propose, space_of, tune
-from tacit.tuning.asked import Asked
+from tacit.tuning.plan import Asked
 
 RANGES = {"learning_rate": (0.05, 2.0), "batch_size": (16, 128), "clip_norm": [0.5, 1.0]}
 

@@ -19,9 +19,9 @@ from tacit.runs.builders import dataset_of
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.tuning import Space, resume_tuning, tune
-from tacit.tuning.method import INTERRUPTED, SearchMethod
 from tacit.tuning.plan import plan_search
 from tacit.tuning.trials import Standings, best_trial, chosen_trial
+from tacit.tuning.tune import INTERRUPTED, SearchMethod
 
 SHORT = {"dataset": "iris", "epochs": 1.0, "batch_size": 40, "attacks": (), "model": "linear"}
 SPACE = {"learning_rate": [0.125, 0.25, 0.5], "clip_norm": [1.0]}
@@ -105,7 +105,7 @@ def test_a_seeded_search_that_was_killed_ends_as_one_that_was_not(tmp_path, monk
 @pytest.mark.slow
 @pytest.mark.parametrize("selection", ["permute_and_flip", pytest.param("random_trials", marks=pytest.mark.slow)])
 def test_a_search_goes_on_without_a_second_charge_and_its_folder_tells_nothing(tmp_path, monkeypatch, selection):
-    monkeypatch.setattr("tacit.tuning.asked.draw_trials", lambda law, stream: 4)
+    monkeypatch.setattr("tacit.tuning.plan.draw_trials", lambda law, stream: 4)
     dataset = Registry.create(tmp_path / "tacit-budget.sqlite").declare("flowers")
     dataset.cap(Epsilon(2.5, 1e-3))
     search(tmp_path / "run", dies_in=1, monkeypatch=monkeypatch, budget="flowers", selection=selection)

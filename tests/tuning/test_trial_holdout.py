@@ -21,9 +21,8 @@ from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.training.holdout import OWN_COIN
 from tacit.tuning import Space, resume_tuning
-from tacit.tuning.asked import Asked, Parts
-from tacit.tuning.method import INTERRUPTED, SearchMethod
-from tacit.tuning.plan import plan_search
+from tacit.tuning.plan import Asked, Parts, plan_search
+from tacit.tuning.tune import INTERRUPTED, SearchMethod
 from tests.tuning.test_resume import HELD, SEED, SHORT, SPACE, TARGET, Found, Killed, own_key, search
 
 __all__ = ["own_key"]
@@ -139,7 +138,7 @@ def test_a_trial_has_the_ledger_of_a_run_with_the_same_settings(tmp_path, monkey
 
 @pytest.mark.parametrize("validation", [NOISY, pytest.param(CHOSEN, marks=pytest.mark.slow)])
 def test_a_search_states_one_entry_and_keeps_nothing_of_other_trials(tmp_path, monkeypatch, validation):
-    monkeypatch.setattr("tacit.tuning.asked.draw_trials", lambda law, stream: 3)
+    monkeypatch.setattr("tacit.tuning.plan.draw_trials", lambda law, stream: 3)
     done = search(tmp_path / "run", overrides={"validation": validation, "epochs": 3.0})
     ledger = Ledger.load(tmp_path / "run" / "ledger.json")
     ((mechanism, steps),) = ledger.mechanism.parts()
@@ -157,7 +156,7 @@ def test_a_search_states_one_entry_and_keeps_nothing_of_other_trials(tmp_path, m
 
 @pytest.mark.slow
 def test_parts_are_disjoint_the_same_for_all_trials_and_nothing_is_lost(tmp_path, monkeypatch):
-    monkeypatch.setattr("tacit.tuning.asked.draw_trials", lambda law, stream: 3)
+    monkeypatch.setattr("tacit.tuning.plan.draw_trials", lambda law, stream: 3)
     held, trained, trial = [], [], SearchMethod._trial
 
     def seen(method, job):

@@ -7,8 +7,9 @@ import torch
 from tacit.accounting import Ledger
 from tacit.errors import InvalidInput
 from tacit.standing import Standing
-from tacit.variational import LogisticLikelihood, LogJoint, infer, infer_concealed
+from tacit.variational import LogisticLikelihood, LogJoint, infer
 from tacit.variational.likelihoods import captured_data
+from tacit_papers.improved_accounting.concealed import infer_concealed
 
 X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()

@@ -20,7 +20,6 @@ from tacit import check
 from tacit.attacks.base import Scores
 
 _LARGEST_EXPONENT = 700.0  # e^709.8 is the largest double
-PRIORS = (0.5, 0.1, 0.01)  # of membership, from the usual experiment to more realistic ones
 
 
 def error_rates(scores: Scores) -> tuple[float, float]:
@@ -71,16 +70,6 @@ def ppv(scores: Scores, *, prior: float = 0.5) -> float:
     return prior * tpr / total if total > 0 else 0.0
 
 
-def ppv_at_priors(scores: Scores) -> dict[float, float]:
-    """`ppv` at the priors .5, .1 and .01: in practice members are rare.
-
-    Example:
-        >>> ppv_at_priors(Scores("loss", [2.0], [0.0], 1.0))
-        {0.5: 1.0, 0.1: 1.0, 0.01: 1.0}
-    """
-    return {prior: ppv(scores, prior=prior) for prior in PRIORS}
-
-
 def members_at_fpr(scores: Scores, fpr: float) -> np.ndarray:
     """Members, boolean of shape (n,), flagged at the lowest threshold whose FPR is below `fpr` in (0, 1].
 
@@ -91,17 +80,6 @@ def members_at_fpr(scores: Scores, fpr: float) -> np.ndarray:
     fpr = check.probability("fpr", fpr, open_low=True)
     rates, _, thresholds = roc(scores)
     return scores.members >= thresholds[np.flatnonzero(rates < fpr)[-1]]
-
-
-def accuracy_loss(*, private: float, nonprivate: float) -> float:
-    """1 - private / nonprivate test accuracy, in (-inf, 1]; `nonprivate` in (0, 1], `private` in [0, 1].
-
-    Example:
-        >>> round(accuracy_loss(private=0.6, nonprivate=0.8), 4)
-        0.25
-    """
-    private = check.probability("private", private)
-    return 1 - private / check.probability("nonprivate", nonprivate, open_low=True)
 
 
 def pure_bound(epsilon: float) -> float:
@@ -188,17 +166,6 @@ def overlaps(scores: Sequence[Scores]) -> list[Overlap]:
         value = tpr / (tpr + fpr) if found + wrong else 0.0
         rows.append(Overlap(least, found, wrong, value, _at_least(least, runs)))
     return rows
-
-
-def shared_members(scores: Sequence[Scores], *, fpr: float) -> np.ndarray:
-    """Members, boolean (n,), that every run flags at its lowest threshold of FPR below `fpr`.
-
-    Example:
-        >>> shared_members([Scores("loss", [2.0, 1.0], [0.0, 1.5], 1.0)] * 2, fpr=0.5)
-        array([ True, False])
-    """
-    _times_flagged(scores)
-    return np.all([members_at_fpr(run, fpr) for run in scores], axis=0)
 
 
 def _at_least(least: int, runs: int) -> float:

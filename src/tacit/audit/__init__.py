@@ -1,30 +1,41 @@
 """Audits: lower bounds on the leakage of a mechanism or model, in the same object as the accountants' upper bounds."""
 
 from tacit.audit.bounds import ESTIMATORS, ErrorBand, band, clopper_pearson, dkw, ranks
-from tacit.audit.canaries import CanaryAudit, LikelihoodRatio, ReleaseDifferences
-from tacit.audit.claim_families import (
-    Family,
-    Refuted,
-    SequentialAudit,
-    SequentialBound,
-    gaussian_family,
-    noise_family,
-    refute_family,
+from tacit.audit.canaries import (
+    AllocationLikelihoodRatio,
+    CanaryAudit,
+    GroupedLikelihoodRatio,
+    LikelihoodRatio,
+    ReleaseDifferences,
 )
-from tacit.audit.correlated_canaries import AllocationLikelihoodRatio, GroupedLikelihoodRatio
 from tacit.audit.foreign_trainer import replay_trainer
 from tacit.audit.insertion_canaries import InsertionCanaries, audit_foreign_scores
 from tacit.audit.noise_monitor import ALARM, LowOrderBits, NoiseMonitor, reachable
-from tacit.audit.normal import audit_normal, normal_points, separation
 from tacit.audit.one_run_audit import (
+    Family,
+    Refuted,
     audit_one_run,
     audit_one_run_curve,
+    gaussian_family,
     guessed_right,
+    noise_family,
     one_run_curve_refutes,
     one_run_p_value,
+    refute_family,
 )
 from tacit.audit.results import AuditResult, Finding, Report, Trials
-from tacit.audit.run import CanaryRun, Trial, audit_multisplit, audit_scores, many_runs, one_run
+from tacit.audit.run import (
+    CanaryRun,
+    SequentialAudit,
+    Trial,
+    audit_multisplit,
+    audit_normal,
+    audit_scores,
+    many_runs,
+    normal_points,
+    one_run,
+    separation,
+)
 from tacit.audit.sampler_monitor import AllocationMonitor, GroupMonitor, SamplerMonitor
 
 __all__ = [
@@ -49,7 +60,6 @@ __all__ = [
     "Report",
     "SamplerMonitor",
     "SequentialAudit",
-    "SequentialBound",
     "Trial",
     "Trials",
     "audit_foreign_scores",

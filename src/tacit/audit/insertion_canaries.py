@@ -23,10 +23,9 @@ from tacit.attacks import Scores
 from tacit.attacks.base import vector
 from tacit.audit.bounds import ESTIMATORS
 from tacit.audit.canaries import CanaryAudit
-from tacit.audit.normal import audit_normal
 from tacit.audit.one_run_audit import audit_one_run, audit_one_run_curve
 from tacit.audit.results import Report, Trials
-from tacit.audit.run import audit_multisplit, audit_scores
+from tacit.audit.run import audit_multisplit, audit_normal, audit_scores
 from tacit.errors import InvalidInput
 from tacit.noise import SecureStream, Stream
 from tacit.relation import Relation

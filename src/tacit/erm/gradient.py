@@ -14,8 +14,7 @@ import numpy as np
 from tacit import check
 from tacit.erm.losses import Loss, Squared
 from tacit.erm.release import Method, Release, Terms
-from tacit.erm.rounding import step_rounding
-from tacit.erm.solver import Problem
+from tacit.erm.solver import Problem, step_rounding
 from tacit.mechanisms import Gaussian
 
 LEAST_RECORDS, LEAST_SIGNAL = 3000, 800.0

@@ -1,24 +1,31 @@
-"""Input perturbation that is proven: Gaussian noise on records, or on their summed statistics (modes A1 to A3)."""
+"""Input perturbation that is proven: Gaussian noise on records, or on their summed statistics (modes A1 and A2).
+
+`InputPerturbation`: a perturbed table for any other learner; `randomised_labels`: labels by randomised response.
+"""
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
 
 from tacit import check
+from tacit.accounting import Ledger
+from tacit.erm.base import PUBLIC, PrivateEstimator, checked_rows, indices_of, target_for
+from tacit.erm.design import Design, declared_bounds, largest_norm
 from tacit.erm.losses import HuberHinge, Logistic, Squared
-from tacit.erm.release import Method, Release, Terms, local_gaussian
-from tacit.erm.rounding import sum_rounding
-from tacit.erm.solver import Problem, check_unit_rows
-from tacit.mechanisms import Approximate, Gaussian, Mechanism
-from tacit.noise import Stream, rounded_gaussian
+from tacit.erm.release import Method, Release, Terms, guarantee_of, local_gaussian
+from tacit.erm.solver import Problem, check_unit_rows, sum_rounding
+from tacit.mechanisms import Gaussian, Mechanism, RandomizedResponse
+from tacit.noise import SecureStream, Stream, rounded_gaussian
+from tacit.noise.discrete import randomised_response
 from tacit.relation import Relation
-from tacit.root_finding import bracketed_root
-from tacit.tradeoff.gaussian import gaussian_mu
+from tacit.tradeoff import TradeOff
 
 Array = np.ndarray
 
@@ -170,28 +177,37 @@ def perturbed_rows(problem: Problem, terms: Terms, std: float) -> Array:
 
 
 @dataclass(frozen=True)
-class _Messages(Method):
-    """Local model: every record is sent once as (x, tau answer / A) + N(0, s^2 I).
+class Local(Method):
+    """A1, local model: every record is sent once as (x, tau answer / A) + N(0, s^2 I).
 
     Training on the messages is post-processing.
     ||(x, tau answer / A)|| <= sqrt(r^2 + tau^2), r = 1 / sqrt(1 + c^2) the longest row without the intercept's constant
     c, which is public and not sent, so two records' messages are mu_local = 2 sqrt(r^2 + tau^2) / s apart.
-    theta solves the ridge equations on the messages' moments, H less its known bias n s^2 I.
+    theta solves the ridge equations on the messages' moments, H less its known bias n s^2 I. The target is met locally,
+    under replace-one, by every single message; the curator needs no trust.
 
     Args:
         label_scale: tau > 0.
+
+    Source: the Gaussian mechanism in the local model.
+
+    Example:
+        >>> Local(label_scale=0.5).label_scale
+        0.5
     """
 
     family: ClassVar[str] = "input"
     reads_loss: ClassVar[bool] = False
+    name: ClassVar[str] = "local"
     label_scale: float = 1.0
 
     def __post_init__(self) -> None:
         check.positive("label_scale", self.label_scale)
 
-    @abstractmethod
     def budget(self, records: int, terms: Terms) -> tuple[float, Mechanism, Relation]:
         """Local mu, mechanism for the ledger, and the relation under which it meets the target."""
+        step = local_gaussian(terms.target)
+        return 2 / step.noise_multiplier, step, Relation.REPLACE_ONE
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """Release the ridge solution of the messages."""
@@ -220,68 +236,100 @@ class _Messages(Method):
         return rows, terms.noisy(scaled, std=std, rounding=sum_rounding(1))
 
 
-@dataclass(frozen=True)
-class Local(_Messages):
-    """A1: the target is met locally, under replace-one, by every single message; the curator needs no trust.
+@dataclass(kw_only=True, eq=False, repr=False)
+class InputPerturbation(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
+    """x -> clip(x) + N(0, s^2 I): each transformed row is mu-GDP locally, mu = 2 norm_bound / s, under replace-one.
 
-    Source: the Gaussian mechanism in the local model.
+    Rows are clipped to `data_bounds` and scaled down to `norm_bound`, and stay in their own units. Every call of
+    `transform` draws new noise and adds a step to the ledger: transforming the same rows twice costs twice. Labels are
+    not touched; see `randomised_labels`.
 
-    Example:
-        >>> Local(label_scale=0.5).label_scale
-        0.5
-    """
+    Args:
+        epsilon: of the local guarantee of one call; see `PrivateEstimator`.
+        delta: of the local guarantee of one call.
+        target: another local guarantee of one call, instead of epsilon and delta.
+        data_bounds: (low, high) of the columns, public; the default is a constant, not read from the data.
+        norm_bound: of a row's norm, public; the default is a constant, not read from the data.
+        relation: of a new ledger; the local guarantee itself is replace-one.
+        ledger: see `PrivateEstimator`.
+        unsafe_seed: see `PrivateEstimator`.
 
-    name: ClassVar[str] = "local"
-
-    def budget(self, records: int, terms: Terms) -> tuple[float, Mechanism, Relation]:
-        """The target itself, for every message."""
-        step = local_gaussian(terms.target)
-        return 2 / step.noise_multiplier, step, Relation.REPLACE_ONE
-
-
-@dataclass(frozen=True)
-class Shuffled(_Messages):
-    """A3, the shuffle model: (e0, d0)-DP messages, order removed by a trusted shuffler; the target is met centrally.
-
-    For e0 <= log(n / (16 log(2 / d))), with d the delta of the bound,
-
-        epsilon = log(1 + (e^e0 - 1) / (e^e0 + 1) (8 sqrt(e^e0 log(4 / d) / n) + 8 e^e0 / n)),
-        delta = d + (e^epsilon + 1) (1 + e^-e0 / 2) n d0;
-
-    d takes half of delta and d0 the rest. Replace-one; a removed record's place sends a zero row.
-
-    Source: Feldman, McMillan & Talwar 2021, Theorem 3.1 and its (e0, d0) form.
+    Attributes:
+        ledger_: what was spent.
+        local_guarantee_: guarantee of a row's own message.
+        noise_std_: of every cell, in the units of X.
 
     Example:
-        >>> shuffled_epsilon(1.0, 1e-6, 100_000) < 0.1
-        True
+        >>> import numpy as np
+        >>> table = InputPerturbation(epsilon=1.0, delta=1e-5, unsafe_seed=0).fit_transform(np.zeros((3, 2)))
+        >>> table.shape
+        (3, 2)
     """
 
-    name: ClassVar[str] = "shuffled"
+    data_bounds: tuple[Any, Any] = (-1.0, 1.0)
+    norm_bound: float | None = None
+    relation: str = "replace_one"
 
-    def budget(self, records: int, terms: Terms) -> tuple[float, Mechanism, Relation]:
-        """The largest (e0, d0) that the shuffler brings down to the target."""
-        epsilon, delta = terms.approximate(self.name)
-        first = largest_local_epsilon(epsilon, delta / 2, records)
-        d0 = delta / 2 / ((math.exp(epsilon) + 1) * (1 + math.exp(-first) / 2) * records)
-        mechanism = Approximate(epsilon, delta)
-        return gaussian_mu(first, d0), mechanism, terms.certified
+    def fit(self, X: Any, y: Any = None) -> InputPerturbation:
+        """Calibrate to the number of rows; reads nothing else of X."""
+        X = checked_rows(self, X, reset=True)
+        low, high = declared_bounds(self.data_bounds, X.shape[1])
+        norm = largest_norm(low, high, X.shape[1]) if self.norm_bound is None else self.norm_bound
+        self.design_ = Design(low, high, check.positive("norm_bound", norm), 0.0)
+        self.ledger_ = self._open_ledger()
+        self.ledger_.assume(PUBLIC)
+        self.ledger_.assume(SHARES)
+        self.target_ = self._target(len(X))
+        self.step_ = local_gaussian(self.target_)
+        self.noise_std_ = self.step_.noise_multiplier * self.design_.norm_bound
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """Perturbed rows, float64 of the shape of X; one more step in the ledger."""
+        check_is_fitted(self)
+        rows = self.design_.clipped(checked_rows(self, X, reset=False))
+        terms = self._terms()
+        terms.charge(self.step_, "perturbed table", exact=True)
+        return terms.noisy(rows, std=self.noise_std_, rounding=sum_rounding(1))
+
+    @property
+    def local_guarantee_(self) -> TradeOff:
+        """Local guarantee of one row, against whoever sees its perturbed copy of one call."""
+        check_is_fitted(self)
+        return guarantee_of(self.step_, Relation.REPLACE_ONE, self._terms().standing)
+
+    def _terms(self) -> Terms:
+        return Terms(self.target_, self.ledger_, self._stream(), weakened=self._weakened)
 
 
-def shuffled_epsilon(first: float, delta: float, records: int) -> float:
-    """Epsilon after shuffling (e0, 0)-DP messages, by the closed form of `Shuffled`; `first` is e0."""
-    power = math.exp(first)
-    spread = 8 * math.sqrt(power * math.log(4 / delta) / records) + 8 * power / records
-    return math.log1p(math.expm1(first) / (power + 1) * spread)
+def randomised_labels(
+    y: Any, *, classes: Sequence[Any], epsilon: float, ledger: Ledger, stream: Stream | None = None
+) -> Array:
+    """K-ary randomised response: each label is kept with odds e^epsilon : 1 against every other class.
 
+    epsilon-DP for each label under replace-one, recorded in `ledger`; e^epsilon / (e^epsilon + k - 1) are kept.
 
-def largest_local_epsilon(epsilon: float, delta: float, records: int) -> float:
-    """Largest e0 that a shuffler brings down to `epsilon`; epsilon itself where the bound does not help."""
-    limit = math.log(max(records / (16 * math.log(2 / delta)), 1.0))
-    if limit <= epsilon or shuffled_epsilon(epsilon, delta, records) > epsilon:
-        return epsilon
-    if shuffled_epsilon(limit, delta, records) <= epsilon:
-        return limit
-    root = bracketed_root(lambda first: shuffled_epsilon(first, delta, records) - epsilon, epsilon, limit)
-    # brentq's root may lie on either side; the smaller epsilon is the safe one.
-    return root * (1 - 1e-12)
+    Args:
+        y: labels, (n,), each one of `classes`.
+        classes: k >= 2 declared labels.
+        epsilon: > 0.
+        ledger: written to before any label is drawn.
+        stream: source of the noise; the secure stream by default.
+
+    Raises:
+        InvalidInput: a label is not declared, or epsilon is not positive.
+
+    Example:
+        >>> from tacit.accounting import Ledger
+        >>> from tacit.noise import SeededStream
+        >>> randomised_labels([0, 1, 1], classes=[0, 1], epsilon=9.0, ledger=Ledger(), stream=SeededStream(0)).tolist()
+        [0, 1, 1]
+    """
+    with check.reading("y", "one label for each record"):
+        labels = np.asarray(y)
+    known, places = indices_of(labels, classes, strict=True)
+    check.positive("epsilon", epsilon)
+    source = stream if stream is not None else SecureStream()
+    terms = Terms(target_for(None, epsilon, 0.0, len(places)), ledger, source)
+    terms.charge(RandomizedResponse(epsilon), "labels", exact=True)
+    return known[randomised_response(source, places, len(known), epsilon)]

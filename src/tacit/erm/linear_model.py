@@ -15,12 +15,11 @@ from tacit import check
 from tacit.calibration import smallest
 from tacit.data.dataset import report
 from tacit.erm.base import PUBLIC, PUBLIC_SIZE, QUOTES_NOTHING, PrivateEstimator, checked_rows
-from tacit.erm.cosines import CosineDesign
 from tacit.erm.design import Design, declared_bounds, largest_norm, smallest_ball
 from tacit.erm.gradient import QUANTILE_SHARE, Shape, method_name
 from tacit.erm.losses import Loss
 from tacit.erm.methods import method_of
-from tacit.erm.quantiles import distributions, mechanism_of
+from tacit.erm.quantiles import CosineDesign, distributions, mechanism_of
 from tacit.erm.release import Method, Release, Terms
 from tacit.erm.solver import Problem, minimise
 from tacit.erm.transformers import categories_of, split_bill

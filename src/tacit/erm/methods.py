@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tacit import check
 from tacit.erm.gradient import GradientDescent
-from tacit.erm.input import Aggregate, Local, Shuffled
+from tacit.erm.input import Aggregate, Local
 from tacit.erm.objective import ObjectiveGaussian, PureObjective
 from tacit.erm.output import GaussianOutput, OutputPerturbation
 from tacit.erm.release import Method
@@ -16,7 +16,6 @@ FAMILIES = ("input", "objective", "output", "gradient")
 _METHODS: tuple[type[Method], ...] = (
     Aggregate,
     Local,
-    Shuffled,
     ObjectiveGaussian,
     PureObjective,
     GaussianOutput,

@@ -10,11 +10,11 @@ import numpy as np
 
 from tacit import check
 from tacit.calibration import noise_multiplier
-from tacit.erm.classifiers import PrivateClassifier
+from tacit.erm.estimators import PrivateClassifier
 from tacit.erm.input import SHARES
 from tacit.erm.losses import softmax
 from tacit.erm.release import Release, Terms, local_gaussian
-from tacit.erm.rounding import sum_rounding
+from tacit.erm.solver import sum_rounding
 from tacit.relation import Relation
 
 if TYPE_CHECKING:

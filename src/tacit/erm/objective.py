@@ -18,8 +18,7 @@ from tacit import check
 from tacit.calibration import smallest
 from tacit.erm.losses import Loss
 from tacit.erm.release import Method, Release, Terms, lipschitz, log_volume
-from tacit.erm.rounding import ROUNDED_DOWN, gradient_rounding
-from tacit.erm.solver import TOLERANCE, Problem, minimise
+from tacit.erm.solver import ROUNDED_DOWN, TOLERANCE, Problem, gradient_rounding, minimise
 from tacit.mechanisms import Approximate, Compose, Gaussian, ObjectivePerturbation
 from tacit.noise import NORMAL_ERROR, longest_radial, near_gaussian, near_radial, radial_error
 from tacit.root_finding import bracketed_root

@@ -10,8 +10,7 @@ import numpy as np
 
 from tacit import check
 from tacit.erm.release import Method, Release, Terms, lipschitz
-from tacit.erm.rounding import ROUNDED_DOWN, gradient_rounding
-from tacit.erm.solver import TOLERANCE, Problem, minimise
+from tacit.erm.solver import ROUNDED_DOWN, TOLERANCE, Problem, gradient_rounding, minimise
 from tacit.errors import Refused
 from tacit.mechanisms import Approximate, Gaussian
 from tacit.relation import Relation
@@ -139,7 +138,15 @@ def _check_rate(rate: float, problem: Problem, relation: Relation, epsilon: floa
 def with_gaussian_noise(
     theta: np.ndarray, unit: float, mechanism: Gaussian, terms: Terms, facts: dict[str, float]
 ) -> Release:
-    """Release theta + N(0, s^2 I), s = noise multiplier * unit, `unit` the sensitivity under add/remove."""
+    """Release theta + N(0, s^2 I), s = noise multiplier * unit.
+
+    Args:
+        theta: (p, k), exact.
+        unit: sensitivity of theta under add/remove.
+        mechanism: what was charged.
+        terms: source of the noise, and the relation.
+        facts: further public numbers.
+    """
     std = mechanism.noise_multiplier * unit
     released = terms.noisy(theta, std=std)
     return terms.release(

@@ -278,7 +278,7 @@ class Method(ABC):
     Example:
         >>> from tacit.erm import METHODS
         >>> sorted(METHODS["output"])
-        ['chaudhuri', 'gaussian', 'zhang']
+        ['chaudhuri', 'gaussian']
     """
 
     family: ClassVar[str]

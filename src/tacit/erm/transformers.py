@@ -20,8 +20,7 @@ from tacit.data.files import bad_cells
 from tacit.erm.base import PUBLIC, PUBLIC_SIZE, QUOTES_NOTHING, PrivateEstimator, checked_rows
 from tacit.erm.design import declared_bounds
 from tacit.erm.release import Terms, guarantee_of
-from tacit.erm.rounding import sum_rounding
-from tacit.erm.solver import MOST_RECORDS
+from tacit.erm.solver import MOST_RECORDS, sum_rounding
 from tacit.mechanisms import Compose, Gaussian, Mechanism
 from tacit.tradeoff import TradeOff
 

@@ -11,7 +11,7 @@ import numpy as np
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.audit import AllocationLikelihoodRatio, GroupedLikelihoodRatio, LikelihoodRatio
-from tacit.audit.correlated_canaries import Separated, separated
+from tacit.audit.canaries import Separated, separated
 from tacit.data import Dataset
 from tacit.errors import InvalidInput
 from tacit.mechanisms import (

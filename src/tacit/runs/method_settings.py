@@ -105,8 +105,6 @@ class TicketSettings:
 class VariationalSettings:
     """The [vi] section; the noise, batch_size, epochs, clip_norm and delta are the run's own."""
 
-    mode: str = setting("dpvi", "dpvi, or concealed: only samples are released, accounted as claimed and as proven.")
-    samples: int = setting(10, "Of mode concealed: samples released for predictions.")
     family: str = setting("mean_field", "mean_field or full_rank.")
     prior_std: float = setting(1.0, "Prior standard deviation of every parameter, > 0.")
     noise_std: float = setting(1.0, "Standard deviation of a regression's target given the inputs, in its unit, > 0.")
@@ -114,8 +112,6 @@ class VariationalSettings:
     learning_rate: float = setting(0.05, "Step size of the variational parameters.")
 
     def __post_init__(self) -> None:
-        check.choice("mode of [vi]", self.mode, ("dpvi", "concealed"))
-        check.count("samples of [vi]", self.samples)
         check.choice("family of [vi]", self.family, ("mean_field", "full_rank"))
         check.choice("optimizer of [vi]", self.optimizer, ("adam", "adagrad"))
         for name in ("prior_std", "noise_std", "learning_rate"):

@@ -2,11 +2,12 @@
 
 from tacit.noise.choice import Scores, choice_mechanism, choose, log_probabilities
 from tacit.tickets.budget import MODES, PrivateStop, PublicStop, Spending, TicketPlan, spend
-from tacit.tickets.compact import Compact, compact
-from tacit.tickets.iterative_pruning import iterative_tickets, stacked_tickets, train_masked, winning
+from tacit.tickets.iterative_pruning import iterative_tickets, train_masked, winning
 from tacit.tickets.private import PrivateTicket, TicketRun
 from tacit.tickets.pruning import (
+    Compact,
     by_magnitude,
+    compact,
     paper_shares,
     random_masks,
     start_magnitude_masks,
@@ -42,7 +43,6 @@ __all__ = [
     "random_masks",
     "solid",
     "spend",
-    "stacked_tickets",
     "start_magnitude_masks",
     "synflow_masks",
     "train_masked",

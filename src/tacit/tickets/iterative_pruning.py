@@ -1,23 +1,30 @@
 """Lottery tickets by iterative magnitude pruning with rewinding (Frankle & Carbin 2019).
 
-`iterative_tickets` finds those of one network; `stacked_tickets` those of several seeds, whose networks of one
-architecture are trained as one stack.
+Tickets of public origin for a private task: data-free ones, and ones transferred from public data.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 
 from tacit import check
 from tacit.errors import InvalidInput
-from tacit.tickets.pruning import by_magnitude, dense_masks, paper_shares
-from tacit.tickets.ticket import WEIGHTS, Ticket, prunable
+from tacit.tickets.pruning import (
+    Masks,
+    by_magnitude,
+    dense_masks,
+    paper_shares,
+    random_masks,
+    start_magnitude_masks,
+    synflow_masks,
+)
+from tacit.tickets.ticket import WEIGHTS, Ticket, prunable, transfer
 
 Progress = Callable[[int, int], None]
 Accuracy = Callable[[nn.Module], float]
@@ -284,99 +291,129 @@ def winning(tickets: Sequence[Ticket], reference: float, *, largest_density: flo
     return min(small, key=lambda ticket: (round(100 * abs(ticket.measured["accuracy"] - reference)), ticket.density))
 
 
-def stacked_tickets(
-    models: Sequence[nn.Module],
-    inputs: Tensor,
-    targets: Tensor,
-    *,
-    provenance: str,
-    accuracy: Accuracy,
-    seeds: Sequence[int],
-    source: str = "",
-    rounds: int = 12,
-    iterations: int = 5000,
-    learning_rate: float = 0.1,
-    batch_size: int = 400,
-    shares: Mapping[str, float] | None = None,
-    patterns: Sequence[str] = WEIGHTS,
-    folder: str | Path | None = None,
-    on_progress: Progress = lambda done, total: None,
-) -> list[list[Ticket]]:
-    """`iterative_tickets` of every model with its seed, up to rounding, all trained in step.
+ORIGINS = ("random", "start_magnitude", "synflow")
+_BODY = "body."
+# Rows of one forward pass while accuracies are measured.
+_ROWS_AT_ONCE = 8192
 
-    Small networks cost more in calls than in arithmetic, so that a stack of them takes hardly longer than one; large
-    ones gain nothing. The rounds of every seed are kept in a folder of its own and go on where they were.
+
+class Projected(nn.Module):
+    """A network behind a linear projection of other inputs to the shape that it takes (section 4.5 of the paper)."""
+
+    def __init__(self, inputs: int, shape: Sequence[int], body: nn.Module):
+        super().__init__()
+        self.projection = nn.Linear(inputs, math.prod(shape))
+        self.body = body
+        self._shape = tuple(shape)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Outputs of `body` for projected inputs."""
+        return self.body(self.projection(inputs.flatten(1)).unflatten(1, self._shape))
+
+
+def data_free_ticket(
+    model: nn.Module,
+    origin: str,
+    *,
+    density: float,
+    shape: Sequence[int],
+    seed: int,
+    patterns: Sequence[str] = WEIGHTS,
+) -> Ticket:
+    """A ticket of `model` at its start that no data have touched.
 
     Args:
-        models: of one architecture, each at its start.
-        inputs: data (n, ...).
-        targets: labels (n,).
-        provenance: "public" or "paper".
-        accuracy: of a trained network, in [0, 1].
-        seeds: one a model.
-        source: name of the data.
-        rounds: T >= 1.
+        model: the network at its start; left alone.
+        origin: "random" or "start_magnitude", which keep `density` of every layer; or "synflow", of all together.
+        density: in (0, 1].
+        shape: of one input.
+        seed: public, of the random masks.
+        patterns: names of the weights that may be pruned; see `prunable`.
+
+    Raises:
+        InvalidInput: the origin is unknown, or the density out of range.
+    """
+    check.choice("origin", origin, ORIGINS)
+    names = prunable(model, patterns)
+    kept = dict.fromkeys(names, check.probability("density", density, open_low=True))
+    masks: Masks
+    if origin == "random":
+        masks = random_masks(model, kept, torch.Generator().manual_seed(seed))
+    elif origin == "start_magnitude":
+        masks = start_magnitude_masks(model, kept)
+    else:
+        masks = synflow_masks(model, density, torch.zeros(tuple(shape)), names)
+    start = {name: value.detach().clone() for name, value in model.named_parameters()}
+    return Ticket(masks, start, "public", f"{origin} masks")
+
+
+def transferred_ticket(
+    build: Callable[[int], nn.Module],
+    source: tuple[Tensor, Tensor, Tensor, Tensor],
+    *,
+    shape: Sequence[int],
+    classes: int,
+    name: str = "",
+    largest_density: float = 0.1,
+    rounds: int = 12,
+    iterations: int = 5000,
+    seed: int = 0,
+    folder: str | Path | None = None,
+    on_progress: Progress = lambda done, total: None,
+) -> Ticket:
+    """The winning ticket of a public data set, moved to a network for a private one.
+
+    Where the inputs differ in shape, a linear projection stands before the body while tickets are found; it goes
+    afterwards, and the output layer starts afresh and dense where the classes differ.
+
+    Args:
+        build: number of classes -> network for inputs of `shape`, from a public seed.
+        source: public training inputs and labels, then test inputs and labels.
+        shape: of one private input.
+        classes: number of classes of the private task.
+        name: of the public data.
+        largest_density: of the winning ticket; see `winning`.
+        rounds: of pruning; see `iterative_tickets`.
         iterations: SGD steps of each training.
-        learning_rate: > 0, of SGD.
-        batch_size: records of a batch.
-        shares: share of each layer's surviving weights that a round prunes.
-        patterns: names of the weights that may be pruned.
-        folder: keeps every finished round, in one folder a seed.
+        seed: public, of projection and batches.
+        folder: keeps every finished round.
         on_progress: called with (iterations done, iterations in all).
 
     Raises:
-        InvalidInput: an argument is out of range, or the folder holds other tickets.
-
-    Example:
-        >>> models = [nn.Sequential(nn.Linear(4, 3)) for _ in range(2)]
-        >>> x, y = torch.randn(30, 4), torch.arange(30) % 3
-        >>> short = {"rounds": 1, "iterations": 5, "batch_size": 10, "accuracy": lambda network: 0.5}
-        >>> [len(found) for found in stacked_tickets(models, x, y, provenance="public", seeds=[0, 1], **short)]
-        [1, 1]
+        InvalidInput: no ticket is sparse enough, or an argument is out of range.
     """
-    if not models or len(models) != len(seeds):
-        raise check.fail("seeds", "one for every model, and at least one", len(seeds))
-    plan = PruningPlan(provenance, source, rounds, iterations, learning_rate, batch_size, shares, tuple(patterns))
-    places = [None if folder is None else Path(folder) / f"seed-{seed}" for seed in seeds]
-    searches = [Search(model, plan, seed, place) for model, seed, place in zip(models, seeds, places, strict=True)]
-    while not all(search.over for search in searches):
-        round_ = min(search.round for search in searches)
-        behind = [search for search in searches if search.round == round_]
-        _train_stack(behind, inputs, targets, plan, plan.progress_of(round_, on_progress))
-        for search in behind:
-            search.finish(accuracy)
-    return [search.found for search in searches]
+    x, y, x_test, y_test = source
+    body, same = build(int(y.max()) + 1), tuple(x.shape[1:]) == tuple(shape)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = body if same else Projected(math.prod(x.shape[1:]), shape, body)
+    patterns = WEIGHTS if same else (f"{_BODY}*weight",)
+    tickets = iterative_tickets(
+        model,
+        x,
+        y,
+        provenance="public",
+        source=name,
+        accuracy=lambda network: _accuracy(network, x_test, y_test),
+        rounds=rounds,
+        iterations=iterations,
+        patterns=patterns,
+        seed=seed,
+        folder=folder,
+        on_progress=on_progress,
+    )
+    chosen = winning(tickets, tickets[0].measured["before"], largest_density=largest_density)
+    return transfer(chosen if same else _without_projection(chosen), build(classes))
 
 
-def _train_stack(
-    searches: Sequence[Search],
-    inputs: Tensor,
-    targets: Tensor,
-    plan: PruningPlan,
-    on_progress: Callable[[int], None],
-) -> None:
-    """`train_masked` of every search's ticket in its model, all in one stack."""
-    tickets = [search.tickets[-1] for search in searches]
-    masks = {name: torch.stack([ticket.masks[name] for ticket in tickets]) for name in tickets[0].masks}
-    values = {name: torch.stack([ticket.start[name] for ticket in tickets]) for name in tickets[0].start}
-    values = {name: value * masks[name] if name in masks else value for name, value in values.items()}
-    generators = [search.generator() for search in searches]
-    size = (min(plan.batch_size, len(targets)),)
+def _without_projection(ticket: Ticket) -> Ticket:
+    def own(values: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name.removeprefix(_BODY): value for name, value in values.items() if name.startswith(_BODY)}
 
-    def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(functional_call(searches[0].model, parameters, (x,)), y)
+    return replace(ticket, masks=own(dict(ticket.masks)), start=own(dict(ticket.start)))
 
-    slopes = vmap(grad(loss))
-    for done in range(1, plan.iterations + 1):
-        chosen = torch.stack([torch.randint(len(targets), size, generator=generator) for generator in generators])
-        found = slopes(values, inputs[chosen], targets[chosen])
-        for name, value in values.items():
-            value.sub_(found[name], alpha=plan.learning_rate)
-            if name in masks:
-                value.mul_(masks[name])
-        if done % _REPORT == 0 or done == plan.iterations:
-            on_progress(done)
+
+def _accuracy(network: nn.Module, inputs: Tensor, targets: Tensor) -> float:
     with torch.no_grad():
-        for place, search in enumerate(searches):
-            for name, value in values.items():
-                search.model.get_parameter(name).copy_(value[place])
+        batches = zip(inputs.split(_ROWS_AT_ONCE), targets.split(_ROWS_AT_ONCE), strict=True)
+        return sum(int((network(x).argmax(1) == y).sum()) for x, y in batches) / len(targets)

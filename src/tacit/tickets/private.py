@@ -28,8 +28,7 @@ from tacit.tickets.budget import (
     spend,
     stopping_mechanism,
 )
-from tacit.tickets.compact import PartSampling, compact
-from tacit.tickets.pruning import by_magnitude, dense_masks, paper_shares
+from tacit.tickets.pruning import PartSampling, by_magnitude, compact, dense_masks, paper_shares
 from tacit.tickets.select import count_scores, paper_scores
 from tacit.tickets.ticket import Ticket, prunable, solid
 from tacit.tradeoff import Epsilon

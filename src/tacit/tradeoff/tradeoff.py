@@ -251,7 +251,7 @@ class TradeOff:
         return beta.mapped(lambda miss: 1 - miss)
 
     def attribute_inference(self, baseline: float) -> Answer:
-        """The largest probability of a right guess of a training record's attribute.
+        """Attribute inference: the largest probability of a right guess of a training record's attribute.
 
         Args:
             baseline: in [0, 1], the probability of that guess against a model trained on the neighbouring data. The

@@ -1,7 +1,5 @@
 """Private Bayesian learning: variational inference and noise-aware regression."""
 
-from tacit.variational.bayesian_observer import BayesianObserver
-from tacit.variational.concealed import Concealed, PathCost, infer_concealed, path_cost
 from tacit.variational.dpvi import Inference, VariationalModel, infer, infer_nonprivate
 from tacit.variational.likelihoods import (
     Likelihood,
@@ -11,11 +9,9 @@ from tacit.variational.likelihoods import (
     SoftmaxLikelihood,
 )
 from tacit.variational.linear import DPBayesianLinearRegression, DPBayesianLogisticRegression
-from tacit.variational.posterior import Posterior, Reliability, Samples, calibration_error, reliability
+from tacit.variational.posterior import Posterior, Reliability, calibration_error, reliability
 
 __all__ = [
-    "BayesianObserver",
-    "Concealed",
     "DPBayesianLinearRegression",
     "DPBayesianLogisticRegression",
     "Inference",
@@ -23,16 +19,12 @@ __all__ = [
     "LinearLikelihood",
     "LogJoint",
     "LogisticLikelihood",
-    "PathCost",
     "Posterior",
     "Reliability",
-    "Samples",
     "SoftmaxLikelihood",
     "VariationalModel",
     "calibration_error",
     "infer",
-    "infer_concealed",
     "infer_nonprivate",
-    "path_cost",
     "reliability",
 ]

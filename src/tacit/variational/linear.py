@@ -14,13 +14,11 @@ import torch
 
 from tacit import check
 from tacit.accounting import Ledger
-from tacit.erm.classifiers import PrivateClassifier
+from tacit.erm.estimators import PrivateClassifier, PrivateRegressor
 from tacit.erm.input import noisy_symmetric
 from tacit.erm.linear_model import LinearModel
-from tacit.erm.regressors import PrivateRegressor
 from tacit.erm.release import Release, ledger_and_stream
-from tacit.erm.rounding import sum_rounding
-from tacit.erm.solver import are_unit_rows, finite_records
+from tacit.erm.solver import are_unit_rows, finite_records, sum_rounding
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian
 from tacit.noise import Stream, rounded_gaussian
@@ -148,7 +146,7 @@ def noise_aware(
     check.positive("prior_std", prior_std)
     random, d = np.random.default_rng(seed), len(statistics.cross)
     draws = random.standard_normal((check.count("components", components), d * (d + 1) // 2))
-    grams = np.stack([_positive(statistics.gram - statistics.std * _symmetric(draw, d)) for draw in draws])
+    grams = np.stack([positive(statistics.gram - statistics.std * _symmetric(draw, d)) for draw in draws])
     unit = np.eye(d)
     error = noise_std**2 * grams + statistics.std**2 * unit
     whole = prior_std**2 * grams @ grams + error
@@ -161,14 +159,6 @@ def noise_aware(
     return LinearPosterior(weights / weights.sum(), means, (covariances + covariances.transpose(0, 2, 1)) / 2)
 
 
-def naive_posterior(statistics: NoisyStatistics, *, noise_std: float, prior_std: float) -> LinearPosterior:
-    """The usual posterior with the noisy statistics taken for the true ones: its intervals are too short."""
-    gram = _positive(statistics.gram)
-    precision = gram / noise_std**2 + np.eye(len(gram)) / prior_std**2
-    covariance = np.linalg.inv(precision)
-    return LinearPosterior(np.ones(1), (covariance @ statistics.cross / noise_std**2)[None], covariance[None])
-
-
 def _symmetric(values: Array, d: int) -> Array:
     """The symmetric matrix whose svec (off-diagonal entries times sqrt(2)) is `values`."""
     matrix = np.zeros((d, d))
@@ -177,7 +167,7 @@ def _symmetric(values: Array, d: int) -> Array:
     return matrix + np.triu(matrix, 1).T
 
 
-def _positive(matrix: Array) -> Array:
+def positive(matrix: Array) -> Array:
     """The nearest positive semidefinite matrix."""
     values, vectors = np.linalg.eigh(matrix)
     return (vectors * np.maximum(values, _LEAST_EIGENVALUE)) @ vectors.T

@@ -1,4 +1,4 @@
-"""`Posterior` and `Samples`: released Gaussian posteriors, and released parameter vectors, that predict.
+"""`Posterior`: released Gaussian posteriors that predict.
 
 Reliability of predicted probabilities: their calibration in bins, and the expected calibration error.
 """
@@ -150,21 +150,3 @@ class Posterior:
         """Predictive variance x^T S x of every row."""
         projected = x * self.factor if self.factor.dim() == 1 else x @ self.factor
         return projected.square().sum(1)
-
-
-@dataclass(frozen=True, eq=False)
-class Samples:
-    """Parameter vectors that were released in place of a posterior, shape (count, d).
-
-    Example:
-        >>> Samples(torch.zeros(3, 2), LogisticLikelihood()).predict_proba(torch.ones(1, 2)).tolist()
-        [[0.5, 0.5]]
-    """
-
-    values: Tensor
-    likelihood: Likelihood
-
-    def predict_proba(self, inputs: Tensor | np.ndarray) -> Tensor:
-        """Predictions averaged over the samples."""
-        x = torch.as_tensor(inputs, dtype=self.values.dtype)
-        return torch.stack([self.likelihood.predict(w, x) for w in self.values]).mean(0)

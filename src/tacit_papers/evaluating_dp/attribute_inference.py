@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from tacit import attacks
 from tacit.attacks.base import joined
 from tacit.sweeps import Task
 from tacit_papers.base import Item, Row
+from tacit_papers.evaluating_dp import attributes
 from tacit_papers.evaluating_dp.leakage import private_model
-from tacit_papers.evaluating_dp.privacy import KEY, NUMBERS, POISSON, sigma
-from tacit_papers.evaluating_dp.settings import SEED, Folder, protocol, split
+from tacit_papers.evaluating_dp.privacy import KEY, NUMBERS, POISSON, SEED, Folder, protocol, sigma, split
 
 _DATASET, _MODEL = "cifar100_pca50", "lr"
 _CELLS = NUMBERS["attribute_inference"]["cells"]
@@ -62,9 +61,9 @@ def attribute_rates(
     inputs, _ = joined(members, others)
     found: dict[str, list[float]] = {name: [] for name in _MEASURES}
     for column in range(inputs.shape[1]) if columns is None else columns:
-        attribute = attacks.Attribute.of(members[0], column)
-        scores = attacks.loss_posterior(target, members=members, non_members=others, attribute=attribute)
-        found["members"].append(attacks.mean_advantage([scores]))
+        attribute = attributes.Attribute.of(members[0], column)
+        scores = attributes.loss_posterior(target, members=members, non_members=others, attribute=attribute)
+        found["members"].append(attributes.mean_advantage([scores]))
         right = np.concatenate([scores.members, scores.non_members])
         found["guess"].append(guess_advantage(attribute.truth(inputs), right))
     return {name: fmean(each) for name, each in found.items()}

@@ -14,13 +14,24 @@ from typing import Any
 import numpy as np
 
 from tacit.accounting import accountant
-from tacit.attacks import accuracy_loss
 from tacit.noise import SeededStream
 from tacit.standing import Standing
 from tacit.sweeps import Task
 from tacit_papers.base import Item, Row
-from tacit_papers.evaluating_dp.privacy import DELTA, KEY, LABELS, POISSON, PROTOCOL, cost, ran
-from tacit_papers.evaluating_dp.settings import CLASSES, EPSILONS, Folder, protocol, split
+from tacit_papers.evaluating_dp.privacy import (
+    CLASSES,
+    DELTA,
+    EPSILONS,
+    KEY,
+    LABELS,
+    POISSON,
+    PROTOCOL,
+    Folder,
+    cost,
+    protocol,
+    ran,
+    split,
+)
 
 _Batches = Callable[[int, int, np.random.Generator], Iterator[np.ndarray]]
 _METHODS = ("naive", "advanced", "zcdp", "rdp")
@@ -113,7 +124,7 @@ def _rows(size: str, values: Sequence[Any]) -> list[Row]:
             rows.append(make("without privacy: test accuracy", None, open_accuracy))
             continue
         prefix = f"batch clipping, {LABELS[method]}, epsilon {epsilon:g}: "
-        lost = accuracy_loss(private=mean(value["test"]), nonprivate=open_accuracy)
+        lost = 1 - mean(value["test"]) / open_accuracy
         rows += [
             make(f"{prefix}accuracy loss", None, lost),
             make(f"{prefix}epsilon as claimed", None, epsilon, standing=Standing.CLAIMED),

@@ -9,13 +9,12 @@ from typing import Any
 
 from scipy.stats import binom
 
-from tacit.attacks import accuracy_loss, approximate_bound
+from tacit.attacks import approximate_bound
 from tacit.standing import Standing
 from tacit.sweeps import Task
 from tacit_papers.base import Item, Row
 from tacit_papers.drawing import lines_svg
-from tacit_papers.evaluating_dp.privacy import DELTA, KEY, LABELS, METHODS, NUMBERS, standing
-from tacit_papers.evaluating_dp.settings import EPSILONS, protocol
+from tacit_papers.evaluating_dp.privacy import DELTA, EPSILONS, KEY, LABELS, METHODS, NUMBERS, protocol, standing
 
 _DATA = {"cifar": "cifar100_pca50", "purchase": "purchase_standin"}
 _QUANTITIES = {
@@ -79,7 +78,7 @@ def _summary(cells: Sequence[Cell], values: Sequence[Any], records: int) -> dict
     done = {cell: _means(value, records) for cell, value in zip(cells, values, strict=True) if value is not None}
     if _OPEN in done:
         for row in done.values():
-            row["accuracy_loss"] = accuracy_loss(private=row["test"], nonprivate=done[_OPEN]["test"])
+            row["accuracy_loss"] = 1 - row["test"] / done[_OPEN]["test"]
     return done
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from tacit import attacks
 from tacit.attacks import Examples, Model, Recipe, Scores
 from tacit.noise import SeededStream
-from tacit_papers.evaluating_dp.privacy import POISSON, PROTOCOL, cost
-from tacit_papers.evaluating_dp.settings import CLASSES, SEED, WIDTHS, Folder, split
+from tacit_papers.evaluating_dp import attributes
+from tacit_papers.evaluating_dp.privacy import CLASSES, POISSON, PROTOCOL, SEED, WIDTHS, Folder, cost, split
 
 FALSE_POSITIVE_RATES = (0.01, 0.05, 0.1)
 
@@ -60,7 +60,7 @@ def leakage(
     members, others = parts["members"], parts["others"]
     spent = {} if method == "none" else cost(method, epsilon, epochs, batch_size / records)
     shadow = shadow_attack(dataset, model, records, batch_size, epochs, shadows, data_dir) if shadows else None
-    columns = attacks.attributes(members[0], seed=SEED)
+    columns = attributes.attributes(members[0], seed=SEED)
     rows, scores = [], []
     for seed in range(runs):
         if method == "none":
@@ -76,7 +76,8 @@ def leakage(
 def _shared(scores: Sequence[Scores]) -> dict[str, Any]:
     overlap = [(each.members, each.non_members) for each in attacks.overlaps(scores)[1:]]
     both = attacks.overlaps(scores[:2])[-1]
-    at_fpr = {str(fpr): int(attacks.shared_members(scores, fpr=fpr).sum()) for fpr in FALSE_POSITIVE_RATES}
+    flagged = {fpr: [attacks.members_at_fpr(run, fpr) for run in scores] for fpr in FALSE_POSITIVE_RATES}
+    at_fpr = {str(fpr): int(np.all(runs, axis=0).sum()) for fpr, runs in flagged.items()}
     return {"overlap": overlap, "first_two": (both.members, both.non_members), "at_fpr": at_fpr}
 
 
@@ -85,14 +86,14 @@ def _found(
     members: Examples,
     others: Examples,
     scores: Scores,
-    columns: Sequence[attacks.Attribute],
+    columns: Sequence[attributes.Attribute],
     shadow: attacks.ShadowModels | None,
 ) -> dict[str, float]:
-    guesses = [attacks.loss_posterior(target, members=members, non_members=others, attribute=one) for one in columns]
+    guesses = [attributes.loss_posterior(target, members=members, non_members=others, attribute=one) for one in columns]
     found = {
         "train": _accuracy(target, members),
         "test": _accuracy(target, others),
-        "attribute": attacks.mean_advantage(guesses),
+        "attribute": attributes.mean_advantage(guesses),
         **_rates("yeom", scores),
     }
     if shadow is not None:

@@ -12,9 +12,9 @@ from tacit import attacks
 from tacit.attacks.base import joined
 from tacit.sweeps import Task
 from tacit_papers.base import Item, Row
+from tacit_papers.evaluating_dp import attributes
 from tacit_papers.evaluating_dp.leakage import open_model, private_model, shadow_attack
-from tacit_papers.evaluating_dp.privacy import KEY, NUMBERS, sigma
-from tacit_papers.evaluating_dp.settings import Folder, protocol, split
+from tacit_papers.evaluating_dp.privacy import KEY, NUMBERS, Folder, protocol, sigma, split
 
 _DATASET, _MODEL, _EPSILON, _SEED = "cifar100_pca50", "lr", 1000.0, 0
 _ATTACK_EPOCHS = (3, 10, 30, 100)
@@ -66,9 +66,9 @@ def every_attribute(*, records: int, batch_size: int, epochs: int, data_dir: Fol
     inputs, labels = joined(members, others)
     found: dict[str, list[float]] = {rule: [] for rule in _RULES}
     for column in range(inputs.shape[1]):
-        attribute = attacks.Attribute.of(members[0], column)
-        guess = attacks.loss_posterior(target, members=members, non_members=others, attribute=attribute)
-        found["posterior"].append(attacks.mean_advantage([guess]))
+        attribute = attributes.Attribute.of(members[0], column)
+        guess = attributes.loss_posterior(target, members=members, non_members=others, attribute=attribute)
+        found["posterior"].append(attributes.mean_advantage([guess]))
         low, high = (
             attacks.record_losses(target, (attribute.guessed(inputs, value), labels))
             for value in (attribute.low, attribute.high)

@@ -111,7 +111,8 @@ def concealed(dataset: str, sigma: float, seed: int, *, data_dir: Folder = None)
         data_dir: folder of the data files.
     """
     from tacit.noise import SeededStream
-    from tacit.variational import LogisticLikelihood, infer_concealed
+    from tacit.variational import LogisticLikelihood
+    from tacit_papers.improved_accounting.concealed import infer_concealed
 
     x, y, x_test, y_test = _tensors(dataset, data_dir)
     setting = SETTINGS[dataset]
@@ -153,7 +154,7 @@ def observed(dataset: str, sigma: float, seed: int, delta: float, *, data_dir: F
 
     from tacit.noise import SeededStream
     from tacit.training import fit
-    from tacit.variational import BayesianObserver
+    from tacit_papers.improved_accounting.bayesian_observer import BayesianObserver
 
     x, y, x_test, y_test = _tensors(dataset, data_dir)
     model, setting = nn.Linear(x.shape[1], 1, bias=False), SETTINGS[dataset]

@@ -22,8 +22,8 @@ from tacit.standing import Standing
 from tacit.sweeps import Task
 from tacit.sweeps.task import code_fingerprint
 from tacit.training import Plan, fit
-from tacit.variational import BayesianObserver
 from tacit_papers.base import Item, Row
+from tacit_papers.improved_accounting.bayesian_observer import BayesianObserver
 from tacit_papers.improved_accounting.counterexamples import KEY
 from tacit_papers.improved_accounting.table_1 import NUMBERS
 

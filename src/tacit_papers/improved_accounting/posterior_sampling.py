@@ -16,8 +16,16 @@ from tacit.accounting import Ledger
 from tacit.erm.gradient import clipped_sum
 from tacit.erm.losses import Loss
 from tacit.erm.release import ledger_and_stream, lipschitz
-from tacit.erm.rounding import gamma, gradient_rounding, step_rounding
-from tacit.erm.solver import TOLERANCE, Problem, check_unit_rows, finite_records, minimise
+from tacit.erm.solver import (
+    TOLERANCE,
+    Problem,
+    check_unit_rows,
+    finite_records,
+    gamma,
+    gradient_rounding,
+    minimise,
+    step_rounding,
+)
 from tacit.mechanisms import Gaussian, Mechanism
 from tacit.noise import Stream, rounded_gaussian
 from tacit.sampling import PoissonSampler
@@ -226,7 +234,7 @@ def sgld(
 
     The published guarantee needs ||g_i|| <= L, which the published code does not enforce; here gradients are clipped,
     so the step releases a sum of sensitivity eta L / q with noise sqrt(v_t): noise multiplier sqrt(v_t) q / (eta L).
-    Noise is added to the sum itself, exactly, and covers its rounding (`tacit.erm.rounding`); the rest of a step is
+    Noise is added to the sum itself, exactly, and covers its rounding (`tacit.erm.solver`); the rest of a step is
     post-processing.
     The ledger's exact cost is the guarantee; the schedule's epsilon is only claimed.
 

@@ -25,7 +25,6 @@ from tacit.erm import (
     ObjectiveGaussian,
     OutputPerturbation,
     PureObjective,
-    Shuffled,
 )
 from tacit.erm.base import LARGEST_DELTA, default_delta
 from tacit.erm.design import Design, declared_bounds
@@ -38,7 +37,7 @@ from tacit_papers.base import Item, Row
 from tacit_papers.drawing import Panel, panels_svg
 from tacit_papers.input_perturbation.counter_examples import KEY
 from tacit_papers.input_perturbation.descent_methods import GradientDescentOutput, NoisySGD, Svrg
-from tacit_papers.input_perturbation.input_methods import Fukuchi, PaperInput
+from tacit_papers.input_perturbation.input_methods import Fukuchi, PaperInput, Shuffled
 from tacit_papers.input_perturbation.objective_methods import (
     ApproximateMinima,
     ChaudhuriObjective,

@@ -17,8 +17,7 @@ from tacit.calibration import noise_multiplier
 from tacit.erm.gradient import TailMean, clipped_sum
 from tacit.erm.output import with_gaussian_noise
 from tacit.erm.release import Method, Release, Terms, lipschitz
-from tacit.erm.rounding import ELEMENTWISE, UNIT, gamma, roundings, step_rounding
-from tacit.erm.solver import Problem
+from tacit.erm.solver import ELEMENTWISE, UNIT, Problem, gamma, roundings, step_rounding
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Compose, Gaussian
 from tacit.relation import Relation

@@ -1,7 +1,7 @@
 """Input perturbation as published.
 
 `PaperInput` (Kang, Liu, Niu, Tong, Zhang & Wang, arXiv 2002.08570) is claimed, and refuted; `Fukuchi` (Fukuchi, Tran &
-Sakuma 2017) sums up to objective perturbation.
+Sakuma 2017) sums up to objective perturbation; `Shuffled` (Feldman, McMillan & Talwar 2021) trusts a shuffler.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import check
-from tacit.erm.input import SHARES, perturbed_rows
+from tacit.erm.input import SHARES, Local, perturbed_rows
 from tacit.erm.release import Method, Release, Terms, gaussian_trade_off, lipschitz
 from tacit.erm.solver import Problem
-from tacit.mechanisms import Approximate
+from tacit.mechanisms import Approximate, Mechanism
 from tacit.relation import Relation
+from tacit.root_finding import bracketed_root
 from tacit.standing import Standing
 from tacit.tradeoff import TradeOff
+from tacit.tradeoff.gaussian import gaussian_mu
 from tacit_papers.input_perturbation.objective_methods import KiferObjective
 
 LABELS = "labels are not perturbed: the local guarantee covers the features of a record alone"
@@ -195,6 +197,54 @@ def claimed_release(
     facts = {"noise_std": sigma, "steps": steps}
     floor, standing = true_mu(sigma, records, terms.relation), Standing.CLAIMED
     return ClaimedRelease(theta, mechanism, terms.certified, standing, 2 / sigma, facts, floor_mu=floor)
+
+
+@dataclass(frozen=True)
+class Shuffled(Local):
+    """A3, the shuffle model: (e0, d0)-DP messages, order removed by a trusted shuffler; the target is met centrally.
+
+    For e0 <= log(n / (16 log(2 / d))), with d the delta of the bound,
+
+        epsilon = log(1 + (e^e0 - 1) / (e^e0 + 1) (8 sqrt(e^e0 log(4 / d) / n) + 8 e^e0 / n)),
+        delta = d + (e^epsilon + 1) (1 + e^-e0 / 2) n d0;
+
+    d takes half of delta and d0 the rest. Replace-one; a removed record's place sends a zero row.
+
+    Source: Feldman, McMillan & Talwar 2021, Theorem 3.1 and its (e0, d0) form.
+
+    Example:
+        >>> shuffled_epsilon(1.0, 1e-6, 100_000) < 0.1
+        True
+    """
+
+    name: ClassVar[str] = "shuffled"
+
+    def budget(self, records: int, terms: Terms) -> tuple[float, Mechanism, Relation]:
+        """The largest (e0, d0) that the shuffler brings down to the target."""
+        epsilon, delta = terms.approximate(self.name)
+        first = largest_local_epsilon(epsilon, delta / 2, records)
+        d0 = delta / 2 / ((math.exp(epsilon) + 1) * (1 + math.exp(-first) / 2) * records)
+        mechanism = Approximate(epsilon, delta)
+        return gaussian_mu(first, d0), mechanism, terms.certified
+
+
+def shuffled_epsilon(first: float, delta: float, records: int) -> float:
+    """Epsilon after shuffling (e0, 0)-DP messages, by the closed form of `Shuffled`; `first` is e0."""
+    power = math.exp(first)
+    spread = 8 * math.sqrt(power * math.log(4 / delta) / records) + 8 * power / records
+    return math.log1p(math.expm1(first) / (power + 1) * spread)
+
+
+def largest_local_epsilon(epsilon: float, delta: float, records: int) -> float:
+    """Largest e0 that a shuffler brings down to `epsilon`; epsilon itself where the bound does not help."""
+    limit = math.log(max(records / (16 * math.log(2 / delta)), 1.0))
+    if limit <= epsilon or shuffled_epsilon(epsilon, delta, records) > epsilon:
+        return epsilon
+    if shuffled_epsilon(limit, delta, records) <= epsilon:
+        return limit
+    root = bracketed_root(lambda first: shuffled_epsilon(first, delta, records) - epsilon, epsilon, limit)
+    # brentq's root may lie on either side; the smaller epsilon is the safe one.
+    return root * (1 - 1e-12)
 
 
 @dataclass(frozen=True)

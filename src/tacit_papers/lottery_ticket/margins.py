@@ -10,8 +10,7 @@ from tacit.sweeps import Task
 from tacit_papers.base import Item, Row
 from tacit_papers.lottery_ticket.choice import NUMBERS
 from tacit_papers.lottery_ticket.mask_attack import KEY
-from tacit_papers.lottery_ticket.study import DATA, Cell, cell_tasks, cells
-from tacit_papers.lottery_ticket.variants import DENSE, PAPER
+from tacit_papers.lottery_ticket.study import DATA, DENSE, PAPER, Cell, cell_tasks, cells
 
 _PUBLISHED = NUMBERS["margin"]
 _BATCH, _EPOCHS, _DELTA = 400, 50, 1e-5

@@ -24,7 +24,7 @@ from tacit.noise import SeededStream
 from tacit.relation import Relation
 from tacit.sweeps import Task
 from tacit.tickets import PrivateTicket, Ticket, TicketPlan, iterative_tickets
-from tacit.tickets.public import data_free_ticket
+from tacit.tickets.iterative_pruning import data_free_ticket
 from tacit_papers.base import Item, Row
 
 KEY = "lottery-ticket"

@@ -12,7 +12,7 @@ from tacit.sweeps import Task
 from tacit_papers.base import Item, Row
 from tacit_papers.lottery_ticket.choice import NUMBERS
 from tacit_papers.lottery_ticket.mask_attack import KEY
-from tacit_papers.lottery_ticket.variants import PAPER, settings_of
+from tacit_papers.lottery_ticket.study import PAPER, settings_of
 
 if TYPE_CHECKING:
     from tacit.data import Dataset

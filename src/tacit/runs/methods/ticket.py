@@ -19,7 +19,7 @@ from tacit.runs.methods.base import Job, Method, Predict, Scalar, Trained
 from tacit.runs.methods.gradient import Gradient
 from tacit.runs.run_signature import MODEL
 from tacit.tickets import PrivateTicket, Ticket, TicketPlan, TicketRun, iterative_tickets
-from tacit.tickets.public import data_free_ticket, transferred_ticket
+from tacit.tickets.iterative_pruning import data_free_ticket, transferred_ticket
 from tacit.training import save_model
 
 DATA_FREE = ("random", "start_magnitude", "synflow")

@@ -27,36 +27,26 @@ from tacit.variational import (
     LinearLikelihood,
     LogisticLikelihood,
     Posterior,
-    Samples,
     SoftmaxLikelihood,
     VariationalModel,
     infer,
-    infer_concealed,
     infer_nonprivate,
 )
 
-_PAIRS = 64  # pairs of held-out records that the Bayesian accountant compares
-
 
 class Variational(Method[VariationalSettings]):
-    """Variational inference with clipped and noised gradients, or with concealed parameters."""
+    """Variational inference with clipped and noised gradients."""
 
     def check(self, job: Job) -> None:
-        """Raise `InvalidInput` for data or settings that the mode does not take."""
+        """Raise `InvalidInput` for data that it does not take."""
         super().check(job)
         if job.dataset.task == "ratings" or job.dataset.x_train.dtype.kind != "f":
             raise check.fail(
                 "dataset", "one of numbers, with classes or values as answers, for method vi", job.dataset.name
             )
-        if self.settings.mode == "concealed" and job.config.noise_multiplier is None:
-            hint = "It is the std of a sample over what one record moves the concealed mean in a step."
-            raise check.fail("noise_multiplier", "given for mode concealed", None, hint)
 
     def train(self, job: Job) -> Trained:
-        """Infer a posterior privately, in the mode of the settings."""
-        return self._concealed(job) if self.settings.mode == "concealed" else self._private(job)
-
-    def _private(self, job: Job) -> Trained:
+        """Infer a posterior privately."""
         config, own = job.config, self.settings
         likelihood = self._likelihood(job.dataset)
         found = infer(
@@ -94,47 +84,6 @@ class Variational(Method[VariationalSettings]):
             },
         )
 
-    def _concealed(self, job: Job) -> Trained:
-        config, own = job.config, self.settings
-        x_test, y_test = _tensors(job.dataset.x_test, job.dataset.y_test)
-        pairs = min(_PAIRS, len(y_test) // 2)
-        likelihood = self._likelihood(job.dataset)
-        found = infer_concealed(
-            likelihood,
-            *_tensors(job.dataset.x_train, job.dataset.y_train),
-            public_size=len(job.dataset.y_train),
-            clip_norm=config.clip_norm,
-            noise_multiplier=config.noise_multiplier or 0.0,
-            learning_rate=own.learning_rate,
-            prior_std=own.prior_std,
-            samples=own.samples,
-            held_out=(x_test, y_test) if pairs >= 3 and job.measures_test else None,
-            pairs=max(pairs, 3),
-            ledger=job.ledger,
-            stream=stream_of(config),
-            on_plan=lambda cost: job.write_ahead(*cost.parts()),
-            on_step=lambda done, total: job.on_progress("private inference", done, total),
-            **_length(job),
-        )
-        values = found.drawn.values
-        write_bytes(job.folder / MODEL, save({"samples": values.contiguous()}))
-        return Trained(
-            predict=_predictor(found.drawn),
-            model=f"{type(likelihood).__name__}, {own.samples} samples of {values.shape[1]:,} parameters",
-            algorithm="VI with concealed parameters",
-            settings={
-                "mode": own.mode,
-                "samples": own.samples,
-                "prior_std": own.prior_std,
-                "sample_std": found.std,
-                **self._run_settings(config, config.noise_multiplier),
-            },
-            metrics={
-                "claimed_epsilon": float(found.claimed.epsilon(config.delta)),
-                "bayesian_epsilon": None if found.bayesian is None else float(found.bayesian.epsilon(config.delta)),
-            },
-        )
-
     def untrained(self, job: Job) -> Trained:
         """The variational distribution before the first step."""
         x, _ = _tensors(job.dataset.x_train[:1], job.dataset.y_train[:1])
@@ -153,8 +102,7 @@ class Variational(Method[VariationalSettings]):
         """The same inference without privacy."""
         dataset, rate = job.dataset, job.config.nonprivate_learning_rate
         if rate is None:
-            # A step of concealed inference is one of plain descent, no step of Adam.
-            rate = self.settings.learning_rate if self.settings.mode == "dpvi" else VariationalSettings.learning_rate
+            rate = self.settings.learning_rate
         job.on_progress("non-private baseline", 0, 1)
         found = infer_nonprivate(
             self._likelihood(dataset),
@@ -171,8 +119,6 @@ class Variational(Method[VariationalSettings]):
         path = job.folder / MODEL
         try:
             weights = load(path.read_bytes())
-            if self.settings.mode == "concealed":
-                return _predictor(Samples(weights["samples"], self._likelihood(job.dataset)))
             return _predictor(Posterior(weights["mean"], weights["factor"], self._likelihood(job.dataset)))
         except (OSError, SafetensorError, KeyError):
             raise check.fail("RUN", "the folder of a finished run, with model.safetensors in it", str(path)) from None
@@ -222,7 +168,7 @@ def _rows(inputs: np.ndarray) -> Tensor:
     return torch.cat([flat, torch.ones(len(flat), 1)], dim=1)
 
 
-def _predictor(posterior: Posterior | Samples) -> Predict:
+def _predictor(posterior: Posterior) -> Predict:
     """Predictive class probabilities, or means, averaged over the posterior."""
 
     def answer(inputs: np.ndarray) -> np.ndarray:

@@ -13,7 +13,8 @@ from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream
 from tacit.standing import Standing
-from tacit.variational import LinearLikelihood, LogisticLikelihood, infer_concealed, path_cost
+from tacit.variational import LinearLikelihood, LogisticLikelihood
+from tacit_papers.improved_accounting.concealed import infer_concealed, path_cost
 
 LENGTH = {"clip_norm": 1.0, "steps": 40, "sample_rate": 0.1, "noise_multiplier": 20.0, "learning_rate": 2.0}
 

@@ -20,10 +20,9 @@ from tacit.noise import Stream, rounded_gaussian
 from tacit.sampling import PoissonSampler
 from tacit.tradeoff import TradeOff
 from tacit.tradeoff.gaussian import gaussian_epsilon
-from tacit.variational.bayesian_observer import Pairs
 from tacit.variational.dpvi import first
 from tacit.variational.likelihoods import Likelihood, check_captured
-from tacit.variational.posterior import Samples
+from tacit_papers.improved_accounting.bayesian_observer import Pairs
 
 # mu beyond which a path costs everything at any usual delta; the accountants' grids do not hold larger ones.
 _LARGEST_MU = 50.0
@@ -31,6 +30,25 @@ _LARGEST_MU = 50.0
 _ROUNDED_UP = 1 + 1e-9
 # Records, in units of the public size, that the allowance for rounding of the state holds for.
 _MOST_RECORDS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Parameter vectors that were released in place of a posterior, shape (count, d).
+
+    Example:
+        >>> from tacit.variational import LogisticLikelihood
+        >>> Samples(torch.zeros(3, 2), LogisticLikelihood()).predict_proba(torch.ones(1, 2)).tolist()
+        [[0.5, 0.5]]
+    """
+
+    values: Tensor
+    likelihood: Likelihood
+
+    def predict_proba(self, inputs: Tensor | np.ndarray) -> Tensor:
+        """Predictions averaged over the samples."""
+        x = torch.as_tensor(inputs, dtype=self.values.dtype)
+        return torch.stack([self.likelihood.predict(w, x) for w in self.values]).mean(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +128,7 @@ def infer_concealed(
         prior_std: of every parameter, > 0.
         samples: released at the end, for predictions, >= 1.
         held_out: records that training must not see, for the Bayesian accountant; none, no such number.
-        pairs: of held-out records; see `BayesianObserver`.
+        pairs: of held-out records; see `Pairs`.
         failure: see `path_cost`.
         ledger: written to before the first step; a new one by default.
         stream: source of samples and batches; the secure stream by default.

@@ -13,7 +13,7 @@ from tacit.noise import SeededStream
 from tacit.standing import Standing
 from tacit.training import fit
 from tacit.training.callbacks import Callback
-from tacit.variational import BayesianObserver
+from tacit_papers.improved_accounting.bayesian_observer import BayesianObserver
 
 
 def loss(outputs, targets):
