@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -90,97 +91,41 @@ def iterative_tickets(
         >>> [round(ticket.density, 1) for ticket in found]
         [0.7, 0.5]
     """
-    plan = PruningPlan(provenance, source, rounds, iterations, learning_rate, batch_size, shares, tuple(patterns))
-    search = Search(model, plan, seed, folder)
-    while not search.over:
+    check.choice("provenance", provenance, ("public", "paper"))
+    for name, count in (("rounds", rounds), ("iterations", iterations), ("batch_size", batch_size)):
+        check.count(name, count)
+    check.positive("learning_rate", learning_rate)
+    names = prunable(model, tuple(patterns))
+    pruned = dict(shares) if shares is not None else paper_shares(names)
+    start = {name: value.detach().clone() for name, value in model.named_parameters()}
+    settings = f"{iterations} iterations a round, batch {batch_size}, rate {learning_rate:g}, seed {seed}"
+    note = f"magnitude pruning{source and ' on '}{source}, {settings}"
+    tickets = _finished(folder, Ticket(dense_masks(model, names), start, provenance, note))
+    for round_ in range(len(tickets) - 1, rounds + 1):  # The last round is trained only to be measured.
         train_masked(
             model,
-            search.tickets[-1],
+            tickets[-1],
             inputs,
             targets,
             iterations,
             learning_rate,
             batch_size,
-            search.generator(),
-            on_progress=plan.progress_of(search.round, on_progress),
+            torch.Generator().manual_seed(_SEED_STRIDE * seed + round_),
+            on_progress=partial(_report, on_progress, round_ * iterations, (rounds + 1) * iterations),
         )
-        search.finish(accuracy)
-    return search.found
+        now, reached = tickets[-1], float(accuracy(model))
+        masks = by_magnitude({name: model.get_parameter(name) for name in now.masks}, now.masks, pruned)
+        tickets[-1] = replace(now, measured=dict(now.measured) | {"accuracy": reached})
+        tickets.append(replace(now, masks=masks, measured={"before": reached}))
+        if folder is not None:
+            # The next round's ticket first: a round counts as finished when its own file has an accuracy.
+            for at in (round_ + 1, round_):
+                tickets[at].save(_path(folder, at))
+    return tickets[1 : rounds + 1]
 
 
-@dataclass(frozen=True)
-class PruningPlan:
-    """Settings of all rounds of a search; see `iterative_tickets` for each of them."""
-
-    provenance: str
-    source: str
-    rounds: int
-    iterations: int
-    learning_rate: float
-    batch_size: int
-    shares: Mapping[str, float] | None
-    patterns: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        check.choice("provenance", self.provenance, ("public", "paper"))
-        for name in ("rounds", "iterations", "batch_size"):
-            check.count(name, getattr(self, name))
-        check.positive("learning_rate", self.learning_rate)
-
-    def progress_of(self, round_: int, on_progress: Progress) -> Callable[[int], None]:
-        """`on_progress` over all rounds, for the iterations done in round `round_`."""
-        return lambda done: on_progress(round_ * self.iterations + done, (self.rounds + 1) * self.iterations)
-
-
-class Search:
-    """The tickets of one network and seed: train `tickets[-1]` in its model, `finish`, and so on until `over`.
-
-    Args:
-        model: the network, at its initial weights.
-        plan: rounds, shares and settings of the pruning.
-        seed: of the batches, kept in the tickets.
-        folder: where tickets are saved; None to keep them in memory.
-    """
-
-    def __init__(self, model: nn.Module, plan: PruningPlan, seed: int, folder: str | Path | None):
-        self.model, self._plan, self._seed, self._folder = model, plan, seed, folder
-        names = prunable(model, plan.patterns)
-        self._shares = dict(plan.shares) if plan.shares is not None else paper_shares(names)
-        start = {name: value.detach().clone() for name, value in model.named_parameters()}
-        settings = (
-            f"{plan.iterations} iterations a round, batch {plan.batch_size}, rate {plan.learning_rate:g}, seed {seed}"
-        )
-        note = f"magnitude pruning{plan.source and ' on '}{plan.source}, {settings}"
-        self._fresh = Ticket(dense_masks(model, names), start, plan.provenance, note)
-        self.tickets = _finished(folder, self._fresh)
-
-    @property
-    def round(self) -> int:
-        """The round whose training is next."""
-        return len(self.tickets) - 1
-
-    @property
-    def over(self) -> bool:
-        """Whether all rounds are finished; the last one is trained only to be measured."""
-        return self.round > self._plan.rounds
-
-    @property
-    def found(self) -> list[Ticket]:
-        """The pruned tickets, densest first."""
-        return self.tickets[1 : self._plan.rounds + 1]
-
-    def generator(self) -> torch.Generator:
-        """The generator of the next round's batches."""
-        return torch.Generator().manual_seed(_SEED_STRIDE * self._seed + self.round)
-
-    def finish(self, accuracy: Accuracy) -> None:
-        """Measure the trained model, prune it, and keep both."""
-        now, round_ = self.tickets[-1], self.round
-        reached = float(accuracy(self.model))
-        masks = by_magnitude({name: self.model.get_parameter(name) for name in now.masks}, now.masks, self._shares)
-        self.tickets[-1] = replace(now, measured=dict(now.measured) | {"accuracy": reached})
-        self.tickets.append(replace(now, masks=masks, measured={"before": reached}))
-        _keep(self._folder, self.tickets, round_)
+def _report(on_progress: Progress, before: int, total: int, done: int) -> None:
+    on_progress(before + done, total)
 
 
 def train_masked(
@@ -237,13 +182,6 @@ def train_masked(
 
 def _path(folder: str | Path, round_: int) -> Path:
     return Path(folder) / f"ticket-{round_:02d}.safetensors"
-
-
-def _keep(folder: str | Path | None, tickets: Sequence[Ticket], round_: int) -> None:
-    """The next round's ticket first: a round counts as finished when its own file has an accuracy."""
-    if folder is not None:
-        tickets[round_ + 1].save(_path(folder, round_ + 1))
-        tickets[round_].save(_path(folder, round_))
 
 
 def _finished(folder: str | Path | None, fresh: Ticket) -> list[Ticket]:
