@@ -32,7 +32,7 @@ def command(
     """List saved tickets and the layers of a single one, or explain how the choice among tickets is made."""
     from tacit import check
     from tacit.relation import Relation
-    from tacit.tickets.select import compared, described, saved_tickets
+    from tacit.tickets.ticket import compared, described, saved_tickets
 
     if path is None and not explain:
         raise check.fail("PATH", "given, or --explain", None)

@@ -13,8 +13,7 @@ from tacit.tickets.pruning import (
     start_magnitude_masks,
     synflow_masks,
 )
-from tacit.tickets.select import Explained, count_scores, explain, paper_scores
-from tacit.tickets.ticket import Mask, Ticket, prunable, solid, transfer
+from tacit.tickets.ticket import Explained, Mask, Ticket, count_scores, explain, paper_scores, prunable, solid, transfer
 
 __all__ = [
     "MODES",

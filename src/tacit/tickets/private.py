@@ -29,8 +29,7 @@ from tacit.tickets.budget import (
     stopping_mechanism,
 )
 from tacit.tickets.pruning import PartSampling, by_magnitude, compact, dense_masks, paper_shares
-from tacit.tickets.select import count_scores, paper_scores
-from tacit.tickets.ticket import Ticket, prunable, solid
+from tacit.tickets.ticket import Ticket, count_scores, paper_scores, prunable, solid
 from tacit.tradeoff import Epsilon
 from tacit.training import Callback, Fit, Functions, fit
 

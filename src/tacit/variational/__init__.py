@@ -1,6 +1,15 @@
 """Private Bayesian learning: variational inference and noise-aware regression."""
 
-from tacit.variational.dpvi import Inference, VariationalModel, infer, infer_nonprivate
+from tacit.variational.dpvi import (
+    Inference,
+    Posterior,
+    Reliability,
+    VariationalModel,
+    calibration_error,
+    infer,
+    infer_nonprivate,
+    reliability,
+)
 from tacit.variational.likelihoods import (
     Likelihood,
     LinearLikelihood,
@@ -9,7 +18,6 @@ from tacit.variational.likelihoods import (
     SoftmaxLikelihood,
 )
 from tacit.variational.linear import DPBayesianLinearRegression, DPBayesianLogisticRegression
-from tacit.variational.posterior import Posterior, Reliability, calibration_error, reliability
 
 __all__ = [
     "DPBayesianLinearRegression",
