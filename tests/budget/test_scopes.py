@@ -2,15 +2,18 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tacit import BudgetExceeded, Epsilon, InvalidInput
 from tacit.accounting import Ledger, accountant
 from tacit.accounting.facts import Fact, How
+from tacit.accounting.filters import Odometer
 from tacit.budget import Registry, Scope
 from tacit.budget.export import export_text
 from tacit.budget.totals import LOOKED, odometer_in_words, spent_in_words
-from tacit.mechanisms import Gaussian, Laplace
+from tacit.mechanisms import Gaussian, Laplace, TruncatedPoisson
+from tacit.relation import Relation
 from tacit.standing import Standing
 
 BUDGET = Epsilon(2.0, 1e-5)
@@ -59,6 +62,38 @@ def test_a_filter_admits_runs_until_its_budget_is_spent_and_keeps_the_total_prov
     assert again.scope == dataset.scope
     for form in ("json", "csv", "sp800-226", "deployments"):
         assert scope.says in export_text([again], form)
+
+
+TRUNCATED = [
+    TruncatedPoisson(Gaussian(2.0), 0.1, 100, 5),  # Most samples are full.
+    TruncatedPoisson(Gaussian(2.0), 0.1, 100, 12),
+    TruncatedPoisson(Gaussian(2.0), 0.1, 100, 100),  # None is.
+    TruncatedPoisson(Gaussian(4.0), 1.0, 50, 20),
+    TruncatedPoisson(Gaussian(1.0), 0.01, 1000, 11),
+]
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+@pytest.mark.parametrize("query", TRUNCATED, ids=str)
+@pytest.mark.parametrize("kind", ["renyi", "zcdp"])
+def test_a_filter_prices_samples_cut_at_a_cap_no_lower_than_the_exact_accountant(tmp_path, kind, query, relation):
+    """A further record pushes another one out of a full sample, which plain Poisson sampling would not count."""
+    budget = Epsilon(4.0, 1e-5)
+    scope = Scope(kind, budget, query * 20 if kind == "renyi" else None)
+    dataset = Registry.create(tmp_path / "budget.sqlite").declare("patients", relation=relation, scope=scope)
+    made = 0
+    while not refusal_of(dataset, query * 2 ** max(made.bit_length() - 2, 0)):
+        made += 2 ** max(made.bit_length() - 2, 0)
+    spent = dataset.known.scope.filter_after([(query, made)], relation) if made else None
+    if spent is not None:
+        assert accountant("pld")(query * made, relation=relation).epsilon(budget.delta).upper <= budget.epsilon
+    odometer = Odometer(8.0, relation=relation)
+    odometer.charge(query, 10)
+    exact = accountant("pld")(query * 10, relation=relation).epsilon(budget.delta)
+    assert odometer.bound(budget.delta).bound >= exact.upper
+    plain = query.base.poisson(query.sample_rate)
+    for order in (1.5, 8.0, 64.0):
+        assert query.rdp(np.array([order]), relation) >= plain.rdp(np.array([order]), relation) * (1 - 1e-9)
 
 
 def test_a_filter_covers_settings_that_followed_outputs_and_nothing_else(tmp_path):
